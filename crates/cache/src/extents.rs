@@ -1,0 +1,175 @@
+//! Which bytes of one arena are free: best fit over two trees.
+//!
+//! It owns no memory and knows no addresses, only offsets from 0. It is called when a response is
+//! stored or evicted, never on a hit, so it is written to be clear: O(log n) in the free extents.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+#[cfg(test)]
+mod tests;
+
+/// The granule of allocation in bytes: a cache line, so that no two extents share one.
+pub const UNIT: u64 = 64;
+
+/// The size of a page in bytes, for [`Align::Page`].
+pub const PAGE: u64 = 4096;
+
+/// How many exactly large enough free extents are tried for a page-aligned place, before one is
+/// taken that has room for any alignment. It bounds the search.
+const TRIES: usize = 8;
+
+/// Where an extent may begin and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// At multiples of [`UNIT`].
+    Unit,
+    /// At multiples of [`PAGE`], both ends, so that its pages hold nothing else.
+    Page,
+}
+
+impl Align {
+    const fn bytes(self) -> u64 {
+        match self {
+            Align::Unit => UNIT,
+            Align::Page => PAGE,
+        }
+    }
+}
+
+/// A run of bytes that is in use. It can be given back once: it is neither `Clone` nor `Copy`.
+///
+/// Dropping it does not free it; the bytes then stay in use for as long as the [`Extents`] live.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the bytes stay in use until the extent is given to Extents::free"]
+pub struct Extent {
+    offset: u64,
+    /// A multiple of the alignment, never 0.
+    len: u64,
+}
+
+impl Extent {
+    /// The first byte, from the beginning of the arena.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The length in bytes: what was asked for, rounded up to whole units or pages.
+    #[expect(clippy::len_without_is_empty, reason = "an extent is never empty")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+/// The free and the used bytes of an arena `[0, len)`.
+#[derive(Debug)]
+pub struct Extents {
+    /// A multiple of [`UNIT`].
+    len: u64,
+    /// `used` + the sum of all free lengths == `len`.
+    used: u64,
+    /// Offset → length of each free extent. No two touch: they would be one.
+    free: BTreeMap<u64, u64>,
+    /// The same extents as (length, offset): the first from (n, 0) on is the best fit for n.
+    by_len: BTreeSet<(u64, u64)>,
+}
+
+impl Extents {
+    /// All of `[0, len)` free; `len` is rounded down to a multiple of [`UNIT`].
+    pub fn new(len: u64) -> Extents {
+        let len = len - len % UNIT;
+        let mut extents = Extents {
+            len,
+            used: 0,
+            free: BTreeMap::new(),
+            by_len: BTreeSet::new(),
+        };
+        if len > 0 {
+            extents.add(0, len);
+        }
+        extents
+    }
+
+    /// Takes the smallest free extent that can hold `len` bytes (0 counts as 1), and leaves free
+    /// what is not needed on both sides.
+    ///
+    /// None = nothing found; freeing some extents may help even when enough bytes are free in all.
+    /// For [`Align::Page`] a fitting extent may be missed if many of just that length begin at odd
+    /// places: the search is bounded.
+    pub fn allocate(&mut self, len: u64, align: Align) -> Option<Extent> {
+        let len = len.max(1).checked_next_multiple_of(align.bytes())?;
+        let (found_len, found, offset) = self.best_fit(len, align)?;
+        self.take(found, found_len);
+        if offset > found {
+            self.add(found, offset - found);
+        }
+        let (end, found_end) = (offset + len, found + found_len);
+        if found_end > end {
+            self.add(end, found_end - end);
+        }
+        self.used += len;
+        Some(Extent { offset, len })
+    }
+
+    /// Gives an extent back. It must come from [`Extents::allocate`] of this same value.
+    pub fn free(&mut self, extent: Extent) {
+        debug_assert!(extent.end() <= self.len, "an extent of another arena");
+        self.used -= extent.len;
+        let (mut offset, mut end) = (extent.offset, extent.end());
+        if let Some((&left, &left_len)) = self.free.range(..offset).next_back() {
+            debug_assert!(left + left_len <= offset, "an extent of another arena");
+            if left + left_len == offset {
+                self.take(left, left_len);
+                offset = left;
+            }
+        }
+        if let Some(&right_len) = self.free.get(&end) {
+            self.take(end, right_len);
+            end += right_len;
+        }
+        self.add(offset, end - offset);
+    }
+
+    /// Bytes in use, rounding included.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes of the arena, used and free.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "the length of the arena, not a count of extents"
+    )]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The longest free extent in bytes; 0 = everything is in use.
+    pub fn largest_free(&self) -> u64 {
+        self.by_len.last().map_or(0, |&(len, _)| len)
+    }
+
+    /// The free extent to take from, as (its length, its offset, the aligned offset inside).
+    fn best_fit(&self, len: u64, align: Align) -> Option<(u64, u64, u64)> {
+        let surely_fits = len.checked_add(align.bytes() - UNIT)?;
+        self.by_len
+            .range((len, 0)..)
+            .take(TRIES)
+            .chain(self.by_len.range((surely_fits, 0)..).take(1))
+            .map(|&(found_len, found)| (found_len, found, found.next_multiple_of(align.bytes())))
+            .find(|&(found_len, found, offset)| offset - found + len <= found_len)
+    }
+
+    fn add(&mut self, offset: u64, len: u64) {
+        self.free.insert(offset, len);
+        self.by_len.insert((len, offset));
+    }
+
+    fn take(&mut self, offset: u64, len: u64) {
+        self.free.remove(&offset);
+        self.by_len.remove(&(len, offset));
+    }
+}

@@ -1,0 +1,214 @@
+//! Boundaries by example, and everything else by random walks with a fixed seed.
+
+use super::*;
+use alloc::vec::Vec;
+
+fn unit(extents: &mut Extents, len: u64) -> Extent {
+    extents.allocate(len, Align::Unit).expect("there is room")
+}
+
+/// What must hold after any operation, looked at from inside.
+fn check(extents: &Extents, held: &[Extent], seed: u64) {
+    let free: u64 = extents.free.values().sum();
+    assert_eq!(extents.used + free, extents.len, "seed {seed}: used + free");
+    assert_eq!(
+        extents.used,
+        held.iter().map(Extent::len).sum::<u64>(),
+        "seed {seed}: used"
+    );
+    let turned: BTreeSet<_> = extents
+        .free
+        .iter()
+        .map(|(&offset, &len)| (len, offset))
+        .collect();
+    assert_eq!(
+        turned, extents.by_len,
+        "seed {seed}: both trees hold the same"
+    );
+
+    let mut runs: Vec<(u64, u64, bool)> = extents
+        .free
+        .iter()
+        .map(|(&offset, &len)| (offset, len, true))
+        .collect();
+    runs.extend(held.iter().map(|extent| (extent.offset, extent.len, false)));
+    runs.sort_unstable();
+    let mut end = 0;
+    let mut last_free = false;
+    for (offset, len, is_free) in runs {
+        assert_eq!(offset, end, "seed {seed}: no overlap and no hole");
+        assert!(len > 0, "seed {seed}: empty run");
+        assert!(
+            !(last_free && is_free),
+            "seed {seed}: free neighbours at {offset}"
+        );
+        (end, last_free) = (offset + len, is_free);
+    }
+    assert_eq!(end, extents.len, "seed {seed}: the runs cover the arena");
+}
+
+#[test]
+fn an_arena_is_whole_units() {
+    for (len, whole) in [(0, 0), (1, 0), (63, 0), (64, 64), (127, 64), (128, 128)] {
+        let extents = Extents::new(len);
+        assert_eq!(
+            (extents.len(), extents.used(), extents.largest_free()),
+            (whole, 0, whole)
+        );
+    }
+    assert_eq!(Extents::new(u64::MAX).largest_free(), u64::MAX - 63);
+}
+
+#[test]
+fn lengths_are_rounded_up() {
+    for (align, asked, len) in [
+        (Align::Unit, 0, 64),
+        (Align::Unit, 1, 64),
+        (Align::Unit, 64, 64),
+        (Align::Unit, 65, 128),
+        (Align::Page, 1, 4096),
+        (Align::Page, 4096, 4096),
+        (Align::Page, 4097, 8192),
+    ] {
+        let mut extents = Extents::new(1 << 20);
+        let extent = extents.allocate(asked, align).expect("there is room");
+        assert_eq!(
+            (extent.len(), extents.used()),
+            (len, len),
+            "{asked} {align:?}"
+        );
+    }
+}
+
+#[test]
+fn an_impossible_length_is_none_and_changes_nothing() {
+    let mut extents = Extents::new(8192);
+    for len in [8193, u64::MAX - 4096, u64::MAX] {
+        assert_eq!(extents.allocate(len, Align::Unit), None);
+        assert_eq!(extents.allocate(len, Align::Page), None);
+    }
+    check(&extents, &[], 0);
+    let all = unit(&mut extents, 8192);
+    assert_eq!(
+        (extents.largest_free(), extents.allocate(1, Align::Unit)),
+        (0, None)
+    );
+    extents.free(all);
+    assert_eq!(extents.largest_free(), 8192);
+}
+
+#[test]
+fn the_smallest_hole_that_fits_is_taken() {
+    let mut extents = Extents::new(64 * 10);
+    let held: Vec<Extent> = [3, 1, 2, 1, 3]
+        .map(|units| unit(&mut extents, 64 * units))
+        .into();
+    let mut held = held.into_iter();
+    let (three, wall_1) = (held.next().expect("five"), held.next().expect("five"));
+    let (two, wall_2) = (held.next().expect("five"), held.next().expect("five"));
+    let (three_offset, two_offset) = (three.offset(), two.offset());
+    extents.free(three);
+    extents.free(two);
+    assert_eq!(
+        unit(&mut extents, 100).offset(),
+        two_offset,
+        "two units for 100 bytes"
+    );
+    assert_eq!(
+        unit(&mut extents, 100).offset(),
+        three_offset,
+        "the hole of three is left"
+    );
+    assert_eq!(
+        (wall_1.len(), wall_2.len(), extents.largest_free()),
+        (64, 64, 64)
+    );
+}
+
+#[test]
+fn pages_are_never_shared() {
+    let mut extents = Extents::new(4 * PAGE);
+    let first = unit(&mut extents, 1);
+    let page = extents
+        .allocate(1, Align::Page)
+        .expect("three whole pages are left");
+    assert_eq!((page.offset(), page.len()), (PAGE, PAGE));
+    let second = unit(&mut extents, 1);
+    assert_eq!(
+        second.offset(),
+        64,
+        "the rest of the first page is not lost"
+    );
+    check(&extents, &[first, page, second], 0);
+}
+
+#[test]
+fn a_page_is_found_behind_holes_of_its_length_at_odd_places() {
+    // Ten holes of one page's length, each half a page off, then one that is a page.
+    let mut extents = Extents::new(64 * PAGE);
+    let mut walls = Vec::new();
+    let mut holes = Vec::new();
+    walls.push(unit(&mut extents, PAGE / 2));
+    for _ in 0..10 {
+        holes.push(unit(&mut extents, PAGE));
+        walls.push(unit(&mut extents, PAGE));
+    }
+    let rest = extents.largest_free();
+    walls.push(unit(&mut extents, rest - 2 * PAGE));
+    for hole in holes {
+        extents.free(hole);
+    }
+    let page = extents
+        .allocate(PAGE, Align::Page)
+        .expect("two pages are free at the end");
+    assert_eq!(page.offset() % PAGE, 0);
+    walls.push(page);
+    check(&extents, &walls, 0);
+}
+
+#[test]
+fn both_neighbours_are_joined() {
+    let mut extents = Extents::new(64 * 3);
+    let (a, b, c) = (
+        unit(&mut extents, 1),
+        unit(&mut extents, 1),
+        unit(&mut extents, 1),
+    );
+    extents.free(a);
+    extents.free(c);
+    assert_eq!((extents.largest_free(), extents.free.len()), (64, 2));
+    extents.free(b);
+    assert_eq!((extents.largest_free(), extents.free.len()), (64 * 3, 1));
+}
+
+#[test]
+fn random_walks_keep_every_byte_accounted() {
+    for seed in 1..=20u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut random = || crate::xorshift(&mut state);
+        let mut extents = Extents::new(64 * PAGE);
+        let mut held: Vec<Extent> = Vec::new();
+        for _ in 0..400 {
+            let choice = random();
+            if choice % 5 < 3 || held.is_empty() {
+                let align = if choice % 3 == 0 {
+                    Align::Page
+                } else {
+                    Align::Unit
+                };
+                held.extend(extents.allocate(random() % (6 * PAGE), align));
+            } else {
+                let index = usize::try_from(random() % held.len() as u64).expect("an index");
+                extents.free(held.swap_remove(index));
+            }
+            check(&extents, &held, seed);
+        }
+        held.drain(..).for_each(|extent| extents.free(extent));
+        check(&extents, &held, seed);
+        assert_eq!(
+            (extents.used(), extents.largest_free()),
+            (0, 64 * PAGE),
+            "seed {seed}"
+        );
+    }
+}

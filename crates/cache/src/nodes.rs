@@ -1,0 +1,209 @@
+//! The nodes of the store: a slab, and two FIFOs linked through it.
+//!
+//! Links are slab indices, so a node leaves the middle of its FIFO in constant time and nothing
+//! moves. It knows no hashing and no policy.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::mem::size_of;
+
+/// No node: the end of a FIFO.
+const NIL: u32 = u32::MAX;
+
+/// Which FIFO a node is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// Where new keys begin.
+    Small,
+    /// Where keys are that came again.
+    Main,
+}
+
+/// One stored value.
+#[derive(Debug)]
+pub(crate) struct Node<V> {
+    pub(crate) hash: u64,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) value: V,
+    /// What it counts for, in bytes: value, key and overhead.
+    pub(crate) bytes: u64,
+    /// Hits since it came into its FIFO, `<= 3`.
+    pub(crate) frequency: u8,
+    pub(crate) queue: Queue,
+    newer: u32,
+    older: u32,
+}
+
+impl<V> Node<V> {
+    pub(crate) fn new(hash: u64, key: Box<[u8]>, value: V, bytes: u64, queue: Queue) -> Node<V> {
+        Node {
+            hash,
+            key,
+            value,
+            bytes,
+            frequency: 0,
+            queue,
+            newer: NIL,
+            older: NIL,
+        }
+    }
+}
+
+/// The ends of one FIFO, and what is in it.
+#[derive(Clone, Copy, Debug)]
+struct Fifo {
+    newest: u32,
+    oldest: u32,
+    bytes: u64,
+}
+
+const EMPTY: Fifo = Fifo {
+    newest: NIL,
+    oldest: NIL,
+    bytes: 0,
+};
+
+/// All nodes.
+#[derive(Debug)]
+pub(crate) struct Nodes<V> {
+    slots: Vec<Option<Node<V>>>,
+    /// Slots that are None.
+    vacant: Vec<u32>,
+    small: Fifo,
+    main: Fifo,
+}
+
+impl<V> Nodes<V> {
+    /// Bytes for one node, the key and what the value points to not included.
+    pub(crate) const BYTES_EACH: usize = size_of::<Option<Node<V>>>() + size_of::<u32>();
+
+    pub(crate) fn new() -> Nodes<V> {
+        Nodes {
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            small: EMPTY,
+            main: EMPTY,
+        }
+    }
+
+    /// Whether there is a free index for one more.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.vacant.is_empty() || self.slots.len() < NIL as usize
+    }
+
+    pub(crate) fn node(&self, at: u32) -> &Node<V> {
+        self.slots[at as usize]
+            .as_ref()
+            .expect("links and the table name slots in use")
+    }
+
+    pub(crate) fn node_mut(&mut self, at: u32) -> &mut Node<V> {
+        self.slots[at as usize]
+            .as_mut()
+            .expect("links and the table name slots in use")
+    }
+
+    pub(crate) fn oldest(&self, queue: Queue) -> Option<u32> {
+        Some(self.fifo(queue).oldest).filter(|&at| at != NIL)
+    }
+
+    /// Bytes of the nodes in this FIFO.
+    pub(crate) fn bytes(&self, queue: Queue) -> u64 {
+        self.fifo(queue).bytes
+    }
+
+    /// Puts a node in, as the newest of `node.queue`. [`Nodes::has_room`] must hold.
+    pub(crate) fn insert(&mut self, node: Node<V>) -> u32 {
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.slots[at as usize] = Some(node);
+                at
+            }
+            None => {
+                self.slots.push(Some(node));
+                u32::try_from(self.slots.len() - 1).expect("the caller asked has_room")
+            }
+        };
+        self.link(at);
+        at
+    }
+
+    /// Takes a node out.
+    pub(crate) fn remove(&mut self, at: u32) -> Node<V> {
+        self.unlink(at);
+        self.vacant.push(at);
+        self.slots[at as usize]
+            .take()
+            .expect("links and the table name slots in use")
+    }
+
+    /// Makes a node the newest of a FIFO, its own or the other.
+    pub(crate) fn renew(&mut self, at: u32, queue: Queue) {
+        self.unlink(at);
+        self.node_mut(at).queue = queue;
+        self.link(at);
+    }
+
+    /// The indices in use, in no order that means anything.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<'_, V> {
+        (0u32..)
+            .zip(&self.slots)
+            .filter_map(|(at, slot)| slot.as_ref().map(|_| at))
+    }
+
+    /// Forgets all nodes and gives their memory back; returns them.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Node<V>> + use<V> {
+        core::mem::replace(self, Nodes::new())
+            .slots
+            .into_iter()
+            .flatten()
+    }
+
+    fn fifo(&self, queue: Queue) -> &Fifo {
+        match queue {
+            Queue::Small => &self.small,
+            Queue::Main => &self.main,
+        }
+    }
+
+    fn fifo_mut(&mut self, queue: Queue) -> &mut Fifo {
+        match queue {
+            Queue::Small => &mut self.small,
+            Queue::Main => &mut self.main,
+        }
+    }
+
+    fn link(&mut self, at: u32) {
+        let (queue, bytes) = (self.node(at).queue, self.node(at).bytes);
+        let fifo = self.fifo_mut(queue);
+        let second = fifo.newest;
+        fifo.newest = at;
+        fifo.bytes += bytes;
+        if second == NIL {
+            fifo.oldest = at;
+        } else {
+            self.node_mut(second).newer = at;
+        }
+        let node = self.node_mut(at);
+        (node.newer, node.older) = (NIL, second);
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let node = self.node(at);
+        let (queue, bytes, newer, older) = (node.queue, node.bytes, node.newer, node.older);
+        let fifo = self.fifo_mut(queue);
+        fifo.bytes -= bytes;
+        if newer == NIL {
+            fifo.newest = older;
+        }
+        if older == NIL {
+            fifo.oldest = newer;
+        }
+        if newer != NIL {
+            self.node_mut(newer).older = older;
+        }
+        if older != NIL {
+            self.node_mut(older).newer = newer;
+        }
+    }
+}

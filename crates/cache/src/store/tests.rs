@@ -1,0 +1,469 @@
+//! The policy by example, the accounting by random walks against a plain map, and the resistance
+//! to scans against an LRU of the same size.
+
+use super::*;
+use crate::xorshift;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+
+const OVERHEAD: u64 = Store::<u64>::ENTRY_OVERHEAD;
+
+/// Spreads a number over 64 bits, as the hash of a key would be.
+fn hash_of(key: u64) -> u64 {
+    let mixed = (key ^ (key >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+}
+
+/// A store with room for `objects` values of 100 bytes under 8-byte keys.
+fn store_for(objects: u64) -> Store<u64> {
+    Store::new(objects * (100 + 8 + OVERHEAD))
+}
+
+fn find(store: &mut Store<u64>, key: u64) -> Option<u64> {
+    store.find(hash_of(key), &key.to_be_bytes()).copied()
+}
+
+fn holds(store: &Store<u64>, key: u64) -> bool {
+    store.peek(hash_of(key), &key.to_be_bytes()).is_some()
+}
+
+/// Inserts `key` with itself as the value; returns what had to go.
+fn put(store: &mut Store<u64>, key: u64) -> Vec<u64> {
+    let mut dropped = Vec::new();
+    let stored = store.insert(
+        hash_of(key),
+        Box::from(key.to_be_bytes()),
+        key,
+        100,
+        &mut dropped,
+    );
+    assert_eq!(stored, Ok(()));
+    dropped
+}
+
+fn queue_of(store: &Store<u64>, key: u64) -> Option<Queue> {
+    store
+        .index(hash_of(key), &key.to_be_bytes())
+        .map(|at| store.nodes.node(at).queue)
+}
+
+/// What must hold after any operation, looked at from inside.
+fn check(store: &Store<u64>, seed: u64) {
+    let mut bytes = [0, 0];
+    let mut count = 0;
+    for at in store.nodes.indices() {
+        let node = store.nodes.node(at);
+        bytes[node.queue as usize] += node.bytes;
+        count += 1;
+        assert!(node.frequency <= FREQUENCY_MAX, "seed {seed}");
+        assert_eq!(
+            store.index(node.hash, &node.key),
+            Some(at),
+            "seed {seed}: table and slab"
+        );
+    }
+    assert_eq!(
+        store.table.len(),
+        count,
+        "seed {seed}: no index is left over"
+    );
+    for queue in [Queue::Small, Queue::Main] {
+        assert_eq!(
+            store.nodes.bytes(queue),
+            bytes[queue as usize],
+            "seed {seed}: {queue:?}"
+        );
+    }
+    let counters = store.counters();
+    assert_eq!(
+        (counters.bytes, counters.objects),
+        (bytes[0] + bytes[1], count as u64)
+    );
+    assert!(
+        counters.bytes <= store.capacity_bytes,
+        "seed {seed}: over the capacity"
+    );
+}
+
+#[test]
+fn what_was_put_is_found_and_counted() {
+    let mut store = store_for(10);
+    assert_eq!(find(&mut store, 1), None);
+    assert!(put(&mut store, 1).is_empty());
+    assert_eq!(find(&mut store, 1), Some(1));
+    assert!(holds(&store, 1) && !holds(&store, 2), "peek counts nothing");
+    let expected = Counters {
+        hits: 1,
+        misses: 1,
+        inserted: 1,
+        objects: 1,
+        bytes: 108 + OVERHEAD,
+        ..Counters::default()
+    };
+    assert_eq!(store.counters(), expected);
+    assert_eq!(
+        store.iter().collect::<Vec<_>>(),
+        [(&1u64.to_be_bytes()[..], &1)]
+    );
+}
+
+#[test]
+fn keys_with_one_hash_are_told_apart() {
+    let mut store: Store<u64> = Store::new(1 << 20);
+    let mut dropped = Vec::new();
+    for key in 0..50u64 {
+        let stored = store.insert(7, Box::from(key.to_be_bytes()), key, 1, &mut dropped);
+        assert_eq!(stored, Ok(()));
+    }
+    assert_eq!(store.find(7, &33u64.to_be_bytes()), Some(&33));
+    assert_eq!(store.remove(7, &33u64.to_be_bytes()), Some(33));
+    assert_eq!(store.find(7, &33u64.to_be_bytes()), None);
+    assert_eq!(store.find(7, &34u64.to_be_bytes()), Some(&34));
+    assert_eq!(
+        store.find(8, &34u64.to_be_bytes()),
+        None,
+        "the hash is part of the question"
+    );
+    check(&store, 0);
+}
+
+#[test]
+fn one_hit_wonders_leave_from_small_and_main_stays() {
+    let mut store = store_for(100);
+    for key in 0..50 {
+        put(&mut store, key);
+        find(&mut store, key);
+        find(&mut store, key);
+    }
+    let mut gone = Vec::new();
+    for key in 1000..2000 {
+        gone.extend(put(&mut store, key));
+    }
+    assert!(
+        gone.iter().all(|&key| key >= 1000),
+        "only those that were asked for once go"
+    );
+    assert!(gone.is_sorted(), "first in, first out");
+    assert!((0..50).all(|key| queue_of(&store, key) == Some(Queue::Main)));
+    check(&store, 0);
+}
+
+#[test]
+fn one_hit_in_small_is_not_enough_for_main() {
+    let mut store = store_for(20);
+    put(&mut store, 1);
+    find(&mut store, 1);
+    put(&mut store, 2);
+    find(&mut store, 2);
+    find(&mut store, 2);
+    for key in 100..140 {
+        put(&mut store, key);
+    }
+    assert_eq!(
+        (queue_of(&store, 1), queue_of(&store, 2)),
+        (None, Some(Queue::Main))
+    );
+}
+
+#[test]
+fn who_returns_while_remembered_goes_to_main() {
+    let mut store = store_for(20);
+    for key in 0..25 {
+        put(&mut store, key);
+    }
+    assert!(!holds(&store, 0));
+    put(&mut store, 0);
+    assert_eq!(queue_of(&store, 0), Some(Queue::Main));
+    for key in 100..200 {
+        put(&mut store, key);
+    }
+    assert!(!holds(&store, 1));
+    put(&mut store, 1);
+    assert_eq!(
+        queue_of(&store, 1),
+        Some(Queue::Small),
+        "forgotten in the meantime"
+    );
+}
+
+#[test]
+fn main_leaves_in_order_and_a_hit_gives_another_round() {
+    let mut store = store_for(20);
+    for key in 0..20 {
+        put(&mut store, key);
+        find(&mut store, key);
+        find(&mut store, key);
+    }
+    assert_eq!(store.evict_one(), Some(0), "the oldest of main");
+    assert!((1..18).all(|key| queue_of(&store, key) == Some(Queue::Main)));
+    assert!(
+        (18..20).all(|key| queue_of(&store, key) == Some(Queue::Small)),
+        "its share is kept"
+    );
+    find(&mut store, 1);
+    assert_eq!(store.evict_one(), Some(2));
+    let rest: Vec<u64> = core::iter::from_fn(|| store.evict_one()).collect();
+    assert_eq!(
+        rest,
+        [
+            3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 1, 18, 19
+        ]
+    );
+    assert_eq!((store.counters().evicted, store.counters().bytes), (20, 0));
+}
+
+#[test]
+fn an_equal_key_is_replaced_in_its_place() {
+    let mut store = store_for(20);
+    put(&mut store, 1);
+    find(&mut store, 1);
+    find(&mut store, 1);
+    store.evict_one();
+    for key in 0..20 {
+        put(&mut store, key);
+    }
+    assert_eq!(
+        queue_of(&store, 1),
+        Some(Queue::Small),
+        "evict_one took it, it began anew"
+    );
+    find(&mut store, 1);
+    find(&mut store, 1);
+    let mut dropped = Vec::new();
+    let key = Box::from(1u64.to_be_bytes());
+    assert_eq!(store.insert(hash_of(1), key, 111, 50, &mut dropped), Ok(()));
+    assert_eq!((dropped, find(&mut store, 1)), (vec![1], Some(111)));
+    assert_eq!(store.counters().bytes, 20 * (108 + OVERHEAD) - 50);
+    for key in 100..150 {
+        put(&mut store, key);
+    }
+    assert_eq!(queue_of(&store, 1), Some(Queue::Main), "its hits were kept");
+    put(&mut store, 1);
+    assert_eq!(queue_of(&store, 1), Some(Queue::Main), "and its queue");
+    check(&store, 0);
+}
+
+#[test]
+fn what_is_too_large_is_given_back_and_the_old_value_goes() {
+    let capacity = 4 * (100 + 8 + OVERHEAD);
+    let mut store: Store<u64> = Store::new(capacity);
+    let key = || Box::from(1u64.to_be_bytes());
+    let mut dropped = Vec::new();
+    assert_eq!(
+        store.insert(hash_of(1), key(), 1, 101, &mut dropped),
+        Err(1),
+        "a byte too much"
+    );
+    assert_eq!(
+        store.insert(hash_of(1), key(), 2, 100, &mut dropped),
+        Ok(())
+    );
+    assert_eq!(
+        store.insert(hash_of(1), key(), 3, u64::MAX, &mut dropped),
+        Err(3),
+        "no overflow"
+    );
+    assert_eq!((dropped, holds(&store, 1)), (vec![2], false));
+    let counters = store.counters();
+    assert_eq!(
+        (counters.refused, counters.inserted, counters.evicted),
+        (2, 1, 0)
+    );
+    assert_eq!((counters.objects, counters.bytes), (0, 0));
+}
+
+#[test]
+fn a_capacity_of_zero_refuses_everything() {
+    let mut store: Store<u64> = Store::new(0);
+    let mut dropped = Vec::new();
+    assert_eq!(store.insert(1, Box::from([]), 1, 0, &mut dropped), Err(1));
+    assert_eq!(
+        (
+            store.find(1, b"").copied(),
+            store.remove(1, b""),
+            store.evict_one()
+        ),
+        (None, None, None)
+    );
+    store.clear(&mut dropped);
+    assert!(dropped.is_empty());
+}
+
+#[test]
+fn retain_and_clear_hand_the_values_out() {
+    let mut store = store_for(50);
+    for key in 0..50 {
+        put(&mut store, key);
+    }
+    let mut dropped = Vec::new();
+    store.retain(
+        |key, &value| key.last() != Some(&3) && value % 10 != 7,
+        &mut dropped,
+    );
+    dropped.sort_unstable();
+    assert_eq!(dropped, [3, 7, 17, 27, 37, 47]);
+    assert!(!holds(&store, 3) && holds(&store, 13));
+    assert_eq!(
+        (store.counters().objects, store.counters().evicted),
+        (44, 0)
+    );
+    check(&store, 0);
+
+    dropped.clear();
+    store.clear(&mut dropped);
+    assert_eq!(
+        (dropped.len(), store.counters().bytes, store.iter().count()),
+        (44, 0, 0)
+    );
+    put(&mut store, 5);
+    assert_eq!(find(&mut store, 5), Some(5));
+    check(&store, 0);
+}
+
+#[test]
+fn the_ghost_is_bounded_by_what_is_held() {
+    let mut store = store_for(50);
+    for key in 0..10_000 {
+        put(&mut store, key);
+    }
+    let remembered = (0..10_000)
+        .filter(|&key| store.ghost.contains(hash_of(key)))
+        .count();
+    assert!((40..=50).contains(&remembered), "{remembered}");
+}
+
+#[test]
+fn random_walks_agree_with_a_plain_map() {
+    for seed in 1..=10u64 {
+        let mut state = hash_of(seed);
+        let mut random = move |below: u64| xorshift(&mut state) % below;
+        let mut store: Store<u64> = Store::new(40_000);
+        let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut dropped = Vec::new();
+        for step in 0..3000u64 {
+            let key = random(200);
+            let (hash, bytes) = (hash_of(key) & 0xFFFF, key.to_be_bytes());
+            match random(20) {
+                0..8 => {
+                    // Absence is always allowed; what is found must be the newest value.
+                    let found = store.find(hash, &bytes).copied();
+                    assert!(
+                        found.is_none() || found == model.get(&key).copied(),
+                        "seed {seed}"
+                    );
+                }
+                8..16 => {
+                    let size = random(if step % 7 == 0 { 15_000 } else { 900 });
+                    match store.insert(hash, Box::from(bytes), step, size, &mut dropped) {
+                        Ok(()) => model.insert(key, step),
+                        Err(back) => {
+                            assert_eq!(back, step, "seed {seed}");
+                            model.remove(&key)
+                        }
+                    };
+                }
+                16 | 17 => {
+                    let gone = store.remove(hash, &bytes);
+                    assert!(gone.is_none() || gone == model.remove(&key), "seed {seed}");
+                }
+                18 => dropped.extend(store.evict_one()),
+                _ => {
+                    let bit = random(8);
+                    store.retain(
+                        |key, _| key.last().is_some_and(|b| u64::from(b.count_ones()) != bit),
+                        &mut dropped,
+                    );
+                }
+            }
+            check(&store, seed);
+        }
+        // Each value was taken in once and has gone out at most once: none is lost, none doubled.
+        let mut seen: Vec<u64> = dropped
+            .iter()
+            .copied()
+            .chain(store.iter().map(|(_, &v)| v))
+            .collect();
+        let all = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), all, "seed {seed}: a value twice");
+        for (key, value) in store.iter() {
+            let key = u64::from_be_bytes(key.try_into().expect("eight bytes"));
+            assert_eq!(model.get(&key), Some(value), "seed {seed}");
+        }
+    }
+}
+
+/// The plain LRU to compare with: the youngest at the back, so small that a walk will do.
+struct Lru {
+    keys: VecDeque<u64>,
+    len_max: usize,
+}
+
+impl Lru {
+    fn hit_or_insert(&mut self, key: u64) -> bool {
+        let found = self.keys.iter().position(|&other| other == key);
+        if let Some(index) = found {
+            self.keys.remove(index);
+        } else if self.keys.len() == self.len_max {
+            self.keys.pop_front();
+        }
+        self.keys.push_back(key);
+        found.is_some()
+    }
+}
+
+fn hit_or_insert(store: &mut Store<u64>, key: u64) -> bool {
+    let hit = find(store, key).is_some();
+    if !hit {
+        put(store, key);
+    }
+    hit
+}
+
+/// A rank below `ranks` with a probability of about 1 / rank (Zipf): uniform on a scale of
+/// octaves, then uniform within the octave.
+fn zipf(random: &mut impl FnMut() -> u64, ranks: u64) -> u64 {
+    loop {
+        let octave = random() % u64::from(ranks.ilog2() + 1);
+        let rank = (1 << octave) + random() % (1 << octave) - 1;
+        if rank < ranks {
+            return rank;
+        }
+    }
+}
+
+#[test]
+fn a_scan_passes_by_the_working_set_which_an_lru_loses() {
+    const OBJECTS: u16 = 500;
+    const WORKING_SET: u64 = 350;
+    let mut state = 0x1234_5678_9ABC_DEF1;
+    let mut random = || xorshift(&mut state);
+    let mut store = store_for(OBJECTS.into());
+    let mut lru = Lru {
+        keys: VecDeque::new(),
+        len_max: OBJECTS.into(),
+    };
+    for _ in 0..20_000 {
+        let key = zipf(&mut random, WORKING_SET);
+        hit_or_insert(&mut store, key);
+        lru.hit_or_insert(key);
+    }
+    // The scan: ten new keys for each request to the working set.
+    let (mut hits, mut lru_hits, requests) = (0u32, 0u32, 2000u32);
+    for turn in 0..u64::from(requests) {
+        for step in 0..10 {
+            hit_or_insert(&mut store, 1_000_000 + turn * 10 + step);
+            lru.hit_or_insert(1_000_000 + turn * 10 + step);
+        }
+        let key = zipf(&mut random, WORKING_SET);
+        hits += u32::from(hit_or_insert(&mut store, key));
+        lru_hits += u32::from(lru.hit_or_insert(key));
+    }
+    let (share, lru_share) = (hits * 100 / requests, lru_hits * 100 / requests);
+    assert!(share > 90, "S3-FIFO kept {share} % of the hits");
+    assert!(
+        lru_share < 70,
+        "the LRU kept {lru_share} %: the scan is too weak to prove anything"
+    );
+}

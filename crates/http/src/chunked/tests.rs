@@ -1,0 +1,201 @@
+//! Exchanges with the decoder, always through [`BodyReader`] and always both in one piece and byte
+//! by byte, which must come to the same.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::body::BodyReader;
+use crate::limits::Limits;
+use crate::refusal::Refusal;
+use crate::request::Framing;
+
+/// The decoded body and the bytes left over, or the refusal. `None`: not complete.
+type Outcome = Result<Option<(Vec<u8>, Vec<u8>)>, Refusal>;
+
+fn decode_in(input: &[u8], piece: usize, limits: &Limits) -> Outcome {
+    let mut body = BodyReader::new(Framing::Chunked, limits)?;
+    let mut data = Vec::new();
+    let mut at = 0;
+    let mut end = 0;
+    while end < input.len() {
+        end = (end + piece).min(input.len());
+        loop {
+            let fed = body.feed(&input[at..end])?;
+            data.extend_from_slice(fed.data);
+            at += fed.consumed;
+            if fed.done {
+                assert!(body.is_done());
+                return Ok(Some((data, input[at..].to_vec())));
+            }
+            if fed.consumed == 0 {
+                break;
+            }
+        }
+        assert_eq!(at, end, "all of an incomplete body is taken");
+    }
+    Ok(None)
+}
+
+fn decode_with(input: &[u8], limits: &Limits) -> Outcome {
+    let whole = decode_in(input, input.len().max(1), limits);
+    for piece in [1, 2, 3, 7] {
+        assert_eq!(decode_in(input, piece, limits), whole, "pieces of {piece}");
+    }
+    whole
+}
+
+fn decode(input: &str) -> Outcome {
+    decode_with(input.as_bytes(), &Limits::default())
+}
+
+#[track_caller]
+fn assert_body(input: &str, body: &str, rest: &str) {
+    assert_eq!(
+        decode(input),
+        Ok(Some((body.into(), rest.into()))),
+        "{input:?}"
+    );
+}
+
+#[track_caller]
+fn assert_refused(input: &str, refusal: Refusal) {
+    assert_eq!(decode(input), Err(refusal), "{input:?}");
+}
+
+#[test]
+fn bodies_and_what_follows_them() {
+    assert_body("0\r\n\r\n", "", "");
+    assert_body("0\r\n\r\nGET / HTTP/1.1\r\n", "", "GET / HTTP/1.1\r\n");
+    assert_body("5\r\nhello\r\n0\r\n\r\n", "hello", "");
+    assert_body(
+        "5\r\nhello\r\n6\r\n world\r\n000\r\n\r\nX",
+        "hello world",
+        "X",
+    );
+    assert_body(
+        "a\r\n0123456789\r\n0A\r\nabcdefghij\r\n0\r\n\r\n",
+        "0123456789abcdefghij",
+        "",
+    );
+    assert_body("4\r\n\r\n\r\n\r\n0\r\n\r\n", "\r\n\r\n", "");
+    assert_body("0000000000000001\r\nx\r\n0\r\n\r\n", "x", "");
+}
+
+#[test]
+fn extensions_are_skipped() {
+    assert_body("1;a\r\nx\r\n0;b=c;d\r\n\r\n", "x", "");
+    assert_body("1 ; a = \"q\"\r\nx\r\n0\r\n\r\n", "x", "");
+    assert_body("1;a=\"1\\\"; \\\\\"\r\nx\r\n0\r\n\r\n", "x", "");
+    assert_body("1\t;\r\nx\r\n0;é\r\n\r\n", "x", "");
+}
+
+#[test]
+fn trailers_are_checked_and_dropped() {
+    assert_body("0\r\nA: b\r\nContent-Length:\r\n\r\nX", "", "X");
+    assert_refused("0\r\nA b\r\n\r\n", Refusal::TrailerInvalid);
+    assert_refused("0\r\nA : b\r\n\r\n", Refusal::TrailerInvalid);
+    assert_refused("0\r\n: b\r\n\r\n", Refusal::TrailerInvalid);
+    assert_refused("0\r\n A: b\r\n\r\n", Refusal::TrailerInvalid);
+    assert_refused("0\r\nA: b\n\r\n", Refusal::TrailerInvalid);
+    assert_refused("0\r\nA: b\rc\r\n\r\n", Refusal::TrailerInvalid);
+    assert_refused("0\r\nA: \0\r\n\r\n", Refusal::TrailerInvalid);
+    assert_refused("0\r\nA\r\n\r\n", Refusal::TrailerInvalid);
+    assert_refused("0\r\n\n", Refusal::TrailerInvalid);
+    assert_refused("0\r\n\rX", Refusal::TrailerInvalid);
+}
+
+#[test]
+fn bad_sizes() {
+    for size in [
+        "",
+        " 1",
+        "-1",
+        "+1",
+        "0x1",
+        "g",
+        "1 ",
+        "1\t",
+        "1 1",
+        "1_0",
+        "1,1",
+        "1\n",
+        "1\r1",
+        "1\0",
+        "é",
+        ";a",
+        "\r",
+        "00000000000000000",
+        "10000000000000000",
+        "ffffffffffffffff1",
+    ] {
+        let refused = decode(&(String::from(size) + "\r\nx\r\n0\r\n\r\n"));
+        assert_eq!(refused, Err(Refusal::ChunkSize), "{size:?}");
+    }
+    assert_refused("1\nx\r\n0\r\n\r\n", Refusal::ChunkSize);
+}
+
+#[test]
+fn bad_extensions() {
+    assert_refused("1;a\nx\r\n0\r\n\r\n", Refusal::ChunkExtension);
+    assert_refused("1;a\rx\r\n0\r\n\r\n", Refusal::ChunkSize);
+    assert_refused("1;a=\"\r\nx\r\n0\r\n\r\n", Refusal::ChunkExtension);
+    assert_refused("1;a=\"\\\r\n", Refusal::ChunkExtension);
+    assert_refused("1;\x01\r\n", Refusal::ChunkExtension);
+    assert_refused("1;\0\r\n", Refusal::ChunkExtension);
+}
+
+#[test]
+fn bad_chunk_ends() {
+    assert_refused("1\r\nxy\r\n0\r\n\r\n", Refusal::ChunkEnd);
+    assert_refused("1\r\nx\n0\r\n\r\n", Refusal::ChunkEnd);
+    assert_refused("1\r\nx\ry0\r\n\r\n", Refusal::ChunkEnd);
+    assert_refused("3\r\nx\r\n0\r\n\r\n", Refusal::ChunkEnd);
+}
+
+#[test]
+fn what_is_cut_off_is_not_complete() {
+    let whole = "5;a=\"b\"\r\nhello\r\n0\r\nA: b\r\n\r\n";
+    for end in 0..whole.len() {
+        assert_eq!(decode(&whole[..end]), Ok(None), "{end}");
+    }
+}
+
+#[test]
+fn the_body_may_reach_the_limit_but_not_exceed_it() {
+    let limits = Limits {
+        body_len_max: 6,
+        ..Limits::default()
+    };
+    let six = decode_with(b"3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n", &limits);
+    assert_eq!(six, Ok(Some((b"abcdef".into(), Vec::new()))));
+    let seven = decode_with(b"3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n", &limits);
+    assert_eq!(seven, Err(Refusal::BodyTooLarge));
+    let huge = decode_with(b"1\r\na\r\nffffffffffffffff\r\nb", &limits);
+    assert_eq!(huge, Err(Refusal::BodyTooLarge));
+}
+
+#[test]
+fn the_extensions_of_each_chunk_are_bounded() {
+    let limits = Limits {
+        chunk_extension_len_max: 3,
+        ..Limits::default()
+    };
+    let each = decode_with(b"1;ab\r\nx\r\n1 ;c\r\ny\r\n0;de\r\n\r\n", &limits);
+    assert_eq!(each, Ok(Some((b"xy".into(), Vec::new()))));
+    for long in ["1;abc\r\n", "1   ;\r\n", "1;\"a\"\r\n"] {
+        let refused = decode_with(long.as_bytes(), &limits);
+        assert_eq!(refused, Err(Refusal::ChunkExtensionTooLong), "{long:?}");
+    }
+}
+
+#[test]
+fn the_trailer_section_is_bounded() {
+    let limits = Limits {
+        trailers_len_max: 6,
+        ..Limits::default()
+    };
+    let fits = decode_with(b"0\r\nA: b\r\n\r\n", &limits);
+    assert_eq!(fits, Ok(Some((Vec::new(), Vec::new()))));
+    let long = decode_with(b"0\r\nA: bc\r\n\r\n", &limits);
+    assert_eq!(long, Err(Refusal::TrailersTooLarge));
+}

@@ -1,0 +1,158 @@
+//! Conditional requests: which answer the validators of the selected representation make due. It
+//! knows nothing of where they come from. Read RFC 9110 §8.8 (validators) and §13, above all the
+//! order in §13.2.2.
+//!
+//! Evaluate only where the answer without conditions would be 2xx (§13.2.1).
+
+use crate::date;
+use crate::list;
+use crate::method::Method;
+use crate::request::Request;
+use crate::values::Values;
+
+/// The validators of the selected representation.
+#[derive(Clone, Copy, Debug)]
+pub struct Validators<'a> {
+    /// With its quotes; weak if it begins with `W/`; empty if there is none.
+    pub etag: &'a [u8],
+    /// Seconds since 1970.
+    pub last_modified: Option<u64>,
+}
+
+/// What the conditions of a request come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Answer as if there were no conditions.
+    Proceed,
+    /// 304 (Not Modified).
+    NotModified,
+    /// 412 (Precondition Failed).
+    Failed,
+}
+
+/// Evaluates all conditions but If-Range. `now_secs` (seconds since 1970) is needed for dates with
+/// two-digit years.
+#[inline]
+pub fn evaluate(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -> Precondition {
+    let unconditional = req.if_match.is_empty()
+        && req.if_none_match.is_empty()
+        && req.if_modified_since.is_none()
+        && req.if_unmodified_since.is_none();
+    if unconditional {
+        return Precondition::Proceed;
+    }
+    evaluate_steps(req, validators, now_secs)
+}
+
+/// The steps of §13.2.2 but the last, which is [`if_range_holds`].
+fn evaluate_steps(req: &Request<'_>, own: &Validators<'_>, now_secs: u64) -> Precondition {
+    if !req.if_match.is_empty() {
+        if !any_matches(&req.if_match, own.etag, Comparison::Strong) {
+            return Precondition::Failed;
+        }
+    } else if modified_after(req.if_unmodified_since, own, now_secs) == Some(true) {
+        return Precondition::Failed;
+    }
+    let is_read = matches!(req.method, Method::Get | Method::Head);
+    if !req.if_none_match.is_empty() {
+        if !any_matches(&req.if_none_match, own.etag, Comparison::Weak) {
+            return Precondition::Proceed;
+        }
+        return match is_read {
+            true => Precondition::NotModified,
+            false => Precondition::Failed,
+        };
+    }
+    if is_read && modified_after(req.if_modified_since, own, now_secs) == Some(false) {
+        return Precondition::NotModified;
+    }
+    Precondition::Proceed
+}
+
+/// Whether Range is to be honoured: there is no If-Range, or it names exactly this representation
+/// (§13.1.5). A weak validator never does, and a date is weak if the representation changed within
+/// the current second, since it might do so again (§8.8.2.2).
+pub fn if_range_holds(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -> bool {
+    let Some(value) = req.if_range else {
+        return true;
+    };
+    if value.starts_with(b"\"") || value.starts_with(b"W/") {
+        return match take_tag(value) {
+            Some((tag, rest)) => rest.is_empty() && strong_match(tag, validators.etag),
+            None => false,
+        };
+    }
+    match (date::parse(value, now_secs), validators.last_modified) {
+        (Some(date), Some(modified)) => date == modified && modified < now_secs,
+        _ => false,
+    }
+}
+
+/// Whether the representation changed after the date in a field; `None` if the field is absent or
+/// no valid date, or the time of change is unknown, so that the condition is ignored.
+fn modified_after(field: Option<&[u8]>, own: &Validators<'_>, now_secs: u64) -> Option<bool> {
+    let date = date::parse(field?, now_secs)?;
+    Some(own.last_modified? > date)
+}
+
+/// How two entity tags are compared (§8.8.3.2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    /// Equal, and neither is weak.
+    Strong,
+    /// Equal but for `W/`.
+    Weak,
+}
+
+/// Whether one of the listed tags matches, or the field is `*`, for which any representation will
+/// do. A malformed list ends where the fault begins.
+fn any_matches(values: &Values<'_>, own: &[u8], comparison: Comparison) -> bool {
+    let matches = |tag: &[u8]| match comparison {
+        Comparison::Strong => strong_match(tag, own),
+        Comparison::Weak => weak_match(tag, own),
+    };
+    values
+        .iter()
+        .any(|value| value == b"*" || Tags(value).any(matches))
+}
+
+fn strong_match(tag: &[u8], own: &[u8]) -> bool {
+    tag == own && tag.starts_with(b"\"")
+}
+
+fn weak_match(tag: &[u8], own: &[u8]) -> bool {
+    let opaque = |tag| <[u8]>::strip_prefix(tag, b"W/").unwrap_or(tag);
+    opaque(tag) == opaque(own)
+}
+
+/// The entity tags of a list. They may contain commas, so the list cannot simply be split.
+struct Tags<'b>(&'b [u8]);
+
+impl<'b> Iterator for Tags<'b> {
+    type Item = &'b [u8];
+
+    fn next(&mut self) -> Option<&'b [u8]> {
+        while let [b',' | b' ' | b'\t', rest @ ..] = self.0 {
+            self.0 = rest;
+        }
+        let (tag, rest) = take_tag(core::mem::take(&mut self.0))?;
+        // After a tag, only a comma goes on with the list.
+        if let rest @ [b',', ..] = list::trim_start(rest) {
+            self.0 = rest;
+        }
+        Some(tag)
+    }
+}
+
+/// The entity tag at the start of `value`, with `W/` and quotes, and what follows it.
+fn take_tag(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let quoted = value.strip_prefix(b"W/").unwrap_or(value);
+    let opaque = quoted.strip_prefix(b"\"")?;
+    let is_etagc = |b: &u8| matches!(b, 0x21 | 0x23..=0x7e | 0x80..);
+    let len = opaque.iter().position(|b| !is_etagc(b))?;
+    let rest = opaque.get(len..)?.strip_prefix(b"\"")?;
+    value.split_at_checked(value.len() - rest.len())
+}
+
+#[cfg(test)]
+mod tests;

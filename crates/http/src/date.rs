@@ -1,0 +1,220 @@
+//! Dates as HTTP writes and reads them. It knows no clock. Read RFC 9110 §5.6.7.
+
+use crate::list::decimal;
+
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+const LONG_DAYS: [&str; 7] = [
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+/// 9999-12-31T23:59:59Z.
+const LAST_SECS: u64 = 253_402_300_799;
+const DAY_SECS: u64 = 86_400;
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT` for seconds since 1970, up to the end of the year 9999.
+pub fn format(unix_secs: u64) -> [u8; 29] {
+    let secs = unix_secs.min(LAST_SECS);
+    let days = secs / DAY_SECS;
+    let (year, month, day) = civil(days);
+    // 1970-01-01 was a Thursday.
+    let weekday = DAYS[index(days + 3, DAYS.len())];
+    let mut out = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+    out[..3].copy_from_slice(weekday.as_bytes());
+    two(&mut out, 5, day);
+    out[8..11].copy_from_slice(MONTHS[index(month - 1, MONTHS.len())].as_bytes());
+    two(&mut out, 12, year / 100);
+    two(&mut out, 14, year % 100);
+    two(&mut out, 17, secs / 3600 % 24);
+    two(&mut out, 20, secs / 60 % 60);
+    two(&mut out, 23, secs % 60);
+    out
+}
+
+/// Seconds since 1970 of a date in any of the three formats of RFC 9110 §5.6.7; `now_secs` decides
+/// the century of a two-digit year. `None` if malformed or before 1970.
+pub fn parse(date: &[u8], now_secs: u64) -> Option<u64> {
+    match date.get(3)? {
+        b',' => imf_fixdate(date),
+        b' ' => asctime(date),
+        _ => rfc850(date, now_secs),
+    }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`
+fn imf_fixdate(date: &[u8]) -> Option<u64> {
+    let date: &[u8; 29] = date.try_into().ok()?;
+    let separators = date[3..5] == *b", " && date[7] == b' ' && date[11] == b' ';
+    (separators && date[16] == b' ' && date[25..] == *b" GMT").then_some(())?;
+    name(&DAYS, &date[..3])?;
+    let month = name(&MONTHS, &date[8..11])? + 1;
+    seconds(
+        decimal(&date[12..16])?,
+        month,
+        decimal(&date[5..7])?,
+        &date[17..25],
+    )
+}
+
+/// `Sunday, 06-Nov-94 08:49:37 GMT`
+fn rfc850(date: &[u8], now_secs: u64) -> Option<u64> {
+    let comma = date.iter().position(|b| *b == b',')?;
+    name(&LONG_DAYS, &date[..comma])?;
+    let rest: &[u8; 24] = date[comma..].try_into().ok()?;
+    let separators = rest[..2] == *b", " && rest[4] == b'-' && rest[8] == b'-' && rest[11] == b' ';
+    (separators && rest[20..] == *b" GMT").then_some(())?;
+    let month = name(&MONTHS, &rest[5..8])? + 1;
+    let year = full_year(decimal(&rest[9..11])?, now_secs);
+    seconds(year, month, decimal(&rest[2..4])?, &rest[12..20])
+}
+
+/// `Sun Nov  6 08:49:37 1994`
+fn asctime(date: &[u8]) -> Option<u64> {
+    let date: &[u8; 24] = date.try_into().ok()?;
+    let separators = date[7] == b' ' && date[10] == b' ' && date[19] == b' ';
+    separators.then_some(())?;
+    name(&DAYS, &date[..3])?;
+    let month = name(&MONTHS, &date[4..7])? + 1;
+    let day = if date[8] == b' ' {
+        &date[9..10]
+    } else {
+        &date[8..10]
+    };
+    seconds(decimal(&date[20..])?, month, decimal(day)?, &date[11..19])
+}
+
+/// A two-digit year that would lie more than 50 years ahead is in the past.
+fn full_year(two_digits: u64, now_secs: u64) -> u64 {
+    let (now, _, _) = civil(now_secs.min(LAST_SECS) / DAY_SECS);
+    let year = now - now % 100 + two_digits;
+    if year > now + 50 { year - 100 } else { year }
+}
+
+fn seconds(year: u64, month: u64, day: u64, time: &[u8]) -> Option<u64> {
+    let &[h1, h0, b':', m1, m0, b':', s1, s0] = time else {
+        return None;
+    };
+    let (hour, minute) = (decimal(&[h1, h0])?, decimal(&[m1, m0])?);
+    let second = decimal(&[s1, s0])?;
+    // 60 is a leap second, which Unix time does not have.
+    let known = hour < 24 && minute < 60 && second <= 60;
+    let known = known && (1970..=9999).contains(&year) && day >= 1 && day <= month_len(year, month);
+    known.then(|| days(year, month, day) * DAY_SECS + hour * 3600 + minute * 60 + second)
+}
+
+fn month_len(year: u64, month: u64) -> u64 {
+    let leap = year.is_multiple_of(if year.is_multiple_of(100) { 400 } else { 4 });
+    match month {
+        4 | 6 | 9 | 11 => 30,
+        2 => 28 + u64::from(leap),
+        _ => 31,
+    }
+}
+
+/// Days from 1970-01-01 to a date not before it. Years are counted from March, so that the leap
+/// day is the last.
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    year * 365 + year / 4 - year / 100 + year / 400 + day_of_year - 719_468
+}
+
+/// The inverse of [`days`]: year, month, day.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+fn name(names: &[&str], text: &[u8]) -> Option<u64> {
+    names
+        .iter()
+        .zip(0..)
+        .find(|(name, _)| name.as_bytes() == text)
+        .map(|(_, at)| at)
+}
+
+fn two(out: &mut [u8; 29], at: usize, value: u64) {
+    const DIGITS: [u8; 10] = *b"0123456789";
+    out[at] = DIGITS[index(value / 10, DIGITS.len())];
+    out[at + 1] = DIGITS[index(value, DIGITS.len())];
+}
+
+/// `value` modulo a small length.
+fn index(value: u64, len: usize) -> usize {
+    usize::try_from(value % len as u64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_795_207_512; // 2026
+
+    #[test]
+    fn the_three_formats_of_the_rfc_mean_the_same() {
+        for date in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+        ] {
+            assert_eq!(parse(date.as_bytes(), NOW), Some(784_111_777), "{date}");
+        }
+    }
+
+    #[test]
+    fn what_is_formatted_is_read_back() {
+        let mut secs = 0;
+        while secs <= LAST_SECS {
+            assert_eq!(parse(&format(secs), NOW), Some(secs));
+            secs += 86_399 * 97;
+        }
+        assert_eq!(&format(0), b"Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(&format(951_782_400), b"Tue, 29 Feb 2000 00:00:00 GMT");
+        assert_eq!(&format(u64::MAX), b"Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    #[test]
+    fn two_digit_years_lie_at_most_fifty_years_ahead() {
+        let year = |date: &str| parse(date.as_bytes(), NOW).map(|s| civil(s / DAY_SECS).0);
+        assert_eq!(year("Friday, 01-Jan-76 00:00:00 GMT"), Some(2076));
+        assert_eq!(year("Saturday, 01-Jan-77 00:00:00 GMT"), Some(1977));
+    }
+
+    #[test]
+    fn malformed_dates_are_none() {
+        for date in [
+            "",
+            "Sun",
+            "Sun,",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sun, 6 Nov 1994 08:49:37 GMT",
+            "Sun, 31 Apr 1994 08:49:37 GMT",
+            "Sun, 29 Feb 1900 08:49:37 GMT",
+            "Sun, 00 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 24:00:00 GMT",
+            "Sun, 06 Nov 1994 08:60:37 GMT",
+            "Sun, 06 Nov 1969 08:49:37 GMT",
+            "Sun, 06 nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GM",
+            "Sun Nov 06 08:49:37 199x",
+            "Wed, 21 Oct 2015 07:28:00 GMT; length=1",
+        ] {
+            assert_eq!(parse(date.as_bytes(), NOW), None, "{date}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Content codings and the choice among them. Knows neither files nor encoders. Read RFC 9110
+//! §8.4.1 and §12.5.3.
+
+use crate::list;
+use crate::values::Values;
+
+/// A content coding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// As it is.
+    Identity,
+    /// RFC 1952.
+    Gzip,
+    /// RFC 7932.
+    Brotli,
+    /// RFC 8878.
+    Zstd,
+}
+
+impl Encoding {
+    /// Every coding, in order of preference where the client has none.
+    pub const ALL: [Encoding; 4] = [
+        Encoding::Brotli,
+        Encoding::Zstd,
+        Encoding::Gzip,
+        Encoding::Identity,
+    ];
+
+    /// The value of Content-Encoding.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Encoding::Identity => "identity",
+            Encoding::Gzip => "gzip",
+            Encoding::Brotli => "br",
+            Encoding::Zstd => "zstd",
+        }
+    }
+
+    /// What a precompressed sibling's name ends with; empty for identity.
+    pub const fn file_suffix(self) -> &'static str {
+        match self {
+            Encoding::Identity => "",
+            Encoding::Gzip => ".gz",
+            Encoding::Brotli => ".br",
+            Encoding::Zstd => ".zst",
+        }
+    }
+
+    /// The coding with this name in any case; `x-gzip` is an old name of gzip.
+    pub fn parse(name: &[u8]) -> Option<Encoding> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let known = Encoding::ALL.into_iter().find(|e| is(e.as_str()));
+        known.or_else(|| is("x-gzip").then_some(Encoding::Gzip))
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// A set of codings in one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct EncodingSet(u8);
+
+impl EncodingSet {
+    /// No coding.
+    pub const EMPTY: EncodingSet = EncodingSet(0);
+
+    /// The set whose [`EncodingSet::bits`] these are.
+    pub const fn from_bits(bits: u8) -> EncodingSet {
+        EncodingSet(bits)
+    }
+
+    /// The set as a byte.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Adds a coding.
+    pub const fn insert(&mut self, encoding: Encoding) {
+        self.0 |= encoding.bit();
+    }
+
+    /// Takes a coding out.
+    pub const fn remove(&mut self, encoding: Encoding) {
+        self.0 &= !encoding.bit();
+    }
+
+    /// The set with one coding more, for constants.
+    pub const fn with(mut self, encoding: Encoding) -> EncodingSet {
+        self.insert(encoding);
+        self
+    }
+
+    /// Whether the coding is in the set.
+    pub const fn contains(self, encoding: Encoding) -> bool {
+        self.0 & encoding.bit() != 0
+    }
+
+    /// Whether there is no coding in the set.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The codings of the set, preferred ones first.
+    pub fn iter(self) -> impl Iterator<Item = Encoding> {
+        Encoding::ALL.into_iter().filter(move |e| self.contains(*e))
+    }
+}
+
+/// The coding of the answer (RFC 9110 §12.5.3): of those available, the one to which the client
+/// gives the highest weight, and among equals the first of [`Encoding::ALL`]. Identity is always
+/// available, and it is also the answer if the client accepts nothing that is, or says nothing.
+#[inline]
+pub fn choose(accept: &Values<'_>, available: EncodingSet) -> Encoding {
+    if accept.is_empty() || available.is_empty() {
+        return Encoding::Identity;
+    }
+    Weights::parse(accept).choose(available)
+}
+
+/// The weights a client gives, in thousandths.
+#[derive(Default)]
+struct Weights {
+    /// By `Encoding as usize`; `None` if not named.
+    named: [Option<u16>; 4],
+    /// That of `*`.
+    others: Option<u16>,
+}
+
+impl Weights {
+    /// Members that are malformed or name other codings are left out. If one is named twice, the
+    /// lower weight counts.
+    fn parse(accept: &Values<'_>) -> Weights {
+        let mut weights = Weights::default();
+        for member in accept.iter().flat_map(list::members) {
+            let (coding, weight) = match member.iter().position(|b| *b == b';') {
+                None => (member, Some(1000)),
+                Some(at) => (
+                    list::trim_end(&member[..at]),
+                    parse_weight(&member[at + 1..]),
+                ),
+            };
+            let slot = match coding {
+                b"*" => &mut weights.others,
+                _ => match Encoding::parse(coding) {
+                    Some(encoding) => &mut weights.named[encoding as usize],
+                    None => continue,
+                },
+            };
+            *slot = match (*slot, weight) {
+                (Some(old), Some(new)) => Some(old.min(new)),
+                (old, new) => old.or(new),
+            };
+        }
+        weights
+    }
+
+    fn choose(&self, available: EncodingSet) -> Encoding {
+        let mut best = (0, Encoding::Identity);
+        for encoding in available.with(Encoding::Identity).iter() {
+            let weight = self.of(encoding);
+            if weight > best.0 {
+                best = (weight, encoding);
+            }
+        }
+        best.1
+    }
+
+    /// Identity is acceptable unless it is excluded, but what is named is preferred to it.
+    fn of(&self, encoding: Encoding) -> u16 {
+        match self.named[encoding as usize].or(self.others) {
+            Some(weight) => weight,
+            None if encoding == Encoding::Identity => 1,
+            None => 0,
+        }
+    }
+}
+
+/// The weight after a `;`, in thousandths: `q=` and 0 to 1 with up to three decimals (RFC 9110
+/// §12.4.2). `None` if malformed.
+fn parse_weight(parameter: &[u8]) -> Option<u16> {
+    let value = match list::trim(parameter) {
+        [b'q' | b'Q', b'=', value @ ..] => value,
+        _ => return None,
+    };
+    match value {
+        [b'1'] => Some(1000),
+        [b'1', b'.', zeros @ ..] if zeros.len() <= 3 && zeros.iter().all(|b| *b == b'0') => {
+            Some(1000)
+        }
+        [b'0'] | [b'0', b'.'] => Some(0),
+        [b'0', b'.', decimals @ ..] if decimals.len() <= 3 => {
+            let thousandths = list::decimal(decimals)? * [100, 10, 1][decimals.len() - 1];
+            thousandths.try_into().ok()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Encoding::{Brotli, Gzip, Identity, Zstd};
+    use super::*;
+    use crate::limits::Limits;
+    use crate::request::{Parsed, parse};
+
+    const ALL: EncodingSet = EncodingSet::EMPTY.with(Gzip).with(Brotli).with(Zstd);
+    const GZIP: EncodingSet = EncodingSet::EMPTY.with(Gzip);
+
+    #[track_caller]
+    fn assert_chosen(accept: &str, available: EncodingSet, expected: Encoding) {
+        let values = Values::one(accept.as_bytes());
+        assert_eq!(
+            choose(&values, available),
+            expected,
+            "{accept:?} {available:?}"
+        );
+    }
+
+    #[test]
+    fn sets() {
+        let mut set = EncodingSet::EMPTY;
+        assert!(set.is_empty() && !set.contains(Gzip));
+        set.insert(Gzip);
+        set.insert(Brotli);
+        assert!(set.contains(Gzip) && !set.contains(Zstd));
+        assert!(set.iter().eq([Brotli, Gzip]));
+        set.remove(Brotli);
+        assert_eq!(set, GZIP);
+    }
+
+    #[test]
+    fn nothing_said_or_nothing_there_is_identity() {
+        assert_eq!(choose(&Values::NONE, ALL), Identity);
+        assert_chosen("", ALL, Identity);
+        assert_chosen("gzip, br", EncodingSet::EMPTY, Identity);
+        assert_chosen("br", GZIP, Identity);
+        assert_chosen("deflate, compress", ALL, Identity);
+    }
+
+    #[test]
+    fn our_preference_decides_among_equals() {
+        assert_chosen("gzip, deflate, br, zstd", ALL, Brotli);
+        assert_chosen("gzip, zstd", ALL, Zstd);
+        assert_chosen("gzip", ALL, Gzip);
+        assert_chosen("GZip", ALL, Gzip);
+        assert_chosen("x-gzip", ALL, Gzip);
+        assert_chosen("gzip, identity", ALL, Gzip);
+        assert_chosen("*", ALL, Brotli);
+        assert_chosen("*", GZIP, Gzip);
+    }
+
+    #[test]
+    fn the_clients_weights_come_first() {
+        assert_chosen("gzip;q=1.0, br;q=0.9", ALL, Gzip);
+        assert_chosen("gzip;q=0.5, br;q=0.9, zstd;q=0.91", ALL, Zstd);
+        assert_chosen("gzip;q=0.5, identity", ALL, Identity);
+        assert_chosen("gzip;q=0.001", ALL, Gzip);
+        assert_chosen("gzip ; q=0.5 ,br; Q=0.4", ALL, Gzip);
+        assert_chosen("*;q=0.1, gzip;q=0.2", ALL, Gzip);
+        assert_chosen("identity;q=0.5, *;q=0.4", ALL, Identity);
+    }
+
+    #[test]
+    fn weight_zero_excludes() {
+        assert_chosen("gzip;q=0", ALL, Identity);
+        assert_chosen("gzip;q=0.000, br", GZIP, Identity);
+        assert_chosen("*, br;q=0", ALL, Zstd);
+        assert_chosen("gzip, gzip;q=0", ALL, Identity);
+        assert_chosen("br;q=0, *;q=0", ALL, Identity);
+        assert_chosen("identity;q=0", ALL, Identity);
+        assert_chosen("identity;q=0, gzip;q=0.1", ALL, Gzip);
+    }
+
+    #[test]
+    fn malformed_members_are_left_out() {
+        for member in [
+            "gzip;q=2",
+            "gzip;q=1.1",
+            "gzip;q=1.0000",
+            "gzip;q=0.0001",
+            "gzip;q=-1",
+            "gzip;q=",
+            "gzip;q",
+            "gzip;",
+            "gzip;q=0.5;x=y",
+            "gzip;x=1",
+            "gzip q=1",
+            "gzip;q=.5",
+            "gz ip",
+            "\"gzip\"",
+        ] {
+            assert_chosen(member, ALL, Identity);
+        }
+        assert_chosen("gzip;q=2, ,;q=1, zstd", ALL, Zstd);
+    }
+
+    #[test]
+    fn several_lines_are_one_list() {
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip;q=0.5\r\n\
+            X: y\r\naccept-encoding: zstd;q=0.6\r\n\r\n";
+        match parse(head, &Limits::default()) {
+            Ok(Parsed::Complete(request)) => {
+                assert_eq!(choose(&request.accept_encoding, ALL), Zstd);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

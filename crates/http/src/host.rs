@@ -1,0 +1,182 @@
+//! Host names as they stand in Host and in request targets. It knows nothing of sites or of what
+//! a name resolves to.
+//!
+//! A subset of RFC 3986 §3.2.2: names of letters, digits, `-`, `_` and single dots (no percent
+//! escapes: a name with one would have two spellings), IPv4 addresses, which look like names, and
+//! IPv6 addresses in brackets (no zone, no IPvFuture); each with an optional port. Internationalised
+//! names come as A-labels and are left as they are. Read also RFC 9110 §7.2.
+
+use core::net::Ipv6Addr;
+
+use crate::list;
+use crate::scan::{self, DIGIT, HOST};
+
+/// Longest name, without the port, before and after [`normalize`].
+pub const NAME_LEN_MAX: usize = 255;
+
+/// Whether `raw` is `host`, `host:port` or empty. An empty Host is what a client sends that has no
+/// authority to name (RFC 9110 §7.2); the default site answers it. If this holds and `raw` is not
+/// empty, [`normalize`] succeeds.
+#[inline]
+pub fn is_valid(raw: &[u8]) -> bool {
+    raw.is_empty() || split(raw).is_some()
+}
+
+/// The name by which a site is looked up: lower case, without port and without one trailing dot.
+/// An IPv6 address keeps its brackets. `None` if `raw` is empty or invalid.
+pub fn normalize<'a>(raw: &[u8], out: &'a mut [u8; 256]) -> Option<&'a [u8]> {
+    let (host, _) = split(raw)?;
+    let host = host.strip_suffix(b".").unwrap_or(host);
+    let name = out.get_mut(..host.len())?;
+    name.copy_from_slice(host);
+    name.make_ascii_lowercase();
+    Some(name)
+}
+
+/// The port, `None` if `raw` has none or is invalid.
+pub fn port(raw: &[u8]) -> Option<u16> {
+    let (_, digits) = split(raw)?;
+    list::decimal(digits)?.try_into().ok()
+}
+
+/// Host and the digits of the port (empty if there are none), both checked.
+#[inline(always)]
+fn split(raw: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = match raw.first()? {
+        b'[' => address_end(raw)?,
+        _ => name_end(raw)?,
+    };
+    let (host, rest) = raw.split_at_checked(end)?;
+    match rest {
+        [] => Some((host, &[])),
+        [b':', digits @ ..] if is_port(digits) => Some((host, digits)),
+        _ => None,
+    }
+}
+
+/// Where the dot-separated labels at the start of `raw` end; one final dot belongs to them.
+#[inline(always)]
+fn name_end(raw: &[u8]) -> Option<usize> {
+    let mut rest = raw;
+    loop {
+        // An empty label means an empty name, a dot too many, or the end after a final dot.
+        let label_end = scan::skip(rest, HOST);
+        if label_end.len() == rest.len() {
+            break;
+        }
+        rest = label_end;
+        match rest {
+            [b'.', after @ ..] => rest = after,
+            _ => break,
+        }
+    }
+    let end = raw.len() - rest.len();
+    (1..=NAME_LEN_MAX).contains(&end).then_some(end)
+}
+
+/// Where the bracketed IPv6 address at the start of `raw` ends.
+fn address_end(raw: &[u8]) -> Option<usize> {
+    let close = raw.iter().position(|b| *b == b']')?;
+    let address = core::str::from_utf8(raw.get(1..close)?).ok()?;
+    address.parse::<Ipv6Addr>().ok()?;
+    Some(close + 1)
+}
+
+/// Up to five digits, at most 65535, or nothing (RFC 3986 §3.2.3 allows an empty port).
+#[inline(always)]
+fn is_port(digits: &[u8]) -> bool {
+    let all_digits = scan::run(digits, DIGIT) == digits.len();
+    all_digits && (digits.len() < 5 || digits.len() == 5 && list::decimal(digits) <= Some(0xffff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normal(raw: &str) -> Option<alloc::string::String> {
+        let mut out = [0; 256];
+        let name = normalize(raw.as_bytes(), &mut out)?;
+        Some(core::str::from_utf8(name).expect("ASCII").into())
+    }
+
+    #[test]
+    fn valid_hosts_and_their_normal_form() {
+        for (raw, name, port_expected) in [
+            ("localhost", "localhost", None),
+            ("LocalHost:8080", "localhost", Some(8080)),
+            ("example.com.", "example.com", None),
+            ("example.com.:", "example.com", None),
+            ("EXAMPLE.com.:443", "example.com", Some(443)),
+            ("xn--BCHER-kva.example", "xn--bcher-kva.example", None),
+            ("a_b.example", "a_b.example", None),
+            ("127.0.0.1:0", "127.0.0.1", Some(0)),
+            ("1:65535", "1", Some(65535)),
+            ("a:00080", "a", Some(80)),
+            ("[::1]", "[::1]", None),
+            ("[2001:DB8::A]:80", "[2001:db8::a]", Some(80)),
+            ("[::ffff:1.2.3.4]:", "[::ffff:1.2.3.4]", None),
+        ] {
+            assert!(is_valid(raw.as_bytes()), "{raw}");
+            assert_eq!(normal(raw).as_deref(), Some(name), "{raw}");
+            assert_eq!(port(raw.as_bytes()), port_expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn an_empty_host_is_valid_but_has_no_name() {
+        assert!(is_valid(b""));
+        assert_eq!(normal(""), None);
+    }
+
+    #[test]
+    fn invalid_hosts() {
+        for raw in [
+            ".",
+            "..",
+            ".a",
+            "a..",
+            "a..b",
+            ":",
+            ":80",
+            "a:65536",
+            "a:000080",
+            "a:8o",
+            "a:-1",
+            "a:1:2",
+            "a b",
+            " a",
+            "a ",
+            "a/b",
+            "a%41",
+            "user@a",
+            "a,b",
+            "a\\b",
+            "é",
+            "[::1",
+            "::1",
+            "[]",
+            "[::1]x",
+            "[::1]:x",
+            "[::1%25eth0]",
+            "[v1.a]",
+            "[1.2.3.4]",
+            "a\0",
+            "a\r\n",
+            "a?b",
+            "a#b",
+            "<a>",
+        ] {
+            assert!(!is_valid(raw.as_bytes()), "{raw:?}");
+            assert_eq!(normal(raw), None, "{raw:?}");
+            assert_eq!(port(raw.as_bytes()), None, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_name_still_fits() {
+        let name = "a".repeat(NAME_LEN_MAX);
+        assert_eq!(normal(&name).as_deref(), Some(name.as_str()));
+        assert!(is_valid((name.clone() + ":80").as_bytes()));
+        assert!(!is_valid((name + "a").as_bytes()));
+    }
+}

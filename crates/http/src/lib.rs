@@ -1,0 +1,49 @@
+//! HTTP/1.1 as pure functions over bytes: requests, their bodies, their conditions, and the heads
+//! of responses.
+//!
+//! Nothing here knows a clock, a socket, a thread or a file; time and buffers are arguments. The
+//! way of a request through the modules: [`request::parse`] checks a head and keeps slices of it,
+//! [`body::BodyReader`] takes the body off the connection, [`target::decode`] turns the path into
+//! a name, [`conditional`], [`range`] and [`encoding`] decide which answer is due, and
+//! [`head::HeadWriter`] writes the head of that answer.
+//!
+//! The parser is written by hand, because it has to be stricter than the general-purpose ones
+//! (what could be read in two ways is refused, see [`refusal::Refusal`]) and cheaper: one pass, no
+//! allocation, no array of fields.
+//!
+//! Read first: RFC 9112 (HTTP/1.1), then RFC 9110 §5 (fields), §8 (validators), §12 to §14.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod chunked;
+mod list;
+mod scan;
+
+pub mod body;
+pub mod conditional;
+pub mod date;
+pub mod encoding;
+pub mod head;
+pub mod host;
+pub mod limits;
+pub mod method;
+pub mod range;
+pub mod refusal;
+pub mod request;
+pub mod status;
+pub mod target;
+pub mod values;
+
+pub use body::{BodyReader, Fed};
+pub use conditional::{Precondition, Validators};
+pub use encoding::{Encoding, EncodingSet};
+pub use head::HeadWriter;
+pub use limits::Limits;
+pub use method::Method;
+pub use range::{ByteRange, RangeSet, Ranges};
+pub use refusal::Refusal;
+pub use request::{Framing, Parsed, Request, Target, Version};
+pub use status::Status;
+pub use values::Values;

@@ -1,0 +1,33 @@
+//! How large a request may be. It knows nothing of time limits, which belong to the engine. Read
+//! RFC 9112 §3 (target), RFC 9110 §5.4 (fields) and RFC 9112 §7.1.1 (chunk extensions).
+
+/// The limits of one request. Reaching a limit is allowed, exceeding it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the head, from the first byte (a skipped empty line counts) to the end of the
+    /// empty line. Default 16 KiB. Cost: a connection's input buffer grows up to this.
+    pub head_len_max: usize,
+    /// Bytes of the request target. Default 8 KiB.
+    pub target_len_max: usize,
+    /// Field lines in the head. Default 100.
+    pub fields_max: u16,
+    /// Bytes of the decoded body. Default 1 MiB.
+    pub body_len_max: u64,
+    /// Bytes between a chunk's size and its CRLF, for each chunk. Default 256, at most 2^32-1.
+    pub chunk_extension_len_max: usize,
+    /// Bytes of the trailer lines with their CRLFs. Default 4 KiB, at most 2^32-1.
+    pub trailers_len_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head_len_max: 16 << 10,
+            target_len_max: 8 << 10,
+            fields_max: 100,
+            body_len_max: 1 << 20,
+            chunk_extension_len_max: 256,
+            trailers_len_max: 4 << 10,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Comma-separated lists and the parameters of their members. It knows nothing of quoted strings:
+//! none of the lists read here may contain one (entity tags, which may, are read in
+//! [`crate::conditional`]). Read RFC 9110 §5.6.1.
+
+/// The members of a list without the whitespace around them. Empty members are given too: some
+/// fields ignore them, others refuse them.
+pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|b| *b == b',').map(trim)
+}
+
+/// Without surrounding SP and HTAB.
+pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
+    trim_end(trim_start(bytes))
+}
+
+/// Without leading SP and HTAB.
+pub(crate) fn trim_start(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// Without trailing SP and HTAB.
+#[inline]
+pub(crate) fn trim_end(mut bytes: &[u8]) -> &[u8] {
+    while let [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// A decimal number: digits only, at least one. Values over `u64::MAX` give `None`.
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.checked_sub(b'0').filter(|d| *d < 10)?;
+        number.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn members_are_trimmed_and_empty_ones_kept() {
+        let all: Vec<&[u8]> = members(b" a ,\t,b c,").collect();
+        assert_eq!(all, [b"a".as_slice(), b"", b"b c", b""]);
+        assert_eq!(members(b"").collect::<Vec<_>>(), [b""]);
+    }
+
+    #[test]
+    fn decimal_takes_digits_only_and_does_not_overflow() {
+        assert_eq!(decimal(b"0"), Some(0));
+        assert_eq!(decimal(b"007"), Some(7));
+        assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
+        for bad in [
+            "",
+            "18446744073709551616",
+            "+1",
+            "-1",
+            " 1",
+            "1 ",
+            "1,1",
+            "0x1",
+            "1_0",
+            "\u{661}",
+        ] {
+            assert_eq!(decimal(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+}

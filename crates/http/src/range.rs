@@ -1,0 +1,191 @@
+//! Byte ranges: which parts of a representation a Range field asks for. It knows nothing of how
+//! they are sent. Range is for GET only, and subject to If-Range
+//! ([`crate::conditional::if_range_holds`]). Read RFC 9110 §14.
+//!
+//! A client cannot be made to get more than the representation has: where the ranges are many or
+//! overlap so much that they add up to more than the whole, the whole is sent (§14.2, §17.15).
+
+use crate::list;
+
+/// Most ranges in one answer.
+pub const RANGES_MAX: usize = 16;
+
+/// Bytes `start..end` of a representation: `start < end <= length`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    /// The first byte.
+    pub start: u64,
+    /// The byte after the last.
+    pub end: u64,
+}
+
+/// What a Range field asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// Ignore the field and send everything: it is malformed, of another unit, or abusive.
+    Whole,
+    /// One range (which may be everything).
+    One(ByteRange),
+    /// Two or more, of which none overlap or touch.
+    Many(RangeSet),
+    /// 416 (Range Not Satisfiable).
+    Unsatisfiable,
+}
+
+/// Up to [`RANGES_MAX`] ranges in the order in which the client asked for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeSet {
+    ranges: [ByteRange; RANGES_MAX],
+    len: usize,
+}
+
+impl RangeSet {
+    const EMPTY: RangeSet = RangeSet {
+        ranges: [ByteRange { start: 0, end: 0 }; RANGES_MAX],
+        len: 0,
+    };
+
+    /// The ranges in the client's order.
+    pub fn iter(&self) -> core::slice::Iter<'_, ByteRange> {
+        self.ranges[..self.len].iter()
+    }
+
+    /// Adds a range; `None` if there is no room.
+    fn push(&mut self, range: ByteRange) -> Option<()> {
+        *self.ranges.get_mut(self.len)? = range;
+        self.len += 1;
+        Some(())
+    }
+
+    /// The same bytes as ranges that neither overlap nor touch; a joined range stands where the
+    /// first of its parts stood.
+    fn coalesced(&self) -> RangeSet {
+        let mut set = RangeSet::EMPTY;
+        for range in self.iter() {
+            set.join(*range);
+        }
+        set
+    }
+
+    fn join(&mut self, mut range: ByteRange) {
+        let mut place = None;
+        let mut kept = 0;
+        for at in 0..self.len {
+            let other = self.ranges[at];
+            if other.start <= range.end && range.start <= other.end {
+                range.start = range.start.min(other.start);
+                range.end = range.end.max(other.end);
+                if place.is_some() {
+                    continue;
+                }
+                place = Some(kept);
+            }
+            self.ranges[kept] = other;
+            kept += 1;
+        }
+        // Never more ranges than there were, so there is room for this one.
+        let place = place.unwrap_or_else(|| {
+            kept += 1;
+            kept - 1
+        });
+        self.ranges[place] = range;
+        self.len = kept;
+    }
+}
+
+impl<'s> IntoIterator for &'s RangeSet {
+    type Item = &'s ByteRange;
+    type IntoIter = core::slice::Iter<'s, ByteRange>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Evaluates the value of Range for a representation of `len` bytes.
+pub fn evaluate(value: &[u8], len: u64) -> Ranges {
+    let Some(specs) = strip_unit(value) else {
+        return Ranges::Whole;
+    };
+    let mut set = RangeSet::EMPTY;
+    let mut sum = 0_u64;
+    let mut found = false;
+    for spec in list::members(specs).filter(|s| !s.is_empty()) {
+        found = true;
+        let range = match Spec::parse(spec).map(|s| s.resolve(len)) {
+            None => return Ranges::Whole,
+            Some(None) => continue,
+            Some(Some(range)) => range,
+        };
+        sum = sum.saturating_add(range.end - range.start);
+        if sum > len || set.push(range).is_none() {
+            return Ranges::Whole;
+        }
+    }
+    let set = set.coalesced();
+    match *set.ranges.get(..set.len).unwrap_or_default() {
+        [] if !found || len == 0 && asks_for_suffix(specs) => Ranges::Whole,
+        [] => Ranges::Unsatisfiable,
+        [range] => Ranges::One(range),
+        _ => Ranges::Many(set),
+    }
+}
+
+/// The range set after `bytes=`, whose case does not matter (§14.1).
+fn strip_unit(value: &[u8]) -> Option<&[u8]> {
+    let (unit, specs) = value.split_at_checked(6)?;
+    unit.eq_ignore_ascii_case(b"bytes=").then_some(specs)
+}
+
+/// Whether a suffix of some length is asked for. It is satisfiable even if there are no bytes
+/// (§14.1.2), but then Content-Range cannot express it, so all of the nothing is sent.
+fn asks_for_suffix(specs: &[u8]) -> bool {
+    let parsed = list::members(specs).filter_map(Spec::parse);
+    parsed.into_iter().any(|s| matches!(s, Spec::Suffix(1..)))
+}
+
+/// One range as written.
+enum Spec {
+    /// First and last byte, the latter included; `u64::MAX` if not given.
+    From(u64, u64),
+    /// As many bytes at the end.
+    Suffix(u64),
+}
+
+impl Spec {
+    /// `None` if malformed.
+    fn parse(spec: &[u8]) -> Option<Spec> {
+        let dash = spec.iter().position(|b| *b == b'-')?;
+        let (first, last) = (spec.get(..dash)?, spec.get(dash + 1..)?);
+        match (first, last) {
+            ([], last) => Some(Spec::Suffix(saturating(last)?)),
+            (first, []) => Some(Spec::From(saturating(first)?, u64::MAX)),
+            (first, last) => {
+                let (first, last) = (saturating(first)?, saturating(last)?);
+                (first <= last).then_some(Spec::From(first, last))
+            }
+        }
+    }
+
+    /// The bytes meant of `len`, `None` if there are none.
+    fn resolve(self, len: u64) -> Option<ByteRange> {
+        let (start, end) = match self {
+            Spec::From(first, last) => (first, last.saturating_add(1).min(len)),
+            Spec::Suffix(suffix) => (len.saturating_sub(suffix), len),
+        };
+        (start < end).then_some(ByteRange { start, end })
+    }
+}
+
+/// A decimal number; one that is too large for `u64` is larger than any length, and `u64::MAX` is,
+/// too.
+fn saturating(digits: &[u8]) -> Option<u64> {
+    match list::decimal(digits) {
+        Some(number) => Some(number),
+        None if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Some(u64::MAX),
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Every reason why a request is refused, with its status and a phrase for people. It knows
+//! nothing of how a refusal is sent; after any of them the place where the next request would
+//! begin is unknown or not to be trusted, so the connection closes. Read RFC 9112 §2.2, §3.2, §5,
+//! §6.3, §7.1 and §11.2.
+
+use crate::status::Status;
+
+/// One line of the table below makes the variant, its status and its phrase.
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident => $status:ident $text:literal;)*) => {
+        /// Why a request is refused.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Refusal {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Refusal {
+            /// Every refusal, in the order of declaration: `ALL[r as usize] == r`.
+            pub const ALL: &[Refusal] = &[$(Refusal::$name),*];
+
+            /// The status of the answer.
+            pub const fn status(self) -> Status {
+                match self {
+                    $(Refusal::$name => Status::$status,)*
+                }
+            }
+
+            /// What is wrong, for the log and the error page: plain ASCII without markup, no full
+            /// stop.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Refusal::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// The line is not `method SP target SP HTTP/d.d`.
+    RequestLine => BAD_REQUEST "the request line is malformed";
+    /// A CR that no LF follows.
+    BareCr => BAD_REQUEST "a carriage return without a line feed";
+    /// An LF that no CR precedes.
+    BareLf => BAD_REQUEST "a line feed without a carriage return";
+    /// A NUL byte in the head.
+    Nul => BAD_REQUEST "a NUL byte in the request head";
+    /// A field line that begins with whitespace (RFC 9112 §5.2).
+    ObsFold => BAD_REQUEST "a folded field line";
+    /// Whitespace between field name and colon (RFC 9112 §5.1).
+    SpaceBeforeColon => BAD_REQUEST "whitespace before the colon of a field";
+    /// A field line without a colon, or whose name is not a token.
+    FieldName => BAD_REQUEST "a field name is not a token";
+    /// A control character in a field value.
+    FieldValue => BAD_REQUEST "a control character in a field value";
+    /// HTTP/1.1 without Host.
+    HostMissing => BAD_REQUEST "the Host field is missing";
+    /// More than one Host line, equal or not.
+    HostRepeated => BAD_REQUEST "the Host field is repeated";
+    /// Host or the authority of the target is not `host[:port]`.
+    HostInvalid => BAD_REQUEST "the host name is invalid";
+    /// Content-Length is not a decimal number below 2^64.
+    LengthInvalid => BAD_REQUEST "Content-Length is not a number";
+    /// Content-Length as several lines or as a list, equal or not.
+    LengthRepeated => BAD_REQUEST "Content-Length is repeated";
+    /// Content-Length beside Transfer-Encoding.
+    LengthAndCoding => BAD_REQUEST "both Content-Length and Transfer-Encoding";
+    /// Transfer-Encoding in an HTTP/1.0 request.
+    CodingIn10 => BAD_REQUEST "Transfer-Encoding in an HTTP/1.0 request";
+    /// A transfer coding other than `chunked`.
+    CodingUnknown => NOT_IMPLEMENTED "the transfer coding is not implemented";
+    /// `chunked` twice or not last, or an empty member in the list of codings.
+    CodingNotLast => BAD_REQUEST "the transfer codings do not end in one chunked";
+    /// A chunk size that is not 1 to 16 hexadecimal digits.
+    ChunkSize => BAD_REQUEST "a chunk size is malformed";
+    /// A chunk extension with a bare line end or a control character.
+    ChunkExtension => BAD_REQUEST "a chunk extension is malformed";
+    /// A chunk's extensions are longer than the limit.
+    ChunkExtensionTooLong => BAD_REQUEST "a chunk extension is too long";
+    /// A chunk's data is not followed by CRLF.
+    ChunkEnd => BAD_REQUEST "a chunk does not end where its size says";
+    /// A trailer line is not a field line.
+    TrailerInvalid => BAD_REQUEST "a trailer field is malformed";
+    /// The trailer section is longer than the limit.
+    TrailersTooLarge => FIELDS_TOO_LARGE "the trailer section is too large";
+    /// The head is longer than the limit.
+    HeadTooLarge => FIELDS_TOO_LARGE "the request head is too large";
+    /// The head has more field lines than the limit.
+    TooManyFields => FIELDS_TOO_LARGE "too many fields in the request head";
+    /// The request target is longer than the limit.
+    TargetTooLong => URI_TOO_LONG "the request target is too long";
+    /// The body is longer than the limit.
+    BodyTooLarge => CONTENT_TOO_LARGE "the request body is too large";
+    /// A well-formed method that has no meaning here.
+    MethodUnknown => NOT_IMPLEMENTED "the method is not implemented";
+    /// A well-formed version other than HTTP/1.x.
+    Version => VERSION_NOT_SUPPORTED "the HTTP version is not supported";
+    /// The target is none of the four forms of RFC 9112 §3.2, or not the form its method needs.
+    TargetInvalid => BAD_REQUEST "the request target is invalid";
+    /// A `%` without two hexadecimal digits in the path.
+    PathEscape => BAD_REQUEST "a percent escape in the path is malformed";
+    /// An encoded NUL in the path.
+    PathNul => BAD_REQUEST "the path contains a NUL";
+    /// An encoded slash, or a backslash in any form, in the path.
+    PathSlash => BAD_REQUEST "the path contains a backslash or an encoded slash";
+    /// A `.` or `..` segment in the path, however encoded.
+    PathDots => BAD_REQUEST "the path contains a dot segment";
+    /// An expectation other than `100-continue`.
+    ExpectationUnknown => EXPECTATION_FAILED "the expectation is not supported";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Refusal;
+
+    #[test]
+    fn all_is_indexed_by_discriminant() {
+        for (i, refusal) in Refusal::ALL.iter().enumerate() {
+            assert_eq!(*refusal as usize, i);
+        }
+    }
+
+    #[test]
+    fn every_refusal_is_an_error_with_a_phrase_of_its_own() {
+        for (i, refusal) in Refusal::ALL.iter().enumerate() {
+            assert!((400..600).contains(&refusal.status().code()), "{refusal:?}");
+            let text = refusal.as_str();
+            assert!(!text.contains(['<', '>', '&', '"']) && text.is_ascii());
+            assert!(
+                Refusal::ALL[..i].iter().all(|r| r.as_str() != text),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn statuses_other_than_400_are_the_intended_ones() {
+        let codes: alloc::vec::Vec<(Refusal, u16)> = Refusal::ALL
+            .iter()
+            .map(|r| (*r, r.status().code()))
+            .filter(|(_, code)| *code != 400)
+            .collect();
+        assert_eq!(
+            codes,
+            [
+                (Refusal::CodingUnknown, 501),
+                (Refusal::TrailersTooLarge, 431),
+                (Refusal::HeadTooLarge, 431),
+                (Refusal::TooManyFields, 431),
+                (Refusal::TargetTooLong, 414),
+                (Refusal::BodyTooLarge, 413),
+                (Refusal::MethodUnknown, 501),
+                (Refusal::Version, 505),
+                (Refusal::ExpectationUnknown, 417),
+            ]
+        );
+    }
+}

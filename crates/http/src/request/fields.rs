@@ -1,0 +1,301 @@
+//! The field lines of a request, up to the empty line, and what they mean together: host, framing,
+//! persistence. Read RFC 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
+
+use super::known::{Known, is};
+use super::{Framing, Request, Stop, Version};
+use crate::host;
+use crate::limits::Limits;
+use crate::list;
+use crate::refusal::Refusal;
+use crate::scan::{self, TOKEN};
+
+/// Parses the field lines `lines`, which are the end of `head`, and the empty line into `request`.
+#[inline(always)]
+pub(super) fn parse<'b>(
+    request: &mut Request<'b>,
+    head: &'b [u8],
+    lines: &'b [u8],
+    limits: &Limits,
+) -> Result<(), Stop> {
+    let mut seen = Seen::default();
+    let mut rest = lines;
+    while rest.first() != Some(&b'\r') {
+        let line = line(rest)?;
+        seen.fields += 1;
+        if seen.fields > usize::from(limits.fields_max) {
+            return Err(Refusal::TooManyFields.into());
+        }
+        seen.field(request, rest, line.name, line.value)?;
+        rest = line.next;
+    }
+    let after = match rest {
+        [_, b'\n', after @ ..] => after,
+        [_, _, ..] => return Err(Refusal::BareCr.into()),
+        _ => return Err(Stop::Partial),
+    };
+    (request.lines, _) = lines.split_at(lines.len() - rest.len());
+    request.head_len = head.len() - after.len();
+    Ok(seen.conclude(request)?)
+}
+
+/// A field line.
+struct Line<'b> {
+    /// Not validated yet.
+    name: &'b [u8],
+    /// Validated, without surrounding whitespace.
+    value: &'b [u8],
+    /// The bytes after the line.
+    next: &'b [u8],
+}
+
+/// The field line at the start of `rest`.
+#[inline(always)]
+fn line(rest: &[u8]) -> Result<Line<'_>, Stop> {
+    let Some((name, mut value)) = scan::split_at_colon(rest) else {
+        return Err(no_colon(rest));
+    };
+    // One space is usual.
+    if let [b' ', after @ ..] = value {
+        value = after;
+    }
+    if let [b' ' | b'\t', ..] = value {
+        value = list::trim_start(value);
+    }
+    let (value, end) = value.split_at(scan::value_len(value));
+    match scan::strip_prefix(end, b"\r\n") {
+        Some(next) => Ok(Line {
+            name,
+            value: list::trim_end(value),
+            next,
+        }),
+        None => Err(no_line_end(rest, name.len(), end)),
+    }
+}
+
+/// A value that is not followed by CRLF: not complete yet, or broken by a control character.
+#[cold]
+fn no_line_end(rest: &[u8], colon: usize, end: &[u8]) -> Stop {
+    if let Some(refusal) = name_fault(rest, colon) {
+        return Stop::Refused(refusal);
+    }
+    Stop::Refused(match end {
+        [] | [b'\r'] => return Stop::Partial,
+        [b'\r', ..] => Refusal::BareCr,
+        [b'\n', ..] => Refusal::BareLf,
+        [0, ..] => Refusal::Nul,
+        _ => Refusal::FieldValue,
+    })
+}
+
+/// A line without a colon in all the bytes that have come.
+#[cold]
+fn no_colon(rest: &[u8]) -> Stop {
+    let after = scan::skip(rest, TOKEN);
+    match after {
+        // Where a byte has come, the line is wrong in any case, but the next one decides what the
+        // fault is called.
+        [] | [b'\r'] => Stop::Partial,
+        [b' ' | b'\t'] if after.len() < rest.len() => Stop::Partial,
+        _ => Stop::Refused(name_fault(rest, rest.len()).unwrap_or(Refusal::FieldName)),
+    }
+}
+
+/// Why the bytes before `colon` are not a field name, `None` if they are.
+#[cold]
+fn name_fault(line: &[u8], colon: usize) -> Option<Refusal> {
+    let name = line.get(..colon).unwrap_or(line);
+    let (token, rest) = name.split_at_checked(scan::run(name, TOKEN))?;
+    if rest.is_empty() && !token.is_empty() {
+        return None;
+    }
+    Some(match rest {
+        [b' ' | b'\t', ..] if token.is_empty() => Refusal::ObsFold,
+        [b' ' | b'\t', ..] if list::trim_start(rest).is_empty() => Refusal::SpaceBeforeColon,
+        [b'\r', next, ..] if *next != b'\n' => Refusal::BareCr,
+        [b'\n', ..] => Refusal::BareLf,
+        [0, ..] => Refusal::Nul,
+        _ => Refusal::FieldName,
+    })
+}
+
+/// What has been seen of the fields that depend on each other or on their repetition.
+#[derive(Default)]
+struct Seen<'b> {
+    /// Field lines.
+    fields: usize,
+    /// Bits of [`Known`].
+    once: u32,
+    /// Bits of [`Known`], of those that came more than once.
+    again: u32,
+    host: Option<&'b [u8]>,
+    content_length: u64,
+    coding: Coding,
+    close: bool,
+    keep_alive: bool,
+    expect_other: bool,
+}
+
+/// The transfer codings seen so far, in their order over all lines.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Coding {
+    #[default]
+    None,
+    Chunked,
+    Unknown,
+}
+
+impl<'b> Seen<'b> {
+    /// Takes one line; `lines` are the bytes from its start on.
+    #[inline(always)]
+    fn field(
+        &mut self,
+        request: &mut Request<'b>,
+        lines: &'b [u8],
+        name: &'b [u8],
+        value: &'b [u8],
+    ) -> Result<(), Refusal> {
+        let Some(known) = Known::find(name) else {
+            return match scan::starts_with_token(lines, name.len()) {
+                true => Ok(()),
+                false => Err(name_fault(lines, name.len()).unwrap_or(Refusal::FieldName)),
+            };
+        };
+        self.again |= self.once & known.bit();
+        self.once |= known.bit();
+        match known {
+            Known::Host => self.host = Some(value),
+            Known::UserAgent => request.user_agent = Some(value),
+            Known::Referer => request.referer = Some(value),
+            Known::Range => request.range = Some(value),
+            Known::IfRange => request.if_range = Some(value),
+            Known::IfModifiedSince => request.if_modified_since = Some(value),
+            Known::IfUnmodifiedSince => request.if_unmodified_since = Some(value),
+            Known::AcceptEncoding => request.accept_encoding.push(value, lines),
+            Known::IfMatch => request.if_match.push(value, lines),
+            Known::IfNoneMatch => request.if_none_match.push(value, lines),
+            Known::Connection => self.connection(value),
+            Known::Expect => self.expect_other |= !is(value, b"100-continue"),
+            Known::ContentLength => self.content_length = content_length(value)?,
+            Known::TransferEncoding => self.transfer_encoding(value)?,
+        }
+        Ok(())
+    }
+
+    /// Connection options (RFC 9110 §7.6.1). Those that name a field concern proxies only.
+    #[inline(always)]
+    fn connection(&mut self, value: &[u8]) {
+        if is(value, b"keep-alive") {
+            self.keep_alive = true;
+            return;
+        }
+        for option in list::members(value) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    /// Transfer codings (RFC 9112 §6.1). Lines add up, so a second `chunked` is found anywhere.
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        for coding in list::members(value) {
+            if self.coding == Coding::Chunked || coding.is_empty() {
+                return Err(Refusal::CodingNotLast);
+            }
+            let known = self.coding == Coding::None && is(coding, b"chunked");
+            self.coding = if known {
+                Coding::Chunked
+            } else {
+                Coding::Unknown
+            };
+        }
+        Ok(())
+    }
+
+    /// What the fields mean together, once all have come.
+    #[inline(always)]
+    fn conclude(&self, request: &mut Request<'b>) -> Result<(), Refusal> {
+        if self.again != 0 {
+            self.repetitions(request)?;
+        }
+        match self.host {
+            Some(host) if !host::is_valid(host) => return Err(Refusal::HostInvalid),
+            None if request.version == Version::Http11 => return Err(Refusal::HostMissing),
+            host => request.host = request.host.or(host),
+        }
+        request.keep_alive = match request.version {
+            Version::Http11 => !self.close,
+            Version::Http10 => self.keep_alive && !self.close,
+        };
+        if self.once & BODY_FIELDS != 0 {
+            request.framing = self.framing(request.version)?;
+            self.expectation(request)?;
+        }
+        Ok(())
+    }
+
+    /// Fields that cannot be told apart are refused if they matter, and otherwise ignored.
+    #[cold]
+    fn repetitions(&self, request: &mut Request<'b>) -> Result<(), Refusal> {
+        let again = |known: Known| self.again & known.bit() != 0;
+        if again(Known::Host) {
+            return Err(Refusal::HostRepeated);
+        }
+        if again(Known::ContentLength) {
+            return Err(Refusal::LengthRepeated);
+        }
+        for (known, field) in [
+            (Known::UserAgent, &mut request.user_agent),
+            (Known::Referer, &mut request.referer),
+            (Known::IfModifiedSince, &mut request.if_modified_since),
+            (Known::IfUnmodifiedSince, &mut request.if_unmodified_since),
+            (Known::Range, &mut request.range),
+            (Known::IfRange, &mut request.if_range),
+        ] {
+            if again(known) {
+                *field = None;
+            }
+        }
+        if again(Known::IfRange) {
+            // The client wants parts only of one version, but we don't know which.
+            request.range = None;
+        }
+        Ok(())
+    }
+
+    /// How the body is delimited (RFC 9112 §6.3).
+    fn framing(&self, version: Version) -> Result<Framing, Refusal> {
+        let length = self.once & Known::ContentLength.bit() != 0;
+        let coding = self.once & Known::TransferEncoding.bit() != 0;
+        match (coding, length) {
+            (false, false) => Ok(Framing::None),
+            (false, true) => Ok(Framing::Length(self.content_length)),
+            (true, _) if version == Version::Http10 => Err(Refusal::CodingIn10),
+            (true, true) => Err(Refusal::LengthAndCoding),
+            (true, false) if self.coding == Coding::Chunked => Ok(Framing::Chunked),
+            (true, false) => Err(Refusal::CodingUnknown),
+        }
+    }
+
+    /// Expect (RFC 9110 §10.1.1); an HTTP/1.0 client cannot mean it.
+    fn expectation(&self, request: &mut Request<'b>) -> Result<(), Refusal> {
+        if request.version == Version::Http10 || self.once & Known::Expect.bit() == 0 {
+            return Ok(());
+        }
+        if self.expect_other {
+            return Err(Refusal::ExpectationUnknown);
+        }
+        request.expect_continue = !matches!(request.framing, Framing::None | Framing::Length(0));
+        Ok(())
+    }
+}
+
+/// The fields by which [`Seen::conclude`] decides whether there is anything about a body to do.
+const BODY_FIELDS: u32 =
+    Known::ContentLength.bit() | Known::TransferEncoding.bit() | Known::Expect.bit();
+
+fn content_length(value: &[u8]) -> Result<u64, Refusal> {
+    match list::decimal(value) {
+        Some(length) => Ok(length),
+        None if value.contains(&b',') => Err(Refusal::LengthRepeated),
+        None => Err(Refusal::LengthInvalid),
+    }
+}

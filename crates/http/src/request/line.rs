@@ -1,0 +1,260 @@
+//! The request line: `method SP request-target SP HTTP-version CRLF`, and the four forms of the
+//! target. Read RFC 9112 §2.2, §2.3, §3 and RFC 3986 §3.
+//!
+//! Order of the checks, where several things are wrong: the syntax of the line (400, 414), then the
+//! version (505), then the method (501), then the target's form (400).
+
+use super::{Stop, Target, Version};
+use crate::host;
+use crate::limits::Limits;
+use crate::method::Method;
+use crate::refusal::Refusal;
+use crate::scan::{self, PATH, TARGET, TOKEN};
+
+/// A parsed request line.
+pub(super) struct RequestLine<'b> {
+    pub(super) method: Method,
+    pub(super) version: Version,
+    pub(super) target: Target<'b>,
+    /// The authority of a target in absolute-form or authority-form.
+    pub(super) authority: Option<&'b [u8]>,
+    /// Without CRLF.
+    pub(super) raw: &'b [u8],
+    /// The bytes after the line.
+    pub(super) rest: &'b [u8],
+}
+
+/// Parses the line at the start of `head`, after at most one empty line.
+#[inline(always)]
+pub(super) fn parse<'b>(head: &'b [u8], limits: &Limits) -> Result<RequestLine<'b>, Stop> {
+    let start = match head.first() {
+        Some(b'\r') => after_empty_line(head)?,
+        _ => head,
+    };
+    let (method, rest) = method(start)?;
+    let (span, rest) = target_span(rest, limits)?;
+    let (version, rest) = version(rest)?;
+    let method = method.ok_or(Refusal::MethodUnknown)?;
+    let (target, authority) = match span.raw.first() {
+        Some(b'/') if method != Method::Connect => (span.origin(), None),
+        _ => other_form(span.raw, method)?,
+    };
+    let (raw, _) = start.split_at(start.len() - rest.len() - 2);
+    Ok(RequestLine {
+        method,
+        version,
+        target,
+        authority,
+        raw,
+        rest,
+    })
+}
+
+/// The bytes after the one empty line that a careless client may send before its request (RFC 9112
+/// §2.2).
+#[cold]
+fn after_empty_line(head: &[u8]) -> Result<&[u8], Stop> {
+    match head.strip_prefix(b"\r\n") {
+        Some(rest) => Ok(rest),
+        None => Err(wrong(head, Refusal::RequestLine)),
+    }
+}
+
+/// The method (`None` if it is a token unknown here) and the bytes after its SP.
+#[inline(always)]
+fn method(start: &[u8]) -> Result<(Option<Method>, &[u8]), Stop> {
+    match scan::strip_prefix(start, b"GET ") {
+        Some(rest) => Ok((Some(Method::Get), rest)),
+        None => any_method(start),
+    }
+}
+
+#[inline(never)]
+fn any_method(start: &[u8]) -> Result<(Option<Method>, &[u8]), Stop> {
+    let (name, rest) = start.split_at(scan::run(start, TOKEN));
+    match rest {
+        [] => Err(Stop::Partial),
+        [b' ', rest @ ..] if !name.is_empty() => Ok((Method::parse(name), rest)),
+        _ => Err(wrong(rest, Refusal::RequestLine)),
+    }
+}
+
+/// A target's bytes and what was seen on the way.
+struct Span<'b> {
+    raw: &'b [u8],
+    /// Bytes before the first `?`.
+    path_len: usize,
+    plain: bool,
+}
+
+impl<'b> Span<'b> {
+    /// The span of the target characters at the start of `rest`.
+    #[inline(always)]
+    fn at_start(rest: &'b [u8]) -> Span<'b> {
+        let (path_len, plain) = path_run(rest);
+        let query = rest.get(path_len..).unwrap_or_default();
+        let query_len = match query {
+            [b'?', ..] => scan::run(query, TARGET),
+            _ => 0,
+        };
+        Span {
+            raw: rest.get(..path_len + query_len).unwrap_or_default(),
+            path_len,
+            plain,
+        }
+    }
+
+    /// As origin-form.
+    #[inline(always)]
+    fn origin(&self) -> Target<'b> {
+        let (path, query) = self.raw.split_at(self.path_len);
+        Target::Origin {
+            path,
+            query: query.get(1..),
+            plain: self.plain,
+        }
+    }
+}
+
+/// The target and the bytes after its SP.
+#[inline(always)]
+fn target_span<'b>(rest: &'b [u8], limits: &Limits) -> Result<(Span<'b>, &'b [u8]), Stop> {
+    let span = Span::at_start(rest);
+    if span.raw.len() > limits.target_len_max {
+        return Err(Refusal::TargetTooLong.into());
+    }
+    match rest.get(span.raw.len()..) {
+        Some([b' ', rest @ ..]) if !span.raw.is_empty() => Ok((span, rest)),
+        end => Err(target_end_fault(end.unwrap_or_default())),
+    }
+}
+
+/// What is wrong with a target that no SP follows.
+#[cold]
+fn target_end_fault(end: &[u8]) -> Stop {
+    match end {
+        [] => Stop::Partial,
+        // Two spaces, or a line that ends after its target as in HTTP/0.9.
+        [b' ' | b'\t' | b'\r', ..] => wrong(end, Refusal::RequestLine),
+        _ => wrong(end, Refusal::TargetInvalid),
+    }
+}
+
+/// The number of target characters other than `?` at the start of `rest`, and whether they are
+/// plain (see [`Target::Origin`]).
+#[inline(always)]
+fn path_run(rest: &[u8]) -> (usize, bool) {
+    let mut plain = true;
+    let mut after = rest;
+    loop {
+        match after {
+            [b'/', next @ ..] => {
+                plain &= !matches!(next, [b'/' | b'.', ..]);
+                after = next;
+            }
+            [byte, next @ ..] if scan::is(*byte, TARGET) && *byte != b'?' => {
+                plain &= scan::is(*byte, PATH);
+                after = next;
+            }
+            _ => return (rest.len() - after.len(), plain),
+        }
+        after = scan::skip(after, PATH);
+    }
+}
+
+/// The version and the bytes after its CRLF.
+#[inline(always)]
+fn version(rest: &[u8]) -> Result<(Version, &[u8]), Stop> {
+    match scan::strip_prefix(rest, b"HTTP/1.1\r\n") {
+        Some(rest) => Ok((Version::Http11, rest)),
+        None => other_version(rest),
+    }
+}
+
+#[inline(never)]
+fn other_version(rest: &[u8]) -> Result<(Version, &[u8]), Stop> {
+    let text_len = rest.iter().position(|b| b.is_ascii_control());
+    let (text, end) = rest.split_at(text_len.unwrap_or(rest.len()));
+    let version = match text {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            match (major, minor) {
+                (b'1', b'0') => Ok(Version::Http10),
+                (b'1', _) => Ok(Version::Http11),
+                _ => Err(Refusal::Version),
+            }
+        }
+        // More may come, but not after eight bytes.
+        _ if end.is_empty() && text.len() < 8 => return Err(Stop::Partial),
+        _ => return Err(wrong(end, Refusal::RequestLine)),
+    };
+    match end {
+        [] => Err(Stop::Partial),
+        [b'\r', b'\n', rest @ ..] => Ok((version?, rest)),
+        _ => Err(wrong(end, Refusal::RequestLine)),
+    }
+}
+
+/// Names the fault of a line that goes wrong at the first byte of `at`: a wrong line end or a NUL
+/// by its own name, all else `otherwise`. It is not decided yet if all that has come is a CR.
+#[cold]
+fn wrong(at: &[u8], otherwise: Refusal) -> Stop {
+    match at {
+        [b'\r'] => Stop::Partial,
+        [b'\r', next, ..] if *next != b'\n' => Stop::Refused(Refusal::BareCr),
+        [b'\n', ..] => Stop::Refused(Refusal::BareLf),
+        [0, ..] => Stop::Refused(Refusal::Nul),
+        _ => Stop::Refused(otherwise),
+    }
+}
+
+/// A target and the authority it names.
+type TargetAndAuthority<'b> = (Target<'b>, Option<&'b [u8]>);
+
+/// The forms that do not begin with a slash.
+#[inline(never)]
+fn other_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, Refusal> {
+    match (raw, method) {
+        (b"*", Method::Options) => Ok((Target::Asterisk, None)),
+        (_, Method::Connect) => authority_form(raw),
+        _ => absolute_form(raw, method),
+    }
+}
+
+/// `host:port`, both required (RFC 9112 §3.2.3).
+fn authority_form(raw: &[u8]) -> Result<TargetAndAuthority<'_>, Refusal> {
+    match host::port(raw) {
+        Some(_) => Ok((Target::Authority(raw), Some(raw))),
+        None => Err(Refusal::TargetInvalid),
+    }
+}
+
+/// `http://authority/path?query`; an empty path means `/`, or `*` for OPTIONS without a query
+/// (RFC 9112 §3.2.4).
+fn absolute_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, Refusal> {
+    let rest = strip_scheme(raw).ok_or(Refusal::TargetInvalid)?;
+    let end = rest.iter().position(|b| matches!(b, b'/' | b'?'));
+    let (authority, rest) = rest.split_at(end.unwrap_or(rest.len()));
+    if authority.is_empty() || !host::is_valid(authority) {
+        return Err(Refusal::HostInvalid);
+    }
+    let target = match rest {
+        [] if method == Method::Options => Target::Asterisk,
+        [] | [b'?', ..] => Target::Origin {
+            path: b"/",
+            query: rest.get(1..),
+            plain: true,
+        },
+        _ => Span::at_start(rest).origin(),
+    };
+    Ok((target, Some(authority)))
+}
+
+fn strip_scheme(raw: &[u8]) -> Option<&[u8]> {
+    let schemes = [b"http://".as_slice(), b"https://"];
+    schemes.into_iter().find_map(|scheme| {
+        let (start, rest) = raw.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some(rest)
+    })
+}

@@ -1,0 +1,819 @@
+//! Tables: a head and what it means, or why it is refused. Splitting and mutating heads is in
+//! `tests/differential.rs`.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::*;
+
+/// Parses a head that must be complete and all of the bytes.
+#[track_caller]
+fn request(head: &str) -> Request<'_> {
+    match parse(head.as_bytes(), &Limits::default()) {
+        Ok(Parsed::Complete(request)) => {
+            assert_eq!(request.head_len, head.len());
+            request
+        }
+        other => panic!("{head:?}: {other:?}"),
+    }
+}
+
+fn refusal(head: impl AsRef<[u8]>, limits: &Limits) -> Option<Refusal> {
+    parse(head.as_ref(), limits).err()
+}
+
+#[track_caller]
+fn assert_refused(head: impl AsRef<[u8]>, expected: Refusal) {
+    let found = refusal(head.as_ref(), &Limits::default());
+    let text = String::from_utf8_lossy(head.as_ref());
+    assert_eq!(found, Some(expected), "{text:?}");
+}
+
+/// A head with this request line and a Host field.
+fn with_line(line: &str) -> String {
+    String::from(line) + "\r\nHost: a\r\n\r\n"
+}
+
+/// A head with these field lines, each with its CRLF, after a Host field.
+fn with_fields(fields: &str) -> String {
+    String::from("GET / HTTP/1.1\r\nHost: a\r\n") + fields + "\r\n"
+}
+
+#[track_caller]
+fn is_partial(head: &[u8]) -> bool {
+    matches!(parse(head, &Limits::default()), Ok(Parsed::Partial))
+}
+
+#[test]
+fn a_usual_request() {
+    let head = "GET /a/b.html?c=d HTTP/1.1\r\nHost: example.com:8080\r\nUser-Agent: x/1 (y; z)\r\n\
+        Accept: */*\r\nReferer: http://r/\r\n\r\n";
+    let request = request(head);
+    assert_eq!(request.method, Method::Get);
+    assert_eq!(request.version, Version::Http11);
+    let target = Target::Origin {
+        path: b"/a/b.html",
+        query: Some(b"c=d"),
+        plain: true,
+    };
+    assert_eq!(request.target, target);
+    assert_eq!(request.host, Some(b"example.com:8080".as_slice()));
+    assert_eq!(request.framing, Framing::None);
+    assert!(request.keep_alive && !request.expect_continue);
+    assert_eq!(request.user_agent, Some(b"x/1 (y; z)".as_slice()));
+    assert_eq!(request.referer, Some(b"http://r/".as_slice()));
+    assert_eq!(request.range, None);
+    assert!(request.accept_encoding.is_empty());
+    assert_eq!(request.line(), b"GET /a/b.html?c=d HTTP/1.1");
+    let names: Vec<&[u8]> = request.fields().map(|(name, _)| name).collect();
+    assert_eq!(names, [&b"Host"[..], b"User-Agent", b"Accept", b"Referer"]);
+}
+
+#[test]
+fn what_follows_the_head_is_left_alone() {
+    let head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    for after in [
+        "x",
+        "\r\n",
+        "\n",
+        "\0",
+        "GET /2 HTTP/1.1\r\nHost: b\r\n\r\n",
+        "Accept-Encoding: gzip\r\n\r\n",
+    ] {
+        let bytes = String::from(head) + after;
+        match parse(bytes.as_bytes(), &Limits::default()) {
+            Ok(Parsed::Complete(request)) => {
+                assert_eq!(request.head_len, head.len());
+                assert_eq!(request.fields().count(), 1);
+                assert!(request.accept_encoding.is_empty());
+            }
+            other => panic!("{bytes:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn one_empty_line_may_come_first() {
+    let found = request("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(found.line(), b"GET / HTTP/1.1");
+    assert_refused(
+        "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        Refusal::RequestLine,
+    );
+    assert_refused("\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareLf);
+    assert_refused("\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
+    assert!(is_partial(b"\r"));
+    assert!(is_partial(b"\r\n"));
+}
+
+#[test]
+fn every_known_method_is_understood() {
+    for name in [
+        "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "TRACE", "OPTIONS",
+    ] {
+        let head = with_line(&(String::from(name) + " / HTTP/1.1"));
+        assert_eq!(request(&head).method.as_str(), name);
+    }
+}
+
+#[test]
+fn malformed_request_lines() {
+    for line in [
+        "GET",
+        "GET ",
+        "GET /",
+        "GET / ",
+        "GET  / HTTP/1.1",
+        "GET /  HTTP/1.1",
+        "GET / HTTP/1.1 ",
+        " GET / HTTP/1.1",
+        "GET\t/ HTTP/1.1",
+        "GET /\tHTTP/1.1",
+        "GET HTTP/1.1",
+        "GET / x HTTP/1.1",
+        "G@T / HTTP/1.1",
+        "GET / http/1.1",
+        "GET / HTTP/1",
+        "GET / HTTP/1.",
+        "GET / HTTP/11.1",
+        "GET / HTTP/1.10",
+        "GET / HTTP/1.x",
+        "GET / HTTP/x.1",
+        "GET / HTTP/2",
+        "GET / HTTPS/1.1",
+        "GET / HTTP 1.1",
+        "GET / HTTP/1,1",
+        "GET / ICY/1.1",
+        "",
+    ] {
+        assert_refused(with_line(line), Refusal::RequestLine);
+    }
+}
+
+#[test]
+fn garbage_is_refused_before_a_line_is_complete() {
+    assert_refused(b"\x16\x03\x01\x02\x00", Refusal::RequestLine);
+    assert_refused(b"\x80", Refusal::RequestLine);
+    assert_refused(b"\0", Refusal::Nul);
+    assert_refused(b"\n", Refusal::BareLf);
+    assert_refused(b"GET\n", Refusal::BareLf);
+    assert_refused(b"GET / HTTP/1.1\n", Refusal::BareLf);
+    assert_refused(b"GET / HTTP/1.1\rX", Refusal::BareCr);
+    assert_refused(b"GET / HTTPX1.1", Refusal::RequestLine);
+    assert_refused(b"GET / HTTP/1.1\r\n x", Refusal::ObsFold);
+}
+
+#[test]
+fn line_ends_inside_of_the_request_line() {
+    assert_refused("GET /\n HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareLf);
+    assert_refused("GET /a\rb HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
+    assert_refused("GE\rT / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
+    assert_refused("GET / HTTP/\r1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
+    assert_refused("GET / HTTP/1\n\r\nHost: a\r\n\r\n", Refusal::BareLf);
+    assert_refused("GET /a\0b HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Nul);
+    assert_refused("GET / HTTP\0/1.1\r\nHost: a\r\n\r\n", Refusal::Nul);
+    assert_refused("GET /\r\n\r\n", Refusal::RequestLine);
+}
+
+#[test]
+fn versions() {
+    for (version, expected) in [
+        ("HTTP/1.0", Ok(Version::Http10)),
+        ("HTTP/1.1", Ok(Version::Http11)),
+        ("HTTP/1.2", Ok(Version::Http11)),
+        ("HTTP/1.9", Ok(Version::Http11)),
+        ("HTTP/0.9", Err(Refusal::Version)),
+        ("HTTP/2.0", Err(Refusal::Version)),
+        ("HTTP/9.9", Err(Refusal::Version)),
+    ] {
+        let head = with_line(&(String::from("GET / ") + version));
+        match expected {
+            Ok(version) => assert_eq!(request(&head).version, version),
+            Err(refusal) => assert_refused(&head, refusal),
+        }
+    }
+    assert_refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Refusal::Version);
+}
+
+#[test]
+fn syntax_comes_before_version_before_method_before_form() {
+    assert_refused(with_line("BREW / HTTP/1.1"), Refusal::MethodUnknown);
+    assert_refused(with_line("get / HTTP/1.1"), Refusal::MethodUnknown);
+    assert_refused(with_line("BREW / HTTP/3.0"), Refusal::Version);
+    assert_refused(with_line("BREW / HTTP/x"), Refusal::RequestLine);
+    assert_refused(with_line("BREW x HTTP/1.1"), Refusal::MethodUnknown);
+    assert!(is_partial(b"BREW / HTTP/1.1"));
+}
+
+#[test]
+fn targets_in_origin_form() {
+    for (raw, path, query, plain) in [
+        ("/", "/", None, true),
+        ("/a.b-c_d~e/f", "/a.b-c_d~e/f", None, true),
+        ("/!$&'()*+,;=:@", "/!$&'()*+,;=:@", None, true),
+        ("/?", "/", Some(""), true),
+        ("/a?b?c/../%", "/a", Some("b?c/../%"), true),
+        ("/%41", "/%41", None, false),
+        ("//", "//", None, false),
+        ("/a//b", "/a//b", None, false),
+        ("/.a", "/.a", None, false),
+        ("/a/..", "/a/..", None, false),
+        ("/a\\b", "/a\\b", None, false),
+        ("/a|b\"<>{}^`", "/a|b\"<>{}^`", None, false),
+        ("/0123456789abcdef/g.h", "/0123456789abcdef/g.h", None, true),
+    ] {
+        let head = with_line(&(String::from("GET ") + raw + " HTTP/1.1"));
+        let target = Target::Origin {
+            path: path.as_bytes(),
+            query: query.map(str::as_bytes),
+            plain,
+        };
+        assert_eq!(request(&head).target, target, "{raw}");
+    }
+}
+
+#[test]
+fn a_plain_path_is_its_own_decoding() {
+    // Every byte after each of these starts, and between two of them.
+    for start in ["/", "/a", "/a/", "/."] {
+        for byte in (0x21..0x7f).filter(|b| *b != b'#' && *b != b'?') {
+            let raw = alloc::format!("{start}{}{start}", char::from(byte));
+            let head = with_line(&alloc::format!("GET {raw} HTTP/1.1"));
+            let Target::Origin { path, plain, .. } = request(&head).target else {
+                panic!("{raw}");
+            };
+            assert_eq!(path, raw.as_bytes());
+            let mut scratch = [0; 16];
+            let decoded = crate::target::decode(path, &mut scratch);
+            assert!(!plain || decoded == Ok(path), "{raw}");
+        }
+    }
+}
+
+#[test]
+fn targets_in_absolute_form() {
+    for (raw, host, path, query) in [
+        ("http://b", "b", "/", None),
+        ("http://b/", "b", "/", None),
+        ("HTTP://b:80/c", "b:80", "/c", None),
+        ("https://b.example/c?d", "b.example", "/c", Some("d")),
+        ("http://b?d", "b", "/", Some("d")),
+        ("http://[::1]:8/c/http://x", "[::1]:8", "/c/http://x", None),
+    ] {
+        let head = with_line(&(String::from("GET ") + raw + " HTTP/1.1"));
+        let request = request(&head);
+        // The authority of the target wins over Host.
+        assert_eq!(request.host, Some(host.as_bytes()), "{raw}");
+        let Target::Origin {
+            path: found,
+            query: found_query,
+            plain,
+        } = request.target
+        else {
+            panic!("{raw}");
+        };
+        assert_eq!(
+            (found, found_query),
+            (path.as_bytes(), query.map(str::as_bytes)),
+            "{raw}"
+        );
+        assert_eq!(plain, !path.contains("//"), "{raw}");
+    }
+    assert_refused("GET http://b/ HTTP/1.1\r\n\r\n", Refusal::HostMissing);
+}
+
+#[test]
+fn invalid_targets() {
+    for target in [
+        "a", "a/b", "?a", "ftp://a/", "http:/a", "http:a", "http:", "*a", "*/", "a:80", "://",
+        "mailto:a",
+    ] {
+        assert_refused(
+            with_line(&alloc::format!("GET {target} HTTP/1.1")),
+            Refusal::TargetInvalid,
+        );
+    }
+    for target in [
+        "/a#b",
+        "/#",
+        "/?#",
+        "/caf\u{e9}",
+        "/\u{7f}",
+        "/a\x01",
+        "http://a/#",
+    ] {
+        assert_refused(
+            with_line(&alloc::format!("GET {target} HTTP/1.1")),
+            Refusal::TargetInvalid,
+        );
+    }
+    for target in [
+        "http://",
+        "http:///a",
+        "http://?a",
+        "http://u@a/",
+        "http://u:p@a/",
+        "http://a b",
+        "http://a:x/",
+    ] {
+        let found = refusal(
+            with_line(&alloc::format!("GET {target} HTTP/1.1")),
+            &Limits::default(),
+        );
+        let expected = [Some(Refusal::HostInvalid), Some(Refusal::RequestLine)];
+        assert!(expected.contains(&found), "{target}: {found:?}");
+    }
+}
+
+#[test]
+fn the_asterisk_is_for_options() {
+    assert_eq!(
+        request(&with_line("OPTIONS * HTTP/1.1")).target,
+        Target::Asterisk
+    );
+    let absolute = with_line("OPTIONS http://b HTTP/1.1");
+    assert_eq!(request(&absolute).target, Target::Asterisk);
+    assert_eq!(request(&absolute).host, Some(b"b".as_slice()));
+    let head = with_line("OPTIONS http://b/ HTTP/1.1");
+    assert!(matches!(
+        request(&head).target,
+        Target::Origin { path: b"/", .. }
+    ));
+    assert_refused(with_line("GET * HTTP/1.1"), Refusal::TargetInvalid);
+    assert_refused(with_line("OPTIONS ** HTTP/1.1"), Refusal::TargetInvalid);
+}
+
+#[test]
+fn the_authority_is_for_connect() {
+    let head = with_line("CONNECT b:443 HTTP/1.1");
+    assert_eq!(request(&head).target, Target::Authority(b"b:443"));
+    assert_eq!(request(&head).host, Some(b"b:443".as_slice()));
+    for target in [
+        "/",
+        "*",
+        "b",
+        "b:",
+        ":443",
+        "http://b:443/",
+        "b:443/",
+        "b:99999",
+    ] {
+        let line = alloc::format!("CONNECT {target} HTTP/1.1");
+        assert_refused(with_line(&line), Refusal::TargetInvalid);
+    }
+}
+
+#[test]
+fn host_rules() {
+    assert_refused("GET / HTTP/1.1\r\n\r\n", Refusal::HostMissing);
+    assert_refused(
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        Refusal::HostRepeated,
+    );
+    assert_refused(
+        "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nhOST: b\r\n\r\n",
+        Refusal::HostRepeated,
+    );
+    assert_refused(
+        "GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n",
+        Refusal::HostRepeated,
+    );
+    for host in ["a b", "a,b", "a/", "u@a", "a:b", "a:65536", "..", "[::1"] {
+        assert_refused(
+            alloc::format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+            Refusal::HostInvalid,
+        );
+        assert_refused(
+            alloc::format!("GET / HTTP/1.0\r\nHost: {host}\r\n\r\n"),
+            Refusal::HostInvalid,
+        );
+    }
+    assert_refused(
+        "GET http://b/ HTTP/1.1\r\nHost: a b\r\n\r\n",
+        Refusal::HostInvalid,
+    );
+    assert_eq!(
+        request("GET / HTTP/1.1\r\nHost:\r\n\r\n").host,
+        Some(b"".as_slice())
+    );
+    assert_eq!(request("GET / HTTP/1.0\r\n\r\n").host, None);
+    assert_eq!(
+        request("GET / HTTP/1.0\r\nHost: a\r\n\r\n").host,
+        Some(b"a".as_slice())
+    );
+}
+
+#[test]
+fn whitespace_around_values() {
+    for value in ["b", " b", "\tb", "  \t b", "b ", "b\t ", " b\t"] {
+        let head = with_fields(&alloc::format!("Referer:{value}\r\n"));
+        assert_eq!(request(&head).referer, Some(b"b".as_slice()), "{value:?}");
+    }
+    for value in ["", " ", "\t", " \t "] {
+        let head = with_fields(&alloc::format!("Referer:{value}\r\n"));
+        assert_eq!(request(&head).referer, Some(b"".as_slice()), "{value:?}");
+    }
+    let head = with_fields("Referer: a \t b\r\n");
+    assert_eq!(request(&head).referer, Some(b"a \t b".as_slice()));
+}
+
+#[test]
+fn values_of_every_length_end_at_their_crlf() {
+    for len in 0..70 {
+        let value = "v".repeat(len);
+        let head = with_fields(&alloc::format!(
+            "Referer: {value}\r\nUser-Agent: {value}\r\n"
+        ));
+        let request = request(&head);
+        assert_eq!(request.referer, Some(value.as_bytes()));
+        assert_eq!(request.user_agent, Some(value.as_bytes()));
+    }
+}
+
+#[test]
+fn bytes_of_field_values() {
+    for byte in 0..=255_u8 {
+        let mut head = Vec::from("GET / HTTP/1.1\r\nHost: a\r\nReferer: x");
+        head.push(byte);
+        head.extend_from_slice(b"y\r\n\r\n");
+        let expected = match byte {
+            0 => Some(Refusal::Nul),
+            b'\r' => Some(Refusal::BareCr),
+            b'\n' => Some(Refusal::BareLf),
+            b'\t' | b' '..=b'~' | 0x80.. => None,
+            _ => Some(Refusal::FieldValue),
+        };
+        assert_eq!(refusal(&head, &Limits::default()), expected, "{byte}");
+    }
+}
+
+#[test]
+fn bytes_of_field_names() {
+    for byte in 0..=255_u8 {
+        let mut head = Vec::from("GET / HTTP/1.1\r\nHost: a\r\nx");
+        head.push(byte);
+        head.extend_from_slice(b"y: z\r\n\r\n");
+        let expected = match byte {
+            0 => Some(Refusal::Nul),
+            b'\r' => Some(Refusal::BareCr),
+            b'\n' => Some(Refusal::BareLf),
+            // `x:y: z` is the field `x`.
+            b':' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => None,
+            _ if b"!#$%&'*+-.^_`|~".contains(&byte) => None,
+            _ => Some(Refusal::FieldName),
+        };
+        assert_eq!(refusal(&head, &Limits::default()), expected, "{byte}");
+    }
+}
+
+#[test]
+fn malformed_field_lines() {
+    for (lines, expected) in [
+        (" X: y\r\n", Refusal::ObsFold),
+        ("\tX: y\r\n", Refusal::ObsFold),
+        ("X: y\r\n z\r\n", Refusal::ObsFold),
+        (" \r\n", Refusal::ObsFold),
+        ("X : y\r\n", Refusal::SpaceBeforeColon),
+        ("X\t: y\r\n", Refusal::SpaceBeforeColon),
+        ("Content-Length : 5\r\n", Refusal::SpaceBeforeColon),
+        ("X y: z\r\n", Refusal::FieldName),
+        (": y\r\n", Refusal::FieldName),
+        ("X\r\n", Refusal::FieldName),
+        ("X\r\nY: z\r\n", Refusal::FieldName),
+        ("X(: y\r\n", Refusal::FieldName),
+        ("X: y\nZ: a\r\n", Refusal::BareLf),
+        ("X: y\rZ: a\r\n", Refusal::BareCr),
+        ("X: y\r\r\n", Refusal::BareCr),
+        ("\rX: y\r\n", Refusal::BareCr),
+        ("\nX: y\r\n", Refusal::BareLf),
+        ("X\n: y\r\n", Refusal::BareLf),
+        ("X: \0\r\n", Refusal::Nul),
+        ("Content\rLength: 5\r\n", Refusal::BareCr),
+        ("Transfer-Encoding\x0b: chunked\r\n", Refusal::FieldName),
+        ("Transfer-Encoding:\x0bchunked\r\n", Refusal::FieldValue),
+    ] {
+        assert_refused(with_fields(lines), expected);
+    }
+    assert_refused("GET / HTTP/1.1\r\nHost: a\n\n", Refusal::BareLf);
+    assert_refused("GET / HTTP/1.1\r\nHost: a\r\n\n", Refusal::BareLf);
+    assert_refused("GET / HTTP/1.1\r\n Host: a\r\n\r\n", Refusal::ObsFold);
+}
+
+#[test]
+fn content_length() {
+    for (value, len) in [
+        ("0", 0),
+        ("5", 5),
+        ("0005", 5),
+        ("18446744073709551615", u64::MAX),
+    ] {
+        let head = with_fields(&alloc::format!("Content-Length: {value}\r\n"));
+        assert_eq!(request(&head).framing, Framing::Length(len));
+    }
+    for value in [
+        "",
+        "-1",
+        "+1",
+        "1.0",
+        "0x1",
+        "1 1",
+        "1;",
+        "five",
+        "18446744073709551616",
+        "\u{665}",
+    ] {
+        let head = with_fields(&alloc::format!("Content-Length: {value}\r\n"));
+        assert_refused(head, Refusal::LengthInvalid);
+    }
+    assert_refused(
+        with_fields("Content-Length: 5, 5\r\n"),
+        Refusal::LengthRepeated,
+    );
+    assert_refused(
+        with_fields("Content-Length: 5,6\r\n"),
+        Refusal::LengthRepeated,
+    );
+    for second in ["5", "6"] {
+        let lines = alloc::format!("Content-Length: 5\r\nX: y\r\nContent-length: {second}\r\n");
+        assert_refused(with_fields(&lines), Refusal::LengthRepeated);
+    }
+}
+
+#[test]
+fn transfer_encoding() {
+    for value in ["chunked", "Chunked", "CHUNKED", " chunked\t"] {
+        let head = with_fields(&alloc::format!("Transfer-Encoding:{value}\r\n"));
+        assert_eq!(request(&head).framing, Framing::Chunked, "{value:?}");
+    }
+    for value in [
+        "gzip",
+        "gzip, chunked",
+        "identity",
+        "xchunked",
+        "chunkedx",
+        "chunked;a=b",
+        "\"chunked\"",
+        "chunked\u{a0}",
+    ] {
+        let head = with_fields(&alloc::format!("Transfer-Encoding: {value}\r\n"));
+        assert_refused(head, Refusal::CodingUnknown);
+    }
+    for value in [
+        "chunked, chunked",
+        "chunked, gzip",
+        "",
+        ",",
+        ",chunked",
+        "chunked,",
+        "gzip,,chunked",
+    ] {
+        let head = with_fields(&alloc::format!("Transfer-Encoding: {value}\r\n"));
+        assert_refused(head, Refusal::CodingNotLast);
+    }
+    let twice = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
+    assert_refused(with_fields(twice), Refusal::CodingNotLast);
+    let split = "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n";
+    assert_refused(with_fields(split), Refusal::CodingUnknown);
+}
+
+#[test]
+fn framing_fields_do_not_go_together() {
+    let coding = "Transfer-Encoding: chunked\r\n";
+    let length = "Content-Length: 5\r\n";
+    assert_refused(
+        with_fields(&(String::from(coding) + length)),
+        Refusal::LengthAndCoding,
+    );
+    assert_refused(
+        with_fields(&(String::from(length) + coding)),
+        Refusal::LengthAndCoding,
+    );
+    let gzip = "Transfer-Encoding: gzip\r\nContent-Length: 5\r\n";
+    assert_refused(with_fields(gzip), Refusal::LengthAndCoding);
+    let old = String::from("POST / HTTP/1.0\r\n") + coding + "\r\n";
+    assert_refused(old, Refusal::CodingIn10);
+    let old = String::from("POST / HTTP/1.0\r\n") + length + "\r\n";
+    assert_eq!(request(&old).framing, Framing::Length(5));
+}
+
+#[test]
+fn persistence() {
+    for (version, lines, keep) in [
+        ("1.1", "", true),
+        ("1.1", "Connection: close\r\n", false),
+        ("1.1", "Connection: Close\r\n", false),
+        ("1.1", "Connection: keep-alive\r\n", true),
+        ("1.1", "Connection: upgrade, close\r\n", false),
+        ("1.1", "Connection: close,keep-alive\r\n", false),
+        (
+            "1.1",
+            "Connection: keep-alive\r\nConnection: x\t,\tclose\r\n",
+            false,
+        ),
+        (
+            "1.1",
+            "Connection: close\r\nConnection: keep-alive\r\n",
+            false,
+        ),
+        ("1.1", "Connection: closed\r\n", true),
+        ("1.1", "Connection: \r\n", true),
+        ("1.0", "", false),
+        ("1.0", "Connection: keep-alive\r\n", true),
+        ("1.0", "Connection: Keep-Alive, x\r\n", true),
+        ("1.0", "Connection: keep-alive, close\r\n", false),
+        ("1.0", "Connection: keep-alives\r\n", false),
+        ("1.0", "Keep-Alive: 5\r\n", false),
+        ("1.2", "", true),
+    ] {
+        let head = alloc::format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
+        assert_eq!(request(&head).keep_alive, keep, "{version} {lines:?}");
+    }
+}
+
+#[test]
+fn expectations() {
+    let body = "Content-Length: 5\r\n";
+    for value in ["100-continue", "100-Continue"] {
+        let lines = alloc::format!("Expect: {value}\r\n{body}");
+        assert!(request(&with_fields(&lines)).expect_continue);
+        let chunked = alloc::format!("Transfer-Encoding: chunked\r\nExpect: {value}\r\n");
+        assert!(request(&with_fields(&chunked)).expect_continue);
+    }
+    let twice = alloc::format!("Expect: 100-continue\r\nExpect: 100-continue\r\n{body}");
+    assert!(request(&with_fields(&twice)).expect_continue);
+    // Without a body there is nothing to wait for.
+    assert!(!request(&with_fields("Expect: 100-continue\r\n")).expect_continue);
+    let empty = "Expect: 100-continue\r\nContent-Length: 0\r\n";
+    assert!(!request(&with_fields(empty)).expect_continue);
+    for value in ["", "200-ok", "100-continue, x", "100-continue;a"] {
+        assert_refused(
+            with_fields(&alloc::format!("Expect: {value}\r\n")),
+            Refusal::ExpectationUnknown,
+        );
+    }
+    let mixed = "Expect: 100-continue\r\nExpect: x\r\n";
+    assert_refused(with_fields(mixed), Refusal::ExpectationUnknown);
+    let old = "POST / HTTP/1.0\r\nExpect: x\r\nContent-Length: 5\r\n\r\n";
+    assert!(!request(old).expect_continue);
+}
+
+#[test]
+fn fields_with_one_value_are_ignored_when_repeated() {
+    let lines = "Range: r\r\nIf-Modified-Since: m\r\nIf-Unmodified-Since: u\r\nReferer: f\r\nUser-Agent: a\r\n";
+    let once = with_fields(lines);
+    let once = request(&once);
+    assert_eq!(once.range, Some(b"r".as_slice()));
+    assert_eq!(once.if_modified_since, Some(b"m".as_slice()));
+    assert_eq!(once.if_unmodified_since, Some(b"u".as_slice()));
+    assert_eq!(once.referer, Some(b"f".as_slice()));
+    assert_eq!(once.user_agent, Some(b"a".as_slice()));
+    let twice = with_fields(&(String::from(lines) + lines));
+    let twice = request(&twice);
+    for field in [
+        twice.range,
+        twice.if_modified_since,
+        twice.if_unmodified_since,
+        twice.referer,
+        twice.user_agent,
+    ] {
+        assert_eq!(field, None);
+    }
+}
+
+#[test]
+fn a_repeated_if_range_takes_range_away() {
+    let head = with_fields("Range: r\r\nIf-Range: a\r\n");
+    assert_eq!(request(&head).range, Some(b"r".as_slice()));
+    assert_eq!(request(&head).if_range, Some(b"a".as_slice()));
+    let head = with_fields("If-Range: a\r\nRange: r\r\nIf-Range: b\r\n");
+    assert_eq!(
+        (request(&head).range, request(&head).if_range),
+        (None, None)
+    );
+}
+
+#[test]
+fn lists_over_several_lines() {
+    let lines = "Accept-Encoding: a\r\nIf-Match: m\r\nACCEPT-ENCODING:\tb, c \r\nIf-None-Match: n\r\n\
+        If-Match: o\r\nAccept-Encoding-X: x\r\naccept-encoding:\r\n";
+    let head = with_fields(lines) + "Accept-Encoding: body\r\n\r\n";
+    let Ok(Parsed::Complete(request)) = parse(head.as_bytes(), &Limits::default()) else {
+        panic!("not complete");
+    };
+    let all = |values: &Values<'_>| -> Vec<Vec<u8>> { values.iter().map(Vec::from).collect() };
+    assert_eq!(all(&request.accept_encoding), [&b"a"[..], b"b, c", b""]);
+    assert_eq!(all(&request.if_match), [b"m", b"o"]);
+    assert_eq!(all(&request.if_none_match), [b"n"]);
+    assert_eq!(all(&Values::NONE), Vec::<Vec<u8>>::new());
+    assert_eq!(all(&Values::one(b"x")), [b"x"]);
+}
+
+#[test]
+fn fields_gives_every_line_trimmed() {
+    let head = with_fields("A:\r\nB: c : d \r\nb:\te\t\r\n");
+    let found: Vec<(&[u8], &[u8])> = request(&head).fields().collect();
+    assert_eq!(
+        found,
+        [
+            (&b"Host"[..], &b"a"[..]),
+            (b"A", b""),
+            (b"B", b"c : d"),
+            (b"b", b"e"),
+        ]
+    );
+}
+
+#[test]
+fn the_head_may_reach_its_limit_but_not_exceed_it() {
+    let head = with_fields("X: 0123456789\r\n");
+    let limits = |head_len_max| Limits {
+        head_len_max,
+        ..Limits::default()
+    };
+    assert_eq!(refusal(&head, &limits(head.len())), None);
+    assert_eq!(
+        refusal(&head, &limits(head.len() - 1)),
+        Some(Refusal::HeadTooLarge)
+    );
+    // Bytes that follow do not count.
+    assert_eq!(refusal(head.clone() + "body", &limits(head.len())), None);
+    // A head that is not complete is refused when it cannot become complete within the limit.
+    let part = &head[..head.len() - 1];
+    assert_eq!(refusal(part, &limits(head.len())), None);
+    assert_eq!(
+        refusal(part, &limits(part.len())),
+        Some(Refusal::HeadTooLarge)
+    );
+    // A skipped empty line counts.
+    let late = String::from("\r\n") + &head;
+    assert_eq!(
+        refusal(&late, &limits(head.len())),
+        Some(Refusal::HeadTooLarge)
+    );
+}
+
+#[test]
+fn the_target_may_reach_its_limit_but_not_exceed_it() {
+    let limits = Limits {
+        target_len_max: 8,
+        ..Limits::default()
+    };
+    for (target, expected) in [
+        ("/1234567", None),
+        ("/12345678", Some(Refusal::TargetTooLong)),
+        ("/123?567", None),
+        ("/123?5678", Some(Refusal::TargetTooLong)),
+        ("http://a/", Some(Refusal::TargetTooLong)),
+    ] {
+        let head = with_line(&alloc::format!("GET {target} HTTP/1.1"));
+        assert_eq!(refusal(&head, &limits), expected, "{target}");
+    }
+    assert_eq!(refusal("GET /1234567", &limits), None);
+    assert_eq!(
+        refusal("GET /12345678", &limits),
+        Some(Refusal::TargetTooLong)
+    );
+}
+
+#[test]
+fn fields_may_reach_their_number_but_not_exceed_it() {
+    let limits = Limits {
+        fields_max: 3,
+        ..Limits::default()
+    };
+    assert_eq!(refusal(with_fields("A: b\r\nC: d\r\n"), &limits), None);
+    let four = with_fields("A: b\r\nC: d\r\nE: f\r\n");
+    assert_eq!(refusal(&four, &limits), Some(Refusal::TooManyFields));
+}
+
+#[test]
+fn head_complete_finds_the_end_wherever_it_is_cut() {
+    let head = with_fields("X: y\r\n");
+    for from in 0..head.len() {
+        assert!(head_complete(head.as_bytes(), from), "{from}");
+        assert!(
+            !head_complete(&head.as_bytes()[..head.len() - 1], from),
+            "{from}"
+        );
+    }
+    assert!(head_complete(b"GET / HTTP/1.1\n\n", 15));
+    assert!(head_complete(b"GET / HTTP/1.1\r\n\n", 16));
+    assert!(head_complete(b"GET / HTTP/1.1\n\r\n", 16));
+    assert!(!head_complete(b"GET / HTTP/1.1\r\nA: b\r\n", 0));
+    assert!(!head_complete(b"", 0));
+    assert!(!head_complete(b"ab", 5));
+}
+
+#[test]
+fn first_line_is_what_there_is_of_it() {
+    for (bytes, line) in [
+        ("", ""),
+        ("GET", "GET"),
+        ("GET / HTTP/1.1\r\nHost: a", "GET / HTTP/1.1"),
+        ("\r\nGET /\nx", "GET /"),
+        ("a\rb", "a"),
+        ("\r\n\r\n", ""),
+    ] {
+        assert_eq!(first_line(bytes.as_bytes()), line.as_bytes(), "{bytes:?}");
+    }
+}

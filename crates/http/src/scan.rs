@@ -1,0 +1,356 @@
+//! Byte classes and the search for the first byte that ends something. It knows nothing of what is
+//! being parsed.
+//!
+//! Three techniques, each where it is the cheapest: a table look-up per byte for short runs with
+//! many classes; eight lanes in a `u64` to find a position; and a fold over 16 bytes, which the
+//! compiler turns into vector instructions, to skip long runs in which nothing happens.
+//!
+//! Read RFC 9110 §5.6.2 (token) and §5.5 (field values), RFC 3986 §2 (characters of a URI).
+
+/// A character of a token.
+pub(crate) const TOKEN: u8 = 1;
+/// A character that stands for itself in a path and needs no second look: unreserved,
+/// sub-delimiters, `:` and `@`. The slash is not among them.
+pub(crate) const PATH: u8 = 1 << 1;
+/// What may stand in a request target at all: visible ASCII but `#`.
+pub(crate) const TARGET: u8 = 1 << 2;
+/// A character of a host name: letters, digits, `-`, `_`. The dot is not among them.
+pub(crate) const HOST: u8 = 1 << 3;
+/// What may stand in a field value: visible ASCII, SP, HTAB and bytes from 0x80.
+pub(crate) const VALUE: u8 = 1 << 4;
+/// An unreserved character of RFC 3986 §2.3.
+pub(crate) const UNRESERVED: u8 = 1 << 5;
+/// `0` to `9`.
+pub(crate) const DIGIT: u8 = 1 << 6;
+
+static CLASSES: [u8; 256] = classes();
+
+/// Whether `byte` belongs to one of the classes in `class`.
+#[inline(always)]
+pub(crate) fn is(byte: u8, class: u8) -> bool {
+    CLASSES[byte as usize] & class != 0
+}
+
+/// The number of bytes at the start of `bytes` that belong to `class`.
+#[inline(always)]
+pub(crate) fn run(bytes: &[u8], class: u8) -> usize {
+    bytes.len() - skip(bytes, class).len()
+}
+
+/// `bytes` from the first one on that does not belong to `class`.
+#[inline(always)]
+pub(crate) fn skip(bytes: &[u8], class: u8) -> &[u8] {
+    let mut rest = bytes;
+    while let Some((four, after)) = rest.split_first_chunk::<4>()
+        && four.iter().fold(class, |c, b| c & CLASSES[*b as usize]) != 0
+    {
+        rest = after;
+    }
+    while let [byte, after @ ..] = rest
+        && is(*byte, class)
+    {
+        rest = after;
+    }
+    rest
+}
+
+/// The bytes after `prefix`, compared as whole words.
+#[inline(always)]
+pub(crate) fn strip_prefix<'b, const N: usize>(
+    bytes: &'b [u8],
+    prefix: &[u8; N],
+) -> Option<&'b [u8]> {
+    let (start, rest) = bytes.split_first_chunk::<N>()?;
+    (start == prefix).then_some(rest)
+}
+
+/// The bytes before and after the first `:`.
+#[inline(always)]
+pub(crate) fn split_at_colon(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (words, _) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        // Marks lanes equal to `:` and lanes from 0x80, which no name contains; a borrow can set
+        // marks above the first one.
+        let marks = (u64::from_le_bytes(*word) ^ spread(b':')).wrapping_sub(ONES) & HIGH;
+        if marks != 0 {
+            return match bytes.split_at(i * 8 + first_lane(marks)) {
+                (name, [b':', value @ ..]) => Some((name, value)),
+                _ => split_at_colon_slowly(bytes),
+            };
+        }
+    }
+    split_at_colon_slowly(bytes)
+}
+
+#[cold]
+fn split_at_colon_slowly(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = bytes.iter().position(|b| *b == b':')?;
+    Some((bytes.get(..colon)?, bytes.get(colon + 1..)?))
+}
+
+/// The number of bytes before the first one that a field value cannot contain (normally the CR at
+/// its end).
+#[inline(always)]
+pub(crate) fn value_len(bytes: &[u8]) -> usize {
+    let len = clean_len(bytes);
+    match bytes.get(len) {
+        Some(byte) if is(*byte, VALUE) => value_len_after(bytes, len + 1),
+        _ => len,
+    }
+}
+
+/// The same if it is known that the first `len` bytes belong to the value, and that it contains
+/// such bytes as [`clean_len`] stops at.
+#[inline(never)]
+fn value_len_after(bytes: &[u8], mut len: usize) -> usize {
+    loop {
+        let rest = bytes.get(len..).unwrap_or_default();
+        len += clean_len(rest);
+        match bytes.get(len) {
+            Some(byte) if is(*byte, VALUE) => len += 1,
+            _ => return len,
+        }
+    }
+}
+
+/// A number of bytes among which is no control character. The next byte is usually one, but may
+/// also be HTAB, 0x7e after 0xff, or anything within the last 16 bytes.
+#[inline(always)]
+fn clean_len(bytes: &[u8]) -> usize {
+    let (chunks, tail) = bytes.as_chunks::<16>();
+    let Some((first, more)) = chunks.split_first() else {
+        return run(tail, VALUE);
+    };
+    // Most values are short, so the position is looked for at once; only if the first 16 bytes are
+    // clean, a cheaper question is asked of the next ones.
+    if let Some(at) = suspect_in(first) {
+        return at;
+    }
+    let mut len = 16;
+    for chunk in more {
+        if has_control(chunk) {
+            return len + suspect_in(chunk).unwrap_or_default();
+        }
+        len += 16;
+    }
+    len + run(tail, VALUE)
+}
+
+/// Whether the first `len` bytes, of which there must be as many, are a token. Names of letters and
+/// hyphens are the quick case.
+#[inline(always)]
+pub(crate) fn starts_with_token(bytes: &[u8], len: usize) -> bool {
+    if let (Some(chunk), Some(lanes)) = (bytes.first_chunk::<16>(), LANES.get(len))
+        && letters_and_hyphens(chunk, lanes)
+    {
+        return len > 0;
+    }
+    is_token_by_table(bytes.get(..len).unwrap_or_default())
+}
+
+/// By length, which of 16 lanes belong to a name of that length: 0xff in these, 0 in the others.
+static LANES: [[u8; 16]; 17] = {
+    let mut lanes = [[0; 16]; 17];
+    let mut len = 0;
+    while len < 17 {
+        let mut lane = 0;
+        while lane < len {
+            lanes[len][lane] = 0xff;
+            lane += 1;
+        }
+        len += 1;
+    }
+    lanes
+};
+
+/// Whether all the lanes chosen by `lanes` are ASCII letters or `-`.
+#[inline(always)]
+fn letters_and_hyphens(chunk: &[u8; 16], lanes: &[u8; 16]) -> bool {
+    let other = chunk.iter().zip(lanes).fold(false, |other, (byte, lane)| {
+        // A lane that does not count is taken for a hyphen.
+        let byte = (byte ^ b'-') & lane ^ b'-';
+        other | (((byte | 0x20).wrapping_sub(b'a') >= 26) & (byte != b'-'))
+    });
+    !other
+}
+
+fn is_token_by_table(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && run(bytes, TOKEN) == bytes.len()
+}
+
+const ONES: u64 = u64::from_le_bytes([1; 8]);
+const HIGH: u64 = ONES << 7;
+
+const fn spread(byte: u8) -> u64 {
+    ONES * byte as u64
+}
+
+/// The position of the first control character in the chunk, or of a harmless byte before it: a
+/// byte 0x7e after one of 0xff looks like 0x7f because of the carry.
+#[inline(always)]
+fn suspect_in(chunk: &[u8; 16]) -> Option<usize> {
+    let ([low, high], _) = chunk.as_chunks::<8>() else {
+        return None;
+    };
+    if let Some(at) = suspect_lane(u64::from_le_bytes(*low)) {
+        return Some(at);
+    }
+    suspect_lane(u64::from_le_bytes(*high)).map(|at| at + 8)
+}
+
+/// The first lane below 0x20 or equal to 0x7f, or a harmless one before it.
+#[inline(always)]
+fn suspect_lane(word: u64) -> Option<usize> {
+    let below_space = word.wrapping_sub(spread(0x20));
+    let above_tilde = word.wrapping_add(ONES);
+    // Also marks most lanes from 0x80; they are taken out only where there are any marks.
+    let marks = (below_space | above_tilde) & HIGH;
+    if marks == 0 || marks & !word == 0 {
+        return None;
+    }
+    Some(first_lane(marks & !word))
+}
+
+#[inline(always)]
+fn first_lane(marks: u64) -> usize {
+    (marks.trailing_zeros() >> 3) as usize
+}
+
+#[inline(always)]
+fn has_control(chunk: &[u8; 16]) -> bool {
+    let one = |found, byte: &u8| found | (*byte < 0x20) | (*byte == 0x7f);
+    chunk.iter().fold(false, one)
+}
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0_u8;
+    loop {
+        table[byte as usize] = class_of(byte);
+        if byte == 255 {
+            return table;
+        }
+        byte += 1;
+    }
+}
+
+const fn class_of(byte: u8) -> u8 {
+    let mut class = 0;
+    if byte.is_ascii_alphanumeric() {
+        class |= TOKEN | PATH | HOST | UNRESERVED;
+    }
+    if byte.is_ascii_digit() {
+        class |= DIGIT;
+    }
+    if matches!(byte, b'-' | b'_') {
+        class |= HOST;
+    }
+    if matches!(byte, b'-' | b'.' | b'_' | b'~') {
+        class |= TOKEN | PATH | UNRESERVED;
+    }
+    if matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'*' | b'+') {
+        class |= TOKEN | PATH;
+    }
+    if matches!(byte, b'(' | b')' | b',' | b';' | b'=' | b':' | b'@') {
+        class |= PATH;
+    }
+    if matches!(byte, b'#' | b'%' | b'^' | b'`' | b'|') {
+        class |= TOKEN;
+    }
+    if byte.is_ascii_graphic() && byte != b'#' {
+        class |= TARGET;
+    }
+    if byte == b'\t' || (byte >= b' ' && byte != 0x7f) {
+        class |= VALUE;
+    }
+    class
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_those_of_the_standards() {
+        let of = |class| -> alloc::vec::Vec<u8> { (0..=255).filter(|b| is(*b, class)).collect() };
+        assert_eq!(of(TOKEN).len(), 62 + b"!#$%&'*+-.^_`|~".len());
+        assert!(b"!#$%&'*+-.^_`|~".iter().all(|b| is(*b, TOKEN)));
+        assert_eq!(of(PATH).len(), 62 + b"-._~!$&'()*+,;=:@".len());
+        assert!(b"-._~!$&'()*+,;=:@".iter().all(|b| is(*b, PATH)));
+        assert_eq!(of(UNRESERVED).len(), 62 + 4);
+        assert_eq!(of(TARGET).len(), 94 - 1);
+        assert_eq!(of(HOST).len(), 62 + 2);
+        assert_eq!(of(DIGIT), b"0123456789");
+        assert_eq!(of(VALUE).len(), 256 - 33 + 1);
+    }
+
+    #[test]
+    fn value_len_finds_each_control_character_at_each_offset() {
+        for len in 0..70 {
+            let clean = alloc::vec![b'\xe9'; len];
+            assert_eq!(value_len(&clean), len);
+            for at in 0..len {
+                for byte in 0..=255_u8 {
+                    let mut bytes = clean.clone();
+                    bytes[at] = byte;
+                    let expected = if is(byte, VALUE) { len } else { at };
+                    assert_eq!(value_len(&bytes), expected, "{byte} at {at} of {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_of_several_marks_counts() {
+        assert_eq!(value_len(b"ab\x7f\r\n\0\x01\x02"), 2);
+        assert_eq!(value_len(b"\tab\t\tcd\t\r\n"), 8);
+        assert_eq!(value_len(b"abcdef\xff\x7e\xff\x7f0123456789"), 9);
+    }
+
+    #[test]
+    fn the_first_colon_splits() {
+        for (text, split) in [
+            (&b"ab:9:;::"[..], Some((&b"ab"[..], &b"9:;::"[..]))),
+            (b"abcdefgh9;", None),
+            (b"abcdefgh9;:", Some((b"abcdefgh9;", b""))),
+            (b"\xbaabcdefg:\xba", Some((b"\xbaabcdefg", b"\xba"))),
+            (b"abcdefgh:jklmnop", Some((b"abcdefgh", b"jklmnop"))),
+            (b":", Some((b"", b""))),
+            (b"", None),
+        ] {
+            assert_eq!(split_at_colon(text), split, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_ends_at_the_first_byte_of_another_class() {
+        for len in 0..12 {
+            let mut bytes = alloc::vec![b'a'; len];
+            assert_eq!(run(&bytes, HOST), len);
+            bytes.extend_from_slice(b".aaaaa");
+            assert_eq!(run(&bytes, HOST), len);
+        }
+    }
+
+    #[test]
+    fn a_token_is_one_for_each_byte_in_each_place() {
+        for len in 0..40 {
+            for at in 0..len {
+                for byte in 0..=255_u8 {
+                    let mut line = alloc::vec![b'a'; len];
+                    line[at] = byte;
+                    line.extend_from_slice(b":\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+                    let expected = is(byte, TOKEN);
+                    assert_eq!(
+                        starts_with_token(&line, len),
+                        expected,
+                        "{byte} at {at} of {len}"
+                    );
+                    assert_eq!(starts_with_token(&line[..len], len), expected);
+                }
+            }
+        }
+        assert!(!starts_with_token(b"", 0));
+        assert!(!starts_with_token(b":0123456789abcdef", 0));
+    }
+}

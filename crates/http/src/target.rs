@@ -1,0 +1,163 @@
+//! Paths: decoding them once and encoding them again. Knows no files. Read RFC 3986 §2.1 and §3.3.
+
+use alloc::vec::Vec;
+
+use crate::refusal::Refusal;
+
+/// Percent-decodes a path once and merges slashes. What a file system, a proxy and we might read
+/// differently is refused: NUL, encoded slashes, backslashes, and dot segments however written.
+///
+/// # Errors
+/// `TargetInvalid` if it does not begin with `/`; `TargetTooLong` if `scratch` is shorter than
+/// `path`; `PathEscape`, `PathNul`, `PathSlash`, `PathDots`.
+pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Refusal> {
+    if path.first() != Some(&b'/') {
+        return Err(Refusal::TargetInvalid);
+    }
+    let out = scratch
+        .get_mut(..path.len())
+        .ok_or(Refusal::TargetTooLong)?;
+    let mut len = 0;
+    let mut rest = path;
+    while let Some((byte, after)) = next(rest)? {
+        rest = after;
+        if byte == b'/' && len > 0 && out[len - 1] == b'/' {
+            continue;
+        }
+        out[len] = byte;
+        len += 1;
+    }
+    let decoded = &out[..len];
+    if decoded
+        .split(|b| *b == b'/')
+        .any(|segment| segment == b"." || segment == b"..")
+    {
+        return Err(Refusal::PathDots);
+    }
+    Ok(decoded)
+}
+
+/// The first byte of an encoded path, and the rest.
+fn next(path: &[u8]) -> Result<Option<(u8, &[u8])>, Refusal> {
+    match path {
+        [] => Ok(None),
+        [b'%', high, low, rest @ ..] => {
+            let (high, low) = (hex(*high)?, hex(*low)?);
+            match high << 4 | low {
+                0 => Err(Refusal::PathNul),
+                b'/' | b'\\' => Err(Refusal::PathSlash),
+                byte => Ok(Some((byte, rest))),
+            }
+        }
+        [b'%', ..] => Err(Refusal::PathEscape),
+        [b'\\', ..] => Err(Refusal::PathSlash),
+        [0, ..] => Err(Refusal::PathNul),
+        [byte, rest @ ..] => Ok(Some((*byte, rest))),
+    }
+}
+
+fn hex(digit: u8) -> Result<u8, Refusal> {
+    hex_digit(digit).ok_or(Refusal::PathEscape)
+}
+
+/// The value of a hexadecimal digit.
+pub(crate) fn hex_digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// Appends `path` percent-encoded for use in Location and in a quoted HTML attribute: what would
+/// need quoting there becomes an escape, and so does `:`, which could make a scheme of a relative
+/// reference. `/` stays; a reference that begins with `//` would name another host, but a name that
+/// [`decode`] gave does not.
+pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in path {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(*byte),
+            b'-' | b'.' | b'_' | b'~' | b'/' | b'@' | b'!' | b'$' | b'(' | b')' => {
+                out.push(*byte);
+            }
+            b'*' | b'+' | b',' | b';' | b'=' => out.push(*byte),
+            byte => {
+                let (high, low) = (byte >> 4, byte & 15);
+                out.extend_from_slice(&[b'%', HEX[usize::from(high)], HEX[usize::from(low)]]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(path: &str) -> Result<Vec<u8>, Refusal> {
+        let mut scratch = [0; 200];
+        decode(path.as_bytes(), &mut scratch).map(<[u8]>::to_vec)
+    }
+
+    #[test]
+    fn paths_are_decoded_once() {
+        for (path, want) in [
+            ("/", &b"/"[..]),
+            ("/a/b.html", b"/a/b.html"),
+            ("/a%20b", b"/a b"),
+            ("/%e4%F6", b"/\xe4\xf6"),
+            ("//a///b/", b"/a/b/"),
+            ("/%252e%252e/", b"/%2e%2e/"),
+            ("/...", b"/..."),
+            ("/.a/..b/c..", b"/.a/..b/c.."),
+            ("/a%3Fb%23c", b"/a?b#c"),
+        ] {
+            assert_eq!(decoded(path).as_deref(), Ok(want), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        for (path, why) in [
+            ("", Refusal::TargetInvalid),
+            ("a", Refusal::TargetInvalid),
+            ("/a%00", Refusal::PathNul),
+            ("/%", Refusal::PathEscape),
+            ("/%4", Refusal::PathEscape),
+            ("/%4g", Refusal::PathEscape),
+            ("/%u0041", Refusal::PathEscape),
+            ("/a%2fb", Refusal::PathSlash),
+            ("/a%2Fb", Refusal::PathSlash),
+            ("/a%5cb", Refusal::PathSlash),
+            ("/a\\b", Refusal::PathSlash),
+            ("/..", Refusal::PathDots),
+            ("/../a", Refusal::PathDots),
+            ("/a/..", Refusal::PathDots),
+            ("/a/./b", Refusal::PathDots),
+            ("/%2e%2e/a", Refusal::PathDots),
+            ("/.%2E/a", Refusal::PathDots),
+            ("/a//../b", Refusal::PathDots),
+        ] {
+            assert_eq!(decoded(path), Err(why), "{path}");
+        }
+        assert_eq!(decode(b"/abc", &mut [0; 3]), Err(Refusal::TargetTooLong));
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_to_the_same() {
+        let name: Vec<u8> = (1..=255u8).filter(|b| !matches!(b, b'/' | b'\\')).collect();
+        let mut encoded = b"/".to_vec();
+        encode_path(&name, &mut encoded);
+        assert!(
+            encoded
+                .iter()
+                .all(|b| b.is_ascii_graphic() && !b"\"'<>&?#:".contains(b))
+        );
+        let mut scratch = [0; 1000];
+        assert_eq!(
+            decode(&encoded, &mut scratch).map(|path| &path[1..]),
+            Ok(&name[..])
+        );
+    }
+}

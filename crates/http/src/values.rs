@@ -1,0 +1,87 @@
+//! The values of a field that may come on several lines (RFC 9110 §5.3), without a copy. It knows
+//! nothing of what the values mean.
+//!
+//! Nearly always such a field comes once; then [`Values`] is that one slice. If it came more often,
+//! the rest of the head, which is validated by then, is scanned again when somebody iterates.
+
+use crate::request::Fields;
+
+/// The lines of one field in their order.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'b> {
+    first: Option<&'b [u8]>,
+    /// The bytes from the start of the second line of this name on, if there is one. They begin
+    /// with the name, so it is not kept besides.
+    more: Option<&'b [u8]>,
+}
+
+impl<'b> Values<'b> {
+    /// The field is absent.
+    pub const NONE: Values<'static> = Values {
+        first: None,
+        more: None,
+    };
+
+    /// The field came once, with this value (without surrounding whitespace).
+    pub const fn one(value: &'b [u8]) -> Values<'b> {
+        Values {
+            first: Some(value),
+            more: None,
+        }
+    }
+
+    /// Whether the field is absent. A field with an empty value is not absent.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The value of each line, without surrounding whitespace.
+    pub fn iter(&self) -> ValuesIter<'b> {
+        let more = Fields::new(self.more.unwrap_or_default());
+        ValuesIter {
+            first: self.first,
+            name: more.clone().next().map_or(&[], |(name, _)| name),
+            more,
+        }
+    }
+
+    /// Adds a line; `lines` are the bytes from its start on, at least to the end of the head.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, value: &'b [u8], lines: &'b [u8]) {
+        if self.first.is_none() {
+            self.first = Some(value);
+        } else if self.more.is_none() {
+            self.more = Some(lines);
+        }
+    }
+}
+
+impl<'b> IntoIterator for &Values<'b> {
+    type Item = &'b [u8];
+    type IntoIter = ValuesIter<'b>;
+
+    fn into_iter(self) -> ValuesIter<'b> {
+        self.iter()
+    }
+}
+
+/// Iterator of [`Values::iter`].
+#[derive(Clone, Debug)]
+pub struct ValuesIter<'b> {
+    first: Option<&'b [u8]>,
+    name: &'b [u8],
+    more: Fields<'b>,
+}
+
+impl<'b> Iterator for ValuesIter<'b> {
+    type Item = &'b [u8];
+
+    fn next(&mut self) -> Option<&'b [u8]> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let same = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(self.name);
+        self.more.by_ref().find(same).map(|(_, value)| value)
+    }
+}

@@ -1,0 +1,308 @@
+//! The error log: messages with a level and a time; what is below the level asked for costs one
+//! comparison.
+//!
+//! The same message again within a second is counted, not written, so that a flood of errors does
+//! not become a flood of lines. Knows no file: lines go into a [`Sink`].
+
+use std::fmt::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::civil;
+use crate::writer::Sink;
+
+/// How much a message matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something may fail, or works with less.
+    Warn,
+    /// Something happened as it should.
+    Info,
+    /// For who looks for a fault.
+    Debug,
+}
+
+impl Level {
+    /// The word in the log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+}
+
+/// A way into the error log; clones share it and what it remembers of repetitions.
+#[derive(Clone)]
+pub struct Logger {
+    level: Level,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sink: Sink,
+    recent: Mutex<Recent>,
+}
+
+impl Logger {
+    /// A log into `sink` of messages that matter at least as much as `level`.
+    pub fn new(sink: Sink, level: Level) -> Logger {
+        Logger {
+            level,
+            shared: Arc::new(Shared {
+                sink,
+                recent: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Logs a message at this level.
+    pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        if level > self.level {
+            return;
+        }
+        // Formatted before the lock is taken: others wait for it.
+        let message = message.to_string();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let mut recent = self
+            .shared
+            .recent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.shared.push(recent.lines(level, message, unix_ms));
+    }
+
+    /// Something failed.
+    pub fn error(&self, message: fmt::Arguments<'_>) {
+        self.log(Level::Error, message);
+    }
+
+    /// Something may fail, or works with less.
+    pub fn warn(&self, message: fmt::Arguments<'_>) {
+        self.log(Level::Warn, message);
+    }
+
+    /// Something happened as it should.
+    pub fn info(&self, message: fmt::Arguments<'_>) {
+        self.log(Level::Info, message);
+    }
+
+    /// For who looks for a fault.
+    pub fn debug(&self, message: fmt::Arguments<'_>) {
+        self.log(Level::Debug, message);
+    }
+}
+
+impl Shared {
+    fn push(&self, lines: String) {
+        if !lines.is_empty() {
+            let _ = self.sink.push(lines.into_bytes()); // lost lines are counted there
+        }
+    }
+}
+
+impl Drop for Shared {
+    /// What was only counted until now is said when the last clone goes.
+    fn drop(&mut self) {
+        let recent = self
+            .recent
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let lines = recent.lines_counted(|_| true);
+        self.push(lines);
+    }
+}
+
+/// Different messages remembered: several threads may complain of several things in turns.
+const RECENT_MAX: usize = 8;
+/// How long the same message is not written again.
+const REPEAT_MS: u64 = 1000;
+
+/// The messages of the last second, at most [`RECENT_MAX`], oldest first.
+#[derive(Default)]
+struct Recent {
+    messages: Vec<Message>,
+}
+
+struct Message {
+    level: Level,
+    text: String,
+    /// When it was written.
+    written_ms: u64,
+    /// When it last came.
+    last_ms: u64,
+    /// How often it came since it was written.
+    repeated: u64,
+}
+
+impl Recent {
+    /// The lines to write when a message comes: none if it came within the last second. Repetitions
+    /// of messages whose second is over are reported first.
+    fn lines(&mut self, level: Level, text: String, now_ms: u64) -> String {
+        let mut lines =
+            self.lines_counted(|message| now_ms.abs_diff(message.written_ms) >= REPEAT_MS);
+        let known = |message: &&mut Message| message.level == level && message.text == text;
+        if let Some(message) = self.messages.iter_mut().find(known) {
+            message.repeated += 1;
+            message.last_ms = now_ms;
+            return lines;
+        }
+        if self.messages.len() == RECENT_MAX {
+            self.messages.remove(0).count_into(&mut lines);
+        }
+        line_into(&mut lines, now_ms, level, &text, 0);
+        self.messages.push(Message {
+            level,
+            text,
+            written_ms: now_ms,
+            last_ms: now_ms,
+            repeated: 0,
+        });
+        lines
+    }
+
+    /// Forgets the messages that are `over`; the lines say how often they were repeated.
+    fn lines_counted(&mut self, over: impl Fn(&Message) -> bool) -> String {
+        let mut lines = String::new();
+        for message in self.messages.extract_if(.., |message| over(message)) {
+            message.count_into(&mut lines);
+        }
+        lines
+    }
+}
+
+impl Message {
+    fn count_into(&self, lines: &mut String) {
+        if self.repeated > 0 {
+            line_into(lines, self.last_ms, self.level, &self.text, self.repeated);
+        }
+    }
+}
+
+fn line_into(lines: &mut String, unix_ms: u64, level: Level, text: &str, repeated: u64) {
+    // Writing into memory does not fail.
+    let _ = write!(lines, "{} {} ", civil::rfc3339(unix_ms), level.as_str());
+    // A line break in a message would make it look like two, an escape would colour a terminal.
+    lines.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
+    if repeated > 0 {
+        let times = if repeated == 1 { "time" } else { "times" };
+        let _ = write!(lines, " (repeated {repeated} {times})");
+    }
+    lines.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writer::{Target, Writer};
+
+    const SECOND: &str = "1970-01-01T00:00:0";
+
+    fn warn(recent: &mut Recent, text: &str, ms: u64) -> String {
+        recent
+            .lines(Level::Warn, text.into(), ms)
+            .replace(SECOND, "")
+    }
+
+    #[test]
+    fn repetitions_within_a_second_are_counted() {
+        let mut recent = Recent::default();
+        assert_eq!(warn(&mut recent, "full", 0), "0.000Z warn full\n");
+        for ms in 1..=57 {
+            assert_eq!(warn(&mut recent, "full", ms), "");
+        }
+        assert_eq!(
+            warn(&mut recent, "a\nb", 1001),
+            "0.057Z warn full (repeated 57 times)\n1.001Z warn a b\n"
+        );
+        assert_eq!(
+            warn(&mut recent, "full", 1002),
+            "1.002Z warn full\n",
+            "news again"
+        );
+    }
+
+    #[test]
+    fn a_message_that_goes_on_is_written_once_a_second() {
+        let mut recent = Recent::default();
+        let lines: String = (0..3000).map(|ms| warn(&mut recent, "full", ms)).collect();
+        assert_eq!(
+            lines,
+            "0.000Z warn full\n0.999Z warn full (repeated 999 times)\n1.000Z warn full\n\
+             1.999Z warn full (repeated 999 times)\n2.000Z warn full\n"
+        );
+    }
+
+    #[test]
+    fn messages_in_turns_are_collapsed_too() {
+        let mut recent = Recent::default();
+        let lines: String = (0..100)
+            .map(|ms| warn(&mut recent, if ms % 2 == 0 { "even" } else { "odd" }, ms))
+            .collect();
+        assert_eq!(lines, "0.000Z warn even\n0.001Z warn odd\n");
+        assert_eq!(
+            recent
+                .lines(Level::Error, "odd".into(), 100)
+                .lines()
+                .count(),
+            1,
+            "a level more"
+        );
+    }
+
+    #[test]
+    fn the_memory_of_messages_is_bounded() {
+        let mut recent = Recent::default();
+        for ms in 0..1000 {
+            let _ = warn(&mut recent, "first", ms);
+            assert_eq!(
+                warn(&mut recent, &format!("message {ms}"), ms)
+                    .lines()
+                    .count(),
+                {
+                    // Each eighth new message pushes "first", repeated seven times, out.
+                    if ms > 0 && ms % RECENT_MAX as u64 == 7 {
+                        2
+                    } else {
+                        1
+                    }
+                }
+            );
+            assert!(recent.messages.len() <= RECENT_MAX);
+        }
+    }
+
+    #[test]
+    fn a_clock_set_back_does_not_silence_a_message() {
+        let mut recent = Recent::default();
+        assert_eq!(warn(&mut recent, "full", 9000), "9.000Z warn full\n");
+        assert_eq!(warn(&mut recent, "full", 5000), "5.000Z warn full\n");
+    }
+
+    #[test]
+    fn levels_cut_and_the_last_count_is_said() {
+        let path = std::env::temp_dir().join(format!("lowroad-log-levels-{}", std::process::id()));
+        let writer = Writer::open(&Target::File(path.clone())).expect("open");
+        let log = Logger::new(writer.sink(), Level::Info);
+        log.debug(format_args!("not shown"));
+        log.info(format_args!("shown"));
+        log.clone().info(format_args!("shown"));
+        drop(log);
+        writer.close();
+        let lines = std::fs::read_to_string(&path).expect("read");
+        let ends: Vec<&str> = lines
+            .lines()
+            .filter_map(|line| line.split_once("Z "))
+            .map(|l| l.1)
+            .collect();
+        assert_eq!(ends, ["info shown", "info shown (repeated 1 time)"]);
+        std::fs::remove_file(path).expect("remove");
+    }
+}

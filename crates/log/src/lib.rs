@@ -1,0 +1,16 @@
+//! Logs that never make their writers wait: the access log's lines, the error log, and the thread
+//! that writes both.
+//!
+//! Knows no server: [`access`] formats what it is given, [`writer`] takes bytes to a file, and
+//! [`error`] puts levels and times before messages.
+
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod civil;
+pub mod error;
+pub mod writer;
+
+pub use access::{Entry, combined, json};
+pub use error::{Level, Logger};
+pub use writer::{Sink, Target, Writer};
