@@ -1,0 +1,113 @@
+//! Checks that take more than one key: names and listeners of all sites, and paths on disk.
+//!
+//! Only [`paths`] looks at files. Who may read them is found out when they are served.
+
+use crate::reader::Source;
+use crate::site::Marks;
+use crate::{Name, Root, Site};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+/// Each name once at each address, and no address that takes another one's port.
+pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, Marks)]) {
+    let mut taken: HashMap<(SocketAddr, &Name), usize> = HashMap::new();
+    for (index, (site, marks)) in sites.iter().enumerate() {
+        each_address_once(source, site, marks);
+        let addresses = site.listen.iter().enumerate();
+        for (_, address) in addresses.filter(|(place, _)| !is_repeated(site, *place)) {
+            for (name, at) in site.names.iter().zip(&marks.names) {
+                let Some(other) = taken.insert((*address, name), index) else {
+                    continue;
+                };
+                let (what, allowed) = match name {
+                    Name::Default => (
+                        "the default site".to_string(),
+                        "one site without names (or with \"_\") at each address",
+                    ),
+                    Name::Exact(host) => (format!("{host:?}"), "each name once at each address"),
+                    Name::Wildcard(host) => {
+                        (format!("\"*.{host}\""), "each name once at each address")
+                    }
+                };
+                source.report(
+                    at,
+                    format!("{what} at {address} is site[{other}] already"),
+                    allowed,
+                );
+            }
+        }
+    }
+    wildcard_conflicts(source, sites);
+}
+
+/// That roots are folders, and that error pages are files where one root is all there is.
+pub(crate) fn paths(source: &Source<'_>, sites: &[(Site, Marks)]) {
+    for (site, marks) in sites {
+        let Some(at) = &marks.root else { continue };
+        let folder = match &site.root {
+            Root::Folder(folder) => folder,
+            Root::PerHost { prefix, .. } => prefix,
+        };
+        if let Err(reason) = folder_problem(folder) {
+            source.report(at, format!("{} {reason}", folder.display()), "a folder");
+            continue;
+        }
+        if matches!(site.root, Root::PerHost { .. }) {
+            continue;
+        }
+        for (page, at) in site.error_pages.values().zip(&marks.error_pages) {
+            let path = folder.join(page.trim_start_matches('/'));
+            if !path.is_file() {
+                source.report(
+                    at,
+                    format!("{} is not a file", path.display()),
+                    "a file under the root",
+                );
+            }
+        }
+    }
+}
+
+/// Whether one of the addresses before this one is the same.
+fn is_repeated(site: &Site, index: usize) -> bool {
+    let mut before = site.listen.iter().take(index);
+    before.any(|other| Some(other) == site.listen.get(index))
+}
+
+fn each_address_once(source: &Source<'_>, site: &Site, marks: &Marks) {
+    for (index, (address, at)) in site.listen.iter().zip(&marks.listen).enumerate() {
+        if is_repeated(site, index) {
+            source.report(at, format!("{address} is there twice"), "each address once");
+        }
+    }
+}
+
+/// `[::]:PORT` takes IPv4 as well, so `0.0.0.0:PORT` cannot be bound beside it.
+fn wildcard_conflicts(source: &Source<'_>, sites: &[(Site, Marks)]) {
+    let addresses = || {
+        sites
+            .iter()
+            .flat_map(|(site, marks)| site.listen.iter().zip(&marks.listen))
+    };
+    for (address, at) in addresses() {
+        let is_any_4 = matches!(address.ip(), IpAddr::V4(ip) if ip.is_unspecified());
+        let any_6 = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, address.port()));
+        if is_any_4 && addresses().any(|(other, _)| *other == any_6) {
+            let what = format!("{address} is a part of {any_6}, which is configured too");
+            source.report(
+                at,
+                what,
+                format!("*:{} for IPv4 and IPv6 together", address.port()),
+            );
+        }
+    }
+}
+
+fn folder_problem(path: &Path) -> Result<(), String> {
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err("is not a folder".to_string()),
+        Err(error) => Err(format!("cannot be used: {error}")),
+    }
+}

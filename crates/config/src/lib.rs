@@ -1,0 +1,134 @@
+//! The configuration of Lowroad: one schema for the file and the command line.
+//!
+//! [`parse`] turns TOML into the plain structs of [`schema`] and reports all that is wrong, each
+//! [`Problem`] with line, column, key and what would be allowed; an unknown key is a problem.
+//! [`load`] reads a file and also looks whether the paths that it names exist. [`value`] has the
+//! readers of single values (sizes, durations, addresses), which the command line shares.
+//!
+//! It opens no sockets and looks up no users or names. Operators read `docs/configuration.md`;
+//! developers begin with [`schema`].
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod name;
+mod pattern;
+mod problem;
+mod process;
+mod reader;
+mod rules;
+pub mod schema;
+mod site;
+pub mod value;
+
+pub use pattern::{Pattern, PatternError};
+pub use problem::Problem;
+pub use schema::*;
+
+use reader::{At, Section, Source, position};
+use site::Marks;
+use std::path::Path;
+use toml::de::DeTable;
+
+#[cfg(test)]
+mod tests;
+
+/// Reads a configuration from TOML text. `file` names it in problems, and its folder is where
+/// relative paths begin. Looks at no file.
+///
+/// # Errors
+/// All problems of the text in the order of their lines; a syntax error is reported alone.
+pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<Problem>> {
+    read(text, file, |_, _| ())
+}
+
+/// Reads a configuration file, as [`parse`] does, and checks that roots are folders and that error
+/// pages are files.
+///
+/// # Errors
+/// All problems found; a file that cannot be read is one problem, at line 1.
+pub fn load(file: &Path) -> Result<Config, Vec<Problem>> {
+    let bytes = std::fs::read(file).map_err(|error| {
+        vec![file_problem(
+            file,
+            (1, 1),
+            format!("cannot be read: {error}"),
+        )]
+    })?;
+    let text = str::from_utf8(&bytes).map_err(|error| {
+        let place = position(&bytes, error.valid_up_to());
+        vec![file_problem(
+            file,
+            place,
+            "is not UTF-8 from here on".to_string(),
+        )]
+    })?;
+    read(text, file, check::paths)
+}
+
+fn read(
+    text: &str,
+    file: &Path,
+    more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)]),
+) -> Result<Config, Vec<Problem>> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        vec![file_problem(
+            file,
+            position(text.as_bytes(), offset),
+            error.message().to_string(),
+        )]
+    })?;
+    let source = Source::new(text, file);
+    let config = config(&source, Section::top(&source, table.get_ref()), more_checks);
+    let problems = source.into_problems();
+    if problems.is_empty() {
+        Ok(config)
+    } else {
+        Err(problems)
+    }
+}
+
+fn config(
+    source: &Source<'_>,
+    top: Section<'_>,
+    more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)]),
+) -> Config {
+    let server = top
+        .section("server")
+        .map(process::server)
+        .unwrap_or_default();
+    let limits = top
+        .section("limits")
+        .map(process::limits)
+        .unwrap_or_default();
+    let log = top.section("log").map(process::log).unwrap_or_default();
+    let sites: Vec<(Site, Marks)> = top.sections("site").into_iter().map(site::site).collect();
+    if top.is_without("site") {
+        let file = At {
+            key: String::new(),
+            offset: 0,
+        };
+        source.report(&file, "there is no site", "at least one [[site]]");
+    }
+    top.finish();
+    check::names_and_listeners(source, &sites);
+    more_checks(source, &sites);
+    Config {
+        server,
+        limits,
+        log,
+        sites: sites.into_iter().map(|(site, _)| site).collect(),
+    }
+}
+
+fn file_problem(file: &Path, (line, column): (usize, usize), what: String) -> Problem {
+    Problem {
+        file: file.to_path_buf(),
+        line,
+        column,
+        key: String::new(),
+        what,
+        allowed: String::new(),
+    }
+}

@@ -1,0 +1,135 @@
+//! Host names of sites, in the one form that requests are compared in.
+//!
+//! It looks nothing up. RFC 9110 §4.2.3 and RFC 3986 §3.2.2 say which spellings mean one host.
+
+use crate::Name;
+use crate::value::Refused;
+use std::net::Ipv6Addr;
+
+/// The longest host name of the DNS in text form (RFC 1035 §3.1).
+const HOST_LEN_MAX: usize = 253;
+/// The longest label (RFC 1035 §2.3.4).
+const LABEL_LEN_MAX: usize = 63;
+
+const REFUSED: Refused = Refused {
+    what: "a host name",
+    allowed: "example.com, *.example.com (one or more labels in front), an address (192.0.2.1, \
+              [2001:db8::1]), or _ for every other host; no port; letters beyond ASCII as A-labels (xn--…)",
+};
+
+impl Name {
+    /// Reads a name: lower-cases it and takes one trailing dot off.
+    ///
+    /// # Errors
+    /// What is no host name: labels that are empty, longer than 63, with other characters than
+    /// letters, digits, `-` and `_`, or with `-` at an end; more than 253 characters; a port.
+    pub fn parse(text: &str) -> Result<Name, Refused> {
+        let lower = text.to_ascii_lowercase();
+        let host = lower.strip_suffix('.').unwrap_or(&lower);
+        match host.strip_prefix("*.") {
+            _ if text == "_" => Ok(Name::Default),
+            Some(suffix) if is_host(suffix) => Ok(Name::Wildcard(suffix.to_string())),
+            None if is_host(host) || is_address_6(&lower) => Ok(Name::Exact(host.to_string())),
+            _ => Err(REFUSED),
+        }
+    }
+}
+
+fn is_host(host: &str) -> bool {
+    host.len() <= HOST_LEN_MAX && host.split('.').all(is_label)
+}
+
+fn is_label(label: &str) -> bool {
+    (1..=LABEL_LEN_MAX).contains(&label.len())
+        && label
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+/// An IPv6 address in brackets. It is compared as text, since `Host` is.
+fn is_address_6(text: &str) -> bool {
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    inner.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_host_become_one_name() {
+        for text in ["example.com", "EXAMPLE.com", "example.com.", "Example.Com."] {
+            assert_eq!(
+                Name::parse(text),
+                Ok(Name::Exact("example.com".into())),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            Name::parse("*.Example.com."),
+            Ok(Name::Wildcard("example.com".into()))
+        );
+        assert_eq!(Name::parse("_"), Ok(Name::Default));
+    }
+
+    #[test]
+    fn hosts_of_every_kind_are_taken() {
+        let longest = "a".repeat(63);
+        for text in [
+            "localhost",
+            "192.0.2.1",
+            "[2001:db8::1]",
+            "xn--bcher-kva.example",
+            "_x.a",
+            &longest,
+        ] {
+            assert_eq!(Name::parse(text), Ok(Name::Exact(text.to_string())));
+        }
+        let host = format!("{longest}.{longest}.{longest}.{}", "a".repeat(61));
+        assert_eq!(
+            Name::parse(&host),
+            Ok(Name::Exact(host.clone())),
+            "253 characters"
+        );
+        assert_eq!(
+            Name::parse(&format!("{host}a")),
+            Err(REFUSED),
+            "254 characters"
+        );
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused() {
+        let label = "a".repeat(64);
+        for text in [
+            "",
+            ".",
+            "..",
+            "a..b",
+            "a b",
+            "a/b",
+            "example.com:80",
+            "*",
+            "*.",
+            "a.*.b",
+            "*.*.a",
+            "-a",
+            "a-",
+            "bücher.example",
+            "[::1",
+            "::1",
+            "[::1].",
+            "[fe80::1%eth0]",
+            "[1.2.3.4]",
+            "*.[::1]",
+            "a\0b",
+            &label,
+        ] {
+            assert_eq!(Name::parse(text), Err(REFUSED), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Globs over decoded paths, and where a redirect leads.
+//!
+//! They know nothing of requests: the path comes percent-decoded and free of dot segments.
+//! RFC 3986 §3.3 has the words *path* and *segment*, §2.1 and §2.3 percent-encoding.
+
+use crate::Redirect;
+use std::fmt;
+
+#[cfg(test)]
+mod tests;
+
+/// A longer pattern is a mistake.
+const LEN_MAX: usize = 1024;
+
+/// Each wildcard may cost one walk over the path.
+const WILDCARDS_MAX: usize = 16;
+
+/// A glob over a decoded path.
+///
+/// `*` matches any bytes but `/`, `**` any bytes, both also none; all else matches itself. With a
+/// leading `/` the whole path is matched, without one its last segment: `*.css` is any style sheet at
+/// any depth, `/img/**` all that is below `/img/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    text: String,
+    /// Not empty; no two wildcards and no two literals are neighbours.
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Literal(Vec<u8>),
+    /// `*`
+    Within,
+    /// `**`
+    Across,
+}
+
+/// Why a text is not a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatternError {
+    /// There is no text.
+    Empty,
+    /// It has a `/`, but not in front.
+    NotAbsolute,
+    /// More than 1024 bytes, or more than 16 wildcards.
+    TooLong,
+}
+
+impl Pattern {
+    /// Reads a pattern: `/img/**`, `/a/*/b`, `*.css`.
+    ///
+    /// # Errors
+    /// See [`PatternError`].
+    pub fn parse(text: &str) -> Result<Pattern, PatternError> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        if !text.starts_with('/') && text.contains('/') {
+            return Err(PatternError::NotAbsolute);
+        }
+        let parts = split(text.as_bytes());
+        let wildcards = parts.iter().filter(|part| part.is_wildcard()).count();
+        if text.len() > LEN_MAX || wildcards > WILDCARDS_MAX {
+            return Err(PatternError::TooLong);
+        }
+        Ok(Pattern {
+            text: text.to_string(),
+            parts,
+        })
+    }
+
+    /// The pattern of all paths: `/**`.
+    pub fn everything() -> Pattern {
+        Pattern {
+            text: "/**".to_string(),
+            parts: split(b"/**"),
+        }
+    }
+
+    /// Whether it matches this decoded path, which begins with `/`.
+    pub fn matches(&self, path: &[u8]) -> bool {
+        self.capture(path).is_some()
+    }
+
+    /// What the wildcard at the end matched, the longest if there is a choice; empty when the pattern
+    /// does not end in one. None = the pattern does not match.
+    pub fn capture<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let path = if self.text.starts_with('/') {
+            path
+        } else {
+            last_segment(path)
+        };
+        match self.parts.as_slice() {
+            // The common shapes first: they need no memory.
+            [Part::Literal(text)] => (path == text.as_slice()).then_some(&[]),
+            [Part::Literal(front), wildcard] => path
+                .strip_prefix(front.as_slice())
+                .filter(|rest| wildcard.spans(rest)),
+            [wildcard, Part::Literal(end)] => {
+                let front = path.strip_suffix(end.as_slice())?;
+                wildcard.spans(front).then_some(&[])
+            }
+            parts => capture_any(parts, path),
+        }
+    }
+
+    /// Whether [`Pattern::capture`] can give anything.
+    pub fn has_capture(&self) -> bool {
+        self.parts.last().is_some_and(Part::is_wildcard)
+    }
+}
+
+impl fmt::Display for Pattern {
+    /// As it was written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Redirect {
+    /// The value of `Location` for a decoded path, or None if the redirect is not for it.
+    ///
+    /// What the wildcard matched is percent-encoded anew, and a path stays a path: no request can
+    /// make it lead to another host. The request's `query` (as received, without `?`) is kept
+    /// unless `to` has one of its own.
+    pub fn location(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {
+        let captured = self.from.capture(path)?;
+        let (to, fragment) = match self.to.find('#') {
+            Some(hash) => self.to.split_at(hash),
+            None => (self.to.as_str(), ""),
+        };
+        let mut location = Vec::with_capacity(to.len() + captured.len());
+        put_captured(to, captured, &mut location);
+        if let Some(query) = query.filter(|_| !to.contains('?')) {
+            location.push(b'?');
+            encode(query, |byte| byte.is_ascii_graphic(), &mut location);
+        }
+        put_captured(fragment, captured, &mut location);
+        if self.to.starts_with('/') {
+            // A second slash in front would make a host of what follows (RFC 3986 §4.2).
+            let slashes = location.iter().take_while(|&&byte| byte == b'/').count();
+            location.drain(1..slashes);
+        }
+        Some(location)
+    }
+}
+
+impl Part {
+    fn is_wildcard(&self) -> bool {
+        !matches!(self, Part::Literal(_))
+    }
+
+    /// Whether this one part matches exactly these bytes.
+    fn spans(&self, bytes: &[u8]) -> bool {
+        match self {
+            Part::Literal(text) => text == bytes,
+            Part::Within => !bytes.contains(&b'/'),
+            Part::Across => true,
+        }
+    }
+}
+
+/// Splits into literals and wildcards; two or more stars are one `**`.
+fn split(mut text: &[u8]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    while !text.is_empty() {
+        let stars = text.iter().take_while(|&&byte| byte == b'*').count();
+        let (part, len) = match stars {
+            0 => {
+                let len = text
+                    .iter()
+                    .position(|&byte| byte == b'*')
+                    .unwrap_or(text.len());
+                (Part::Literal(text.iter().take(len).copied().collect()), len)
+            }
+            1 => (Part::Within, 1),
+            _ => (Part::Across, stars),
+        };
+        parts.push(part);
+        text = text.get(len..).unwrap_or_default();
+    }
+    parts
+}
+
+fn last_segment(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
+/// Matches any list of parts, in steps bounded by path length times pattern length: keeps the set of
+/// all places that the parts so far can end at, so there is nothing to go back to.
+fn capture_any<'a>(parts: &[Part], path: &'a [u8]) -> Option<&'a [u8]> {
+    let (last, front) = parts.split_last()?;
+    let mut ends = vec![false; path.len() + 1];
+    *ends.first_mut()? = true;
+    for part in front {
+        advance(part, path, &mut ends);
+    }
+    let starts = ends.iter().enumerate().filter(|(_, reached)| **reached);
+    let rest = starts
+        .map(|(start, _)| path.get(start..).unwrap_or_default())
+        .find(|r| last.spans(r))?;
+    Some(if last.is_wildcard() { rest } else { &[] })
+}
+
+/// From the places where the parts before can end to those where this one can.
+fn advance(part: &Part, path: &[u8], ends: &mut [bool]) {
+    match part {
+        Part::Literal(text) => {
+            // From the back, so that a place is read before it is written.
+            for end in (0..ends.len()).rev() {
+                let start = end.checked_sub(text.len());
+                let fits = |start: usize| ends[start] && path[start..end] == **text;
+                ends[end] = start.is_some_and(fits);
+            }
+        }
+        Part::Within | Part::Across => {
+            for end in 1..ends.len() {
+                let may_extend = *part == Part::Across || path[end - 1] != b'/';
+                ends[end] |= ends[end - 1] && may_extend;
+            }
+        }
+    }
+}
+
+/// Appends a part of `to` with the captured bytes in place of each `$1`.
+fn put_captured(to: &str, captured: &[u8], out: &mut Vec<u8>) {
+    for (index, piece) in to.split("$1").enumerate() {
+        if index > 0 {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+            encode(captured, plain, out);
+        }
+        out.extend_from_slice(piece.as_bytes());
+    }
+}
+
+/// Percent-encodes every byte that is not `plain`.
+fn encode(bytes: &[u8], plain: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
+    for &byte in bytes {
+        if plain(byte) {
+            out.push(byte);
+        } else {
+            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Globs by example and against a naive matcher; redirects by example.
+
+use super::*;
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::parse(text).expect("a pattern")
+}
+
+/// What `capture` gives for a path, as text.
+fn captured<'a>(text: &str, path: &'a str) -> Option<&'a str> {
+    pattern(text)
+        .capture(path.as_bytes())
+        .map(|bytes| str::from_utf8(bytes).expect("UTF-8"))
+}
+
+#[test]
+fn matches_and_captures() {
+    for (text, path, expected) in [
+        ("/", "/", Some("")),
+        ("/", "/a", None),
+        ("/a.html", "/a.html", Some("")),
+        ("/a.html", "/A.html", None),
+        ("/a.html", "/a_html", None),
+        ("/old/**", "/old/", Some("")),
+        ("/old/**", "/old/x/y", Some("x/y")),
+        ("/old/**", "/old", None),
+        ("/old**", "/old/x", Some("/x")),
+        ("/old/*", "/old/x", Some("x")),
+        ("/old/*", "/old/x/y", None),
+        ("/*/end", "/x/end", Some("")),
+        ("/*/end", "/x/y/end", None),
+        ("/**/end", "/x/y/end", Some("")),
+        ("/**/end", "/end", None),
+        ("/a/*/c/*", "/a/b/c/d", Some("d")),
+        ("/a/*/c/*", "/a/b/c/d/e", None),
+        ("/**/img/**", "/x/img/y/img/z", Some("y/img/z")),
+        ("/**/img/**", "/x/imgs/z", None),
+        ("/**.css", "/x/y.css", Some("")),
+        ("/**/*.css", "/x/y.css", Some("")),
+        ("/***", "/x/y", Some("x/y")),
+        ("*.css", "/x/y.css", Some("")),
+        ("*.css", "/.css", Some("")),
+        ("*.css", "/x.css/y", None),
+        ("report-*", "/x/report-7", Some("7")),
+        ("*", "/x/y", Some("y")),
+        ("*", "/x/", Some("")),
+        ("robots.txt", "/robots.txt", Some("")),
+        ("robots.txt", "/x/robots.txt.bak", None),
+        ("*a*b*", "/xaybz", Some("z")),
+        ("/ü*", "/üx", Some("x")),
+        ("/a?[b]", "/a?[b]", Some("")),
+        ("/**", "", None),
+    ] {
+        assert_eq!(captured(text, path), expected, "{text} on {path}");
+        assert_eq!(
+            pattern(text).matches(path.as_bytes()),
+            expected.is_some(),
+            "{text} on {path}"
+        );
+    }
+}
+
+#[test]
+fn paths_need_not_be_utf_8() {
+    assert_eq!(
+        pattern("/a/*").capture(b"/a/\xff\xfe"),
+        Some(&b"\xff\xfe"[..])
+    );
+}
+
+#[test]
+fn what_is_no_pattern_is_refused() {
+    let (long, wild) = (
+        format!("/{}", "a".repeat(1024)),
+        format!("/{}", "*a".repeat(17)),
+    );
+    for (text, error) in [
+        ("", PatternError::Empty),
+        ("a/b", PatternError::NotAbsolute),
+        ("a/", PatternError::NotAbsolute),
+        ("**/x", PatternError::NotAbsolute),
+        (long.as_str(), PatternError::TooLong),
+        (wild.as_str(), PatternError::TooLong),
+    ] {
+        assert_eq!(Pattern::parse(text), Err(error), "{text}");
+    }
+    assert!(Pattern::parse(&long[..1024]).is_ok() && Pattern::parse(&wild[..33]).is_ok());
+}
+
+#[test]
+fn a_pattern_is_shown_as_written_and_knows_its_end() {
+    assert_eq!(pattern("/a/***/b").to_string(), "/a/***/b");
+    assert_eq!(Pattern::everything(), pattern("/**"));
+    let ends = ["/a*", "/**", "*", "/a*b", "/a"].map(|text| pattern(text).has_capture());
+    assert_eq!(ends, [true, true, true, false, false]);
+}
+
+/// The definition, written down without a thought for time.
+fn naive(pattern: &[u8], path: &[u8]) -> bool {
+    match pattern {
+        [] => path.is_empty(),
+        [b'*', b'*', b'*', ..] => naive(&pattern[1..], path),
+        [b'*', b'*', rest @ ..] => (0..=path.len()).any(|len| naive(rest, &path[len..])),
+        [b'*', rest @ ..] => {
+            let segment = path.iter().take_while(|&&byte| byte != b'/').count();
+            (0..=segment).any(|len| naive(rest, &path[len..]))
+        }
+        [first, rest @ ..] => path.first() == Some(first) && naive(rest, &path[1..]),
+    }
+}
+
+#[test]
+fn random_patterns_agree_with_the_naive_matcher() {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).expect("small")
+    };
+    let mut word = |alphabet: &[u8], len_max: usize| -> Vec<u8> {
+        let len = random(len_max);
+        (0..len).map(|_| alphabet[random(alphabet.len())]).collect()
+    };
+    let mut matched = 0;
+    for _ in 0..20_000 {
+        let text = [b"/".to_vec(), word(b"ab/***", 8)].concat();
+        let path = [b"/".to_vec(), word(b"ab/", 9)].concat();
+        let shown = str::from_utf8(&text).expect("ASCII");
+        let found = pattern(shown).capture(&path);
+        assert_eq!(
+            found.is_some(),
+            naive(&text, &path),
+            "{shown} on {}",
+            path.escape_ascii()
+        );
+        let Some(rest) = found else { continue };
+        matched += 1;
+        assert!(path.ends_with(rest), "{shown} on {}", path.escape_ascii());
+        if text.ends_with(b"*") {
+            let front = &path[..path.len() - rest.len()];
+            let literal = text
+                .iter()
+                .rposition(|&byte| byte != b'*')
+                .map_or(0, |at| at + 1);
+            assert!(
+                naive(&text[..literal], front),
+                "{shown} on {}: {rest:?}",
+                path.escape_ascii()
+            );
+        }
+    }
+    assert!(matched > 1000, "{matched} matches prove nothing");
+}
+
+#[test]
+fn a_hard_pattern_takes_no_more_than_its_share() {
+    let hard = pattern("/**a*a**a*a**a*a**b");
+    assert!(!hard.matches("/".repeat(2000).as_bytes()));
+    assert!(!hard.matches(format!("/{}", "a".repeat(8000)).as_bytes()));
+}
+
+fn location(from: &str, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
+    let redirect = Redirect {
+        from: pattern(from),
+        to: to.to_string(),
+        status: 301,
+    };
+    let bytes = redirect.location(path, query.map(str::as_bytes))?;
+    Some(String::from_utf8(bytes).expect("ASCII"))
+}
+
+#[test]
+fn redirects_lead_where_they_should() {
+    for (from, to, path, query, expected) in [
+        ("/a", "/b", "/a", None, Some("/b")),
+        ("/a", "/b", "/c", None, None),
+        ("/a", "/b", "/a", Some("x=1&y"), Some("/b?x=1&y")),
+        ("/a", "/b", "/a", Some(""), Some("/b?")),
+        ("/a", "/b?own", "/a", Some("x=1"), Some("/b?own")),
+        ("/a", "/b#part", "/a", Some("x=1"), Some("/b?x=1#part")),
+        ("/old/**", "/new/$1", "/old/x/y", None, Some("/new/x/y")),
+        ("/old/**", "/new/$1", "/old/", None, Some("/new/")),
+        (
+            "/old/*",
+            "/new?name=$1#$1",
+            "/old/x",
+            Some("q"),
+            Some("/new?name=x#x"),
+        ),
+        (
+            "/**",
+            "https://other.example/$1",
+            "/x",
+            Some("q"),
+            Some("https://other.example/x?q"),
+        ),
+    ] {
+        assert_eq!(
+            location(from, to, path.as_bytes(), query).as_deref(),
+            expected,
+            "{from} {to} {path}"
+        );
+    }
+}
+
+#[test]
+fn no_request_makes_a_redirect_lead_elsewhere() {
+    for (to, path, expected) in [
+        (
+            "/new/$1",
+            &b"/old/a b\r\nSet-Cookie: x"[..],
+            "/new/a%20b%0D%0ASet-Cookie%3A%20x",
+        ),
+        ("/new/$1", b"/old/\xff%?#&", "/new/%FF%25%3F%23%26"),
+        ("/$1", b"/old//evil.example", "/evil.example"),
+        ("/$1", b"/old/\\evil.example", "/%5Cevil.example"),
+        ("/$1/x", b"/old/", "/x"),
+        ("/$1$1", b"/old//", "/"),
+    ] {
+        assert_eq!(
+            location("/old/**", to, path, None).as_deref(),
+            Some(expected)
+        );
+    }
+    let split = location("/a", "/b", b"/a", Some("x\r\ny z\u{e9}"));
+    assert_eq!(split.as_deref(), Some("/b?x%0D%0Ay%20z%C3%A9"));
+}

@@ -1,0 +1,222 @@
+//! Reads `[server]`, `[limits]` and `[log]`.
+//!
+//! Here are their keys and ranges; what they mean and their defaults are in [`crate::schema`].
+
+use crate::reader::{Item, Section, size_text};
+use crate::value;
+use crate::{AccessLog, Format, Level, Limits, Log, LogTarget, Server};
+use std::ops::RangeInclusive;
+
+const DAY_MS: u64 = 24 * 3_600_000;
+const HOUR_MS: u64 = 3_600_000;
+const CACHE_LEN_MIN: u64 = 64 << 10;
+const TIB: u64 = 1 << 40;
+
+/// What a connection or descriptor limit may be at most, whatever the machine.
+const DESCRIPTORS_MAX: u64 = 1 << 20;
+
+pub(crate) fn server(section: Section<'_>) -> Server {
+    let default = Server::default();
+    let cache_len_max = cache(&section, default.cache_len_max);
+    let server = Server {
+        workers: section
+            .item("workers")
+            .and_then(|item| item.read(value::workers))
+            .unwrap_or(default.workers),
+        affinity: section.flag("affinity", default.affinity),
+        accept: section
+            .item("accept")
+            .and_then(|item| item.read(value::accept))
+            .unwrap_or(default.accept),
+        user: account(&section, "user"),
+        group: account(&section, "group"),
+        cache_len_max,
+        cache_object_len_max: cache_object(&section, cache_len_max),
+        helpers: count(&section, "helpers", default.helpers, 1..=256),
+        drain_timeout_ms: section.duration_ms(
+            "drain_timeout",
+            default.drain_timeout_ms,
+            0..=HOUR_MS,
+        ),
+        admin: section.item("admin").and_then(|item| item.path()),
+        fd_limit: fd_limit(&section),
+    };
+    if server.group.is_some() && server.user.is_none() {
+        section.report("group is set, but user is not", "group together with user");
+    }
+    section.finish();
+    server
+}
+
+pub(crate) fn limits(section: Section<'_>) -> Limits {
+    let default = Limits::default();
+    let timeout = |key, default| section.duration_ms(key, default, 1..=DAY_MS);
+    let connections = 1..=DESCRIPTORS_MAX;
+    let head_len_max = size(
+        &section,
+        "head_len_max",
+        default.head_len_max,
+        512..=1 << 20,
+    );
+    let target_len_max = Limits::target_len_default(head_len_max);
+    let limits = Limits {
+        header_timeout_ms: timeout("header_timeout", default.header_timeout_ms),
+        body_timeout_ms: timeout("body_timeout", default.body_timeout_ms),
+        idle_timeout_ms: timeout("idle_timeout", default.idle_timeout_ms),
+        send_timeout_ms: timeout("send_timeout", default.send_timeout_ms),
+        rate_min: section.size("rate_min", default.rate_min, 0..=1 << 30),
+        rate_grace_ms: section.duration_ms("rate_grace", default.rate_grace_ms, 0..=HOUR_MS),
+        connections_max: count(
+            &section,
+            "connections_max",
+            default.connections_max,
+            connections.clone(),
+        ),
+        connections_per_address_max: count(
+            &section,
+            "connections_per_address_max",
+            default.connections_per_address_max,
+            connections,
+        ),
+        requests_per_connection_max: section.count(
+            "requests_per_connection_max",
+            default.requests_per_connection_max,
+            0..=u64::from(u32::MAX),
+        ),
+        head_len_max,
+        target_len_max: size(
+            &section,
+            "target_len_max",
+            target_len_max,
+            64..=head_len_max as u64,
+        ),
+        fields_max: count(&section, "fields_max", default.fields_max, 8..=4096),
+        body_len_max: section.size("body_len_max", default.body_len_max, 0..=TIB),
+    };
+    section.finish();
+    limits
+}
+
+pub(crate) fn log(section: Section<'_>) -> Log {
+    let default = Log::default();
+    let path = access(&section);
+    let format = section.choice(
+        "format",
+        &[("combined", Format::Combined), ("json", Format::Json)],
+        Format::default(),
+    );
+    let levels = [
+        ("error", Level::Error),
+        ("warn", Level::Warn),
+        ("info", Level::Info),
+        ("debug", Level::Debug),
+    ];
+    let log = Log {
+        access: path.map(|path| AccessLog { path, format }),
+        error: error(&section).unwrap_or(default.error),
+        level: section.choice("level", &levels, default.level),
+    };
+    section.finish();
+    log
+}
+
+/// 0 is off; anything smaller than a few objects would only be work.
+fn cache(section: &Section<'_>, default: u64) -> u64 {
+    let Some(item) = section.item("cache") else {
+        return default;
+    };
+    let Some(len) = item.read(value::size) else {
+        return default;
+    };
+    if len != 0 && !(CACHE_LEN_MIN..=TIB).contains(&len) {
+        let allowed = format!(
+            "0 (off), or {} to {}",
+            size_text(CACHE_LEN_MIN),
+            size_text(TIB)
+        );
+        item.report(format!("{} is out of range", item.shown()), allowed);
+        return default;
+    }
+    len
+}
+
+fn cache_object(section: &Section<'_>, cache_len_max: u64) -> u64 {
+    let default = Server::cache_object_default(cache_len_max);
+    let Some(item) = section.item("cache_object") else {
+        return default;
+    };
+    let Some(len) = item.read(value::size) else {
+        return default;
+    };
+    if cache_len_max > 0 && len > cache_len_max / 4 {
+        let allowed = format!("at most {}", size_text(cache_len_max / 4));
+        item.report(
+            format!("{} is more than a quarter of the cache", item.shown()),
+            allowed,
+        );
+        return default;
+    }
+    len
+}
+
+fn fd_limit(section: &Section<'_>) -> u64 {
+    let Some(item) = section.item("fd_limit") else {
+        return 0;
+    };
+    let Some(limit) = item.read(value::count) else {
+        return 0;
+    };
+    if limit != 0 && !(64..=DESCRIPTORS_MAX).contains(&limit) {
+        let allowed = format!("0 (as many as the hard limit allows), or 64 to {DESCRIPTORS_MAX}");
+        item.report(format!("{} is out of range", item.shown()), allowed);
+        return 0;
+    }
+    limit
+}
+
+fn account(section: &Section<'_>, key: &'static str) -> Option<String> {
+    section
+        .item(key)
+        .and_then(|item| item.text().map(str::to_string))
+}
+
+/// The access log's target; None for `"off"` too.
+fn access(section: &Section<'_>) -> Option<LogTarget> {
+    let item = section.item("access")?;
+    item.text()
+        .filter(|text| *text != "off")
+        .map(|text| target(&item, text))
+}
+
+fn error(section: &Section<'_>) -> Option<LogTarget> {
+    let item = section.item("error")?;
+    item.text().map(|text| target(&item, text))
+}
+
+fn target(item: &Item<'_>, text: &str) -> LogTarget {
+    match text {
+        "stdout" => LogTarget::Stdout,
+        "stderr" => LogTarget::Stderr,
+        path => LogTarget::File(item.resolve(path)),
+    }
+}
+
+/// A count for which the range says that it fits.
+fn count(
+    section: &Section<'_>,
+    key: &'static str,
+    default: usize,
+    range: RangeInclusive<u64>,
+) -> usize {
+    usize::try_from(section.count(key, default as u64, range)).unwrap_or(default)
+}
+
+/// A size for which the range says that it fits.
+fn size(
+    section: &Section<'_>,
+    key: &'static str,
+    default: usize,
+    range: RangeInclusive<u64>,
+) -> usize {
+    usize::try_from(section.size(key, default as u64, range)).unwrap_or(default)
+}

@@ -1,0 +1,244 @@
+//! Tables of TOML, read key by key, with a problem for whatever is wrong.
+//!
+//! It knows no key of the schema. A [`Section`] notes which keys it was asked for: whatever else is
+//! in the table is unknown, and what it was asked for is the list of the allowed ones, so the two
+//! cannot drift apart. TOML 1.0 has the words *table*, *array* and *key*.
+
+mod item;
+mod text;
+
+pub(crate) use item::Item;
+pub(crate) use text::{position, size_text};
+
+use crate::problem::Problem;
+use crate::value::{self, Refused};
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use text::{duration_text, nearest};
+use toml::de::{DeTable, DeValue};
+
+/// The text that is read, and what was found wrong with it so far.
+pub(crate) struct Source<'d> {
+    pub(crate) file: &'d Path,
+    pub(crate) text: &'d str,
+    problems: RefCell<Vec<Problem>>,
+}
+
+/// A place in the text, with the key that has its value there.
+#[derive(Clone, Debug)]
+pub(crate) struct At {
+    pub(crate) key: String,
+    /// Bytes from the beginning of the text.
+    pub(crate) offset: usize,
+}
+
+/// A table that is being read.
+pub(crate) struct Section<'d> {
+    source: &'d Source<'d>,
+    table: &'d DeTable<'d>,
+    pub(crate) at: At,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl<'d> Source<'d> {
+    pub(crate) fn new(text: &'d str, file: &'d Path) -> Source<'d> {
+        Source {
+            file,
+            text,
+            problems: RefCell::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn report(&self, at: &At, what: impl Into<String>, allowed: impl Into<String>) {
+        let (line, column) = position(self.text.as_bytes(), at.offset);
+        let problem = Problem {
+            file: self.file.to_path_buf(),
+            line,
+            column,
+            key: at.key.clone(),
+            what: what.into(),
+            allowed: allowed.into(),
+        };
+        self.problems.borrow_mut().push(problem);
+    }
+
+    /// All problems in the order of the text.
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by_key(|problem| (problem.line, problem.column));
+        problems
+    }
+}
+
+impl<'d> Section<'d> {
+    /// The outermost table.
+    pub(crate) fn top(source: &'d Source<'d>, table: &'d DeTable<'d>) -> Section<'d> {
+        let at = At {
+            key: String::new(),
+            offset: 0,
+        };
+        Section {
+            source,
+            table,
+            at,
+            asked: RefCell::default(),
+        }
+    }
+
+    /// The value of a key, if it is there. The key counts as known from now on.
+    pub(crate) fn item(&self, key: &'static str) -> Option<Item<'d>> {
+        self.asked.borrow_mut().push(key);
+        let value = self.table.get(key)?;
+        Some(self.at_key(key, value.span().start, value.get_ref()))
+    }
+
+    /// The value of a key that must be there.
+    pub(crate) fn required(&self, key: &'static str) -> Option<Item<'d>> {
+        let item = self.item(key);
+        if item.is_none() {
+            self.report(format!("{key} is missing"), "");
+        }
+        item
+    }
+
+    /// All keys with their values and places, for a table whose keys are not of the schema.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'d str, At, Item<'d>)> {
+        self.table.iter().map(|(key, value)| {
+            let name: &'d str = key.get_ref();
+            let item = self.at_key(name, value.span().start, value.get_ref());
+            (
+                name,
+                At {
+                    key: item.at.key.clone(),
+                    offset: key.span().start,
+                },
+                item,
+            )
+        })
+    }
+
+    /// A table below this one.
+    pub(crate) fn section(&self, key: &'static str) -> Option<Section<'d>> {
+        self.item(key)?.section()
+    }
+
+    /// An array of tables below this one (`[[key]]`).
+    pub(crate) fn sections(&self, key: &'static str) -> Vec<Section<'d>> {
+        let items = self.item(key).and_then(|item| match item.value {
+            DeValue::Array(_) => item.items(),
+            _ => {
+                item.refuse(
+                    "an array of tables",
+                    format!("[[{}]] before its keys", item.at.key),
+                );
+                None
+            }
+        });
+        items
+            .unwrap_or_default()
+            .iter()
+            .filter_map(Item::section)
+            .collect()
+    }
+
+    pub(crate) fn report(&self, what: impl Into<String>, allowed: impl Into<String>) {
+        self.source.report(&self.at, what, allowed);
+    }
+
+    /// Reports something about one of the keys of [`Section::entries`].
+    pub(crate) fn report_at(&self, at: &At, what: impl Into<String>, allowed: impl Into<String>) {
+        self.source.report(at, what, allowed);
+    }
+
+    /// Whether a key is not there or is an empty array; does not make it a known one.
+    pub(crate) fn is_without(&self, key: &str) -> bool {
+        let value = self.table.get(key).map(toml::Spanned::get_ref);
+        value.is_none_or(|value| value.as_array().is_some_and(|array| array.is_empty()))
+    }
+
+    /// Reports the keys that nobody asked for. To be called after the last one was.
+    pub(crate) fn finish(self) {
+        let asked = self.asked.take();
+        for (key, at, _) in self.entries() {
+            if asked.contains(&key) {
+                continue;
+            }
+            let what = match nearest(key, &asked) {
+                Some(near) => format!("unknown key; did you mean {near}?"),
+                None => "unknown key".to_string(),
+            };
+            self.source.report(&at, what, asked.join(", "));
+        }
+    }
+
+    fn at_key(&self, key: &str, offset: usize, value: &'d DeValue<'d>) -> Item<'d> {
+        let dot = if self.at.key.is_empty() { "" } else { "." };
+        let at = At {
+            key: format!("{}{dot}{key}", self.at.key),
+            offset,
+        };
+        Item {
+            source: self.source,
+            value,
+            at,
+        }
+    }
+}
+
+/// Single values with a default, which also stands in for one that is wrong.
+impl Section<'_> {
+    pub(crate) fn flag(&self, key: &'static str, default: bool) -> bool {
+        let Some(item) = self.item(key) else {
+            return default;
+        };
+        item.value.as_bool().unwrap_or_else(|| {
+            item.refuse("a boolean", "true or false");
+            default
+        })
+    }
+
+    pub(crate) fn size(&self, key: &'static str, default: u64, range: RangeInclusive<u64>) -> u64 {
+        self.number(key, value::size, size_text, range)
+            .unwrap_or(default)
+    }
+
+    pub(crate) fn duration_ms(
+        &self,
+        key: &'static str,
+        default: u64,
+        range: RangeInclusive<u64>,
+    ) -> u64 {
+        self.number(key, value::duration_ms, duration_text, range)
+            .unwrap_or(default)
+    }
+
+    pub(crate) fn count(&self, key: &'static str, default: u64, range: RangeInclusive<u64>) -> u64 {
+        self.number(key, value::count, |count| count.to_string(), range)
+            .unwrap_or(default)
+    }
+
+    /// One of a few words.
+    pub(crate) fn choice<T: Copy>(&self, key: &'static str, words: &[(&str, T)], default: T) -> T {
+        self.item(key)
+            .and_then(|item| item.choice(words))
+            .unwrap_or(default)
+    }
+
+    fn number(
+        &self,
+        key: &'static str,
+        read: fn(&str) -> Result<u64, Refused>,
+        show: fn(u64) -> String,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let item = self.item(key)?;
+        let number = item.read(read)?;
+        if !range.contains(&number) {
+            let allowed = format!("{} to {}", show(*range.start()), show(*range.end()));
+            item.report(format!("{} is out of range", item.shown()), allowed);
+            return None;
+        }
+        Some(number)
+    }
+}

@@ -1,0 +1,166 @@
+//! One value of a table: what it is allowed to be, and how a problem shows it.
+//!
+//! Like the rest of the reader it knows no key of the schema.
+
+use super::{At, Section, Source};
+use crate::value::Refused;
+use crate::{Pattern, PatternError};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use toml::de::DeValue;
+
+/// One value that is being read.
+pub(crate) struct Item<'d> {
+    pub(super) source: &'d Source<'d>,
+    pub(super) value: &'d DeValue<'d>,
+    pub(crate) at: At,
+}
+
+impl<'d> Item<'d> {
+    /// Reads text, or a whole number as its digits, with a reader of [`crate::value`].
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&str) -> Result<T, Refused>) -> Option<T> {
+        // What is neither becomes a text that no reader takes, so the reader says what it wants.
+        let text = match self.value {
+            DeValue::String(text) => Cow::Borrowed(&**text),
+            DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
+                .map_or(Cow::Borrowed("-"), |number| Cow::Owned(number.to_string())),
+            _ => Cow::Borrowed("-"),
+        };
+        match read(&text) {
+            Ok(value) => Some(value),
+            Err(refused) => {
+                self.refuse(refused.what, refused.allowed);
+                None
+            }
+        }
+    }
+
+    /// Text that is not empty and has no control characters.
+    pub(crate) fn text(&self) -> Option<&'d str> {
+        let text = self.value.as_str();
+        if text.is_none_or(|text| text.is_empty() || text.chars().any(char::is_control)) {
+            self.refuse("a text", "a string, not empty, without control characters");
+            return None;
+        }
+        text
+    }
+
+    /// Any text, for who says himself what else it must be.
+    pub(crate) fn value_text(&self) -> Option<&'d str> {
+        self.value.as_str()
+    }
+
+    pub(crate) fn is_empty_array(&self) -> bool {
+        self.value.as_array().is_some_and(|array| array.is_empty())
+    }
+
+    /// A path; a relative one begins at the folder of the configuration file.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.text().map(|text| self.resolve(text))
+    }
+
+    /// What a path in the text stands for.
+    pub(crate) fn resolve(&self, path: &str) -> PathBuf {
+        let folder = self.source.file.parent().unwrap_or(Path::new(""));
+        folder.join(path)
+    }
+
+    pub(crate) fn pattern(&self) -> Option<Pattern> {
+        let refused = match Pattern::parse(self.text()?) {
+            Ok(pattern) => return Some(pattern),
+            Err(PatternError::Empty | PatternError::NotAbsolute) => {
+                "/PATH or a FILE NAME, with * (within a segment) and ** (across segments): /img/**, *.css"
+            }
+            Err(PatternError::TooLong) => "at most 1024 bytes and 16 wildcards",
+        };
+        self.refuse("a pattern", refused);
+        None
+    }
+
+    pub(crate) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
+        let chosen = self
+            .value
+            .as_str()
+            .and_then(|text| words.iter().find(|(word, _)| *word == text));
+        if chosen.is_none() {
+            let allowed: Vec<String> = words
+                .iter()
+                .map(|(word, _)| format!("\"{word}\""))
+                .collect();
+            self.report(
+                format!("{} is none of the allowed words", self.shown()),
+                allowed.join(", "),
+            );
+        }
+        chosen.map(|(_, value)| *value)
+    }
+
+    /// The values of an array.
+    pub(crate) fn items(&self) -> Option<Vec<Item<'d>>> {
+        let Some(array) = self.value.as_array() else {
+            self.refuse("an array", "[…]");
+            return None;
+        };
+        let item = |(index, value): (usize, &'d toml::Spanned<DeValue<'d>>)| {
+            let at = At {
+                key: format!("{}[{index}]", self.at.key),
+                offset: value.span().start,
+            };
+            Item {
+                source: self.source,
+                value: value.get_ref(),
+                at,
+            }
+        };
+        Some(array.iter().enumerate().map(item).collect())
+    }
+
+    /// The values of an array, or the one value that stands for an array of one.
+    pub(crate) fn one_or_many(self) -> Vec<Item<'d>> {
+        match self.value {
+            DeValue::Array(_) => self.items().unwrap_or_default(),
+            _ => vec![self],
+        }
+    }
+
+    pub(crate) fn section(&self) -> Option<Section<'d>> {
+        let Some(table) = self.value.as_table() else {
+            self.refuse("a table", "keys with values");
+            return None;
+        };
+        Some(Section {
+            source: self.source,
+            table,
+            at: self.at.clone(),
+            asked: RefCell::default(),
+        })
+    }
+
+    /// Reports that this is not `what`.
+    pub(crate) fn refuse(&self, what: &str, allowed: impl Into<String>) {
+        self.report(format!("{} is not {what}", self.shown()), allowed);
+    }
+
+    pub(crate) fn report(&self, what: impl Into<String>, allowed: impl Into<String>) {
+        self.source.report(&self.at, what, allowed);
+    }
+
+    /// The value as a problem shows it: short, on one line.
+    pub(crate) fn shown(&self) -> String {
+        const SHOWN_MAX: usize = 60;
+        match self.value {
+            DeValue::String(text) if text.chars().count() > SHOWN_MAX => {
+                let start: String = text.chars().take(SHOWN_MAX).collect();
+                format!("{start:?}…")
+            }
+            DeValue::String(text) => format!("{text:?}"),
+            DeValue::Integer(digits) => digits.to_string(),
+            DeValue::Float(digits) => digits.to_string(),
+            DeValue::Boolean(flag) => flag.to_string(),
+            DeValue::Datetime(time) => time.to_string(),
+            DeValue::Array(_) => "an array".to_string(),
+            DeValue::Table(_) => "a table".to_string(),
+        }
+    }
+}

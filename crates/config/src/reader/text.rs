@@ -1,0 +1,142 @@
+//! Small things about text: places, numbers as people write them, and typing errors.
+
+/// Line and column, both from 1, of a byte offset; the column counts characters.
+pub(crate) fn position(text: &[u8], offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+    let start = before
+        .iter()
+        .rposition(|&byte| byte == b'\n')
+        .map_or(0, |newline| newline + 1);
+    let column = String::from_utf8_lossy(before.get(start..).unwrap_or_default())
+        .chars()
+        .count()
+        + 1;
+    (line, column)
+}
+
+/// A size in the largest unit that shows it whole.
+pub(crate) fn size_text(size: u64) -> String {
+    let units = [(1u64 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    match units
+        .iter()
+        .find(|(unit, _)| size > 0 && size.is_multiple_of(*unit))
+    {
+        Some((unit, letter)) => format!("{}{letter}", size / unit),
+        None => size.to_string(),
+    }
+}
+
+/// A duration in the largest unit that shows it whole.
+pub(crate) fn duration_text(duration_ms: u64) -> String {
+    let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    match units
+        .iter()
+        .find(|(unit, _)| duration_ms > 0 && duration_ms.is_multiple_of(*unit))
+    {
+        Some((unit, letter)) => format!("{}{letter}", duration_ms / unit),
+        None => format!("{duration_ms}ms"),
+    }
+}
+
+/// The candidate that is a typing error away, if there is one.
+pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
+    let distance_max = (word.chars().count() / 3).clamp(1, 3);
+    let by_distance = candidates
+        .iter()
+        .map(|candidate| (edit_distance(word, candidate), *candidate));
+    by_distance
+        .filter(|(distance, _)| *distance <= distance_max)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Characters to insert, remove or replace to make one word of the other (Levenshtein).
+fn edit_distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    // The distances from the part of `from` so far to each beginning of `to`.
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (index, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (column, other) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        for (from, to, distance) in [
+            ("", "", 0),
+            ("", "ab", 2),
+            ("ab", "", 2),
+            ("lisen", "listen", 1),
+            ("lsiten", "listen", 2),
+            ("a", "b", 1),
+        ] {
+            assert_eq!(edit_distance(from, to), distance, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn only_a_typing_error_is_near() {
+        let keys = ["listen", "listing", "root", "index"];
+        for (word, near) in [
+            ("lisen", Some("listen")),
+            ("Listen", Some("listen")),
+            ("listin", Some("listen")),
+            ("rot", Some("root")),
+            ("x", None),
+            ("document_root", None),
+        ] {
+            assert_eq!(nearest(word, &keys), near, "{word}");
+        }
+    }
+
+    #[test]
+    fn positions_count_characters() {
+        let text = "a\nü = 1\n";
+        for (offset, place) in [
+            (0, (1, 1)),
+            (1, (1, 2)),
+            (2, (2, 1)),
+            (4, (2, 2)),
+            (9, (3, 1)),
+            (99, (3, 1)),
+        ] {
+            assert_eq!(position(text.as_bytes(), offset), place, "{offset}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_shown_as_they_are_written() {
+        let sizes = [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1K"),
+            (1536 << 10, "1536K"),
+            (3 << 30, "3G"),
+        ];
+        assert!(sizes.iter().all(|(size, text)| size_text(*size) == *text));
+        let durations = [
+            (0, "0ms"),
+            (1500, "1500ms"),
+            (15_000, "15s"),
+            (60_000, "1m"),
+            (86_400_000, "24h"),
+        ];
+        assert!(
+            durations
+                .iter()
+                .all(|(duration, text)| duration_text(*duration) == *text)
+        );
+    }
+}

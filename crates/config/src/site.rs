@@ -1,0 +1,305 @@
+//! Reads one `[[site]]`.
+//!
+//! Here are its keys and what single values may be; what they mean is in [`crate::schema`], and what
+//! concerns several keys or several sites in [`crate::check`].
+
+use crate::reader::{At, Item, Section};
+use crate::{Compress, Encoding, Name, Root, Site, Symlinks, rules, site_for_folder, value};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Where in the text a site's values came from, for the checks that follow.
+pub(crate) struct Marks {
+    /// As many as the site has names; the site's own place for the name that it has by default.
+    pub(crate) names: Vec<At>,
+    /// As many as the site has addresses.
+    pub(crate) listen: Vec<At>,
+    /// None if there is no usable root.
+    pub(crate) root: Option<At>,
+    /// In the order of the site's `error_pages`.
+    pub(crate) error_pages: Vec<At>,
+}
+
+pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
+    let default = site_for_folder(PathBuf::new());
+    let (names, name_marks) = names(&section);
+    let (listen, listen_marks) = listen(&section, &default);
+    let (root, root_mark) = match section
+        .required("root")
+        .and_then(|item| Some((root(&item)?, item.at)))
+    {
+        Some((root, at)) => (root, Some(at)),
+        None => (default.root, None),
+    };
+    let (error_pages, page_marks) = error_pages(&section);
+    let links = [
+        ("beneath", Symlinks::Beneath),
+        ("none", Symlinks::None),
+        ("follow", Symlinks::Follow),
+    ];
+    let site = Site {
+        names,
+        listen,
+        root,
+        index: index(&section).unwrap_or(default.index),
+        listing: section.flag("listing", default.listing),
+        hidden: section.flag("hidden", default.hidden),
+        symlinks: section.choice("symlinks", &links, default.symlinks),
+        compress: section
+            .section("compress")
+            .map_or_else(Compress::default, compress),
+        types: section.section("types").map_or_else(Vec::new, types),
+        error_pages,
+        cache_control: section
+            .sections("cache_control")
+            .into_iter()
+            .filter_map(rules::cache_control)
+            .collect(),
+        redirects: section
+            .sections("redirect")
+            .into_iter()
+            .filter_map(rules::redirect)
+            .collect(),
+        headers: section
+            .sections("header")
+            .into_iter()
+            .filter_map(rules::header)
+            .collect(),
+    };
+    section.finish();
+    let marks = Marks {
+        names: name_marks,
+        listen: listen_marks,
+        root: root_mark,
+        error_pages: page_marks,
+    };
+    (site, marks)
+}
+
+fn names(section: &Section<'_>) -> (Vec<Name>, Vec<At>) {
+    let items = section
+        .item("names")
+        .map(Item::one_or_many)
+        .unwrap_or_default();
+    let named = !items.is_empty();
+    let names = items
+        .into_iter()
+        .filter_map(|item| Some((item.read(Name::parse)?, item.at)));
+    let names: (Vec<Name>, Vec<At>) = names.unzip();
+    if named {
+        names
+    } else {
+        (vec![Name::Default], vec![section.at.clone()])
+    }
+}
+
+fn listen(section: &Section<'_>, default: &Site) -> (Vec<std::net::SocketAddr>, Vec<At>) {
+    let Some(item) = section.item("listen") else {
+        return (
+            default.listen.clone(),
+            vec![section.at.clone(); default.listen.len()],
+        );
+    };
+    if item.is_empty_array() {
+        item.report(
+            "there is no address",
+            "at least one ADDR:PORT; or leave the key out",
+        );
+    }
+    let items = item.one_or_many().into_iter();
+    items
+        .filter_map(|item| Some((item.read(value::address)?, item.at)))
+        .unzip()
+}
+
+fn root(item: &Item<'_>) -> Option<Root> {
+    const HOST: &str = "{host}";
+    let text = item.text()?;
+    if !text.contains(HOST) {
+        return Some(Root::Folder(item.resolve(text)));
+    }
+    let components: Vec<&str> = text.split('/').collect();
+    let place = components.iter().position(|component| *component == HOST);
+    let Some(place) = place.filter(|_| text.matches(HOST).count() == 1) else {
+        let allowed = "{host} once, as a whole component: /srv/{host}/htdocs";
+        item.report(
+            format!("{} has {{host}} in the wrong place", item.shown()),
+            allowed,
+        );
+        return None;
+    };
+    let (prefix, suffix) = (components.get(..place)?, components.get(place + 1..)?);
+    if suffix
+        .iter()
+        .any(|component| matches!(*component, "." | ".."))
+    {
+        item.report(
+            format!("{} leaves the folder of the host", item.shown()),
+            "no . and .. after {host}",
+        );
+        return None;
+    }
+    let suffix: Vec<&str> = suffix
+        .iter()
+        .copied()
+        .filter(|component| !component.is_empty())
+        .collect();
+    let prefix = match prefix {
+        [""] => "/".to_string(),
+        prefix => prefix.join("/"),
+    };
+    Some(Root::PerHost {
+        prefix: item.resolve(&prefix),
+        suffix: suffix.join("/"),
+    })
+}
+
+fn index(section: &Section<'_>) -> Option<Vec<String>> {
+    let items = section.item("index")?.one_or_many();
+    Some(items.iter().filter_map(file_name).collect())
+}
+
+fn file_name(item: &Item<'_>) -> Option<String> {
+    let text = item.text()?;
+    if text.contains('/') || matches!(text, "." | "..") {
+        item.refuse("a file name", "a name without /");
+        return None;
+    }
+    Some(text.to_string())
+}
+
+fn error_pages(section: &Section<'_>) -> (BTreeMap<u16, String>, Vec<At>) {
+    let Some(pages) = section.section("error_pages") else {
+        return Default::default();
+    };
+    let mut marked = BTreeMap::new();
+    for (key, at, item) in pages.entries() {
+        // Three digits exactly, or "+404" and "0404" would pass, and one status come twice.
+        let status = value::count(key)
+            .ok()
+            .and_then(|status| u16::try_from(status).ok());
+        match status.filter(|status| (400..=599).contains(status) && key.len() == 3) {
+            Some(status) => {
+                marked.extend(absolute_path(&item).map(|path| (status, (path, item.at))));
+            }
+            None => pages.report_at(
+                &at,
+                format!("{key:?} is not a status of an error"),
+                "400 to 599",
+            ),
+        }
+    }
+    let marks = marked.values().map(|(_, at)| at.clone()).collect();
+    (
+        marked
+            .into_iter()
+            .map(|(status, (path, _))| (status, path))
+            .collect(),
+        marks,
+    )
+}
+
+/// A path under the root as it stands in a request: decoded, absolute, without tricks.
+fn absolute_path(item: &Item<'_>) -> Option<String> {
+    let text = item.text()?;
+    let clean = |segment: &str| !matches!(segment, "" | "." | "..");
+    if !text
+        .strip_prefix('/')
+        .is_some_and(|rest| rest.split('/').all(clean))
+    {
+        item.refuse(
+            "a path under the root",
+            "/PATH of a file, without empty segments, . and ..",
+        );
+        return None;
+    }
+    Some(text.to_string())
+}
+
+fn compress(section: Section<'_>) -> Compress {
+    let default = Compress::default();
+    let compress = Compress {
+        enabled: section.flag("enabled", default.enabled),
+        len_min: section.size("len_min", default.len_min, 0..=1 << 30),
+        encodings: encodings(&section).unwrap_or(default.encodings),
+        precompressed: section.flag("precompressed", default.precompressed),
+    };
+    section.finish();
+    compress
+}
+
+fn encodings(section: &Section<'_>) -> Option<Vec<Encoding>> {
+    let item = section.item("encodings")?;
+    let items = item.items()?;
+    if items.is_empty() {
+        item.report(
+            "there is no coding",
+            "at least one; or enabled = false and precompressed = false",
+        );
+    }
+    let words = [
+        ("br", Encoding::Br),
+        ("zstd", Encoding::Zstd),
+        ("gzip", Encoding::Gzip),
+    ];
+    let mut encodings = Vec::new();
+    for item in items {
+        let Some(encoding) = item.choice(&words) else {
+            continue;
+        };
+        if encodings.contains(&encoding) {
+            item.report(
+                format!("{} is there twice", item.shown()),
+                "each coding once",
+            );
+        }
+        encodings.push(encoding);
+    }
+    Some(encodings)
+}
+
+fn types(section: Section<'_>) -> Vec<(String, String)> {
+    let mut types = Vec::new();
+    for (extension, at, item) in section.entries() {
+        let plain = |byte: u8| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_+~".contains(&byte)
+        };
+        if extension.is_empty() || !extension.bytes().all(plain) {
+            let allowed = "lower-case letters, digits, - _ + ~, without a dot";
+            section.report_at(
+                &at,
+                format!("{extension:?} is not a file name extension"),
+                allowed,
+            );
+            continue;
+        }
+        types.extend(media_type(&item).map(|media_type| (extension.to_string(), media_type)));
+    }
+    types
+}
+
+/// `type/subtype`, and parameters perhaps (RFC 9110 §8.3.1).
+fn media_type(item: &Item<'_>) -> Option<String> {
+    let text = item.value_text();
+    let is_media_type = |text: &&str| {
+        let (essence, parameters) = text.split_once(';').unwrap_or((text, "charset=utf-8"));
+        let parameter = |text: &str| {
+            let pair = text.trim_matches([' ', '\t']).split_once('=');
+            pair.is_some_and(|(name, value)| rules::is_token(name) && !value.is_empty())
+        };
+        essence
+            .trim_end()
+            .split_once('/')
+            .is_some_and(|(kind, sub)| rules::is_token(kind) && rules::is_token(sub))
+            && parameters.split(';').all(parameter)
+            && rules::is_field_value(text)
+    };
+    let media_type = text.filter(is_media_type);
+    if media_type.is_none() {
+        item.refuse(
+            "a media type",
+            "type/subtype, with parameters or without: text/css; charset=utf-8",
+        );
+    }
+    media_type.map(str::to_string)
+}

@@ -1,0 +1,851 @@
+//! Configurations as a whole: what comes out of good ones, and for each kind of mistake the exact
+//! line that the operator sees.
+
+use super::*;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+fn good(text: &str) -> Config {
+    match parse(text, Path::new("lowroad.toml")) {
+        Ok(config) => config,
+        Err(problems) => panic!("{}", lines(&problems)),
+    }
+}
+
+fn lines(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(|problem| format!("{problem}\n"))
+        .collect()
+}
+
+/// All problems of a text as they are shown, without the name of the file.
+fn shown(text: &str) -> String {
+    let problems = parse(text, Path::new("f")).expect_err("the text is wrong");
+    problems
+        .iter()
+        .map(|problem| problem.to_string().replacen("f:", "", 1))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// A site with these lines, of which the first is line 3 of the text.
+fn in_site(lines: &str) -> String {
+    format!("[[site]]\nroot = \"r\"\n{lines}\n")
+}
+
+fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+    texts
+        .iter()
+        .map(|text| text.parse().expect("an address"))
+        .collect()
+}
+
+#[test]
+fn the_least_file_is_a_site_of_a_folder_with_all_defaults() {
+    let config = good("[[site]]\nroot = \"/srv/www\"\n");
+    let expected = Config {
+        sites: vec![site_for_folder("/srv/www".into())],
+        ..Config::default()
+    };
+    assert_eq!(config, expected);
+    assert_eq!(
+        good("server = {}\nlimits = {}\nlog = {}\nsite = [{ root = \"/srv/www\" }]"),
+        expected
+    );
+}
+
+#[test]
+fn the_defaults_are_the_documented_ones() {
+    let Config {
+        server,
+        limits,
+        log,
+        sites,
+    } = Config::default();
+    assert_eq!(
+        (server.workers, server.affinity, server.accept),
+        (0, false, Accept::UpTo(32))
+    );
+    assert_eq!(
+        (server.cache_len_max, server.cache_object_len_max),
+        (256 << 20, 1 << 20)
+    );
+    assert_eq!(
+        (server.helpers, server.drain_timeout_ms, server.fd_limit),
+        (4, 30_000, 0)
+    );
+    assert_eq!(
+        (limits.header_timeout_ms, limits.body_timeout_ms),
+        (15_000, 30_000)
+    );
+    assert_eq!(
+        (limits.idle_timeout_ms, limits.send_timeout_ms),
+        (60_000, 30_000)
+    );
+    assert_eq!((limits.rate_min, limits.rate_grace_ms), (128, 10_000));
+    assert_eq!(
+        (limits.connections_max, limits.connections_per_address_max),
+        (65_536, 16_384)
+    );
+    assert_eq!(
+        (limits.requests_per_connection_max, limits.body_len_max),
+        (0, 1 << 20)
+    );
+    assert_eq!(
+        (
+            limits.head_len_max,
+            limits.target_len_max,
+            limits.fields_max
+        ),
+        (16_384, 8192, 100)
+    );
+    assert_eq!(
+        log,
+        Log {
+            access: None,
+            error: LogTarget::Stderr,
+            level: Level::Info
+        }
+    );
+    assert!(sites.is_empty());
+}
+
+#[test]
+fn every_key_of_the_process_is_read() {
+    let config = good(
+        r#"
+        [server]
+        workers = 3
+        affinity = true
+        accept = "one"
+        user = "www-data"
+        group = "www"
+        cache = "64M"
+        cache_object = 4096
+        helpers = 8
+        drain_timeout = "500ms"
+        admin = "run/admin.sock"
+        fd_limit = 65536
+        [limits]
+        header_timeout = 1
+        body_timeout = "2s"
+        idle_timeout = "3m"
+        send_timeout = "4h"
+        rate_min = "1K"
+        rate_grace = 0
+        connections_max = 10
+        connections_per_address_max = 20
+        requests_per_connection_max = 30
+        head_len_max = "32K"
+        target_len_max = 100
+        fields_max = 50
+        body_len_max = 0
+        [log]
+        access = "access.log"
+        format = "json"
+        error = "/var/log/error.log"
+        level = "debug"
+        [[site]]
+        root = "r"
+        "#,
+    );
+    let server = Server {
+        workers: 3,
+        affinity: true,
+        accept: Accept::One,
+        user: Some("www-data".into()),
+        group: Some("www".into()),
+        cache_len_max: 64 << 20,
+        cache_object_len_max: 4096,
+        helpers: 8,
+        drain_timeout_ms: 500,
+        admin: Some("run/admin.sock".into()),
+        fd_limit: 65_536,
+    };
+    let limits = Limits {
+        header_timeout_ms: 1000,
+        body_timeout_ms: 2000,
+        idle_timeout_ms: 180_000,
+        send_timeout_ms: 14_400_000,
+        rate_min: 1024,
+        rate_grace_ms: 0,
+        connections_max: 10,
+        connections_per_address_max: 20,
+        requests_per_connection_max: 30,
+        head_len_max: 32_768,
+        target_len_max: 100,
+        fields_max: 50,
+        body_len_max: 0,
+    };
+    let access = AccessLog {
+        path: LogTarget::File("access.log".into()),
+        format: Format::Json,
+    };
+    let error = LogTarget::File("/var/log/error.log".into());
+    assert_eq!(config.server, server);
+    assert_eq!(config.limits, limits);
+    assert_eq!(
+        config.log,
+        Log {
+            access: Some(access),
+            error,
+            level: Level::Debug
+        }
+    );
+}
+
+#[test]
+fn every_key_of_a_site_is_read() {
+    let config = good(
+        r#"
+        [[site]]
+        names = ["Example.com.", "*.example.com"]
+        listen = ["192.0.2.1:80", "*:8080"]
+        root = "/srv/www"
+        index = ["index.html", "index.htm"]
+        listing = true
+        hidden = true
+        symlinks = "follow"
+        compress = { enabled = false, len_min = "1K", encodings = ["gzip", "br"], precompressed = false }
+        types = { webmanifest = "application/manifest+json", txt = "text/plain; charset=utf-8" }
+        error_pages = { 404 = "/404.html", 503 = "/e/busy.html" }
+        [[site.cache_control]]
+        pattern = "*.css"
+        value = "max-age=60, public"
+        [[site.redirect]]
+        from = "/old/**"
+        to = "/new/$1"
+        status = 308
+        [[site.redirect]]
+        from = "/a"
+        to = "https://other.example/"
+        [[site.header]]
+        set = { X-Frame-Options = "DENY", Server = "" }
+        remove = "X-Powered-By"
+        "#,
+    );
+    let pattern = |text| Pattern::parse(text).expect("a pattern");
+    let expected = Site {
+        names: vec![
+            Name::Exact("example.com".into()),
+            Name::Wildcard("example.com".into()),
+        ],
+        listen: addresses(&["192.0.2.1:80", "[::]:8080"]),
+        index: vec!["index.html".into(), "index.htm".into()],
+        listing: true,
+        hidden: true,
+        symlinks: Symlinks::Follow,
+        compress: Compress {
+            enabled: false,
+            len_min: 1024,
+            encodings: vec![Encoding::Gzip, Encoding::Br],
+            precompressed: false,
+        },
+        types: vec![
+            ("txt".into(), "text/plain; charset=utf-8".into()),
+            ("webmanifest".into(), "application/manifest+json".into()),
+        ],
+        error_pages: [(404, "/404.html".into()), (503, "/e/busy.html".into())].into(),
+        cache_control: vec![PatternRule {
+            pattern: pattern("*.css"),
+            value: "max-age=60, public".into(),
+        }],
+        redirects: vec![
+            Redirect {
+                from: pattern("/old/**"),
+                to: "/new/$1".into(),
+                status: 308,
+            },
+            Redirect {
+                from: pattern("/a"),
+                to: "https://other.example/".into(),
+                status: 301,
+            },
+        ],
+        headers: vec![HeaderRule {
+            pattern: Pattern::everything(),
+            set: vec![
+                ("Server".into(), String::new()),
+                ("X-Frame-Options".into(), "DENY".into()),
+            ],
+            remove: vec!["x-powered-by".into()],
+        }],
+        ..site_for_folder("/srv/www".into())
+    };
+    assert_eq!(config.sites, [expected]);
+}
+
+#[test]
+fn one_value_stands_for_an_array_of_one_and_numbers_for_their_text() {
+    let config = good(
+        "[server]\naccept = 7\nworkers = \"auto\"\n[[site]]\nroot = \"r\"\nnames = \"_\"\nlisten = 9090\nindex = \"i\"",
+    );
+    let site = &config.sites[0];
+    assert_eq!(
+        (config.server.accept, config.server.workers),
+        (Accept::UpTo(7), 0)
+    );
+    assert_eq!(
+        (&site.names[..], &site.listen[..]),
+        (&[Name::Default][..], &addresses(&["127.0.0.1:9090"])[..])
+    );
+    assert_eq!(site.index, ["i"]);
+    assert_eq!(
+        good(&in_site("names = []\nindex = []")).sites[0].names,
+        [Name::Default]
+    );
+}
+
+#[test]
+fn defaults_follow_smaller_bounds() {
+    let config = good("server.cache = \"1M\"\nlimits.head_len_max = 512\n[[site]]\nroot = \"r\"");
+    assert_eq!(
+        (
+            config.server.cache_object_len_max,
+            config.limits.target_len_max
+        ),
+        (256 << 10, 512)
+    );
+    let off = good("server.cache = 0\nserver.cache_object = \"1M\"\n[[site]]\nroot = \"r\"");
+    assert_eq!(
+        off.server.cache_len_max, 0,
+        "without a cache no object is too large for it"
+    );
+}
+
+#[test]
+fn log_targets() {
+    for (value, target) in [
+        ("stdout", Some(LogTarget::Stdout)),
+        ("stderr", Some(LogTarget::Stderr)),
+        ("off", None),
+    ] {
+        let config = good(&format!("log.access = \"{value}\"\n[[site]]\nroot = \"r\""));
+        assert_eq!(config.log.access.map(|access| access.path), target);
+    }
+    let config = good("log.error = \"stdout\"\nlog.format = \"json\"\n[[site]]\nroot = \"r\"");
+    assert_eq!(
+        config.log,
+        Log {
+            error: LogTarget::Stdout,
+            ..Log::default()
+        }
+    );
+}
+
+#[test]
+fn relative_paths_begin_at_the_folder_of_the_file() {
+    let text = "server.admin = \"a\"\nlog.access = \"l\"\n[[site]]\nroot = \"site\"\n[[site]]\nlisten = 1\nroot = \"/abs\"\n";
+    let config = parse(text, Path::new("/etc/lowroad/lowroad.toml")).expect("good");
+    assert_eq!(config.server.admin, Some(PathBuf::from("/etc/lowroad/a")));
+    let access = config.log.access.map(|access| access.path);
+    assert_eq!(access, Some(LogTarget::File("/etc/lowroad/l".into())));
+    assert_eq!(
+        config.sites[0].root,
+        Root::Folder("/etc/lowroad/site".into())
+    );
+    assert_eq!(config.sites[1].root, Root::Folder("/abs".into()));
+}
+
+#[test]
+fn roots_for_each_host() {
+    for (root, prefix, suffix) in [
+        ("/srv/{host}", "/srv", ""),
+        ("/srv/{host}/", "/srv", ""),
+        ("/srv/{host}/htdocs", "/srv", "htdocs"),
+        ("/srv/sites/{host}/a//b", "/srv/sites", "a/b"),
+        ("/{host}", "/", ""),
+        ("{host}/www", "", "www"),
+    ] {
+        let config = good(&format!("[[site]]\nroot = \"{root}\""));
+        let expected = Root::PerHost {
+            prefix: prefix.into(),
+            suffix: suffix.into(),
+        };
+        assert_eq!(config.sites[0].root, expected, "{root}");
+    }
+}
+
+#[test]
+fn syntax_errors_have_their_place_and_stand_alone() {
+    let problems = parse("[[site]]\nroot = \"r\nlisten = 80x\n", Path::new("f"))
+        .expect_err("no closing quote");
+    assert_eq!(
+        (problems.len(), problems[0].line, problems[0].key.as_str()),
+        (1, 2, "")
+    );
+    let problems =
+        parse("[server]\ncache = 1\ncache = 2\n", Path::new("f")).expect_err("a key twice");
+    assert_eq!(
+        (problems.len(), problems[0].line, problems[0].column),
+        (1, 3, 1)
+    );
+}
+
+#[test]
+fn unknown_keys() {
+    assert_eq!(
+        shown(&in_site("lisen = 80\nxyz = 1")),
+        "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, listen, root, error_pages, \
+         index, listing, hidden, symlinks, compress, types, cache_control, redirect, header)\n\
+         4:1: site[0].xyz: unknown key (allowed: names, listen, root, error_pages, \
+         index, listing, hidden, symlinks, compress, types, cache_control, redirect, header)"
+    );
+    assert_eq!(
+        shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
+        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, log, site)\n\
+         5:1: log.levl: unknown key; did you mean level? (allowed: access, format, error, level)"
+    );
+    assert_eq!(
+        shown(&in_site(
+            "[site.compress]\nlen_max = 1\n[[site.cache_control]]\npatern = \"/\"\nvalue = \"x\""
+        )),
+        "4:1: site[0].compress.len_max: unknown key; did you mean len_min? \
+         (allowed: enabled, len_min, encodings, precompressed)\n\
+         5:1: site[0].cache_control[0]: pattern is missing\n\
+         6:1: site[0].cache_control[0].patern: unknown key; did you mean pattern? (allowed: pattern, value)"
+    );
+}
+
+#[test]
+fn missing_keys() {
+    assert_eq!(
+        shown(""),
+        "1:1: there is no site (allowed: at least one [[site]])"
+    );
+    assert_eq!(
+        shown("site = []"),
+        "1:1: there is no site (allowed: at least one [[site]])"
+    );
+    assert_eq!(
+        shown("\n[[site]]\n[[site]]\nlisten = 1\n[[site.redirect]]\n"),
+        "2:1: site[0]: root is missing\n\
+         3:1: site[1]: root is missing\n\
+         5:1: site[1].redirect[0]: from is missing\n\
+         5:1: site[1].redirect[0]: to is missing"
+    );
+}
+
+#[test]
+fn wrong_types() {
+    let boolean = "(allowed: true or false)";
+    for (line, expected) in [
+        ("listing = \"yes\"", format!("3:11: site[0].listing: \"yes\" is not a boolean {boolean}")),
+        ("listing = 1.5", format!("3:11: site[0].listing: 1.5 is not a boolean {boolean}")),
+        ("listing = 1979-05-27", format!("3:11: site[0].listing: 1979-05-27 is not a boolean {boolean}")),
+        ("compress = []", "3:12: site[0].compress: an array is not a table (allowed: keys with values)".into()),
+        ("redirect = 1", "3:12: site[0].redirect: 1 is not an array of tables (allowed: [[site[0].redirect]] before its keys)".into()),
+        ("redirect = [7]", "3:13: site[0].redirect[0]: 7 is not a table (allowed: keys with values)".into()),
+        ("compress.encodings = \"br\"", "3:22: site[0].compress.encodings: \"br\" is not an array (allowed: […])".into()),
+        ("index = [true]", "3:10: site[0].index[0]: true is not a text (allowed: a string, not empty, without control characters)".into()),
+        ("index = \"\"", "3:9: site[0].index: \"\" is not a text (allowed: a string, not empty, without control characters)".into()),
+    ] {
+        assert_eq!(shown(&in_site(line)), expected, "{line}");
+    }
+}
+
+#[test]
+fn numbers_out_of_range() {
+    let sizes =
+        "a number of bytes, or a number with K, M or G (powers of 1024): 65536, 64K, 256M, 1G";
+    let durations = "a number of seconds, or a number with ms, s, m or h: 15, 500ms, 15s, 2m, 1h";
+    for (line, expected) in [
+        (
+            "limits.head_len_max = 511",
+            "1:23: limits.head_len_max: 511 is out of range (allowed: 512 to 1M)",
+        ),
+        (
+            "limits.head_len_max = \"2M\"",
+            "1:23: limits.head_len_max: \"2M\" is out of range (allowed: 512 to 1M)",
+        ),
+        (
+            "limits.target_len_max = \"17K\"",
+            "1:25: limits.target_len_max: \"17K\" is out of range (allowed: 64 to 16K)",
+        ),
+        (
+            "limits.idle_timeout = 0",
+            "1:23: limits.idle_timeout: 0 is out of range (allowed: 1ms to 24h)",
+        ),
+        (
+            "limits.idle_timeout = \"25h\"",
+            "1:23: limits.idle_timeout: \"25h\" is out of range (allowed: 1ms to 24h)",
+        ),
+        (
+            "limits.fields_max = 7",
+            "1:21: limits.fields_max: 7 is out of range (allowed: 8 to 4096)",
+        ),
+        (
+            "limits.fields_max = -7",
+            "1:21: limits.fields_max: -7 is not a number (allowed: a whole number)",
+        ),
+        (
+            "limits.connections_max = 0",
+            "1:26: limits.connections_max: 0 is out of range (allowed: 1 to 1048576)",
+        ),
+        (
+            "server.helpers = 0",
+            "1:18: server.helpers: 0 is out of range (allowed: 1 to 256)",
+        ),
+        (
+            "server.cache = \"63K\"",
+            "1:16: server.cache: \"63K\" is out of range (allowed: 0 (off), or 64K to 1024G)",
+        ),
+        (
+            "server.fd_limit = 63",
+            "1:19: server.fd_limit: 63 is out of range (allowed: 0 (as many as the hard limit allows), or 64 to 1048576)",
+        ),
+        (
+            "server.cache_object = \"65M\"",
+            "1:23: server.cache_object: \"65M\" is more than a quarter of the cache (allowed: at most 64M)",
+        ),
+        (
+            "server.group = \"g\"",
+            "1:1: server: group is set, but user is not (allowed: group together with user)",
+        ),
+        (
+            "server.accept = 0",
+            "1:17: server.accept: 0 is not an accept strategy (allowed: \"one\", \"all\", or a number from 1 to 65536)",
+        ),
+        (
+            "server.workers = 1025",
+            "1:18: server.workers: 1025 is not a number of workers (allowed: \"auto\" (one for each CPU), or a number from 1 to 1024)",
+        ),
+        (
+            "log.level = \"warning\"",
+            "1:13: log.level: \"warning\" is none of the allowed words (allowed: \"error\", \"warn\", \"info\", \"debug\")",
+        ),
+        (
+            "log.format = 1",
+            "1:14: log.format: 1 is none of the allowed words (allowed: \"combined\", \"json\")",
+        ),
+    ] {
+        assert_eq!(shown(&format!("{line}\n[[site]]\nroot = \"r\"")), expected);
+    }
+    let both = shown("server.cache = 1.5\nserver.drain_timeout = \"30 s\"\n[[site]]\nroot = \"r\"");
+    let expected = format!(
+        "1:16: server.cache: 1.5 is not a size (allowed: {sizes})\n\
+         2:24: server.drain_timeout: \"30 s\" is not a duration (allowed: {durations})"
+    );
+    assert_eq!(both, expected);
+}
+
+#[test]
+fn wrong_values_in_a_site() {
+    let names = "example.com, *.example.com (one or more labels in front), an address (192.0.2.1, [2001:db8::1]), \
+                 or _ for every other host; no port; letters beyond ASCII as A-labels (xn--…)";
+    let listen = "ADDR:PORT, [ADDR6]:PORT, PORT (127.0.0.1 only), *:PORT (all addresses, IPv4 and IPv6); PORT 0 is any free one";
+    let pattern =
+        "/PATH or a FILE NAME, with * (within a segment) and ** (across segments): /img/**, *.css";
+    let page = "/PATH of a file, without empty segments, . and ..";
+    let media = "type/subtype, with parameters or without: text/css; charset=utf-8";
+    for (line, expected) in [
+        ("listen = [\"80x\"]", format!("3:11: site[0].listen[0]: \"80x\" is not ADDR:PORT (allowed: {listen})")),
+        ("listen = \"a:80\"", format!("3:10: site[0].listen: \"a:80\" is not ADDR:PORT (allowed: {listen})")),
+        ("listen = []", "3:10: site[0].listen: there is no address (allowed: at least one ADDR:PORT; or leave the key out)".into()),
+        ("listen = [1, 1]", "3:14: site[0].listen[1]: 127.0.0.1:1 is there twice (allowed: each address once)".into()),
+        ("names = [\"a:80\"]", format!("3:10: site[0].names[0]: \"a:80\" is not a host name (allowed: {names})")),
+        ("index = \"a/b\"", "3:9: site[0].index: \"a/b\" is not a file name (allowed: a name without /)".into()),
+        ("symlinks = \"yes\"", "3:12: site[0].symlinks: \"yes\" is none of the allowed words (allowed: \"beneath\", \"none\", \"follow\")".into()),
+        ("compress.encodings = []", "3:22: site[0].compress.encodings: there is no coding (allowed: at least one; or enabled = false and precompressed = false)".into()),
+        ("compress.encodings = [\"br\", \"br\"]", "3:29: site[0].compress.encodings[1]: \"br\" is there twice (allowed: each coding once)".into()),
+        ("compress.encodings = [\"lz4\"]", "3:23: site[0].compress.encodings[0]: \"lz4\" is none of the allowed words (allowed: \"br\", \"zstd\", \"gzip\")".into()),
+        ("types.PNG = \"image/png\"", "3:7: site[0].types.PNG: \"PNG\" is not a file name extension (allowed: lower-case letters, digits, - _ + ~, without a dot)".into()),
+        ("types.png = \"image\"", format!("3:13: site[0].types.png: \"image\" is not a media type (allowed: {media})")),
+        ("types.png = \"image/png; x\"", format!("3:13: site[0].types.png: \"image/png; x\" is not a media type (allowed: {media})")),
+        ("types.png = \"a/b/c\"", format!("3:13: site[0].types.png: \"a/b/c\" is not a media type (allowed: {media})")),
+        ("error_pages.200 = \"/a\"", "3:13: site[0].error_pages.200: \"200\" is not a status of an error (allowed: 400 to 599)".into()),
+        ("error_pages.0404 = \"/a\"", "3:13: site[0].error_pages.0404: \"0404\" is not a status of an error (allowed: 400 to 599)".into()),
+        ("error_pages.404 = \"a.html\"", format!("3:19: site[0].error_pages.404: \"a.html\" is not a path under the root (allowed: {page})")),
+        ("error_pages.404 = \"/../a\"", format!("3:19: site[0].error_pages.404: \"/../a\" is not a path under the root (allowed: {page})")),
+        ("cache_control = [{ pattern = \"a/b\", value = \"x\" }]", format!("3:30: site[0].cache_control[0].pattern: \"a/b\" is not a pattern (allowed: {pattern})")),
+        ("cache_control = [{ pattern = \"*\", value = \"a\\r\\nb\" }]", "3:43: site[0].cache_control[0].value: \"a\\r\\nb\" is not a field value (allowed: visible ASCII characters, with spaces and tabs between them)".into()),
+    ] {
+        assert_eq!(shown(&in_site(line)), expected, "{line}");
+    }
+}
+
+#[test]
+fn wrong_roots() {
+    let whole = "{host} once, as a whole component: /srv/{host}/htdocs";
+    for (root, expected) in [
+        (
+            "/srv/x{host}",
+            format!("\"/srv/x{{host}}\" has {{host}} in the wrong place (allowed: {whole})"),
+        ),
+        (
+            "/{host}/{host}",
+            format!("\"/{{host}}/{{host}}\" has {{host}} in the wrong place (allowed: {whole})"),
+        ),
+        (
+            "/srv/{host}/..",
+            "\"/srv/{host}/..\" leaves the folder of the host (allowed: no . and .. after {host})"
+                .into(),
+        ),
+        (
+            "",
+            "\"\" is not a text (allowed: a string, not empty, without control characters)".into(),
+        ),
+    ] {
+        assert_eq!(
+            shown(&format!("[[site]]\nroot = \"{root}\"")),
+            format!("2:8: site[0].root: {expected}")
+        );
+    }
+}
+
+#[test]
+fn wrong_redirects() {
+    let to =
+        "/PATH, http://HOST/PATH or https://HOST/PATH in visible ASCII; $1 only after the host";
+    for value in [
+        "",
+        "x",
+        "//evil",
+        "/\\\\evil",
+        "https://",
+        "https://$1",
+        "https://a$1/",
+        "https://u@h/",
+        "ftp://h/",
+        "/a b",
+        "/ü",
+        "/a\\n",
+    ] {
+        let text = in_site(&format!(
+            "redirect = [{{ from = \"/x/*\", to = \"{value}\" }}]"
+        ));
+        let problem = &parse(&text, Path::new("f")).expect_err(value)[0];
+        assert_eq!(
+            (problem.key.as_str(), problem.allowed.as_str()),
+            ("site[0].redirect[0].to", to),
+            "{value}"
+        );
+    }
+    for (rule, expected) in [
+        (
+            "from = \"/x\", to = \"/y\", status = 304",
+            "3:48: site[0].redirect[0].status: 304 is not a status of a redirect (allowed: 301, 302, 303, 307, 308)",
+        ),
+        (
+            "from = \"/x\", to = \"/y/$1\"",
+            "3:33: site[0].redirect[0].to: \"/y/$1\" has $1, but /x does not end in a wildcard (allowed: a pattern that ends in * or **, or a destination without $1)",
+        ),
+        (
+            "from = \"/**\", to = \"/y?$1\"",
+            "3:34: site[0].redirect[0].to: \"/y?$1\" is redirected by the same rule, without end (allowed: a destination that /** does not match)",
+        ),
+    ] {
+        assert_eq!(
+            shown(&in_site(&format!("redirect = [{{ {rule} }}]"))),
+            expected
+        );
+    }
+}
+
+#[test]
+fn wrong_header_rules() {
+    for (rule, expected) in [
+        (
+            "",
+            "3:11: site[0].header[0]: the rule does nothing (allowed: set, remove, or both)",
+        ),
+        (
+            "remove = []",
+            "3:11: site[0].header[0]: the rule does nothing (allowed: set, remove, or both)",
+        ),
+        (
+            "set = { \"a b\" = \"c\" }",
+            "3:21: site[0].header[0].set.a b: \"a b\" is not a field name (allowed: letters, digits and !#$%&'*+-.^_`|~)",
+        ),
+        (
+            "set = { Content-Length = \"1\" }",
+            "3:21: site[0].header[0].set.Content-Length: Content-Length is managed by the server (allowed: any other field)",
+        ),
+        (
+            "set = { Content-Type = \"a/b\" }",
+            "3:21: site[0].header[0].set.Content-Type: Content-Type follows from the file (allowed: site.types, by file name extension)",
+        ),
+        (
+            "remove = [\"a\", \"DATE\"]",
+            "3:28: site[0].header[0].remove[1]: DATE is managed by the server (allowed: any other field)",
+        ),
+        (
+            "set = { A = \"1\", a = \"2\" }",
+            "3:30: site[0].header[0].set.a: a is there twice (allowed: each field once, in any case)",
+        ),
+        (
+            "set = { A = \"1\" }, remove = \"a\"",
+            "3:41: site[0].header[0].remove: a is set by the same rule (allowed: either set or remove; set replaces)",
+        ),
+        (
+            "set = { A = \" 1\" }",
+            "3:25: site[0].header[0].set.A: \" 1\" is not a field value (allowed: visible ASCII characters, with spaces and tabs between them)",
+        ),
+    ] {
+        assert_eq!(
+            shown(&in_site(&format!("header = [{{ {rule} }}]"))),
+            expected,
+            "{rule}"
+        );
+    }
+}
+
+#[test]
+fn names_and_addresses_of_several_sites() {
+    let once = "(allowed: each name once at each address)";
+    let two = |first: &str, second: &str| shown(&format!("{}{}", in_site(first), in_site(second)));
+    assert_eq!(
+        two("names = \"a\"", "names = [\"b\", \"A.\"]"),
+        format!("6:15: site[1].names[1]: \"a\" at 127.0.0.1:8080 is site[0] already {once}")
+    );
+    assert_eq!(
+        two("names = \"*.a\"", "names = \"*.a\""),
+        format!("6:9: site[1].names: \"*.a\" at 127.0.0.1:8080 is site[0] already {once}")
+    );
+    assert_eq!(
+        two("", "names = [\"a\", \"_\"]"),
+        "6:15: site[1].names[1]: the default site at 127.0.0.1:8080 is site[0] already \
+         (allowed: one site without names (or with \"_\") at each address)"
+    );
+    assert_eq!(
+        two(
+            "listen = [\"0.0.0.0:80\", \"0.0.0.0:81\"]",
+            "listen = \"*:80\""
+        ),
+        "3:11: site[0].listen[0]: 0.0.0.0:80 is a part of [::]:80, which is configured too \
+         (allowed: *:80 for IPv4 and IPv6 together)"
+    );
+    assert_eq!(
+        shown(&in_site("names = [\"a\", \"a\"]")),
+        format!("3:15: site[0].names[1]: \"a\" at 127.0.0.1:8080 is site[0] already {once}")
+    );
+    good(&format!(
+        "{}{}",
+        in_site("listen = 1"),
+        in_site("listen = 2")
+    ));
+    good(&format!(
+        "{}{}",
+        in_site("names = \"a\""),
+        in_site("names = \"*.a\"")
+    ));
+}
+
+#[test]
+fn all_problems_are_reported_in_the_order_of_the_text() {
+    let text = "[server]\nx = 1\ncache = \"z\"\n[[site]]\nroot = 1\n[limits]\nfields_max = 0\n[log]\nlevel = 0\n";
+    let problems = parse(text, Path::new("f")).expect_err("five problems");
+    let places: Vec<_> = problems
+        .iter()
+        .map(|problem| (problem.line, problem.key.as_str()))
+        .collect();
+    let expected = [
+        (2, "server.x"),
+        (3, "server.cache"),
+        (5, "site[0].root"),
+        (7, "limits.fields_max"),
+        (9, "log.level"),
+    ];
+    assert_eq!(places, expected);
+}
+
+#[test]
+fn long_values_are_cut_and_strange_ones_escaped() {
+    let long = "x".repeat(1000);
+    let found = shown(&in_site(&format!("symlinks = \"{long}\"")));
+    assert!(
+        found.contains(&format!("\"{}\"… is none", "x".repeat(60))),
+        "{found}"
+    );
+    let found = shown(&in_site("symlinks = \"a\\u001B[31m\\nb\""));
+    assert_eq!(found.lines().count(), 1);
+    assert!(found.contains(r#""a\u{1b}[31m\nb" is none"#), "{found}");
+}
+
+#[test]
+fn a_problem_without_key_or_choice_is_shown_without_them() {
+    let problem = file_problem(Path::new("a/lowroad.toml"), (3, 7), "is odd".to_string());
+    assert_eq!(problem.to_string(), "a/lowroad.toml:3:7: is odd");
+}
+
+/// A folder of its own for one test, gone at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("lowroad-config-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(path.join("root")).expect("a folder in the temporary folder");
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).expect("a file in the test's folder");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn loading_checks_the_paths() {
+    let folder = Folder::new("paths");
+    folder.write("root/404.html", b"x");
+    let text = "[[site]]\nroot = \"root\"\nerror_pages.404 = \"/404.html\"\n[[site]]\nlisten = 1\nroot = \"{host}\"\nerror_pages.404 = \"/none\"\n";
+    let file = folder.write("good.toml", text.as_bytes());
+    assert_eq!(load(&file).map(|config| config.sites.len()), Ok(2));
+
+    let text = "[[site]]\nroot = \"root\"\nerror_pages.404 = \"/405.html\"\n[[site]]\nlisten = 1\nroot = \"good.toml\"\n[[site]]\nlisten = 2\nroot = \"none\"\nx = 1\n";
+    let file = folder.write("bad.toml", text.as_bytes());
+    let problems = load(&file).expect_err("four problems");
+    let found: Vec<_> = problems
+        .iter()
+        .map(|p| (p.line, p.key.as_str(), p.allowed.as_str()))
+        .collect();
+    assert_eq!(found.len(), 4, "{}", lines(&problems));
+    assert_eq!(
+        found[0],
+        (3, "site[0].error_pages.404", "a file under the root")
+    );
+    assert_eq!(found[1], (6, "site[1].root", "a folder"));
+    assert_eq!(found[2], (9, "site[2].root", "a folder"));
+    assert_eq!(found[3].1, "site[2].x");
+    assert!(
+        problems[1].what.ends_with("good.toml is not a folder"),
+        "{}",
+        problems[1].what
+    );
+    assert!(
+        problems[2].what.contains("none cannot be used: "),
+        "{}",
+        problems[2].what
+    );
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let folder = Folder::new("unreadable");
+    let problems = load(&folder.0.join("none.toml")).expect_err("there is no such file");
+    assert_eq!(
+        (problems.len(), problems[0].line, problems[0].column),
+        (1, 1, 1)
+    );
+    assert!(
+        problems[0].what.starts_with("cannot be read: "),
+        "{}",
+        problems[0].what
+    );
+    let file = folder.write("latin1.toml", b"# a\n# \xe4\n");
+    let problems = load(&file).expect_err("not UTF-8");
+    assert!(
+        problems[0]
+            .to_string()
+            .ends_with("latin1.toml:2:3: is not UTF-8 from here on")
+    );
+}

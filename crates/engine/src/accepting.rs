@@ -1,0 +1,198 @@
+//! From a listener to a connection, and the end of both.
+//!
+//! How many connections are accepted per wake-up is a setting (Brecht, Pariag, Gammo:
+//! "accept()able strategies", USENIX 2004): one favours work under way, all favours newcomers.
+
+use std::net::IpAddr;
+
+use crate::admission::Overload;
+use crate::connection::{Connection, State};
+use crate::driver::{AcceptFailure, Driver, ListenerId, Sent, Token};
+use crate::service::{Exchange, Refused, Service};
+use crate::worker::Worker;
+
+/// How long accepting pauses when descriptors or memory ran out.
+const ACCEPT_PAUSE_MS: u64 = 100;
+/// How long connections may stay idle once the worker drains.
+const DRAIN_IDLE_MS: u64 = 500;
+/// How long a handshake that had begun may take to finish once its listener is to close.
+const LAST_ACCEPT_MS: u64 = 200;
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    pub(crate) fn accept(&mut self, listener: ListenerId) {
+        for _ in 0..self.settings.accept_max {
+            match self.driver.accept(listener) {
+                Ok(accepted) => self.welcome(accepted.socket, accepted.peer, listener),
+                Err(AcceptFailure::Empty) => return,
+                Err(AcceptFailure::Gone) => {}
+                Err(AcceptFailure::Exhausted) => return self.pause_accepting(),
+            }
+        }
+    }
+
+    pub(crate) fn welcome(&mut self, socket: D::Socket, peer: IpAddr, listener: ListenerId) {
+        self.counters.connections.bump();
+        let settings = &self.settings;
+        let max = settings.connections_max;
+        match self
+            .admission
+            .enter(peer, max, settings.connections_per_address_max)
+        {
+            Ok(()) => {}
+            Err(overload) => return self.turn_away(&socket, peer, listener, overload),
+        }
+        let now_ms = self.driver.now_ms();
+        self.generation = self.generation.wrapping_add(1).max(1);
+        let id = self.connections.insert(Connection {
+            socket,
+            state: State::Head { begun: false },
+            input: Vec::new(),
+            deadline_ms: now_ms + self.idle_timeout_ms(),
+            noted_ms: u64::MAX,
+            requests: 0,
+            generation: self.generation,
+            peer,
+            listener,
+            unread: false,
+            closing: false,
+            leftover: false,
+        });
+        // Most connections have said something already; many are over after one answer and are
+        // never registered at all.
+        self.receive(id, false);
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        let token = connection.token(id);
+        if self.driver.register(&connection.socket, token).is_err() {
+            self.close(id);
+            return self.pause_accepting();
+        }
+        self.note(id);
+    }
+
+    pub(crate) fn turn_away(
+        &mut self,
+        socket: &D::Socket,
+        peer: IpAddr,
+        listener: ListenerId,
+        overload: Overload,
+    ) {
+        match overload {
+            Overload::Connections => self.counters.over_connections_max.bump(),
+            Overload::Address => self.counters.over_address_max.bump(),
+        }
+        let mut out = std::mem::take(&mut self.out);
+        out.body_in_bytes = 0;
+        let token = Token {
+            slot: u32::MAX,
+            generation: 0,
+        };
+        let mut exchange = Exchange {
+            token,
+            peer,
+            listener,
+            now_ms: self.driver.now_ms(),
+            started_ms: self.driver.now_ms(),
+            unix_s: self.unix_s,
+            date: &self.date,
+            keep_alive: false,
+        };
+        let record = self
+            .service
+            .refuse(Refused::Overload, &[], &mut exchange, &mut out);
+        // One try: whoever has too many connections is not worth a buffer.
+        let whole = self.driver.send(socket, &out.bytes, false) == Sent::Bytes(out.bytes.len());
+        self.driver.finish(socket);
+        // Read what it had sent, as closing over unread bytes would reset the answer away.
+        let _ = self.driver.receive(socket, &mut self.scratch);
+        if let Some(record) = record {
+            let body_len = if whole { out.body_in_bytes } else { 0 };
+            self.service
+                .sent(record, body_len, whole, self.driver.now_ms());
+        }
+        out.bytes.clear();
+        out.body_in_bytes = 0;
+        self.out = out;
+    }
+
+    pub(crate) fn pause_accepting(&mut self) {
+        if self.paused_until_ms.is_none() && self.drain_until_ms.is_none() {
+            self.counters.accept_pauses.bump();
+            self.paused_until_ms = Some(self.driver.now_ms() + ACCEPT_PAUSE_MS);
+            self.listeners
+                .iter()
+                .for_each(|id| self.driver.listen(*id, false));
+        }
+    }
+
+    pub(crate) fn start_listening(&mut self, id: ListenerId, listener: D::Listener) {
+        if self.drain_until_ms.is_some() {
+            return;
+        }
+        match self.driver.open_listener(id, listener) {
+            Ok(()) => self.listeners.push(id),
+            // Half open it would be given clients that nobody ever accepts.
+            Err(_) => self.driver.close_listener(id),
+        }
+    }
+
+    /// Lets nobody new begin a handshake at a listener; whoever is in the middle of one has
+    /// [`LAST_ACCEPT_MS`] to finish it.
+    pub(crate) fn stop_listening(&mut self, listener: ListenerId) {
+        self.driver.refuse_new(listener);
+        self.closing
+            .push((listener, self.driver.now_ms() + LAST_ACCEPT_MS));
+        self.listeners.retain(|id| *id != listener);
+    }
+
+    pub(crate) fn close_listeners(&mut self, now_ms: u64) {
+        while let Some((listener, close_ms)) = self.closing.first().copied() {
+            if now_ms < close_ms {
+                return;
+            }
+            self.closing.remove(0);
+            loop {
+                match self.driver.accept(listener) {
+                    Ok(accepted) => self.welcome(accepted.socket, accepted.peer, listener),
+                    Err(AcceptFailure::Gone) => {}
+                    Err(_) => break,
+                }
+            }
+            self.driver.close_listener(listener);
+        }
+    }
+
+    /// Starts the end: no new connections after those that the kernel has promised already, and
+    /// idle ones stay for a moment in which a request on its way can still arrive.
+    pub(crate) fn drain(&mut self, timeout_ms: u64) {
+        let now_ms = self.driver.now_ms();
+        self.drain_until_ms = Some(now_ms + timeout_ms);
+        for id in self.listeners.clone() {
+            self.stop_listening(id);
+        }
+        let ids: Vec<usize> = self.connections.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            let connection = &mut self.connections[id];
+            if matches!(connection.state, State::Head { begun: false }) {
+                connection.deadline_ms = connection.deadline_ms.min(now_ms + DRAIN_IDLE_MS);
+                self.note(id);
+            }
+        }
+    }
+
+    pub(crate) fn end_drain(&mut self) {
+        let ids: Vec<usize> = self.connections.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            self.close(id);
+        }
+    }
+
+    /// How long a connection may wait for its next request.
+    pub(crate) fn idle_timeout_ms(&self) -> u64 {
+        match self.drain_until_ms {
+            None => self.settings.idle_timeout_ms,
+            Some(_) => self.settings.idle_timeout_ms.min(DRAIN_IDLE_MS),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! How many connections there may be, in all and by address. Shared by the workers.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Number of independent maps, so that workers seldom meet at one lock.
+const SHARDS: usize = 16;
+
+/// Counts open connections.
+#[derive(Default)]
+pub struct Admission {
+    open: AtomicUsize,
+    by_address: [Mutex<HashMap<IpAddr, u32>>; SHARDS],
+}
+
+/// Why a connection is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overload {
+    /// All connections together are too many.
+    Connections,
+    /// Those of this address are too many.
+    Address,
+}
+
+impl Admission {
+    /// Counts a connection in, unless that would pass a limit.
+    ///
+    /// # Errors
+    /// The limit that is reached; nothing is counted then.
+    pub fn enter(&self, peer: IpAddr, max: usize, address_max: u32) -> Result<(), Overload> {
+        if self.open.fetch_add(1, Relaxed) >= max {
+            self.open.fetch_sub(1, Relaxed);
+            return Err(Overload::Connections);
+        }
+        let mut map = self.shard(peer);
+        let count = map.entry(peer).or_insert(0);
+        if *count >= address_max {
+            drop(map);
+            self.open.fetch_sub(1, Relaxed);
+            return Err(Overload::Address);
+        }
+        *count += 1;
+        Ok(())
+    }
+
+    /// Counts a connection out that [`Admission::enter`] counted in.
+    pub fn leave(&self, peer: IpAddr) {
+        self.open.fetch_sub(1, Relaxed);
+        let mut map = self.shard(peer);
+        if let Some(count) = map.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                map.remove(&peer);
+            }
+        }
+    }
+
+    /// Connections open now.
+    pub fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    fn shard(&self, peer: IpAddr) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
+        let last = match peer {
+            IpAddr::V4(v4) => v4.octets()[3],
+            IpAddr::V6(v6) => v6.octets()[7] ^ v6.octets()[15],
+        };
+        self.by_address[usize::from(last) % SHARDS]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_hold_and_places_come_back() {
+        let admission = Admission::default();
+        let (a, b) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        assert_eq!(admission.enter(a, 3, 2), Ok(()));
+        assert_eq!(admission.enter(a, 3, 2), Ok(()));
+        assert_eq!(admission.enter(a, 3, 2), Err(Overload::Address));
+        assert_eq!(admission.enter(b, 3, 2), Ok(()));
+        assert_eq!(admission.enter(b, 3, 2), Err(Overload::Connections));
+        admission.leave(a);
+        assert_eq!(admission.enter(b, 3, 2), Ok(()));
+        assert_eq!(admission.open(), 3);
+    }
+}

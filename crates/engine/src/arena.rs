@@ -1,0 +1,234 @@
+//! One arena for all stored bytes: a mapped memory file, cut into blocks.
+//!
+//! A block can be read as a slice, for small answers, and sent from the file without a copy, for
+//! large ones. Pages sent that way may still wait in a socket's queue when their block is freed;
+//! therefore blocks of whole pages are punched out of the file before their place is used again:
+//! the queue keeps the old pages, the next block gets new ones. Knows nothing of what is stored.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lowroad_cache::{Align, Extent, Extents};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+
+use crate::sys::Mapping;
+
+/// Blocks from this length on are of whole pages and can be sent without a copy.
+pub const PAGED_LEN_MIN: usize = 32 * 1024;
+
+/// Memory for stored responses, of a fixed size; pages are taken from the machine as they are used.
+pub struct Arena {
+    mapping: Mapping,
+    file: OwnedFd,
+    extents: Mutex<Extents>,
+}
+
+impl Arena {
+    /// An arena of `len` bytes.
+    ///
+    /// # Errors
+    /// When the machine gives no memory file of that size.
+    pub fn new(len: usize) -> io::Result<Arc<Arena>> {
+        let file = memfd_create("lowroad-arena", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, len as u64)?;
+        let mapping = Mapping::new(&file, len)?;
+        let extents = Mutex::new(Extents::new(len as u64));
+        Ok(Arc::new(Arena {
+            mapping,
+            file,
+            extents,
+        }))
+    }
+
+    /// A block of `len` bytes to be filled, or `None` when there is no such space in one piece.
+    pub fn allocate(self: &Arc<Self>, len: usize) -> Option<Draft> {
+        let align = if len >= PAGED_LEN_MIN {
+            Align::Page
+        } else {
+            Align::Unit
+        };
+        let extent = self.extents().allocate(len as u64, align)?;
+        Some(Draft {
+            held: Held {
+                arena: self.clone(),
+                extent: Some(extent),
+                len,
+            },
+        })
+    }
+
+    /// Bytes in use, rounded up as they are allocated.
+    pub fn used(&self) -> u64 {
+        self.extents().used()
+    }
+
+    /// The longest space in one piece.
+    pub fn largest_free(&self) -> u64 {
+        self.extents().largest_free()
+    }
+
+    fn extents(&self) -> MutexGuard<'_, Extents> {
+        self.extents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free(&self, extent: Extent, len: usize) {
+        if len >= PAGED_LEN_MIN {
+            // Where punching fails the pages stay as they are and may still be on their way to a
+            // client: that place is given up rather than written to.
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            if fallocate(&self.file, flags, extent.offset(), extent.len()).is_err() {
+                return;
+            }
+        }
+        self.extents().free(extent);
+    }
+}
+
+/// A piece of the arena and the duty to give it back.
+struct Held {
+    arena: Arc<Arena>,
+    /// Always `Some` until dropped.
+    extent: Option<Extent>,
+    len: usize,
+}
+
+impl Held {
+    fn offset(&self) -> usize {
+        // The arena's length is a usize, so every offset in it is one.
+        self.extent
+            .as_ref()
+            .map_or(0, |extent| extent.offset() as usize)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the extent lies inside the mapping and belongs to this value alone until it is
+        // dropped; bytes are written only through `Draft`, which is exclusive and gone before the
+        // first `Block` exists.
+        unsafe { self.arena.mapping.bytes(self.offset(), self.len) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(extent) = self.extent.take() {
+            self.arena.free(extent, self.len);
+        }
+    }
+}
+
+/// A block being filled.
+pub struct Draft {
+    held: Held,
+}
+
+impl Draft {
+    /// Ends the filling: from now on the bytes never change.
+    pub fn finish(self) -> Block {
+        Block {
+            held: Arc::new(self.held),
+        }
+    }
+}
+
+impl Deref for Draft {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.held.bytes()
+    }
+}
+
+impl DerefMut for Draft {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `Held::bytes`; `&mut self` and the absence of clones make it exclusive.
+        unsafe {
+            self.held
+                .arena
+                .mapping
+                .bytes_mut(self.held.offset(), self.held.len)
+        }
+    }
+}
+
+/// Bytes in the arena that do not change, kept as long as somebody has a clone.
+#[derive(Clone)]
+pub struct Block {
+    held: Arc<Held>,
+}
+
+impl Block {
+    /// The arena's file and the block's place in it, if the block is of whole pages.
+    pub fn pages(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        use std::os::fd::AsFd;
+        (self.held.len >= PAGED_LEN_MIN)
+            .then(|| (self.held.arena.file.as_fd(), self.held.offset() as u64))
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.held.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_keep_their_bytes_and_come_back() {
+        let arena = Arena::new(1 << 20).expect("memory file");
+        let mut small = arena.allocate(1000).expect("space");
+        small.fill(b'a');
+        let mut paged = arena.allocate(100_000).expect("space");
+        paged.fill(b'b');
+        let (small, paged) = (small.finish(), paged.finish());
+        assert!(small.iter().all(|b| *b == b'a') && paged.iter().all(|b| *b == b'b'));
+        assert!(small.pages().is_none());
+        assert_eq!(paged.pages().map(|(_, at)| at % 4096), Some(0));
+        assert!(arena.used() >= 101_000);
+        drop((small, paged));
+        assert_eq!(arena.used(), 0);
+    }
+
+    #[test]
+    fn pages_in_flight_outlive_their_block() {
+        let arena = Arena::new(1 << 20).expect("memory file");
+        let mut draft = arena.allocate(PAGED_LEN_MIN).expect("space");
+        draft.fill(b'o');
+        let block = draft.finish();
+        let (reader, writer) = rustix::pipe::pipe().expect("pipe");
+        let (file, mut at) = block.pages().expect("paged");
+        rustix::pipe::splice(
+            file,
+            Some(&mut at),
+            &writer,
+            None,
+            8192,
+            rustix::pipe::SpliceFlags::empty(),
+        )
+        .expect("splice takes page references as a socket does");
+        drop(block);
+        let mut next = arena
+            .allocate(PAGED_LEN_MIN)
+            .expect("the place is free again");
+        next.fill(b'n');
+        let mut seen = [0u8; 8192];
+        let got = rustix::io::read(&reader, &mut seen).expect("read");
+        assert!(
+            got > 0 && seen[..got].iter().all(|b| *b == b'o'),
+            "old pages, old bytes"
+        );
+    }
+
+    #[test]
+    fn a_full_arena_says_so() {
+        let arena = Arena::new(64 * 1024).expect("memory file");
+        let held: Vec<_> = std::iter::from_fn(|| arena.allocate(4096)).collect();
+        assert_eq!(held.len(), 16);
+        assert!(arena.allocate(64).is_none());
+    }
+}

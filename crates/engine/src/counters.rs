@@ -1,0 +1,76 @@
+//! Counters of one worker: written by it alone, read by anybody.
+//!
+//! Every limit has one, so that an operator sees which limit was hit.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A number that one thread raises and others read.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one. Not a locked instruction: only the owner writes.
+    #[inline]
+    pub fn bump(&self) {
+        self.add(1);
+    }
+
+    /// Adds `n`.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// The value now.
+    pub fn value(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What one worker has seen since it started.
+        #[derive(Debug, Default)]
+        pub struct Counters { $($(#[$doc])* pub $name: Counter,)* }
+
+        impl Counters {
+            /// Every counter with its name.
+            pub fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.value()),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections accepted.
+    connections,
+    /// Requests whose head was complete and well formed.
+    requests,
+    /// Requests refused for their form.
+    refused,
+    /// Requests that waited for a helper.
+    deferred,
+    /// Connections closed because a head did not come in time.
+    header_timeouts,
+    /// Connections closed because a body did not come in time.
+    body_timeouts,
+    /// Connections closed for idling between requests.
+    idle_timeouts,
+    /// Connections closed because the client took nothing for too long.
+    send_timeouts,
+    /// Connections closed because the client was below the minimum rate.
+    rate_too_low,
+    /// Connections turned away at the limit of all connections.
+    over_connections_max,
+    /// Connections turned away at the limit per address.
+    over_address_max,
+    /// Times that accepting paused because descriptors or memory ran out.
+    accept_pauses,
+    /// Answers cut because their file changed while being sent.
+    file_changed,
+    /// Answers cut because their file could not be read.
+    file_failed,
+    /// Connections that broke while an answer was under way.
+    broken,
+}

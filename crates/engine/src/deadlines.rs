@@ -1,0 +1,145 @@
+//! What happens when nothing happens: a worker's waits and their ends.
+//!
+//! A deadline is a number in its connection; the wheel only says when to look at it.
+
+use crate::connection::{State, Transfer, Verdict};
+use crate::driver::Driver;
+use crate::service::{Refused, Service};
+use crate::worker::Worker;
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// How long the next wait may last.
+    pub(crate) fn timeout_ms(&self) -> Option<u64> {
+        let close_ms = self.closing.first().map(|(_, close_ms)| *close_ms);
+        let next_ms = [
+            self.wheel.next_ms(),
+            self.paused_until_ms,
+            self.drain_until_ms,
+            close_ms,
+        ];
+        let next_ms = next_ms.into_iter().flatten().min()?;
+        Some(next_ms.saturating_sub(self.driver.now_ms()))
+    }
+
+    pub(crate) fn look_at_deadlines(&mut self) {
+        let now_ms = self.driver.now_ms();
+        if self
+            .paused_until_ms
+            .is_some_and(|until_ms| now_ms >= until_ms)
+        {
+            self.paused_until_ms = None;
+            self.listeners
+                .iter()
+                .for_each(|id| self.driver.listen(*id, true));
+        }
+        self.close_listeners(now_ms);
+        if self
+            .drain_until_ms
+            .is_some_and(|until_ms| now_ms >= until_ms)
+        {
+            self.end_drain();
+        }
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.advance(now_ms, &mut due);
+        for token in due.drain(..) {
+            let Some(id) = self.find(token) else { continue };
+            let connection = &mut self.connections[id];
+            if connection.noted_ms > now_ms {
+                continue; // an older note; a later one stands
+            }
+            connection.noted_ms = u64::MAX;
+            if connection.deadline_ms <= now_ms {
+                self.expired(id);
+            }
+            if self.connections.contains(id) {
+                self.note(id);
+            }
+        }
+        self.due = due;
+    }
+
+    /// Sees to it that the connection is looked at when its deadline comes.
+    pub(crate) fn note(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        if connection.deadline_ms < connection.noted_ms {
+            let token = connection.token(id);
+            connection.noted_ms = self.wheel.note(token, connection.deadline_ms);
+        }
+    }
+
+    pub(crate) fn expired(&mut self, id: usize) {
+        match &self.connections[id].state {
+            State::Head { begun: false } => {
+                self.counters.idle_timeouts.bump();
+                self.close(id);
+            }
+            State::Head { begun: true } => {
+                self.counters.header_timeouts.bump();
+                self.refuse(id, Refused::Timeout, &[]);
+            }
+            State::Body(_) => self.body_expired(id),
+            State::Sending(_) => self.sending_expired(id),
+            // A helper's outcome always comes; the file system decides when.
+            State::Waiting(_) => {
+                let idle_timeout_ms = self.settings.idle_timeout_ms;
+                self.connections[id].deadline_ms = self.driver.now_ms() + idle_timeout_ms;
+            }
+            State::Lingering => self.close(id),
+        }
+    }
+
+    pub(crate) fn body_expired(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let connection = &mut self.connections[id];
+        let State::Body(body) = &connection.state else {
+            return;
+        };
+        match body
+            .pace
+            .judge(&self.settings, self.settings.body_timeout_ms, now_ms)
+        {
+            Verdict::Fine { look_again_ms } => {
+                connection.deadline_ms = look_again_ms;
+                return;
+            }
+            Verdict::Stalled => self.counters.body_timeouts.bump(),
+            Verdict::TooSlow => self.counters.rate_too_low.bump(),
+        }
+        self.refuse(id, Refused::Timeout, &[]);
+    }
+
+    pub(crate) fn sending_expired(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let connection = &mut self.connections[id];
+        let State::Sending(sending) = &mut connection.state else {
+            return;
+        };
+        let queued = self.driver.unacknowledged(&connection.socket);
+        sending.pace.acknowledged(queued, now_ms);
+        if sending.transfer.is_ours() {
+            // The client waits for us: neither its stall nor its rate.
+            sending.pace.excuse(now_ms);
+        }
+        match sending
+            .pace
+            .judge(&self.settings, self.settings.send_timeout_ms, now_ms)
+        {
+            Verdict::Fine { look_again_ms } => {
+                connection.deadline_ms = look_again_ms;
+                match sending.transfer {
+                    Transfer::Settling { .. } => self.settle(id),
+                    Transfer::Postponed => self.try_again(id),
+                    _ => {}
+                }
+            }
+            Verdict::Stalled => {
+                self.counters.send_timeouts.bump();
+                self.close(id);
+            }
+            Verdict::TooSlow => {
+                self.counters.rate_too_low.bump();
+                self.close(id);
+            }
+        }
+    }
+}

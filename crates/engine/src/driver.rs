@@ -1,0 +1,172 @@
+//! What a worker needs of the machine: one trait, so that the same worker runs on epoll, later on
+//! io_uring, and in the simulator.
+//!
+//! The operations try at once and say so when they could not; what a driver batches or defers below
+//! them is its own affair. A driver knows nothing of HTTP.
+
+use std::io;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::arena::Block;
+use crate::file::{FileSent, OpenFile};
+use crate::mailbox::Wake;
+
+/// Names one connection of a worker for as long as the worker runs: slot and generation, so that
+/// news for a closed connection cannot reach its successor in the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    /// Place in the worker's table.
+    pub slot: u32,
+    /// How often the worker had accepted when it filled the place.
+    pub generation: u32,
+}
+
+/// A listener by its place in the list that the worker was started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerId(pub u16);
+
+/// What a wait brought.
+#[derive(Debug)]
+pub enum Event {
+    /// Connections may be waiting at this listener.
+    Acceptable(ListenerId),
+    /// Something changed at a connection.
+    Ready {
+        /// Which connection.
+        token: Token,
+        /// There may be bytes, or the end of them.
+        readable: bool,
+        /// There may be room for bytes.
+        writable: bool,
+        /// The peer has sent its last byte: read until the end shows.
+        ended: bool,
+        /// The connection is broken.
+        broken: bool,
+    },
+    /// A transfer started with [`Driver::start_file`] got this far.
+    File(Token, FileSent),
+    /// The mailbox has something.
+    Wake,
+}
+
+/// A connection just accepted.
+pub struct Accepted<S> {
+    /// The connection's socket; dropping it closes the connection.
+    pub socket: S,
+    /// Who is at the other end; the unspecified address for a Unix socket.
+    pub peer: IpAddr,
+}
+
+/// Why no connection was accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub enum AcceptFailure {
+    /// None is waiting.
+    Empty,
+    /// This one went away before we got it; the next may be fine.
+    Gone,
+    /// Descriptors or memory ran out (of the process or the machine).
+    Exhausted,
+}
+
+/// What a receive brought.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing now.
+    Empty,
+    /// The peer has sent its last byte.
+    End,
+    /// The connection is broken.
+    Broken,
+}
+
+/// What a send did.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// So many bytes were taken, at least one.
+    Bytes(usize),
+    /// No room now; a writable event will follow.
+    Full,
+    /// The connection is broken.
+    Broken,
+}
+
+/// Sockets, files and clocks for one worker.
+pub trait Driver {
+    /// A connection's socket; dropping it closes the connection.
+    type Socket;
+    /// A listening socket, made elsewhere.
+    type Listener;
+
+    /// Waits until something happens or the time is over; appends what happened to `events`.
+    /// `None` waits without end. Reads the clocks afterwards.
+    fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>);
+
+    /// Monotonic time of the last wait in ms.
+    fn now_ms(&self) -> u64;
+
+    /// Time of day in ms since 1970, read now. May jump either way.
+    fn unix_ms(&self) -> u64;
+
+    /// Starts to report connections that wait at a listener.
+    ///
+    /// # Errors
+    /// When the machine has no room for one more.
+    fn open_listener(&mut self, id: ListenerId, listener: Self::Listener) -> io::Result<()>;
+
+    /// Takes one waiting connection.
+    ///
+    /// # Errors
+    /// [`AcceptFailure`] says why there is none.
+    fn accept(&mut self, listener: ListenerId) -> Result<Accepted<Self::Socket>, AcceptFailure>;
+
+    /// Stops (`false`) or goes on (`true`) reporting connections that wait at a listener.
+    fn listen(&mut self, listener: ListenerId, on: bool);
+
+    /// Lets no new handshake begin at a listener; those under way still finish.
+    fn refuse_new(&mut self, listener: ListenerId);
+
+    /// Gives a listener back for good.
+    fn close_listener(&mut self, listener: ListenerId);
+
+    /// Reports what happens at the socket as events with this token, until it is dropped. News
+    /// from before the call are reported too.
+    ///
+    /// # Errors
+    /// When the machine has no room for one more.
+    fn register(&mut self, socket: &Self::Socket, token: Token) -> io::Result<()>;
+
+    /// Receives into `into`, which is not empty.
+    fn receive(&mut self, socket: &Self::Socket, into: &mut [u8]) -> Received;
+
+    /// Sends a start of `bytes`; `more` says that others follow at once.
+    fn send(&mut self, socket: &Self::Socket, bytes: &[u8], more: bool) -> Sent;
+
+    /// Sends a start of a block's range, without copying where that pays.
+    fn send_block(&mut self, socket: &Self::Socket, block: &Block, range: Range<usize>) -> Sent;
+
+    /// Starts sending a start of a file's range off the event loop; a [`Event::File`] follows.
+    /// At most one such transfer is under way per connection.
+    ///
+    /// # Errors
+    /// When the transfer can't be started (too many under way, no descriptor).
+    fn start_file(
+        &mut self,
+        socket: &Self::Socket,
+        token: Token,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> io::Result<()>;
+
+    /// Bytes sent but not yet acknowledged by the peer.
+    fn unacknowledged(&self, socket: &Self::Socket) -> usize;
+
+    /// Sends the end of our bytes; the peer's may still come.
+    fn finish(&mut self, socket: &Self::Socket);
+
+    /// What wakes a wait of this driver from another thread.
+    fn waker(&self) -> Arc<dyn Wake>;
+}

@@ -1,0 +1,325 @@
+//! The driver for Linux: epoll, edge-triggered, each connection registered once.
+//!
+//! A connection is told readable and writable by one registration and never touched again
+//! (epoll_ctl costs more than it saves: Gammo et al., OLS 2004). Listeners are level-triggered, so
+//! that a limit on accepts per turn loses nobody.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, SocketFlags};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::arena::Block;
+use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token};
+use crate::file::{self, FileSent, OpenFile};
+use crate::helpers::Helpers;
+use crate::listener::Listener;
+use crate::mailbox::Wake;
+use crate::sys;
+
+/// Events taken from the kernel at a time.
+const EVENTS_MAX: usize = 256;
+/// Generations start at 1, so these can't be connections.
+const WAKE: u64 = 0;
+const LISTENER: u64 = 1 << 31; // in the slot's half; the generation's half is 0
+
+/// epoll, sockets and clocks of one worker.
+pub struct EpollDriver {
+    epoll: OwnedFd,
+    listeners: Vec<Option<Listener>>,
+    waker: Arc<EventFd>,
+    transfers: Arc<Mutex<Vec<(Token, FileSent)>>>,
+    helpers: Helpers,
+    now_ms: u64,
+}
+
+impl EpollDriver {
+    /// A driver without listeners.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn new(helpers: Helpers) -> io::Result<EpollDriver> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let waker = Arc::new(EventFd(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?));
+        epoll::add(
+            &epoll,
+            &waker.0,
+            EventData::new_u64(WAKE),
+            EventFlags::IN | EventFlags::ET,
+        )?;
+        Ok(EpollDriver {
+            epoll,
+            listeners: Vec::new(),
+            waker,
+            transfers: Arc::default(),
+            helpers,
+            now_ms: monotonic_ms(),
+        })
+    }
+
+    fn watch(&self, id: ListenerId) -> io::Result<()> {
+        let Some(Some(listener)) = self.listeners.get(usize::from(id.0)) else {
+            return Ok(());
+        };
+        let exclusive = if listener.shared {
+            EventFlags::EXCLUSIVE
+        } else {
+            EventFlags::empty()
+        };
+        let data = EventData::new_u64(LISTENER | u64::from(id.0));
+        Ok(epoll::add(
+            &self.epoll,
+            &listener.socket,
+            data,
+            EventFlags::IN | exclusive,
+        )?)
+    }
+
+    fn translate(&self, event: &epoll::Event) -> Event {
+        let (data, flags) = (event.data.u64(), event.flags);
+        if data == WAKE {
+            return Event::Wake;
+        }
+        if data & !0xffff == LISTENER {
+            return Event::Acceptable(ListenerId((data & 0xffff) as u16));
+        }
+        let token = Token {
+            slot: data as u32,
+            generation: (data >> 32) as u32,
+        };
+        Event::Ready {
+            token,
+            readable: flags.contains(EventFlags::IN),
+            writable: flags.contains(EventFlags::OUT),
+            ended: flags.contains(EventFlags::RDHUP),
+            broken: flags.intersects(EventFlags::ERR | EventFlags::HUP),
+        }
+    }
+}
+
+impl Driver for EpollDriver {
+    type Socket = OwnedFd;
+    type Listener = Listener;
+
+    fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
+        let timeout = timeout_ms.map(|ms| Timespec {
+            tv_sec: (ms / 1000).try_into().unwrap_or(i64::MAX),
+            tv_nsec: (ms % 1000 * 1_000_000) as i64,
+        });
+        let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
+        let waited = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref());
+        self.now_ms = monotonic_ms();
+        // Interrupted: the caller looks at its timers and comes again.
+        let Ok((ready, _)) = waited else { return };
+        for event in &*ready {
+            let event = self.translate(event);
+            if matches!(event, Event::Wake) {
+                self.waker.clear();
+                let mut transfers = self
+                    .transfers
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                events.extend(
+                    transfers
+                        .drain(..)
+                        .map(|(token, sent)| Event::File(token, sent)),
+                );
+            }
+            events.push(event);
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    fn unix_ms(&self) -> u64 {
+        to_ms(clock_gettime(ClockId::RealtimeCoarse))
+    }
+
+    fn open_listener(&mut self, id: ListenerId, listener: Listener) -> io::Result<()> {
+        let at = usize::from(id.0);
+        if self.listeners.len() <= at {
+            self.listeners.resize_with(at + 1, || None);
+        }
+        self.listeners[at] = Some(listener);
+        self.watch(id)
+    }
+
+    fn accept(&mut self, listener: ListenerId) -> Result<Accepted<OwnedFd>, AcceptFailure> {
+        let Some(Some(listener)) = self.listeners.get(usize::from(listener.0)) else {
+            return Err(AcceptFailure::Empty);
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match rustix::net::acceptfrom_with(&listener.socket, flags) {
+            Ok((socket, peer)) => Ok(Accepted {
+                socket,
+                peer: peer_of(peer),
+            }),
+            Err(Errno::AGAIN) => Err(AcceptFailure::Empty),
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(AcceptFailure::Exhausted)
+            }
+            // Somebody who holds the socket too has ended it: asked again later, not at once.
+            Err(Errno::INVAL | Errno::BADF | Errno::NOTSOCK) => Err(AcceptFailure::Exhausted),
+            Err(_) => Err(AcceptFailure::Gone),
+        }
+    }
+
+    fn listen(&mut self, id: ListenerId, on: bool) {
+        if let Some(Some(listener)) = self.listeners.get(usize::from(id.0)) {
+            // Removed and added, as a registration with EPOLLEXCLUSIVE can't be modified.
+            let _ = epoll::delete(&self.epoll, &listener.socket);
+        }
+        if on {
+            let _ = self.watch(id);
+        }
+    }
+
+    fn refuse_new(&mut self, listener: ListenerId) {
+        if let Some(Some(listener)) = self.listeners.get(usize::from(listener.0))
+            && !listener.shared
+        {
+            // A socket that others hold too goes on taking connections for them. Where the filter
+            // can't be attached, a handshake that ends in the last moment is reset.
+            let _ = sys::refuse_new_connections(&listener.socket);
+        }
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        if let Some(place) = self.listeners.get_mut(usize::from(listener.0)) {
+            *place = None;
+        }
+    }
+
+    fn register(&mut self, socket: &OwnedFd, token: Token) -> io::Result<()> {
+        let data = u64::from(token.generation) << 32 | u64::from(token.slot);
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::add(
+            &self.epoll,
+            socket,
+            EventData::new_u64(data),
+            flags,
+        )?)
+    }
+
+    fn receive(&mut self, socket: &OwnedFd, into: &mut [u8]) -> Received {
+        match rustix::net::recv(socket, into, rustix::net::RecvFlags::empty()) {
+            Ok((_, 0)) => Received::End,
+            Ok((_, len)) => Received::Bytes(len),
+            Err(Errno::AGAIN | Errno::INTR) => Received::Empty,
+            Err(_) => Received::Broken,
+        }
+    }
+
+    fn send(&mut self, socket: &OwnedFd, bytes: &[u8], more: bool) -> Sent {
+        let flags = SendFlags::NOSIGNAL
+            | if more {
+                SendFlags::MORE
+            } else {
+                SendFlags::empty()
+            };
+        sent(rustix::net::send(socket, bytes, flags))
+    }
+
+    fn send_block(&mut self, socket: &OwnedFd, block: &Block, range: Range<usize>) -> Sent {
+        match block.pages() {
+            Some((file, at)) => {
+                let mut offset = at + range.start as u64;
+                sent(rustix::fs::sendfile(
+                    socket,
+                    file,
+                    Some(&mut offset),
+                    range.len(),
+                ))
+            }
+            None => self.send(socket, &block[range], false),
+        }
+    }
+
+    fn start_file(
+        &mut self,
+        socket: &OwnedFd,
+        token: Token,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> io::Result<()> {
+        // The helper's own descriptor: the connection may be closed while the transfer runs.
+        let (socket, file) = (socket.try_clone()?, file.clone());
+        let (transfers, waker) = (self.transfers.clone(), self.waker.clone());
+        let job = move || {
+            let outcome = file::send(&socket, &file, range);
+            transfers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((token, outcome));
+            waker.wake();
+        };
+        self.helpers
+            .submit(job)
+            .map_err(|_| io::ErrorKind::WouldBlock.into())
+    }
+
+    fn unacknowledged(&self, socket: &OwnedFd) -> usize {
+        sys::unacknowledged(socket)
+    }
+
+    fn finish(&mut self, socket: &OwnedFd) {
+        // Fails only if the connection is broken, which the next receive finds.
+        let _ = rustix::net::shutdown(socket, Shutdown::Write);
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.waker.clone()
+    }
+}
+
+struct EventFd(OwnedFd);
+
+impl EventFd {
+    fn clear(&self) {
+        let mut count = [MaybeUninit::<u8>::uninit(); 8];
+        let _ = rustix::io::read(&self.0, &mut count);
+    }
+}
+
+impl Wake for EventFd {
+    fn wake(&self) {
+        // Fails only when the count is at its end, and then the worker is awake.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+fn sent(result: rustix::io::Result<usize>) -> Sent {
+    match result {
+        Ok(0) => Sent::Full,
+        Ok(len) => Sent::Bytes(len),
+        Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Sent::Full,
+        Err(_) => Sent::Broken,
+    }
+}
+
+fn peer_of(address: Option<rustix::net::SocketAddrAny>) -> IpAddr {
+    let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let internet: Option<SocketAddr> = address.and_then(|any| any.try_into().ok());
+    internet.map_or(unknown, |address| address.ip().to_canonical())
+}
+
+fn monotonic_ms() -> u64 {
+    to_ms(clock_gettime(ClockId::MonotonicCoarse))
+}
+
+fn to_ms(time: rustix::time::Timespec) -> u64 {
+    (time.tv_sec as u64) * 1000 + (time.tv_nsec as u64) / 1_000_000
+}

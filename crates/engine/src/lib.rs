@@ -1,0 +1,38 @@
+//! Workers: each a thread with an event loop, its connections and its timers.
+//!
+//! The way of a request from top to bottom: [`worker`] waits, `accepting` accepts, `exchange` turns received
+//! bytes into requests and asks the [`Service`] for answers, `transmit` brings the answers out.
+//! Below them a [`Driver`] does the input and output: [`epoll`] on a real machine, [`sim`] in
+//! virtual time with faults. Nothing here knows sites, files' names or HTTP semantics beyond where
+//! a request begins and ends.
+
+#![deny(unsafe_code)]
+
+mod accepting;
+pub mod admission;
+#[allow(unsafe_code)] // hands out slices of one mapping; the extents prove them disjoint
+pub mod arena;
+pub mod body;
+mod connection;
+pub mod counters;
+mod deadlines;
+pub mod driver;
+pub mod epoll;
+mod exchange;
+pub mod file;
+pub mod helpers;
+pub mod listener;
+pub mod mailbox;
+pub mod service;
+pub mod settings;
+pub mod sim;
+#[allow(unsafe_code)]
+// the few system calls that have no safe wrapper; each block says why it is sound
+mod sys;
+mod transmit;
+mod wheel;
+pub mod worker;
+
+pub use body::{Out, Part};
+pub use driver::{Driver, ListenerId, Token};
+pub use service::{Answer, Exchange, Service};

@@ -1,0 +1,65 @@
+//! How other threads reach a worker: a queue and something that wakes its wait.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Wakes a worker from another thread. Waking one that is awake is harmless.
+pub trait Wake: Send + Sync {
+    /// Makes the worker's current or next wait end.
+    fn wake(&self);
+}
+
+/// A queue into one worker. Clones lead to the same worker.
+pub struct Mailbox<M> {
+    shared: Arc<Shared<M>>,
+}
+
+struct Shared<M> {
+    queue: Mutex<Vec<M>>,
+    waker: Arc<dyn Wake>,
+}
+
+impl<M> Clone for Mailbox<M> {
+    fn clone(&self) -> Self {
+        Mailbox {
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+impl<M> Mailbox<M> {
+    /// An empty mailbox whose posts wake with `waker`.
+    pub fn new(waker: Arc<dyn Wake>) -> Self {
+        Mailbox {
+            shared: Arc::new(Shared {
+                queue: Mutex::new(Vec::new()),
+                waker,
+            }),
+        }
+    }
+
+    /// Adds a message. It is bounded by its senders: one outcome per waiting connection, and the
+    /// operator's commands.
+    pub fn post(&self, message: M) {
+        let was_empty = {
+            let mut queue = self.queue();
+            queue.push(message);
+            queue.len() == 1
+        };
+        // One wake per batch: whoever drains takes everything.
+        if was_empty {
+            self.shared.waker.wake();
+        }
+    }
+
+    /// Takes all messages, in the order of their posts.
+    pub fn drain(&self) -> Vec<M> {
+        std::mem::take(&mut *self.queue())
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Vec<M>> {
+        self.shared
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,28 @@
+//! What an operator sets of a worker: limits and waits.
+
+/// Limits and waits; times in ms.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Connections accepted per wake-up of a listener; at least 1.
+    pub accept_max: u32,
+    /// From a head's first byte to its last.
+    pub header_timeout_ms: u64,
+    /// Between two receives of a body.
+    pub body_timeout_ms: u64,
+    /// From an answer to the next request's first byte, and from the accept to the first.
+    pub idle_timeout_ms: u64,
+    /// Without the client taking anything of an answer.
+    pub send_timeout_ms: u64,
+    /// Bytes a second that a body, or an answer, must make on average; 0 for none.
+    pub rate_min: u64,
+    /// For how long the rate may be lower at first.
+    pub rate_grace_ms: u64,
+    /// Connections in all, over all workers.
+    pub connections_max: usize,
+    /// Connections of one address, over all workers.
+    pub connections_per_address_max: u32,
+    /// Requests on one connection; 0 for any number.
+    pub requests_max: u32,
+    /// Limits on the parts of a request.
+    pub http: lowroad_http::limits::Limits,
+}

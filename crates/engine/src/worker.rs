@@ -1,0 +1,264 @@
+//! A worker: one thread, one event loop, its connections.
+//!
+//! A turn waits, passes what happened to the connections, and looks at the deadlines that came
+//! due. What a connection then does is told in `accepting`, `exchange`, `transmit` and `deadlines`.
+
+use std::sync::Arc;
+
+use slab::Slab;
+
+use crate::admission::Admission;
+use crate::body::Out;
+use crate::connection::{Connection, State};
+use crate::counters::Counters;
+use crate::driver::{Driver, Event, ListenerId, Token};
+use crate::file::FileSent;
+use crate::mailbox::Mailbox;
+use crate::service::Service;
+use crate::settings::Settings;
+use crate::wheel::Wheel;
+
+pub use crate::sys::pin_to_cpu;
+
+/// Room for what one receive brings. Heads are far smaller; a full buffer means: read again.
+const SCRATCH_LEN: usize = 32 * 1024;
+/// How long the end of a connection may take once our last byte is sent.
+pub(crate) const LINGER_MS: u64 = 2_000;
+
+/// What a worker is told from outside.
+pub enum Message<O, C, L> {
+    /// What a deferred request waited for.
+    Outcome(Token, O),
+    /// New settings, for what begins from now on.
+    Settings(Arc<Settings>),
+    /// An operator's change for the service.
+    Command(C),
+    /// Accept here too.
+    Listen(ListenerId, L),
+    /// Accept here no more; connections stay.
+    StopListening(ListenerId),
+    /// Take no new connections, answer what is under way, be done by then at the latest.
+    Drain {
+        /// How long connections may last from now on.
+        timeout_ms: u64,
+    },
+}
+
+/// What a worker with this driver and service is told.
+pub type WorkerMessage<D, V> =
+    Message<<V as Service>::Outcome, <V as Service>::Command, <D as Driver>::Listener>;
+
+/// One event loop.
+pub struct Worker<D: Driver, V: Service> {
+    pub(crate) driver: D,
+    pub(crate) service: V,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) connections: Slab<Connection<D::Socket, V::Record, V::Outcome>>,
+    pub(crate) wheel: Wheel,
+    pub(crate) out: Out,
+    pub(crate) scratch: Vec<u8>,
+    /// Records of the answers in `out`, with their bodies' lengths.
+    pub(crate) records: Vec<(V::Record, u64)>,
+    /// Connections whose sockets had more than they may say in one turn.
+    pub(crate) unfinished: Vec<Token>,
+    /// Seconds since 1970, and the same as a `Date` value.
+    pub(crate) unix_s: u64,
+    pub(crate) date: [u8; 29],
+    /// When the draining ends, if it has begun.
+    pub(crate) drain_until_ms: Option<u64>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) mailbox: Mailbox<WorkerMessage<D, V>>,
+    pub(crate) listeners: Vec<ListenerId>,
+    date_until_ms: u64,
+    pub(crate) generation: u32,
+    pub(crate) paused_until_ms: Option<u64>,
+    /// Listeners that take no new handshakes, and when they close.
+    pub(crate) closing: Vec<(ListenerId, u64)>,
+    events: Vec<Event>,
+    pub(crate) due: Vec<Token>,
+}
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// A worker without listeners: they come by [`Message::Listen`].
+    pub fn new(
+        driver: D,
+        service: V,
+        mailbox: Mailbox<WorkerMessage<D, V>>,
+        settings: Arc<Settings>,
+        admission: Arc<Admission>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let now_ms = driver.now_ms();
+        Worker {
+            driver,
+            service,
+            settings,
+            counters,
+            connections: Slab::new(),
+            wheel: Wheel::new(now_ms),
+            out: Out::default(),
+            scratch: vec![0; SCRATCH_LEN],
+            records: Vec::new(),
+            unfinished: Vec::new(),
+            unix_s: 0,
+            date: [b' '; 29],
+            drain_until_ms: None,
+            admission,
+            mailbox,
+            listeners: Vec::new(),
+            date_until_ms: 0,
+            generation: 0,
+            paused_until_ms: None,
+            closing: Vec::new(),
+            events: Vec::new(),
+            due: Vec::new(),
+        }
+    }
+
+    /// Turns until the worker has drained.
+    pub fn run(&mut self) {
+        while !self.drained() {
+            self.turn();
+        }
+    }
+
+    /// Whether draining was asked for and is over.
+    pub fn drained(&self) -> bool {
+        self.drain_until_ms.is_some() && self.closing.is_empty() && self.connections.is_empty()
+    }
+
+    /// One wait and all that it brought.
+    pub fn turn(&mut self) {
+        let unfinished = std::mem::take(&mut self.unfinished);
+        let timeout_ms = match unfinished.is_empty() {
+            true => self.timeout_ms(),
+            false => Some(0),
+        };
+        let mut events = std::mem::take(&mut self.events);
+        self.driver.wait(timeout_ms, &mut events);
+        self.keep_date();
+        for event in events.drain(..) {
+            self.handle(event);
+        }
+        self.events = events;
+        for token in unfinished {
+            if let Some(id) = self.find(token) {
+                self.receive(id, true);
+            }
+        }
+        self.look_at_deadlines();
+        self.service.turn_ended(self.driver.now_ms());
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Ready {
+                token,
+                readable,
+                writable,
+                ended,
+                broken,
+            } => {
+                if let Some(id) = self.find(token) {
+                    self.ready(id, readable || ended, ended, writable, broken);
+                }
+            }
+            Event::Acceptable(listener) => self.accept(listener),
+            Event::File(token, sent) => {
+                if let Some(id) = self.find(token) {
+                    self.file_sent(id, sent);
+                }
+            }
+            Event::Wake => {
+                for message in self.mailbox.drain() {
+                    self.take_message(message);
+                }
+            }
+        }
+    }
+
+    fn ready(&mut self, id: usize, readable: bool, ended: bool, writable: bool, broken: bool) {
+        if broken {
+            return self.broken(id);
+        }
+        if writable && matches!(self.connections[id].state, State::Sending(_)) {
+            self.writable(id);
+        }
+        if readable && self.connections.contains(id) {
+            self.receive(id, ended);
+        }
+    }
+
+    fn take_message(&mut self, message: WorkerMessage<D, V>) {
+        match message {
+            Message::Outcome(token, outcome) => {
+                if let Some(id) = self.find(token) {
+                    self.outcome(id, outcome);
+                }
+            }
+            Message::Settings(settings) => self.settings = settings,
+            Message::Command(command) => self.service.command(command),
+            Message::Listen(id, listener) => self.start_listening(id, listener),
+            Message::StopListening(id) => self.stop_listening(id),
+            Message::Drain { timeout_ms } => self.drain(timeout_ms),
+        }
+    }
+
+    fn keep_date(&mut self) {
+        let now_ms = self.driver.now_ms();
+        if now_ms >= self.date_until_ms {
+            let unix_ms = self.driver.unix_ms();
+            self.unix_s = unix_ms / 1000;
+            self.date = lowroad_http::date::format(self.unix_s);
+            self.date_until_ms = now_ms + 1000 - unix_ms % 1000;
+        }
+    }
+
+    /// The slot of a connection, if it still is the one that the token names.
+    pub(crate) fn find(&self, token: Token) -> Option<usize> {
+        let id = token.slot as usize;
+        let connection = self.connections.get(id)?;
+        (connection.generation == token.generation).then_some(id)
+    }
+
+    /// Closes a connection at once. What was under way is logged as far as it got.
+    pub(crate) fn close(&mut self, id: usize) {
+        let connection = self.connections.remove(id);
+        self.admission.leave(connection.peer);
+        if let State::Sending(sending) = connection.state
+            && let Some(record) = sending.record
+        {
+            let body_len = sending.pace.bytes.saturating_sub(sending.head_len);
+            self.service
+                .sent(record, body_len, false, self.driver.now_ms());
+        }
+    }
+
+    /// Closes a connection that the peer or the network broke.
+    pub(crate) fn close_broken(&mut self, id: usize) {
+        if !matches!(
+            self.connections[id].state,
+            State::Head { begun: false } | State::Lingering
+        ) {
+            self.counters.broken.bump();
+        }
+        self.close(id);
+    }
+
+    fn file_sent(&mut self, id: usize, sent: FileSent) {
+        match sent {
+            FileSent::Changed => {
+                self.counters.file_changed.bump();
+                self.close(id);
+            }
+            FileSent::Failed => {
+                self.counters.file_failed.bump();
+                self.close(id);
+            }
+            FileSent::Broken => self.close_broken(id),
+            FileSent::Bytes { len, full } => self.file_progress(id, len, full),
+            FileSent::Tail(tail) => self.file_tail(id, tail),
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! The worker in the simulator: whatever the network, the helpers and the clocks do, every client
+//! gets the answers to its requests, whole and in order, or a clean end.
+//!
+//! Each case is a seed; a failure prints it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use lowroad_engine::admission::Admission;
+use lowroad_engine::arena::{Arena, Block};
+use lowroad_engine::counters::Counters;
+use lowroad_engine::driver::{Driver, ListenerId};
+use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_engine::mailbox::Mailbox;
+use lowroad_engine::service::{Answer, Exchange, Refused, Service};
+use lowroad_engine::settings::Settings;
+use lowroad_engine::sim::{Faults, Shared, SimDriver};
+use lowroad_engine::worker::{Message, Worker};
+use lowroad_engine::{Out, Part};
+use lowroad_http::request::{Request, Target};
+
+type Box_ = Mailbox<Message<u64, (), ()>>;
+
+/// Answers `/KIND/LEN`: a body of LEN bytes that depend on both, from where KIND says.
+struct Echo {
+    world: Shared,
+    mailbox: Box_,
+    block: Block,
+    file: Arc<OpenFile>,
+    sent: Vec<(u64, bool)>,
+}
+
+const BLOCK_LEN: usize = 200_000;
+
+fn pattern(at: usize) -> u8 {
+    b'a' + (at % 23) as u8
+}
+
+fn pattern_of(len: usize) -> Vec<u8> {
+    (0..len).map(pattern).collect()
+}
+
+fn answer_of(len: usize, close: bool) -> Vec<u8> {
+    let end = if close { "Connection: close\r\n" } else { "" };
+    let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n{end}\r\n").into_bytes();
+    answer.extend(pattern_of(len));
+    answer
+}
+
+impl Service for Echo {
+    type Outcome = u64;
+    type Record = u64;
+    type Command = ();
+
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Exchange<'_>,
+        outcome: Option<u64>,
+        out: &mut Out,
+    ) -> Answer<u64> {
+        let Target::Origin { path, .. } = request.target else {
+            panic!("a path")
+        };
+        let path = std::str::from_utf8(path).expect("ASCII");
+        let mut parts = path[1..].split('/');
+        let (kind, len) = (parts.next().expect("kind"), parts.next().expect("len"));
+        let len: usize = len.parse().expect("number");
+        if kind == "deferred" && outcome.is_none() {
+            let (mailbox, token) = (self.mailbox.clone(), exchange.token);
+            self.world
+                .later(move || mailbox.post(Message::Outcome(token, 7)));
+            return Answer::Deferred;
+        }
+        let head = answer_of(0, !exchange.keep_alive);
+        let head = String::from_utf8(head)
+            .expect("ASCII")
+            .replace(": 0", &format!(": {len}"));
+        out.bytes.extend_from_slice(head.as_bytes());
+        match kind {
+            "block" => out.parts.push(Part::Block {
+                block: self.block.clone(),
+                range: 0..len,
+            }),
+            "file" => {
+                out.parts.push(Part::File {
+                    file: self.file.clone(),
+                    range: 0..len as u64,
+                });
+            }
+            _ => out.body(&pattern_of(len)),
+        }
+        Answer::Ready(Some(len as u64))
+    }
+
+    fn refuses_body(&self, _request: &Request<'_>) -> bool {
+        false
+    }
+
+    fn refuse(&mut self, _: Refused, _: &[u8], _: &mut Exchange<'_>, out: &mut Out) -> Option<u64> {
+        out.bytes
+            .extend_from_slice(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        None
+    }
+
+    fn sent(&mut self, record: u64, body_len: u64, whole: bool, _now_ms: u64) {
+        if whole {
+            assert_eq!(record, body_len, "the log tells what was sent");
+        }
+        self.sent.push((body_len, whole));
+    }
+
+    fn command(&mut self, (): ()) {}
+    fn turn_ended(&mut self, _now_ms: u64) {}
+}
+
+struct Case {
+    world: Shared,
+    worker: Worker<SimDriver, Echo>,
+    mailbox: Box_,
+    counters: Arc<Counters>,
+    admission: Arc<Admission>,
+}
+
+fn settings() -> Settings {
+    Settings {
+        accept_max: 4,
+        header_timeout_ms: 60_000,
+        body_timeout_ms: 60_000,
+        idle_timeout_ms: 120_000,
+        send_timeout_ms: 60_000,
+        rate_min: 0,
+        rate_grace_ms: 10_000,
+        connections_max: 1000,
+        connections_per_address_max: 1000,
+        requests_max: 0,
+        http: lowroad_http::limits::Limits::default(),
+    }
+}
+
+fn calm() -> Faults {
+    Faults {
+        piece_len_max: 500,
+        delay_ms_max: 5,
+        window_len: 5000,
+        clock_jumps: 0,
+        accept_failures: 0,
+        file_failures: 0,
+    }
+}
+
+impl Case {
+    fn new(seed: u64, faults: Faults, settings: Settings) -> Case {
+        let world = Shared::new(seed, faults);
+        let driver = world.driver();
+        let mailbox: Box_ = Mailbox::new(driver.waker());
+        let arena = Arena::new(1 << 20).expect("memory");
+        let mut draft = arena.allocate(BLOCK_LEN).expect("space");
+        draft.copy_from_slice(&pattern_of(BLOCK_LEN));
+        let path = std::env::temp_dir().join(format!("lowroad-sim-{}-{seed}", std::process::id()));
+        std::fs::write(&path, pattern_of(BLOCK_LEN)).expect("write");
+        let file = std::fs::File::open(&path).expect("open");
+        std::fs::remove_file(&path).expect("remove");
+        let stamp = Stamp::of(&file.metadata().expect("stat"));
+        let service = Echo {
+            world: world.clone(),
+            mailbox: mailbox.clone(),
+            block: draft.finish(),
+            file: Arc::new(OpenFile { file, stamp }),
+            sent: Vec::new(),
+        };
+        let (counters, admission) = (
+            Arc::new(Counters::default()),
+            Arc::new(Admission::default()),
+        );
+        let worker = Worker::new(
+            driver,
+            service,
+            mailbox.clone(),
+            Arc::new(settings),
+            admission.clone(),
+            counters.clone(),
+        );
+        mailbox.post(Message::Listen(ListenerId(0), ()));
+        Case {
+            world,
+            worker,
+            mailbox,
+            counters,
+            admission,
+        }
+    }
+
+    /// Turns until `done`, within bounds.
+    fn turn_until(&mut self, seed: u64, what: &str, mut done: impl FnMut(&Shared) -> bool) {
+        for _ in 0..200_000 {
+            if done(&self.world) {
+                return;
+            }
+            self.worker.turn();
+        }
+        panic!("seed {seed}: {what} did not happen");
+    }
+
+    /// Turns for so long in virtual time.
+    fn turn_for(&mut self, ms: u64) {
+        let until_ms = self.world.now_ms() + ms;
+        self.world.alarm(until_ms);
+        while self.world.now_ms() < until_ms {
+            self.worker.turn();
+        }
+    }
+}
+
+/// Some requests of one client and what must come back.
+fn script(world: &Shared) -> (Vec<u8>, Vec<u8>) {
+    let (mut requests, mut answers) = (Vec::new(), Vec::new());
+    let count = 1 + world.dice(6);
+    for at in 0..count {
+        let last = at + 1 == count;
+        let kind = ["bytes", "deferred", "block", "file"][world.dice(4) as usize];
+        let len = match world.dice(4) {
+            0 => world.dice(50) as usize,
+            1 => world.dice(9000) as usize,
+            _ => world.dice(BLOCK_LEN as u64) as usize,
+        };
+        let close = if last { "Connection: close\r\n" } else { "" };
+        let body = match world.dice(6) {
+            2 => format!("Content-Length: 0\r\n{close}\r\n"),
+            0 => format!("Content-Length: 5\r\n{close}\r\nhello"),
+            1 => format!("Transfer-Encoding: chunked\r\n{close}\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n"),
+            _ => format!("{close}\r\n"),
+        };
+        requests.extend(format!("GET /{kind}/{len} HTTP/1.1\r\nHost: sim\r\n{body}").into_bytes());
+        answers.extend(answer_of(len, last));
+    }
+    (requests, answers)
+}
+
+#[test]
+fn every_answer_arrives_whole_and_in_order() {
+    for seed in 0..120 {
+        let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
+        let faults = Faults {
+            piece_len_max: pick(0, &[1, 30, 700, 9000]),
+            delay_ms_max: pick(2, &[0, 3, 400]) as u64,
+            window_len: pick(1, &[900, 20_000, 1_000_000]),
+            clock_jumps: 0,
+            accept_failures: pick(3, &[0, 200]) as u64,
+            file_failures: pick(4, &[0, 500]) as u64,
+        };
+        let mut case = Case::new(seed, faults, settings());
+        let clients: Vec<_> = (0..5)
+            .map(|_| {
+                let (requests, answers) = script(&case.world);
+                let id = case.world.connect();
+                case.world.send(id, &requests);
+                (id, answers)
+            })
+            .collect();
+        let ids: Vec<usize> = clients.iter().map(|(id, _)| *id).collect();
+        case.turn_until(seed, "the end of all", |world| {
+            ids.iter().all(|id| world.over(*id))
+        });
+        for (id, answers) in clients {
+            let read = case.world.read(id);
+            assert_eq!(read.len(), answers.len(), "seed {seed}: client {id}");
+            assert!(read == answers, "seed {seed}: client {id}: other bytes");
+        }
+        assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
+    for seed in 0..120 {
+        let faults = Faults {
+            clock_jumps: 30,
+            window_len: 3000,
+            delay_ms_max: 300,
+            ..calm()
+        };
+        let mut case = Case::new(seed, faults, settings());
+        let clients: Vec<_> = (0..6)
+            .map(|at| {
+                let (requests, answers) = script(&case.world);
+                let id = case.world.connect();
+                let cut = if at % 3 == 0 {
+                    requests.len() / 2
+                } else {
+                    requests.len()
+                };
+                case.world.send(id, &requests[..cut]);
+                match at % 3 {
+                    0 => case.world.end(id),
+                    1 => case.world.reset(id),
+                    _ => {}
+                }
+                (id, answers)
+            })
+            .collect();
+        case.turn_until(seed, "the last connection's end", |world| {
+            clients
+                .iter()
+                .all(|(id, _)| world.over(*id) || world.read(*id).is_empty())
+                && world.now_ms() > 1_002_000
+        });
+        case.turn_for(400_000);
+        assert_eq!(
+            case.admission.open(),
+            0,
+            "seed {seed}: a connection is left"
+        );
+        for (id, answers) in clients {
+            let read = case.world.read(id);
+            assert!(
+                answers.starts_with(&read),
+                "seed {seed}: client {id}: not a prefix"
+            );
+        }
+    }
+}
+
+#[test]
+fn slow_clients_are_ended_by_their_timeouts() {
+    let mut case = Case::new(1, calm(), settings());
+    let idle = case.world.connect();
+    case.world
+        .send(idle, b"GET /bytes/3 HTTP/1.1\r\nHost: sim\r\n\r\n");
+    let partial = case.world.connect();
+    case.world.send(partial, b"GET /bytes/3 HT");
+    let in_body = case.world.connect();
+    case.world.send(
+        in_body,
+        b"GET /bytes/3 HTTP/1.1\r\nHost: sim\r\nContent-Length: 9\r\n\r\nabc",
+    );
+    case.turn_for(50_000);
+    assert_eq!(case.admission.open(), 3, "too early");
+    case.turn_for(200_000);
+    assert_eq!(case.admission.open(), 0);
+    assert_eq!(case.world.read(idle), answer_of(3, false));
+    assert_eq!(case.counters.idle_timeouts.value(), 1);
+    assert_eq!(case.counters.header_timeouts.value(), 1);
+    assert_eq!(case.counters.body_timeouts.value(), 1);
+}
+
+#[test]
+fn a_client_that_trickles_or_sips_is_below_the_minimum_rate() {
+    let settings = Settings {
+        rate_min: 1000,
+        ..settings()
+    };
+    let faults = Faults {
+        piece_len_max: 1,
+        delay_ms_max: 0,
+        window_len: 10,
+        ..calm()
+    };
+    let mut case = Case::new(2, faults, settings);
+    let sips = case.world.connect();
+    case.world
+        .send(sips, b"GET /block/100000 HTTP/1.1\r\nHost: sim\r\n\r\n");
+    case.turn_for(60_000);
+    // Ten bytes a millisecond or so are fine: it is through, or it was fast enough so far.
+    assert_eq!(case.counters.rate_too_low.value(), 0);
+    let faults = Faults {
+        piece_len_max: 50,
+        delay_ms_max: 2000,
+        window_len: 100,
+        ..calm()
+    };
+    let mut case = Case::new(
+        3,
+        faults,
+        Settings {
+            rate_min: 1000,
+            ..self::settings()
+        },
+    );
+    let sips = case.world.connect();
+    case.world
+        .send(sips, b"GET /block/100000 HTTP/1.1\r\nHost: sim\r\n\r\n");
+    case.turn_for(60_000);
+    assert_eq!(case.counters.rate_too_low.value(), 1);
+    assert_eq!(case.admission.open(), 0);
+}
+
+#[test]
+fn a_body_that_trickles_is_given_up_when_its_grace_is_over() {
+    let settings = Settings {
+        rate_min: 1000,
+        rate_grace_ms: 3000,
+        ..settings()
+    };
+    let mut case = Case::new(5, calm(), settings);
+    let trickles = case.world.connect();
+    case.world.send(
+        trickles,
+        b"GET /bytes/3 HTTP/1.1\r\nHost: sim\r\nContent-Length: 90\r\n\r\n",
+    );
+    for second in 0..8 {
+        assert!(case.counters.rate_too_low.value() == 0 || second > 2);
+        case.world.send(trickles, b"x");
+        case.turn_for(1000);
+    }
+    assert_eq!(case.counters.rate_too_low.value(), 1);
+    assert_eq!(case.counters.body_timeouts.value(), 0);
+    assert_eq!(case.admission.open(), 0, "it lingers no longer than 2 s");
+}
+
+#[test]
+fn an_idle_timeout_counts_from_the_answer_even_after_a_slow_head() {
+    let settings = Settings {
+        header_timeout_ms: 15_000,
+        idle_timeout_ms: 1000,
+        ..settings()
+    };
+    let mut case = Case::new(6, calm(), settings);
+    let slow = case.world.connect();
+    case.world.send(slow, b"GET /bytes/3 HTTP/1.1\r\nHost:");
+    case.turn_for(2500);
+    case.world.send(slow, b" sim\r\n\r\n");
+    case.turn_for(500);
+    assert_eq!(case.world.read(slow), answer_of(3, false));
+    assert_eq!(case.admission.open(), 1);
+    case.turn_for(1000);
+    assert_eq!(case.admission.open(), 0);
+    assert_eq!(case.counters.idle_timeouts.value(), 1);
+}
+
+#[test]
+fn one_who_sends_much_at_once_is_read_to_the_end_in_turns() {
+    const LEN: usize = 1_000_000;
+    let faults = Faults {
+        piece_len_max: LEN + 1000,
+        ..calm()
+    };
+    let mut case = Case::new(7, faults, settings());
+    let floods = case.world.connect();
+    let head = format!("GET /bytes/3 HTTP/1.1\r\nHost: sim\r\nContent-Length: {LEN}\r\n\r\n");
+    case.world.send(floods, head.as_bytes());
+    for _ in 0..4 {
+        case.world.send(floods, &vec![b'x'; LEN / 4]);
+    }
+    case.turn_until(7, "the answer", |world| {
+        world.read(floods) == answer_of(3, false)
+    });
+}
+
+#[test]
+fn too_many_connections_are_turned_away_and_places_come_back() {
+    let settings = Settings {
+        connections_max: 3,
+        ..settings()
+    };
+    let mut case = Case::new(4, calm(), settings);
+    let clients: Vec<usize> = (0..5).map(|_| case.world.connect()).collect();
+    case.turn_for(1000);
+    assert_eq!(case.admission.open(), 3);
+    assert_eq!(case.counters.over_connections_max.value(), 2);
+    let refused = clients
+        .iter()
+        .filter(|id| case.world.read(**id).starts_with(b"HTTP/1.1 400"));
+    assert_eq!(refused.count(), 2);
+    clients.iter().for_each(|id| case.world.end(*id));
+    case.turn_for(2000);
+    assert_eq!(case.admission.open(), 0);
+    let admission = Admission::default();
+    assert!(admission.enter(IpAddr::from([10, 0, 0, 1]), 1, 1).is_ok());
+}
+
+#[test]
+fn a_drain_answers_what_is_under_way_and_ends() {
+    for seed in 0..40 {
+        let faults = Faults {
+            delay_ms_max: 100,
+            ..calm()
+        };
+        let mut case = Case::new(seed, faults, settings());
+        let busy = case.world.connect();
+        case.world
+            .send(busy, b"GET /deferred/70000 HTTP/1.1\r\nHost: sim\r\n\r\n");
+        let idle = case.world.connect();
+        case.world
+            .send(idle, b"GET /bytes/1 HTTP/1.1\r\nHost: sim\r\n\r\n");
+        case.turn_until(seed, "an answer", |world| !world.read(idle).is_empty());
+        case.mailbox.post(Message::Drain { timeout_ms: 60_000 });
+        let begun_ms = case.world.now_ms();
+        for _ in 0..100_000 {
+            if case.worker.drained() {
+                break;
+            }
+            case.worker.turn();
+        }
+        assert!(case.worker.drained(), "seed {seed}");
+        let took_ms = case.world.now_ms() - begun_ms;
+        assert!(took_ms < 30_000, "seed {seed}: took {took_ms} ms");
+        let read = case.world.read(busy);
+        let (open, closed) = (answer_of(70_000, false), answer_of(70_000, true));
+        assert!(
+            read.len() >= open.len() - 5000 || read.is_empty(),
+            "seed {seed}: cut"
+        );
+        assert!(
+            open.starts_with(&read) || closed.starts_with(&read),
+            "seed {seed}"
+        );
+    }
+}
