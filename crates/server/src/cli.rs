@@ -1,0 +1,187 @@
+//! The command line. `serve` is a configuration of one site written as options; the values are
+//! read as in the file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use lowroad_config::{self as config, Config, value};
+
+/// A web server that answers every request at the lowest level of the machine that can answer it.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Serve a folder, without a configuration file
+    Serve(Serve),
+    /// Serve the sites of a configuration file
+    Run {
+        /// The configuration; read again at SIGHUP
+        #[arg(
+            short,
+            long,
+            value_name = "FILE",
+            default_value = "/etc/lowroad/lowroad.toml"
+        )]
+        config: PathBuf,
+    },
+    /// Say what is wrong with a configuration file
+    Check {
+        /// The configuration
+        #[arg(
+            short,
+            long,
+            value_name = "FILE",
+            default_value = "/etc/lowroad/lowroad.toml"
+        )]
+        config: PathBuf,
+    },
+    /// Ask the running server how it would answer a URL, and why
+    Explain(Explain),
+    /// Ask the running server what it has counted: requests, hits, limits reached
+    Status {
+        /// The server's admin socket, if it is not at the default place
+        #[arg(long, value_name = "PATH")]
+        admin: Option<PathBuf>,
+    },
+}
+
+/// `lowroad serve`.
+#[derive(Args)]
+pub struct Serve {
+    /// The folder
+    #[arg(value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Where to listen: ADDR:PORT, or PORT for this machine alone, or *:PORT for everybody
+    #[arg(
+        short,
+        long,
+        value_name = "ADDR:PORT",
+        default_value = "127.0.0.1:8080"
+    )]
+    listen: Vec<String>,
+    /// List folders that have no index.html
+    #[arg(long)]
+    listing: bool,
+    /// Serve names that begin with a dot, too
+    #[arg(long)]
+    hidden: bool,
+    /// Write an access log to standard output: combined or json
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
+          value_parser = ["combined", "json"])]
+    log: Option<String>,
+    /// Event loops, each a thread; 0 for one per CPU
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    workers: usize,
+    /// Bind each event loop to a CPU
+    #[arg(long)]
+    affinity: bool,
+    /// Connections accepted per wake-up: one, all, or a number
+    #[arg(long, value_name = "N", default_value = "32")]
+    accept: String,
+    /// Memory for stored responses; 0 for none
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    cache: String,
+    /// Become this user after the start as root [default: nobody, if it can read DIR]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+}
+
+/// `lowroad explain`.
+#[derive(Args)]
+pub struct Explain {
+    /// The URL, as a browser would ask for it
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// A field of the request, like 'Accept-Encoding: br'
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    pub headers: Vec<String>,
+    /// The server's admin socket, if it is not at the default place
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+}
+
+impl Serve {
+    /// The configuration that the options stand for.
+    ///
+    /// # Errors
+    /// A text that names the option, its value and what is allowed.
+    pub fn config(&self) -> Result<Config, String> {
+        let mut site = config::site_for_folder(self.dir.clone());
+        site.listen = self
+            .listen
+            .iter()
+            .map(|text| address(text))
+            .collect::<Result<_, _>>()?;
+        site.listing = self.listing;
+        site.hidden = self.hidden;
+        if self.dir.join("404.html").is_file() {
+            site.error_pages.insert(404, "/404.html".into());
+        }
+        let mut config = Config {
+            sites: vec![site],
+            ..Config::default()
+        };
+        config.server.workers = self.workers;
+        config.server.affinity = self.affinity;
+        config.server.accept = value::accept(&self.accept).map_err(|allowed| {
+            format!(
+                "--accept {}: not understood (allowed: {allowed})",
+                self.accept
+            )
+        })?;
+        config.server.cache_len_max = value::size(&self.cache).map_err(|allowed| {
+            format!(
+                "--cache {}: not understood (allowed: {allowed})",
+                self.cache
+            )
+        })?;
+        config.server.cache_object_len_max =
+            config::Server::cache_object_default(config.server.cache_len_max);
+        config.server.user.clone_from(&self.user);
+        config.log.access = self.log.as_deref().map(|format| config::AccessLog {
+            path: config::LogTarget::Stdout,
+            format: if format == "json" {
+                config::Format::Json
+            } else {
+                config::Format::Combined
+            },
+        });
+        Ok(config)
+    }
+}
+
+/// Loads a configuration file.
+///
+/// # Errors
+/// All that is wrong with it, a line each.
+pub fn load(file: &Path) -> Result<Config, String> {
+    config::load(file).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        format!("the configuration can't be used\n{}", lines.join("\n"))
+    })
+}
+
+/// Says what is wrong with a configuration file, or that nothing is.
+///
+/// # Errors
+/// All that is wrong with it, a line each.
+pub fn check(file: &Path) -> Result<(), String> {
+    let config = load(file)?;
+    let count = config.sites.len();
+    let sites = if count == 1 { "site" } else { "sites" };
+    println!("{}: {count} {sites}, nothing wrong", file.display());
+    Ok(())
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    value::address(text)
+        .map_err(|allowed| format!("--listen {text}: not understood (allowed: {allowed})"))
+}

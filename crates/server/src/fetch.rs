@@ -1,0 +1,109 @@
+//! Brings workers and helpers together: many requests that wait for the same answer share one job.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lowroad_engine::Token;
+use lowroad_engine::helpers::{Helpers, QueueFull};
+use lowroad_http::encoding::Encoding;
+
+use crate::load::{Loader, Want};
+use crate::stored::Stored;
+
+/// What a request waited for.
+#[derive(Clone)]
+pub struct Outcome {
+    /// The answer for the path itself.
+    pub base: Arc<Stored>,
+    /// The encoding that was wanted, and the answer in it; refused if it can't be had.
+    pub encoded: Option<(Encoding, Arc<Stored>)>,
+}
+
+/// How an outcome gets back to the worker that waits.
+pub type Reply = Arc<dyn Fn(Token, Outcome) + Send + Sync>;
+
+/// Who waits for which job.
+type Waiting = HashMap<Job, Vec<(Reply, Token)>>;
+
+/// A job by its key, and by what it starts from: an encoding made of an older version must not
+/// answer who knows a newer one.
+type Job = (Box<[u8]>, usize);
+
+/// Has answers loaded.
+pub struct Fetcher {
+    loader: Arc<Loader>,
+    helpers: Helpers,
+    waiting: Mutex<Waiting>,
+}
+
+impl Fetcher {
+    /// A fetcher that loads on these helpers.
+    pub fn new(loader: Arc<Loader>, helpers: Helpers) -> Fetcher {
+        Fetcher {
+            loader,
+            helpers,
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// The loader, for who may block.
+    pub fn loader(&self) -> &Loader {
+        &self.loader
+    }
+
+    /// Has an answer loaded, unless it is being loaded already; `reply` gets it.
+    ///
+    /// # Errors
+    /// When too many jobs wait.
+    pub fn fetch(
+        self: &Arc<Self>,
+        want: Want,
+        reply: Reply,
+        token: Token,
+    ) -> Result<(), QueueFull> {
+        let job = job_of(&want);
+        let mut waiting = self.waiting();
+        if let Some(others) = waiting.get_mut(&job) {
+            others.push((reply, token));
+            return Ok(());
+        }
+        // Submitted under the lock: nobody can join a job that is then refused.
+        let fetcher = self.clone();
+        self.helpers.submit(move || fetcher.work(&want))?;
+        waiting.insert(job, vec![(reply, token)]);
+        Ok(())
+    }
+
+    fn work(&self, want: &Want) {
+        let stored = self.loader.load(want);
+        let outcome = match (want.encoding, &want.base) {
+            (Encoding::Identity, _) | (_, None) => Outcome {
+                base: stored,
+                encoded: None,
+            },
+            (encoding, Some(base)) => Outcome {
+                base: base.clone(),
+                encoded: Some((encoding, stored)),
+            },
+        };
+        let waiting = self.waiting().remove(&job_of(want));
+        for (reply, token) in waiting.into_iter().flatten() {
+            reply(token, outcome.clone());
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn job_of(want: &Want) -> Job {
+    let base = match want.encoding {
+        Encoding::Identity => 0,
+        _ => want
+            .base
+            .as_ref()
+            .map_or(0, |base| Arc::as_ptr(base) as usize),
+    };
+    (want.key.clone(), base)
+}

@@ -1,0 +1,349 @@
+//! From a path to an open file, without ever leaving the site's folder.
+//!
+//! The kernel does the keeping-in: openat2(2) with RESOLVE_BENEATH. Folders, devices, pipes and
+//! sockets are told from files before anything is opened for reading, as opening may have effects.
+//! Blocks on the disk: for helper threads.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lowroad_config::Symlinks;
+use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_http::status::Status;
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+
+use crate::clock;
+
+/// Why a path can't be opened, and whether symbolic links were met before that showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// What the client is told.
+    pub status: Status,
+    /// Where the links lead, things may change without a word to who watches this folder.
+    pub linked: bool,
+}
+
+impl From<Denied> for Status {
+    fn from(denied: Denied) -> Status {
+        denied.status
+    }
+}
+
+/// A site's folder, open.
+pub struct Folder {
+    fd: OwnedFd,
+    symlinks: Symlinks,
+}
+
+/// What a path leads to.
+pub enum Place {
+    /// A regular file.
+    File(OpenFile),
+    /// A folder.
+    Folder,
+}
+
+/// A place, and whether it can change without a word to who watches the folder that it is in.
+pub struct Resolved {
+    /// What was found.
+    pub place: Place,
+    /// Symbolic links lie on the way to it, or it has other names: both can be in folders that
+    /// nobody watches.
+    pub linked: bool,
+}
+
+impl Folder {
+    /// Opens `relative` below `base`, itself trusted, as a folder to serve from.
+    ///
+    /// # Errors
+    /// As [`status_of`] makes of the kernel's.
+    pub fn open(base: &Path, relative: &Path, symlinks: Symlinks) -> Result<Folder, Status> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(CWD, base, flags, Mode::empty()).map_err(status_of)?;
+        let base = Folder { fd, symlinks };
+        if relative.as_os_str().is_empty() {
+            return Ok(base);
+        }
+        let (fd, _) = base.open_at(relative, flags)?;
+        Ok(Folder { fd, symlinks })
+    }
+
+    /// Finds what `path` (relative, without dot segments) leads to and opens it if it is a file.
+    ///
+    /// # Errors
+    /// 404 if there is nothing, 403 if it may not be read or is no file, 503 if descriptors ran
+    /// out, 500 otherwise.
+    pub fn find(&self, path: &Path) -> Result<Resolved, Denied> {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let (place, linked) = self.open_at(path, OFlags::PATH | OFlags::CLOEXEC)?;
+        let denied = |status| Denied { status, linked };
+        let stat = rustix::fs::fstat(&place).map_err(|error| denied(status_of(error)))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        match kind {
+            FileType::Directory => Ok(Resolved {
+                place: Place::Folder,
+                linked,
+            }),
+            FileType::RegularFile => {
+                let file = self.open_file(path)?;
+                let linked = linked || file.stamp.links > 1;
+                let place = Place::File(file);
+                Ok(Resolved { place, linked })
+            }
+            _ => Err(denied(Status::FORBIDDEN)),
+        }
+    }
+
+    /// The stamp of the file at `path`, if there is a readable one, and whether it is linked (see
+    /// [`Resolved`]).
+    pub fn stamp(&self, path: &Path) -> Option<(Stamp, bool)> {
+        let resolved = self.find(path).ok()?;
+        match resolved.place {
+            Place::File(file) => Some((file.stamp, resolved.linked)),
+            Place::Folder => None,
+        }
+    }
+
+    /// What is in the folder at `path`.
+    ///
+    /// # Errors
+    /// As of [`Folder::find`].
+    pub fn list(&self, path: &Path) -> Result<rustix::fs::Dir, Status> {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let (fd, _) = self.open_at(path, flags)?;
+        rustix::fs::Dir::new(fd).map_err(status_of)
+    }
+
+    fn open_file(&self, path: &Path) -> Result<OpenFile, Denied> {
+        // Non-blocking, should somebody have put a pipe in its place since.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let (fd, linked) = self.open_at(path, flags)?;
+        let file = File::from(fd);
+        let denied = |status| Denied { status, linked };
+        let meta = file
+            .metadata()
+            .map_err(|_| denied(Status::INTERNAL_ERROR))?;
+        if !meta.is_file() {
+            return Err(denied(Status::FORBIDDEN));
+        }
+        Ok(OpenFile {
+            stamp: Stamp::of(&meta),
+            file,
+        })
+    }
+
+    /// Opens without links first: then the folders on the way are known and can be watched.
+    fn open_at(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Denied> {
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let strict = beneath | ResolveFlags::NO_SYMLINKS;
+        let through_links = match openat2(&self.fd, path, flags, Mode::empty(), strict) {
+            Ok(fd) => return Ok((fd, false)),
+            Err(Errno::NOSYS) => return self.walk(path, flags),
+            Err(Errno::LOOP) => match self.symlinks {
+                Symlinks::Beneath => openat2(&self.fd, path, flags, Mode::empty(), beneath),
+                Symlinks::Follow => openat(&self.fd, path, flags, Mode::empty()),
+                Symlinks::None => Err(Errno::LOOP),
+            },
+            Err(error) => {
+                return Err(Denied {
+                    status: status_of(error),
+                    linked: false,
+                });
+            }
+        };
+        let denied = |error| Denied {
+            status: status_of(error),
+            linked: true,
+        };
+        through_links.map(|fd| (fd, true)).map_err(denied)
+    }
+
+    /// Opens step by step where the system has no openat2(2): then no link is followed at all.
+    fn walk(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Denied> {
+        // Whatever is met: it is not followed, so it is here that it changes.
+        let denied = |status| Denied {
+            status,
+            linked: false,
+        };
+        let failed = |error| denied(status_of(error));
+        let mut parts = path.components().peekable();
+        let mut at: Option<OwnedFd> = None;
+        while let Some(part) = parts.next() {
+            let last = parts.peek().is_none();
+            let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let folder_wanted = last && path.as_os_str().as_encoded_bytes().ends_with(b"/");
+            let flags = match (last, folder_wanted) {
+                (true, false) => flags,
+                (true, true) => flags | OFlags::DIRECTORY,
+                (false, _) => step,
+            };
+            let from = at.as_ref().unwrap_or(&self.fd);
+            let fd = openat(
+                from,
+                part.as_os_str(),
+                flags | OFlags::NOFOLLOW,
+                Mode::empty(),
+            )
+            .map_err(failed)?;
+            let mode = rustix::fs::fstat(&fd).map_err(failed)?.st_mode;
+            // With O_PATH a link itself is opened.
+            if FileType::from_raw_mode(mode) == FileType::Symlink {
+                return Err(denied(Status::FORBIDDEN));
+            }
+            at = Some(fd);
+        }
+        at.map(|fd| (fd, false)).ok_or(denied(Status::NOT_FOUND))
+    }
+}
+
+/// A file that changed within this time is watched for a moment before it is taken: it may be in
+/// the middle of being rewritten. File times are kept by a clock that lags behind, on a busy virtual
+/// machine by more than a tick; therefore so long.
+const RECENT_NS: i64 = 1_000_000_000;
+/// The moment: unchanged for so long, a file is at rest.
+const REST: Duration = Duration::from_millis(20);
+/// How many moments a file is given to come to rest.
+const RESTS_MAX: usize = 10;
+
+/// The file as it is when it is at rest. Blocks; at once if it did not change lately.
+///
+/// # Errors
+/// 503 if it is written all the time: it can't be had without mixing versions.
+pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, Status> {
+    let mut file = file;
+    for _ in 0..RESTS_MAX {
+        if !changed_lately(&file.stamp) {
+            return Ok(file);
+        }
+        std::thread::sleep(REST);
+        let now = as_it_is(&file)?;
+        if now.stamp == file.stamp {
+            return Ok(now);
+        }
+        file = now;
+    }
+    Err(Status::SERVICE_UNAVAILABLE)
+}
+
+/// The same open file with the stamp that it has now.
+///
+/// # Errors
+/// 503 without a descriptor, 500 if the system does not tell.
+pub fn as_it_is(old: &OpenFile) -> Result<Arc<OpenFile>, Status> {
+    let file = old
+        .file
+        .try_clone()
+        .map_err(|_| Status::SERVICE_UNAVAILABLE)?;
+    let meta = file.metadata().map_err(|_| Status::INTERNAL_ERROR)?;
+    Ok(Arc::new(OpenFile {
+        file,
+        stamp: Stamp::of(&meta),
+    }))
+}
+
+fn changed_lately(stamp: &Stamp) -> bool {
+    let age_ns = clock::unix_ns() - stamp.modified_ns.max(stamp.changed_ns);
+    // A time in the future proves nothing.
+    (0..RECENT_NS).contains(&age_ns)
+}
+
+/// What a client is told about a file that can't be opened.
+pub fn status_of(error: Errno) -> Status {
+    match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Status::NOT_FOUND,
+        Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => Status::FORBIDDEN,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Status::SERVICE_UNAVAILABLE,
+        _ => Status::INTERNAL_ERROR,
+    }
+}
+
+/// Whether a path names something that is not for clients: a name that begins with a dot, other
+/// than the registered `.well-known` (RFC 8615) at the top.
+pub fn is_hidden(path: &[u8]) -> bool {
+    let mut segments = path
+        .split(|b| *b == b'/')
+        .filter(|segment| !segment.is_empty());
+    let first = segments.next().unwrap_or(b"");
+    (first.starts_with(b".") && first != b".well-known")
+        || segments.any(|segment| segment.starts_with(b"."))
+}
+
+/// A decoded request path as a path relative to the site's folder.
+pub fn relative(path: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    let trimmed = path.strip_prefix(b"/").unwrap_or(path);
+    PathBuf::from(std::ffi::OsStr::from_bytes(trimmed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_names() {
+        for (path, want) in [
+            ("/a/b", false),
+            ("/.git/config", true),
+            ("/a/.b/c", true),
+            ("/.well-known/x", false),
+            ("/.well-known/.x", true),
+            ("/a/.well-known/x", true),
+            ("/a.b", false),
+        ] {
+            assert_eq!(is_hidden(path.as_bytes()), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn step_by_step_is_as_strict_as_openat2() {
+        let root = std::env::temp_dir().join(format!("lowroad-walk-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("a/b")).expect("create");
+        std::fs::write(root.join("a/b/file"), b"x").expect("write");
+        std::os::unix::fs::symlink("b", root.join("a/link")).expect("link");
+        std::os::unix::fs::symlink("/etc/passwd", root.join("a/out")).expect("link");
+        let folder = Folder::open(&root, Path::new(""), Symlinks::None).expect("open");
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        for (path, want) in [
+            ("a/b/file", Ok(())),
+            ("a/b", Ok(())),
+            ("a/b/", Ok(())),
+            (".", Ok(())),
+            ("a/b/file/", Err(Status::NOT_FOUND)),
+            ("a/b/none", Err(Status::NOT_FOUND)),
+            ("a/link/file", Err(Status::FORBIDDEN)),
+            ("a/link", Err(Status::FORBIDDEN)),
+            ("a/out", Err(Status::FORBIDDEN)),
+        ] {
+            let path = Path::new(path);
+            let walked = folder.walk(path, flags).map(|_| ()).map_err(Status::from);
+            let opened = folder
+                .open_at(path, flags)
+                .map(|_| ())
+                .map_err(Status::from);
+            assert_eq!(opened, want, "openat2 {path:?}");
+            // A link in the middle is no folder when it is not followed.
+            let walked = walked.map_err(|s| {
+                if path == Path::new("a/link/file") {
+                    Status::FORBIDDEN
+                } else {
+                    s
+                }
+            });
+            assert_eq!(walked, want, "step by step {path:?}");
+        }
+        std::fs::remove_dir_all(&root).expect("remove");
+    }
+}

@@ -1,0 +1,245 @@
+//! Builds the head of a representation once, so that an answer is a copy and a date.
+//!
+//! The order of its fields is chosen so that 304 and 206 are made of slices of it: what every
+//! answer has, then what is said about the bytes, then their length.
+
+use lowroad_config as config;
+use lowroad_http::date;
+use lowroad_http::encoding::Encoding;
+use lowroad_http::head::HeadWriter;
+use lowroad_http::status::Status;
+
+use crate::sites::At;
+use crate::stored::HeadMap;
+
+/// What a head says.
+pub struct HeadFacts<'a> {
+    /// The decoded path that rules are matched with.
+    pub path: &'a [u8],
+    /// The Content-Type.
+    pub content_type: &'a str,
+    /// How the body is encoded.
+    pub encoding: Encoding,
+    /// Whether the choice of encoding depends on the request.
+    pub varies: bool,
+    /// Length of the body in bytes.
+    pub len: u64,
+    /// The validator, with its quotes; empty for none.
+    pub etag: &'a str,
+    /// Seconds since 1970.
+    pub modified_s: Option<u64>,
+}
+
+/// Builds the head, with a date to be overwritten, up to but without the empty line.
+pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, HeadMap) {
+    let rules = Rules::of(site, facts.path);
+    let mut out = Vec::with_capacity(320);
+    let mut head = HeadWriter::start(&mut out, Status::OK, &date::format(0));
+    let mut field = |name: &str, value: &[u8]| {
+        if rules.keeps(name) {
+            head.field(name, value);
+        }
+    };
+    if let Some(modified_s) = facts.modified_s {
+        field("Last-Modified", &date::format(modified_s));
+    }
+    if !facts.etag.is_empty() {
+        field("ETag", facts.etag.as_bytes());
+    }
+    if facts.varies {
+        field("Vary", b"Accept-Encoding");
+    }
+    if let Some(value) = rules.cache_control {
+        field("Cache-Control", value.as_bytes());
+    }
+    for (name, value) in &rules.set {
+        head.field(name, value.as_bytes());
+    }
+    head.finish_open();
+    let shared_at = lowroad_http::head::date_offset(Status::OK) + 31;
+    let content_at = out.len();
+    let content = [
+        ("Content-Type", facts.content_type),
+        ("Content-Encoding", facts.encoding.as_str()),
+        ("Accept-Ranges", "bytes"),
+    ];
+    let encoded = facts.encoding != Encoding::Identity;
+    for (name, value) in content {
+        if (encoded || name != "Content-Encoding") && rules.keeps(name) {
+            line(&mut out, name, value.as_bytes());
+        }
+    }
+    let length_at = out.len();
+    line(&mut out, "Content-Length", facts.len.to_string().as_bytes());
+    let end = out.len();
+    let map = HeadMap {
+        shared_at,
+        content_at,
+        length_at,
+        end,
+        etag: value_of(&out[..content_at], shared_at, b"ETag: "),
+        content_type: value_of(&out[..length_at], content_at, b"Content-Type: "),
+    };
+    (out, map)
+}
+
+/// The fields that a site's rules set on answers without a file: redirects, refusals, OPTIONS.
+/// How long to keep a file says nothing about how long to keep its absence.
+pub fn fields_for_all<'a>(at: At<'a>, status: Status) -> Vec<(&'a str, &'a str)> {
+    if at.site.rules.headers.is_empty() {
+        return Vec::new();
+    }
+    let mut fields = Rules::of(&at.site.rules, at.path).set;
+    let lasting = |name: &str| {
+        name.eq_ignore_ascii_case("Cache-Control") || name.eq_ignore_ascii_case("Expires")
+    };
+    fields.retain(|(name, _)| status.code() < 400 || !lasting(name));
+    fields
+}
+
+/// The validator of a file's representation: the same bytes have the same one as long as the file
+/// keeps its length and the time of its last change, to the nanosecond.
+pub fn etag(modified_ns: i64, len: u64, encoding: Encoding) -> String {
+    let suffix = match encoding {
+        Encoding::Identity => "",
+        Encoding::Brotli => "-br",
+        Encoding::Zstd => "-zst",
+        Encoding::Gzip => "-gz",
+    };
+    format!("\"{modified_ns:x}-{len:x}{suffix}\"")
+}
+
+/// What a site's rules say about a path.
+struct Rules<'a> {
+    cache_control: Option<&'a str>,
+    set: Vec<(&'a str, &'a str)>,
+    removed: Vec<&'a str>,
+}
+
+impl<'a> Rules<'a> {
+    fn of(site: &'a config::Site, path: &[u8]) -> Rules<'a> {
+        let cache_control = site
+            .cache_control
+            .iter()
+            .find(|rule| rule.pattern.matches(path));
+        let mut rules = Rules {
+            cache_control: cache_control.map(|rule| rule.value.as_str()),
+            set: Vec::new(),
+            removed: Vec::new(),
+        };
+        for rule in site
+            .headers
+            .iter()
+            .filter(|rule| rule.pattern.matches(path))
+        {
+            for name in &rule.remove {
+                rules
+                    .set
+                    .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+                rules.removed.push(name);
+            }
+            for (name, value) in &rule.set {
+                rules
+                    .set
+                    .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+                rules.set.push((name, value));
+            }
+        }
+        rules
+    }
+
+    /// Whether a field of ours is neither removed nor replaced.
+    fn keeps(&self, name: &str) -> bool {
+        !self
+            .removed
+            .iter()
+            .any(|removed| removed.eq_ignore_ascii_case(name))
+            && !self
+                .set
+                .iter()
+                .any(|(set, _)| set.eq_ignore_ascii_case(name))
+    }
+}
+
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Where the value of the line that begins with `name` stands; (0, 0) if there is none.
+fn value_of(head: &[u8], from: usize, name: &[u8]) -> (usize, usize) {
+    let mut at = from;
+    while at < head.len() {
+        let end = head[at..]
+            .iter()
+            .position(|b| *b == b'\r')
+            .map_or(head.len(), |len| at + len);
+        if head[at..end].starts_with(name) {
+            return (at + name.len(), end);
+        }
+        at = end + 2;
+    }
+    (0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> HeadFacts<'static> {
+        HeadFacts {
+            path: b"/a.css",
+            content_type: "text/css",
+            encoding: Encoding::Brotli,
+            varies: true,
+            len: 1234,
+            etag: "\"e\"",
+            modified_s: Some(784_111_777),
+        }
+    }
+
+    #[test]
+    fn the_map_points_at_what_it_names() {
+        let (head, map) = build(&facts(), &config::site_for_folder("/".into()));
+        let text = |from: usize, to: usize| String::from_utf8_lossy(&head[from..to]).into_owned();
+        assert_eq!(text(0, 17), "HTTP/1.1 200 OK\r\n");
+        assert_eq!(
+            text(map.shared_at, map.content_at),
+            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"e\"\r\nVary: Accept-Encoding\r\n"
+        );
+        assert_eq!(
+            text(map.content_at, map.length_at),
+            "Content-Type: text/css\r\nContent-Encoding: br\r\nAccept-Ranges: bytes\r\n"
+        );
+        assert_eq!(text(map.length_at, map.end), "Content-Length: 1234\r\n");
+        assert_eq!(text(map.etag.0, map.etag.1), "\"e\"");
+        assert_eq!(text(map.content_type.0, map.content_type.1), "text/css");
+    }
+
+    #[test]
+    fn rules_add_replace_and_remove() {
+        let mut site = config::site_for_folder("/".into());
+        let pattern = |text| config::Pattern::parse(text).expect("pattern");
+        site.cache_control.push(config::PatternRule {
+            pattern: pattern("*.css"),
+            value: "max-age=60".into(),
+        });
+        site.headers.push(config::HeaderRule {
+            pattern: pattern("/**"),
+            set: vec![
+                ("X-Own".into(), "1".into()),
+                ("Content-Type".into(), "text/own".into()),
+            ],
+            remove: vec!["etag".into()],
+        });
+        let (head, map) = build(&facts(), &site);
+        let head = String::from_utf8_lossy(&head);
+        assert!(
+            head.contains("Cache-Control: max-age=60\r\nX-Own: 1\r\nContent-Type: text/own\r\n")
+        );
+        assert!(!head.contains("ETag") && !head.contains("text/css"));
+        assert_eq!(map.etag, (0, 0));
+    }
+}

@@ -1,0 +1,168 @@
+//! Which addresses the process listens at, and the sockets for each worker.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use listenfd::ListenFd;
+use lowroad_config::{self as config, Config};
+use lowroad_engine::ListenerId;
+use lowroad_engine::listener::{Listener, probe};
+
+/// The addresses in use.
+#[derive(Clone, Default)]
+pub struct Listeners {
+    /// What the configuration calls them, and their numbers.
+    pub ids: HashMap<SocketAddr, ListenerId>,
+    /// Sockets that the supervisor handed over; they take the place of all addresses.
+    pub adopted: Vec<ListenerId>,
+    /// Where they really are: a port 0 has become another.
+    pub addresses: Vec<(ListenerId, SocketAddr)>,
+    next: u16,
+}
+
+/// Sockets newly opened, for each worker.
+pub type Opened = Vec<Vec<(ListenerId, Listener)>>;
+
+impl Listeners {
+    /// Numbers given out so far: all are below.
+    pub fn count(&self) -> usize {
+        usize::from(self.next)
+    }
+
+    /// Where a site is served: at its addresses, and at the supervisor's sockets that are its
+    /// addresses or nobody's.
+    pub fn of_site(&self, site: &config::Site, all: &[config::Site]) -> Vec<ListenerId> {
+        let own = site
+            .listen
+            .iter()
+            .filter_map(|address| self.ids.get(address));
+        let adopted = self
+            .adopted
+            .iter()
+            .filter(|id| match self.address_of(**id) {
+                Some(address) => {
+                    let named = all.iter().any(|site| site.listen.contains(&address));
+                    !named || site.listen.contains(&address)
+                }
+                None => true,
+            });
+        own.chain(adopted).copied().collect()
+    }
+
+    fn address_of(&self, id: ListenerId) -> Option<SocketAddr> {
+        let found = self.addresses.iter().find(|(known, _)| *known == id);
+        found.map(|(_, address)| *address)
+    }
+
+    /// Opens sockets for every address of the configuration that is not open yet, `workers` each;
+    /// or takes those that the supervisor handed over.
+    ///
+    /// # Errors
+    /// A text that says which address can't be had and why. Nothing is changed then.
+    pub fn open(&mut self, config: &Config, workers: usize) -> Result<Opened, String> {
+        let mut opened: Opened = (0..workers).map(|_| Vec::new()).collect();
+        self.adopt(&mut opened)?;
+        if !self.adopted.is_empty() {
+            return Ok(opened);
+        }
+        let mut added = Vec::new();
+        for address in config.sites.iter().flat_map(|site| &site.listen) {
+            if !self.ids.contains_key(address) && !added.contains(address) {
+                added.push(*address);
+            }
+        }
+        let mut ids = Vec::new();
+        for (at, address) in added.iter().enumerate() {
+            let id = ListenerId(self.next + at as u16);
+            // A port of ours is ours at other addresses too; what else is wrong, bind tells.
+            let others = || self.ids.keys().chain(&added[..at]);
+            let free = address.port() != 0 && !others().any(|own| own.port() == address.port());
+            let real = open_all(*address, free, id, &mut opened)
+                .map_err(|error| format!("can't listen at {address}: {}", hint(&error)))?;
+            ids.push((*address, id, real));
+        }
+        for (address, id, real) in ids {
+            self.ids.insert(address, id);
+            self.addresses.push((id, real));
+            self.next += 1;
+        }
+        Ok(opened)
+    }
+
+    /// Forgets the addresses that a configuration does not name any more, and returns them.
+    pub fn close_unused(&mut self, config: &Config) -> Vec<ListenerId> {
+        let used = |address: &SocketAddr| {
+            config
+                .sites
+                .iter()
+                .any(|site| site.listen.contains(address))
+        };
+        let unused: Vec<_> = self
+            .ids
+            .iter()
+            .filter(|(address, _)| !used(address))
+            .map(|(a, id)| (*a, *id))
+            .collect();
+        for (address, id) in &unused {
+            self.ids.remove(address);
+            self.addresses.retain(|(known, _)| known != id);
+        }
+        unused.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Takes the supervisor's sockets, the first time that it is asked to.
+    fn adopt(&mut self, opened: &mut Opened) -> Result<(), String> {
+        if self.next > 0 {
+            return Ok(());
+        }
+        let text = |error: std::io::Error| format!("can't take the supervisor's socket: {error}");
+        let mut handed_over = ListenFd::from_env();
+        for at in 0..handed_over.len() {
+            let Some(socket) = handed_over.take_tcp_listener(at).map_err(text)? else {
+                continue;
+            };
+            let listener = Listener::adopt(socket.into()).map_err(text)?;
+            let id = ListenerId(self.next);
+            self.next += 1;
+            self.adopted.push(id);
+            self.addresses
+                .extend(listener.address().map(|address| (id, address)));
+            for sockets in opened.iter_mut() {
+                sockets.push((id, listener.share().map_err(text)?));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens a socket for each worker; returns where they are. With `probed` it must be nobody's yet.
+fn open_all(
+    address: SocketAddr,
+    probed: bool,
+    id: ListenerId,
+    opened: &mut Opened,
+) -> std::io::Result<SocketAddr> {
+    if probed {
+        probe(address)?;
+    }
+    let mut real = address;
+    for sockets in opened {
+        let listener = Listener::open(real)?;
+        real = listener.address().unwrap_or(real);
+        sockets.push((id, listener));
+    }
+    Ok(real)
+}
+
+fn hint(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "another program listens there (ss -ltnp shows which)".into()
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need root or CAP_NET_BIND_SERVICE".into()
+        }
+        std::io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
+        _ => error.to_string(),
+    }
+}

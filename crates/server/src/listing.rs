@@ -1,0 +1,184 @@
+//! The page that lists a folder: sorted, folders first, usable on a phone.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use lowroad_http::status::Status;
+use lowroad_http::target::encode_path;
+
+use crate::files::{Folder, is_hidden};
+use crate::pages::escape;
+
+/// Names listed at most; a larger folder's page says that it is cut.
+const NAMES_MAX: usize = 10_000;
+
+const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem}\
+h1{font-size:1.3rem;overflow-wrap:anywhere}table{border-collapse:collapse;width:100%}\
+td,th{padding:.45rem .5rem;text-align:left;border-bottom:1px solid #8884}\
+td:first-child{overflow-wrap:anywhere}td+td,th+th{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
+a{text-decoration:none}a:hover{text-decoration:underline}@media(max-width:34rem){.t{display:none}}";
+
+struct Line {
+    name: Vec<u8>,
+    folder: bool,
+    len: u64,
+    modified_s: u64,
+    linked: bool,
+}
+
+/// The page for the folder that the decoded request path `path` (ending in a slash) names, and
+/// whether it tells of files that are reached through links.
+///
+/// # Errors
+/// As of [`Folder::list`].
+pub fn page(
+    folder: &Folder,
+    relative: &Path,
+    path: &[u8],
+    hidden: bool,
+) -> Result<(Vec<u8>, bool), Status> {
+    let (mut lines, cut) = read(folder, relative, hidden)?;
+    lines.sort_by(|a, b| b.folder.cmp(&a.folder).then_with(|| a.name.cmp(&b.name)));
+    let linked = lines.iter().any(|line| line.linked);
+    Ok((render(path, &lines, cut), linked))
+}
+
+fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bool), Status> {
+    let mut lines = Vec::new();
+    for found in folder.list(relative)? {
+        let Ok(found) = found else { continue };
+        let name = found.file_name().to_bytes();
+        if name == b"." || name == b".." || (!hidden && is_hidden(name)) {
+            continue;
+        }
+        if lines.len() >= NAMES_MAX {
+            return Ok((lines, true));
+        }
+        // Only what a request could get is listed.
+        let at = relative.join(std::ffi::OsStr::from_bytes(name));
+        let Ok(resolved) = folder.find(&at) else {
+            continue;
+        };
+        lines.push(match resolved.place {
+            crate::files::Place::Folder => Line {
+                name: name.into(),
+                folder: true,
+                len: 0,
+                modified_s: 0,
+                linked: resolved.linked,
+            },
+            crate::files::Place::File(file) => Line {
+                name: name.into(),
+                folder: false,
+                len: file.stamp.len,
+                modified_s: u64::try_from(file.stamp.modified_ns / 1_000_000_000).unwrap_or(0),
+                linked: resolved.linked,
+            },
+        });
+    }
+    Ok((lines, false))
+}
+
+fn render(path: &[u8], lines: &[Line], cut: bool) -> Vec<u8> {
+    let title = escape(&String::from_utf8_lossy(path));
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+         <style>{STYLE}</style>\n<h1>{title}</h1>\n\
+         <table>\n<tr><th>Name<th class=\"t\">Changed (UTC)<th>Size</tr>\n"
+    )
+    .into_bytes();
+    if path != b"/" {
+        out.extend_from_slice(b"<tr><td><a href=\"../\">../</a><td class=\"t\"><td></tr>\n");
+    }
+    for line in lines {
+        render_line(line, &mut out);
+    }
+    out.extend_from_slice(b"</table>\n");
+    if cut {
+        let text = format!("<p>Only the first {NAMES_MAX} names found are listed.</p>\n");
+        out.extend_from_slice(text.as_bytes());
+    }
+    out.extend_from_slice(b"</html>\n");
+    out
+}
+
+fn render_line(line: &Line, out: &mut Vec<u8>) {
+    let slash = if line.folder { "/" } else { "" };
+    // "./" keeps a name with a colon from being read as a scheme (RFC 3986 §4.2).
+    out.extend_from_slice(b"<tr><td><a href=\"./");
+    encode_path(&line.name, out);
+    let name = escape(&String::from_utf8_lossy(&line.name));
+    let (changed, size) = if line.folder {
+        (String::new(), String::new())
+    } else {
+        (lowroad_log::civil::minutes(line.modified_s), size(line.len))
+    };
+    let rest = format!("{slash}\">{name}{slash}</a><td class=\"t\">{changed}<td>{size}</tr>\n");
+    out.extend_from_slice(rest.as_bytes());
+}
+
+/// A length for people: at most four characters of number.
+fn size(len: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
+    let mut unit = 0;
+    let mut value = len as f64;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 || value >= 99.5 {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_for_people() {
+        let of = [
+            0,
+            999,
+            1000,
+            1500,
+            99_400,
+            999_500,
+            1_000_000,
+            33_554_432,
+            u64::MAX,
+        ];
+        let want = [
+            "0 B",
+            "999 B",
+            "1.0 KB",
+            "1.5 KB",
+            "99.4 KB",
+            "1.0 MB",
+            "1.0 MB",
+            "33.6 MB",
+            "18446744 TB",
+        ];
+        assert_eq!(of.map(size).as_slice(), want);
+    }
+
+    #[test]
+    fn names_are_escaped_in_both_ways() {
+        let line = Line {
+            name: b"a \"<b>\xff:%".to_vec(),
+            folder: false,
+            len: 1,
+            modified_s: 0,
+            linked: false,
+        };
+        let mut out = Vec::new();
+        render_line(&line, &mut out);
+        let out = String::from_utf8(out).expect("UTF-8");
+        assert!(out.contains("href=\"./a%20%22%3Cb%3E%FF%3A%25\""), "{out}");
+        assert!(out.contains(">a &quot;&lt;b&gt;\u{fffd}:%</a>"), "{out}");
+    }
+}

@@ -1,0 +1,384 @@
+//! Makes the answer for a path from the file system: on a helper thread, as all of it may block.
+
+mod encoded;
+
+use std::ffi::OsString;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::status::Status;
+
+use crate::files::{self, Folder, Place, is_hidden};
+use crate::heads::{self, HeadFacts};
+use crate::place::{self, About, Made, OVERHEAD, Unplaced};
+use crate::sites::Site;
+use crate::store::SharedStore;
+use crate::stored::{Content, Kind, Sources, Stored};
+use crate::watch::{Trust, Watcher};
+use crate::{clock, listing, mime};
+
+/// How often a file is read that changes while it is read.
+const TAKES_MAX: usize = 3;
+
+/// What is wanted.
+pub struct Want {
+    /// Of which site.
+    pub site: Arc<Site>,
+    /// The normalised host name, where each has a folder of its own; else empty.
+    pub host: Box<[u8]>,
+    /// The decoded path.
+    pub path: Box<[u8]>,
+    /// In which encoding; all but the identity come with their `base`.
+    pub encoding: Encoding,
+    /// What is known of the path already: the stale answer to be renewed, or the identity that an
+    /// encoding is made of.
+    pub base: Option<Arc<Stored>>,
+    /// Under what it is stored.
+    pub key: Box<[u8]>,
+    /// The key's hash.
+    pub hash: u64,
+}
+
+/// Makes answers.
+pub struct Loader {
+    store: Arc<SharedStore>,
+    watcher: Option<Arc<Watcher>>,
+    object_len_max: u64,
+}
+
+/// A file found for a path, and what is to be said about it.
+struct Found {
+    file: Arc<OpenFile>,
+    relative: PathBuf,
+    /// The decoded path of the file itself, for its type and the rules.
+    path: Vec<u8>,
+    /// The name of the index file, if that is what was found for a folder.
+    index: Option<Box<str>>,
+    trust: Trust,
+}
+
+impl Loader {
+    /// A loader into `store`. Objects longer than `object_len_max` stay in their files.
+    pub fn new(
+        store: Arc<SharedStore>,
+        watcher: Option<Arc<Watcher>>,
+        object_len_max: u64,
+    ) -> Loader {
+        Loader {
+            store,
+            watcher,
+            object_len_max,
+        }
+    }
+
+    /// The folders watched now.
+    pub fn folders_watched(&self) -> usize {
+        self.watcher.as_ref().map_or(0, |watcher| watcher.len())
+    }
+
+    /// Makes the answer and stores it if it is worth it.
+    pub fn load(&self, want: &Want) -> Arc<Stored> {
+        let stored = self.make(want);
+        let keeps = match &stored.kind {
+            // An open file would hold a descriptor for as long as it is stored.
+            Kind::Representation(representation) => {
+                !matches!(representation.content, Content::File(_))
+            }
+            Kind::Folder => true,
+            Kind::Refused(status) => status.code() < 500 && want.encoding == Encoding::Identity,
+        };
+        if keeps {
+            self.store.insert(want.hash, &want.key, stored.clone());
+        }
+        stored
+    }
+
+    /// Makes the answer; nothing is stored but the blocks it is made of.
+    pub fn make(&self, want: &Want) -> Arc<Stored> {
+        let checked_ms = clock::now_ms();
+        let made = match want.encoding {
+            Encoding::Identity => self.identity(want, checked_ms),
+            _ => self.encoded(want, checked_ms),
+        };
+        made.unwrap_or_else(|status| Arc::new(refused(status, None, checked_ms)))
+    }
+
+    fn identity(&self, want: &Want, checked_ms: u64) -> Result<Arc<Stored>, Status> {
+        let rules = &want.site.rules;
+        if !rules.hidden && is_hidden(&want.path) {
+            return Err(Status::NOT_FOUND);
+        }
+        let host_folder = want.site.host_folder(&want.host);
+        let relative = files::relative(&want.path);
+        let is_folder = want.path.ends_with(b"/");
+        let within = if is_folder {
+            relative.as_path()
+        } else {
+            relative.parent().unwrap_or(Path::new(""))
+        };
+        // Watched before it is looked at: what changes in between is noticed.
+        let trust = self.trust(&want.site, &host_folder.join(within));
+        let folder = Folder::open(want.site.base(), &host_folder, rules.symlinks)?;
+        let resolved = match folder.find(&relative) {
+            Ok(resolved) => resolved,
+            Err(denied) if denied.status == Status::NOT_FOUND => {
+                let trust = trust.filter(|_| !denied.linked);
+                return Ok(Arc::new(refused(Status::NOT_FOUND, trust, checked_ms)));
+            }
+            Err(denied) => return Err(denied.status),
+        };
+        let trust = trust.filter(|_| !resolved.linked);
+        match resolved.place {
+            Place::File(file) => {
+                let found = Found {
+                    file: Arc::new(file),
+                    relative,
+                    path: want.path.to_vec(),
+                    index: None,
+                    trust,
+                };
+                self.file(want, &folder, found, checked_ms)
+            }
+            Place::Folder if is_folder => self.folder(want, &folder, &relative, trust, checked_ms),
+            Place::Folder => Ok(Arc::new(Stored::new(
+                Kind::Folder,
+                OVERHEAD,
+                trust,
+                checked_ms,
+            ))),
+        }
+    }
+
+    fn trust(&self, site: &Site, within: &Path) -> Trust {
+        self.watcher.as_ref()?.folder(site.base(), within)
+    }
+
+    /// A folder is answered with its index file, or a list if the site wants that.
+    fn folder(
+        &self,
+        want: &Want,
+        folder: &Folder,
+        relative: &Path,
+        trust: Trust,
+        checked_ms: u64,
+    ) -> Result<Arc<Stored>, Status> {
+        let rules = &want.site.rules;
+        let mut trust = trust;
+        for name in &rules.index {
+            let relative = relative.join(name);
+            let resolved = match folder.find(&relative) {
+                Ok(resolved) => resolved,
+                Err(denied) if denied.status == Status::NOT_FOUND => {
+                    trust = trust.filter(|_| !denied.linked);
+                    continue;
+                }
+                Err(denied) => return Err(denied.status),
+            };
+            let Place::File(file) = resolved.place else {
+                continue;
+            };
+            let path = [&want.path, name.as_bytes()].concat();
+            let trust = trust.filter(|_| !resolved.linked);
+            return self.file(
+                want,
+                folder,
+                Found {
+                    file: Arc::new(file),
+                    relative,
+                    path,
+                    index: Some(name.as_str().into()),
+                    trust,
+                },
+                checked_ms,
+            );
+        }
+        if !rules.listing {
+            return Ok(Arc::new(refused(Status::FORBIDDEN, trust, checked_ms)));
+        }
+        let (page, linked) = listing::page(folder, relative, &want.path, rules.hidden)?;
+        let trust = trust.filter(|_| !linked);
+        let facts = HeadFacts {
+            path: &want.path,
+            content_type: "text/html; charset=utf-8",
+            encoding: Encoding::Identity,
+            varies: false,
+            len: page.len() as u64,
+            etag: "",
+            modified_s: None,
+        };
+        let about = self.about(want, &facts, EncodingSet::EMPTY, Sources::default());
+        let made = place::in_memory(&self.store, about, |into| {
+            into.copy_from_slice(&page);
+            Ok(())
+        });
+        let made = made.map_err(|_| Status::SERVICE_UNAVAILABLE)?;
+        Ok(Arc::new(made.stored(trust, checked_ms)))
+    }
+
+    fn about<'a>(
+        &self,
+        want: &'a Want,
+        facts: &'a HeadFacts<'a>,
+        encodings: EncodingSet,
+        sources: Sources,
+    ) -> About<'a> {
+        About {
+            facts,
+            rules: &want.site.rules,
+            encodings,
+            sources,
+            hash: want.hash,
+        }
+    }
+
+    /// A file in memory, or, if it is long, open.
+    fn file(
+        &self,
+        want: &Want,
+        folder: &Folder,
+        found: Found,
+        checked_ms: u64,
+    ) -> Result<Arc<Stored>, Status> {
+        let site = &want.site;
+        let content_type = mime::content_type(&found.path, &site.rules.types);
+        let mut found = found;
+        for _ in 0..TAKES_MAX {
+            found.file = files::at_rest(found.file)?;
+            let (sources, linked) = self.sources(site, folder, &found);
+            if linked {
+                found.trust = None;
+            }
+            if let Some(old) = &want.base
+                && old.watched_by(found.trust.as_ref().map(|(folder, _)| folder))
+                && old
+                    .representation()
+                    .is_some_and(|old| old.sources == sources)
+            {
+                old.renew(
+                    found
+                        .trust
+                        .as_ref()
+                        .map_or(0, |(_, generation)| *generation),
+                    checked_ms,
+                );
+                return Ok(old.clone());
+            }
+            let stamp = found.file.stamp;
+            let encodings = self.encodings(site, &content_type, &sources);
+            let etag = heads::etag(stamp.modified_ns, stamp.len, Encoding::Identity);
+            let facts = HeadFacts {
+                path: &found.path,
+                content_type: &content_type,
+                encoding: Encoding::Identity,
+                varies: !encodings.is_empty(),
+                len: stamp.len,
+                etag: &etag,
+                modified_s: seconds(&stamp),
+            };
+            let about = self.about(want, &facts, encodings, sources);
+            match self.take(about, &found.file)? {
+                Taken::Made(made) => return Ok(Arc::new(made.stored(found.trust, checked_ms))),
+                Taken::Changed => found.file = files::as_it_is(&found.file)?,
+            }
+        }
+        // Whoever writes it all the time can't have it served without mixing versions.
+        Err(Status::SERVICE_UNAVAILABLE)
+    }
+
+    /// The stamps of a file and of its precompressed siblings that are not older than it; and
+    /// whether one of these can change without a word to who watches the folder.
+    fn sources(&self, site: &Site, folder: &Folder, found: &Found) -> (Sources, bool) {
+        let mut any_linked = false;
+        let mut sources = Sources {
+            original: Some(found.file.stamp),
+            siblings: [None; 3],
+            index: found.index.clone(),
+        };
+        if site.rules.compress.precompressed {
+            for encoding in site.encodings.iter() {
+                let sibling = folder.stamp(&sibling(&found.relative, encoding));
+                let Some((stamp, linked)) = sibling else {
+                    continue;
+                };
+                any_linked |= linked;
+                if let Some(at) = place_of(encoding) {
+                    let current = stamp.modified_ns >= found.file.stamp.modified_ns;
+                    sources.siblings[at] = current.then_some(stamp);
+                }
+            }
+        }
+        (sources, any_linked)
+    }
+
+    /// The encodings to be had: of siblings, and those worth making.
+    fn encodings(&self, site: &Site, content_type: &str, sources: &Sources) -> EncodingSet {
+        let len = sources.original.map_or(0, |stamp| stamp.len);
+        let compress = &site.rules.compress;
+        let makes = compress.enabled
+            && (compress.len_min..=self.object_len_max).contains(&len)
+            && mime::compresses(content_type);
+        let mut encodings = EncodingSet::EMPTY;
+        for encoding in site.encodings.iter() {
+            if makes || place_of(encoding).is_some_and(|at| sources.siblings[at].is_some()) {
+                encodings.insert(encoding);
+            }
+        }
+        encodings
+    }
+
+    /// Reads a file into memory if it is short enough and there is room. The copy counts only if
+    /// the file is unchanged afterwards.
+    fn take(&self, about: About<'_>, file: &Arc<OpenFile>) -> Result<Taken, Status> {
+        if about.facts.len > self.object_len_max {
+            return Ok(Taken::Made(Box::new(place::in_file(about, file.clone()))));
+        }
+        let made = place::in_memory(&self.store, about.clone(), |into| {
+            let read = file.file.read_exact_at(into, 0);
+            if !file.unchanged() {
+                return Err(Unplaced::Changed);
+            }
+            read.map_err(|_| Unplaced::Failed)
+        });
+        match made {
+            Ok(made) => Ok(Taken::Made(Box::new(made))),
+            Err(Unplaced::NoRoom) => Ok(Taken::Made(Box::new(place::in_file(about, file.clone())))),
+            Err(Unplaced::Changed) => Ok(Taken::Changed),
+            Err(Unplaced::Failed) => Err(Status::INTERNAL_ERROR),
+        }
+    }
+}
+
+enum Taken {
+    Made(Box<Made>),
+    /// The file changed while it was read.
+    Changed,
+}
+
+fn refused(status: Status, trust: Trust, checked_ms: u64) -> Stored {
+    Stored::new(Kind::Refused(status), OVERHEAD, trust, checked_ms)
+}
+
+fn seconds(stamp: &Stamp) -> Option<u64> {
+    // Never later than the answer (RFC 9110 §8.8.2.1).
+    let modified_ns = stamp.modified_ns.min(clock::unix_ns());
+    u64::try_from(modified_ns / 1_000_000_000).ok()
+}
+
+fn sibling(relative: &Path, encoding: Encoding) -> PathBuf {
+    let mut name = OsString::from(relative);
+    name.push(encoding.file_suffix());
+    name.into()
+}
+
+/// An encoding's place among [`Sources::siblings`].
+fn place_of(encoding: Encoding) -> Option<usize> {
+    match encoding {
+        Encoding::Brotli => Some(0),
+        Encoding::Zstd => Some(1),
+        Encoding::Gzip => Some(2),
+        Encoding::Identity => None,
+    }
+}

@@ -1,0 +1,129 @@
+//! The encodings of a file whose identity is known: from a precompressed sibling, or compressed now.
+
+use std::sync::Arc;
+
+use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_http::encoding::EncodingSet;
+use lowroad_http::status::Status;
+
+use super::{Loader, Taken, Want, place_of, sibling};
+use crate::compress;
+use crate::files::{self, Folder, Place};
+use crate::heads::{self, HeadFacts};
+use crate::place::{self, Made};
+use crate::stored::{Representation, Stored};
+
+impl Loader {
+    /// An encoding of what `want.base` holds.
+    pub(super) fn encoded(&self, want: &Want, checked_ms: u64) -> Result<Arc<Stored>, Status> {
+        let base = want.base.as_ref().ok_or(Status::INTERNAL_ERROR)?;
+        let identity = base.representation().ok_or(Status::INTERNAL_ERROR)?;
+        let recorded = place_of(want.encoding).and_then(|at| identity.sources.siblings[at]);
+        let made = match recorded {
+            Some(stamp) => self.sibling_of(want, identity, stamp),
+            None => self.compressed(want, identity),
+        };
+        if made
+            .as_ref()
+            .is_err_and(|status| *status == Status::SERVICE_UNAVAILABLE)
+        {
+            // What it is made of is not what it was.
+            base.distrust();
+        }
+        Ok(Arc::new(made?.stored(None, checked_ms)))
+    }
+
+    fn sibling_of(
+        &self,
+        want: &Want,
+        identity: &Representation,
+        stamp: Stamp,
+    ) -> Result<Made, Status> {
+        let file = self.open_sibling(want, identity)?;
+        if file.stamp != stamp {
+            return Err(Status::SERVICE_UNAVAILABLE);
+        }
+        let etag = heads::etag(stamp.modified_ns, stamp.len, want.encoding);
+        let sources = identity.sources.clone();
+        let said = Said::of(want, identity);
+        let facts = said.facts(want, stamp.len, &etag, identity.modified_s);
+        let about = self.about(want, &facts, EncodingSet::EMPTY, sources);
+        match self.take(about, &Arc::new(file))? {
+            Taken::Made(made) => Ok(*made),
+            Taken::Changed => Err(Status::SERVICE_UNAVAILABLE),
+        }
+    }
+
+    fn compressed(&self, want: &Want, identity: &Representation) -> Result<Made, Status> {
+        let whole = identity
+            .body(0..identity.len as usize)
+            .ok_or(Status::INTERNAL_ERROR)?;
+        let Ok(Some(body)) = compress::compress(whole, want.encoding) else {
+            identity.without(want.encoding);
+            return Err(Status::NOT_ACCEPTABLE);
+        };
+        let sources = identity.sources.clone();
+        let modified_ns = sources.original.map_or(0, |stamp| stamp.modified_ns);
+        let etag = heads::etag(modified_ns, identity.len, want.encoding);
+        let said = Said::of(want, identity);
+        let facts = said.facts(want, body.len() as u64, &etag, identity.modified_s);
+        let about = self.about(want, &facts, EncodingSet::EMPTY, sources);
+        let made = place::in_memory(&self.store, about, |into| {
+            into.copy_from_slice(&body);
+            Ok(())
+        });
+        // Without room the identity is sent: the base is as good as before.
+        made.map_err(|_| Status::NOT_ACCEPTABLE)
+    }
+
+    fn open_sibling(&self, want: &Want, identity: &Representation) -> Result<OpenFile, Status> {
+        let site = &want.site;
+        let host_folder = site.host_folder(&want.host);
+        let folder = Folder::open(site.base(), &host_folder, site.rules.symlinks)?;
+        let relative = files::relative(&file_path(want, identity));
+        match folder.find(&sibling(&relative, want.encoding))?.place {
+            Place::File(file) => Ok(file),
+            Place::Folder => Err(Status::NOT_FOUND),
+        }
+    }
+}
+
+/// What the head of an encoding says as that of the identity does.
+struct Said {
+    path: Vec<u8>,
+    content_type: String,
+}
+
+impl Said {
+    fn of(want: &Want, identity: &Representation) -> Said {
+        let content_type = String::from_utf8_lossy(identity.content_type()).into_owned();
+        Said {
+            path: file_path(want, identity),
+            content_type,
+        }
+    }
+
+    fn facts<'a>(
+        &'a self,
+        want: &Want,
+        len: u64,
+        etag: &'a str,
+        modified_s: Option<u64>,
+    ) -> HeadFacts<'a> {
+        HeadFacts {
+            path: &self.path,
+            content_type: &self.content_type,
+            encoding: want.encoding,
+            varies: true,
+            len,
+            etag,
+            modified_s,
+        }
+    }
+}
+
+/// The decoded path of the file itself: with the index file's name, for a folder.
+fn file_path(want: &Want, identity: &Representation) -> Vec<u8> {
+    let index = identity.sources.index.as_deref().unwrap_or("");
+    [&want.path, index.as_bytes()].concat()
+}

@@ -1,0 +1,58 @@
+//! The `lowroad` program: a web server that answers at the lowest level that can.
+//!
+//! Here only the commands are told apart; `process` runs the server, `answer` is where a request
+//! is decided. ARCHITECTURE.md has the whole way of a request.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod admin;
+mod answer;
+mod cli;
+mod clock;
+mod compress;
+mod explain;
+mod fetch;
+mod files;
+mod heads;
+mod limits;
+mod listeners;
+mod listing;
+mod load;
+mod mime;
+mod pages;
+mod place;
+mod process;
+mod reload;
+mod respond;
+mod running;
+mod sites;
+mod store;
+mod stored;
+mod user;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(serve) => serve.config().and_then(|config| process::run(config, None)),
+        Command::Run { config } => {
+            cli::load(&config).and_then(|loaded| process::run(loaded, Some(config)))
+        }
+        Command::Check { config } => cli::check(&config),
+        Command::Explain(explain) => admin::ask_to_explain(&explain),
+        Command::Status { admin } => admin::ask_status(admin.as_deref()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("lowroad: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

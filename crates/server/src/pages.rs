@@ -1,0 +1,171 @@
+//! Bodies of error answers: a site's own page where it names one, else a small built-in one.
+//!
+//! A site's pages are kept in memory, because an error is no time to wait for a disk, and are read
+//! again within a second of a change.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use lowroad_config::{self as config, Symlinks};
+use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_http::status::Status;
+
+use crate::files::{self, Folder, Place};
+use crate::mime;
+
+/// A larger page is not taken.
+const PAGE_LEN_MAX: u64 = 1 << 20;
+
+/// An error page.
+#[derive(Clone)]
+pub struct Page {
+    /// Its Content-Type.
+    pub content_type: Arc<str>,
+    /// Its bytes.
+    pub body: Arc<[u8]>,
+    stamp: Stamp,
+}
+
+/// The pages of a site.
+pub struct Pages {
+    base: PathBuf,
+    symlinks: Symlinks,
+    /// By status, relative to `base`.
+    files: Vec<(u16, PathBuf)>,
+    types: Vec<(String, String)>,
+    pages: RwLock<BTreeMap<u16, Page>>,
+}
+
+impl Pages {
+    /// Reads the pages that a site names; paths are relative to `base`.
+    pub fn load(base: &Path, rules: &config::Site) -> Pages {
+        let file = |path: &String| PathBuf::from(path.trim_start_matches('/'));
+        let files = rules
+            .error_pages
+            .iter()
+            .map(|(status, path)| (*status, file(path)));
+        let pages = Pages {
+            base: base.to_path_buf(),
+            symlinks: rules.symlinks,
+            files: files.collect(),
+            types: rules.types.clone(),
+            pages: RwLock::default(),
+        };
+        pages.refresh();
+        pages
+    }
+
+    /// Reads pages whose files changed. Blocks on the disk.
+    pub fn refresh(&self) {
+        for (status, path) in &self.files {
+            let known = self.find(*status).map(|page| page.stamp);
+            if self.open(path).map(|file| file.stamp) == known {
+                continue;
+            }
+            let Ok(page) = self.read(path) else {
+                continue; // the old one will do until it is written
+            };
+            let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+            match page {
+                Some(page) => pages.insert(*status, page),
+                None => pages.remove(status),
+            };
+        }
+    }
+
+    /// The site's own page for a status.
+    pub fn find(&self, status: u16) -> Option<Page> {
+        self.pages
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&status)
+            .cloned()
+    }
+
+    /// The page in a file, if there is one that can be taken.
+    fn read(&self, path: &Path) -> Result<Option<Page>, Unsettled> {
+        let Some(file) = self
+            .open(path)
+            .filter(|file| file.stamp.len <= PAGE_LEN_MAX)
+        else {
+            return Ok(None);
+        };
+        let file = files::at_rest(Arc::new(file)).map_err(|_| Unsettled)?;
+        if file.stamp.len > PAGE_LEN_MAX {
+            return Ok(None);
+        }
+        let mut body = vec![0; file.stamp.len as usize]; // <= PAGE_LEN_MAX
+        let read = file.file.read_exact_at(&mut body, 0);
+        if !file.unchanged() {
+            return Err(Unsettled);
+        }
+        let name = path.as_os_str().as_encoded_bytes();
+        let content_type = mime::content_type(name, &self.types).into();
+        let stamp = file.stamp;
+        Ok(read.ok().map(|()| Page {
+            content_type,
+            body: body.into(),
+            stamp,
+        }))
+    }
+
+    /// Opens a page's file as a request for it would: never outside of the site.
+    fn open(&self, path: &Path) -> Option<OpenFile> {
+        let folder = Folder::open(&self.base, Path::new(""), self.symlinks).ok()?;
+        match folder.find(path).ok()?.place {
+            Place::File(file) => Some(file),
+            Place::Folder => None,
+        }
+    }
+}
+
+/// Somebody writes the file all the time.
+struct Unsettled;
+
+/// The built-in page: what went wrong in one sentence, readable everywhere.
+pub fn built_in(status: Status, explanation: &str) -> Vec<u8> {
+    let (code, reason) = (status.code(), status.reason());
+    let explanation = escape(explanation);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{code} {reason}</title>\n\
+         <style>body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:15vh auto;padding:0 1rem}}</style>\n\
+         <h1>{code} {reason}</h1>\n<p>{explanation}</p>\n</html>\n"
+    )
+    .into_bytes()
+}
+
+/// Text as HTML.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// What a status means to somebody who did not expect it.
+pub fn explanation(status: Status) -> &'static str {
+    match status {
+        Status::FORBIDDEN => "This is not for public reading.",
+        Status::NOT_FOUND => "There is nothing at this address.",
+        Status::METHOD_NOT_ALLOWED => "This can be read (GET, HEAD), not changed.",
+        Status::REQUEST_TIMEOUT => "The request did not arrive in time.",
+        Status::PRECONDITION_FAILED => "It is not the version that the request asked for.",
+        Status::RANGE_NOT_SATISFIABLE => "The range asked for lies beyond the end.",
+        Status::MISDIRECTED_REQUEST => "No site of this name is served here.",
+        Status::SERVICE_UNAVAILABLE => "The server has too much to do. Try again in a moment.",
+        Status::INTERNAL_ERROR => "The server could not read what it wanted to send.",
+        _ => "The request can't be answered.",
+    }
+}

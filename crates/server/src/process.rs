@@ -1,0 +1,379 @@
+//! A server's life: opened, told where to look, reloaded, drained.
+//!
+//! What needs root comes first, then root is given up, then threads start. The main thread waits
+//! for signals; everything else happens in workers (`answer`) and helpers (`load`).
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowroad_config::{Config, Format, Level, LogTarget};
+use lowroad_engine::counters::Counters;
+use lowroad_engine::epoll::EpollDriver;
+use lowroad_engine::helpers::Helpers;
+use lowroad_engine::listener::Listener;
+use lowroad_engine::mailbox::Mailbox;
+use lowroad_engine::settings::Settings;
+use lowroad_engine::worker::{Message, Worker};
+use lowroad_engine::{Driver, ListenerId};
+use lowroad_log::{Logger, Sink, Target, Writer};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+
+use crate::access::AccessLog;
+use crate::answer::Web;
+use crate::fetch::{Fetcher, Outcome, Reply};
+use crate::listeners::Listeners;
+use crate::load::Loader;
+use crate::reload;
+use crate::running::{Running, WorkerBox, lock};
+use crate::sites::Sites;
+use crate::store::SharedStore;
+use crate::watch::Watcher;
+use crate::{admin, limits, user};
+
+/// How often error pages are compared with their files, and roots with where their links lead.
+const SITES_INTERVAL: Duration = Duration::from_millis(500);
+/// What workers may take beyond the drain's time to end.
+const EXIT_GRACE_MS: u64 = 2_000;
+
+/// What the main thread is told.
+pub enum News {
+    /// A signal came.
+    Signal(i32),
+    /// A worker has drained.
+    WorkerEnded,
+}
+
+/// Runs a server until it is told to end. `source` is read again at SIGHUP.
+///
+/// # Errors
+/// When it can't start: what is wrong, and what to do about it.
+pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
+    let logs = Logs::open(&config)?;
+    let logger = Logger::new(logs.errors.sink(), level(config.log.level));
+    let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
+    let mut listeners = Listeners::default();
+    let opened = listeners.open(&config, worker_count(&config))?;
+    let admin = admin::Endpoint::open(config.server.admin.as_deref());
+    let user_note = user::drop_root(&config)?;
+    for note in [fd_note, user_note].into_iter().flatten() {
+        logger.info(format_args!("{note}"));
+    }
+
+    let text = |error: std::io::Error| format!("can't start: {error}");
+    let helpers = Helpers::start(config.server.helpers).map_err(text)?;
+    let mut running = prepare(config, listeners, &helpers, logger)?;
+    running.fd_limit = fd_limit;
+    running.sinks = logs.sinks();
+    let (sender, news) = channel();
+    let settings = Arc::new(limits::settings(&running.config, fd_limit));
+    for number in 0..opened.len() {
+        let (settings, log) = (settings.clone(), logs.access_sink());
+        let place = Place {
+            number,
+            settings,
+            log,
+        };
+        start_worker(&mut running, place, &helpers, sender.clone()).map_err(text)?;
+    }
+    listen_for_signals(sender).map_err(text)?;
+    let running = Arc::new(Mutex::new(running));
+    if let Ok(endpoint) = &admin {
+        endpoint.serve(running.clone()).map_err(text)?;
+    }
+    keep_sites(running.clone()).map_err(text)?;
+    // Only now: with few descriptors the first clients would take those that the start needs.
+    listen(&lock(&running), opened);
+    announce(&lock(&running));
+    // Whoever waits for our readiness is told; where nobody does, that is fine.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+
+    live(&running, source.as_deref(), &news, &|| logs.reopen());
+    drop(admin);
+    logs.close();
+    Ok(())
+}
+
+/// What is shared, before there are workers.
+fn prepare(
+    config: Config,
+    listeners: Listeners,
+    helpers: &Helpers,
+    logger: Logger,
+) -> Result<Running, String> {
+    let sites = Sites::new(&config, &listeners).map_err(|error| error.to_string())?;
+    let store = SharedStore::new(config.server.cache_len_max)
+        .map_err(|error| format!("no memory for the cache: {error}"))?;
+    let store = Arc::new(store);
+    let object_len_max = config.server.cache_object_len_max;
+    let loader = Loader::new(store.clone(), Watcher::start(), object_len_max);
+    Ok(Running {
+        sites: Arc::new(sites),
+        listeners,
+        fetcher: Arc::new(Fetcher::new(Arc::new(loader), helpers.clone())),
+        store,
+        workers: Vec::new(),
+        counters: Vec::new(),
+        admission: Arc::default(),
+        fd_limit: 0,
+        logger,
+        sinks: Vec::new(),
+        reloads: 0,
+        started: Instant::now(),
+        config,
+    })
+}
+
+/// The logs' writers.
+struct Logs {
+    errors: Writer,
+    access: Option<(Writer, Format)>,
+}
+
+impl Logs {
+    fn open(config: &Config) -> Result<Logs, String> {
+        let errors = open_log(&config.log.error)?;
+        let access = match &config.log.access {
+            Some(access) => Some((open_log(&access.path)?, access.format)),
+            None => None,
+        };
+        Ok(Logs { errors, access })
+    }
+
+    fn sinks(&self) -> Vec<Sink> {
+        let access = self.access.iter().map(|(writer, _)| writer);
+        std::iter::once(&self.errors)
+            .chain(access)
+            .map(Writer::sink)
+            .collect()
+    }
+
+    fn access_sink(&self) -> Option<(Sink, Format)> {
+        self.access
+            .as_ref()
+            .map(|(writer, format)| (writer.sink(), *format))
+    }
+
+    fn reopen(&self) {
+        self.errors.reopen();
+        self.access.iter().for_each(|(writer, _)| writer.reopen());
+    }
+
+    fn close(self) {
+        if let Some((writer, _)) = self.access {
+            writer.close();
+        }
+        self.errors.close();
+    }
+}
+
+/// What makes one worker differ from another.
+struct Place {
+    number: usize,
+    settings: Arc<Settings>,
+    log: Option<(Sink, Format)>,
+}
+
+fn start_worker(
+    running: &mut Running,
+    place: Place,
+    helpers: &Helpers,
+    news: Sender<News>,
+) -> std::io::Result<()> {
+    let driver = EpollDriver::new(helpers.clone())?;
+    let mailbox: WorkerBox = Mailbox::new(driver.waker());
+    let own = mailbox.clone();
+    let reply: Reply =
+        Arc::new(move |token, outcome: Outcome| own.post(Message::Outcome(token, outcome)));
+    let log = place.log.map(|(sink, format)| AccessLog::new(sink, format));
+    let (store, fetcher) = (running.store.clone(), running.fetcher.clone());
+    let web = Web::new(running.sites.clone(), store, fetcher, reply, log);
+    let counters = Arc::new(Counters::default());
+    let admission = running.admission.clone();
+    let mut worker = Worker::new(
+        driver,
+        web,
+        mailbox.clone(),
+        place.settings,
+        admission,
+        counters.clone(),
+    );
+    running.workers.push(mailbox);
+    running.counters.push(counters);
+    let cpu = running.config.server.affinity.then_some(place.number);
+    thread::Builder::new()
+        .name(format!("worker-{}", place.number))
+        .spawn(move || {
+            if let Some(cpu) = cpu {
+                // Without it the worker runs wherever the kernel likes.
+                let _ = lowroad_engine::worker::pin_to_cpu(cpu);
+            }
+            worker.run();
+            // Whoever waits for the end may have given up.
+            let _ = news.send(News::WorkerEnded);
+        })?;
+    Ok(())
+}
+
+/// Gives each worker its sockets to listen on.
+fn listen(running: &Running, opened: Vec<Vec<(ListenerId, Listener)>>) {
+    for (worker, sockets) in running.workers.iter().zip(opened) {
+        for (id, listener) in sockets {
+            worker.post(Message::Listen(id, listener));
+        }
+    }
+}
+
+/// Waits for signals and does what they ask, until the server has drained or its time is over.
+fn live(
+    running: &Mutex<Running>,
+    source: Option<&std::path::Path>,
+    news: &Receiver<News>,
+    reopen_logs: &dyn Fn(),
+) {
+    let mut drain_end: Option<Instant> = None;
+    let mut alive = lock(running).workers.len();
+    while alive > 0 {
+        let left = drain_end.map(|end| end.saturating_duration_since(Instant::now()));
+        let told = match left {
+            Some(left) => news.recv_timeout(left),
+            None => news.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match told {
+            Ok(News::WorkerEnded) => alive -= 1,
+            Ok(News::Signal(SIGHUP)) => {
+                reopen_logs();
+                reload::reload(&mut lock(running), source);
+            }
+            Ok(News::Signal(SIGUSR1)) => reopen_logs(),
+            Ok(News::Signal(_)) if drain_end.is_some() => {
+                lock(running)
+                    .logger
+                    .warn(format_args!("told twice to end: ends at once"));
+                return;
+            }
+            Ok(News::Signal(_)) => drain_end = Some(drain(&lock(running))),
+            Err(_) => return,
+        }
+    }
+    lock(running).logger.info(format_args!("ended"));
+}
+
+fn drain(running: &Running) -> Instant {
+    let timeout_ms = running.config.server.drain_timeout_ms;
+    let open = running.admission.open();
+    running.logger.info(format_args!(
+        "draining: {open} connections, at most {timeout_ms} ms"
+    ));
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    for worker in &running.workers {
+        worker.post(Message::Drain { timeout_ms });
+    }
+    Instant::now() + Duration::from_millis(timeout_ms + EXIT_GRACE_MS)
+}
+
+fn listen_for_signals(news: Sender<News>) -> std::io::Result<()> {
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                if news.send(News::Signal(signal)).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// Follows what no watch reports: the files of error pages, and roots reached through links.
+fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
+    thread::Builder::new().name("sites".into()).spawn(move || {
+        loop {
+            let sites = lock(&running).sites.clone();
+            sites.all.iter().for_each(|site| site.pages.refresh());
+            reload::follow_moved(&running);
+            thread::sleep(SITES_INTERVAL);
+        }
+    })?;
+    Ok(())
+}
+
+/// Says on standard output what is served and where.
+fn announce(running: &Running) {
+    let mut lines = String::new();
+    for site in &running.sites.all {
+        let urls: Vec<String> = urls(running, &site.rules.listen);
+        let listing = if site.rules.listing {
+            ", listing folders"
+        } else {
+            ""
+        };
+        let line = format!(
+            "serving {}{listing} at {}\n",
+            site.base().display(),
+            urls.join(" ")
+        );
+        lines.push_str(&line);
+    }
+    let cache_mb = running.config.server.cache_len_max >> 20;
+    let count = running.workers.len();
+    let workers = if count == 1 {
+        "1 worker".into()
+    } else {
+        format!("{count} workers")
+    };
+    lines.push_str(&format!("{workers}, {cache_mb} MiB cache; Ctrl-C ends\n"));
+    let mut out = std::io::stdout();
+    // A closed standard output is no reason not to serve.
+    let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
+}
+
+fn urls(running: &Running, listen: &[SocketAddr]) -> Vec<String> {
+    let listeners = &running.listeners;
+    let ids: Vec<ListenerId> = listen
+        .iter()
+        .filter_map(|a| listeners.ids.get(a).copied())
+        .collect();
+    let ids = if ids.is_empty() {
+        listeners.adopted.clone()
+    } else {
+        ids
+    };
+    let real = listeners
+        .addresses
+        .iter()
+        .filter(|(id, _)| ids.contains(id));
+    real.map(|(_, address)| format!("http://{address}/"))
+        .collect()
+}
+
+fn worker_count(config: &Config) -> usize {
+    match config.server.workers {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}
+
+fn open_log(target: &LogTarget) -> Result<Writer, String> {
+    let target = match target {
+        LogTarget::Stdout => Target::Stdout,
+        LogTarget::Stderr => Target::Stderr,
+        LogTarget::File(path) => Target::File(path.clone()),
+    };
+    Writer::open(&target).map_err(|error| format!("can't write the log {target:?}: {error}"))
+}
+
+fn level(level: Level) -> lowroad_log::Level {
+    match level {
+        Level::Error => lowroad_log::Level::Error,
+        Level::Warn => lowroad_log::Level::Warn,
+        Level::Info => lowroad_log::Level::Info,
+        Level::Debug => lowroad_log::Level::Debug,
+    }
+}

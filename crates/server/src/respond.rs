@@ -1,0 +1,407 @@
+//! Writes answers: the representation whole, parts of it, the news that it is unchanged, redirects
+//! and refusals. All heads of ours are made here or in `heads`.
+
+use lowroad_engine::service::Refused;
+use lowroad_engine::{Exchange, Out, Part};
+use lowroad_http::conditional::{self, Precondition};
+use lowroad_http::head::{HeadWriter, date_offset};
+use lowroad_http::method::Method;
+use lowroad_http::range::{self, ByteRange, RangeSet, Ranges};
+use lowroad_http::refusal::Refusal;
+use lowroad_http::request::{Request, Version};
+use lowroad_http::status::Status;
+
+use crate::heads;
+use crate::pages;
+use crate::sites::At;
+use crate::stored::{Content, Representation};
+
+/// Methods that a site answers, as the value of Allow.
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+const DATE_AT: usize = date_offset(Status::OK);
+/// A longer error page is not copied for each answer.
+const SHARED_LEN_MIN: usize = 4096;
+/// Seconds that an overloaded server asks for.
+const RETRY_AFTER_S: &[u8] = b"1";
+
+/// Answers one request.
+pub struct Responder<'r, 'e, 'd> {
+    /// The request.
+    pub request: &'r Request<'r>,
+    /// What is known besides it.
+    pub exchange: &'e mut Exchange<'d>,
+    /// Where the answer goes.
+    pub out: &'e mut Out,
+}
+
+impl Responder<'_, '_, '_> {
+    /// Sends a representation, as far and in the form that the request asks for.
+    #[inline]
+    pub fn send(&mut self, at: At<'_>, representation: &Representation) -> Status {
+        if is_conditional(self.request) {
+            return self.send_on_condition(at, representation);
+        }
+        self.send_whole(representation);
+        Status::OK
+    }
+
+    /// The common case: head and body as they are stored, and today's date.
+    #[inline]
+    fn send_whole(&mut self, representation: &Representation) {
+        let (request, out) = (self.request, &mut *self.out);
+        let start = out.bytes.len();
+        let simple = self.exchange.keep_alive && request.version == Version::Http11;
+        let body = request.method == Method::Get;
+        if simple && body && matches!(representation.content, Content::Inline) {
+            out.bytes.extend_from_slice(&representation.bytes);
+            out.body_in_bytes += representation.len;
+        } else {
+            out.bytes
+                .extend_from_slice(&representation.bytes[..representation.head.end]);
+            out.bytes
+                .extend_from_slice(self.exchange.head_end(request.version));
+            if body {
+                append(
+                    representation,
+                    ByteRange {
+                        start: 0,
+                        end: representation.len,
+                    },
+                    out,
+                );
+            }
+        }
+        out.bytes[start + DATE_AT..start + DATE_AT + 29].copy_from_slice(self.exchange.date);
+    }
+
+    /// RFC 9110 §13.2.2: preconditions first, then the range if If-Range lets it.
+    fn send_on_condition(&mut self, at: At<'_>, representation: &Representation) -> Status {
+        let validators = representation.validators();
+        let now_s = self.exchange.unix_s;
+        match conditional::evaluate(self.request, &validators, now_s) {
+            Precondition::NotModified => return self.not_modified(representation),
+            Precondition::Failed => return self.refuse(Some(at), Status::PRECONDITION_FAILED),
+            Precondition::Proceed => {}
+        }
+        let ranges = match self.request.range {
+            Some(value)
+                if self.request.method == Method::Get
+                    && conditional::if_range_holds(self.request, &validators, now_s) =>
+            {
+                range::evaluate(value, representation.len)
+            }
+            _ => Ranges::Whole,
+        };
+        match ranges {
+            Ranges::Whole => {
+                self.send_whole(representation);
+                Status::OK
+            }
+            Ranges::One(range) => self.send_range(representation, range),
+            Ranges::Many(ranges) => self.send_ranges(representation, &ranges),
+            Ranges::Unsatisfiable => self.unsatisfiable(at, representation),
+        }
+    }
+
+    fn not_modified(&mut self, representation: &Representation) -> Status {
+        let map = representation.head;
+        HeadWriter::start(
+            &mut self.out.bytes,
+            Status::NOT_MODIFIED,
+            self.exchange.date,
+        )
+        .finish_open();
+        self.out
+            .bytes
+            .extend_from_slice(&representation.bytes[map.shared_at..map.content_at]);
+        self.end_head();
+        Status::NOT_MODIFIED
+    }
+
+    fn send_range(&mut self, representation: &Representation, range: ByteRange) -> Status {
+        let map = representation.head;
+        let len = range.end - range.start;
+        HeadWriter::start(
+            &mut self.out.bytes,
+            Status::PARTIAL_CONTENT,
+            self.exchange.date,
+        )
+        .finish_open();
+        self.out
+            .bytes
+            .extend_from_slice(&representation.bytes[map.shared_at..map.length_at]);
+        let mut head = HeadWriter::resume(&mut self.out.bytes);
+        head.content_range(range.start, range.end, representation.len);
+        head.field_u64("Content-Length", len);
+        head.finish_open();
+        self.end_head();
+        append(representation, range, self.out);
+        Status::PARTIAL_CONTENT
+    }
+
+    /// multipart/byteranges, RFC 9110 §14.6.
+    fn send_ranges(&mut self, representation: &Representation, ranges: &RangeSet) -> Status {
+        let boundary = boundary(self.exchange, representation);
+        let part_heads: Vec<Vec<u8>> = ranges
+            .iter()
+            .map(|range| part_head(&boundary, representation, range))
+            .collect();
+        let end = format!("\r\n--{boundary}--\r\n").into_bytes();
+        let heads_len: usize = part_heads.iter().map(Vec::len).sum();
+        let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        let len = heads_len as u64 + ranges_len + end.len() as u64;
+        let map = representation.head;
+        let out = &mut self.out.bytes;
+        HeadWriter::start(out, Status::PARTIAL_CONTENT, self.exchange.date).finish_open();
+        out.extend_from_slice(&representation.bytes[map.shared_at..map.content_at]);
+        let mut head = HeadWriter::resume(out);
+        let content_type = format!("multipart/byteranges; boundary={boundary}");
+        head.field("Content-Type", content_type.as_bytes());
+        if representation.encoding != lowroad_http::encoding::Encoding::Identity {
+            head.field(
+                "Content-Encoding",
+                representation.encoding.as_str().as_bytes(),
+            );
+        }
+        head.field_u64("Content-Length", len);
+        head.finish_open();
+        self.end_head();
+        for (part_head, range) in part_heads.into_iter().zip(ranges.iter()) {
+            append_bytes(part_head, self.out);
+            append(representation, *range, self.out);
+        }
+        append_bytes(end, self.out);
+        Status::PARTIAL_CONTENT
+    }
+
+    fn unsatisfiable(&mut self, at: At<'_>, representation: &Representation) -> Status {
+        let value = format!("bytes */{}", representation.len);
+        self.page(
+            Some(at),
+            Status::RANGE_NOT_SATISFIABLE,
+            None,
+            &[("Content-Range", value.as_bytes())],
+        );
+        Status::RANGE_NOT_SATISFIABLE
+    }
+
+    /// OPTIONS is answered, other methods are not.
+    pub fn other_method(&mut self, at: At<'_>) -> Status {
+        if self.request.method != Method::Options {
+            return self.refuse(Some(at), Status::METHOD_NOT_ALLOWED);
+        }
+        let mut head =
+            HeadWriter::start(&mut self.out.bytes, Status::NO_CONTENT, self.exchange.date);
+        head.field("Allow", ALLOW.as_bytes());
+        for (name, value) in heads::fields_for_all(at, Status::NO_CONTENT) {
+            head.field(name, value.as_bytes());
+        }
+        head.finish_open();
+        self.end_head();
+        Status::NO_CONTENT
+    }
+
+    /// Sends the client elsewhere.
+    pub fn redirect(&mut self, at: At<'_>, status: Status, location: &[u8]) -> Status {
+        self.page(
+            Some(at),
+            status,
+            Some("It is to be found elsewhere."),
+            &[("Location", location)],
+        );
+        status
+    }
+
+    /// Says no.
+    pub fn refuse(&mut self, at: Option<At<'_>>, status: Status) -> Status {
+        self.page(at, status, None, &[]);
+        status
+    }
+
+    /// Says no to a target that is not a path of ours.
+    pub fn refuse_target(&mut self, at: At<'_>, refusal: Refusal) -> Status {
+        // What could be read in two ways is not answered on a connection that others may share.
+        self.exchange.keep_alive = false;
+        self.page(Some(at), refusal.status(), Some(refusal.as_str()), &[]);
+        refusal.status()
+    }
+
+    fn page(
+        &mut self,
+        at: Option<At<'_>>,
+        status: Status,
+        explanation: Option<&str>,
+        fields: &[(&str, &[u8])],
+    ) {
+        let page = Page {
+            at,
+            status,
+            explanation,
+            fields,
+        };
+        let body = self.request.method != Method::Head;
+        write_page(&page, self.exchange, self.request.version, body, self.out);
+    }
+
+    fn end_head(&mut self) {
+        self.out
+            .bytes
+            .extend_from_slice(self.exchange.head_end(self.request.version));
+    }
+}
+
+/// Answers what is not a request. Returns the status for the log.
+pub fn refused(why: Refused, exchange: &Exchange<'_>, out: &mut Out) -> Status {
+    let (status, explanation) = match why {
+        Refused::Request(refusal) => (refusal.status(), Some(refusal.as_str())),
+        Refused::Timeout => (Status::REQUEST_TIMEOUT, None),
+        Refused::Overload => (Status::SERVICE_UNAVAILABLE, None),
+    };
+    let page = Page {
+        at: None,
+        status,
+        explanation,
+        fields: &[],
+    };
+    write_page(&page, exchange, Version::Http11, true, out);
+    status
+}
+
+/// A page that says why there is no other answer.
+struct Page<'p> {
+    at: Option<At<'p>>,
+    status: Status,
+    explanation: Option<&'p str>,
+    fields: &'p [(&'p str, &'p [u8])],
+}
+
+fn write_page(
+    page: &Page<'_>,
+    exchange: &Exchange<'_>,
+    version: Version,
+    body: bool,
+    out: &mut Out,
+) {
+    let status = page.status;
+    let own = page.at.and_then(|at| at.site.pages.find(status.code()));
+    let (content_type, bytes) = match &own {
+        Some(own) => (&*own.content_type, std::borrow::Cow::Borrowed(&*own.body)),
+        None => {
+            let explanation = page
+                .explanation
+                .unwrap_or_else(|| pages::explanation(status));
+            let bytes = pages::built_in(status, explanation);
+            ("text/html; charset=utf-8", std::borrow::Cow::Owned(bytes))
+        }
+    };
+    let mut head = HeadWriter::start(&mut out.bytes, status, exchange.date);
+    head.field("Content-Type", content_type.as_bytes());
+    head.field_u64("Content-Length", bytes.len() as u64);
+    for (name, value) in page.fields {
+        head.field(name, value);
+    }
+    if status == Status::METHOD_NOT_ALLOWED {
+        head.field("Allow", ALLOW.as_bytes());
+    }
+    if status == Status::SERVICE_UNAVAILABLE {
+        head.field("Retry-After", RETRY_AFTER_S);
+    }
+    for (name, value) in page
+        .at
+        .iter()
+        .flat_map(|at| heads::fields_for_all(*at, status))
+    {
+        head.field(name, value.as_bytes());
+    }
+    head.finish_open();
+    out.bytes.extend_from_slice(exchange.head_end(version));
+    match own {
+        Some(own) if body && own.body.len() > SHARED_LEN_MIN => {
+            out.parts.push(Part::Shared {
+                data: own.body,
+                at: 0,
+            });
+        }
+        _ if body => out.body(&bytes),
+        _ => {}
+    }
+}
+
+#[inline]
+fn is_conditional(request: &Request<'_>) -> bool {
+    request.range.is_some()
+        || !request.if_none_match.is_empty()
+        || request.if_modified_since.is_some()
+        || !request.if_match.is_empty()
+        || request.if_unmodified_since.is_some()
+}
+
+/// Appends a range of a body: copied if it is short, referred to if it is long.
+fn append(representation: &Representation, range: ByteRange, out: &mut Out) {
+    // Ranges are cut to the representation's length; in memory that is a usize.
+    let within = range.start as usize..range.end as usize;
+    match &representation.content {
+        Content::File(file) => {
+            out.parts.push(Part::File {
+                file: file.clone(),
+                range: range.start..range.end,
+            });
+        }
+        Content::Block(block) => {
+            out.parts.push(Part::Block {
+                block: block.clone(),
+                range: within,
+            });
+        }
+        // Only listings live there, with `--cache 0`; those are never asked for by range.
+        Content::Heap(data) if within == (0..data.len()) => {
+            out.parts.push(Part::Shared {
+                data: data.clone(),
+                at: 0,
+            });
+        }
+        Content::Inline | Content::Heap(_) => {
+            if let Some(bytes) = representation.body(within) {
+                append_slice(bytes, out);
+            }
+        }
+    }
+}
+
+fn append_slice(bytes: &[u8], out: &mut Out) {
+    if out.parts.is_empty() {
+        out.body(bytes);
+    } else {
+        out.parts.push(Part::Bytes {
+            data: bytes.to_vec(),
+            at: 0,
+        });
+    }
+}
+
+fn append_bytes(bytes: Vec<u8>, out: &mut Out) {
+    if out.parts.is_empty() {
+        out.body(&bytes);
+    } else {
+        out.parts.push(Part::Bytes { data: bytes, at: 0 });
+    }
+}
+
+fn part_head(boundary: &str, representation: &Representation, range: &ByteRange) -> Vec<u8> {
+    let mut out = format!("\r\n--{boundary}\r\n").into_bytes();
+    let mut head = HeadWriter::resume(&mut out);
+    head.field("Content-Type", representation.content_type());
+    head.content_range(range.start, range.end, representation.len);
+    head.finish();
+    out
+}
+
+/// A text that is in no body by accident: it depends on when and to whom it is said.
+fn boundary(exchange: &Exchange<'_>, representation: &Representation) -> String {
+    use std::hash::BuildHasher;
+    let seed = foldhash::fast::RandomState::default();
+    let (token, now_ms) = (exchange.token, exchange.now_ms);
+    let one = seed.hash_one((token, now_ms));
+    let two = seed.hash_one((now_ms, representation.len, token));
+    format!("{one:016x}{two:016x}")
+}

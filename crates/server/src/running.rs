@@ -1,0 +1,56 @@
+//! What the parts of a running server share: looked at by the admin socket, changed by a reload.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use lowroad_config::Config;
+use lowroad_engine::admission::Admission;
+use lowroad_engine::counters::Counters;
+use lowroad_engine::epoll::EpollDriver;
+use lowroad_engine::mailbox::Mailbox;
+use lowroad_engine::worker::WorkerMessage;
+use lowroad_log::{Logger, Sink};
+
+use crate::answer::Web;
+use crate::fetch::Fetcher;
+use crate::listeners::Listeners;
+use crate::sites::Sites;
+use crate::store::SharedStore;
+
+/// A way to one worker.
+pub type WorkerBox = Mailbox<WorkerMessage<EpollDriver, Web>>;
+
+/// What the parts of a running server share.
+pub struct Running {
+    /// The configuration in force.
+    pub config: Config,
+    /// Its sites.
+    pub sites: Arc<Sites>,
+    /// Where it listens.
+    pub listeners: Listeners,
+    /// Stored answers.
+    pub store: Arc<SharedStore>,
+    /// Who loads them.
+    pub fetcher: Arc<Fetcher>,
+    /// The workers' mailboxes.
+    pub workers: Vec<WorkerBox>,
+    /// The workers' counters.
+    pub counters: Vec<Arc<Counters>>,
+    /// Open connections.
+    pub admission: Arc<Admission>,
+    /// The limit of descriptors.
+    pub fd_limit: u64,
+    /// The error log.
+    pub logger: Logger,
+    /// Ways into all logs, for what they lost.
+    pub sinks: Vec<Sink>,
+    /// How often it was told to read its configuration again.
+    pub reloads: u64,
+    /// Since when it runs.
+    pub started: Instant,
+}
+
+/// Locks what is shared; a panic ends the process, so it can't be poisoned.
+pub fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}

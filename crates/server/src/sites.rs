@@ -1,0 +1,261 @@
+//! The sites being served, ready for use: which one a request is for, and what its rules are.
+//!
+//! Made anew from the configuration at each load; nothing in it changes afterwards but the pages
+//! for errors, which follow their files.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use lowroad_config as config;
+use lowroad_config::{Name, Root};
+use lowroad_engine::ListenerId;
+use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::host;
+
+use crate::listeners::Listeners;
+use crate::pages::Pages;
+
+/// All sites, by listener and host name.
+pub struct Sites {
+    /// By [`ListenerId`]; an empty table for listeners that are not in use any more.
+    listeners: Vec<Names>,
+    /// Every site once.
+    pub all: Vec<Arc<Site>>,
+}
+
+/// One site.
+pub struct Site {
+    /// Tells this site's stored answers from those of others and of earlier configurations.
+    pub id: u32,
+    /// How to call it in logs: its first name, or its root.
+    pub label: String,
+    /// Its rules.
+    pub rules: config::Site,
+    /// Encodings that may be made of its files.
+    pub encodings: EncodingSet,
+    /// Pages for errors.
+    pub pages: Pages,
+    /// Folder that contains everything: the root, or the part before `{host}`.
+    base: PathBuf,
+    /// Device and inode of `base`.
+    base_id: Option<(u64, u64)>,
+}
+
+/// Sites of one listener by name.
+#[derive(Default)]
+struct Names {
+    exact: HashMap<Box<[u8]>, Arc<Site>>,
+    /// `*.example.com` under `example.com`.
+    wildcard: HashMap<Box<[u8]>, Arc<Site>>,
+    default: Option<Arc<Site>>,
+}
+
+/// The site for a request, and the name that the client called it by.
+pub struct Found<'s> {
+    /// The site.
+    pub site: &'s Arc<Site>,
+    /// Length of the normalised host name in the caller's buffer; 0 if it was not needed.
+    pub host_len: usize,
+}
+
+/// Which of a site's rules count for an answer.
+#[derive(Clone, Copy)]
+pub struct At<'a> {
+    /// The site.
+    pub site: &'a Site,
+    /// The decoded path; `/` where the request has none.
+    pub path: &'a [u8],
+}
+
+/// Site ids are never used twice in a process.
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+impl Sites {
+    /// Makes the sites of a configuration ready.
+    ///
+    /// # Errors
+    /// When a root can't be opened; the text says which and why.
+    pub fn new(config: &config::Config, listeners: &Listeners) -> io::Result<Sites> {
+        let all: io::Result<Vec<_>> = config
+            .sites
+            .iter()
+            .map(|rules| Site::new(rules).map(Arc::new))
+            .collect();
+        Ok(Sites::at(all?, config, listeners))
+    }
+
+    /// The same sites, those anew whose folder is another one by now; `None` if none is. A folder
+    /// that can't be served leaves its site as it was. Blocks on the disk.
+    pub fn renewed(&self, config: &config::Config, listeners: &Listeners) -> Option<Sites> {
+        let anew = |site: &Arc<Site>| match site.moved() {
+            true => Site::new(&site.rules)
+                .map(Arc::new)
+                .unwrap_or_else(|_| site.clone()),
+            false => site.clone(),
+        };
+        let all: Vec<Arc<Site>> = self.all.iter().map(anew).collect();
+        let same = all
+            .iter()
+            .zip(&self.all)
+            .all(|(new, old)| Arc::ptr_eq(new, old));
+        (!same).then(|| Sites::at(all, config, listeners))
+    }
+
+    fn at(all: Vec<Arc<Site>>, config: &config::Config, listeners: &Listeners) -> Sites {
+        let mut names: Vec<Names> = Vec::new();
+        names.resize_with(listeners.count(), Names::default);
+        for site in &all {
+            for id in listeners.of_site(&site.rules, &config.sites) {
+                names[usize::from(id.0)].add(site);
+            }
+        }
+        Sites {
+            listeners: names,
+            all,
+        }
+    }
+
+    /// The site for a request that came in at `listener` for `authority` (a valid one, RFC 9110
+    /// §7.2). `name` receives the normalised host name if it is needed. `None`: no site of ours.
+    #[inline]
+    pub fn find(
+        &self,
+        listener: ListenerId,
+        authority: Option<&[u8]>,
+        name: &mut [u8; 256],
+    ) -> Option<Found<'_>> {
+        let names = self.listeners.get(usize::from(listener.0))?;
+        let authority = authority.unwrap_or(b"");
+        let nameless = names.exact.is_empty() && names.wildcard.is_empty();
+        // A client that names no host (RFC 9112 §3.2) gets the default site.
+        if nameless || authority.is_empty() {
+            let site = names.default.as_ref()?;
+            if !site.per_host() {
+                return Some(Found { site, host_len: 0 });
+            }
+        }
+        let host = host::normalize(authority, name)?;
+        let host_len = host.len();
+        names.find(host).map(|site| Found { site, host_len })
+    }
+}
+
+impl Names {
+    fn add(&mut self, site: &Arc<Site>) {
+        for name in &site.rules.names {
+            match name {
+                Name::Exact(name) => {
+                    self.exact.insert(name.as_bytes().into(), site.clone());
+                }
+                Name::Wildcard(name) => {
+                    let suffix = name.strip_prefix("*.").unwrap_or(name);
+                    self.wildcard.insert(suffix.as_bytes().into(), site.clone());
+                }
+                Name::Default => self.default = Some(site.clone()),
+            }
+        }
+    }
+
+    /// Exact names go before wildcards, longer wildcards before shorter ones.
+    fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
+        if let Some(site) = self.exact.get(host) {
+            return Some(site);
+        }
+        let mut rest = host;
+        while let Some(dot) = rest.iter().position(|b| *b == b'.') {
+            rest = &rest[dot + 1..];
+            if let Some(site) = self.wildcard.get(rest) {
+                return Some(site);
+            }
+        }
+        self.default.as_ref()
+    }
+}
+
+impl Site {
+    fn new(rules: &config::Site) -> io::Result<Site> {
+        let base = resolved_base(rules).map_err(|error| {
+            let (Root::Folder(folder) | Root::PerHost { prefix: folder, .. }) = &rules.root;
+            let text = format!("the folder {} can't be served: {error}", folder.display());
+            io::Error::new(error.kind(), text)
+        })?;
+        let mut encodings = EncodingSet::EMPTY;
+        for encoding in &rules.compress.encodings {
+            encodings.insert(match encoding {
+                config::Encoding::Br => Encoding::Brotli,
+                config::Encoding::Zstd => Encoding::Zstd,
+                config::Encoding::Gzip => Encoding::Gzip,
+            });
+        }
+        let label = match rules.names.first() {
+            Some(Name::Exact(name) | Name::Wildcard(name)) => name.clone(),
+            _ => base.display().to_string(),
+        };
+        let pages = Pages::load(&base, rules);
+        let id = NEXT_ID.fetch_add(1, Relaxed);
+        Ok(Site {
+            id,
+            label,
+            rules: rules.clone(),
+            encodings,
+            pages,
+            base_id: id_of(&base),
+            base,
+        })
+    }
+
+    /// The folder that contains everything of this site.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// Whether the configured folder is another one by now: it was replaced, or a symbolic link on
+    /// the way to it leads elsewhere. Blocks on the disk.
+    pub fn moved(&self) -> bool {
+        resolved_base(&self.rules)
+            .is_ok_and(|base| base != self.base || id_of(&base) != self.base_id)
+    }
+
+    /// The folder of a host, relative to [`Site::base`]; empty where all hosts share one.
+    pub fn host_folder(&self, host: &[u8]) -> PathBuf {
+        match &self.rules.root {
+            Root::Folder(_) => PathBuf::new(),
+            Root::PerHost { suffix, .. } => {
+                // A normalised host name has no slash and is not made of dots.
+                let host = String::from_utf8_lossy(host);
+                Path::new(&*host).join(suffix.trim_start_matches('/'))
+            }
+        }
+    }
+
+    /// Whether each host has a folder of its own.
+    #[inline]
+    pub fn per_host(&self) -> bool {
+        matches!(self.rules.root, Root::PerHost { .. })
+    }
+}
+
+/// Where the folder that contains everything of a site really is.
+fn resolved_base(rules: &config::Site) -> io::Result<PathBuf> {
+    let (Root::Folder(folder) | Root::PerHost { prefix: folder, .. }) = &rules.root;
+    folder.canonicalize().and_then(readable)
+}
+
+fn id_of(folder: &Path) -> Option<(u64, u64)> {
+    folder.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+fn readable(folder: PathBuf) -> io::Result<PathBuf> {
+    if !folder.metadata()?.is_dir() {
+        return Err(io::Error::new(
+            io::ErrorKind::NotADirectory,
+            "it is not a folder",
+        ));
+    }
+    std::fs::read_dir(&folder)?;
+    Ok(folder)
+}

@@ -1,0 +1,94 @@
+//! From root to somebody less, once all is opened that needs root.
+
+use std::path::Path;
+
+use lowroad_config::{Config, LogTarget, Root};
+use nix::unistd::{Group, Uid, User, chown, initgroups, setgid, setuid};
+
+/// The user that a server started as root becomes when it is told nothing else.
+const DEFAULT_USER: &str = "nobody";
+
+/// Gives up root, if this process has it. Returns what is to be said about it.
+///
+/// # Errors
+/// When the configured user or group does not exist, or the kernel refuses.
+pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
+    if !Uid::effective().is_root() {
+        return match &config.server.user {
+            Some(name) if !is_me(name) => Ok(Some(format!(
+                "not root, so the user stays what it is and not {name}"
+            ))),
+            _ => Ok(None),
+        };
+    }
+    let user = match &config.server.user {
+        Some(name) if name == "root" => return Ok(None),
+        Some(name) => find(name)?,
+        None => match default_user(config) {
+            Some(user) => user,
+            None => {
+                let text = "runs as root, because nobody else may read the folder; --user, or user in [server], changes that";
+                return Ok(Some(text.into()));
+            }
+        },
+    };
+    let gid = match &config.server.group {
+        None => user.gid,
+        Some(name) => match Group::from_name(name) {
+            Ok(Some(group)) => group.gid,
+            _ => return Err(format!("there is no group {name}")),
+        },
+    };
+    for path in log_files(config) {
+        // Or the log could not be opened anew after it was rotated.
+        chown(path, Some(user.uid), Some(gid))
+            .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
+    }
+    let name = std::ffi::CString::new(user.name.clone()).map_err(|error| error.to_string())?;
+    initgroups(&name, gid)
+        .and_then(|()| setgid(gid))
+        .and_then(|()| setuid(user.uid))
+        .map_err(|error| format!("can't become user {}: {error}", user.name))?;
+    Ok(Some(format!("runs as user {}", user.name)))
+}
+
+fn log_files(config: &Config) -> impl Iterator<Item = &Path> {
+    let access = config.log.access.as_ref().map(|access| &access.path);
+    [Some(&config.log.error), access]
+        .into_iter()
+        .flatten()
+        .filter_map(|target| match target {
+            LogTarget::File(path) => Some(path.as_path()),
+            _ => None,
+        })
+}
+
+fn find(name: &str) -> Result<User, String> {
+    match User::from_name(name) {
+        Ok(Some(user)) => Ok(user),
+        Ok(None) => Err(format!("there is no user {name}")),
+        Err(error) => Err(format!("can't look up user {name}: {error}")),
+    }
+}
+
+fn is_me(name: &str) -> bool {
+    matches!(User::from_name(name), Ok(Some(user)) if user.uid == Uid::effective())
+}
+
+fn default_user(config: &Config) -> Option<User> {
+    let readable = config.sites.iter().all(|site| match &site.root {
+        Root::Folder(folder) => world_readable(folder),
+        Root::PerHost { prefix, .. } => world_readable(prefix),
+    });
+    User::from_name(DEFAULT_USER).ok()?.filter(|_| readable)
+}
+
+/// Whether anybody may read a folder and get to it.
+fn world_readable(folder: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let Ok(folder) = folder.canonicalize() else {
+        return false;
+    };
+    let mode = |path: &Path| path.metadata().map_or(0, |meta| meta.permissions().mode());
+    mode(&folder) & 0o005 == 0o005 && folder.ancestors().all(|path| mode(path) & 0o001 != 0)
+}

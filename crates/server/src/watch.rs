@@ -1,0 +1,263 @@
+//! Who is told when something changes in a folder.
+//!
+//! Every folder from which an answer was made is watched by inotify(7), with its ancestors up to
+//! the site's root. A change bumps the folder's generation, and answers made before it are looked
+//! at again before their next use. Where inotify does not work (network file systems, symbolic
+//! links on the way, no watches left) a folder is not watched and answers are trusted only briefly.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+/// Folders watched at most: about 1.5 KiB of kernel memory and 300 bytes of ours each.
+const FOLDERS_MAX: usize = 16_384;
+
+/// A watched folder.
+pub struct Folder {
+    generation: AtomicU64,
+}
+
+impl Folder {
+    /// Another number whenever something in the folder, or above it, may have changed. No two
+    /// folders ever have the same, so that what was learnt of one proves nothing about another.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Acquire)
+    }
+
+    fn new() -> Folder {
+        Folder {
+            generation: AtomicU64::new(NEXT_GENERATION.fetch_add(1, Relaxed)),
+        }
+    }
+
+    fn changed(&self) {
+        self.generation
+            .store(NEXT_GENERATION.fetch_add(1, Relaxed), Release);
+    }
+}
+
+static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// The folder whose changes tell of an answer's, and its generation from before the answer was made.
+pub type Trust = Option<(Arc<Folder>, u64)>;
+
+/// The watched folders.
+pub struct Watcher {
+    inotify: OwnedFd,
+    folders: Mutex<Folders>,
+}
+
+#[derive(Default)]
+struct Folders {
+    /// Ordered, so that all below a folder stand together.
+    by_path: BTreeMap<PathBuf, (i32, Arc<Folder>)>,
+    by_watch: HashMap<i32, PathBuf>,
+    /// How often folders were forgotten.
+    forgotten: u64,
+}
+
+impl Watcher {
+    /// Starts the thread that listens for changes. `None` where inotify can't be had.
+    pub fn start() -> Option<Arc<Watcher>> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC).ok()?;
+        let watcher = Arc::new(Watcher {
+            inotify,
+            folders: Mutex::default(),
+        });
+        let listener = watcher.clone();
+        std::thread::Builder::new()
+            .name("watch".into())
+            .spawn(move || listener.listen())
+            .ok()?;
+        Some(watcher)
+    }
+
+    /// The watched folder at `root`/`relative`, and its generation from before the caller looks
+    /// into it. `None` if it can't be watched.
+    pub fn folder(&self, root: &Path, relative: &Path) -> Trust {
+        let before = self.folders().forgotten;
+        let mut path = root.to_path_buf();
+        let mut folder = self.add(&path).ok()?;
+        for part in relative.components() {
+            path.push(part);
+            folder = self.add(&path).ok()?;
+        }
+        let folders = self.folders();
+        let generation = folder.generation();
+        // Forgotten meanwhile, it or one above it would never tell of another change.
+        (folders.forgotten == before).then_some((folder, generation))
+    }
+
+    fn add(&self, path: &Path) -> io::Result<Arc<Folder>> {
+        if let Some((_, folder)) = self.folders().by_path.get(path) {
+            return Ok(folder.clone());
+        }
+        // Before the lock: a file system that hangs must not hold up the others' folders.
+        if !tells_changes(path)? {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let mut folders = self.folders();
+        if let Some((_, folder)) = folders.by_path.get(path) {
+            return Ok(folder.clone());
+        }
+        if folders.by_path.len() >= FOLDERS_MAX {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let watch = inotify::add_watch(&self.inotify, path, watched_changes())?;
+        let folder = Arc::new(Folder::new());
+        // One folder reached by two paths has one watch: the later path takes it over, the earlier
+        // one's answers are looked at again.
+        if let Some(earlier) = folders.by_watch.insert(watch, path.to_path_buf())
+            && let Some((_, folder)) = folders.by_path.remove(&earlier)
+        {
+            folder.changed();
+            folders.forgotten += 1;
+        }
+        folders
+            .by_path
+            .insert(path.to_path_buf(), (watch, folder.clone()));
+        Ok(folder)
+    }
+
+    fn listen(&self) {
+        let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        while let Ok(event) = reader.next() {
+            self.take(
+                event.wd(),
+                event.events(),
+                event.file_name().map(|name| name.to_bytes()),
+            );
+        }
+        // Without news nothing may be trusted for long.
+        self.forget_everything();
+    }
+
+    fn take(&self, watch: i32, flags: ReadFlags, name: Option<&[u8]>) {
+        if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return self.forget_everything();
+        }
+        let mut folders = self.folders();
+        let Some(path) = folders.by_watch.get(&watch).cloned() else {
+            return;
+        };
+        if let Some((_, folder)) = folders.by_path.get(&path) {
+            folder.changed();
+        }
+        let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
+        if flags.intersects(gone) {
+            self.forget_below(&mut folders, &path);
+        } else if flags.contains(ReadFlags::ISDIR)
+            && let Some(name) = name
+        {
+            self.forget_below(&mut folders, &path.join(OsStr::from_bytes(name)));
+        }
+    }
+
+    /// Ends the watches of a folder and of all below it: what they name may be elsewhere by now.
+    fn forget_below(&self, folders: &mut Folders, path: &Path) {
+        let from = folders.by_path.range(path.to_path_buf()..);
+        let below: Vec<PathBuf> = from
+            .map(|(known, _)| known)
+            .take_while(|known| known.starts_with(path))
+            .cloned()
+            .collect();
+        folders.forgotten += below.len() as u64;
+        for path in below {
+            if let Some((watch, folder)) = folders.by_path.remove(&path) {
+                folder.changed();
+                folders.by_watch.remove(&watch);
+                // The kernel may have ended it already.
+                let _ = inotify::remove_watch(&self.inotify, watch);
+            }
+        }
+    }
+
+    fn forget_everything(&self) {
+        let mut folders = self.folders();
+        self.forget_below(&mut folders, Path::new("/"));
+    }
+
+    /// Folders watched now.
+    pub fn len(&self) -> usize {
+        self.folders().by_path.len()
+    }
+
+    fn folders(&self) -> MutexGuard<'_, Folders> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn watched_changes() -> WatchFlags {
+    WatchFlags::MODIFY
+        | WatchFlags::ATTRIB
+        | WatchFlags::CREATE
+        | WatchFlags::DELETE
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::MOVED_TO
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::ONLYDIR
+        | WatchFlags::DONT_FOLLOW
+}
+
+/// Whether changes in a folder reach inotify: not where other machines can make them.
+fn tells_changes(path: &Path) -> io::Result<bool> {
+    const NFS: u32 = 0x6969;
+    const SMB: u32 = 0x517b;
+    const CIFS: u32 = 0xff53_4d42;
+    const SMB2: u32 = 0xfe53_4d42;
+    const FUSE: u32 = 0x6573_5546;
+    const V9FS: u32 = 0x0102_1997;
+    const CEPH: u32 = 0x00c3_6400;
+    const AFS: u32 = 0x5346_414f;
+    let kind = rustix::fs::statfs(path)?.f_type as u32;
+    Ok(![NFS, SMB, CIFS, SMB2, FUSE, V9FS, CEPH, AFS].contains(&kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn wait_for_change(folder: &Folder, since: u64) -> bool {
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end {
+            if folder.generation() != since {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    #[test]
+    fn changes_below_and_above_are_told() {
+        let root = std::env::temp_dir().join(format!("lowroad-watch-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("a/b")).expect("create");
+        std::fs::write(root.join("a/b/file"), b"1").expect("write");
+        let watcher = Watcher::start().expect("inotify");
+        let (folder, before) = watcher.folder(&root, Path::new("a/b")).expect("watched");
+        assert_eq!(watcher.len(), 3);
+        std::fs::write(root.join("a/b/file"), b"2").expect("write");
+        assert!(wait_for_change(&folder, before), "a write in the folder");
+
+        let (folder, before) = watcher.folder(&root, Path::new("a/b")).expect("watched");
+        std::fs::rename(root.join("a"), root.join("c")).expect("rename");
+        assert!(wait_for_change(&folder, before), "an ancestor renamed");
+        assert!(watcher.folder(&root, Path::new("a/b")).is_none(), "gone");
+        std::fs::remove_dir_all(&root).expect("remove");
+    }
+}

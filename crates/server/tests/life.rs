@@ -1,0 +1,195 @@
+//! The end of a server: what is under way is answered, what comes too late is refused, and nothing
+//! lies between the two. The start is in `start`, new configurations are in `reload`.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowroad_testkit::{Client, Folder, PATIENCE, Response, Server, wait_until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+const LARGE: usize = 48 << 20;
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.file("small", "hello");
+    folder.file("medium", vec![b'm'; 100_000]);
+    folder.file("large", vec![b'l'; 2 << 20]);
+    folder
+}
+
+/// A server of the folder with these lines in `[server]`.
+fn run(folder: &Folder, server: &str) -> Server {
+    let root = folder.path().display();
+    let config =
+        format!("[server]\n{server}\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}\"\n");
+    Server::run(PROGRAM, folder, &config)
+}
+
+/// A client that sends one request after another until nobody listens any more.
+struct ClosedLoop {
+    address: SocketAddr,
+    keep_alive: bool,
+}
+
+/// What became of a closed loop's requests.
+#[derive(Default)]
+struct Tally {
+    answered: AtomicUsize,
+    /// Sent on a connection that was open, and not answered whole.
+    lost: AtomicUsize,
+}
+
+impl ClosedLoop {
+    fn run(&self, tally: &Tally) {
+        let start = Instant::now();
+        while let Ok(stream) = TcpStream::connect(self.address) {
+            assert!(start.elapsed() < PATIENCE, "the server does not end");
+            let mut client = Client::new(stream);
+            while self.one(&mut client, tally) {}
+        }
+    }
+
+    /// One request; whether there may be another on this connection.
+    fn one(&self, client: &mut Client, tally: &Tally) -> bool {
+        let paths = [
+            ("small", 5),
+            ("medium", 100_000),
+            ("missing", 0),
+            ("large", 2 << 20),
+        ];
+        let (path, len) = paths[tally.answered.load(Relaxed) % paths.len()];
+        let connection = if self.keep_alive {
+            "keep-alive"
+        } else {
+            "close"
+        };
+        client.send(format!(
+            "GET /{path} HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n"
+        ));
+        match client.whole_response() {
+            Some(got) if got.body.len() == len || got.status == 404 => {
+                tally.answered.fetch_add(1, Relaxed);
+                got.field("connection") != Some("close")
+            }
+            _ => {
+                tally.lost.fetch_add(1, Relaxed);
+                false
+            }
+        }
+    }
+}
+
+#[test]
+fn no_request_is_lost_when_the_server_ends_under_load() {
+    let folder = site();
+    let mut server = run(&folder, "workers = 2");
+    let tally = Tally::default();
+    let address = server.address();
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let client = ClosedLoop {
+                address,
+                keep_alive: number % 2 == 0,
+            };
+            let tally = &tally;
+            scope.spawn(move || client.run(tally));
+        }
+        wait_until("some load", || {
+            (tally.answered.load(Relaxed) > 200).then_some(())
+        });
+        server.signal("TERM");
+    });
+    assert_eq!(tally.lost.load(Relaxed), 0);
+    assert!(server.wait_for_end().success());
+}
+
+/// The answer to the last request of a connection.
+fn expect_last(client: &mut Client, len: usize) -> Response {
+    let got = client.response();
+    assert_eq!((got.status, got.body.len()), (200, len));
+    assert_eq!(got.field("connection"), Some("close"));
+    assert!(client.wait_for_close());
+    got
+}
+
+#[test]
+fn what_is_under_way_is_finished() {
+    let folder = site();
+    folder.zeros("huge", LARGE as u64);
+    let mut server = run(&folder, "workers = 1");
+    let mut idle = server.connect();
+    assert_eq!(idle.get("/small", "").text(), "hello");
+    let mut halfway = server.connect();
+    halfway.send("GET /small HTTP/1.1\r\nHost: a");
+    let mut body = server.connect();
+    body.send("GET /medium HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
+    let mut slow = server.connect();
+    slow.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(slow.more());
+    let mut pipelined = server.connect();
+    pipelined.send("GET /medium HTTP/1.1\r\nHost: a\r\n\r\n".repeat(400));
+    assert!(pipelined.more());
+
+    server.signal("TERM");
+    server.wait_for_error_line("draining");
+    idle.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect_last(&mut idle, 2 << 20);
+    halfway.send("\r\n\r\n");
+    expect_last(&mut halfway, 5);
+    body.send("cde\r\n0\r\n\r\n");
+    expect_last(&mut body, 100_000);
+    // Its head had left before.
+    let got = slow.response();
+    assert!(got.body.len() == LARGE && got.body.iter().all(|b| *b == 0));
+    // One of the answers that were still to come says that it is the last.
+    let answers = (1..=400).find(|_| pipelined.response().field("connection").is_some());
+    assert!(answers.is_some() && pipelined.wait_for_close());
+    assert!(server.wait_for_end().success());
+    assert!(TcpStream::connect(server.address()).is_err());
+}
+
+#[test]
+fn idle_connections_end_soon() {
+    let folder = site();
+    let mut server = run(&folder, "drain_timeout = \"1h\"");
+    let mut used = server.connect();
+    assert_eq!(used.get("/small", "").status, 200);
+    server.signal("INT");
+    assert!(used.wait_for_close() && used.received.is_empty());
+    assert!(server.wait_for_end().success());
+}
+
+/// A server with a client that takes nothing of a long answer.
+fn stuck(server: &str) -> (Folder, Server, Client) {
+    let folder = Folder::new();
+    folder.zeros("huge", LARGE as u64);
+    let server = run(&folder, server);
+    let mut client = server.connect();
+    client.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.more());
+    (folder, server, client)
+}
+
+#[test]
+fn the_wait_is_bounded() {
+    let (_folder, mut server, mut client) = stuck("drain_timeout = \"300ms\"");
+    let start = Instant::now();
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    assert_eq!(client.whole_response(), None);
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let (_folder, mut server, mut client) = stuck("drain_timeout = \"1h\"");
+    server.signal("TERM");
+    server.wait_for_error_line("draining: 1 connections, at most 3600000 ms");
+    assert!(server.runs());
+    server.signal("TERM");
+    server.wait_for_error_line("told twice to end");
+    assert!(server.wait_for_end().success());
+    assert_eq!(client.whole_response(), None);
+}

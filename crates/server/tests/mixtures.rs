@@ -1,0 +1,326 @@
+//! Never a mixture: whatever happens to a file while it is sent, a complete answer is of one
+//! version. An answer from a file may end early instead; one from memory does not.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowroad_testkit::{Client, Folder, PATIENCE, Server};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+/// The server takes a file that did not change for 20 ms as settled. A writer that the scheduler
+/// holds up for longer in the middle of its work leaves a file that is mixed itself.
+const HELD_UP: Duration = Duration::from_millis(10);
+/// Whole answers that each client waits for.
+const ANSWERS: usize = 12;
+
+/// Rewrites a file in place until it is told to stop.
+struct Writer {
+    path: PathBuf,
+    /// The lengths of a version of As and of one of Bs.
+    lens: [usize; 2],
+    /// When the file was in between for long. Locked while it is in between.
+    held_up: Mutex<Vec<(Instant, Instant)>>,
+    stop: AtomicBool,
+}
+
+impl Writer {
+    fn work(&self) {
+        // From never settled to settled for long enough to send a large file.
+        let pauses_ms = [0, 1, 30, 0, 15, 60, 3, 200];
+        for round in 0.. {
+            if self.stop.load(Relaxed) {
+                return;
+            }
+            let mut held_up = self.held_up.lock().expect("no panic");
+            let start = Instant::now();
+            self.rewrite(b"AB"[round % 2], self.lens[round % 2], round / 2 % 3);
+            if start.elapsed() > HELD_UP {
+                held_up.push((start, Instant::now()));
+            }
+            drop(held_up);
+            thread::sleep(Duration::from_millis(
+                pauses_ms[round / 3 % pauses_ms.len()],
+            ));
+        }
+    }
+
+    /// In one piece, in some with pauses between, or after cutting the file to nothing.
+    fn rewrite(&self, byte: u8, len: usize, way: usize) {
+        let file = File::options().write(true).open(&self.path).expect("open");
+        if way == 2 {
+            file.set_len(0).expect("cut");
+        }
+        let piece_len = if way == 1 { len / 6 } else { len };
+        for at in (0..len).step_by(piece_len) {
+            if at > 0 {
+                thread::sleep(Duration::from_micros(300));
+            }
+            let piece = vec![byte; piece_len.min(len - at)];
+            file.write_all_at(&piece, at as u64).expect("written");
+        }
+        file.set_len(len as u64).expect("cut");
+    }
+
+    /// Whether the file itself may have been seen in between for long since then.
+    fn excuses(&self, since: Instant) -> bool {
+        let held_up = self.held_up.lock().expect("no panic");
+        held_up.iter().any(|(_, end)| *end >= since)
+    }
+
+    /// Which version a body is; 2 for the empty one on the way from one to the other.
+    fn version(&self, body: &[u8]) -> Option<usize> {
+        let is = |byte: u8, len: usize| body.len() == len && body.iter().all(|b| *b == byte);
+        match body {
+            [] => Some(2),
+            _ if is(b'A', self.lens[0]) => Some(0),
+            _ if is(b'B', self.lens[1]) => Some(1),
+            _ => None,
+        }
+    }
+}
+
+/// What is rewritten and how it is asked for.
+struct Case {
+    lens: [usize; 2],
+    /// Whether an answer may end early: it comes from the file.
+    cut: bool,
+    options: &'static [&'static str],
+    file: &'static str,
+    path: &'static str,
+    status: u16,
+}
+
+impl Case {
+    fn file(lens: [usize; 2], cut: bool) -> Case {
+        Case {
+            lens,
+            cut,
+            options: &[],
+            file: "file.bin",
+            path: "/file.bin",
+            status: 200,
+        }
+    }
+}
+
+/// Fetches until both versions were seen and enough answers came.
+fn fetch(server: SocketAddr, writer: &Writer, case: &Case, fields: &str) {
+    let start = Instant::now();
+    let mut client = Client::connect(server);
+    let (mut seen, mut whole) = ([0; 3], 0);
+    while whole < ANSWERS || seen[0] == 0 || seen[1] == 0 {
+        assert!(start.elapsed() < PATIENCE, "seen only {seen:?}");
+        let asked = Instant::now();
+        let path = case.path;
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        match client.whole_response() {
+            Some(got) if got.status == case.status => {
+                match writer.version(&got.body) {
+                    Some(version) => seen[version] += 1,
+                    None => assert!(writer.excuses(asked), "a mixture: {}", got.head),
+                }
+                whole += 1;
+            }
+            // It never settled while the server tried.
+            Some(got) => assert_eq!(got.status, 503),
+            None => {
+                assert!(case.cut, "an answer from memory was cut");
+                client = Client::connect(server);
+            }
+        }
+    }
+}
+
+fn never_a_mixture(case: Case) {
+    let folder = Folder::in_memory();
+    let lens = case.lens;
+    let path = folder.file(case.file, vec![b'A'; lens[0]]);
+    let server = Server::serve(PROGRAM, &folder, case.options);
+    let writer = Writer {
+        path,
+        lens,
+        held_up: Mutex::default(),
+        stop: AtomicBool::new(false),
+    };
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| writer.work());
+        let (address, writer, case) = (server.address(), &writer, &case);
+        let fetching: Vec<_> = [
+            "",
+            "Connection: keep-alive\r\n",
+            "Accept-Encoding: gzip\r\n",
+        ]
+        .into_iter()
+        .map(|fields| scope.spawn(move || fetch(address, writer, case, fields)))
+        .collect();
+        let done: Vec<_> = fetching.into_iter().map(|client| client.join()).collect();
+        writer.stop.store(true, Relaxed);
+        writing.join().expect("the writer");
+        done.into_iter().for_each(|done| done.expect("a client"));
+    });
+}
+
+#[test]
+fn small_of_one_length() {
+    never_a_mixture(Case::file([2_000, 2_000], false));
+}
+
+#[test]
+fn small_of_two_lengths() {
+    never_a_mixture(Case::file([2_000, 1_500], false));
+}
+
+#[test]
+fn medium_of_one_length() {
+    never_a_mixture(Case::file([100_000, 100_000], false));
+}
+
+#[test]
+fn medium_of_two_lengths() {
+    never_a_mixture(Case::file([100_000, 70_000], false));
+}
+
+#[test]
+fn large_of_one_length() {
+    never_a_mixture(Case::file([3 << 20, 3 << 20], true));
+}
+
+#[test]
+fn large_of_two_lengths() {
+    never_a_mixture(Case::file([3 << 20, 2 << 20], true));
+}
+
+#[test]
+fn without_a_cache() {
+    never_a_mixture(Case {
+        options: &["--cache", "0"],
+        ..Case::file([100_000, 70_000], true)
+    });
+}
+
+#[test]
+fn error_pages() {
+    never_a_mixture(Case {
+        file: "404.html",
+        path: "/missing",
+        status: 404,
+        ..Case::file([200_000, 150_000], false)
+    });
+}
+
+/// More than sockets hold between a server and a client that does not read.
+const LARGE: usize = 48 << 20;
+
+/// A server whose client has the start of a large answer and reads no further.
+fn half_sent() -> (Folder, PathBuf, Server, Client) {
+    let folder = Folder::new();
+    let path = folder.zeros("file.bin", LARGE as u64);
+    let server = Server::serve(PROGRAM, &folder, &[]);
+    let mut client = server.connect();
+    client.send("GET /file.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.more());
+    (folder, path, server, client)
+}
+
+/// The answer ends early, and the server is well.
+fn expect_cut(server: &Server, client: &mut Client, new: &[u8]) {
+    assert_eq!(client.whole_response(), None);
+    let head = String::from_utf8_lossy(&client.received[..300]).into_owned();
+    assert!(
+        head.contains(&format!("Content-Length: {LARGE}\r\n")),
+        "{head}"
+    );
+    assert!(client.received.len() < LARGE);
+    assert!(server.get("/file.bin").body == new);
+}
+
+#[test]
+fn a_file_that_shrinks_is_cut() {
+    let (_folder, path, server, mut client) = half_sent();
+    let file = File::options().write(true).open(path).expect("open");
+    file.set_len(1 << 20).expect("cut");
+    expect_cut(&server, &mut client, &[0; 1 << 20]);
+}
+
+#[test]
+fn a_file_that_is_rewritten_in_place_is_cut() {
+    let (_folder, path, server, mut client) = half_sent();
+    let file = File::options().write(true).open(path).expect("open");
+    file.write_all_at(b"B", LARGE as u64 - 1).expect("written");
+    let mut new = vec![0; LARGE];
+    new[LARGE - 1] = b'B';
+    expect_cut(&server, &mut client, &new);
+}
+
+#[test]
+fn a_file_that_grows_is_cut() {
+    let (_folder, path, server, mut client) = half_sent();
+    let file = File::options().append(true).open(path).expect("open");
+    std::io::Write::write_all(&mut &file, b"B").expect("written");
+    let mut new = vec![0; LARGE];
+    new.push(b'B');
+    expect_cut(&server, &mut client, &new);
+}
+
+#[test]
+fn a_file_that_is_replaced_or_removed_is_sent_to_its_end() {
+    for replaced in [true, false] {
+        let (folder, path, server, mut client) = half_sent();
+        if replaced {
+            let new = folder.file("new", "new");
+            fs::rename(new, path).expect("renamed");
+        } else {
+            fs::remove_file(path).expect("removed");
+        }
+        let got = client.whole_response().expect("a whole answer");
+        assert!(got.body.len() == LARGE && got.body.iter().all(|b| *b == 0));
+        let then = server.get("/file.bin");
+        let expected = if replaced {
+            (200, 3)
+        } else {
+            (404, then.body.len())
+        };
+        assert_eq!((then.status, then.body.len()), expected);
+    }
+}
+
+#[test]
+fn answers_from_memory_outlive_their_file() {
+    const COUNT: usize = 400;
+    let folder = Folder::new();
+    let path = folder.file("file.bin", vec![b'A'; 100_000]);
+    let server = Server::serve(PROGRAM, &folder, &[]);
+    assert_eq!(server.get("/file.bin").status, 200);
+    let mut client = server.connect();
+    client.send("GET /file.bin HTTP/1.1\r\nHost: a\r\n\r\n".repeat(COUNT));
+    assert!(client.more());
+    fs::write(path, vec![b'B'; 50_000]).expect("written");
+    // Others see the new version while the old one is still being sent.
+    lowroad_testkit::wait_until("the new version", || {
+        (server.get("/file.bin").body == [b'B'; 50_000]).then_some(())
+    });
+    let mut changes = 0;
+    let mut last = b'A';
+    for at in 0..COUNT {
+        let got = client.response();
+        let byte = got.body[0];
+        let len = if byte == b'A' { 100_000 } else { 50_000 };
+        assert!(
+            got.body.len() == len && got.body.iter().all(|b| *b == byte),
+            "answer {at}"
+        );
+        changes += usize::from(byte != last);
+        last = byte;
+    }
+    assert_eq!(
+        (changes, last),
+        (1, b'B'),
+        "first the old version, then the new one"
+    );
+}

@@ -1,0 +1,233 @@
+//! SIGHUP: another configuration for a running server. All of it or nothing, and no connection is
+//! the worse for it.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Instant;
+
+use lowroad_testkit::{Client, Folder, PATIENCE, Server, wait_until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+/// A server whose configuration changes.
+struct Operator {
+    folder: Folder,
+    server: Server,
+}
+
+impl Operator {
+    /// Starts with these `[[site]]` tables, where `ROOT` stands for the folder with the files.
+    fn start(sites: &str) -> Operator {
+        let folder = Folder::new();
+        for name in ["one", "two"] {
+            folder.file(format!("{name}/who"), name);
+        }
+        folder.zeros("one/huge", 48 << 20);
+        let server = Server::run(PROGRAM, &folder, &config(&folder, sites));
+        Operator { folder, server }
+    }
+
+    fn write(&self, sites: &str) {
+        self.folder
+            .file("lowroad.toml", config(&self.folder, sites));
+    }
+
+    /// Asks for these sites to be put in force. The log says when, but the same only once a second.
+    fn reload(&self, sites: &str) {
+        self.write(sites);
+        self.server.signal("HUP");
+    }
+
+    /// Tries to; returns why not.
+    fn fail_to_reload(&self, sites: &str) -> String {
+        self.write(sites);
+        self.server.signal("HUP");
+        self.server
+            .wait_for_error_line("the configuration stays as it was")
+    }
+
+    /// Where the server says that it listens.
+    fn listens(&self) -> Vec<SocketAddr> {
+        let admin = admin(&self.folder).display().to_string();
+        let output = Command::new(PROGRAM)
+            .args(["status", "--admin", &admin])
+            .output()
+            .expect("the status command");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines()
+            .filter_map(|line| line.trim().strip_prefix("listens"))
+            .map(|address| address.trim().parse().expect("an address"))
+            .collect()
+    }
+}
+
+fn admin(folder: &Folder) -> PathBuf {
+    folder.path().join("admin.sock")
+}
+
+fn config(folder: &Folder, sites: &str) -> String {
+    let sites = sites.replace("ROOT", &folder.path().display().to_string());
+    let admin = admin(folder);
+    format!(
+        "[server]\nworkers = 2\nadmin = \"{}\"\n{sites}",
+        admin.display()
+    )
+}
+
+const ONE: &str = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"ROOT/one\"\n";
+const TWO: &str = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"ROOT/two\"\n";
+const ONE_ELSEWHERE: &str = "[[site]]\nlisten = \"127.0.0.2:0\"\nroot = \"ROOT/one\"\n";
+
+fn who(client: &mut Client) -> String {
+    client.get("/who", "").text()
+}
+
+#[test]
+fn connections_stay_open_and_get_the_new_answers() {
+    let operator = Operator::start(ONE);
+    let mut client = operator.server.connect();
+    assert_eq!(who(&mut client), "one");
+    let mut halfway = operator.server.connect();
+    halfway.send("GET /who HTTP/1.1\r\nHos");
+    let mut slow = operator.server.connect();
+    slow.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(slow.more());
+
+    operator.reload(&format!(
+        "{TWO}[[site.header]]\nset = {{ X-New = \"yes\" }}\n"
+    ));
+    let line = operator.server.wait_for_error_line(" is in force");
+    assert!(line.ends_with("lowroad.toml is in force"), "{line}");
+    // The workers have been told; they need not have listened yet.
+    wait_until("the new site", || (who(&mut client) == "two").then_some(()));
+    assert_eq!(client.get("/who", "").field("x-new"), Some("yes"));
+    halfway.send("t: a\r\n\r\n");
+    assert_eq!(halfway.response().text(), "two");
+    assert_eq!(slow.response().body.len(), 48 << 20);
+    assert_eq!(client.get("/huge", "").status, 404);
+    operator.reload(ONE);
+    wait_until("the old site", || (who(&mut client) == "one").then_some(()));
+    assert_eq!(client.get("/who", "").field("x-new"), None);
+}
+
+#[test]
+fn a_wrong_configuration_changes_nothing() {
+    let operator = Operator::start(ONE);
+    let mut client = operator.server.connect();
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = busy.local_addr().expect("an address");
+    for (sites, why) in [
+        (
+            TWO.replace("listen", "lisen"),
+            "lowroad.toml:5:1: site[0].lisen: ",
+        ),
+        (
+            TWO.replace("ROOT/two", "ROOT/three"),
+            "three cannot be used",
+        ),
+        (TWO.replace("[[site]]", "[[site]"), "lowroad.toml:4:"),
+        (
+            TWO.replace("127.0.0.1:0", &taken.to_string()),
+            "another program listens there",
+        ),
+        // All but the last is well.
+        (
+            format!("{TWO}[[site]]\nlisten = \"127.0.0.2:0\"\nroot = \"ROOT/one/who\"\n"),
+            "is not a folder",
+        ),
+    ] {
+        let line = operator.fail_to_reload(&sites);
+        assert!(line.contains(why), "{line}");
+        assert_eq!(who(&mut client), "one", "{why}");
+        assert_eq!(operator.server.get("/who").text(), "one", "{why}");
+        assert_eq!(operator.listens(), [operator.server.address()], "{why}");
+    }
+    operator.reload(TWO);
+    wait_until("the new site", || (who(&mut client) == "two").then_some(()));
+}
+
+#[test]
+fn listeners_are_added_and_removed() {
+    let operator = Operator::start(TWO);
+    let first = operator.server.address();
+    let mut client = operator.server.connect();
+    assert_eq!(who(&mut client), "two");
+
+    operator.reload(&format!("{TWO}{ONE_ELSEWHERE}"));
+    let second = wait_until("another listener", || operator.listens().get(1).copied());
+    assert_eq!(operator.listens()[0], first);
+    assert!(second.ip().to_string() == "127.0.0.2" && second.port() != 0);
+    // As soon as it is there it knows its site.
+    let mut other = Client::connect(second);
+    assert_eq!(
+        (who(&mut other), who(&mut client)),
+        ("one".into(), "two".into())
+    );
+
+    operator.reload(ONE_ELSEWHERE);
+    wait_until("one listener less", || {
+        (operator.listens() == [second]).then_some(())
+    });
+    wait_until("the first listener's end", || {
+        TcpStream::connect(first).err()
+    });
+    // What was connected there is told that there is no site any more, and goes on.
+    wait_until("the news", || {
+        (client.get("/who", "").status == 421).then_some(())
+    });
+    assert_eq!(client.get("/who", "").status, 421);
+    assert_eq!(who(&mut other), "one");
+}
+
+#[test]
+fn no_request_is_lost_while_configurations_change() {
+    let operator = Operator::start(ONE);
+    let address = operator.server.address();
+    let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for keep_alive in [true, true, false, false] {
+            let (stop, answered) = (&stop, &answered);
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                let start = Instant::now();
+                while start.elapsed() < PATIENCE && !stop.load(Relaxed) {
+                    let said = who(&mut client);
+                    assert!(said == "one" || said == "two", "{said}");
+                    answered.fetch_add(1, Relaxed);
+                    if !keep_alive {
+                        client = Client::connect(address);
+                    }
+                }
+            });
+        }
+        for round in 0..10 {
+            let before = answered.load(Relaxed);
+            wait_until("some load", || {
+                (answered.load(Relaxed) > before + 100).then_some(())
+            });
+            let (site, name) = if round % 2 == 0 {
+                (TWO, "two")
+            } else {
+                (ONE, "one")
+            };
+            operator.reload(site);
+            wait_until("the new answer", || {
+                (operator.server.get("/who").text() == name).then_some(())
+            });
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+#[test]
+fn without_a_file_there_is_nothing_to_read_again() {
+    let folder = Folder::new();
+    folder.file("who", "serve");
+    let server = Server::serve(PROGRAM, &folder, &[]);
+    server.signal("HUP");
+    server.wait_for_error_line("there is no configuration file to read again");
+    assert_eq!(server.get("/who").text(), "serve");
+}

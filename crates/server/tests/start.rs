@@ -1,0 +1,306 @@
+//! The start: sockets handed over, readiness told, root given up; and why a start fails.
+//!
+//! sd_listen_fds(3), sd_notify(3).
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use lowroad_testkit::{Client, Folder, PATIENCE, Server};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.file("who", "served");
+    folder
+}
+
+/// The command that serves the folder as the child of a supervisor: the socket becomes descriptor
+/// 3, and `pid` the process for which it is said to be.
+fn activated(folder: &Folder, socket: impl Into<OwnedFd>, pid: &str) -> Command {
+    let script = format!("exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID={pid} exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &script, PROGRAM, "serve"])
+        .arg(folder.path())
+        .args(["--listen", "127.0.0.1:0", "--workers", "2"])
+        .stdin(Stdio::from(socket.into()));
+    command
+}
+
+#[test]
+fn a_socket_handed_over_is_served_across_restarts() {
+    let folder = site();
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = socket.local_addr().expect("an address");
+    let start = || {
+        let socket = socket.try_clone().expect("a descriptor");
+        Server::spawn(activated(&folder, socket, "$$"))
+    };
+    let mut first = start();
+    assert_eq!(first.addresses, [address]);
+    assert_eq!(first.get("/who").text(), "served");
+    first.signal("TERM");
+    assert!(first.wait_for_end().success());
+    // The supervisor's socket takes connections while nobody serves it.
+    let mut client = Client::connect(address);
+    client.send("GET /who HTTP/1.1\r\nHost: a\r\n\r\n");
+    let second = start();
+    assert_eq!(client.response().text(), "served");
+    assert_eq!(second.get("/who").text(), "served");
+}
+
+#[test]
+fn a_socket_for_another_process_is_left_alone() {
+    let folder = site();
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = socket.local_addr().expect("an address");
+    let server = Server::spawn(activated(&folder, socket, "1"));
+    assert_ne!(server.address(), address);
+    assert_eq!(server.get("/who").text(), "served");
+}
+
+#[test]
+fn what_is_handed_over_and_does_not_listen_is_refused() {
+    let folder = site();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let said = fails(activated(&folder, socket, "$$"));
+    assert!(
+        said.contains("can't take the supervisor's socket"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_supervisor_is_told_of_readiness_reloads_and_the_end() {
+    let folder = site();
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    // As systemd's own: whoever the server becomes may write to it.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("a mode");
+    let hear = || {
+        let mut buffer = [0; 1024];
+        let len = socket.recv(&mut buffer).expect("a notification");
+        String::from_utf8_lossy(&buffer[..len]).trim().to_string()
+    };
+    let root = folder.path().display();
+    let config = format!("[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}\"\n");
+    let file = folder.file("lowroad.toml", config);
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["run", "-c"])
+        .arg(file)
+        .env("NOTIFY_SOCKET", &path);
+    let mut server = Server::spawn(command);
+    assert_eq!(hear(), "READY=1");
+    assert_eq!(server.get("/who").text(), "served");
+    server.signal("HUP");
+    let reloading = hear();
+    assert!(reloading.starts_with("RELOADING=1"), "{reloading}");
+    assert_eq!(hear(), "READY=1");
+    server.signal("TERM");
+    assert_eq!(hear(), "STOPPING=1");
+    assert!(server.wait_for_end().success());
+}
+
+/// Whether the tests run as root; says so if not.
+fn is_root() -> bool {
+    let output = Command::new("id").arg("-u").output().expect("id");
+    let root = output.stdout == b"0\n";
+    if !root {
+        println!("skipped: not root");
+    }
+    root
+}
+
+fn id(user: &str, of: &str) -> String {
+    let output = Command::new("id").args([of, user]).output().expect("id");
+    String::from_utf8_lossy(&output.stdout).trim().to_string()
+}
+
+/// The words after a key in /proc/PID/status.
+fn process(server: &Server, key: &str) -> Vec<String> {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("/proc");
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let words = line.expect("the key").split_whitespace();
+    words.map(str::to_string).collect()
+}
+
+#[test]
+fn root_is_given_up() {
+    if !is_root() {
+        return;
+    }
+    let folder = site();
+    for (options, user) in [(vec![], "nobody"), (vec!["--user", "daemon"], "daemon")] {
+        let server = Server::serve(PROGRAM, &folder, &options);
+        assert_eq!(server.get("/who").text(), "served", "{user}");
+        server.wait_for_error_line(&format!("runs as user {user}"));
+        assert_eq!(process(&server, "Uid:"), vec![id(user, "-u"); 4], "{user}");
+        assert_eq!(process(&server, "Gid:"), vec![id(user, "-g"); 4], "{user}");
+        let groups = id(user, "-G");
+        let groups: Vec<&str> = groups.split(' ').collect();
+        assert_eq!(process(&server, "Groups:"), groups, "{user}");
+        assert_eq!(process(&server, "CapEff:"), ["0000000000000000"], "{user}");
+        assert_eq!(process(&server, "CapPrm:"), ["0000000000000000"], "{user}");
+    }
+}
+
+#[test]
+fn root_stays_where_it_is_wanted_or_needed() {
+    if !is_root() {
+        return;
+    }
+    let folder = site();
+    let server = Server::serve(PROGRAM, &folder, &["--user", "root"]);
+    assert_eq!(process(&server, "Uid:"), ["0"; 4]);
+    drop(server);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("a mode");
+    let server = Server::serve(PROGRAM, &folder, &[]);
+    server.wait_for_error_line("runs as root, because nobody else may read the folder");
+    assert_eq!(server.get("/who").text(), "served");
+}
+
+/// Runs what must fail to start; what it says on standard error.
+fn fails(mut command: Command) -> String {
+    let output = command.output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(output.stdout.is_empty(), "it says that it serves: {said}");
+    said
+}
+
+fn serve_fails(dir: &Path, options: &[&str]) -> String {
+    let mut command = Command::new(PROGRAM);
+    command
+        .arg("serve")
+        .arg(dir)
+        .args(options)
+        .stdin(Stdio::null());
+    fails(command)
+}
+
+#[test]
+fn an_address_that_can_not_be_had() {
+    let folder = site();
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let other = Server::serve(PROGRAM, &folder, &[]);
+    for address in [socket.local_addr().expect("an address"), other.address()] {
+        let address = address.to_string();
+        assert_eq!(
+            serve_fails(
+                folder.path(),
+                &["--listen", "127.0.0.1:0", "--listen", &address]
+            ),
+            format!(
+                "lowroad: can't listen at {address}: another program listens there \
+                 (ss -ltnp shows which)\n"
+            )
+        );
+    }
+    assert_eq!(
+        serve_fails(folder.path(), &["--listen", "192.0.2.1:8080"]),
+        "lowroad: can't listen at 192.0.2.1:8080: this machine has no such address\n"
+    );
+    // The one that was there before is none the worse.
+    assert_eq!(other.get("/who").text(), "served");
+}
+
+#[test]
+fn a_folder_that_can_not_be_served() {
+    let folder = site();
+    let listen = ["--listen", "127.0.0.1:0"];
+    let missing = folder.path().join("missing");
+    let said = serve_fails(&missing, &listen);
+    let start = format!("the folder {} can't be served: ", missing.display());
+    assert!(
+        said.contains(&start) && said.contains("No such file"),
+        "{said}"
+    );
+    let said = serve_fails(&folder.path().join("who"), &listen);
+    assert!(
+        said.contains("can't be served: it is not a folder"),
+        "{said}"
+    );
+
+    let closed = Folder::new();
+    fs::set_permissions(closed.path(), fs::Permissions::from_mode(0o000)).expect("a mode");
+    let mut options = listen.to_vec();
+    if is_root() {
+        options.extend(["--user", "nobody"]);
+    }
+    let said = serve_fails(closed.path(), &options);
+    assert!(
+        said.contains("can't be served: Permission denied"),
+        "{said}"
+    );
+}
+
+#[test]
+fn other_things_that_are_wrong() {
+    let folder = site();
+    let listen = ["--listen", "127.0.0.1:0"];
+    for (options, wanted) in [
+        (
+            vec!["--cache", "lots"],
+            "--cache lots: not understood (allowed: ",
+        ),
+        (
+            vec!["--accept", "none"],
+            "--accept none: not understood (allowed: ",
+        ),
+        (
+            vec!["--listen", "here:80"],
+            "--listen here:80: not understood (allowed: ",
+        ),
+    ] {
+        let said = serve_fails(folder.path(), &options);
+        assert!(said.contains(wanted), "{said}");
+    }
+    let root = folder.path().display();
+    let site = format!("[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}\"\n");
+    for (config, wanted) in [
+        (
+            format!("[log]\naccess = \"missing/log\"\n{site}"),
+            "can't write the log",
+        ),
+        (
+            format!("{site}colour = 1\n"),
+            "lowroad.toml:4:1: site[0].colour: ",
+        ),
+    ] {
+        let file = folder.file("lowroad.toml", config);
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "-c"]).arg(file);
+        let said = fails(command);
+        assert!(said.contains(wanted), "{said}");
+    }
+    if is_root() {
+        let said = serve_fails(
+            folder.path(),
+            &[&listen[..], &["--user", "no-such-user"]].concat(),
+        );
+        assert_eq!(said, "lowroad: there is no user no-such-user\n");
+    }
+}
+
+#[test]
+fn several_addresses() {
+    let folder = site();
+    let server = Server::serve(PROGRAM, &folder, &["--listen", "127.0.0.2:0"]);
+    let ips: Vec<String> = server
+        .addresses
+        .iter()
+        .map(|a| a.ip().to_string())
+        .collect();
+    assert_eq!(ips, ["127.0.0.1", "127.0.0.2"]);
+    for address in &server.addresses {
+        assert_eq!(Client::connect(*address).get("/who", "").text(), "served");
+    }
+}

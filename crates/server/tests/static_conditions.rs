@@ -1,0 +1,273 @@
+//! Conditions and ranges, on files of each way of sending: inline, from the arena, from the file.
+//!
+//! RFC 9110 §13 (above all §13.2.2, the order) and §14.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use lowroad_testkit::{Folder, Server};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+/// The date of all files: Sun, 06 Nov 1994 08:49:37 GMT.
+const DATED_S: u64 = 784_111_777;
+const DATED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+const FILES: [(&str, usize); 3] = [
+    ("/small.bin", 1000),
+    ("/medium.bin", 100_000),
+    ("/large.bin", 3 << 20),
+];
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| (at / 7 % 251) as u8 ^ (at >> 13) as u8)
+        .collect()
+}
+
+fn serve() -> (Folder, Server) {
+    let folder = Folder::new();
+    for (path, len) in FILES {
+        let dated = UNIX_EPOCH + Duration::from_secs(DATED_S);
+        folder.file_of(&path[1..], pattern(len), dated);
+    }
+    let server = Server::serve(PROGRAM, &folder, &[]);
+    (folder, server)
+}
+
+fn etag(len: usize) -> String {
+    format!("\"{:x}-{len:x}\"", DATED_S * 1_000_000_000)
+}
+
+#[test]
+fn preconditions_count_in_the_order_of_the_rfc() {
+    let (_folder, server) = serve();
+    // E stands for the file's own tag.
+    let cases = [
+        ("If-Match: E", 200),
+        ("If-Match: *", 200),
+        ("If-Match: \"x\", E", 200),
+        ("If-Match: \"x\"", 412),
+        ("If-Match: W/E", 412),
+        ("If-Unmodified-Since: @", 200),
+        ("If-Unmodified-Since: >", 200),
+        ("If-Unmodified-Since: <", 412),
+        ("If-Unmodified-Since: yesterday", 200),
+        // 1 goes before 2,
+        ("If-Match: E\r\nIf-Unmodified-Since: <", 200),
+        ("If-Match: \"x\"\r\nIf-Unmodified-Since: >", 412),
+        ("If-None-Match: E", 304),
+        ("If-None-Match: W/E", 304),
+        ("If-None-Match: *", 304),
+        ("If-None-Match: \"x\", \"y,z\", E", 304),
+        ("If-None-Match: \"x\"\r\nIf-None-Match: E", 304),
+        ("If-None-Match: \"x\"", 200),
+        ("If-Modified-Since: @", 304),
+        ("If-Modified-Since: >", 304),
+        ("If-Modified-Since: <", 200),
+        ("If-Modified-Since: yesterday", 200),
+        // 1 and 2 before 3,
+        ("If-Match: \"x\"\r\nIf-None-Match: E", 412),
+        ("If-Match: E\r\nIf-None-Match: E", 304),
+        ("If-Unmodified-Since: <\r\nIf-None-Match: E", 412),
+        // 3 before 4,
+        ("If-None-Match: \"x\"\r\nIf-Modified-Since: @", 200),
+        ("If-None-Match: E\r\nIf-Modified-Since: <", 304),
+        ("If-Match: \"x\"\r\nIf-Modified-Since: @", 412),
+        // and all before 5.
+        ("If-None-Match: E\r\nRange: bytes=0-1", 304),
+        ("If-Modified-Since: @\r\nRange: bytes=0-1", 304),
+        ("If-Match: \"x\"\r\nRange: bytes=0-1", 412),
+        ("If-Match: \"x\"\r\nRange: bytes=99999999-", 412),
+        ("If-None-Match: \"x\"\r\nRange: bytes=0-1", 206),
+        ("If-Match: E\r\nIf-Range: E\r\nRange: bytes=0-1", 206),
+        ("If-Match: E\r\nIf-Range: \"x\"\r\nRange: bytes=0-1", 200),
+    ];
+    let mut client = server.connect();
+    for (path, len) in FILES {
+        for (fields, status) in cases {
+            let fields = fields
+                .replace('E', &etag(len))
+                .replace('@', DATED)
+                .replace('<', BEFORE)
+                .replace('>', AFTER);
+            let got = client.get(path, &format!("{fields}\r\n"));
+            assert_eq!(got.status, status, "{path} {fields}");
+            client.send(format!(
+                "HEAD {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"
+            ));
+            // A range is for GET only.
+            let status = if status == 206 { 200 } else { status };
+            assert_eq!(
+                client.response_to_head().status,
+                status,
+                "HEAD {path} {fields}"
+            );
+        }
+    }
+}
+
+#[test]
+fn not_modified_has_the_fields_that_a_cache_needs() {
+    let (_folder, server) = serve();
+    let mut client = server.connect();
+    for (path, len) in FILES {
+        let etag = etag(len);
+        let got = client.get(path, &format!("If-None-Match: {etag}\r\n"));
+        let head =
+            format!("HTTP/1.1 304 Not Modified\r\nLast-Modified: {DATED}\r\nETag: {etag}\r\n\r\n");
+        assert_eq!(got.dateless_head(), head);
+    }
+    let gone = client.get("/missing", "If-None-Match: *\r\nIf-Match: \"x\"\r\n");
+    assert_eq!(
+        gone.status, 404,
+        "conditions count only where there is something"
+    );
+}
+
+#[test]
+fn one_range() {
+    let (_folder, server) = serve();
+    let mut client = server.connect();
+    for (path, len) in FILES {
+        let body = pattern(len);
+        let last = len - 1;
+        for (spec, start, end) in [
+            ("0-0".to_string(), 0, 1),
+            ("0-99".to_string(), 0, 100),
+            ("100-".to_string(), 100, len),
+            (format!("{last}-"), last, len),
+            ("-1".to_string(), last, len),
+            ("-500".to_string(), len - 500, len),
+            (format!("-{len}"), 0, len),
+            (format!("-{}", len + 1), 0, len),
+            (format!("0-{last}"), 0, len),
+            (format!("7-{}", len * 2), 7, len),
+            ("7-99999999999999999999999".to_string(), 7, len),
+            // Those that touch or overlap are one, those beyond the end are none.
+            ("0-9,10-19".to_string(), 0, 20),
+            ("5-14,0-9".to_string(), 0, 15),
+            (format!("3-4,{len}-"), 3, 5),
+            (" 0-0 , ".to_string(), 0, 1),
+        ] {
+            let got = client.get(path, &format!("Range: bytes={spec}\r\n"));
+            let head = format!(
+                "HTTP/1.1 206 Partial Content\r\nLast-Modified: {DATED}\r\nETag: {}\r\n\
+                 Content-Type: application/octet-stream\r\nAccept-Ranges: bytes\r\n\
+                 Content-Range: bytes {start}-{}/{len}\r\nContent-Length: {}\r\n\r\n",
+                etag(len),
+                end - 1,
+                end - start
+            );
+            assert_eq!(got.dateless_head(), head, "{path} {spec}");
+            assert!(got.body == body[start..end], "{path} {spec}: other bytes");
+        }
+    }
+}
+
+#[test]
+fn several_ranges() {
+    let (_folder, server) = serve();
+    let mut client = server.connect();
+    for (path, len) in FILES {
+        let body = pattern(len);
+        for (spec, ranges) in [
+            ("0-9,20-29", vec![(0, 10), (20, 30)]),
+            ("-10,0-9", vec![(len - 10, len), (0, 10)]),
+            ("0-0,-1", vec![(0, 1), (len - 1, len)]),
+            (
+                "500-599,100-199,300-399",
+                vec![(500, 600), (100, 200), (300, 400)],
+            ),
+            ("0-9,20-29,5-14", vec![(0, 15), (20, 30)]),
+            ("0-199,400-", vec![(0, 200), (400, len)]),
+        ] {
+            let got = client.get(path, &format!("Range: bytes={spec}\r\n"));
+            assert_eq!(got.status, 206, "{path} {spec}");
+            let content_type = got.field("content-type").unwrap_or_default();
+            let boundary = content_type.strip_prefix("multipart/byteranges; boundary=");
+            let boundary = boundary.expect("a boundary");
+            let mut expected = Vec::new();
+            for (start, end) in ranges {
+                let head = format!(
+                    "\r\n--{boundary}\r\nContent-Type: application/octet-stream\r\n\
+                     Content-Range: bytes {start}-{}/{len}\r\n\r\n",
+                    end - 1
+                );
+                expected.extend_from_slice(head.as_bytes());
+                expected.extend_from_slice(&body[start..end]);
+            }
+            expected.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+            assert!(got.body == expected, "{path} {spec}: other bytes");
+            assert_eq!(got.field("content-range"), None, "{path} {spec}");
+            assert_eq!(got.field("etag"), Some(&*etag(len)), "{path} {spec}");
+        }
+    }
+}
+
+#[test]
+fn ranges_beyond_the_end_and_ranges_that_are_none() {
+    let (_folder, server) = serve();
+    let mut client = server.connect();
+    for (path, len) in FILES {
+        for spec in [format!("{len}-"), format!("{len}-{}", len * 2), "-0".into()] {
+            let got = client.get(path, &format!("Range: bytes={spec}\r\n"));
+            assert_eq!(got.status, 416, "{path} {spec}");
+            let length = format!("bytes */{len}");
+            assert_eq!(got.field("content-range"), Some(&*length), "{path} {spec}");
+        }
+        let many = (0..40)
+            .map(|at| format!("{0}-{0}", at * 3))
+            .collect::<Vec<_>>();
+        for value in [
+            "lines=0-1".to_string(),
+            "bytes".to_string(),
+            "bytes=".to_string(),
+            "bytes=9-8".to_string(),
+            "bytes=a-b".to_string(),
+            "bytes=0-1,x".to_string(),
+            "bytes=1 - 2".to_string(),
+            "bytes=-".to_string(),
+            // More than there is, or in more pieces than anybody needs.
+            "bytes=0-,0-,0-".to_string(),
+            format!("bytes={}", many.join(",")),
+        ] {
+            let got = client.get(path, &format!("Range: {value}\r\n"));
+            assert_eq!((got.status, got.body.len()), (200, len), "{path} {value}");
+        }
+    }
+}
+
+#[test]
+fn if_range_names_exactly_this_version() {
+    let (_folder, server) = serve();
+    let mut client = server.connect();
+    for (path, len) in FILES {
+        let own = etag(len);
+        for (value, status) in [
+            (own.clone(), 206),
+            (format!("W/{own}"), 200),
+            ("\"x\"".to_string(), 200),
+            (DATED.to_string(), 206),
+            (AFTER.to_string(), 200),
+            (BEFORE.to_string(), 200),
+            ("yesterday".to_string(), 200),
+        ] {
+            let fields = format!("Range: bytes=10-19\r\nIf-Range: {value}\r\n");
+            let got = client.get(path, &fields);
+            let body_len = if status == 206 { 10 } else { len };
+            assert_eq!(
+                (got.status, got.body.len()),
+                (status, body_len),
+                "{path} {value}"
+            );
+        }
+        // A range that can't be had of a version that is not asked for is no error.
+        let fields = format!("Range: bytes={len}-\r\nIf-Range: \"x\"\r\n");
+        assert_eq!(client.get(path, &fields).status, 200, "{path}");
+        assert_eq!(
+            client.get(path, "If-Range: \"x\"\r\n").status,
+            200,
+            "{path}"
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! Requests that a server must refuse, or take with care, and the proof that it did so.
+//!
+//! Each case is sent in different pieces, always with a good request right behind it on the same
+//! connection. Whether that one is answered tells whether the connection was kept, without waiting
+//! for anything; a refused request whose successor is answered is a smuggled one. Knows no RFC:
+//! the cases say what they must get.
+
+use std::path::PathBuf;
+
+use crate::{Client, Folder, Response, Server};
+
+/// The file that every site here has, and what is in it.
+pub const GOOD: (&str, &str) = ("good.txt", "good\n");
+
+/// Longer cases are not sent byte by byte.
+const BYTEWISE_LEN_MAX: usize = 600;
+
+/// A server with one site, and the folder around its root.
+pub struct Site {
+    /// The root lies in it as `site`; what else is in it must not get out.
+    pub folder: Folder,
+    /// The server, with one worker.
+    pub server: Server,
+}
+
+impl Site {
+    /// A site with one good file.
+    pub fn new(program: &str) -> Site {
+        Site::with(program, "", |_| {})
+    }
+
+    /// A site with these lines in its `[[site]]`, filled before the server starts.
+    pub fn with(program: &str, lines: &str, fill: impl FnOnce(&Folder)) -> Site {
+        let folder = Folder::new();
+        folder.file(format!("site/{}", GOOD.0), GOOD.1);
+        fill(&folder);
+        let config = format!(
+            "[server]\nworkers = 1\n\n\
+             [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"site\"\n{lines}\n"
+        );
+        let server = Server::run(program, &folder, &config);
+        Site { folder, server }
+    }
+
+    /// The folder that is served.
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("site")
+    }
+
+    /// Each case, a name and its bytes, gets this status on a page that says this; the connection
+    /// closes, and nothing behind the case is answered. Other connections are served afterwards.
+    pub fn refuses(&self, status: u16, says: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
+        for (name, sent) in cases {
+            for pieces in deliveries(sent.as_ref()) {
+                let responses = exchange(&self.server, &pieces);
+                let told = format!("{name}, in {} pieces", pieces.len());
+                assert_eq!(responses.len(), 1, "{told}: answers: {responses:?}");
+                assert_answer(&responses[0], status, says, &told);
+                let connection = responses[0].field("connection");
+                assert_eq!(connection, Some("close"), "{told}: {}", responses[0].head);
+            }
+            let next = self.server.get(&format!("/{}", GOOD.0));
+            assert_answer(&next, 200, GOOD.1, &format!("{name}: another connection"));
+        }
+    }
+
+    /// Each case, a name and its bytes, gets this status and words, and the good request behind it
+    /// its answer.
+    pub fn keeps(&self, status: u16, says: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
+        for (name, sent) in cases {
+            for pieces in deliveries(sent.as_ref()) {
+                let responses = exchange(&self.server, &pieces);
+                let told = format!("{name}, in {} pieces", pieces.len());
+                assert_eq!(responses.len(), 2, "{told}: answers: {responses:?}");
+                assert_answer(&responses[0], status, says, &told);
+                assert_eq!(responses[0].field("connection"), None, "{told}");
+                assert_answer(&responses[1], 200, GOOD.1, &format!("{told}: the next"));
+            }
+        }
+    }
+
+    /// [`Site::refuses`] with 400 for a GET of each target.
+    pub fn refuses_targets(&self, says: &str, targets: &[&str]) {
+        self.refuses(400, says, &gets(targets));
+    }
+
+    /// [`Site::keeps`] for a GET of each target.
+    pub fn keeps_targets(&self, status: u16, says: &str, targets: &[&str]) {
+        self.keeps(status, says, &gets(targets));
+    }
+}
+
+/// All answers up to the server's orderly end.
+pub fn responses_to_end(client: &mut Client) -> Vec<Response> {
+    assert!(client.wait_for_close(), "the connection was reset");
+    let mut responses = Vec::new();
+    while !client.received.is_empty() {
+        responses.push(client.response());
+    }
+    responses
+}
+
+/// Sends the pieces and a good request after them; all answers up to the server's orderly end.
+fn exchange(server: &Server, pieces: &[&[u8]]) -> Vec<Response> {
+    let mut client = server.connect();
+    pieces.iter().for_each(|piece| client.send(piece));
+    client.send(format!(
+        "GET /{} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n",
+        GOOD.0
+    ));
+    responses_to_end(&mut client)
+}
+
+/// The same bytes at once, in two halves, and, if there are few, one by one.
+fn deliveries(sent: &[u8]) -> Vec<Vec<&[u8]>> {
+    let (first, second) = sent.split_at(sent.len() / 2);
+    let mut ways = vec![vec![sent], vec![first, second]];
+    if sent.len() <= BYTEWISE_LEN_MAX {
+        ways.push(sent.chunks(1).collect());
+    }
+    ways
+}
+
+fn gets<'t>(targets: &[&'t str]) -> Vec<(&'t str, String)> {
+    let get = |target| format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n");
+    targets
+        .iter()
+        .map(|target| (*target, get(target)))
+        .collect()
+}
+
+fn assert_answer(response: &Response, status: u16, says: &str, told: &str) {
+    let text = response.text();
+    assert_eq!(response.status, status, "{told}: {text}");
+    assert!(text.contains(says), "{told}: {says:?} is not in {text}");
+}
+
+/// A request that must not be answered where it is hidden in another's body.
+pub const HIDDEN: &str = "GET /good.txt HTTP/1.1\r\nHost: hidden\r\n\r\n";
+
+/// A GET with these field lines and what follows the head.
+pub fn get(fields: &str, body: &str) -> String {
+    format!("GET /good.txt HTTP/1.1\r\nHost: test\r\n{fields}\r\n{body}")
+}
+
+/// A GET with a body in chunks, as given.
+pub fn chunked(body: &str) -> String {
+    get("Transfer-Encoding: chunked\r\n", body)
+}

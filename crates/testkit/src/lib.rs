@@ -1,0 +1,452 @@
+//! For tests over real sockets: a server process, a client that sees every byte, folders that
+//! clean up. Knows HTTP only as far as it takes to find the end of a response.
+//!
+//! Waiting is always for something that happens, with a generous end ([`PATIENCE`]), never for a
+//! time to pass.
+
+#![forbid(unsafe_code)]
+
+pub mod hostile;
+pub mod status;
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// When a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A folder of its own, removed at the end.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty folder that anybody may read.
+    pub fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "lowroad-test-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Folder(path)
+    }
+
+    /// An empty folder in memory where the system has a place for that: rewriting a file again and
+    /// again must not wait for a disk in the middle.
+    pub fn in_memory() -> Folder {
+        let on_disk = Folder::new();
+        let name = on_disk.path().file_name().expect("a name");
+        let path = Path::new("/dev/shm").join(name);
+        match std::fs::create_dir(&path) {
+            Ok(()) => Folder(path),
+            Err(_) => on_disk,
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file in it, with the folders on the way, dated a minute back so that it counts as
+    /// settled. Returns its path.
+    pub fn file(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+        self.file_of(name, content, SystemTime::now() - Duration::from_secs(60))
+    }
+
+    /// Writes a file as [`Folder::file`] does, with this date.
+    pub fn file_of(
+        &self,
+        name: impl AsRef<Path>,
+        content: impl AsRef<[u8]>,
+        modified: SystemTime,
+    ) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        std::fs::write(&path, content).expect("a file");
+        let file = std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .expect("just written");
+        file.set_modified(modified).expect("a date");
+        path
+    }
+
+    /// A file of `len` zeros that takes no space on the disk, dated a minute back.
+    pub fn zeros(&self, name: impl AsRef<Path>, len: u64) -> PathBuf {
+        let path = self.file(name, "");
+        let file = std::fs::File::options().write(true).open(&path);
+        let file = file.expect("just written");
+        file.set_len(len).expect("a length");
+        file.set_modified(SystemTime::now() - Duration::from_secs(60))
+            .expect("a date");
+        path
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Folder {
+        Folder::new()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running server; killed at the end if it still runs.
+pub struct Server {
+    child: Child,
+    /// Where it listens, in the order in which it said so.
+    pub addresses: Vec<SocketAddr>,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+}
+
+impl Server {
+    /// Starts `program` with these arguments and waits until it says where it listens. Arguments
+    /// should ask for port 0.
+    pub fn start(program: &str, arguments: &[&str]) -> Server {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        Server::spawn(command)
+    }
+
+    /// Starts `program` to serve the folder at a free port, with one worker and these options.
+    pub fn serve(program: &str, folder: &Folder, options: &[&str]) -> Server {
+        let dir = folder.path().display().to_string();
+        let mut arguments = vec!["serve", &dir, "--listen", "127.0.0.1:0", "--workers", "1"];
+        arguments.extend(options);
+        Server::start(program, &arguments)
+    }
+
+    /// Writes `config` into the folder as `lowroad.toml` and starts `program` with it.
+    pub fn run(program: &str, folder: &Folder, config: &str) -> Server {
+        let file = folder.file("lowroad.toml", config);
+        Server::start(program, &["run", "-c", &file.display().to_string()])
+    }
+
+    /// Starts a prepared command; its output is read here, its input is the caller's business.
+    pub fn spawn(mut command: Command) -> Server {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the server starts");
+        let stdout = lines(child.stdout.take().expect("piped"));
+        let stderr = lines(child.stderr.take().expect("piped"));
+        let mut server = Server {
+            child,
+            addresses: Vec::new(),
+            stdout,
+            stderr,
+        };
+        server.read_addresses();
+        server
+    }
+
+    fn read_addresses(&mut self) {
+        loop {
+            let Ok(line) = self.stdout.recv_timeout(PATIENCE) else {
+                let said: Vec<String> = self.stderr.try_iter().collect();
+                panic!("the server did not start: {said:?}");
+            };
+            let urls = line.split("http://").skip(1);
+            self.addresses
+                .extend(urls.filter_map(|url| url.split('/').next()?.parse::<SocketAddr>().ok()));
+            if line.contains("Ctrl-C ends") {
+                return;
+            }
+        }
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A connection to its first address.
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// One GET on a connection of its own.
+    pub fn get(&self, path: &str) -> Response {
+        let mut client = self.connect();
+        client.send(format!(
+            "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+        ));
+        client.response()
+    }
+
+    /// Sends a signal by its name, like `TERM`.
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        let done = Command::new("kill")
+            .args(["-s", name, &pid])
+            .status()
+            .expect("kill");
+        assert!(done.success());
+    }
+
+    /// Waits for a line on standard error that contains `text`.
+    pub fn wait_for_error_line(&self, text: &str) -> String {
+        wait_for_line_in(&self.stderr, text)
+    }
+
+    /// Waits for a line on standard output that contains `text`.
+    pub fn wait_for_line(&self, text: &str) -> String {
+        wait_for_line_in(&self.stdout, text)
+    }
+
+    /// What else it has written to standard output; for a server that has ended.
+    pub fn rest_of_output(&self) -> Vec<String> {
+        self.stdout.iter().collect()
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        wait_until("the server's end", || {
+            child.try_wait().expect("a child of ours")
+        })
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours").is_none()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Notes that the calling test can't run on this machine: it returns after this, and is counted as
+/// skipped by `tools/test.sh`.
+pub fn skip(test: &str, reason: &str) {
+    eprintln!("skipped: {test}: {reason}");
+    if let Some(path) = std::env::var_os("LOWROAD_SKIPPED") {
+        let mut file = std::fs::File::options()
+            .append(true)
+            .open(path)
+            .expect("the list");
+        writeln!(file, "{test}: {reason}").expect("a line");
+    }
+}
+
+fn wait_for_line_in(lines: &Receiver<String>, text: &str) -> String {
+    let end = Instant::now() + PATIENCE;
+    let mut others = Vec::new();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left) {
+            Ok(line) if line.contains(text) => return line,
+            Ok(line) => others.push(line),
+            Err(_) => panic!("no line with {text:?}, but {others:?}"),
+        }
+    }
+}
+
+/// Asks again and again until there is an answer.
+pub fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = ask() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A client's end of a connection.
+pub struct Client {
+    stream: TcpStream,
+    /// Received and not part of a response yet.
+    pub received: Vec<u8>,
+}
+
+/// A response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// Its status code.
+    pub status: u16,
+    /// Status line and fields, with line ends.
+    pub head: String,
+    /// Its body, not decoded.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The value of a field, if it came once or more: the first.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (known, value) = line.split_once(':')?;
+            known.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    /// The head without its Date line, which differs from one second to the next.
+    pub fn dateless_head(&self) -> String {
+        let (before, date) = self.head.split_once("\r\nDate: ").expect("a date");
+        let after = date.get("Sun, 06 Nov 1994 08:49:37 GMT".len()..);
+        format!("{before}{}", after.expect("a date of 29 bytes"))
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(address: SocketAddr) -> Client {
+        Client::new(TcpStream::connect(address).expect("a connection"))
+    }
+
+    /// A client on a connection that was made elsewhere.
+    pub fn new(stream: TcpStream) -> Client {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_nodelay(true).expect("no delay");
+        Client {
+            stream,
+            received: Vec::new(),
+        }
+    }
+
+    /// Sends bytes. A connection that the server has closed already is no failure: the response
+    /// tells.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.stream.write_all(bytes.as_ref());
+    }
+
+    /// Says that no more will be sent.
+    pub fn finish(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// A GET with these further field lines (each with its line end) on this connection, and the
+    /// response to it.
+    pub fn get(&mut self, path: &str, fields: &str) -> Response {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"));
+        self.response()
+    }
+
+    /// Receives a response to a GET (or whatever has a body when it says so).
+    pub fn response(&mut self) -> Response {
+        let response = self.response_with_body(true);
+        response.unwrap_or_else(|| panic!("the connection ended within {:?}", self.text()))
+    }
+
+    /// Receives a response to a HEAD, which has no body whatever its fields say.
+    pub fn response_to_head(&mut self) -> Response {
+        let response = self.response_with_body(false);
+        response.unwrap_or_else(|| panic!("the connection ended within {:?}", self.text()))
+    }
+
+    /// Receives a response to a GET; `None` if the connection ends or breaks before its end. What
+    /// came of it is in `received` then.
+    pub fn whole_response(&mut self) -> Option<Response> {
+        self.response_with_body(true)
+    }
+
+    fn response_with_body(&mut self, body: bool) -> Option<Response> {
+        let end = loop {
+            if let Some(at) = self
+                .received
+                .windows(4)
+                .position(|four| four == b"\r\n\r\n")
+            {
+                break at + 4;
+            }
+            if !self.more() {
+                return None;
+            }
+        };
+        let head = String::from_utf8(self.received[..end].to_vec()).expect("a text head");
+        let status = head[9..12].parse().expect("a status");
+        let mut response = Response {
+            status,
+            head,
+            body: Vec::new(),
+        };
+        let bodiless = !body || status == 204 || status == 304 || status < 200;
+        let len = match response.field("content-length") {
+            Some(text) if !bodiless => text.parse().expect("a length"),
+            _ => 0,
+        };
+        while self.received.len() < end + len {
+            if !self.more() {
+                return None;
+            }
+        }
+        response.body = self.received[end..end + len].to_vec();
+        self.received.drain(..end + len);
+        Some(response)
+    }
+
+    /// Receives until the server closes; true if it did in an orderly way.
+    pub fn wait_for_close(&mut self) -> bool {
+        loop {
+            let mut buffer = [0; 65536];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return true,
+                Ok(len) => self.received.extend_from_slice(&buffer[..len]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return false,
+                Err(error) => panic!("the server does not close: {error}"),
+            }
+        }
+    }
+
+    /// Receives once; false at the end, orderly or not.
+    pub fn more(&mut self) -> bool {
+        let mut buffer = [0; 65536];
+        let len = match self.stream.read(&mut buffer) {
+            Ok(len) => len,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            Err(error) => panic!("nothing comes from the server: {error}"),
+        };
+        self.received.extend_from_slice(&buffer[..len]);
+        len > 0
+    }
+
+    /// The stream itself.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The start of what was received, for messages.
+    fn text(&self) -> String {
+        let start = &self.received[..self.received.len().min(1000)];
+        String::from_utf8_lossy(start).into_owned()
+    }
+}

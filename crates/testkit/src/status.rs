@@ -1,0 +1,45 @@
+//! What a running server has counted, by its own `status` command. Knows the form of its lines,
+//! not what the numbers mean.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::wait_until;
+
+/// A way to ask one server.
+pub struct Status {
+    program: String,
+    admin: PathBuf,
+}
+
+impl Status {
+    /// Of the server whose admin socket is at `admin`.
+    pub fn new(program: &str, admin: impl Into<PathBuf>) -> Status {
+        Status {
+            program: program.into(),
+            admin: admin.into(),
+        }
+    }
+
+    /// The number in the line that begins with `name`.
+    pub fn value(&self, name: &str) -> u64 {
+        let output = Command::new(&self.program)
+            .args(["status", "--admin"])
+            .arg(&self.admin)
+            .output()
+            .expect("the status command");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number = text.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            (words.next()? == name).then(|| words.next()?.parse().ok())?
+        });
+        number.unwrap_or_else(|| panic!("no {name} in {text:?}"))
+    }
+
+    /// Waits until a number is `value`.
+    pub fn wait_for(&self, name: &str, value: u64) {
+        wait_until(&format!("{name} to be {value}"), || {
+            (self.value(name) == value).then_some(())
+        });
+    }
+}
