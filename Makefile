@@ -1,0 +1,42 @@
+# What a newcomer types. Everything else is in HACKING.md.
+
+SITE ?= examples/site
+FUZZ_SECONDS ?= 10
+LISTEN ?= 127.0.0.1:8080
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: run test check fuzz bench clean packages test-packages
+
+# Builds the server and serves the sample site.
+run: packages examples/site/downloads/large.bin
+	cargo build --release --locked -p lowroad
+	./target/release/lowroad serve $(SITE) --listen $(LISTEN) --listing
+
+# Everything that is checked: form, units, simulator, sockets, browser, fuzz targets.
+test: test-packages check
+	./fuzz/run.sh $(FUZZ_SECONDS)
+	./tools/test.sh
+
+check:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
+
+fuzz:
+	./fuzz/run.sh $(FUZZ_SECONDS)
+
+# Instructions a request, in a QEMU guest, of this server and its peers.
+bench:
+	cargo build --release --locked -p lowroad
+	./tools/table.sh
+
+examples/site/downloads/large.bin:
+	./examples/make-large.sh
+
+packages:
+	@./tools/packages.sh gcc libc6-dev make
+
+test-packages:
+	@./tools/packages.sh gcc g++ libc6-dev make curl python3 chromium brotli zstd
+
+clean:
+	cargo clean

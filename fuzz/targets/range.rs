@@ -1,0 +1,77 @@
+//! Fuzz target: the Range field. The input is the length of the representation in decimal digits,
+//! a line feed, and the value of the field.
+//!
+//! Checked beside "no panic": what is to be sent exists, is not empty and not more than the whole;
+//! a single range is what a naive reading makes of it.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lowroad_http::range::{self, ByteRange, RANGES_MAX, Ranges};
+
+fuzz_target!(|input: &[u8]| {
+    let (len, value) = parts(input);
+    let ranges = range::evaluate(value, len);
+    match ranges {
+        Ranges::Whole | Ranges::Unsatisfiable => {}
+        Ranges::One(one) => check_range(&one, len),
+        Ranges::Many(set) => {
+            assert!((2..=RANGES_MAX).contains(&set.iter().count()));
+            set.iter().for_each(|range| check_range(range, len));
+            // Apart from each other, so they can't add up to more than the whole.
+            let mut sorted: Vec<ByteRange> = set.iter().copied().collect();
+            sorted.sort_by_key(|range| range.start);
+            assert!(sorted.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+    }
+    if let Some(expected) = naive(value, len) {
+        assert_eq!(ranges, expected);
+    }
+});
+
+/// The length, and the value. Without a length: of one byte for each of the input.
+fn parts(input: &[u8]) -> (u64, &[u8]) {
+    let split = input.iter().position(|byte| *byte == b'\n').and_then(|at| {
+        let len = std::str::from_utf8(&input[..at]).ok()?.parse().ok()?;
+        Some((len, &input[at + 1..]))
+    });
+    split.unwrap_or((input.len() as u64, input))
+}
+
+fn check_range(range: &ByteRange, len: u64) {
+    assert!(range.start < range.end && range.end <= len);
+}
+
+/// What one range of plain digits asks for (RFC 9110 §14.1.2). None for anything else.
+fn naive(value: &[u8], len: u64) -> Option<Ranges> {
+    let (first, last) = std::str::from_utf8(value)
+        .ok()?
+        .strip_prefix("bytes=")?
+        .split_once('-')?;
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(first) || !digits(last) || (first.is_empty() && last.is_empty()) {
+        return None;
+    }
+    if len == 0 && first.is_empty() && last.bytes().any(|digit| digit != b'0') {
+        // Satisfiable, but Content-Range has no way to say "no bytes": everything is sent.
+        return Some(Ranges::Whole);
+    }
+    // Numbers beyond u64 are left to the target itself.
+    let number = |text: &str| text.parse::<u64>();
+    let (start, end) = match (first.is_empty(), last.is_empty()) {
+        (true, _) => (len.saturating_sub(number(last).ok()?), len),
+        (false, true) => (number(first).ok()?, len),
+        (false, false) => {
+            let (first, last) = (number(first).ok()?, number(last).ok()?);
+            if first > last {
+                return Some(Ranges::Whole);
+            }
+            (first, last.saturating_add(1).min(len))
+        }
+    };
+    Some(if start < end {
+        Ranges::One(ByteRange { start, end })
+    } else {
+        Ranges::Unsatisfiable
+    })
+}

@@ -1,0 +1,82 @@
+//! Fuzz target: paths. The input is read twice: as the path of a request target, and as the name
+//! of a file that someone links to.
+//!
+//! Checked beside "no panic": what comes out can't leave the root, and encoding it gives it back.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lowroad_http::request::{self, Parsed, Target};
+use lowroad_http::{Limits, Refusal, target};
+
+fuzz_target!(|input: &[u8]| {
+    if let Ok(decoded) = decode(input) {
+        assert!(decoded.len() <= input.len());
+        check_safe(&decoded);
+        check_round_trip(&decoded);
+    }
+    if !input.is_empty() {
+        let short = target::decode(input, &mut vec![0; input.len() - 1]).map(<[u8]>::to_vec);
+        assert!(short.is_err());
+    }
+    check_name(input);
+    check_plain(input);
+});
+
+fn decode(path: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let mut scratch = vec![0xAA; path.len()];
+    target::decode(path, &mut scratch).map(<[u8]>::to_vec)
+}
+
+/// What may be given to a file system below the root.
+fn safe(path: &[u8]) -> bool {
+    path.starts_with(b"/")
+        && !path.iter().any(|byte| matches!(byte, 0 | b'\\'))
+        && !path.windows(2).any(|pair| pair == b"//")
+        && !path
+            .split(|byte| *byte == b'/')
+            .any(|segment| matches!(segment, b"." | b".."))
+}
+
+fn check_safe(decoded: &[u8]) {
+    assert!(safe(decoded), "{:?}", decoded.escape_ascii().to_string());
+}
+
+fn check_round_trip(decoded: &[u8]) {
+    let mut encoded = Vec::new();
+    target::encode_path(decoded, &mut encoded);
+    // It stands in Location and between the quotes of href.
+    assert!(
+        encoded
+            .iter()
+            .all(|byte| byte.is_ascii_graphic() && !b"\"'<>&?#\\".contains(byte))
+    );
+    assert_eq!(decode(&encoded).as_deref(), Ok(decoded));
+}
+
+/// Every name that is safe can be asked for; no other can.
+fn check_name(name: &[u8]) {
+    let path = [b"/", name].concat();
+    let mut encoded = Vec::new();
+    target::encode_path(&path, &mut encoded);
+    match decode(&encoded) {
+        Ok(decoded) if safe(&path) => assert_eq!(decoded, path),
+        Ok(decoded) => check_safe(&decoded),
+        Err(refusal) => assert!(!safe(&path), "{refusal:?}"),
+    }
+}
+
+/// Where the request parser says that decoding changes nothing, it changes nothing.
+fn check_plain(path: &[u8]) {
+    let head = [b"GET ", path, b" HTTP/1.0\r\n\r\n"].concat();
+    let Ok(Parsed::Complete(request)) = request::parse(&head, &Limits::default()) else {
+        return;
+    };
+    if let Target::Origin {
+        path, plain: true, ..
+    } = request.target
+    {
+        assert_eq!(decode(path).as_deref(), Ok(path));
+        check_safe(path);
+    }
+}

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Runs all Rust tests and ends with one line for all of them. A test that can't run on this machine
+# says why, in the file that LOWROAD_SKIPPED names, and is counted as skipped, not as passed.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+LOWROAD_SKIPPED=$(mktemp)
+export LOWROAD_SKIPPED
+log=$(mktemp)
+trap 'rm -f "$LOWROAD_SKIPPED" "$log"' EXIT
+
+# The status is that of cargo, not of tee.
+{ cargo test --locked --workspace --all-targets --no-fail-fast 2>&1; echo "status $?"; } | tee "$log"
+status=$(sed -n 's/^status //p' "$log" | tail -n 1)
+
+skipped=$(sort -u "$LOWROAD_SKIPPED" | wc -l)
+sort -u "$LOWROAD_SKIPPED" | sed 's/^/skipped: /'
+sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; .*/\1 \2/p' "$log" |
+    awk -v skipped="$skipped" '{ passed += $1; failed += $2 }
+        END { printf "%d passed, %d failed, %d skipped\n", passed - skipped, failed, skipped }'
+exit "$status"
