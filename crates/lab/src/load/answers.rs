@@ -1,0 +1,107 @@
+//! What came over a client's connection: answers taken off it, checked and counted.
+
+use std::cmp::Reverse;
+
+use super::client::{Pending, check};
+use super::response::{Fault, Whole};
+use super::tally::ErrorKind;
+use super::worker::Worker;
+use crate::workload::Answer;
+
+impl Worker<'_> {
+    pub(super) fn received(&mut self, at: u32, bytes: &[u8]) {
+        let counting = self.is_counting();
+        let client = &mut self.clients[at as usize];
+        let Some(link) = &mut client.link else {
+            return;
+        };
+        link.progress_ns = self.now_ns;
+        if counting {
+            self.tally.bytes += bytes.len() as u64;
+            client.counted_bytes += bytes.len() as u64;
+        }
+        if let Some(bits_per_s) = self.load.line_bits_per_s
+            && link.on_line(bytes.len() as u64, self.now_ns, bits_per_s)
+        {
+            let resume_ns = link.line_resume_ns(bits_per_s);
+            self.timers.push(Reverse((resume_ns, at)));
+        }
+        self.take_answers(at, bytes);
+        self.go_on(at);
+    }
+
+    fn take_answers(&mut self, at: u32, bytes: &[u8]) {
+        let mut used = 0;
+        while used < bytes.len() {
+            let client = &mut self.clients[at as usize];
+            let Some(link) = &mut client.link else {
+                return;
+            };
+            let Some(wanted) = link.wanted(client.wants_cookies) else {
+                return self.fail(at, ErrorKind::Unasked);
+            };
+            if let Some(pending) = link.pending.front_mut()
+                && pending.first_ns == 0
+            {
+                pending.first_ns = self.now_ns;
+            }
+            match link.reader.take(&bytes[used..], wanted) {
+                Ok((len, whole)) => {
+                    used += len;
+                    if let Some(whole) = whole {
+                        self.answered(at, &whole);
+                    }
+                }
+                Err(Fault::Malformed) => return self.fail(at, ErrorKind::Malformed),
+                Err(Fault::Endless) => return self.fail(at, ErrorKind::Endless),
+            }
+        }
+    }
+
+    pub(super) fn answered(&mut self, at: u32, whole: &Whole) {
+        let counting = self.is_counting();
+        let client = &mut self.clients[at as usize];
+        let Some(link) = &mut client.link else {
+            return;
+        };
+        let Some(pending) = link.pending.pop_front() else {
+            return;
+        };
+        link.answered += 1;
+        link.closing |= whole.closes;
+        client.session.answered(&Answer {
+            status: whole.status,
+            set_cookie: whole.set_cookie.as_deref(),
+        });
+        let wrong = check(&pending.expected, whole);
+        self.succeeded |= wrong.is_none();
+        if counting {
+            self.count(&pending, whole, wrong);
+        }
+    }
+
+    fn count(&mut self, pending: &Pending, whole: &Whole, wrong: Option<ErrorKind>) {
+        let (now_ns, tally) = (self.now_ns, &mut self.tally);
+        tally.answers += 1;
+        tally.status(whole.status);
+        let several = tally.classes.len() > 1;
+        let class = &mut tally.classes[usize::from(pending.expected.class)];
+        if let Some(kind) = wrong {
+            class.errors += 1;
+            return tally.error(kind);
+        }
+        class.requests += 1;
+        class.body_bytes += whole.body_len;
+        let latency_ns = now_ns - pending.due_ns.min(now_ns);
+        if several {
+            class.latency.record_ns(latency_ns);
+        }
+        tally.requests += 1;
+        tally.body_bytes += whole.body_len;
+        tally.latency.record_ns(latency_ns);
+        tally.service.record_ns(now_ns - pending.sent_ns);
+        tally.response.record_ns(pending.first_ns - pending.sent_ns);
+        tally.transfer.record_ns(now_ns - pending.first_ns);
+        tally.reply(now_ns - self.shared.count_ns);
+    }
+}

@@ -1,0 +1,331 @@
+//! The command `load`: its options, and how they become a [`Load`]. `print` says what came out.
+
+use std::io::IsTerminal;
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+
+use super::url::Url;
+use super::{Load, Outcome, Pace, Target, Tls, expect, print};
+use crate::workload::urls::{UrlSpec, Urls};
+use crate::workload::{self, PerConnection, Version, Workload};
+
+/// Make requests and measure
+///
+/// Without --rate each connection asks as soon as it has its answer (closed loop). With it, requests
+/// are due at fixed times, and latencies count from then (open loop).
+#[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 if every answer was right, 1 if something went wrong, \
+                        130 if ended by Ctrl-C.\nWhat each figure means is in docs/lab.md."
+)]
+pub struct Args {
+    /// What to ask for; a weight may follow (http://host/path@3). With --workload only the host counts
+    #[arg(required = true)]
+    urls: Vec<String>,
+    /// A workload instead of the URLs' paths: see `lowroad-lab files --help`
+    #[arg(long, value_name = "NAME")]
+    workload: Option<String>,
+    /// A setting of the workload; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Simulated clients, each with one connection
+    #[arg(short, long, default_value_t = 64)]
+    connections: u32,
+    /// Threads that the clients are divided among
+    #[arg(short, long, default_value_t = 1)]
+    threads: u32,
+    /// How long is measured: 10s, 500ms, 2m
+    #[arg(short, long, default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// End after so many requests, if that is earlier
+    #[arg(short = 'n', long, value_name = "N")]
+    requests: Option<u64>,
+    /// Open loop: requests a second
+    #[arg(short, long, value_name = "R")]
+    rate: Option<f64>,
+    /// Open loop: new connections a second, at most --connections at a time
+    #[arg(long, value_name = "R", conflicts_with = "rate")]
+    connection_rate: Option<f64>,
+    /// Time before measuring begins
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    warmup: Duration,
+    /// Time in which connections (or the rate) grow to their number, before measuring begins
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    ramp: Duration,
+    /// How long a connection, or an answer's next bytes, may take
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    timeout: Duration,
+    /// Requests on one connection: inf, 5, geometric:MEAN, uniform:LEAST-MOST
+    #[arg(long, value_name = "HOW MANY", default_value = "inf")]
+    per_connection: PerConnection,
+    /// Requests under way on one connection
+    #[arg(long, default_value_t = 1)]
+    pipeline: u32,
+    /// HTTP version: 1.1, 1.0 (a connection a request), 1.0-keep-alive
+    #[arg(long, default_value = "1.1", value_parser = version)]
+    http: Version,
+    /// A method other than GET
+    #[arg(short = 'X', long)]
+    method: Option<String>,
+    /// A field to send, "Name: value"; may be given several times
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    headers: Vec<String>,
+    /// A body to send; @FILE for that of a file. Makes it a POST
+    #[arg(short = 'b', long, value_name = "TEXT")]
+    body: Option<String>,
+    /// Send back the cookies that answers set
+    #[arg(long)]
+    cookies: bool,
+    /// Each client has a line of so many bits a second: 400k, 10M
+    #[arg(long, value_name = "BITS", value_parser = bits)]
+    line: Option<u64>,
+    /// Only this status is right (otherwise: any 2xx or 3xx)
+    #[arg(long)]
+    status: Option<u16>,
+    /// The folder that the server serves: answers must have length and checksum of its files
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Take any certificate
+    #[arg(short = 'k', long)]
+    insecure: bool,
+    /// Certificates to trust instead of the system's, PEM
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Draws the traffic: equal seeds, equal requests
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// CPUs to pin the threads to: 0,1
+    #[arg(long, value_delimiter = ',')]
+    cpus: Vec<usize>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// No progress
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// With a text for the user.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let load = load(args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The first ends the run with the figures so far, a second one at once.
+        signal_hook::flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .context("can't take notice of signals")?;
+    }
+    let mut meter = print::Meter::new(!args.quiet, std::io::stderr().is_terminal());
+    let outcome = super::run(&load, &mut |snapshot| meter.show(snapshot), &stop)?;
+    meter.end();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+    } else {
+        print!("{}", print::text(&load, &outcome));
+    }
+    for line in print::complaints(&load, &outcome) {
+        eprintln!("lowroad-lab: {line}");
+    }
+    Ok(status(&outcome))
+}
+
+fn status(outcome: &Outcome) -> ExitCode {
+    if outcome.interrupted {
+        ExitCode::from(130)
+    } else if outcome.errors > 0 || outcome.requests == 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn load(args: &Args) -> anyhow::Result<Load> {
+    let urls = args.urls.iter().map(|text| Url::parse(text));
+    let urls: Vec<Url> = urls.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+    let first = &urls[0];
+    if let Some(other) = urls.iter().find(|url| url.origin() != first.origin()) {
+        bail!(
+            "all URLs of a run must be of one server, and {} is not {}: start a run for each",
+            other.origin(),
+            first.origin()
+        );
+    }
+    let pace = match (args.rate, args.connection_rate) {
+        (Some(rate), _) => Pace::Requests(rate),
+        (None, Some(rate)) => Pace::Connections(rate),
+        (None, None) => Pace::Closed,
+    };
+    Ok(Load {
+        target: target(args, first)?,
+        workload: traffic(args, &urls)?,
+        pace,
+        connections: args.connections,
+        threads: args.threads,
+        cpus: args.cpus.clone(),
+        pipeline: args.pipeline,
+        line_bits_per_s: args.line,
+        warmup: args.warmup,
+        ramp: args.ramp,
+        duration: args.duration,
+        requests: args.requests,
+        timeout: args.timeout,
+        seed: args.seed,
+    })
+}
+
+fn target(args: &Args, url: &Url) -> anyhow::Result<Target> {
+    let addresses = (url.name.as_str(), url.port).to_socket_addrs();
+    let addresses: Vec<_> = addresses
+        .with_context(|| {
+            format!(
+                "can't find {}: check the name, or give an address",
+                url.name
+            )
+        })?
+        .collect();
+    // A name with several families is tried in the system's order of preference only.
+    let addresses = addresses.into_iter().take(1).collect();
+    let tls = url.tls.then(|| Tls {
+        name: url.name.clone(),
+        insecure: args.insecure,
+        authorities: args.ca.clone(),
+    });
+    Ok(Target { addresses, tls })
+}
+
+fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
+    let host = urls[0].host();
+    if let Some(name) = &args.workload {
+        let settings = workload::cli::parse(&args.settings)?;
+        return workload::named(name, &settings, &host).map_err(anyhow::Error::msg);
+    }
+    ensure!(
+        args.settings.is_empty(),
+        "--set is for a workload: name it with --workload"
+    );
+    let body = body(args)?;
+    let fields = fields(&args.headers)?;
+    let mut specs = Vec::new();
+    for url in urls {
+        let mut spec = UrlSpec::get(url.path.clone());
+        spec.method = method(args);
+        spec.weight = url.weight;
+        spec.fields = fields.clone();
+        spec.body = body.clone();
+        spec.expected_status = args.status;
+        if let Some(root) = &args.root {
+            let known = expect::file(root, &url.path)?;
+            (spec.expected_len, spec.crc32) = (Some(known.len), Some(known.crc32));
+        }
+        specs.push(spec);
+    }
+    let per_connection = match args.http {
+        Version::Http10 => PerConnection::Fixed(1),
+        Version::Http10KeepAlive | Version::Http11 => args.per_connection,
+    };
+    let urls = Urls::new(specs, &host, args.http, per_connection, args.cookies);
+    Ok(Arc::new(urls.map_err(anyhow::Error::msg)?))
+}
+
+fn method(args: &Args) -> String {
+    match (&args.method, &args.body) {
+        (Some(method), _) => method.clone(),
+        (None, Some(_)) => "POST".into(),
+        (None, None) => "GET".into(),
+    }
+}
+
+fn body(args: &Args) -> anyhow::Result<Vec<u8>> {
+    match args
+        .body
+        .as_deref()
+        .map(|text| (text, text.strip_prefix('@')))
+    {
+        None => Ok(Vec::new()),
+        Some((_, Some(path))) => {
+            std::fs::read(path).with_context(|| format!("can't read the body from {path}"))
+        }
+        Some((text, None)) => Ok(text.as_bytes().to_vec()),
+    }
+}
+
+fn fields(headers: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+    let split = |header: &String| {
+        let (name, value) = header
+            .split_once(':')
+            .with_context(|| format!("{header:?} is no field: give it as \"Name: value\""))?;
+        Ok((name.trim().to_string(), value.trim().to_string()))
+    };
+    headers.iter().map(split).collect()
+}
+
+/// `10s`, `500ms`, `2m`, `1h`, `10` (seconds).
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_s = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("give a number with ms, s, m or h: 10s".into()),
+    };
+    let number: f64 = digits
+        .parse()
+        .map_err(|_| "give a number with ms, s, m or h: 10s".to_string())?;
+    Duration::try_from_secs_f64(number * unit_s).map_err(|_| "out of range".to_string())
+}
+
+/// `400k`, `10M`, `56000`.
+fn bits(text: &str) -> Result<u64, String> {
+    let wrong = || "give bits a second, with k or M: 400k".to_string();
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1000),
+        None => match text.strip_suffix('M') {
+            Some(digits) => (digits, 1_000_000),
+            None => (text, 1),
+        },
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number
+        .checked_mul(unit)
+        .filter(|bits| *bits > 0)
+        .ok_or_else(wrong)
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    match text {
+        "1.1" => Ok(Version::Http11),
+        "1.0" => Ok(Version::Http10),
+        "1.0-keep-alive" => Ok(Version::Http10KeepAlive),
+        _ => Err("allowed: 1.1, 1.0, 1.0-keep-alive".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_bits_have_units() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        for wrong in ["", "s", "-1s", "3 s", "5d", "1e400s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(bits("400k"), Ok(400_000));
+        assert_eq!(bits("10M"), Ok(10_000_000));
+        for wrong in ["0", "k", "4x", "99999999999999999999M"] {
+            assert!(bits(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! One simulated client: its session, and the connection that it holds at the moment.
+
+use std::collections::VecDeque;
+
+use super::response::{Reader, Wanted, Whole};
+use super::tally::ErrorKind;
+use super::transport::Transport;
+use crate::workload::{Expected, Opening, Session};
+
+/// A slow client reads ahead of its line by so many bytes: two segments.
+const LINE_AHEAD_LEN: u64 = 2 * 1460;
+
+pub(crate) struct Client {
+    pub session: Box<dyn Session>,
+    pub wants_cookies: bool,
+    pub link: Option<Link>,
+    /// It waits among those that may take a request that is due.
+    pub is_free: bool,
+    /// Bytes received since counting began.
+    pub counted_bytes: u64,
+}
+
+/// A request that is under way.
+#[derive(Clone, Copy)]
+pub(crate) struct Pending {
+    pub expected: Expected,
+    /// When it should have been sent.
+    pub due_ns: u64,
+    pub sent_ns: u64,
+    /// When the first byte of its answer came; 0 before.
+    pub first_ns: u64,
+}
+
+/// A connection.
+pub(crate) struct Link {
+    pub transport: Transport,
+    pub opening: Opening,
+    pub begun_ns: u64,
+    /// When the TCP handshake was done; 0 before.
+    pub established_ns: u64,
+    /// It can carry requests.
+    pub open: bool,
+    /// Its last answer has come; the server will close it.
+    pub closing: bool,
+    pub made: u64,
+    pub answered: u64,
+    pub pending: VecDeque<Pending>,
+    pub reader: Reader,
+    pub out: Vec<u8>,
+    pub sent_len: usize,
+    /// When something last happened.
+    pub progress_ns: u64,
+    /// A slow line has taken what was received until then.
+    pub line_ns: u64,
+    /// Reading waits for the line.
+    pub line_paused: bool,
+    /// When the first request of the connection was due, in an open loop of connections.
+    pub due_ns: Option<u64>,
+}
+
+impl Link {
+    pub(crate) fn new(transport: Transport, opening: Opening, now_ns: u64) -> Link {
+        Link {
+            transport,
+            opening,
+            begun_ns: now_ns,
+            established_ns: 0,
+            open: false,
+            closing: false,
+            made: 0,
+            answered: 0,
+            pending: VecDeque::new(),
+            reader: Reader::default(),
+            out: Vec::new(),
+            sent_len: 0,
+            progress_ns: now_ns,
+            line_ns: now_ns,
+            line_paused: false,
+            due_ns: None,
+        }
+    }
+
+    /// Whether one more request may be sent on it.
+    pub(crate) fn takes(&self, pipeline: u32) -> bool {
+        self.open
+            && !self.closing
+            && self.made < self.opening.requests
+            && self.pending.len() < pipeline as usize
+    }
+
+    /// Whether all that it was opened for has been answered.
+    pub(crate) fn is_done(&self) -> bool {
+        self.pending.is_empty() && (self.closing || self.answered >= self.opening.requests)
+    }
+
+    /// Notes received bytes on a slow line. Returns whether reading has to wait.
+    pub(crate) fn on_line(&mut self, len: u64, now_ns: u64, bits_per_s: u64) -> bool {
+        let ns = |len: u64| len * 8_000_000_000 / bits_per_s.max(1);
+        self.line_ns = self.line_ns.max(now_ns) + ns(len);
+        self.line_paused = self.line_ns > now_ns + ns(LINE_AHEAD_LEN);
+        self.line_paused
+    }
+
+    /// When a slow line may be read again.
+    pub(crate) fn line_resume_ns(&self, bits_per_s: u64) -> u64 {
+        let ahead_ns = LINE_AHEAD_LEN * 8_000_000_000 / bits_per_s.max(1);
+        self.line_ns.saturating_sub(ahead_ns)
+    }
+
+    /// What the reader is to look at in the next answer.
+    pub(crate) fn wanted(&self, cookies: bool) -> Option<Wanted> {
+        let pending = self.pending.front()?;
+        Some(Wanted {
+            head_only: pending.expected.head_only,
+            crc32: pending.expected.crc32.is_some(),
+            cookie: cookies,
+        })
+    }
+}
+
+/// What is wrong with an answer, if something is.
+pub(crate) fn check(expected: &Expected, whole: &Whole) -> Option<ErrorKind> {
+    let right_status = match expected.status {
+        Some(status) => whole.status == status,
+        None => (200..400).contains(&whole.status),
+    };
+    if !right_status {
+        return Some(ErrorKind::WrongStatus);
+    }
+    // A 304 or 206 is not the whole of it.
+    let is_part = matches!(whole.status, 206 | 304) && expected.status.is_none();
+    if is_part || expected.head_only {
+        return None;
+    }
+    if expected.len.is_some_and(|len| len != whole.body_len) {
+        return Some(ErrorKind::WrongLength);
+    }
+    if expected.crc32.is_some() && expected.crc32 != whole.crc32 {
+        return Some(ErrorKind::WrongChecksum);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPECTED: Expected = Expected {
+        class: 0,
+        head_only: false,
+        status: None,
+        len: Some(5),
+        crc32: Some(7),
+    };
+
+    fn whole(status: u16, body_len: u64, crc32: Option<u32>) -> Whole {
+        Whole {
+            status,
+            body_len,
+            crc32,
+            set_cookie: None,
+            closes: false,
+        }
+    }
+
+    #[test]
+    fn answers_are_checked() {
+        assert_eq!(check(&EXPECTED, &whole(200, 5, Some(7))), None);
+        assert_eq!(check(&EXPECTED, &whole(304, 0, Some(0))), None);
+        let cases = [
+            (whole(404, 5, Some(7)), ErrorKind::WrongStatus),
+            (whole(200, 4, Some(7)), ErrorKind::WrongLength),
+            (whole(200, 5, Some(8)), ErrorKind::WrongChecksum),
+        ];
+        for (answer, kind) in cases {
+            assert_eq!(check(&EXPECTED, &answer), Some(kind));
+        }
+        let exact = Expected {
+            status: Some(404),
+            ..EXPECTED
+        };
+        assert_eq!(check(&exact, &whole(404, 5, Some(7))), None);
+        assert_eq!(
+            check(&exact, &whole(200, 5, Some(7))),
+            Some(ErrorKind::WrongStatus)
+        );
+    }
+}

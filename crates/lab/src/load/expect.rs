@@ -1,0 +1,34 @@
+//! What a server must answer, from the folder that it serves.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+
+/// A file's length and content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub len: u64,
+    pub crc32: u32,
+}
+
+/// The file that `path` (with its query) names under `root`.
+///
+/// # Errors
+/// There is none, or it can't be read.
+pub(crate) fn file(root: &Path, path: &str) -> anyhow::Result<Known> {
+    let name = path.split('?').next().unwrap_or(path);
+    ensure!(
+        !name.contains('%') && !name.split('/').any(|part| part == ".."),
+        "{name}: --root knows files by their plain names only, without % and .."
+    );
+    let mut at = root.join(name.trim_start_matches('/'));
+    if name.ends_with('/') {
+        at.push("index.html");
+    }
+    let bytes = std::fs::read(&at)
+        .with_context(|| format!("can't read {}, which {path} should answer", at.display()))?;
+    Ok(Known {
+        len: bytes.len() as u64,
+        crc32: crc32fast::hash(&bytes),
+    })
+}

@@ -1,0 +1,275 @@
+//! What a run says: progress as it goes, the figures for people, and what went wrong in words.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use super::outcome::Times;
+use super::{Load, Outcome, Pace, Snapshot};
+
+/// Tells progress on standard error: one line that is written over on a terminal, a line every few
+/// seconds elsewhere.
+pub(crate) struct Meter {
+    on: bool,
+    terminal: bool,
+    told: u64,
+}
+
+/// Where standard error is no terminal, every so many snapshots are told.
+const SELDOM: u64 = 5;
+
+impl Meter {
+    pub(crate) fn new(on: bool, terminal: bool) -> Meter {
+        Meter {
+            on,
+            terminal,
+            told: 0,
+        }
+    }
+
+    pub(crate) fn show(&mut self, snapshot: &Snapshot) {
+        self.told += 1;
+        if !self.on || (!self.terminal && !self.told.is_multiple_of(SELDOM)) {
+            return;
+        }
+        let line = progress_line(snapshot);
+        // Nobody to read it is no reason to stop.
+        let _ = if self.terminal {
+            write!(std::io::stderr(), "\r\x1b[K{line}")
+        } else {
+            writeln!(std::io::stderr(), "{line}")
+        };
+    }
+
+    pub(crate) fn end(&self) {
+        if self.on && self.terminal && self.told > 0 {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn progress_line(snapshot: &Snapshot) -> String {
+    let when = if snapshot.warming {
+        "warming up".to_string()
+    } else {
+        format!("{:.0} of {:.0} s", snapshot.elapsed_s, snapshot.duration_s)
+    };
+    let mut line = format!(
+        "{when}  {} requests/s  {}/s  p50 {}  p99 {}",
+        count(snapshot.requests_per_s),
+        bytes(snapshot.bytes_per_s),
+        time(snapshot.p50_us as f64),
+        time(snapshot.p99_us as f64),
+    );
+    if snapshot.errors > 0 {
+        let _ = write!(line, "  {} errors", snapshot.errors);
+    }
+    line
+}
+
+/// The figures, for people.
+pub(crate) fn text(load: &Load, outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<22}{value}");
+    };
+    line(
+        "requests/s",
+        format!(
+            "{}   ({} right answers in {:.2} s)",
+            count(outcome.requests_per_s),
+            outcome.requests,
+            outcome.duration_s
+        ),
+    );
+    if let Some(offered) = outcome.offered_per_s {
+        let unit = match load.pace {
+            Pace::Connections(_) => "connections/s",
+            Pace::Closed | Pace::Requests(_) => "requests/s",
+        };
+        line("offered", format!("{} {unit}", count(offered)));
+    }
+    line("received", format!("{}/s", bytes(outcome.bytes_per_s)));
+    line(
+        "connections",
+        format!(
+            "{} made ({}/s), {} answers each",
+            outcome.connections,
+            count(outcome.connections_per_s),
+            count(outcome.requests_per_connection)
+        ),
+    );
+    let mut row = |name: &str, times: &Times| line(name, times_text(times));
+    row("latency", &outcome.latency_us);
+    if !matches!(load.pace, Pace::Closed) {
+        row("  service", &outcome.service_us);
+    }
+    row("  response", &outcome.response_us);
+    row("  transfer", &outcome.transfer_us);
+    row("connect", &outcome.connect_us);
+    row("connection", &outcome.connection_us);
+    let rate = &outcome.reply_rate;
+    if rate.samples > 0 {
+        line(
+            "reply rate",
+            format!(
+                "min {} mean {} max {} stddev {} ({} samples of 5 s)",
+                count(rate.min),
+                count(rate.mean),
+                count(rate.max),
+                count(rate.stddev),
+                rate.samples
+            ),
+        );
+    }
+    if let Some(conforming) = &outcome.conforming {
+        line(
+            "conforming",
+            format!(
+                "{} connections ({:.1} %) reached {} kbit/s",
+                conforming.connections,
+                100.0 * conforming.share,
+                conforming.least_bits_per_s / 1000
+            ),
+        );
+    }
+    for class in &outcome.classes {
+        line(
+            &format!("  {}", class.name),
+            format!(
+                "{} right, {} wrong, p50 {} p99 {}",
+                class.requests,
+                class.errors,
+                time(class.latency_us.p50 as f64),
+                time(class.latency_us.p99 as f64)
+            ),
+        );
+    }
+    let statuses = outcome.statuses.iter().map(|(s, n)| format!("{s}: {n}"));
+    line("statuses", statuses.collect::<Vec<_>>().join(", "));
+    if outcome.unfinished > 0 {
+        line(
+            "unfinished",
+            format!("{} when time was up", outcome.unfinished),
+        );
+    }
+    line("errors", outcome.errors.to_string());
+    line("own CPU", format!("{:.0} %", 100.0 * outcome.cpu_share));
+    text
+}
+
+fn times_text(times: &Times) -> String {
+    if times.count == 0 {
+        return "-".into();
+    }
+    format!(
+        "mean {}  p50 {}  p90 {}  p99 {}  p99.9 {}  max {}",
+        time(times.mean),
+        time(times.p50 as f64),
+        time(times.p90 as f64),
+        time(times.p99 as f64),
+        time(times.p99_9 as f64),
+        time(times.max as f64)
+    )
+}
+
+/// What went wrong, with what may help.
+pub(crate) fn complaints(load: &Load, outcome: &Outcome) -> Vec<String> {
+    let who = load
+        .target
+        .addresses
+        .first()
+        .map_or("the server".to_string(), ToString::to_string);
+    let mut lines: Vec<String> = outcome
+        .errors_by_kind
+        .iter()
+        .map(|(kind, count)| format!("{count} times: {}", explanation(kind, &who)))
+        .collect();
+    if outcome.requests == 0 && lines.is_empty() {
+        lines.push(format!(
+            "no answer from {who} in {:.1} s ({} requests under way)",
+            outcome.duration_s, outcome.unfinished
+        ));
+    }
+    if !lines.is_empty() {
+        lines.push(format!("{} right answers were counted", outcome.requests));
+    }
+    lines
+}
+
+fn explanation(kind: &str, who: &str) -> String {
+    match kind {
+        "connect_refused" => format!("{who} refused the connection: does anybody listen there?"),
+        "connect_timeout" => format!("{who} did not finish the handshake in time"),
+        "connect_unreachable" => format!("there is no way to {who}: check address and network"),
+        "ports_exhausted" => format!(
+            "no local port was left for {who}: use fewer connections a second, or widen \
+             net.ipv4.ip_local_port_range"
+        ),
+        "descriptors_exhausted" => {
+            "no descriptor was left: raise ulimit -n or use fewer --connections".into()
+        }
+        "tls" => format!(
+            "the TLS handshake with {who} failed: wrong certificate or version? --ca names whom \
+             to trust, --insecure takes any certificate"
+        ),
+        "reset" => format!("{who} reset the connection"),
+        "closed" => format!("{who} closed the connection before the answer was whole"),
+        "timeout" => format!("nothing came from {who} for too long (--timeout)"),
+        "malformed" => format!("what came from {who} is no HTTP/1 answer"),
+        "endless" => format!("an answer from {who} did not end"),
+        "unasked" => format!("{who} sent more than was asked for"),
+        "wrong_status" => "an answer had another status than expected".into(),
+        "wrong_length" => "an answer had another length than the file".into(),
+        "wrong_checksum" => "an answer had other content than the file".into(),
+        other => other.to_string(),
+    }
+}
+
+fn count(number: f64) -> String {
+    match number {
+        n if n >= 100.0 => format!("{n:.0}"),
+        n if n >= 1.0 => format!("{n:.1}"),
+        n => format!("{n:.2}"),
+    }
+}
+
+fn bytes(number: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
+    let mut scaled = number;
+    for unit in units {
+        if scaled < 1000.0 || unit == "TB" {
+            return format!("{scaled:.1} {unit}");
+        }
+        scaled /= 1000.0;
+    }
+    String::new()
+}
+
+fn time(us: f64) -> String {
+    match us {
+        us if us < 1000.0 => format!("{us:.0} us"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::ErrorKind;
+
+    #[test]
+    fn every_kind_of_error_is_explained() {
+        for kind in ErrorKind::ALL {
+            assert_ne!(explanation(kind.name(), "who"), kind.name());
+        }
+    }
+
+    #[test]
+    fn figures_are_short() {
+        assert_eq!(time(12.3), "12 us");
+        assert_eq!(time(12_340.0), "12.34 ms");
+        assert_eq!(bytes(1_234_567.0), "1.2 MB");
+        assert_eq!(count(0.5), "0.50");
+    }
+}

@@ -1,0 +1,406 @@
+//! One answer after the other, taken off the bytes of a connection. Knows what an answer looks like
+//! (RFC 9112), not what was asked, beyond what that says about the body.
+
+use lowroad_http::body::BodyReader;
+use lowroad_http::limits::Limits;
+use lowroad_http::request::Framing;
+use memchr::memmem;
+
+/// Heads longer than this are garbage.
+const HEAD_LEN_MAX: usize = 64 * 1024;
+/// A body without an announced length that is longer than this does not end.
+const UNANNOUNCED_LEN_MAX: u64 = 1 << 30;
+
+/// What is wrong with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not HTTP/1.
+    Malformed,
+    /// Its head or body goes on and on.
+    Endless,
+}
+
+/// A complete answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// Its status.
+    pub status: u16,
+    /// Length of its body, decoded.
+    pub body_len: u64,
+    /// CRC-32 of the body, if it was asked for.
+    pub crc32: Option<u32>,
+    /// The last `Set-Cookie`, if it was asked for.
+    pub set_cookie: Option<String>,
+    /// The server closes the connection after it.
+    pub closes: bool,
+}
+
+/// What to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The answer is to HEAD.
+    pub head_only: bool,
+    /// Compute the CRC-32.
+    pub crc32: bool,
+    /// Keep `Set-Cookie`.
+    pub cookie: bool,
+}
+
+/// Takes answers off a connection.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// The start of a head whose end has not come.
+    partial: Vec<u8>,
+    body: Option<Body>,
+}
+
+#[derive(Debug)]
+struct Body {
+    framing: Ending,
+    head: Head,
+    len: u64,
+    crc32: Option<crc32fast::Hasher>,
+}
+
+#[derive(Debug)]
+enum Ending {
+    Framed(BodyReader),
+    /// Ends with the connection.
+    Connection,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Head {
+    status: u16,
+    length: Option<u64>,
+    chunked: bool,
+    closes: bool,
+    set_cookie: Option<String>,
+}
+
+impl Reader {
+    /// Takes bytes from the start of `input`. Returns how many, and the answer that ends there if
+    /// one does; without one, all of `input` was taken.
+    ///
+    /// # Errors
+    /// The answer is wrong; the connection is of no more use.
+    pub fn take(&mut self, input: &[u8], wanted: Wanted) -> Result<(usize, Option<Whole>), Fault> {
+        let mut used = 0;
+        loop {
+            if self.body.is_some() {
+                let (taken, whole) = self.take_body(&input[used..])?;
+                return Ok((used + taken, whole));
+            }
+            let Some((taken, head)) = self.take_head(&input[used..], wanted)? else {
+                return Ok((input.len(), None));
+            };
+            used += taken;
+            // Interim answers (100, 103) come before the one that counts.
+            if head.status >= 200 {
+                self.body = Some(Body::new(head, wanted));
+            }
+        }
+    }
+
+    /// The connection has ended: the answer that ends with it, if there is one.
+    pub fn end(&mut self) -> Option<Whole> {
+        let body = self.body.take_if(|body| body.ends_with_connection())?;
+        Some(body.whole())
+    }
+
+    fn take_head(&mut self, input: &[u8], wanted: Wanted) -> Result<Option<(usize, Head)>, Fault> {
+        if self.partial.is_empty() {
+            if let Some(end) = memmem::find(input, b"\r\n\r\n") {
+                return Ok(Some((end + 4, parse_head(&input[..end + 2], wanted)?)));
+            }
+            check_start(input)?;
+            self.partial.extend_from_slice(input);
+        } else {
+            let known_len = self.partial.len();
+            self.partial.extend_from_slice(input);
+            let from = known_len.saturating_sub(3);
+            if let Some(at) = memmem::find(&self.partial[from..], b"\r\n\r\n") {
+                let end = from + at;
+                let head = parse_head(&self.partial[..end + 2], wanted)?;
+                self.partial.clear();
+                return Ok(Some((end + 4 - known_len, head)));
+            }
+            check_start(&self.partial)?;
+        }
+        if self.partial.len() > HEAD_LEN_MAX {
+            return Err(Fault::Endless);
+        }
+        Ok(None)
+    }
+
+    fn take_body(&mut self, input: &[u8]) -> Result<(usize, Option<Whole>), Fault> {
+        let Some(body) = &mut self.body else {
+            return Ok((0, None));
+        };
+        let (taken, done) = body.feed(input)?;
+        if !done {
+            return Ok((taken, None));
+        }
+        let whole = self.body.take().map(Body::whole);
+        Ok((taken, whole))
+    }
+}
+
+impl Body {
+    fn new(head: Head, wanted: Wanted) -> Body {
+        let bodiless = wanted.head_only || head.status == 204 || head.status == 304;
+        let framing = match (bodiless, head.chunked, head.length) {
+            (true, _, _) => Some(Framing::None),
+            (false, true, _) => Some(Framing::Chunked),
+            (false, false, Some(len)) => Some(Framing::Length(len)),
+            (false, false, None) => None,
+        };
+        let limits = Limits {
+            body_len_max: u64::MAX,
+            ..Limits::default()
+        };
+        let reader = framing.and_then(|framing| BodyReader::new(framing, &limits).ok());
+        Body {
+            framing: reader.map_or(Ending::Connection, Ending::Framed),
+            head,
+            len: 0,
+            crc32: wanted.crc32.then(crc32fast::Hasher::new),
+        }
+    }
+
+    fn ends_with_connection(&self) -> bool {
+        matches!(self.framing, Ending::Connection)
+    }
+
+    /// Takes what belongs to the body. Returns how much that was and whether the body is whole.
+    fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), Fault> {
+        let mut used = 0;
+        let done = loop {
+            let (data, consumed, done) = match &mut self.framing {
+                Ending::Framed(reader) => {
+                    let fed = reader.feed(&input[used..]).map_err(|_| Fault::Malformed)?;
+                    (fed.data, fed.consumed, fed.done)
+                }
+                Ending::Connection => (&input[used..], input.len() - used, false),
+            };
+            self.len += data.len() as u64;
+            if let Some(crc32) = &mut self.crc32 {
+                crc32.update(data);
+            }
+            used += consumed;
+            if done || consumed == 0 || used == input.len() {
+                break done;
+            }
+        };
+        if self.head.length.is_none() && self.len > UNANNOUNCED_LEN_MAX {
+            return Err(Fault::Endless);
+        }
+        Ok((used, done))
+    }
+
+    fn whole(self) -> Whole {
+        Whole {
+            status: self.head.status,
+            body_len: self.len,
+            crc32: self.crc32.map(crc32fast::Hasher::finalize),
+            set_cookie: self.head.set_cookie,
+            closes: self.head.closes || matches!(self.framing, Ending::Connection),
+        }
+    }
+}
+
+/// Garbage is found at its first bytes, not when no more comes.
+fn check_start(input: &[u8]) -> Result<(), Fault> {
+    let start = b"HTTP/1.";
+    let len = input.len().min(start.len());
+    if input[..len] == start[..len] {
+        Ok(())
+    } else {
+        Err(Fault::Malformed)
+    }
+}
+
+/// `head`: from the status line to the line end of the last field.
+fn parse_head(head: &[u8], wanted: Wanted) -> Result<Head, Fault> {
+    let mut parsed = Head::default();
+    let Some(line_end) = memchr::memchr(b'\n', head) else {
+        return Err(Fault::Malformed);
+    };
+    let (minor, status) = parse_status_line(&head[..line_end])?;
+    parsed.status = status;
+    let mut kept_alive = minor != b'0';
+    let mut rest = &head[line_end + 1..];
+    while let Some(end) = memchr::memchr(b'\n', rest) {
+        let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+        rest = &rest[end + 1..];
+        // Few fields matter, and most can be told by their first letter.
+        match line.first().map(u8::to_ascii_lowercase) {
+            Some(b'c') => {
+                if let Some(value) = value_of(line, b"content-length") {
+                    parsed.length = Some(parse_length(value)?);
+                } else if let Some(value) = value_of(line, b"connection") {
+                    if has_token(value, b"close") {
+                        kept_alive = false;
+                    } else if has_token(value, b"keep-alive") {
+                        kept_alive = true;
+                    }
+                }
+            }
+            Some(b't') => {
+                if let Some(value) = value_of(line, b"transfer-encoding") {
+                    parsed.chunked = has_token(value, b"chunked");
+                }
+            }
+            Some(b's') if wanted.cookie => {
+                if let Some(value) = value_of(line, b"set-cookie") {
+                    parsed.set_cookie = Some(String::from_utf8_lossy(value).into_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+    parsed.closes = !kept_alive;
+    Ok(parsed)
+}
+
+fn parse_status_line(line: &[u8]) -> Result<(u8, u16), Fault> {
+    let (Some(version), Some(digits)) = (line.get(..9), line.get(9..12)) else {
+        return Err(Fault::Malformed);
+    };
+    let minor = version[7];
+    let right = version.starts_with(b"HTTP/1.")
+        && matches!(minor, b'0' | b'1')
+        && version[8] == b' '
+        && digits.iter().all(u8::is_ascii_digit)
+        && matches!(line.get(12), None | Some(b' ' | b'\r'));
+    if !right {
+        return Err(Fault::Malformed);
+    }
+    let status = digits
+        .iter()
+        .fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+    Ok((minor, status))
+}
+
+fn value_of<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
+    let (start, rest) = line.split_at_checked(name.len())?;
+    if !start.eq_ignore_ascii_case(name) {
+        return None;
+    }
+    Some(rest.strip_prefix(b":")?.trim_ascii())
+}
+
+fn has_token(value: &[u8], token: &[u8]) -> bool {
+    value
+        .split(|byte| *byte == b',')
+        .any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
+}
+
+fn parse_length(value: &[u8]) -> Result<u64, Fault> {
+    let text = std::str::from_utf8(value).map_err(|_| Fault::Malformed)?;
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Fault::Malformed);
+    }
+    text.parse().map_err(|_| Fault::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Wanted {
+        Wanted {
+            head_only: false,
+            crc32: true,
+            cookie: true,
+        }
+    }
+
+    /// Every answer in `input`, fed in pieces of `piece` bytes.
+    fn answers(input: &[u8], piece: usize, wanted: Wanted) -> Result<Vec<Whole>, Fault> {
+        let (mut reader, mut found) = (Reader::default(), Vec::new());
+        for mut part in input.chunks(piece) {
+            while !part.is_empty() {
+                let (used, whole) = reader.take(part, wanted)?;
+                part = &part[used..];
+                found.extend(whole);
+            }
+        }
+        found.extend(reader.end());
+        Ok(found)
+    }
+
+    const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nSet-Cookie: a=b\r\n\r\nhello\
+        HTTP/1.1 100 Continue\r\n\r\n\
+        HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n\
+        HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n\
+        HTTP/1.0 404 Not Found\r\n\r\nuntil the end";
+
+    #[test]
+    fn answers_are_the_same_in_pieces_of_any_length() {
+        let whole = answers(STREAM, STREAM.len(), all()).expect("right answers");
+        let seen: Vec<_> = whole
+            .iter()
+            .map(|one| (one.status, one.body_len, one.closes))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (200, 5, false),
+                (200, 5, false),
+                (304, 0, false),
+                (404, 13, true)
+            ]
+        );
+        assert_eq!(whole[0].crc32, Some(crc32fast::hash(b"hello")));
+        assert_eq!(whole[1].crc32, Some(crc32fast::hash(b"abcde")));
+        assert_eq!(whole[0].set_cookie.as_deref(), Some("a=b"));
+        for piece in 1..40 {
+            assert_eq!(
+                answers(STREAM, piece, all()).as_ref(),
+                Ok(&whole),
+                "{piece}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_answer_to_head_has_no_body() {
+        let wanted = Wanted {
+            head_only: true,
+            ..Wanted::default()
+        };
+        let input = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        let found = answers(input, 100, wanted).expect("right");
+        assert_eq!((found.len(), found[0].body_len), (1, 0));
+    }
+
+    #[test]
+    fn http_1_0_is_kept_alive_only_if_it_says_so() {
+        let closes = |head: &[u8]| answers(head, 1000, all()).expect("right")[0].closes;
+        assert!(closes(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"));
+        assert!(!closes(
+            b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n"
+        ));
+        assert!(closes(
+            b"HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 0\r\n\r\n"
+        ));
+    }
+
+    #[test]
+    fn garbage_is_found_at_once_and_endless_heads_too() {
+        for garbage in [
+            &b"SSH-2.0-OpenSSH\r\n"[..],
+            b"HTTP/2.0 200 OK\r\n\r\n",
+            b"HTTP/1.1 2x0 OK\r\n\r\n",
+            b"HTTP/1.1 2000 OK\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        ] {
+            assert_eq!(answers(garbage, 1000, all()), Err(Fault::Malformed));
+        }
+        let mut endless = b"HTTP/1.1 200 OK\r\n".to_vec();
+        endless.resize(100_000, b'x');
+        assert_eq!(answers(&endless, 1000, all()), Err(Fault::Endless));
+    }
+}

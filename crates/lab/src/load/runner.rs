@@ -1,0 +1,258 @@
+//! A run from its beginning to its figures: checks, threads, what is told meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::outcome::Conforming;
+use super::tally::{Clocked, Tally};
+use super::tls;
+use super::worker::{Live, Share, Shared, Worker, clock_ns};
+use super::{Error, Load, Outcome, Pace, Snapshot};
+
+/// How often it is looked whether somebody wants the end.
+const TICK: Duration = Duration::from_millis(50);
+/// How often progress is told.
+const PROGRESS_NS: u64 = 1_000_000_000;
+/// Descriptors that are not connections.
+const DESCRIPTORS_ELSE: u64 = 64;
+/// SPECweb99: of 400,000 bit/s, 320,000 have to be reached.
+const CONFORMING_SHARE: f64 = 0.8;
+
+/// Makes the requests. `progress` is told how it goes, once a second; `stop` ends it early, with
+/// the figures so far.
+///
+/// # Errors
+/// When it can't begin. What fails later is counted in the outcome.
+pub fn run(
+    load: &Load,
+    progress: &mut dyn FnMut(&Snapshot),
+    stop: &AtomicBool,
+) -> Result<Outcome, Error> {
+    check(load)?;
+    need_descriptors(load.connections)?;
+    let tls = load.target.tls.as_ref().map(tls::start).transpose()?;
+    let shared = plan(load);
+    let threads = load.threads.min(load.connections);
+    let lives: Vec<Arc<Mutex<Live>>> = (0..threads).map(|_| Arc::default()).collect();
+    let cpu_before_ns = cpu_ns();
+    let counted = thread::scope(|scope| {
+        let mut handles = Vec::new();
+        for (number, live) in (0..threads).zip(&lives) {
+            let share = Share {
+                thread: number,
+                threads,
+            };
+            let worker = Worker::new(load, &shared, tls.clone(), &share, live.clone())
+                .map_err(|error| Error::Machine(format!("no epoll to be had: {error}")))?;
+            let cpu = pinned_to(&load.cpus, number);
+            let spawned = thread::Builder::new()
+                .name(format!("load-{number}"))
+                .spawn_scoped(scope, move || {
+                    pin(cpu);
+                    worker.run()
+                });
+            match spawned {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    shared.stop.store(true, Relaxed);
+                    return Err(Error::Machine(format!("no thread to be had: {error}")));
+                }
+            }
+        }
+        let mut teller = Teller::new(&shared, &lives);
+        while handles.iter().any(|handle| !handle.is_finished()) {
+            thread::park_timeout(TICK);
+            if stop.load(Relaxed) {
+                shared.stop.store(true, Relaxed);
+            }
+            teller.tell(progress);
+        }
+        let joined = handles.into_iter().map(|handle| handle.join());
+        Ok(joined
+            .map(|counted| counted.expect("a load thread does not panic"))
+            .collect::<Vec<_>>())
+    })?;
+    let end_ns = clock_ns().min(shared.end_ns);
+    let whole_s = end_ns.saturating_sub(shared.begin_ns) as f64 / 1e9;
+    let mut outcome = figures(load, &shared, end_ns, &counted);
+    outcome.interrupted = stop.load(Relaxed);
+    outcome.cpu_share = (cpu_ns() - cpu_before_ns) as f64 / 1e9 / whole_s.max(1e-9);
+    Ok(outcome)
+}
+
+fn check(load: &Load) -> Result<(), Error> {
+    let wrong = |text: &str| Err(Error::Settings(text.into()));
+    if load.target.addresses.is_empty() {
+        return wrong("there is no address to connect to");
+    }
+    if load.connections == 0 || load.threads == 0 || load.pipeline == 0 {
+        return wrong("connections, threads and pipeline must be at least 1");
+    }
+    if load.line_bits_per_s == Some(0) {
+        return wrong("a line of 0 bits a second carries nothing");
+    }
+    match load.pace {
+        Pace::Requests(rate) | Pace::Connections(rate) if rate.is_nan() || rate <= 0.0 => {
+            wrong("the rate must be more than 0")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Raises the limit on descriptors as far as is needed and allowed.
+fn need_descriptors(connections: u32) -> Result<(), Error> {
+    let needed = u64::from(connections) + DESCRIPTORS_ELSE;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|hard| hard < needed) {
+        let hard = limit.maximum.unwrap_or(0);
+        return Err(Error::Machine(format!(
+            "{connections} connections need {needed} descriptors and there may be {hard}: raise the \
+             hard limit (ulimit -Hn) or use fewer --connections"
+        )));
+    }
+    if limit.current.is_some_and(|soft| soft < needed) {
+        let raised = Rlimit {
+            current: Some(needed),
+            maximum: limit.maximum,
+        };
+        setrlimit(Resource::Nofile, raised)
+            .map_err(|error| Error::Machine(format!("can't have {needed} descriptors: {error}")))?;
+    }
+    Ok(())
+}
+
+fn plan(load: &Load) -> Shared {
+    let begin_ns = clock_ns();
+    let count_ns = begin_ns + load.warmup.max(load.ramp).as_nanos() as u64;
+    Shared {
+        stop: AtomicBool::new(false),
+        quota: load.requests.map(AtomicU64::new),
+        begin_ns,
+        count_ns,
+        end_ns: count_ns.saturating_add(load.duration.as_nanos() as u64),
+    }
+}
+
+fn pinned_to(cpus: &[usize], thread: u32) -> Option<usize> {
+    let at = thread as usize % cpus.len().max(1);
+    cpus.get(at).copied()
+}
+
+fn pin(cpu: Option<usize>) {
+    if let Some(cpu) = cpu {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(cpu);
+        // Without it the thread runs wherever the kernel likes.
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn figures(load: &Load, shared: &Shared, end_ns: u64, counted: &[(Tally, Vec<u64>)]) -> Outcome {
+    let mut all = Tally::new(load.workload.classes().len().max(1));
+    counted.iter().for_each(|(tally, _)| all.add(tally));
+    let duration_s = end_ns.saturating_sub(shared.count_ns) as f64 / 1e9;
+    let mut outcome = all.outcome(duration_s, load.workload.classes());
+    outcome.offered_per_s = match load.pace {
+        Pace::Closed => None,
+        Pace::Requests(rate) | Pace::Connections(rate) => Some(rate),
+    };
+    outcome.conforming = load.line_bits_per_s.map(|line| {
+        let bytes = counted.iter().flat_map(|(_, bytes)| bytes);
+        conforming(line, duration_s, bytes)
+    });
+    outcome
+}
+
+fn conforming<'b>(
+    line_bits_per_s: u64,
+    duration_s: f64,
+    client_bytes: impl Iterator<Item = &'b u64>,
+) -> Conforming {
+    let least_bits_per_s = (line_bits_per_s as f64 * CONFORMING_SHARE) as u64;
+    let least_bytes = least_bits_per_s as f64 / 8.0 * duration_s;
+    let (mut connections, mut all) = (0, 0);
+    for bytes in client_bytes {
+        all += 1;
+        connections += u64::from(*bytes as f64 >= least_bytes && duration_s > 0.0);
+    }
+    Conforming {
+        least_bits_per_s,
+        connections,
+        share: connections as f64 / f64::max(1.0, f64::from(all)),
+    }
+}
+
+/// Tells progress, once a second.
+struct Teller<'r> {
+    shared: &'r Shared,
+    lives: &'r [Arc<Mutex<Live>>],
+    told_ns: u64,
+    requests: u64,
+    bytes: u64,
+}
+
+impl<'r> Teller<'r> {
+    fn new(shared: &'r Shared, lives: &'r [Arc<Mutex<Live>>]) -> Teller<'r> {
+        Teller {
+            shared,
+            lives,
+            told_ns: shared.begin_ns,
+            requests: 0,
+            bytes: 0,
+        }
+    }
+
+    fn tell(&mut self, progress: &mut dyn FnMut(&Snapshot)) {
+        let now_ns = clock_ns();
+        let past_ns = now_ns - self.told_ns;
+        if past_ns < PROGRESS_NS {
+            return;
+        }
+        let (mut requests, mut bytes, mut errors) = (0, 0, 0);
+        let mut latency = Clocked::default();
+        for live in self.lives {
+            let live = live.lock().unwrap_or_else(PoisonError::into_inner);
+            requests += live.requests;
+            bytes += live.bytes;
+            errors += live.errors;
+            latency.add(&live.latency);
+        }
+        let per_s = |count: u64| count as f64 * 1e9 / past_ns as f64;
+        progress(&Snapshot {
+            elapsed_s: now_ns.saturating_sub(self.shared.count_ns) as f64 / 1e9,
+            duration_s: (self.shared.end_ns - self.shared.count_ns) as f64 / 1e9,
+            warming: now_ns < self.shared.count_ns,
+            requests_per_s: per_s(requests - self.requests),
+            bytes_per_s: per_s(bytes - self.bytes),
+            p50_us: latency.quantile_us(0.5),
+            p99_us: latency.quantile_us(0.99),
+            errors,
+        });
+        (self.told_ns, self.requests, self.bytes) = (now_ns, requests, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_conform_from_four_fifths_of_their_line_on() {
+        // 40,000 bytes a second are 320 kbit/s.
+        let bytes = [400_000, 399_999, 500_000];
+        let conforming = conforming(400_000, 10.0, bytes.iter());
+        assert_eq!(conforming.least_bits_per_s, 320_000);
+        assert_eq!(conforming.connections, 2);
+        assert!((conforming.share - 2.0 / 3.0).abs() < 1e-9);
+    }
+}

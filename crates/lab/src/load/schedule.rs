@@ -1,0 +1,86 @@
+//! When requests, or connections, of an open loop are due. Knows no clock: times are counted from
+//! the beginning of the run.
+
+/// Evenly spaced times, which come closer and closer while the rate grows.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    rate_per_s: f64,
+    ramp_s: f64,
+    /// The next of this thread's.
+    next: u64,
+    /// Threads take the times in turn.
+    step: u64,
+    next_ns: u64,
+}
+
+impl Schedule {
+    pub(crate) fn new(rate_per_s: f64, ramp_s: f64, thread: u64, threads: u64) -> Schedule {
+        let mut schedule = Schedule {
+            rate_per_s,
+            ramp_s,
+            next: thread,
+            step: threads,
+            next_ns: 0,
+        };
+        schedule.next_ns = schedule.due_ns(thread);
+        schedule
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next_ns(&self) -> u64 {
+        self.next_ns
+    }
+
+    /// Goes on to the one after it.
+    pub(crate) fn advance(&mut self) {
+        self.next += self.step;
+        self.next_ns = self.due_ns(self.next);
+    }
+
+    /// While the rate grows from 0 to r over R seconds, r t^2 / 2R are due until t.
+    fn due_ns(&self, number: u64) -> u64 {
+        let number = number as f64;
+        let in_ramp = self.rate_per_s * self.ramp_s / 2.0;
+        let due_s = if number < in_ramp {
+            (2.0 * number * self.ramp_s / self.rate_per_s).sqrt()
+        } else {
+            self.ramp_s + (number - in_ramp) / self.rate_per_s
+        };
+        (due_s * 1e9) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(mut schedule: Schedule, count: usize) -> Vec<u64> {
+        let mut take = || {
+            let due_ns = schedule.next_ns();
+            schedule.advance();
+            due_ns
+        };
+        (0..count).map(|_| take()).collect()
+    }
+
+    #[test]
+    fn times_are_even() {
+        let due = times(Schedule::new(1000.0, 0.0, 0, 1), 4);
+        assert_eq!(due, [0, 1_000_000, 2_000_000, 3_000_000]);
+    }
+
+    #[test]
+    fn threads_take_them_in_turn() {
+        let due = times(Schedule::new(1000.0, 0.0, 1, 2), 3);
+        assert_eq!(due, [1_000_000, 3_000_000, 5_000_000]);
+    }
+
+    #[test]
+    fn the_rate_grows() {
+        let due = times(Schedule::new(100.0, 2.0, 0, 1), 201);
+        assert!(due.is_sorted());
+        // Half as many in the ramp as at the full rate, then one every 10 ms.
+        assert_eq!(due[100], 2_000_000_000);
+        assert_eq!(due[200], 3_000_000_000);
+    }
+}

@@ -1,0 +1,346 @@
+//! What one thread has counted, how threads' counts become one, and the [`Outcome`] of it.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::outcome::{Class, Outcome, ReplyRate, Times};
+
+/// Longest time that is told apart: an hour.
+const TIME_US_MAX: u64 = 3_600_000_000;
+/// httperf samples its reply rate so often.
+pub(crate) const REPLY_SAMPLE_NS: u64 = 5_000_000_000;
+
+/// What can go wrong with a request or connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Nobody listens there.
+    ConnectRefused,
+    /// No handshake in time.
+    ConnectTimeout,
+    /// No way to there.
+    ConnectUnreachable,
+    /// No port is left on our side.
+    PortsExhausted,
+    /// No descriptor is left on our side.
+    DescriptorsExhausted,
+    /// The TLS handshake failed: certificate, version.
+    Tls,
+    /// The connection was reset.
+    Reset,
+    /// The connection ended before the answer did.
+    Closed,
+    /// Nothing came for too long.
+    Timeout,
+    /// The answer is not HTTP.
+    Malformed,
+    /// The answer does not end.
+    Endless,
+    /// An answer that nobody asked for.
+    Unasked,
+    /// Another status than expected.
+    WrongStatus,
+    /// Another length.
+    WrongLength,
+    /// Another content.
+    WrongChecksum,
+}
+
+impl ErrorKind {
+    /// All of them.
+    pub const ALL: [ErrorKind; 15] = [
+        ErrorKind::ConnectRefused,
+        ErrorKind::ConnectTimeout,
+        ErrorKind::ConnectUnreachable,
+        ErrorKind::PortsExhausted,
+        ErrorKind::DescriptorsExhausted,
+        ErrorKind::Tls,
+        ErrorKind::Reset,
+        ErrorKind::Closed,
+        ErrorKind::Timeout,
+        ErrorKind::Malformed,
+        ErrorKind::Endless,
+        ErrorKind::Unasked,
+        ErrorKind::WrongStatus,
+        ErrorKind::WrongLength,
+        ErrorKind::WrongChecksum,
+    ];
+
+    /// Its name in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::ConnectRefused => "connect_refused",
+            ErrorKind::ConnectTimeout => "connect_timeout",
+            ErrorKind::ConnectUnreachable => "connect_unreachable",
+            ErrorKind::PortsExhausted => "ports_exhausted",
+            ErrorKind::DescriptorsExhausted => "descriptors_exhausted",
+            ErrorKind::Tls => "tls",
+            ErrorKind::Reset => "reset",
+            ErrorKind::Closed => "closed",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Malformed => "malformed",
+            ErrorKind::Endless => "endless",
+            ErrorKind::Unasked => "unasked",
+            ErrorKind::WrongStatus => "wrong_status",
+            ErrorKind::WrongLength => "wrong_length",
+            ErrorKind::WrongChecksum => "wrong_checksum",
+        }
+    }
+}
+
+/// A histogram of times, filled in nanoseconds and read in microseconds.
+#[derive(Clone)]
+pub(crate) struct Clocked(Histogram<u64>);
+
+impl Clocked {
+    fn new() -> Clocked {
+        Clocked(Histogram::new_with_bounds(1, TIME_US_MAX, 3).expect("valid bounds"))
+    }
+
+    pub(crate) fn record_ns(&mut self, ns: u64) {
+        self.0.saturating_record(ns / 1000);
+    }
+
+    pub(crate) fn add(&mut self, other: &Clocked) {
+        self.0.add(&other.0).expect("equal bounds");
+    }
+
+    pub(crate) fn quantile_us(&self, quantile: f64) -> u64 {
+        self.0.value_at_quantile(quantile)
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        if self.0.is_empty() {
+            return Times::default();
+        }
+        Times {
+            count: self.0.len(),
+            min: self.0.min(),
+            mean: self.0.mean(),
+            stddev: self.0.stdev(),
+            p50: self.quantile_us(0.5),
+            p75: self.quantile_us(0.75),
+            p90: self.quantile_us(0.9),
+            p95: self.quantile_us(0.95),
+            p99: self.quantile_us(0.99),
+            p99_9: self.quantile_us(0.999),
+            max: self.0.max(),
+        }
+    }
+}
+
+impl Default for Clocked {
+    fn default() -> Self {
+        Clocked::new()
+    }
+}
+
+/// The counts of one kind of operation.
+#[derive(Clone, Default)]
+pub(crate) struct ClassTally {
+    pub requests: u64,
+    pub errors: u64,
+    pub body_bytes: u64,
+    pub latency: Clocked,
+}
+
+/// The counts of one thread, or of all.
+#[derive(Clone)]
+pub(crate) struct Tally {
+    /// Right answers.
+    pub requests: u64,
+    /// Answers, right or wrong.
+    pub answers: u64,
+    pub connections: u64,
+    pub bytes: u64,
+    pub body_bytes: u64,
+    /// Requests that were under way, or due and not sent, when time was up.
+    pub unfinished: u64,
+    pub latency: Clocked,
+    pub service: Clocked,
+    pub response: Clocked,
+    pub transfer: Clocked,
+    pub connect: Clocked,
+    pub connection: Clocked,
+    pub established: Clocked,
+    pub classes: Vec<ClassTally>,
+    errors: [u64; ErrorKind::ALL.len()],
+    statuses: Vec<u64>,
+    replies: Vec<u64>,
+}
+
+impl Tally {
+    pub(crate) fn new(classes: usize) -> Tally {
+        Tally {
+            requests: 0,
+            answers: 0,
+            connections: 0,
+            bytes: 0,
+            body_bytes: 0,
+            unfinished: 0,
+            latency: Clocked::new(),
+            service: Clocked::new(),
+            response: Clocked::new(),
+            transfer: Clocked::new(),
+            connect: Clocked::new(),
+            connection: Clocked::new(),
+            established: Clocked::new(),
+            classes: vec![ClassTally::default(); classes],
+            errors: [0; ErrorKind::ALL.len()],
+            statuses: vec![0; 1000],
+            replies: Vec::new(),
+        }
+    }
+
+    pub(crate) fn error(&mut self, kind: ErrorKind) {
+        self.errors[kind as usize] += 1;
+    }
+
+    pub(crate) fn status(&mut self, status: u16) {
+        self.statuses[usize::from(status.min(999))] += 1;
+    }
+
+    /// Counts a reply that came so long after counting began.
+    pub(crate) fn reply(&mut self, after_ns: u64) {
+        let sample = (after_ns / REPLY_SAMPLE_NS) as usize;
+        if self.replies.len() <= sample {
+            self.replies.resize(sample + 1, 0);
+        }
+        self.replies[sample] += 1;
+    }
+
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors.iter().sum()
+    }
+
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.requests += other.requests;
+        self.answers += other.answers;
+        self.connections += other.connections;
+        self.bytes += other.bytes;
+        self.body_bytes += other.body_bytes;
+        self.unfinished += other.unfinished;
+        self.latency.add(&other.latency);
+        self.service.add(&other.service);
+        self.response.add(&other.response);
+        self.transfer.add(&other.transfer);
+        self.connect.add(&other.connect);
+        self.connection.add(&other.connection);
+        self.established.add(&other.established);
+        for (class, more) in self.classes.iter_mut().zip(&other.classes) {
+            class.requests += more.requests;
+            class.errors += more.errors;
+            class.body_bytes += more.body_bytes;
+            class.latency.add(&more.latency);
+        }
+        add_each(&mut self.errors, &other.errors);
+        add_each(&mut self.statuses, &other.statuses);
+        let len = self.replies.len().max(other.replies.len());
+        self.replies.resize(len, 0);
+        add_each(&mut self.replies, &other.replies);
+    }
+
+    /// The figures, after `duration_s` seconds of counting.
+    pub(crate) fn outcome(&self, duration_s: f64, classes: &[String]) -> Outcome {
+        let per_s = |count: u64| count as f64 / duration_s.max(1e-9);
+        let by_kind = ErrorKind::ALL
+            .iter()
+            .map(|kind| (kind.name().to_string(), self.errors[*kind as usize]))
+            .filter(|(_, count)| *count > 0);
+        let statuses = (0u16..).zip(&self.statuses).filter(|(_, n)| **n > 0);
+        Outcome {
+            duration_s,
+            requests: self.requests,
+            requests_per_s: per_s(self.requests),
+            connections: self.connections,
+            connections_per_s: per_s(self.connections),
+            requests_per_connection: self.answers as f64 / self.connections.max(1) as f64,
+            unfinished: self.unfinished,
+            bytes: self.bytes,
+            bytes_per_s: per_s(self.bytes),
+            body_bytes: self.body_bytes,
+            latency_us: self.latency.times(),
+            service_us: self.service.times(),
+            response_us: self.response.times(),
+            transfer_us: self.transfer.times(),
+            connect_us: self.connect.times(),
+            connection_us: self.connection.times(),
+            established_us: self.established.times(),
+            reply_rate: self.reply_rate(duration_s),
+            errors: self.errors(),
+            errors_by_kind: by_kind.collect(),
+            statuses: statuses.map(|(s, n)| (s, *n)).collect::<BTreeMap<_, _>>(),
+            classes: self.class_figures(classes),
+            ..Outcome::default()
+        }
+    }
+
+    fn class_figures(&self, names: &[String]) -> Vec<Class> {
+        if names.len() < 2 {
+            return Vec::new();
+        }
+        let figures = names.iter().zip(&self.classes).map(|(name, class)| Class {
+            name: name.clone(),
+            requests: class.requests,
+            errors: class.errors,
+            body_bytes: class.body_bytes,
+            latency_us: class.latency.times(),
+        });
+        figures.collect()
+    }
+
+    fn reply_rate(&self, duration_s: f64) -> ReplyRate {
+        let sample_s = REPLY_SAMPLE_NS as f64 / 1e9;
+        let whole = (duration_s / sample_s) as usize;
+        let rates: Vec<f64> = (0..whole)
+            .map(|at| self.replies.get(at).copied().unwrap_or(0) as f64 / sample_s)
+            .collect();
+        if rates.is_empty() {
+            return ReplyRate::default();
+        }
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+        let stddev = (squares / (rates.len().max(2) - 1) as f64).sqrt();
+        ReplyRate {
+            samples: rates.len() as u64,
+            min: rates.iter().copied().fold(f64::INFINITY, f64::min),
+            mean,
+            max: rates.iter().copied().fold(0.0, f64::max),
+            stddev,
+        }
+    }
+}
+
+fn add_each(to: &mut [u64], from: &[u64]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_add_up() {
+        let (mut one, mut other) = (Tally::new(2), Tally::new(2));
+        one.latency.record_ns(1_000_000);
+        other.latency.record_ns(3_000_000);
+        one.error(ErrorKind::Reset);
+        other.error(ErrorKind::Reset);
+        other.error(ErrorKind::Closed);
+        one.status(200);
+        one.reply(0);
+        other.reply(REPLY_SAMPLE_NS + 1);
+        one.add(&other);
+        let names = ["a".to_string(), "b".to_string()];
+        let outcome = one.outcome(10.0, &names);
+        assert_eq!(outcome.latency_us.count, 2);
+        // Three figures are kept.
+        assert!((2998..=3002).contains(&outcome.latency_us.max));
+        assert_eq!(outcome.errors, 3);
+        assert_eq!(outcome.errors_by_kind["reset"], 2);
+        assert_eq!(outcome.statuses[&200], 1);
+        assert_eq!(outcome.reply_rate.samples, 2);
+        assert!((outcome.reply_rate.mean - 0.2).abs() < 1e-9);
+        assert_eq!(outcome.classes.len(), 2);
+    }
+}

@@ -1,0 +1,109 @@
+//! What TLS needs before the first connection: whom to trust, and the name to ask for.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::transport::TlsStart;
+use super::{Error, Tls};
+
+/// Reads the authorities and checks the name.
+///
+/// # Errors
+/// Either is unusable; says which.
+pub(crate) fn start(tls: &Tls) -> Result<TlsStart, Error> {
+    let name = ServerName::try_from(tls.name.clone())
+        .map_err(|_| Error::Settings(format!("{:?} is no name for a certificate", tls.name)))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the default versions");
+    let mut config = if tls.insecure {
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_no_client_auth()
+    } else {
+        builder
+            .with_root_certificates(authorities(tls)?)
+            .with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsStart {
+        config: Arc::new(config),
+        name,
+    })
+}
+
+fn authorities(tls: &Tls) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    match &tls.authorities {
+        Some(path) => {
+            let wrong = |error: &dyn std::fmt::Display| {
+                Error::Settings(format!("{}: no certificates: {error}", path.display()))
+            };
+            let certificates = CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))?;
+            for certificate in certificates {
+                let certificate = certificate.map_err(|error| wrong(&error))?;
+                roots.add(certificate).map_err(|error| wrong(&error))?;
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+        }
+    }
+    if roots.is_empty() {
+        return Err(Error::Machine(
+            "there are no authorities to trust: install ca-certificates, name a file by --ca, or \
+             take any certificate by --insecure"
+                .into(),
+        ));
+    }
+    Ok(roots)
+}
+
+/// Trusts anybody, but still checks that they hold the key of what they show.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

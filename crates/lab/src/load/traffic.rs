@@ -1,0 +1,364 @@
+//! What happens on a client's connection: made, asked, answered, over. `worker` says when.
+
+use std::cmp::Reverse;
+use std::io::{self, ErrorKind as Io};
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use super::Pace;
+use super::client::{Link, Pending};
+use super::tally::ErrorKind;
+use super::transport::{Received, Transport};
+use super::worker::Worker;
+
+/// After a connection could not be made, the next try waits for this.
+const BACKOFF_NS: u64 = 100_000_000;
+/// A slow client's kernel must not take what the client has not.
+const SLOW_BUFFER_LEN: usize = 8 * 1024;
+/// Reads of one connection in one turn.
+const READS_MAX: usize = 8;
+
+impl Worker<'_> {
+    /// A client's time has come: to connect, to read on, to ask.
+    pub(crate) fn wake(&mut self, at: u32) {
+        match &mut self.clients[at as usize].link {
+            None => match self.load.pace {
+                Pace::Connections(_) => self.set_free(at),
+                Pace::Closed | Pace::Requests(_) => self.connect(at, None),
+            },
+            Some(link) => {
+                if std::mem::take(&mut link.line_paused) {
+                    link.progress_ns = self.now_ns;
+                    self.receive(at, true);
+                }
+                self.go_on(at);
+            }
+        }
+    }
+
+    pub(crate) fn connect(&mut self, at: u32, due_ns: Option<u64>) {
+        if self.is_dry() {
+            return;
+        }
+        let addresses = &self.load.target.addresses;
+        let address = addresses[self.address % addresses.len()];
+        self.address += 1;
+        let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
+        let opening = self.clients[at as usize].session.open();
+        match Transport::connect(address, self.tls.as_ref(), slow) {
+            Ok(transport) => {
+                let mut link = Link::new(transport, opening, self.now_ns);
+                link.due_ns = due_ns;
+                self.clients[at as usize].link = Some(link);
+                if self.register(at).is_err() {
+                    self.fail(at, ErrorKind::DescriptorsExhausted);
+                }
+            }
+            Err(errno) => {
+                let kind = match errno {
+                    Errno::MFILE | Errno::NFILE => ErrorKind::DescriptorsExhausted,
+                    errno => of_connect(&errno.into()),
+                };
+                self.not_connected(at, kind);
+            }
+        }
+    }
+
+    pub(crate) fn ready(&mut self, at: u32, flags: EventFlags) {
+        let Some(link) = &mut self.clients[at as usize].link else {
+            return;
+        };
+        if link.established_ns == 0 && !self.establish(at, flags) {
+            return;
+        }
+        let Some(link) = &mut self.clients[at as usize].link else {
+            return;
+        };
+        if !link.open {
+            return self.shake_hands(at);
+        }
+        if flags.contains(EventFlags::OUT) && link.sent_len < link.out.len() {
+            self.flush(at);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
+        {
+            let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+            self.receive(at, flags.intersects(ends));
+        }
+    }
+
+    /// The TCP handshake is done, or has failed. Returns whether the connection goes on.
+    fn establish(&mut self, at: u32, flags: EventFlags) -> bool {
+        let Some(link) = &mut self.clients[at as usize].link else {
+            return false;
+        };
+        if flags.intersects(EventFlags::ERR | EventFlags::HUP)
+            && let Some(error) = link.transport.connect_error()
+        {
+            self.fail(at, of_connect(&error));
+            return false;
+        }
+        if !flags.intersects(EventFlags::OUT | EventFlags::IN) {
+            return false;
+        }
+        link.established_ns = self.now_ns;
+        link.progress_ns = self.now_ns;
+        let connect_ns = self.now_ns - link.begun_ns;
+        if self.is_counting() {
+            self.tally.connections += 1;
+            self.tally.connect.record_ns(connect_ns);
+        }
+        self.shake_hands(at);
+        false
+    }
+
+    /// Goes on with TLS if there is any, and then with requests.
+    fn shake_hands(&mut self, at: u32) {
+        let Some(link) = &mut self.clients[at as usize].link else {
+            return;
+        };
+        if let Err(error) = link.transport.handshake() {
+            let kind = match error.kind() {
+                Io::ConnectionReset | Io::BrokenPipe => ErrorKind::Reset,
+                _ => ErrorKind::Tls,
+            };
+            return self.fail(at, kind);
+        }
+        if link.transport.is_ready() {
+            link.open = true;
+            link.progress_ns = self.now_ns;
+            self.go_on(at);
+        }
+    }
+
+    /// Asks for what may be asked for now, or ends the connection.
+    pub(crate) fn go_on(&mut self, at: u32) {
+        let Some(link) = &self.clients[at as usize].link else {
+            return;
+        };
+        if link.is_done() && !link.closing {
+            return self.close(at);
+        }
+        if link.line_ns > self.now_ns {
+            return self.timers.push(Reverse((link.line_ns, at)));
+        }
+        match self.load.pace {
+            Pace::Closed | Pace::Connections(_) => self.fill(at),
+            Pace::Requests(_) => {
+                if link.takes(self.load.pipeline) {
+                    self.set_free(at);
+                }
+            }
+        }
+    }
+
+    /// Closed loop: asks until the pipeline is full.
+    fn fill(&mut self, at: u32) {
+        let mut asked = false;
+        while let Some(link) = &mut self.clients[at as usize].link
+            && link.takes(self.load.pipeline)
+        {
+            let due_ns = link.due_ns.take();
+            if !self.take_quota() {
+                break;
+            }
+            self.ask(at, due_ns.unwrap_or(self.now_ns));
+            asked = true;
+        }
+        if asked {
+            self.flush(at);
+        }
+    }
+
+    /// Open loop: a request that is due.
+    pub(crate) fn take_due(&mut self, at: u32, due_ns: u64) {
+        let takes = |link: &Link| link.takes(self.load.pipeline);
+        if !self.clients[at as usize].link.as_ref().is_some_and(takes) {
+            // Its connection ended meanwhile; the next free client has it, late as it is.
+            return self.overdue.push_front(due_ns);
+        }
+        if self.take_quota() {
+            self.ask(at, due_ns);
+            self.flush(at);
+            self.go_on(at);
+        }
+    }
+
+    fn ask(&mut self, at: u32, due_ns: u64) {
+        let client = &mut self.clients[at as usize];
+        let Some(link) = &mut client.link else {
+            return;
+        };
+        if link.pending.is_empty() {
+            link.progress_ns = self.now_ns;
+        }
+        link.made += 1;
+        let last = link.made == link.opening.requests;
+        let expected = client.session.request(last, &mut link.out);
+        link.pending.push_back(Pending {
+            expected,
+            due_ns,
+            sent_ns: self.now_ns,
+            first_ns: 0,
+        });
+    }
+
+    fn flush(&mut self, at: u32) {
+        let Some(link) = &mut self.clients[at as usize].link else {
+            return;
+        };
+        while link.sent_len < link.out.len() {
+            match link.transport.send(&link.out[link.sent_len..]) {
+                Ok(0) => return,
+                Ok(len) => link.sent_len += len,
+                // What the server said before it closed can still be read.
+                Err(_) => return self.receive(at, true),
+            }
+        }
+        link.out.clear();
+        link.sent_len = 0;
+        if link.transport.flush().is_err() {
+            self.receive(at, true);
+        }
+    }
+
+    /// Takes what has come. A short read is the last, unless an end was announced (`to_end`).
+    pub(crate) fn receive(&mut self, at: u32, to_end: bool) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        // A slow line takes a segment at a time.
+        let slow = self.load.line_bits_per_s;
+        let into_len = slow.map_or(scratch.len(), |_| 1460);
+        for turn in 1.. {
+            let Some(link) = &mut self.clients[at as usize].link else {
+                break;
+            };
+            if link.line_paused {
+                break;
+            }
+            match link.transport.receive(&mut scratch[..into_len]) {
+                Received::Bytes(len) => {
+                    self.received(at, &scratch[..len]);
+                    if len < into_len && !to_end && self.tls.is_none() && slow.is_none() {
+                        break;
+                    }
+                    if turn == READS_MAX {
+                        self.timers.push(Reverse((self.now_ns, at)));
+                        if let Some(link) = &mut self.clients[at as usize].link {
+                            link.line_paused = true;
+                        }
+                    }
+                }
+                Received::Empty => break,
+                Received::End => {
+                    self.ended(at);
+                    break;
+                }
+                Received::Failed(error) => {
+                    self.fail(at, of_connection(&error));
+                    break;
+                }
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    /// The server has closed its side.
+    fn ended(&mut self, at: u32) {
+        let Some(link) = &mut self.clients[at as usize].link else {
+            return;
+        };
+        if let Some(whole) = link.reader.end() {
+            self.answered(at, &whole);
+        }
+        let Some(link) = &self.clients[at as usize].link else {
+            return;
+        };
+        if link.pending.is_empty() {
+            self.close(at);
+        } else {
+            self.fail(at, ErrorKind::Closed);
+        }
+    }
+
+    pub(crate) fn timed_out(&mut self, at: u32) {
+        let Some(link) = &self.clients[at as usize].link else {
+            return;
+        };
+        if link.established_ns == 0 {
+            self.fail(at, ErrorKind::ConnectTimeout);
+        } else if link.pending.is_empty() && link.open {
+            // The server said that it would close, and does not: then we do.
+            self.close(at);
+        } else {
+            self.fail(at, ErrorKind::Timeout);
+        }
+    }
+
+    /// The connection has failed, and with it every request under way.
+    pub(super) fn fail(&mut self, at: u32, kind: ErrorKind) {
+        let Some(link) = &self.clients[at as usize].link else {
+            return;
+        };
+        if self.is_counting() {
+            let pending = link.pending.iter();
+            let classes: Vec<u8> = pending.map(|pending| pending.expected.class).collect();
+            for class in &classes {
+                self.tally.classes[usize::from(*class)].errors += 1;
+                self.tally.error(kind);
+            }
+            if classes.is_empty() {
+                self.tally.error(kind);
+            }
+        }
+        self.failed += 1;
+        let retry_ns = if link.open { 0 } else { BACKOFF_NS };
+        self.drop_link(at, retry_ns);
+    }
+
+    /// The connection could not even be begun.
+    fn not_connected(&mut self, at: u32, kind: ErrorKind) {
+        if self.is_counting() {
+            self.tally.error(kind);
+        }
+        self.failed += 1;
+        self.timers.push(Reverse((self.now_ns + BACKOFF_NS, at)));
+    }
+
+    fn close(&mut self, at: u32) {
+        self.drop_link(at, 0);
+    }
+
+    fn drop_link(&mut self, at: u32, retry_ns: u64) {
+        let Some(link) = self.clients[at as usize].link.take() else {
+            return;
+        };
+        if self.is_counting() && link.answered > 0 {
+            self.tally.connection.record_ns(self.now_ns - link.begun_ns);
+            self.tally
+                .established
+                .record_ns(self.now_ns - link.established_ns);
+        }
+        drop(link);
+        // By way of the timers, as a connection that ends at once must not lead into a recursion.
+        self.timers.push(Reverse((self.now_ns + retry_ns, at)));
+    }
+}
+
+fn of_connect(error: &io::Error) -> ErrorKind {
+    match error.kind() {
+        Io::ConnectionRefused => ErrorKind::ConnectRefused,
+        Io::TimedOut => ErrorKind::ConnectTimeout,
+        Io::AddrNotAvailable | Io::AddrInUse => ErrorKind::PortsExhausted,
+        Io::ConnectionReset => ErrorKind::Reset,
+        _ => ErrorKind::ConnectUnreachable,
+    }
+}
+
+fn of_connection(error: &io::Error) -> ErrorKind {
+    match error.kind() {
+        Io::InvalidData => ErrorKind::Tls,
+        Io::TimedOut => ErrorKind::Timeout,
+        _ => ErrorKind::Reset,
+    }
+}

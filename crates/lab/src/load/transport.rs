@@ -1,0 +1,175 @@
+//! A socket, plain or under TLS, that never waits.
+
+use std::io::{self, ErrorKind as Io, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+
+/// How to begin TLS on a connection.
+#[derive(Clone)]
+pub(crate) struct TlsStart {
+    pub config: Arc<ClientConfig>,
+    pub name: ServerName<'static>,
+}
+
+/// A connection's bytes.
+pub(crate) struct Transport {
+    stream: TcpStream,
+    tls: Option<Box<ClientConnection>>,
+}
+
+/// What a try to receive gave.
+pub(crate) enum Received {
+    Bytes(usize),
+    Empty,
+    End,
+    Failed(io::Error),
+}
+
+impl Transport {
+    /// Begins a connection; it is there when it becomes writable.
+    ///
+    /// # Errors
+    /// The system's, at once.
+    pub(crate) fn connect(
+        address: SocketAddr,
+        tls: Option<&TlsStart>,
+        receive_buffer_len: Option<usize>,
+    ) -> Result<Transport, Errno> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        if let Some(len) = receive_buffer_len {
+            sockopt::set_socket_recv_buffer_size(&socket, len)?;
+        }
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        let tls = tls.map(|start| {
+            let connection = ClientConnection::new(start.config.clone(), start.name.clone());
+            Box::new(connection.expect("a name and a configuration that were checked"))
+        });
+        Ok(Transport {
+            stream: TcpStream::from(socket),
+            tls,
+        })
+    }
+
+    /// Why the connection could not be made, if that is so.
+    pub(crate) fn connect_error(&self) -> Option<io::Error> {
+        self.stream.take_error().unwrap_or_else(Some)
+    }
+
+    /// Whether requests can be sent: TLS first has its handshake.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
+    }
+
+    /// Goes on with the handshake as far as it goes now.
+    ///
+    /// # Errors
+    /// It failed.
+    pub(crate) fn handshake(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return Ok(());
+        };
+        while tls.is_handshaking() {
+            match tls.complete_io(&mut self.stream) {
+                Ok(_) => {}
+                Err(error) if error.kind() == Io::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Received {
+        let Some(tls) = &mut self.tls else {
+            return received(self.stream.read(into));
+        };
+        loop {
+            match tls.reader().read(into) {
+                Err(error) if error.kind() == Io::WouldBlock => {}
+                // Ended without saying so, which answers with a length do not mind.
+                Err(error) if error.kind() == Io::UnexpectedEof => return Received::End,
+                result => return received(result),
+            }
+            match tls.read_tls(&mut self.stream) {
+                Ok(0) => return Received::End,
+                Ok(_) => {}
+                result => return received(result),
+            }
+            if let Err(error) = tls.process_new_packets() {
+                return Received::Failed(io::Error::new(Io::InvalidData, error));
+            }
+        }
+    }
+
+    /// Sends what the socket takes; returns how much that was.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = match &mut self.tls {
+            None => self.stream.write(bytes),
+            Some(tls) => send_tls(tls, &mut self.stream, bytes),
+        };
+        match sent {
+            Err(error) if matches!(error.kind(), Io::WouldBlock | Io::Interrupted) => Ok(0),
+            sent => sent,
+        }
+    }
+
+    /// Sends what TLS has kept back.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            None => Ok(()),
+            Some(tls) => flush_tls(tls, &mut self.stream),
+        }
+    }
+}
+
+impl AsFd for Transport {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn received(result: io::Result<usize>) -> Received {
+    match result {
+        Ok(0) => Received::End,
+        Ok(len) => Received::Bytes(len),
+        Err(error) if matches!(error.kind(), Io::WouldBlock | Io::Interrupted) => Received::Empty,
+        Err(error) => Received::Failed(error),
+    }
+}
+
+fn send_tls(tls: &mut ClientConnection, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    let len = tls.writer().write(bytes)?;
+    flush_tls(tls, stream)?;
+    Ok(len)
+}
+
+fn flush_tls(tls: &mut ClientConnection, stream: &mut TcpStream) -> io::Result<()> {
+    while tls.wants_write() {
+        match tls.write_tls(stream) {
+            Ok(_) => {}
+            Err(error) if error.kind() == Io::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

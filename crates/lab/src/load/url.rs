@@ -1,0 +1,158 @@
+//! The URLs of the command line: `http://host:port/path@weight`. Not a general URL: no user, no
+//! fragment, nothing decoded.
+
+use std::net::Ipv6Addr;
+
+/// A URL to ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Url {
+    /// `https`.
+    pub tls: bool,
+    /// Name or address, without the brackets of IPv6.
+    pub name: String,
+    pub port: u16,
+    /// Path and query.
+    pub path: String,
+    pub weight: f64,
+}
+
+impl Url {
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(crate) fn parse(text: &str) -> Result<Url, String> {
+        let wrong = |what: &str| Err(format!("{text:?}: {what}"));
+        let (tls, rest) = if let Some(rest) = text.strip_prefix("http://") {
+            (false, rest)
+        } else if let Some(rest) = text.strip_prefix("https://") {
+            (true, rest)
+        } else {
+            return wrong("a URL begins with http:// or https://");
+        };
+        let (authority, path) = match rest.find(['/', '?']) {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        let (path, weight) = match split_weight(path) {
+            Ok(parts) => parts,
+            Err(what) => return wrong(what),
+        };
+        if path
+            .bytes()
+            .any(|byte| byte <= b' ' || byte == 0x7f || byte == b'#')
+        {
+            return wrong("a path has no spaces, control characters or #: write them as %20");
+        }
+        let Some((name, port)) = split_authority(authority, if tls { 443 } else { 80 }) else {
+            return wrong(
+                "after // come a name or address and perhaps a port: http://127.0.0.1:80/",
+            );
+        };
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Ok(Url {
+            tls,
+            name,
+            port,
+            path: format!("{slash}{path}"),
+            weight,
+        })
+    }
+
+    /// Everything before the path.
+    pub(crate) fn origin(&self) -> String {
+        format!(
+            "{}://{}",
+            if self.tls { "https" } else { "http" },
+            self.host()
+        )
+    }
+
+    /// The value of `Host`.
+    pub(crate) fn host(&self) -> String {
+        let name = match self.name.parse::<Ipv6Addr>() {
+            Ok(address) => format!("[{address}]"),
+            Err(_) => self.name.clone(),
+        };
+        match (self.tls, self.port) {
+            (false, 80) | (true, 443) => name,
+            (_, port) => format!("{name}:{port}"),
+        }
+    }
+}
+
+/// `/path@3`: a number after the last `@` is the weight.
+fn split_weight(path: &str) -> Result<(&str, f64), &'static str> {
+    let Some((before, number)) = path.rsplit_once('@') else {
+        return Ok((path, 1.0));
+    };
+    match number.parse::<f64>() {
+        Ok(weight) if weight > 0.0 && weight.is_finite() => Ok((before, weight)),
+        Ok(_) => Err("a weight is more than 0"),
+        Err(_) => Ok((path, 1.0)),
+    }
+}
+
+fn split_authority(authority: &str, default_port: u16) -> Option<(String, u16)> {
+    if let Some(rest) = authority.strip_prefix('[') {
+        let (address, port) = rest.split_once(']')?;
+        address.parse::<Ipv6Addr>().ok()?;
+        return Some((address.to_string(), port_of(port, default_port)?));
+    }
+    let (name, port) = match authority.find(':') {
+        Some(at) => authority.split_at(at),
+        None => (authority, ""),
+    };
+    let right = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if name.is_empty() || !name.bytes().all(right) {
+        return None;
+    }
+    Some((name.to_string(), port_of(port, default_port)?))
+}
+
+fn port_of(text: &str, default_port: u16) -> Option<u16> {
+    match text.strip_prefix(':') {
+        None if text.is_empty() => Some(default_port),
+        None => None,
+        Some(port) => port.parse().ok().filter(|port| *port != 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let url = Url::parse("http://127.0.0.1:8080/a?b=c@3").expect("right");
+        assert_eq!(
+            (url.port, url.path.as_str(), url.weight),
+            (8080, "/a?b=c", 3.0)
+        );
+        assert_eq!(url.host(), "127.0.0.1:8080");
+        let url = Url::parse("https://example.com").expect("right");
+        assert_eq!((url.tls, url.port, url.path.as_str()), (true, 443, "/"));
+        assert_eq!(url.origin(), "https://example.com");
+        let url = Url::parse("http://[::1]:81/@x").expect("right");
+        assert_eq!(
+            (url.host().as_str(), url.path.as_str()),
+            ("[::1]:81", "/@x")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for wrong in [
+            "localhost/",
+            "ftp://a/",
+            "http:///a",
+            "http://a:0/",
+            "http://a:99999/",
+            "http://a b/",
+            "http://[::1/",
+            "http://u@h/",
+            "http://a/x y",
+            "http://a/x@0",
+        ] {
+            assert!(Url::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! One thread: its clients, its epoll, its times. `traffic` has what happens on a connection.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::client::Client;
+use super::schedule::Schedule;
+use super::tally::{Clocked, Tally};
+use super::transport::TlsStart;
+use super::{Load, Pace};
+
+const EVENTS_MAX: usize = 512;
+const SCRATCH_LEN: usize = 256 * 1024;
+/// How often timeouts are looked for, and the figures so far are told.
+const SWEEP_NS: u64 = 100_000_000;
+/// Closer than this it is better to look at the clock than to sleep.
+const SPIN_NS: u64 = 50_000;
+/// Failed connections, for each client, after which there is no hope if nothing ever came.
+const HOPELESS_TRIES: u64 = 5;
+
+/// What threads share.
+pub(crate) struct Shared {
+    /// Everybody is to end.
+    pub stop: AtomicBool,
+    /// Requests that may still be made, if they are limited.
+    pub quota: Option<AtomicU64>,
+    pub begin_ns: u64,
+    /// Counting begins.
+    pub count_ns: u64,
+    pub end_ns: u64,
+}
+
+/// The figures of a thread so far.
+#[derive(Default)]
+pub(crate) struct Live {
+    pub requests: u64,
+    pub bytes: u64,
+    pub errors: u64,
+    pub latency: Clocked,
+}
+
+pub(crate) struct Worker<'l> {
+    pub load: &'l Load,
+    pub shared: &'l Shared,
+    pub tls: Option<TlsStart>,
+    pub clients: Vec<Client>,
+    pub epoll: OwnedFd,
+    pub tally: Tally,
+    pub now_ns: u64,
+    /// When clients want to be looked at.
+    pub timers: BinaryHeap<Reverse<(u64, u32)>>,
+    /// What is due in an open loop.
+    pub schedule: Option<Schedule>,
+    /// Clients that could take what is due.
+    pub free: VecDeque<u32>,
+    /// What was due and found nobody to take it.
+    pub overdue: VecDeque<u64>,
+    pub scratch: Vec<u8>,
+    /// The next address to connect to.
+    pub address: usize,
+    /// The quota is used up.
+    pub dry: bool,
+    /// Failures before counting began count for hopelessness too.
+    pub failed: u64,
+    pub succeeded: bool,
+    pub live: Arc<Mutex<Live>>,
+}
+
+/// Which part of the whole a thread has.
+pub(crate) struct Share {
+    pub thread: u32,
+    pub threads: u32,
+}
+
+impl<'l> Worker<'l> {
+    pub(crate) fn new(
+        load: &'l Load,
+        shared: &'l Shared,
+        tls: Option<TlsStart>,
+        share: &Share,
+        live: Arc<Mutex<Live>>,
+    ) -> rustix::io::Result<Worker<'l>> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let numbers = (share.thread..load.connections).step_by(share.threads as usize);
+        let clients = numbers.map(|number| {
+            let session = load.workload.session(u64::from(number), load.seed);
+            Client {
+                wants_cookies: session.wants_cookies(),
+                session,
+                link: None,
+                is_free: false,
+                counted_bytes: 0,
+            }
+        });
+        let rate = match load.pace {
+            Pace::Closed => None,
+            Pace::Requests(rate) | Pace::Connections(rate) => Some(rate),
+        };
+        let schedule = rate.map(|rate| {
+            let (thread, threads) = (u64::from(share.thread), u64::from(share.threads));
+            Schedule::new(rate, load.ramp.as_secs_f64(), thread, threads)
+        });
+        Ok(Worker {
+            load,
+            shared,
+            tls,
+            clients: clients.collect(),
+            epoll,
+            tally: Tally::new(load.workload.classes().len().max(1)),
+            now_ns: clock_ns(),
+            timers: BinaryHeap::new(),
+            schedule,
+            free: VecDeque::new(),
+            overdue: VecDeque::new(),
+            scratch: vec![0; SCRATCH_LEN],
+            address: share.thread as usize,
+            dry: false,
+            failed: 0,
+            succeeded: false,
+            live,
+        })
+    }
+
+    /// Makes requests until time is up. Returns what was counted.
+    pub(crate) fn run(mut self) -> (Tally, Vec<u64>) {
+        self.start_clients();
+        let mut sweep_ns = self.now_ns + SWEEP_NS;
+        let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
+        while !self.is_over() {
+            let timeout = self.timeout(sweep_ns);
+            let events = match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
+                Ok((events, _)) => &*events,
+                Err(_) => &[],
+            };
+            self.now_ns = clock_ns();
+            for event in events {
+                self.ready(event.data.u64() as u32, event.flags);
+            }
+            self.run_timers();
+            self.issue_due();
+            if self.now_ns >= sweep_ns {
+                sweep_ns = self.now_ns + SWEEP_NS;
+                self.sweep();
+            }
+        }
+        self.publish();
+        self.tally.unfinished = self.unfinished();
+        let bytes = self.clients.iter().map(|client| client.counted_bytes);
+        (self.tally, bytes.collect())
+    }
+
+    /// Has every client begin: spread over the ramp, and all at once without one.
+    fn start_clients(&mut self) {
+        let count = self.clients.len().max(1) as u64;
+        let ramp_ns = match self.load.pace {
+            Pace::Closed => self.load.ramp.as_nanos() as u64,
+            Pace::Requests(_) | Pace::Connections(_) => 0,
+        };
+        for at in 0..self.clients.len() as u32 {
+            match self.load.pace {
+                Pace::Connections(_) => self.set_free(at),
+                Pace::Closed | Pace::Requests(_) => {
+                    let start_ns = self.shared.begin_ns + ramp_ns * u64::from(at) / count;
+                    self.timers.push(Reverse((start_ns, at)));
+                }
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let hopeless = HOPELESS_TRIES * self.clients.len() as u64;
+        self.now_ns >= self.shared.end_ns
+            || self.shared.stop.load(Relaxed)
+            || (self.dry && self.clients.iter().all(Client::is_quiet))
+            || (!self.succeeded && self.failed > hopeless)
+    }
+
+    fn timeout(&self, sweep_ns: u64) -> Timespec {
+        let mut until_ns = sweep_ns.min(self.shared.end_ns);
+        if let Some(Reverse((timer_ns, _))) = self.timers.peek() {
+            until_ns = until_ns.min(*timer_ns);
+        }
+        if let (Some(schedule), false) = (&self.schedule, self.free.is_empty() || self.dry) {
+            until_ns = until_ns.min(self.shared.begin_ns + schedule.next_ns());
+        }
+        let wait_ns = match until_ns.saturating_sub(self.now_ns) {
+            near if near < SPIN_NS => 0,
+            far => far,
+        };
+        Timespec {
+            tv_sec: (wait_ns / 1_000_000_000) as i64,
+            tv_nsec: (wait_ns % 1_000_000_000) as i64,
+        }
+    }
+
+    fn run_timers(&mut self) {
+        while let Some(Reverse((timer_ns, at))) = self.timers.peek().copied() {
+            if timer_ns > self.now_ns {
+                return;
+            }
+            self.timers.pop();
+            self.wake(at);
+        }
+    }
+
+    /// Gives what is due to clients that are free.
+    fn issue_due(&mut self) {
+        while !self.free.is_empty() && !self.dry {
+            let Some(due_ns) = self.next_due() else {
+                return;
+            };
+            let Some(at) = self.free.pop_front() else {
+                return;
+            };
+            self.clients[at as usize].is_free = false;
+            match self.load.pace {
+                Pace::Connections(_) => self.connect(at, Some(due_ns)),
+                Pace::Closed | Pace::Requests(_) => self.take_due(at, due_ns),
+            }
+        }
+    }
+
+    /// What is due by now, longest waiting first.
+    fn next_due(&mut self) -> Option<u64> {
+        if let Some(due_ns) = self.overdue.pop_front() {
+            return Some(due_ns);
+        }
+        let schedule = self.schedule.as_mut()?;
+        let due_ns = self.shared.begin_ns + schedule.next_ns();
+        (due_ns <= self.now_ns).then(|| {
+            schedule.advance();
+            due_ns
+        })
+    }
+
+    /// Requests that are under way, or due and not sent.
+    fn unfinished(&mut self) -> u64 {
+        let links = self
+            .clients
+            .iter()
+            .filter_map(|client| client.link.as_ref());
+        let mut count = links.map(|link| link.pending.len() as u64).sum();
+        while !self.dry && self.next_due().is_some() {
+            count += 1;
+        }
+        count
+    }
+
+    pub(crate) fn set_free(&mut self, at: u32) {
+        let client = &mut self.clients[at as usize];
+        if !client.is_free {
+            client.is_free = true;
+            self.free.push_back(at);
+        }
+    }
+
+    pub(crate) fn is_counting(&self) -> bool {
+        self.now_ns >= self.shared.count_ns && self.now_ns < self.shared.end_ns
+    }
+
+    /// Takes one request of those that may be made. There is no limit before counting begins.
+    pub(crate) fn take_quota(&mut self) -> bool {
+        let Some(quota) = &self.shared.quota else {
+            return true;
+        };
+        if self.now_ns < self.shared.count_ns {
+            return true;
+        }
+        let taken = quota.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        self.dry = taken.is_err();
+        !self.dry
+    }
+
+    /// Whether no more requests may be made: a connection would be made for nothing.
+    pub(crate) fn is_dry(&mut self) -> bool {
+        let quota = self.shared.quota.as_ref();
+        self.dry |= quota.is_some_and(|quota| quota.load(Relaxed) == 0);
+        self.dry
+    }
+
+    fn sweep(&mut self) {
+        let timeout_ns = self.load.timeout.as_nanos() as u64;
+        for at in 0..self.clients.len() as u32 {
+            let Some(link) = &self.clients[at as usize].link else {
+                continue;
+            };
+            let waits = !link.open || !link.pending.is_empty() || link.closing;
+            if waits && !link.line_paused && self.now_ns > link.progress_ns + timeout_ns {
+                self.timed_out(at);
+            }
+        }
+        self.publish();
+    }
+
+    fn publish(&self) {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.requests = self.tally.requests;
+        live.bytes = self.tally.bytes;
+        live.errors = self.tally.errors();
+        live.latency = self.tally.latency.clone();
+    }
+
+    pub(crate) fn register(&self, at: u32) -> rustix::io::Result<()> {
+        let Some(link) = &self.clients[at as usize].link else {
+            return Ok(());
+        };
+        let data = epoll::EventData::new_u64(u64::from(at));
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, &link.transport, data, flags)
+    }
+}
+
+impl Client {
+    fn is_quiet(&self) -> bool {
+        let pending = self.link.as_ref().map(|link| !link.pending.is_empty());
+        pending != Some(true)
+    }
+}
+
+/// The monotonic clock.
+pub(crate) fn clock_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

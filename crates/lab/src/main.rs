@@ -1,0 +1,36 @@
+//! The `lowroad-lab` program: its commands. What each does is in the module of its name.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use lowroad_lab::{load, workload};
+
+/// Load generator, workloads, peers and figures for web servers
+#[derive(Parser)]
+#[command(name = "lowroad-lab", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Load(Box<load::cli::Args>),
+    Files(workload::cli::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Load(args) => load::cli::run(&args),
+        Command::Files(args) => workload::cli::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lowroad-lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The command `files`: makes the file set of a workload.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::files::{self, Plan};
+
+/// Make the files of a workload
+#[derive(Debug, clap::Args)]
+#[command(after_help = help())]
+pub struct Args {
+    /// The workload: see below
+    workload: String,
+    /// The folder: servers serve its folder site
+    dir: PathBuf,
+    /// A setting of the workload; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Read the files and compare them with the manifest, make none
+    #[arg(long)]
+    check: bool,
+}
+
+fn help() -> String {
+    let mut text =
+        "Workloads and their settings (those of the traffic are taken and do nothing):\n"
+            .to_string();
+    for (name, what) in super::NAMES {
+        text += &format!("  {name}: {what}\n");
+        for (key, what) in super::settings(name) {
+            text += &format!("      {key}: {what}\n");
+        }
+    }
+    text
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// With a text for the user.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let settings = parse(&args.settings)?;
+    let plan = files::plan(&args.workload, &settings).map_err(anyhow::Error::msg)?;
+    let mut meter = Meter::new(plan.bytes());
+    if args.check {
+        let files = files::check(&plan, &args.dir, &mut |share| meter.show(share));
+        meter.end();
+        let files = files.map_err(anyhow::Error::msg)?;
+        println!("{files} files are as they were made");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let made = make(&plan, args, &mut meter);
+    meter.end();
+    made
+}
+
+fn make(plan: &Plan, args: &Args, meter: &mut Meter) -> anyhow::Result<ExitCode> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second one ends the process at once: even then no half file is left.
+        signal_hook::flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .context("can't take notice of signals")?;
+    }
+    let made = files::make_until(plan, &args.dir, &stop, &mut |share| meter.show(share))
+        .map_err(anyhow::Error::msg)?;
+    meter.end();
+    let (dir, kept, written) = (args.dir.display(), made.kept, made.written);
+    if made.stopped {
+        eprintln!("stopped after {written} files; the same command goes on from here");
+        return Ok(ExitCode::from(130));
+    }
+    let size = files::human(plan.bytes());
+    println!(
+        "{dir}: {} files, {size}: {written} written, {kept} kept",
+        plan.files()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn parse(settings: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut map = BTreeMap::new();
+    for setting in settings {
+        let Some((key, value)) = setting.split_once('=') else {
+            bail!("--set {setting}: give it as KEY=VALUE, such as --set dirs=10");
+        };
+        if map.insert(key.to_string(), value.to_string()).is_some() {
+            bail!("--set {setting}: {key} is given twice");
+        }
+    }
+    Ok(map)
+}
+
+/// Shows how far it is, on standard error: one line that changes, or a line now and then where
+/// lines can't change.
+struct Meter {
+    bytes: u64,
+    terminal: bool,
+    started: Instant,
+    /// What was there already was not written at any speed.
+    first_share: Option<f64>,
+    shown: Option<Instant>,
+    open: bool,
+}
+
+impl Meter {
+    fn new(bytes: u64) -> Meter {
+        let terminal = std::io::stderr().is_terminal();
+        Meter {
+            bytes,
+            terminal,
+            started: Instant::now(),
+            first_share: None,
+            shown: None,
+            open: false,
+        }
+    }
+
+    fn show(&mut self, share: f64) {
+        let first_share = *self.first_share.get_or_insert(share);
+        let pause = if self.terminal {
+            Duration::from_millis(100)
+        } else {
+            Duration::from_secs(3)
+        };
+        let since = self.shown.unwrap_or(self.started);
+        let due = since.elapsed() >= pause || (self.open && share >= 1.0);
+        if !due {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let done = (share - first_share) * self.bytes as f64;
+        let text = line(share, done, self.started.elapsed().as_secs_f64());
+        if self.terminal {
+            eprint!("\r{text}\x1b[K");
+            // A progress line that can't be written is not missed.
+            drop(std::io::stderr().flush());
+            self.open = true;
+        } else {
+            eprintln!("{text}");
+        }
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.open) {
+            eprintln!();
+        }
+    }
+}
+
+fn line(share: f64, bytes: f64, elapsed_s: f64) -> String {
+    let speed = bytes / 1e6 / elapsed_s.max(1e-3);
+    format!("{:5.1} % {speed:6.0} MB/s", (share * 100.0).min(100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_from_the_command_line() {
+        let texts = |all: &[&str]| all.iter().map(|text| text.to_string()).collect::<Vec<_>>();
+        let map = parse(&texts(&["dirs=2", "files=a=b"])).expect("settings");
+        assert_eq!((&*map["dirs"], &*map["files"]), ("2", "a=b"));
+        assert!(
+            parse(&texts(&["dirs"]))
+                .expect_err("no value")
+                .to_string()
+                .contains("KEY=VALUE")
+        );
+        assert!(
+            parse(&texts(&["a=1", "a=2"]))
+                .expect_err("twice")
+                .to_string()
+                .contains("twice")
+        );
+    }
+
+    #[test]
+    fn progress() {
+        assert_eq!(line(0.5, 200e6, 2.0), " 50.0 %    100 MB/s");
+        assert!(help().contains("dirs: folders"));
+    }
+}

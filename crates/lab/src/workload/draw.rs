@@ -1,0 +1,132 @@
+//! Draws from given weights in constant time, and the weights that the workloads use. Knows nothing
+//! of what is drawn.
+
+use crate::random::Random;
+
+/// A distribution over `0..n` (Walker's alias method, built as by Vose).
+#[derive(Clone, Debug)]
+pub(crate) struct Weighted {
+    /// Of each column: the share of it that is its own, and whose the rest is.
+    columns: Vec<(f64, u32)>,
+}
+
+impl Weighted {
+    /// From weights, which need not sum to 1. There is at least one, none is negative, and their
+    /// sum is positive.
+    pub(crate) fn new(weights: &[f64]) -> Weighted {
+        let sum: f64 = weights.iter().sum();
+        assert!(sum > 0.0 && sum.is_finite(), "weights need a positive sum");
+        let scale = weights.len() as f64 / sum;
+        let mut heights: Vec<f64> = weights.iter().map(|weight| weight * scale).collect();
+        let mut columns: Vec<(f64, u32)> =
+            (0..weights.len() as u32).map(|own| (1.0, own)).collect();
+        let (mut low, mut high): (Vec<usize>, Vec<usize>) =
+            (0..heights.len()).partition(|&column| heights[column] < 1.0);
+        while let (Some(&small), Some(&large)) = (low.last(), high.last()) {
+            low.pop();
+            columns[small] = (heights[small], large as u32);
+            heights[large] -= 1.0 - heights[small];
+            if heights[large] < 1.0 {
+                high.pop();
+                low.push(large);
+            }
+        }
+        Weighted { columns }
+    }
+
+    /// One of `0..n`.
+    pub(crate) fn pick(&self, random: &mut Random) -> usize {
+        let column = random.below(self.columns.len() as u64) as usize;
+        let (own, other) = self.columns[column];
+        if random.unit() < own {
+            column
+        } else {
+            other as usize
+        }
+    }
+}
+
+/// Zipf's law with exponent 1: the weights of the ranks 1 to `ranks`.
+pub(crate) fn zipf(ranks: usize) -> Vec<f64> {
+    (1..=ranks).map(|rank| 1.0 / rank as f64).collect()
+}
+
+/// Poisson's law with this mean, cut off after `0..values`.
+pub(crate) fn poisson(mean: f64, values: usize) -> Vec<f64> {
+    let mut weight = 1.0;
+    (0..values)
+        .map(|value| {
+            if value > 0 {
+                weight *= mean / value as f64;
+            }
+            weight
+        })
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Fails unless the counts fit the weights: chi-square, at about 4.5 standard deviations of a
+    /// normal distribution (Wilson and Hilferty's approximation).
+    pub(crate) fn assert_fits(counts: &[u64], weights: &[f64], what: &str) {
+        assert_eq!(counts.len(), weights.len(), "{what}");
+        let drawn: u64 = counts.iter().sum();
+        let sum: f64 = weights.iter().sum();
+        let mut chi_square = 0.0;
+        let mut freedom = -1.0;
+        for (&count, weight) in counts.iter().zip(weights) {
+            let due = drawn as f64 * weight / sum;
+            if due == 0.0 {
+                assert_eq!(count, 0, "{what}: drawn, but has no weight");
+                continue;
+            }
+            assert!(due >= 5.0, "{what}: too few draws to judge");
+            chi_square += (count as f64 - due).powi(2) / due;
+            freedom += 1.0;
+        }
+        let deviation = 2.0 / (9.0 * freedom);
+        let z = ((chi_square / freedom).cbrt() - (1.0 - deviation)) / f64::sqrt(deviation);
+        assert!(
+            z.abs() < 4.5,
+            "{what}: {z:.1} standard deviations off; {counts:?}"
+        );
+    }
+
+    #[test]
+    fn picks_by_weight() {
+        for weights in [
+            vec![1.0],
+            vec![1.0, 0.0, 3.0],
+            zipf(156),
+            poisson(4.0, 9),
+            vec![0.001, 1.0],
+        ] {
+            let weighted = Weighted::new(&weights);
+            let mut counts = vec![0; weights.len()];
+            let mut random = Random::new(5);
+            for _ in 0..1_000_000 {
+                counts[weighted.pick(&mut random)] += 1;
+            }
+            if weights.len() > 1 {
+                assert_fits(&counts, &weights, &format!("{} weights", weights.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_weight_is_noticed() {
+        let result = std::panic::catch_unwind(|| {
+            assert_fits(&[502_500, 497_500], &[1.0, 1.0], "half a per cent off");
+        });
+        assert!(result.is_err());
+    }
+
+    #[test]
+    fn poisson_has_two_equal_peaks_at_a_whole_mean() {
+        let weights = poisson(4.0, 9);
+        assert!((weights[3] - weights[4]).abs() < 1e-9);
+        assert!(weights[4] > weights[5] && weights[5] > weights[2]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Makes the file set of a workload: the same bytes on every machine, in a folder that can be made
+//! in several goes. What is in a file depends on its name and length alone, so a bigger set of the
+//! same workload only adds to a smaller one.
+//!
+//! `DIR/site` is what servers serve, `DIR/specweb99-data` what their programs read and write,
+//! `DIR/manifest.tsv` lists the files of the site. Knows nothing of traffic.
+
+mod content;
+mod disk;
+mod manifest;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) use content::Fill;
+use disk::Folder;
+pub(crate) use disk::human;
+pub use manifest::{Listed, Manifest};
+
+use super::{bare, specset, specweb96, specweb99, unknown, webbench, webstone};
+
+/// One file of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileSpec {
+    /// Its path in the site, without a slash in front.
+    pub(crate) path: String,
+    /// Its length.
+    pub(crate) len: u64,
+    /// What is in it.
+    pub(crate) fill: Fill,
+}
+
+/// What is to be made.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The site.
+    pub(crate) files: Vec<FileSpec>,
+    /// What programs read and write, by its path in the folder; short.
+    pub(crate) data: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Plan {
+    /// Number of files of the site.
+    pub fn files(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.len).sum()
+    }
+}
+
+/// What a workload needs with these settings; those that concern its traffic alone do no harm.
+///
+/// # Errors
+/// An unknown workload, setting or value; says what is allowed.
+pub fn plan(workload: &str, settings: &BTreeMap<String, String>) -> Result<Plan, String> {
+    match workload {
+        "specweb99" => specweb99::plan(settings),
+        "specweb96" => {
+            let files = specset::plan(specweb96::dirs(settings)?);
+            Ok(Plan {
+                files,
+                ..Plan::default()
+            })
+        }
+        "webstone" => webstone::plan(settings),
+        "webbench" => webbench::plan(settings),
+        "bare" => bare::plan(settings),
+        _ => Err(unknown(workload)),
+    }
+}
+
+/// Makes the file set of a workload under a folder. `progress` hears the share of the bytes that
+/// are there, from 0 to 1.
+///
+/// # Errors
+/// An unknown workload, setting or value; no room; whatever goes wrong with the disk.
+pub fn make(
+    workload: &str,
+    settings: &BTreeMap<String, String>,
+    dir: &Path,
+    progress: &mut dyn FnMut(f64),
+) -> Result<(), String> {
+    let plan = plan(workload, settings)?;
+    make_until(&plan, dir, &AtomicBool::new(false), progress).map(drop)
+}
+
+/// How making a file set ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Files that were there already.
+    pub kept: u64,
+    /// Files that were written now.
+    pub written: u64,
+    /// Whether somebody stopped it before it was complete.
+    pub stopped: bool,
+}
+
+/// As [`make`], until it is done or `stop` is set; what is there then is kept for the next time.
+///
+/// # Errors
+/// No room, or whatever goes wrong with the disk.
+pub fn make_until(
+    plan: &Plan,
+    dir: &Path,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Made, String> {
+    let folder = Folder::open(dir)?;
+    let mut listed = manifest::load_all(dir)?;
+    let missing = missing(plan, &folder, &listed);
+    folder.check_room(missing.iter().map(|file| file.len))?;
+    for (path, bytes) in &plan.data {
+        folder.write(path, bytes)?;
+    }
+    let mut made = Made {
+        kept: plan.files() - missing.len() as u64,
+        ..Made::default()
+    };
+    let mut journal = manifest::Journal::open(dir)?;
+    let all = plan.bytes().max(1) as f64;
+    let mut there = plan.bytes() - missing.iter().map(|file| file.len).sum::<u64>();
+    let mut buffer = Vec::new();
+    for file in missing {
+        if stop.load(Ordering::Relaxed) {
+            made.stopped = true;
+            return Ok(made);
+        }
+        progress(there as f64 / all);
+        let entry = write_file(&folder, file, &mut buffer)?;
+        journal.add(&file.path, entry)?;
+        listed.insert(file.path.clone(), entry);
+        there += file.len;
+        made.written += 1;
+    }
+    manifest::save(&folder, &listed)?;
+    journal.remove()?;
+    progress(1.0);
+    Ok(made)
+}
+
+/// Files that are not on the disk as the manifest says.
+fn missing<'a>(
+    plan: &'a Plan,
+    folder: &Folder,
+    listed: &BTreeMap<String, Listed>,
+) -> Vec<&'a FileSpec> {
+    let there = |file: &FileSpec| {
+        listed
+            .get(&file.path)
+            .is_some_and(|entry| entry.len == file.len)
+            && folder.has(&file.path, file.len)
+    };
+    plan.files.iter().filter(|file| !there(file)).collect()
+}
+
+fn write_file(folder: &Folder, file: &FileSpec, buffer: &mut Vec<u8>) -> Result<Listed, String> {
+    content::fill(&file.path, file.len, file.fill, buffer);
+    folder.write_site(&file.path, buffer)?;
+    Ok(Listed {
+        len: file.len,
+        crc32: crc32fast::hash(buffer),
+    })
+}
+
+/// Reads all files of a plan and compares them with the manifest. Returns how many there are.
+///
+/// # Errors
+/// The first file that is not as listed.
+pub fn check(plan: &Plan, dir: &Path, progress: &mut dyn FnMut(f64)) -> Result<u64, String> {
+    let manifest = Manifest::load(dir)?;
+    let all = plan.bytes().max(1) as f64;
+    let mut done = 0;
+    for file in &plan.files {
+        progress(done as f64 / all);
+        let path = dir.join("site").join(&file.path);
+        let due = manifest.checksum(&file.path, file.len)?;
+        let found = File::open(&path).and_then(disk::checksum);
+        let found = found.map_err(|why| format!("{}: {why}", path.display()))?;
+        if found
+            != (Listed {
+                len: file.len,
+                crc32: due,
+            })
+        {
+            let path = path.display();
+            return Err(format!(
+                "{path} is not as it was made; delete it and run files again"
+            ));
+        }
+        done += file.len;
+    }
+    progress(1.0);
+    Ok(plan.files())
+}
+
+#[cfg(test)]
+mod tests;

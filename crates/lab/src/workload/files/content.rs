@@ -1,0 +1,169 @@
+//! What is in the files: a function of name and length. Knows no disk.
+
+use crate::random::Random;
+
+/// How a file is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// As SPECweb99 has it: a first line with length and name, marks from which place and file can
+    /// be told, and places for so many ads.
+    Marked {
+        /// Places for ads.
+        ads: usize,
+    },
+    /// Printable characters in lines.
+    Text,
+    /// Any bytes, after the mark of a GIF if the name says so: nothing can be gained by
+    /// compressing them.
+    Binary,
+}
+
+/// Where a server puts an ad: the name of its picture takes the place of the letters.
+pub(crate) const AD_TAG: &[u8; 62] =
+    b"<!WEB99CAD><IMG SRC=\"/file_set/dirNNNNN/classX_Y\"><!/WEB99CAD>";
+
+/// Bytes from one mark to the next.
+const MARK_EVERY: usize = 4096;
+
+/// Bytes of a line, its end included.
+const LINE: usize = 64;
+
+/// Puts the contents of a file into `out`, whatever was in it.
+pub(crate) fn fill(path: &str, len: u64, fill: Fill, out: &mut Vec<u8>) {
+    let len = usize::try_from(len).expect("files are made in memory");
+    let mut random = Random::stream(u64::from(crc32fast::hash(path.as_bytes())), len as u64);
+    out.clear();
+    match fill {
+        Fill::Marked { ads } => marked(path, len, ads, &mut random, out),
+        Fill::Text => text(len, &mut random, out),
+        Fill::Binary => binary(path, len, &mut random, out),
+    }
+}
+
+fn marked(path: &str, len: usize, ads: usize, random: &mut Random, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{len:9} {path}\n").as_bytes());
+    let first_line = out.len();
+    text(len, random, out);
+    let body = &mut out[first_line..];
+    for (mark, letter) in body
+        .iter_mut()
+        .step_by(MARK_EVERY)
+        .zip(path.bytes().cycle())
+    {
+        *mark = letter;
+    }
+    // A tag fills the line that begins with the mark.
+    let mut places: Vec<usize> = (0..body.len())
+        .step_by(MARK_EVERY)
+        .filter(|place| place + LINE <= body.len())
+        .collect();
+    for _ in 0..ads {
+        let place = places.swap_remove(random.below(places.len() as u64) as usize);
+        body[place + 1..place + LINE - 1].copy_from_slice(AD_TAG);
+    }
+}
+
+/// Appends characters from 33 to 124 up to the length, each 64th a newline.
+fn text(len: usize, random: &mut Random, out: &mut Vec<u8>) {
+    let start = out.len();
+    while out.len() < len {
+        // 92 characters from 256 values: some are 3/2 as frequent as others, which nobody notices.
+        out.extend(
+            random
+                .next_u64()
+                .to_le_bytes()
+                .map(|byte| 33 + (u16::from(byte) * 92 / 256) as u8),
+        );
+    }
+    out.truncate(len);
+    out[start..]
+        .iter_mut()
+        .skip(LINE - 1)
+        .step_by(LINE)
+        .for_each(|byte| *byte = b'\n');
+}
+
+fn binary(path: &str, len: usize, random: &mut Random, out: &mut Vec<u8>) {
+    if path.ends_with(".gif") {
+        out.extend_from_slice(b"GIF89a");
+    }
+    while out.len() < len {
+        out.extend_from_slice(&random.next_u64().to_le_bytes());
+    }
+    out.truncate(len);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::specset;
+    use super::*;
+
+    fn contents(file: &super::super::FileSpec) -> Vec<u8> {
+        let mut out = b"left over".to_vec();
+        fill(&file.path, file.len, file.fill, &mut out);
+        out
+    }
+
+    #[test]
+    fn files_of_specweb() {
+        for file in specset::plan(2) {
+            let bytes = contents(&file);
+            assert_eq!(bytes.len() as u64, file.len, "{}", file.path);
+            let first_line = format!("{:9} {}\n", file.len, file.path);
+            assert!(bytes.starts_with(first_line.as_bytes()), "{}", file.path);
+            let body = &bytes[first_line.len()..];
+            for (at, byte) in body.iter().enumerate() {
+                match at {
+                    _ if at % 4096 == 0 => {
+                        let name = file.path.as_bytes();
+                        assert_eq!(*byte, name[at / 4096 % name.len()]);
+                    }
+                    _ if at % 64 == 63 => assert_eq!(*byte, b'\n', "{} {at}", file.path),
+                    _ => assert!((32..=124).contains(byte), "{} {at}", file.path),
+                }
+            }
+            let tags = body
+                .windows(AD_TAG.len())
+                .enumerate()
+                .filter(|(_, window)| window == AD_TAG);
+            let places: Vec<usize> = tags.map(|(at, _)| at % 4096).collect();
+            let Fill::Marked { ads } = file.fill else {
+                panic!("a marked file")
+            };
+            assert_eq!(places, vec![1; ads], "{}", file.path);
+        }
+    }
+
+    #[test]
+    fn tags_are_in_random_places() {
+        let place = |dir| {
+            let name = format!("file_set/{}", specset::name(dir, 2, 8));
+            let mut out = Vec::new();
+            fill(
+                &name,
+                specset::file_len(2, 8),
+                Fill::Marked { ads: 1 },
+                &mut out,
+            );
+            out.windows(62)
+                .position(|window| window == AD_TAG)
+                .expect("one tag")
+        };
+        let places: std::collections::HashSet<usize> = (0..50).map(place).collect();
+        assert!(places.len() > 10, "{places:?}");
+    }
+
+    #[test]
+    fn other_files() {
+        let mut out = Vec::new();
+        fill("a.gif", 223, Fill::Binary, &mut out);
+        assert!(out.starts_with(b"GIF89a") && out.len() == 223);
+        let first = out.clone();
+        fill("a.gif", 223, Fill::Binary, &mut out);
+        assert_eq!(first, out);
+        fill("b.gif", 223, Fill::Binary, &mut out);
+        assert_ne!(first, out);
+        fill("a.html", 500, Fill::Text, &mut out);
+        assert!(out.len() == 500 && out[63] == b'\n' && out.is_ascii());
+    }
+}

@@ -1,0 +1,164 @@
+//! The folder of a file set: room, whole files or none, and one maker at a time. Knows nothing of
+//! what is in the files.
+
+use std::fs::{self, File, FileTimes};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::super::wire::FILES_DATE_UNIX_S;
+use super::Listed;
+
+/// A folder that is being made.
+pub(super) struct Folder {
+    root: PathBuf,
+    /// Held as long as files are made.
+    _lock: File,
+}
+
+/// The one file that is not whole yet: under a name that nobody serves, so that whatever happens
+/// no half file is left in the site.
+const UNFINISHED: &str = ".unfinished";
+
+impl Folder {
+    /// Makes the folder if needed, and takes it for this process.
+    pub(super) fn open(root: &Path) -> Result<Folder, String> {
+        fs::create_dir_all(root.join("site"))
+            .map_err(|why| failed("make the folder", root, &why))?;
+        let path = root.join(".lock");
+        let lock = File::create(&path).map_err(|why| failed("write", &path, &why))?;
+        if lock.try_lock().is_err() {
+            let root = root.display();
+            return Err(format!(
+                "{root}: another lowroad-lab makes files here; wait until it has ended"
+            ));
+        }
+        Ok(Folder {
+            root: root.to_path_buf(),
+            _lock: lock,
+        })
+    }
+
+    /// Whether a file of the site is there, with its length and the date that all files get.
+    pub(super) fn has(&self, path: &str, len: u64) -> bool {
+        let found = fs::symlink_metadata(self.root.join("site").join(path));
+        found.is_ok_and(|found| {
+            found.is_file() && found.len() == len && found.modified().is_ok_and(|at| at == date())
+        })
+    }
+
+    /// Writes a file of the site.
+    pub(super) fn write_site(&self, path: &str, bytes: &[u8]) -> Result<(), String> {
+        self.write(&format!("site/{path}"), bytes)
+    }
+
+    /// Writes a file, whole or not at all.
+    pub(super) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), String> {
+        let path = self.root.join(path);
+        self.replace(&path, bytes)
+            .map_err(|why| failed("write", &path, &why))
+    }
+
+    fn replace(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+        let unfinished = self.root.join(UNFINISHED);
+        let mut file = File::create(&unfinished)?;
+        file.write_all(bytes)?;
+        file.set_times(FileTimes::new().set_modified(date()))?;
+        match fs::rename(&unfinished, path) {
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+                fs::create_dir_all(path.parent().expect("joined to the root"))?;
+                fs::rename(&unfinished, path)
+            }
+            result => result,
+        }
+    }
+
+    /// Fails unless files of these lengths fit.
+    pub(super) fn check_room(&self, lens: impl Iterator<Item = u64>) -> Result<(), String> {
+        let stat = rustix::fs::statvfs(&self.root)
+            .map_err(|why| failed("look at the file system of", &self.root, &why.into()))?;
+        let block = stat.f_frsize.max(1);
+        let needed = lens.map(|len| len.div_ceil(block) * block).sum();
+        let free = stat.f_bavail.saturating_mul(block);
+        check_room(needed, free).map_err(|why| format!("{}: {why}", self.root.display()))
+    }
+}
+
+fn check_room(needed: u64, free: u64) -> Result<(), String> {
+    // A full disk breaks more than this program.
+    let spare = needed / 50;
+    if needed > 0 && needed + spare > free {
+        let (needed, free) = (human(needed + spare), human(free));
+        return Err(format!(
+            "the files need {needed}, but {free} are free; choose another folder or a smaller set"
+        ));
+    }
+    Ok(())
+}
+
+/// Bytes for people.
+pub(crate) fn human(bytes: u64) -> String {
+    let mut number = bytes as f64;
+    let mut units = ["B", "KiB", "MiB", "GiB", "TiB"].iter().peekable();
+    while number >= 1024.0 && units.len() > 1 {
+        number /= 1024.0;
+        units.next();
+    }
+    let digits = usize::from(number < 10.0 && bytes >= 1024);
+    format!(
+        "{number:.digits$} {}",
+        units.peek().expect("the last is kept")
+    )
+}
+
+/// All files of a set are equally old: servers then send equal dates.
+fn date() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(FILES_DATE_UNIX_S)
+}
+
+/// The length and CRC-32 of what is in a file.
+pub(super) fn checksum(mut file: File) -> std::io::Result<Listed> {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 1 << 17];
+    let mut len = 0;
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(Listed {
+                len,
+                crc32: hasher.finalize(),
+            });
+        }
+        hasher.update(&buffer[..count]);
+        len += count as u64;
+    }
+}
+
+/// The text of an error of the disk.
+pub(super) fn failed(what: &str, path: &Path, why: &std::io::Error) -> String {
+    format!("can't {what} {}: {why}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room() {
+        assert!(check_room(0, 0).is_ok());
+        assert!(check_room(100 << 20, 200 << 20).is_ok());
+        let error = check_room(5 << 30, 3 << 20).expect_err("no room");
+        assert!(
+            error.contains("need 5.1 GiB") && error.contains("3.0 MiB are free"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn bytes_for_people() {
+        assert_eq!(human(0), "0 B");
+        assert_eq!(human(1023), "1023 B");
+        assert_eq!(human(1536), "1.5 KiB");
+        assert_eq!(human(762 << 20), "762 MiB");
+    }
+}

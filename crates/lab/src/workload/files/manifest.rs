@@ -1,0 +1,202 @@
+//! The list of the files of a site: path, length and CRC-32, tab between them, a file a line, by
+//! path. While files are made, a journal of the same form grows; the list itself is written when
+//! all files are there. Knows nothing of what is in the files.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::disk::{Folder, failed};
+
+/// Name of the list in the folder.
+const NAME: &str = "manifest.tsv";
+
+/// Name of the journal.
+const JOURNAL: &str = "manifest.part";
+
+/// The first line. Its number counts the ways in which contents were made: files of another way
+/// are made anew.
+const FIRST_LINE: &str = "# lowroad-lab files 1: path, bytes, CRC-32";
+
+/// What the list says of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its length.
+    pub len: u64,
+    /// CRC-32 (IEEE) of its bytes.
+    pub crc32: u32,
+}
+
+/// The list of a folder whose files are all there.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    file: PathBuf,
+    listed: BTreeMap<String, Listed>,
+}
+
+impl Manifest {
+    /// Reads the list of a folder.
+    ///
+    /// # Errors
+    /// When there is none, or when it is none.
+    pub fn load(folder: &Path) -> Result<Manifest, String> {
+        let file = folder.join(NAME);
+        let text = fs::read_to_string(&file).map_err(|why| {
+            format!(
+                "{}: {why}; lowroad-lab files makes the files and this list",
+                file.display()
+            )
+        })?;
+        let mut listed = BTreeMap::new();
+        match read(&text, &mut listed) {
+            Ok(true) => Ok(Manifest { file, listed }),
+            Ok(false) => Err(format!(
+                "{}: made by another version; run files again",
+                file.display()
+            )),
+            Err(why) => Err(format!("{}: {why}", file.display())),
+        }
+    }
+
+    /// What is said of the file with this path in the site.
+    pub fn get(&self, path: &str) -> Option<Listed> {
+        self.listed.get(path.trim_start_matches('/')).copied()
+    }
+
+    /// The CRC-32 of a file that must have this length.
+    pub(crate) fn checksum(&self, path: &str, len: u64) -> Result<u32, String> {
+        let file = self.file.display();
+        match self.get(path) {
+            Some(listed) if listed.len == len => Ok(listed.crc32),
+            Some(listed) => Err(format!(
+                "{file}: {path} has {} bytes, but {len} are due; make the files with the same settings",
+                listed.len
+            )),
+            None => Err(format!(
+                "{file}: {path} is missing; make the files of this workload with the same settings"
+            )),
+        }
+    }
+}
+
+/// All that is known of the files of a folder: the list, and the journal of a run that was ended.
+pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, Listed>, String> {
+    let mut listed = BTreeMap::new();
+    for name in [NAME, JOURNAL] {
+        let file = folder.join(name);
+        match fs::read_to_string(&file) {
+            // What can't be read or is of another version only costs making the files again.
+            Ok(text) => drop(read(&text, &mut listed)),
+            Err(why) if why.kind() == ErrorKind::NotFound => {}
+            Err(why) => return Err(failed("read", &file, &why)),
+        }
+    }
+    Ok(listed)
+}
+
+/// Reads lines; false if they are of another version. A last line without its end was being written
+/// when something happened, and does not count.
+fn read(text: &str, listed: &mut BTreeMap<String, Listed>) -> Result<bool, String> {
+    let mut lines = text.split_inclusive('\n');
+    if lines.next().map(str::trim_end) != Some(FIRST_LINE) {
+        return Ok(false);
+    }
+    for (number, line) in lines.enumerate() {
+        let Some(line) = line.strip_suffix('\n') else {
+            break;
+        };
+        let Some((path, entry)) = parse(line) else {
+            return Err(format!(
+                "line {}: {line:?} is not path, bytes, CRC-32",
+                number + 2
+            ));
+        };
+        listed.insert(path.to_string(), entry);
+    }
+    Ok(true)
+}
+
+fn parse(line: &str) -> Option<(&str, Listed)> {
+    let mut columns = line.split('\t');
+    let path = columns.next()?;
+    let len = columns.next()?.parse().ok()?;
+    let crc32 = u32::from_str_radix(columns.next()?, 16).ok()?;
+    columns
+        .next()
+        .is_none()
+        .then_some((path, Listed { len, crc32 }))
+}
+
+fn line(path: &str, entry: Listed) -> String {
+    format!("{path}\t{}\t{:08x}\n", entry.len, entry.crc32)
+}
+
+/// Writes the list, whole or not at all.
+pub(super) fn save(folder: &Folder, listed: &BTreeMap<String, Listed>) -> Result<(), String> {
+    let mut text = format!("{FIRST_LINE}\n");
+    for (path, entry) in listed {
+        text += &line(path, *entry);
+    }
+    folder.write(NAME, text.as_bytes())
+}
+
+/// What was made since the list was written.
+pub(super) struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Begins, or goes on with what another run left.
+    pub(super) fn open(folder: &Path) -> Result<Journal, String> {
+        let path = folder.join(JOURNAL);
+        let begin = || {
+            let whole = fs::read_to_string(&path).is_ok_and(|text| {
+                text.ends_with('\n') && read(&text, &mut BTreeMap::new()) == Ok(true)
+            });
+            if whole {
+                return OpenOptions::new().append(true).open(&path);
+            }
+            let mut file = File::create(&path)?;
+            writeln!(file, "{FIRST_LINE}")?;
+            Ok(file)
+        };
+        let file = begin().map_err(|why| failed("write", &path, &why))?;
+        Ok(Journal { path, file })
+    }
+
+    pub(super) fn add(&mut self, path: &str, entry: Listed) -> Result<(), String> {
+        let text = line(path, entry);
+        self.file
+            .write_all(text.as_bytes())
+            .map_err(|why| failed("write", &self.path, &why))
+    }
+
+    pub(super) fn remove(self) -> Result<(), String> {
+        fs::remove_file(&self.path).map_err(|why| failed("delete", &self.path, &why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_back() {
+        let entry = Listed {
+            len: 102,
+            crc32: 0x00ab_cdef,
+        };
+        let text = format!("{FIRST_LINE}\n{}{}", line("a/b", entry), "half\t1");
+        let mut listed = BTreeMap::new();
+        assert_eq!(read(&text, &mut listed), Ok(true));
+        assert_eq!(
+            listed.into_iter().collect::<Vec<_>>(),
+            [("a/b".to_string(), entry)]
+        );
+        assert_eq!(read("# something else\n", &mut BTreeMap::new()), Ok(false));
+        let error = read(&format!("{FIRST_LINE}\na b c\n"), &mut BTreeMap::new());
+        assert!(error.expect_err("no line").contains("line 2"));
+    }
+}

@@ -1,0 +1,158 @@
+//! What is asked for: sessions that say, connection by connection and request by request, what goes
+//! over the wire and what must come back. They know no sockets and no clock.
+
+pub mod bare;
+pub mod cli;
+mod draw;
+pub mod files;
+mod per_connection;
+mod settings;
+pub mod specset;
+pub mod specweb96;
+pub mod specweb99;
+pub mod urls;
+pub mod webbench;
+pub mod webstone;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use per_connection::PerConnection;
+
+/// How a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// HTTP/1.0, one request.
+    Http10,
+    /// HTTP/1.0 with `Connection: keep-alive`.
+    Http10KeepAlive,
+    /// HTTP/1.1, persistent unless the last request says otherwise.
+    Http11,
+}
+
+/// What a new connection is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// How it speaks.
+    pub version: Version,
+    /// Requests that it carries before the client closes it; `u64::MAX` for no end. At least 1.
+    pub requests: u64,
+}
+
+/// What must come back for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// The kind of operation: an index into [`Workload::classes`].
+    pub class: u8,
+    /// The answer has no body whatever its fields say (HEAD).
+    pub head_only: bool,
+    /// The status; `None` for any 2xx or 3xx.
+    pub status: Option<u16>,
+    /// The length of the body as it is delivered, if known.
+    pub len: Option<u64>,
+    /// CRC-32 (IEEE) of the body, if known.
+    pub crc32: Option<u32>,
+}
+
+/// What came back, for sessions whose next request depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    /// The status.
+    pub status: u16,
+    /// The value of its `Set-Cookie` field, the last if there are several.
+    pub set_cookie: Option<&'a str>,
+}
+
+/// A kind of traffic.
+pub trait Workload: Send + Sync {
+    /// Names of the kinds of operations, at most 255.
+    fn classes(&self) -> &[String];
+
+    /// The traffic of one simulated client, which holds one connection at a time. Equal numbers and
+    /// seeds give equal traffic.
+    fn session(&self, number: u64, seed: u64) -> Box<dyn Session>;
+}
+
+/// One simulated client.
+pub trait Session: Send {
+    /// Begins a connection.
+    fn open(&mut self) -> Opening;
+
+    /// Appends the next request of the connection, whole, to `out`. `last` says that it is the
+    /// connection's last, which an HTTP/1.1 request announces by `Connection: close`.
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected;
+
+    /// Takes note of an answer. Answers come in the order of the requests.
+    fn answered(&mut self, answer: &Answer<'_>) {
+        let _ = answer;
+    }
+
+    /// Whether [`Session::answered`] wants to know `set_cookie`; looking for it costs time.
+    fn wants_cookies(&self) -> bool {
+        false
+    }
+}
+
+/// The workloads that [`named`] knows, each with a line on what it is.
+pub const NAMES: &[(&str, &str)] = &[
+    (
+        "specweb99",
+        "SPECweb99-like: static files, ads, cookies and forms, two kinds of connections",
+    ),
+    (
+        "specweb96",
+        "SPECweb96-like: static files in a set that grows with the rate, HTTP/1.0",
+    ),
+    (
+        "webstone",
+        "WebStone's list of five files, or one file of a given size, HTTP/1.0",
+    ),
+    (
+        "webbench",
+        "WebBench-like static mix of about 6,000 files with 2 % missing ones",
+    ),
+    (
+        "bare",
+        "paper 003: one static page and PHP pages with a data base behind them",
+    ),
+];
+
+/// The settings of a workload of [`NAMES`], each with a line on what it does; empty for others.
+pub fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
+    match name {
+        "specweb99" => specweb99::SETTINGS,
+        "specweb96" => specweb96::SETTINGS,
+        "webstone" => webstone::SETTINGS,
+        "webbench" => webbench::SETTINGS,
+        "bare" => bare::SETTINGS,
+        _ => &[],
+    }
+}
+
+/// The workload of this name. `host` is the value of the `Host` field.
+///
+/// # Errors
+/// An unknown name, setting or value; says what is allowed.
+pub fn named(
+    name: &str,
+    settings: &BTreeMap<String, String>,
+    host: &str,
+) -> Result<Arc<dyn Workload>, String> {
+    Ok(match name {
+        "specweb99" => Arc::new(specweb99::SpecWeb99::new(settings, host)?),
+        "specweb96" => Arc::new(specweb96::workload(settings, host)?),
+        "webstone" => Arc::new(webstone::workload(settings, host)?),
+        "webbench" => Arc::new(webbench::workload(settings, host)?),
+        "bare" => Arc::new(bare::workload(settings, host)?),
+        _ => return Err(unknown(name)),
+    })
+}
+
+fn unknown(name: &str) -> String {
+    let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+    format!(
+        "no workload is called {name:?}; there are {}",
+        names.join(", ")
+    )
+}

@@ -1,0 +1,126 @@
+//! How many requests a connection carries: the text form and the draw.
+
+use std::str::FromStr;
+
+use crate::random::Random;
+
+/// The number of requests per connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PerConnection {
+    /// No end: the connection stays until the run is over.
+    Unlimited,
+    /// Always the same number, at least 1.
+    Fixed(u64),
+    /// Ends after each request with the same chance; the mean, at least 1.
+    Geometric(f64),
+    /// Uniform over both numbers and what is between; the first is at least 1.
+    Uniform(u64, u64),
+}
+
+impl PerConnection {
+    /// The number for a new connection, at least 1.
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        match *self {
+            PerConnection::Unlimited => u64::MAX,
+            PerConnection::Fixed(number) => number,
+            PerConnection::Geometric(mean) => geometric(mean, random),
+            PerConnection::Uniform(least, most) => least + random.below(most - least + 1),
+        }
+    }
+}
+
+/// By inversion: the chance of more than n requests is (1 - 1/mean)^n.
+fn geometric(mean: f64, random: &mut Random) -> u64 {
+    if mean <= 1.0 {
+        return 1;
+    }
+    let more = (1.0 - random.unit()).ln() / (1.0 - 1.0 / mean).ln();
+    1 + more as u64
+}
+
+impl FromStr for PerConnection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PerConnection, String> {
+        parse(text).ok_or_else(|| {
+            format!(
+                "{text:?} is no number of requests per connection: give inf, a number from 1 on \
+                 (5), geometric:MEAN (geometric:7.3) or uniform:LEAST-MOST (uniform:5-15)"
+            )
+        })
+    }
+}
+
+fn parse(text: &str) -> Option<PerConnection> {
+    if text == "inf" {
+        return Some(PerConnection::Unlimited);
+    }
+    if let Some(mean) = text.strip_prefix("geometric:") {
+        let mean: f64 = mean.parse().ok()?;
+        return (1.0..=1e12)
+            .contains(&mean)
+            .then_some(PerConnection::Geometric(mean));
+    }
+    if let Some(range) = text.strip_prefix("uniform:") {
+        let (least, most) = range.split_once('-')?;
+        let (least, most): (u64, u64) = (least.parse().ok()?, most.parse().ok()?);
+        let sensible = least >= 1 && least <= most && most < u64::MAX;
+        return sensible.then_some(PerConnection::Uniform(least, most));
+    }
+    let number = text.parse().ok()?;
+    (number >= 1).then_some(PerConnection::Fixed(number))
+}
+
+impl std::fmt::Display for PerConnection {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PerConnection::Unlimited => to.write_str("inf"),
+            PerConnection::Fixed(number) => write!(to, "{number}"),
+            PerConnection::Geometric(mean) => write!(to, "geometric:{mean}"),
+            PerConnection::Uniform(least, most) => write!(to, "uniform:{least}-{most}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        for text in ["inf", "1", "5", "geometric:7.3", "uniform:5-15"] {
+            let parsed: PerConnection = text.parse().expect(text);
+            assert_eq!(parsed.to_string(), text);
+        }
+        for text in [
+            "",
+            "0",
+            "-1",
+            "geometric:0.5",
+            "geometric:NaN",
+            "uniform:0-3",
+            "uniform:5-4",
+        ] {
+            let error = text.parse::<PerConnection>().expect_err(text);
+            assert!(error.contains("uniform:5-15"), "{error}");
+        }
+    }
+
+    #[test]
+    fn geometric_has_its_mean_and_share_of_ones() {
+        let (mean, draws) = (7.3, 1_000_000u64);
+        let mut random = Random::new(3);
+        let (mut sum, mut ones) = (0, 0);
+        for _ in 0..draws {
+            let number = PerConnection::Geometric(mean).draw(&mut random);
+            assert!(number >= 1);
+            sum += number;
+            ones += u64::from(number == 1);
+        }
+        let chance = 1.0 / mean;
+        let mean_deviation = (mean * (mean - 1.0) / draws as f64).sqrt();
+        assert!((sum as f64 / draws as f64 - mean).abs() < 4.5 * mean_deviation);
+        let ones_deviation = (chance * (1.0 - chance) / draws as f64).sqrt();
+        assert!((ones as f64 / draws as f64 - chance).abs() < 4.5 * ones_deviation);
+    }
+}

@@ -1,0 +1,143 @@
+//! Settings of workloads, given as text: reads them and says what would have been allowed. Knows no
+//! workload; each brings its own table of keys.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// The settings of one workload.
+pub(crate) struct Settings<'a> {
+    workload: &'static str,
+    given: &'a BTreeMap<String, String>,
+}
+
+impl<'a> Settings<'a> {
+    /// Refuses keys that are not in the table.
+    pub(crate) fn new(
+        workload: &'static str,
+        given: &'a BTreeMap<String, String>,
+        allowed: &[(&str, &str)],
+    ) -> Result<Settings<'a>, String> {
+        for key in given.keys() {
+            if !allowed.iter().any(|(name, _)| name == key) {
+                let names: Vec<&str> = allowed.iter().map(|(name, _)| *name).collect();
+                let names = names.join(", ");
+                return Err(format!(
+                    "{workload} has no setting {key:?}; there are {names}"
+                ));
+            }
+        }
+        Ok(Settings { workload, given })
+    }
+
+    /// The text of a setting, if it was given.
+    pub(crate) fn given(&self, key: &str) -> Option<&'a str> {
+        self.given.get(key).map(String::as_str)
+    }
+
+    /// A number within bounds.
+    pub(crate) fn number<T: FromStr + PartialOrd + Display>(
+        &self,
+        key: &str,
+        default: T,
+        bounds: RangeInclusive<T>,
+    ) -> Result<T, String> {
+        let Some(text) = self.given(key) else {
+            return Ok(default);
+        };
+        match text.parse() {
+            Ok(number) if bounds.contains(&number) => Ok(number),
+            _ => {
+                let (least, most) = (bounds.start(), bounds.end());
+                Err(self.wrong(key, text, &format!("give a number from {least} to {most}")))
+            }
+        }
+    }
+
+    /// Per cent, as a share of 1.
+    pub(crate) fn percent(&self, key: &str, default: f64) -> Result<f64, String> {
+        Ok(self.number(key, default, 0.0..=100.0)? / 100.0)
+    }
+
+    /// One of several words; the first is the default.
+    pub(crate) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, String> {
+        let Some(text) = self.given(key) else {
+            return Ok(choices[0].1);
+        };
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == text) {
+            return Ok(*choice);
+        }
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        Err(self.wrong(key, text, &format!("give one of {}", names.join(", "))))
+    }
+
+    /// The path of a URL.
+    pub(crate) fn path(&self, key: &str, default: &str) -> Result<String, String> {
+        let text = self.given(key).unwrap_or(default);
+        match super::wire::check_target(text) {
+            Ok(()) => Ok(text.to_string()),
+            Err(why) => Err(self.wrong(key, text, &why)),
+        }
+    }
+
+    /// Anything that can be parsed and says itself what is wrong.
+    pub(crate) fn parsed<T: FromStr<Err = String>>(
+        &self,
+        key: &str,
+        default: T,
+    ) -> Result<T, String> {
+        match self.given(key) {
+            None => Ok(default),
+            Some(text) => text
+                .parse()
+                .map_err(|why| format!("{}: {key}: {why}", self.workload)),
+        }
+    }
+
+    fn wrong(&self, key: &str, text: &str, instead: &str) -> String {
+        format!("{}: {key}={text} is not possible; {instead}", self.workload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOWED: &[(&str, &str)] = &[("dirs", ""), ("mix", ""), ("script", "")];
+
+    fn given(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn says_what_is_allowed() {
+        let map = given(&[("dir", "3")]);
+        let error = Settings::new("x", &map, ALLOWED)
+            .err()
+            .expect("unknown key");
+        assert_eq!(
+            error,
+            "x has no setting \"dir\"; there are dirs, mix, script"
+        );
+
+        let map = given(&[("dirs", "0"), ("mix", "none"), ("script", "a b")]);
+        let settings = Settings::new("x", &map, ALLOWED).expect("known keys");
+        let error = settings
+            .number("dirs", 5u32, 1..=9)
+            .expect_err("out of bounds");
+        assert_eq!(
+            error,
+            "x: dirs=0 is not possible; give a number from 1 to 9"
+        );
+        let error = settings
+            .choice("mix", &[("a", 1), ("b", 2)])
+            .expect_err("no such word");
+        assert_eq!(error, "x: mix=none is not possible; give one of a, b");
+        assert!(settings.path("script", "/x").is_err());
+        assert_eq!(settings.percent("absent", 30.0), Ok(0.3));
+    }
+}

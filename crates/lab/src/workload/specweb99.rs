@@ -1,0 +1,374 @@
+//! SPECweb99-like traffic, with the mixes of paper `000`: static files, dynamic pages with and
+//! without ads that follow a cookie, and forms. Of the requests 70 % are on persistent connections
+//! of 5 to 15, the rest alone on HTTP/1.0 connections.
+//!
+//! Where the rules leave it open: each client is one user (its number modulo `connections`), its
+//! first ad is drawn, and after that it names the ad that the server gave last. Line speed and
+//! conformance are the load generator's. docs/lab.md has the rest. Knows no sockets.
+
+mod ads;
+mod deck;
+mod mix;
+mod post_log;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::draw::Weighted;
+use super::files::Plan;
+use super::settings::Settings;
+use super::{Answer, Expected, Opening, Session, Version, Workload, specset, wire};
+use crate::random::Random;
+use ads::{ADS, Housekeeping};
+use deck::{Deck, File, Popularity};
+use mix::{Connections, Mix, Operation};
+pub use post_log::{PostLog, fetch_target, reset_target};
+
+/// The settings, each with a line on what it does.
+pub const SETTINGS: &[(&str, &str)] = &[
+    (
+        "connections",
+        "simultaneous connections that the set is made for (200); users are as many",
+    ),
+    (
+        "dirs",
+        "folders of 36 files, 4.88 MiB each (follows from connections)",
+    ),
+    ("dynamic", "per cent of dynamic requests (30)"),
+    (
+        "mix",
+        "paper (default; no CGI) or official, of the dynamic requests",
+    ),
+    (
+        "script",
+        "path of the program for dynamic requests (/specweb99.php)",
+    ),
+    (
+        "cgi",
+        "path of the CGI program of the official mix (that of script)",
+    ),
+    (
+        "file_set",
+        "path of the folder that has dir00000 (/file_set)",
+    ),
+    (
+        "protocol",
+        "1.1 (default) or 1.0, for the persistent connections",
+    ),
+    (
+        "conditional",
+        "per cent of static requests with If-Modified-Since (0)",
+    ),
+    (
+        "files",
+        "folder that lowroad-lab files made: checks contents too",
+    ),
+];
+
+/// Where the dynamic program has its data, in the folder of a file set. Its user must be allowed to
+/// write there.
+pub const DATA_DIR: &str = "specweb99-data";
+
+struct Options {
+    connections: u32,
+    dirs: u32,
+}
+
+fn options(settings: &Settings<'_>) -> Result<Options, String> {
+    let connections = settings.number("connections", 200, 1..=100_000)?;
+    let dirs = settings.number("dirs", dirs_for(connections), 1..=specset::DIRS_MAX)?;
+    Ok(Options { connections, dirs })
+}
+
+/// Folders for so many simultaneous connections at 400 kbit/s and 122,000 bits an answer.
+fn dirs_for(connections: u32) -> u32 {
+    (25.0 + 400_000.0 / 122_000.0 * f64::from(connections) / 5.0) as u32
+}
+
+/// What is to be made: the site and the data of the dynamic program.
+pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<Plan, String> {
+    let options = options(&Settings::new("specweb99", given, SETTINGS)?)?;
+    let keeping = Housekeeping::fixed(options.connections);
+    let data = vec![
+        (
+            "specweb99-data/User.Personality",
+            ads::personalities(options.connections),
+        ),
+        ("specweb99-data/Custom.Ads", keeping.custom_ads()),
+        ("specweb99-data/post.log", post_log::EMPTY.to_vec()),
+    ];
+    Ok(Plan {
+        files: specset::plan(options.dirs),
+        data,
+    })
+}
+
+/// The workload.
+#[derive(Clone)]
+pub struct SpecWeb99(Arc<Inner>);
+
+struct Inner {
+    mix: Mix,
+    popularity: Popularity,
+    users: u64,
+    persistent: Version,
+    conditional: f64,
+    checksums: Option<Vec<u32>>,
+    pieces: Pieces,
+}
+
+/// What requests are put together from.
+struct Pieces {
+    host: String,
+    file_set: String,
+    script: String,
+    cgi: String,
+}
+
+impl SpecWeb99 {
+    /// From settings; see [`SETTINGS`].
+    ///
+    /// # Errors
+    /// An unknown setting or value, or files that are not as they must be.
+    pub fn new(given: &BTreeMap<String, String>, host: &str) -> Result<SpecWeb99, String> {
+        wire::check_host(host)?;
+        let settings = Settings::new("specweb99", given, SETTINGS)?;
+        let Options { connections, dirs } = options(&settings)?;
+        let official = settings.choice("mix", &[("paper", false), ("official", true)])?;
+        let protocols = [("1.1", Version::Http11), ("1.0", Version::Http10KeepAlive)];
+        let script = settings.path("script", "/specweb99.php")?;
+        let checksums = match settings.given("files") {
+            Some(folder) => Some(specset::checksums(Path::new(folder), dirs)?),
+            None => None,
+        };
+        Ok(SpecWeb99(Arc::new(Inner {
+            mix: Mix::new(settings.percent("dynamic", 30.0)?, official),
+            popularity: Popularity::new(dirs),
+            users: u64::from(connections),
+            persistent: settings.choice("protocol", &protocols)?,
+            conditional: settings.percent("conditional", 0.0)?,
+            checksums,
+            pieces: Pieces {
+                host: host.to_string(),
+                file_set: settings
+                    .path("file_set", "/file_set")?
+                    .trim_end_matches('/')
+                    .to_string(),
+                cgi: settings.path("cgi", &script)?,
+                script,
+            },
+        })))
+    }
+}
+
+impl Workload for SpecWeb99 {
+    fn classes(&self) -> &[String] {
+        self.0.mix.classes()
+    }
+
+    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
+        let mut random = Random::stream(seed, number);
+        let last_ad = random.below(ADS as u64) as u32;
+        Box::new(Client {
+            inner: self.0.clone(),
+            deck: Deck::default(),
+            user: 10_000 + number % self.0.users,
+            number,
+            last_ad,
+            version: Version::Http10,
+            random,
+        })
+    }
+}
+
+struct Client {
+    inner: Arc<Inner>,
+    random: Random,
+    deck: Deck,
+    user: u64,
+    number: u64,
+    last_ad: u32,
+    version: Version,
+}
+
+impl Session for Client {
+    fn open(&mut self) -> Opening {
+        let (persistent, requests) = Connections::draw(&mut self.random);
+        self.version = if persistent {
+            self.inner.persistent
+        } else {
+            Version::Http10
+        };
+        Opening {
+            version: self.version,
+            requests,
+        }
+    }
+
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+        let inner = self.inner.clone();
+        let operation = inner.mix.draw(&mut self.random);
+        let file = self.deck.draw(&inner.popularity, &mut self.random);
+        let class = inner.mix.class(operation, file.class);
+        let expected = Expected {
+            class,
+            head_only: false,
+            status: Some(200),
+            len: None,
+            crc32: None,
+        };
+        match operation {
+            Operation::Static => self.ask_file(file, last, expected, out),
+            Operation::Get | Operation::Cgi | Operation::Ad => {
+                self.ask_program(operation, file, last, out);
+                expected
+            }
+            Operation::Post => {
+                self.post(file, last, out);
+                expected
+            }
+        }
+    }
+
+    fn answered(&mut self, answer: &Answer<'_>) {
+        if let Some(ad) = answer.set_cookie.and_then(given_ad) {
+            self.last_ad = ad;
+        }
+    }
+
+    fn wants_cookies(&self) -> bool {
+        self.inner.mix.has_ads()
+    }
+}
+
+/// The ad that a server says it gave. It says -1 if it knows nothing of the user; the client then
+/// stays with what it had.
+fn given_ad(field: &str) -> Option<u32> {
+    let rest = field.strip_prefix("found_cookie=Ad_id=")?;
+    let digits = rest.split(['&', ';']).next()?;
+    digits.trim().parse().ok().filter(|&ad| ad < ADS as u32)
+}
+
+impl Client {
+    fn ask_file(
+        &mut self,
+        file: File,
+        last: bool,
+        expected: Expected,
+        out: &mut Vec<u8>,
+    ) -> Expected {
+        let inner = &*self.inner;
+        out.extend_from_slice(b"GET ");
+        inner.pieces.append_path(file, out);
+        self.append_end_of_line_and_host(last, out);
+        let conditional = inner.conditional > 0.0 && self.random.unit() < inner.conditional;
+        if conditional {
+            out.extend_from_slice(wire::FILES_CONDITION.as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+        if conditional {
+            return Expected {
+                status: Some(304),
+                len: Some(0),
+                ..expected
+            };
+        }
+        let (class, number) = (usize::from(file.class), usize::from(file.number));
+        let at = specset::index(file.dir, class, number);
+        Expected {
+            len: Some(specset::file_len(class, number)),
+            crc32: inner.checksums.as_ref().map(|all| all[at]),
+            ..expected
+        }
+    }
+
+    fn ask_program(&self, operation: Operation, file: File, last: bool, out: &mut Vec<u8>) {
+        let pieces = &self.inner.pieces;
+        let program = if operation == Operation::Cgi {
+            &pieces.cgi
+        } else {
+            &pieces.script
+        };
+        out.extend_from_slice(b"GET ");
+        pieces.append_query(program, out);
+        pieces.append_path(file, out);
+        self.append_end_of_line_and_host(last, out);
+        if operation == Operation::Ad {
+            self.append_cookie(out);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn post(&self, file: File, last: bool, out: &mut Vec<u8>) {
+        let pieces = &self.inner.pieces;
+        out.extend_from_slice(b"POST ");
+        out.extend_from_slice(pieces.script.as_bytes());
+        self.append_end_of_line_and_host(last, out);
+        self.append_cookie(out);
+        out.extend_from_slice(b"Content-Type: application/x-www-form-urlencoded\r\n");
+        // Numbers have the same width in all bodies but the client's, so the length is soon known.
+        let body = |out: &mut Vec<u8>| {
+            out.extend_from_slice(b"urlroot=");
+            out.extend_from_slice(pieces.file_set.as_bytes());
+            out.extend_from_slice(b"/&dir=");
+            wire::decimal(out, u64::from(file.dir), 5);
+            out.extend_from_slice(b"&class=");
+            wire::decimal(out, u64::from(file.class), 1);
+            out.extend_from_slice(b"&num=");
+            wire::decimal(out, u64::from(file.number), 1);
+            out.extend_from_slice(b"&client=");
+            wire::decimal(out, self.number, 1);
+        };
+        let before = out.len();
+        body(out);
+        let len = out.len() - before;
+        out.truncate(before);
+        out.extend_from_slice(b"Content-Length: ");
+        wire::decimal(out, len as u64, 1);
+        out.extend_from_slice(b"\r\n\r\n");
+        body(out);
+    }
+
+    fn append_end_of_line_and_host(&self, last: bool, out: &mut Vec<u8>) {
+        let pieces = [
+            wire::version(self.version),
+            "Host: ",
+            &self.inner.pieces.host,
+            "\r\n",
+            wire::connection(self.version, last),
+        ];
+        pieces
+            .iter()
+            .for_each(|piece| out.extend_from_slice(piece.as_bytes()));
+    }
+
+    fn append_cookie(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"Cookie: my_cookie=user_id=");
+        wire::decimal(out, self.user, 1);
+        out.extend_from_slice(b"&last_ad=");
+        wire::decimal(out, u64::from(self.last_ad), 1);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Pieces {
+    fn append_path(&self, file: File, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.file_set.as_bytes());
+        out.extend_from_slice(b"/dir");
+        wire::decimal(out, u64::from(file.dir), 5);
+        out.extend_from_slice(b"/class");
+        out.extend_from_slice(&[b'0' + file.class, b'_', b'0' + file.number]);
+    }
+
+    /// The program's path, and a question mark if it has none.
+    fn append_query(&self, program: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(program.as_bytes());
+        if !program.contains('?') {
+            out.push(b'?');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! What a dynamic program knows of users and ads: the files `User.Personality` and `Custom.Ads`.
+//! `peers/php/specweb99.php` makes the same ones when it is told to begin anew. Knows no disk.
+
+/// Ads that there are.
+pub(super) const ADS: usize = 360;
+
+/// One in so many ads fits every user.
+const FITTING_EVERY: usize = 24;
+
+/// Ads of each of the two runs that are over.
+const OVER: usize = 24;
+
+/// What ads are made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Housekeeping {
+    /// Threads of all clients.
+    pub(super) threads: u32,
+    /// When ads end, in seconds since 1970.
+    pub(super) expires_s: u64,
+    /// When those ended that are over.
+    pub(super) expired_s: u64,
+    /// First ads of the two runs that are over.
+    pub(super) over: [usize; 2],
+}
+
+impl Housekeeping {
+    /// For files that are the same whenever they are made: ads end in 2100, or have ended with the
+    /// year 2024. A run begins with a reset, which makes new ones from the time of the run.
+    pub(super) fn fixed(threads: u32) -> Housekeeping {
+        let (expires_s, expired_s) = (4_102_444_800, 1_735_689_600);
+        Housekeeping {
+            threads,
+            expires_s,
+            expired_s,
+            over: [1, 100],
+        }
+    }
+
+    fn is_over(&self, ad: usize) -> bool {
+        self.over
+            .iter()
+            .any(|first| (ad + ADS - first % ADS) % ADS < OVER)
+    }
+
+    /// The file `Custom.Ads`: 360 records of 39 bytes.
+    pub(super) fn custom_ads(&self) -> Vec<u8> {
+        let mut text = String::new();
+        for ad in 0..ADS {
+            let fits_all = ad % FITTING_EVERY == self.threads as usize % FITTING_EVERY;
+            let extra = if fits_all { 0x3ff } else { 0 };
+            let demographics = demographics(ad, true) | extra;
+            let (weights, min_match) = if fits_all {
+                (0x3_ffff, 1)
+            } else {
+                (weights(ad), 75)
+            };
+            let expiry_s = if self.is_over(ad) {
+                self.expired_s
+            } else {
+                self.expires_s
+            };
+            text += &format!("{ad:5} {demographics:8X} {weights:8X} {min_match:3} {expiry_s:10}\n");
+        }
+        text.into_bytes()
+    }
+}
+
+/// The file `User.Personality`: a record of 15 bytes for each user.
+pub(super) fn personalities(users: u32) -> Vec<u8> {
+    let record = |user: u32| format!("{user:5} {:8X}\n", demographics(user as usize, false));
+    (0..users).map(record).collect::<String>().into_bytes()
+}
+
+/// A number that looks random, from 1 to 12300.
+fn spread(index: usize) -> usize {
+    match (index % ADS) * 10_000 % 12_301 {
+        0 => 12_300,
+        other => other,
+    }
+}
+
+/// One bit each for gender, age, region and two interests. Ads differ from users in two values of
+/// the second interest.
+fn demographics(index: usize, of_ad: bool) -> u32 {
+    let spread = spread(index);
+    let (low, middle, high) = (spread & 15, spread >> 4 & 15, spread >> 8 & 15);
+    let gender = if spread % 2 == 1 {
+        0x2000_0000
+    } else {
+        0x1000_0000
+    };
+    let age = 0x0800_0000 >> (spread % 4);
+    let region = 0x0080_0000 >> ((low + high) % 4);
+    let interest_1 = 0x0008_0000 >> ((low + middle) % 10);
+    let interest_2 = match low % 10 {
+        4 if of_ad => 0x10,
+        5 if of_ad => 0x20,
+        other => 0x200 >> other,
+    };
+    gender | age | region | interest_1 | interest_2
+}
+
+/// How much each of the five matters for an ad, 4 bits each.
+fn weights(ad: usize) -> usize {
+    match spread(ad) * spread(ad) % 1_048_576 {
+        0 => 0x2_7104,
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_have_their_form() {
+        let ads = Housekeeping::fixed(100).custom_ads();
+        assert_eq!(ads.len(), 360 * 39);
+        let text = String::from_utf8(ads).expect("text");
+        for (ad, line) in text.lines().enumerate() {
+            let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+            assert_eq!(columns[0], ad.to_string());
+            assert_eq!((line.len(), columns.len()), (38, 5));
+            let fits_all = ad % 24 == 100 % 24;
+            assert_eq!(columns[3] == "1", fits_all);
+            assert_eq!(columns[2] == "3FFFF", fits_all);
+            let over = (1..25).contains(&ad) || (100..124).contains(&ad);
+            assert_eq!(columns[4] == "4102444800", !over);
+        }
+        let users = personalities(1000);
+        assert_eq!(users.len(), 1000 * 15);
+        for (user, record) in users.chunks(15).enumerate() {
+            let text = std::str::from_utf8(record).expect("text");
+            assert!(text.starts_with(&format!("{user:5} ")) && text.ends_with('\n'));
+            let word = u32::from_str_radix(text[6..14].trim(), 16).expect("hex");
+            let bits = |mask| (word & mask as u32).count_ones();
+            for mask in [
+                0x3000_0000,
+                0x0f00_0000,
+                0x00f0_0000,
+                0x000f_fc00,
+                0x0000_03ff,
+            ] {
+                assert_eq!(bits(mask), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn runs_that_are_over_wrap_around() {
+        let keeping = Housekeeping {
+            over: [350, 90],
+            ..Housekeeping::fixed(1)
+        };
+        let over = (0..ADS).filter(|&ad| keeping.is_over(ad)).count();
+        assert_eq!(over, 48);
+        assert!(keeping.is_over(13) && !keeping.is_over(14) && !keeping.is_over(349));
+    }
+
+    /// Each user and last ad: how long the search is, by the rule of the dynamic program.
+    #[test]
+    fn every_search_ends_at_an_ad_that_fits_all() {
+        for user in 0..ADS {
+            let wishes = demographics(user, false);
+            for ad in 0..ADS {
+                let common = wishes & demographics(ad, true);
+                let groups = [(0x3000_0000, 16), (0x0f00_0000, 12), (0x00f0_0000, 8)];
+                let groups = groups.iter().chain(&[(0x000f_fc00, 4), (0x0000_03ff, 0)]);
+                let weight: usize = groups
+                    .filter(|(mask, _)| common & mask != 0)
+                    .map(|(_, shift)| weights(ad) >> shift & 15)
+                    .sum();
+                assert!(weight < 75, "an ordinary ad fits: user {user}, ad {ad}");
+            }
+            assert_ne!(wishes & 0x3ff, 0, "an ad with all interests fits");
+        }
+    }
+}

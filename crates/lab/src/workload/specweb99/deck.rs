@@ -1,0 +1,112 @@
+//! Which file is asked for: each client draws from a deck of 1000, which holds each class exactly as
+//! often as it is due and so keeps the rare big files from coming in heaps. Knows no requests.
+
+use super::super::draw;
+use super::Weighted;
+use super::specset;
+use crate::random::Random;
+
+/// One file of the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    /// Its folder.
+    pub(super) dir: u32,
+    /// 0 to 3.
+    pub(super) class: u8,
+    /// 0 to 8.
+    pub(super) number: u8,
+}
+
+/// How often each folder and each file of a class is asked for.
+pub(super) struct Popularity {
+    dirs: Weighted,
+    files: Weighted,
+}
+
+impl Popularity {
+    /// Zipf's law over the folders, the first being the most popular, and over the files.
+    pub(super) fn new(dirs: u32) -> Popularity {
+        Popularity {
+            dirs: Weighted::new(&draw::zipf(dirs as usize)),
+            files: Weighted::new(&specset::file_weights()),
+        }
+    }
+}
+
+/// How many cards of each class are in a deck.
+const CARDS: [usize; specset::CLASSES] = [350, 500, 140, 10];
+
+/// What one client has still to ask for.
+#[derive(Default)]
+pub(super) struct Deck(Vec<File>);
+
+impl Deck {
+    /// The next file; begins a new deck when one is used up.
+    pub(super) fn draw(&mut self, popularity: &Popularity, random: &mut Random) -> File {
+        if self.0.is_empty() {
+            self.fill(popularity, random);
+        }
+        self.0.pop().expect("just filled")
+    }
+
+    fn fill(&mut self, popularity: &Popularity, random: &mut Random) {
+        for (class, cards) in CARDS.iter().enumerate() {
+            for _ in 0..*cards {
+                self.0.push(File {
+                    dir: popularity.dirs.pick(random) as u32,
+                    class: class as u8,
+                    number: popularity.files.pick(random) as u8,
+                });
+            }
+        }
+        for left in (1..self.0.len()).rev() {
+            self.0.swap(left, random.below(left as u64 + 1) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::draw::tests::assert_fits;
+    use super::*;
+
+    #[test]
+    fn decks_are_class_exact() {
+        let popularity = Popularity::new(20);
+        let mut random = Random::new(11);
+        let mut deck = Deck::default();
+        for _ in 0..20 {
+            let mut counts = [0; 4];
+            for _ in 0..1000 {
+                counts[usize::from(deck.draw(&popularity, &mut random).class)] += 1;
+            }
+            assert_eq!(counts, CARDS);
+        }
+    }
+
+    #[test]
+    fn files_and_folders_follow_zipf() {
+        let dirs = 156;
+        let popularity = Popularity::new(dirs);
+        let mut random = Random::new(12);
+        let mut deck = Deck::default();
+        let mut by_dir = vec![0u64; dirs as usize];
+        let mut by_file = vec![0u64; 9];
+        let mut first_half_class_3 = 0u64;
+        for card in 0..1_000_000 {
+            let file = deck.draw(&popularity, &mut random);
+            by_dir[file.dir as usize] += 1;
+            by_file[usize::from(file.number)] += 1;
+            first_half_class_3 += u64::from(file.class == 3 && card % 1000 < 500);
+        }
+        assert_fits(&by_dir, &draw::zipf(dirs as usize), "folders");
+        assert_fits(&by_file, &specset::file_weights(), "files");
+        assert_fits(
+            &[first_half_class_3, 10_000 - first_half_class_3],
+            &[1.0, 1.0],
+            "shuffled",
+        );
+        let share = by_dir[0] as f64 / 1e6;
+        assert!((share - 0.178).abs() < 0.002, "{share}");
+    }
+}

@@ -1,0 +1,202 @@
+//! Shares: of operations, and of kinds of connections. Knows nothing of requests.
+
+use super::Weighted;
+use crate::random::Random;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// A file.
+    Static,
+    /// A page around a file.
+    Get,
+    /// The same, by a CGI program.
+    Cgi,
+    /// A page with ads for a user.
+    Ad,
+    /// A form.
+    Post,
+}
+
+const OPERATIONS: [Operation; 5] = [
+    Operation::Static,
+    Operation::Get,
+    Operation::Cgi,
+    Operation::Ad,
+    Operation::Post,
+];
+
+/// Of the dynamic requests: GET, CGI, ads, POST.
+const OFFICIAL: [f64; 4] = [1.0 - 0.16 - 0.42 - 0.005, 0.005, 0.42, 0.16];
+
+/// Paper `000`'s dynamic requests: the same without CGI.
+const PAPER: [f64; 4] = [0.42, 0.0, 0.42, 0.16];
+
+/// How often each operation is drawn, and the classes of results that there can be.
+pub(super) struct Mix {
+    weights: [f64; 5],
+    weighted: Weighted,
+    names: Vec<String>,
+    /// By operation, its class; of static requests that of the smallest files, after which the
+    /// others follow.
+    classes: [u8; 5],
+}
+
+impl Mix {
+    pub(super) fn new(dynamic: f64, official: bool) -> Mix {
+        let [get, cgi, ad, post] =
+            (if official { OFFICIAL } else { PAPER }).map(|share| share * dynamic);
+        let weights = [1.0 - dynamic, get, cgi, ad, post];
+        let mut names = Vec::new();
+        let mut classes = [0; 5];
+        for (at, operation) in OPERATIONS.iter().enumerate() {
+            classes[at] = names.len() as u8;
+            if weights[at] > 0.0 {
+                names.extend(
+                    operation_names(*operation)
+                        .iter()
+                        .map(|name| name.to_string()),
+                );
+            }
+        }
+        Mix {
+            weights,
+            weighted: Weighted::new(&weights),
+            names,
+            classes,
+        }
+    }
+
+    /// Names of the classes of results.
+    pub(super) fn classes(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The class of a request's result.
+    pub(super) fn class(&self, operation: Operation, file_class: u8) -> u8 {
+        let first = self.classes[operation as usize];
+        if operation == Operation::Static {
+            first + file_class
+        } else {
+            first
+        }
+    }
+
+    pub(super) fn has_ads(&self) -> bool {
+        self.weights[Operation::Ad as usize] > 0.0
+    }
+
+    pub(super) fn draw(&self, random: &mut Random) -> Operation {
+        OPERATIONS[self.weighted.pick(random)]
+    }
+}
+
+fn operation_names(operation: Operation) -> &'static [&'static str] {
+    match operation {
+        Operation::Static => &[
+            "static class 0",
+            "static class 1",
+            "static class 2",
+            "static class 3",
+        ],
+        Operation::Get => &["dynamic GET"],
+        Operation::Cgi => &["CGI GET"],
+        Operation::Ad => &["ad GET"],
+        Operation::Post => &["POST"],
+    }
+}
+
+/// Kinds of connections. The rule is 70 % of REQUESTS on persistent connections of 10 on average:
+/// of 100 requests, 70 on 7 connections and 30 on as many.
+pub(super) struct Connections;
+
+impl Connections {
+    /// Whether a new connection is persistent, and its number of requests.
+    pub(super) fn draw(random: &mut Random) -> (bool, u64) {
+        if random.below(37) < 7 {
+            (true, 5 + random.below(11))
+        } else {
+            (false, 1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::draw::tests::assert_fits;
+    use super::*;
+
+    #[test]
+    fn shares_of_all_mixes() {
+        for (dynamic, official, shares) in [
+            (0.0, false, [100.0, 0.0, 0.0, 0.0, 0.0]),
+            (0.3, false, [70.0, 12.6, 0.0, 12.6, 4.8]),
+            (0.5, false, [50.0, 21.0, 0.0, 21.0, 8.0]),
+            (0.8, false, [20.0, 33.6, 0.0, 33.6, 12.8]),
+            (1.0, false, [0.0, 42.0, 0.0, 42.0, 16.0]),
+            (0.3, true, [70.0, 12.45, 0.15, 12.6, 4.8]),
+        ] {
+            let mix = Mix::new(dynamic, official);
+            let mut counts = [0; 5];
+            let mut random = Random::new(99);
+            for _ in 0..1_000_000 {
+                counts[mix.draw(&mut random) as usize] += 1;
+            }
+            if dynamic > 0.0 {
+                assert_fits(&counts, &shares, &format!("{dynamic} {official}"));
+            }
+            assert_eq!(mix.has_ads(), shares[3] > 0.0);
+        }
+    }
+
+    #[test]
+    fn classes_are_those_that_occur() {
+        assert_eq!(Mix::new(0.0, false).classes().len(), 4);
+        let all = Mix::new(1.0, false);
+        assert_eq!(all.classes(), ["dynamic GET", "ad GET", "POST"]);
+        assert_eq!(all.class(Operation::Post, 3), 2);
+        let official = Mix::new(0.3, true);
+        assert_eq!(
+            official.classes()[official.class(Operation::Static, 2) as usize],
+            "static class 2"
+        );
+        assert_eq!(
+            official.classes()[official.class(Operation::Ad, 2) as usize],
+            "ad GET"
+        );
+    }
+
+    #[test]
+    fn requests_on_persistent_connections() {
+        let mut random = Random::new(7);
+        let (mut lengths, mut single) = ([0u64; 11], 0u64);
+        for _ in 0..1_000_000 {
+            match Connections::draw(&mut random) {
+                (true, requests) => lengths[requests as usize - 5] += 1,
+                (false, requests) => single += requests,
+            }
+        }
+        let persistent: u64 = lengths.iter().sum();
+        assert_fits(&[persistent, single], &[7.0, 30.0], "kinds of connections");
+        assert_fits(&lengths, &[1.0; 11], "5 to 15 requests");
+        let requests: u64 = lengths
+            .iter()
+            .zip(5..)
+            .map(|(count, length)| count * length)
+            .sum();
+        let share = requests as f64 / (requests + single) as f64;
+        let deviation = share_deviation(1e6);
+        assert!((share - 0.7).abs() < 4.5 * deviation, "{share} {deviation}");
+    }
+
+    /// The deviation of the share of requests on persistent connections (delta method): from what
+    /// each connection adds to these requests, less 0.7 of what it adds to all.
+    fn share_deviation(connections: f64) -> f64 {
+        let (persistent, mean_all) = (7.0 / 37.0, 100.0 / 37.0);
+        // Lengths have the mean 10 and the variance 10.
+        let of_persistent = 0.3 * 0.3 * (10.0 * 10.0 + 10.0);
+        let of_single = 0.7 * 0.7;
+        let variance = persistent * of_persistent + (1.0 - persistent) * of_single;
+        (variance / connections).sqrt() / mean_all
+    }
+}

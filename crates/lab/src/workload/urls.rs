@@ -1,0 +1,221 @@
+//! A list of URLs with weights: what the command `load` asks for, and what the static workloads are
+//! made of. Every request is built beforehand, so that asking is a draw and a copy. Knows no files
+//! and no papers.
+
+mod cookies;
+mod request;
+
+use std::sync::Arc;
+
+use super::draw::Weighted;
+use super::{Answer, Expected, Opening, PerConnection, Session, Version, Workload};
+use crate::random::Random;
+use cookies::Cookies;
+use request::Request;
+
+/// One URL, and what must come back for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UrlSpec {
+    /// The method.
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// Its share is this by the sum of all.
+    pub weight: f64,
+    /// Fields to send besides `Host`, `Content-Length` and `Connection`. `Host` given here takes
+    /// the place of the usual one.
+    pub fields: Vec<(String, String)>,
+    /// The body; empty for none.
+    pub body: Vec<u8>,
+    /// The status; `None` for any 2xx or 3xx.
+    pub expected_status: Option<u16>,
+    /// The length of the answer's body.
+    pub expected_len: Option<u64>,
+    /// CRC-32 (IEEE) of the answer's body.
+    pub crc32: Option<u32>,
+}
+
+impl UrlSpec {
+    /// A GET without anything special.
+    pub fn get(path: impl Into<String>) -> UrlSpec {
+        UrlSpec {
+            method: "GET".to_string(),
+            path: path.into(),
+            weight: 1.0,
+            fields: Vec::new(),
+            body: Vec::new(),
+            expected_status: None,
+            expected_len: None,
+            crc32: None,
+        }
+    }
+}
+
+/// What all URLs of a list have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Style {
+    /// The value of `Host`.
+    pub(crate) host: String,
+    /// How connections speak.
+    pub(crate) version: Version,
+    /// How many requests they carry.
+    pub(crate) per_connection: PerConnection,
+    /// Send back what `Set-Cookie` said.
+    pub(crate) cookies: bool,
+    /// Share of GET requests that ask whether the file changed after the lab made it.
+    pub(crate) conditional: f64,
+}
+
+/// A list of URLs as a workload.
+#[derive(Clone)]
+pub struct Urls(Arc<List>);
+
+struct List {
+    requests: Vec<Request>,
+    weighted: Weighted,
+    classes: Vec<String>,
+    style: Style,
+}
+
+impl Urls {
+    /// A list that is asked for by weight.
+    ///
+    /// # Errors
+    /// When something given can't be sent; says what and what to give instead.
+    pub fn new(
+        specs: Vec<UrlSpec>,
+        host: &str,
+        version: Version,
+        per_connection: PerConnection,
+        cookies: bool,
+    ) -> Result<Urls, String> {
+        let style = Style {
+            host: host.to_string(),
+            version,
+            per_connection,
+            cookies,
+            conditional: 0.0,
+        };
+        // Classes are numbered by a byte, and nobody reads a table of more lines.
+        if specs.len() > 100 {
+            let specs = specs.into_iter().map(|spec| (0, spec)).collect();
+            return Urls::with_classes(vec!["all".to_string()], specs, style);
+        }
+        let classes = specs
+            .iter()
+            .map(|spec| format!("{} {}", spec.method, spec.path))
+            .collect();
+        let specs = specs
+            .into_iter()
+            .enumerate()
+            .map(|(at, spec)| (at as u8, spec))
+            .collect();
+        Urls::with_classes(classes, specs, style)
+    }
+
+    /// A list whose URLs belong to kinds of operations: indexes into `classes`.
+    pub(crate) fn with_classes(
+        classes: Vec<String>,
+        specs: Vec<(u8, UrlSpec)>,
+        style: Style,
+    ) -> Result<Urls, String> {
+        super::wire::check_host(&style.host)?;
+        if specs.is_empty() {
+            return Err("there is no URL to ask for; give one at least".to_string());
+        }
+        if let Some((_, bad)) = specs
+            .iter()
+            .find(|(_, spec)| !(spec.weight >= 0.0 && spec.weight < 1e15))
+        {
+            let (path, weight) = (&bad.path, bad.weight);
+            return Err(format!(
+                "{path}: {weight} is no weight; give a number that is not negative"
+            ));
+        }
+        let weights: Vec<f64> = specs.iter().map(|(_, spec)| spec.weight).collect();
+        if weights.iter().sum::<f64>() <= 0.0 {
+            return Err("all URLs have the weight 0; give one of them more".to_string());
+        }
+        let requests = specs
+            .iter()
+            .map(|(class, spec)| Request::new(*class, spec, &style))
+            .collect::<Result<_, _>>()?;
+        Ok(Urls(Arc::new(List {
+            requests,
+            weighted: Weighted::new(&weights),
+            classes,
+            style,
+        })))
+    }
+}
+
+impl Workload for Urls {
+    fn classes(&self) -> &[String] {
+        &self.0.classes
+    }
+
+    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
+        Box::new(UrlSession {
+            list: self.0.clone(),
+            random: Random::stream(seed, number),
+            cookies: Cookies::default(),
+        })
+    }
+}
+
+struct UrlSession {
+    list: Arc<List>,
+    random: Random,
+    cookies: Cookies,
+}
+
+impl Session for UrlSession {
+    fn open(&mut self) -> Opening {
+        let style = &self.list.style;
+        let requests = match style.version {
+            Version::Http10 => 1,
+            _ => style.per_connection.draw(&mut self.random),
+        };
+        Opening {
+            version: style.version,
+            requests,
+        }
+    }
+
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+        let list = &*self.list;
+        let request = match &list.requests[..] {
+            [only] => only,
+            several => &several[list.weighted.pick(&mut self.random)],
+        };
+        let share = list.style.conditional;
+        let conditional = share > 0.0 && request.can_be_conditional() && self.random.unit() < share;
+        if conditional || !self.cookies.is_empty() {
+            let extra = if conditional { request::CONDITION } else { "" };
+            request.append_with(
+                last,
+                |out| {
+                    out.extend_from_slice(extra.as_bytes());
+                    self.cookies.append(out);
+                },
+                out,
+            );
+        } else {
+            request.append(last, out);
+        }
+        request.expected(conditional)
+    }
+
+    fn answered(&mut self, answer: &Answer<'_>) {
+        if let (true, Some(field)) = (self.list.style.cookies, answer.set_cookie) {
+            self.cookies.set(field);
+        }
+    }
+
+    fn wants_cookies(&self) -> bool {
+        self.list.style.cookies
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! The cookies of one simulated client. All its requests go to one host, so domain and path are not
+//! looked at.
+
+/// Names and values, in the order in which they were first set.
+#[derive(Debug, Default)]
+pub(super) struct Cookies(Vec<(String, String)>);
+
+/// More than this no client keeps for a host (RFC 6265 section 6.1 asks for 50 at least); a server
+/// that invents names must not make requests grow for ever.
+const MOST: usize = 50;
+
+impl Cookies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes note of the value of a `Set-Cookie` field.
+    pub(super) fn set(&mut self, field: &str) {
+        let mut parts = field.split(';').map(str::trim);
+        let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else {
+            return;
+        };
+        let (name, value) = (name.trim(), value.trim());
+        let over = parts.any(|attribute| {
+            let (key, age) = attribute.split_once('=').unwrap_or((attribute, ""));
+            key.eq_ignore_ascii_case("max-age") && age.parse::<i64>().is_ok_and(|age_s| age_s <= 0)
+        });
+        let known = self.0.iter().position(|(known, _)| known == name);
+        match (known, over) {
+            (Some(at), true) => drop(self.0.remove(at)),
+            (Some(at), false) => self.0[at].1 = value.to_string(),
+            (None, false) if self.0.len() < MOST => {
+                self.0.push((name.to_string(), value.to_string()))
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Appends the field `Cookie`, if there is something to say.
+    pub(super) fn append(&self, out: &mut Vec<u8>) {
+        for (at, (name, value)) in self.0.iter().enumerate() {
+            let before = if at == 0 { "Cookie: " } else { "; " };
+            for piece in [before, name, "=", value] {
+                out.extend_from_slice(piece.as_bytes());
+            }
+        }
+        if !self.0.is_empty() {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_changed_and_dropped() {
+        let mut cookies = Cookies::default();
+        let text = |cookies: &Cookies| {
+            let mut out = Vec::new();
+            cookies.append(&mut out);
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(text(&cookies), "");
+        cookies.set("a=1; Path=/; HttpOnly");
+        cookies.set("b=x=y");
+        cookies.set("nonsense");
+        cookies.set("a=2;Max-Age=60");
+        assert_eq!(text(&cookies), "Cookie: a=2; b=x=y\r\n");
+        cookies.set("a=; max-age=0");
+        assert_eq!(text(&cookies), "Cookie: b=x=y\r\n");
+        (0..1000).for_each(|number| cookies.set(&format!("c{number}=1")));
+        assert_eq!(cookies.0.len(), MOST);
+    }
+}

@@ -1,0 +1,155 @@
+//! One request of a list, built beforehand in both forms: for the middle of a connection and for
+//! its end. Knows no session.
+
+use super::super::{Expected, Version, wire};
+use super::{Style, UrlSpec};
+
+/// The field of a conditional request: names the date that the lab gives all files.
+pub(super) const CONDITION: &str = wire::FILES_CONDITION;
+
+/// A request as it is sent.
+pub(super) struct Request {
+    /// In the middle of a connection, and as its last.
+    forms: [Form; 2],
+    expected: Expected,
+    conditional: bool,
+}
+
+struct Form {
+    bytes: Box<[u8]>,
+    /// Where the empty line begins, so where fields may be put in.
+    fields_end: usize,
+}
+
+impl Request {
+    /// Builds both forms.
+    pub(super) fn new(class: u8, spec: &UrlSpec, style: &Style) -> Result<Request, String> {
+        check(spec)?;
+        let expected = Expected {
+            class,
+            head_only: spec.method == "HEAD",
+            status: spec.expected_status,
+            len: spec.expected_len,
+            crc32: spec.crc32,
+        };
+        let found = spec.expected_status.is_none_or(|status| status == 200);
+        let conditional = spec.method == "GET" && found;
+        let forms = [build(spec, style, false), build(spec, style, true)];
+        Ok(Request {
+            forms,
+            expected,
+            conditional,
+        })
+    }
+
+    /// Whether it may ask for what changed: it is a GET, and what it asks for is there.
+    pub(super) fn can_be_conditional(&self) -> bool {
+        self.conditional
+    }
+
+    /// Appends it as it is.
+    pub(super) fn append(&self, last: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.forms[usize::from(last)].bytes);
+    }
+
+    /// Appends it with more fields.
+    pub(super) fn append_with(
+        &self,
+        last: bool,
+        fields: impl FnOnce(&mut Vec<u8>),
+        out: &mut Vec<u8>,
+    ) {
+        let Form { bytes, fields_end } = &self.forms[usize::from(last)];
+        out.extend_from_slice(&bytes[..*fields_end]);
+        fields(out);
+        out.extend_from_slice(&bytes[*fields_end..]);
+    }
+
+    /// What must come back; a conditional request finds the file unchanged.
+    pub(super) fn expected(&self, conditional: bool) -> Expected {
+        if conditional {
+            Expected {
+                status: Some(304),
+                len: Some(0),
+                crc32: None,
+                ..self.expected
+            }
+        } else {
+            self.expected
+        }
+    }
+}
+
+fn build(spec: &UrlSpec, style: &Style, last: bool) -> Form {
+    // HTTP/1.0 without keep-alive has one request, and that is the last.
+    let last = last || style.version == Version::Http10;
+    let mut text = format!(
+        "{} {}{}",
+        spec.method,
+        spec.path,
+        wire::version(style.version)
+    );
+    let own_host = spec
+        .fields
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("host"));
+    if !own_host {
+        text += &format!("Host: {}\r\n", style.host);
+    }
+    for (name, value) in &spec.fields {
+        text += &format!("{name}: {value}\r\n");
+    }
+    if !spec.body.is_empty() || matches!(&*spec.method, "POST" | "PUT" | "PATCH") {
+        text += &format!("Content-Length: {}\r\n", spec.body.len());
+    }
+    text += wire::connection(style.version, last);
+    let fields_end = text.len();
+    let mut bytes = text.into_bytes();
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(&spec.body);
+    Form {
+        bytes: bytes.into(),
+        fields_end,
+    }
+}
+
+/// Fields that say where the request ends and what becomes of the connection: if a user set them,
+/// the load generator would wait for answers that never come.
+const OURS: &[(&str, &str)] = &[
+    (
+        "connection",
+        "the version and the number of requests per connection say it",
+    ),
+    (
+        "keep-alive",
+        "the version and the number of requests per connection say it",
+    ),
+    ("content-length", "it follows from the body"),
+    ("transfer-encoding", "bodies are sent with Content-Length"),
+    ("expect", "bodies are sent at once"),
+    ("upgrade", "only HTTP/1.0 and HTTP/1.1 are spoken"),
+];
+
+fn check(spec: &UrlSpec) -> Result<(), String> {
+    let UrlSpec { method, path, .. } = spec;
+    if !wire::is_token(method) || method == "CONNECT" {
+        return Err(format!(
+            "{path}: {method:?} is no method that can be used; give GET, HEAD, POST ..."
+        ));
+    }
+    wire::check_target(path).map_err(|why| format!("{path:?} is no path: {why}"))?;
+    for (name, value) in &spec.fields {
+        if !wire::is_token(name) || !wire::is_value(value) {
+            return Err(format!(
+                "{path}: {name:?}: {value:?} is no field; give it as Name: value"
+            ));
+        }
+        if let Some((_, why)) = OURS
+            .iter()
+            .find(|(ours, _)| name.eq_ignore_ascii_case(ours))
+        {
+            return Err(format!("{path}: the field {name} can't be given; {why}"));
+        }
+    }
+    Ok(())
+}

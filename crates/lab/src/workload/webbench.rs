@@ -1,0 +1,239 @@
+//! A WebBench-like static mix: pictures and pages of seven sizes, some large files and 2 % that are
+//! not there, from a tree of about 6,000 files and 60 MB.
+//!
+//! The mix is from memory (no text of the kit was at hand), and how many files there are of each
+//! size was chosen so that the tree has its known number and size.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::files::{FileSpec, Fill, Manifest, Plan};
+use super::settings::Settings;
+use super::urls::{Style, UrlSpec, Urls};
+use super::{PerConnection, Version};
+
+/// The settings, each with a line on what it does.
+pub const SETTINGS: &[(&str, &str)] = &[
+    ("protocol", "1.0 (default), 1.0-keepalive or 1.1"),
+    (
+        "per-connection",
+        "requests: inf, a number, geometric:MEAN or uniform:A-B (inf; 1.0 has 1)",
+    ),
+    (
+        "conditional",
+        "per cent of requests with If-Modified-Since (0)",
+    ),
+    (
+        "files",
+        "folder that lowroad-lab files made: checks contents too",
+    ),
+];
+
+/// Files of one kind.
+struct Kind {
+    name: &'static str,
+    extension: &'static str,
+    /// Lengths go evenly from the first to the second.
+    lens: (u64, u64),
+    /// How many there are.
+    files: u64,
+    /// Per cent of the requests.
+    share: f64,
+    exists: bool,
+}
+
+const fn kind(
+    name: &'static str,
+    extension: &'static str,
+    len: u64,
+    files: u64,
+    share: f64,
+) -> Kind {
+    Kind {
+        name,
+        extension,
+        lens: (len, len),
+        files,
+        share,
+        exists: true,
+    }
+}
+
+const KINDS: [Kind; 9] = [
+    kind("223.gif", "gif", 223, 400, 20.0),
+    kind("735.gif", "gif", 735, 400, 8.0),
+    kind("1522.gif", "gif", 1522, 500, 12.0),
+    kind("2895.gif", "gif", 2895, 1000, 20.0),
+    kind("6040.htm", "htm", 6040, 1100, 14.0),
+    kind("11426.htm", "htm", 11_426, 1250, 16.0),
+    kind("22132.htm", "htm", 22_132, 1350, 7.0),
+    Kind {
+        lens: (45_000, 530_000),
+        ..kind("large", "exe", 0, 10, 1.0)
+    },
+    Kind {
+        exists: false,
+        ..kind("missing", "htm", 0, 100, 2.0)
+    },
+];
+
+impl Kind {
+    fn path(&self, number: u64) -> String {
+        let Kind {
+            name, extension, ..
+        } = self;
+        format!(
+            "webbench/{name}/{:02}/{:02}.{extension}",
+            number / 50,
+            number % 50
+        )
+    }
+
+    fn len(&self, number: u64) -> u64 {
+        let (least, most) = self.lens;
+        least + (most - least) * number / (self.files - 1)
+    }
+
+    fn paths(&self) -> impl Iterator<Item = (String, u64)> {
+        (0..self.files).map(|number| (self.path(number), self.len(number)))
+    }
+}
+
+/// What is to be made.
+pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<Plan, String> {
+    Settings::new("webbench", given, SETTINGS)?;
+    let files = |kind: &'static Kind| {
+        let fill = if kind.extension == "htm" {
+            Fill::Text
+        } else {
+            Fill::Binary
+        };
+        kind.paths()
+            .map(move |(path, len)| FileSpec { path, len, fill })
+    };
+    let files = KINDS
+        .iter()
+        .filter(|kind| kind.exists)
+        .flat_map(files)
+        .collect();
+    Ok(Plan {
+        files,
+        ..Plan::default()
+    })
+}
+
+/// The workload.
+pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<Urls, String> {
+    let settings = Settings::new("webbench", given, SETTINGS)?;
+    let versions = [
+        ("1.0", Version::Http10),
+        ("1.0-keepalive", Version::Http10KeepAlive),
+        ("1.1", Version::Http11),
+    ];
+    let style = Style {
+        host: host.to_string(),
+        version: settings.choice("protocol", &versions)?,
+        per_connection: settings.parsed("per-connection", PerConnection::Unlimited)?,
+        cookies: false,
+        conditional: settings.percent("conditional", 0.0)?,
+    };
+    let manifest = settings
+        .given("files")
+        .map(|folder| Manifest::load(Path::new(folder)))
+        .transpose()?;
+    let mut specs = Vec::new();
+    for (class, kind) in KINDS.iter().enumerate() {
+        for (path, len) in kind.paths() {
+            let mut spec = UrlSpec {
+                weight: kind.share / kind.files as f64,
+                expected_status: Some(404),
+                ..UrlSpec::get(format!("/{path}"))
+            };
+            if kind.exists {
+                spec.expected_status = Some(200);
+                spec.expected_len = Some(len);
+                spec.crc32 = manifest
+                    .as_ref()
+                    .map(|list| list.checksum(&path, len))
+                    .transpose()?;
+            }
+            specs.push((class as u8, spec));
+        }
+    }
+    Urls::with_classes(
+        KINDS.iter().map(|kind| kind.name.to_string()).collect(),
+        specs,
+        style,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Workload;
+    use super::super::draw::tests::assert_fits;
+    use super::*;
+
+    #[test]
+    fn the_tree_has_its_known_size() {
+        let plan = plan(&BTreeMap::new()).expect("a plan");
+        assert_eq!(plan.files(), 6010);
+        assert!(
+            (55_000_000..65_000_000).contains(&plan.bytes()),
+            "{}",
+            plan.bytes()
+        );
+        let shares: f64 = KINDS.iter().map(|kind| kind.share).sum();
+        let mean: f64 = KINDS[..7]
+            .iter()
+            .map(|kind| kind.share / 100.0 * kind.lens.0 as f64)
+            .sum();
+        assert_eq!((shares, mean.round()), (100.0, 5088.0));
+    }
+
+    #[test]
+    fn a_million_requests() {
+        let workload = workload(&BTreeMap::new(), "h").expect("good settings");
+        let mut session = workload.session(0, 8);
+        assert_eq!(session.open().requests, 1);
+        let mut counts = vec![0; KINDS.len()];
+        let mut out = Vec::new();
+        for _ in 0..1_000_000 {
+            out.clear();
+            let expected = session.request(true, &mut out);
+            counts[usize::from(expected.class)] += 1;
+            assert_eq!(
+                expected.status == Some(404),
+                KINDS[usize::from(expected.class)].name == "missing"
+            );
+        }
+        assert_fits(&counts, &KINDS.map(|kind| kind.share), "kinds");
+    }
+
+    #[test]
+    fn protocols() {
+        let given = |key: &str, value: &str| [(key.to_string(), value.to_string())].into();
+        let opening = |given| {
+            workload(&given, "h")
+                .expect("good settings")
+                .session(0, 1)
+                .open()
+        };
+        assert_eq!(opening(given("protocol", "1.1")).requests, u64::MAX);
+        assert_eq!(
+            opening(given("protocol", "1.0-keepalive")).version,
+            Version::Http10KeepAlive
+        );
+        assert!(
+            workload(&given("protocol", "2"), "h")
+                .err()
+                .expect("refused")
+                .contains("1.0-keepalive")
+        );
+        assert!(
+            workload(&given("per-connection", "0"), "h")
+                .err()
+                .expect("refused")
+                .contains("inf")
+        );
+    }
+}

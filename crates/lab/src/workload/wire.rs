@@ -1,0 +1,112 @@
+//! Requests as bytes: the pieces that workloads put together, and what may stand in them. Knows no
+//! workload.
+
+use super::Version;
+
+/// Date of every file that the lab makes (its `mtime`), in seconds since 1970. It is before
+/// any run, because servers take no notice of conditions on dates to come.
+pub(crate) const FILES_DATE_UNIX_S: u64 = 1_767_225_600;
+
+/// What conditional requests ask with: the same date, since servers may compare for equality.
+pub(crate) const FILES_CONDITION: &str = "If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
+
+/// The end of a request line.
+pub(crate) fn version(version: Version) -> &'static str {
+    match version {
+        Version::Http10 | Version::Http10KeepAlive => " HTTP/1.0\r\n",
+        Version::Http11 => " HTTP/1.1\r\n",
+    }
+}
+
+/// The field that says what becomes of the connection, where its version needs one.
+pub(crate) fn connection(version: Version, last: bool) -> &'static str {
+    match (version, last) {
+        (Version::Http10KeepAlive, false) => "Connection: keep-alive\r\n",
+        (Version::Http11, true) => "Connection: close\r\n",
+        _ => "",
+    }
+}
+
+/// Appends a number, with zeros in front up to `width` digits.
+pub(crate) fn decimal(out: &mut Vec<u8>, number: u64, width: usize) {
+    let mut digits = [b'0'; 20];
+    let mut rest = number;
+    let mut start = digits.len();
+    while rest > 0 || start == digits.len() {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let start = start.min(digits.len() - width.min(digits.len()));
+    out.extend_from_slice(&digits[start..]);
+}
+
+/// Whether this may stand between the method and the version of a request.
+pub(crate) fn check_target(target: &str) -> Result<(), String> {
+    if !target.starts_with('/') && target != "*" {
+        return Err("a path begins with /".to_string());
+    }
+    if target.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
+        return Err(
+            "spaces, control characters and letters beyond ASCII are written %XX".to_string(),
+        );
+    }
+    Ok(())
+}
+
+/// Whether this may be a method or the name of a field.
+pub(crate) fn is_token(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(allowed)
+}
+
+/// Whether this may be the value of a field.
+pub(crate) fn is_value(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
+}
+
+/// Whether this may be the value of `Host`.
+pub(crate) fn check_host(host: &str) -> Result<(), String> {
+    if host.is_empty() || host.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
+        return Err(format!(
+            "{host:?} is no host; give a name or address, and a port if needed"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        let text = |number, width| {
+            let mut out = Vec::new();
+            decimal(&mut out, number, width);
+            String::from_utf8(out).expect("digits")
+        };
+        assert_eq!(text(0, 0), "0");
+        assert_eq!(text(0, 5), "00000");
+        assert_eq!(text(12, 5), "00012");
+        assert_eq!(text(123_456, 5), "123456");
+        assert_eq!(text(u64::MAX, 30), u64::MAX.to_string());
+    }
+
+    #[test]
+    fn what_may_stand_where() {
+        assert!(check_target("/a?b=c").is_ok() && check_target("*").is_ok());
+        assert!(check_target("a").is_err() && check_target("/a b").is_err());
+        assert!(is_token("X-Y") && !is_token("") && !is_token("a:b"));
+        assert!(is_value("a b") && !is_value("a\r\nb"));
+        assert!(check_host("a:80").is_ok() && check_host("a\r\n").is_err());
+    }
+
+    #[test]
+    fn both_forms_of_the_date_agree() {
+        let date = lowroad_http::date::format(FILES_DATE_UNIX_S);
+        let date = std::str::from_utf8(&date).expect("ASCII");
+        assert_eq!(FILES_CONDITION, format!("If-Modified-Since: {date}\r\n"));
+    }
+}

@@ -1,0 +1,451 @@
+//! The load generator against servers that behave, and servers that do not. Each server is a
+//! thread of this test with a socket; what a run finds is compared with what the server did.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use lowroad_lab::load::{Load, Outcome, Pace, Target, Tls, run};
+use lowroad_lab::workload::urls::{UrlSpec, Urls};
+use lowroad_lab::workload::{PerConnection, Version};
+
+/// Serves each connection by a thread of its own.
+fn serve(each: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let each = Arc::new(each);
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let each = each.clone();
+            thread::spawn(move || each(stream));
+        }
+    });
+    address
+}
+
+/// Reads one head; `None` at the end of the connection.
+fn head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        head.push(byte[0]);
+    }
+    Some(String::from_utf8_lossy(&head).into_owned())
+}
+
+fn answer(body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Answers every request in the same way.
+fn always(answer: impl Into<Vec<u8>>) -> SocketAddr {
+    let answer = answer.into();
+    serve(move |mut stream| {
+        while head(&mut stream).is_some() {
+            if stream.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn urls(specs: Vec<UrlSpec>, version: Version, per_connection: PerConnection) -> Arc<Urls> {
+    Arc::new(Urls::new(specs, "test", version, per_connection, true).expect("right URLs"))
+}
+
+/// A hundred requests on four connections, at most for ten seconds.
+fn load(address: SocketAddr) -> Load {
+    Load {
+        target: Target {
+            addresses: vec![address],
+            tls: None,
+        },
+        workload: urls(
+            vec![UrlSpec::get("/")],
+            Version::Http11,
+            PerConnection::Unlimited,
+        ),
+        pace: Pace::Closed,
+        connections: 4,
+        threads: 1,
+        cpus: Vec::new(),
+        pipeline: 1,
+        line_bits_per_s: None,
+        warmup: Duration::ZERO,
+        ramp: Duration::ZERO,
+        duration: Duration::from_secs(10),
+        requests: Some(100),
+        timeout: Duration::from_secs(5),
+        seed: 1,
+    }
+}
+
+fn outcome(load: &Load) -> Outcome {
+    run(load, &mut |_| {}, &AtomicBool::new(false)).expect("it begins")
+}
+
+#[test]
+fn exactly_as_many_as_asked_for_are_made() {
+    let counter = Arc::new(AtomicU64::new(0));
+    let counted = counter.clone();
+    let address = serve(move |mut stream| {
+        while head(&mut stream).is_some() {
+            counted.fetch_add(1, Relaxed);
+            let _ = stream.write_all(answer("hello").as_bytes());
+        }
+    });
+    for threads in [1, 3] {
+        counter.store(0, Relaxed);
+        let found = outcome(&Load {
+            threads,
+            ..load(address)
+        });
+        assert_eq!((found.requests, found.errors), (100, 0));
+        assert_eq!(counter.load(Relaxed), 100);
+        assert!((1..=4).contains(&found.connections));
+        assert_eq!(found.body_bytes, 500);
+        assert_eq!(found.latency_us.count, 100);
+        assert_eq!(found.statuses[&200], 100);
+    }
+}
+
+#[test]
+fn a_stall_of_a_second_shows_in_the_open_loop() {
+    // One connection, a request every 5 ms for 2 s; the 100th answer takes a second. In a closed
+    // loop one request of many is slow; in the open loop everybody who came meanwhile was.
+    let stalling = |requests: &AtomicU64, mut stream: TcpStream| {
+        while head(&mut stream).is_some() {
+            if requests.fetch_add(1, Relaxed) == 100 {
+                thread::sleep(Duration::from_secs(1));
+            }
+            let _ = stream.write_all(answer("x").as_bytes());
+        }
+    };
+    let requests = AtomicU64::new(0);
+    let address = serve(move |stream| stalling(&requests, stream));
+    let found = outcome(&Load {
+        pace: Pace::Requests(200.0),
+        connections: 1,
+        requests: None,
+        duration: Duration::from_secs(3),
+        ..load(address)
+    });
+    assert_eq!(found.errors, 0);
+    assert!(found.latency_us.p99 >= 900_000, "{:?}", found.latency_us);
+    // The wait before sending is no service: there, only one of 600 was slow.
+    assert!(found.service_us.p95 < 500_000, "{:?}", found.service_us);
+    assert!(found.service_us.max >= 1_000_000);
+    assert_eq!(found.offered_per_s, Some(200.0));
+}
+
+#[test]
+fn connections_that_are_due_are_made_at_their_rate() {
+    let address = serve(|mut stream| {
+        head(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
+    });
+    let found = outcome(&Load {
+        pace: Pace::Connections(100.0),
+        workload: urls(
+            vec![UrlSpec::get("/")],
+            Version::Http10,
+            PerConnection::Fixed(1),
+        ),
+        requests: None,
+        duration: Duration::from_secs(1),
+        ..load(address)
+    });
+    assert_eq!(found.errors, 0);
+    assert!(found.requests <= 101, "no more than are due");
+    assert!(found.requests + found.unfinished >= 99, "{found:?}");
+    assert_eq!(found.connection_us.count, found.requests);
+}
+
+#[test]
+fn connections_carry_as_many_requests_as_they_should() {
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = heads.clone();
+    let address = serve(move |mut stream| {
+        let mut of_connection = Vec::new();
+        while let Some(head) = head(&mut stream) {
+            let last = head.contains("Connection: close");
+            of_connection.push(head);
+            let _ = stream.write_all(answer("x").as_bytes());
+            if last {
+                break;
+            }
+        }
+        seen.lock().expect("not poisoned").push(of_connection);
+    });
+    let found = outcome(&Load {
+        workload: urls(
+            vec![UrlSpec::get("/a")],
+            Version::Http11,
+            PerConnection::Fixed(5),
+        ),
+        connections: 1,
+        ..load(address)
+    });
+    assert_eq!(
+        (found.requests, found.errors, found.connections),
+        (100, 0, 20)
+    );
+    assert!((found.requests_per_connection - 5.0).abs() < 1e-9);
+    lowroad_testkit::wait_until("the server's last connection", || {
+        (heads.lock().expect("not poisoned").len() == 20).then_some(())
+    });
+    for connection in heads.lock().expect("not poisoned").iter() {
+        assert_eq!(connection.len(), 5);
+        assert!(connection[4].contains("Connection: close"), "announced");
+        assert!(!connection[3].contains("Connection: close"));
+    }
+}
+
+#[test]
+fn pipelined_answers_belong_to_their_requests() {
+    let address = serve(|mut stream| {
+        while let Some(head) = head(&mut stream) {
+            let path = head.split(' ').nth(1).unwrap_or_default().to_string();
+            let _ = stream.write_all(answer(&path).as_bytes());
+        }
+    });
+    let spec = |path: &str| {
+        let mut spec = UrlSpec::get(path);
+        spec.expected_len = Some(path.len() as u64);
+        spec.crc32 = Some(crc32fast::hash(path.as_bytes()));
+        spec
+    };
+    let found = outcome(&Load {
+        workload: urls(
+            vec![spec("/a"), spec("/bb"), spec("/cccc")],
+            Version::Http11,
+            PerConnection::Unlimited,
+        ),
+        pipeline: 8,
+        requests: Some(2000),
+        ..load(address)
+    });
+    assert_eq!((found.requests, found.errors), (2000, 0));
+    assert_eq!(found.classes.len(), 3);
+    assert!(found.classes.iter().all(|class| class.requests > 500));
+}
+
+#[test]
+fn wrong_answers_are_told_by_kind() {
+    let address = always(answer("hello"));
+    let mut wrong_status = UrlSpec::get("/");
+    wrong_status.expected_status = Some(404);
+    let mut wrong_length = UrlSpec::get("/");
+    wrong_length.expected_len = Some(6);
+    let mut wrong_checksum = UrlSpec::get("/");
+    wrong_checksum.crc32 = Some(crc32fast::hash(b"jello"));
+    for (spec, kind) in [
+        (wrong_status, "wrong_status"),
+        (wrong_length, "wrong_length"),
+        (wrong_checksum, "wrong_checksum"),
+    ] {
+        let found = outcome(&Load {
+            workload: urls(vec![spec], Version::Http11, PerConnection::Unlimited),
+            requests: Some(20),
+            ..load(address)
+        });
+        assert_eq!((found.requests, found.errors), (0, 20));
+        assert_eq!(found.errors_by_kind[kind], 20);
+    }
+}
+
+/// Twenty requests, each of which fails in the same way.
+fn assert_kind(address: SocketAddr, kind: &str) {
+    let found = outcome(&Load {
+        requests: Some(20),
+        timeout: Duration::from_millis(300),
+        ..load(address)
+    });
+    assert_eq!(found.requests, 0);
+    let count = found.errors_by_kind.get(kind).copied().unwrap_or(0);
+    assert!(count >= 4, "{kind}: {:?}", found.errors_by_kind);
+    assert_eq!(count, found.errors, "{kind}: {:?}", found.errors_by_kind);
+}
+
+#[test]
+fn garbage_and_answers_that_are_cut_or_do_not_come() {
+    assert_kind(always("SSH-2.0-OpenSSH_9.2\r\n\r\n"), "malformed");
+    let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(100_000));
+    assert_kind(always(endless), "endless");
+    let cut = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf";
+    assert_kind(
+        serve(move |mut stream| {
+            head(&mut stream);
+            let _ = stream.write_all(cut.as_bytes());
+        }),
+        "closed",
+    );
+    // Half-closed: says that nothing will come, and keeps listening.
+    assert_kind(
+        serve(|mut stream| {
+            head(&mut stream);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read(&mut [0]);
+        }),
+        "closed",
+    );
+    assert_kind(
+        serve(|mut stream| while head(&mut stream).is_some() {}),
+        "timeout",
+    );
+    let twice = format!("{}{}", answer("x"), answer("y"));
+    let found = outcome(&load(always(twice)));
+    assert!(found.errors_by_kind["unasked"] > 0);
+}
+
+#[test]
+fn resets_and_refusals() {
+    assert_kind(
+        serve(|mut stream| {
+            // Closing over what was not read resets.
+            let _ = stream.read(&mut [0]);
+        }),
+        "reset",
+    );
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = nobody.local_addr().expect("its address");
+    drop(nobody);
+    // It gives up long before the ten seconds are over.
+    assert_kind(address, "connect_refused");
+}
+
+#[test]
+fn an_endless_body_ends_with_the_run() {
+    let address = serve(|mut stream| {
+        head(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        while stream.write_all(b"4\r\nmore\r\n").is_ok() {}
+    });
+    let found = outcome(&Load {
+        duration: Duration::from_millis(500),
+        ..load(address)
+    });
+    assert_eq!((found.requests, found.unfinished), (0, 4));
+}
+
+#[test]
+fn a_slow_line_is_slow_and_conforming() {
+    let address = always(answer(&"x".repeat(10_000)));
+    let found = outcome(&Load {
+        line_bits_per_s: Some(400_000),
+        requests: None,
+        duration: Duration::from_secs(3),
+        ..load(address)
+    });
+    // 50,000 bytes a second are five answers with their heads.
+    let each_per_s = found.bytes_per_s / 4.0;
+    assert!((40_000.0..=51_500.0).contains(&each_per_s), "{each_per_s}");
+    let conforming = found.conforming.expect("there is a line");
+    assert_eq!(conforming.least_bits_per_s, 320_000);
+    assert_eq!(conforming.connections, 4);
+}
+
+#[test]
+fn cookies_come_back() {
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = heads.clone();
+    let address = serve(move |mut stream| {
+        while let Some(head) = head(&mut stream) {
+            seen.lock().expect("not poisoned").push(head);
+            let _ = stream.write_all(
+                b"HTTP/1.1 200 OK\r\nSet-Cookie: id=7; Path=/\r\nContent-Length: 0\r\n\r\n",
+            );
+        }
+    });
+    let found = outcome(&Load {
+        connections: 1,
+        requests: Some(3),
+        ..load(address)
+    });
+    assert_eq!((found.requests, found.errors), (3, 0));
+    let heads = heads.lock().expect("not poisoned");
+    assert!(!heads[0].contains("Cookie:"));
+    assert!(heads[1].contains("\r\nCookie: id=7\r\n"), "{}", heads[1]);
+}
+
+#[test]
+fn somebody_may_end_it() {
+    let address = always(answer("x"));
+    let stop = AtomicBool::new(false);
+    let mut told = 0;
+    let load = Load {
+        requests: None,
+        duration: Duration::from_secs(60),
+        ..load(address)
+    };
+    let found = run(
+        &load,
+        &mut |snapshot| {
+            told += 1;
+            assert!(snapshot.requests_per_s > 0.0);
+            stop.store(true, Relaxed);
+        },
+        &stop,
+    );
+    let found = found.expect("it begins");
+    assert!(found.interrupted && found.requests > 0 && told >= 1);
+    assert!(found.duration_s < 30.0);
+}
+
+/// A server with a certificate for `localhost` that nobody has signed.
+fn serve_tls() -> (SocketAddr, String) {
+    let key = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
+    let certificate = key.cert.pem();
+    let private = rustls::pki_types::PrivateKeyDer::Pkcs8(key.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![key.cert.der().clone()], private)
+        .expect("it fits");
+    let config = Arc::new(config);
+    let address = serve(move |stream| {
+        let connection = rustls::ServerConnection::new(config.clone()).expect("a connection");
+        let mut stream = rustls::StreamOwned::new(connection, stream);
+        let mut buffer = [0; 4096];
+        while stream.read(&mut buffer).is_ok_and(|len| len > 0) {
+            let _ = stream.write_all(answer("secret").as_bytes());
+        }
+    });
+    (address, certificate)
+}
+
+#[test]
+fn certificates_are_checked() {
+    let (address, certificate) = serve_tls();
+    let folder = lowroad_testkit::Folder::new();
+    let authority = folder.file("ca.pem", certificate);
+    let with = |name: &str, insecure: bool, authorities: Option<std::path::PathBuf>| {
+        let tls = Tls {
+            name: name.into(),
+            insecure,
+            authorities,
+        };
+        let mut load = load(address);
+        load.target.tls = Some(tls);
+        outcome(&load)
+    };
+    let right = with("localhost", false, Some(authority.clone()));
+    assert_eq!((right.requests, right.errors), (100, 0));
+    assert_eq!(right.body_bytes, 600);
+    let insecure = with("elsewhere", true, None);
+    assert_eq!((insecure.requests, insecure.errors), (100, 0));
+    let wrong_name = with("elsewhere", false, Some(authority));
+    assert_eq!(wrong_name.requests, 0);
+    assert_eq!(wrong_name.errors_by_kind["tls"], wrong_name.errors);
+}
