@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lowroad_lab::{load, workload};
+use lowroad_lab::{howl, load, peers, workload};
 
 /// Load generator, workloads, peers and figures for web servers
 #[derive(Parser)]
@@ -19,12 +19,16 @@ struct Cli {
 enum Command {
     Load(Box<load::cli::Args>),
     Files(workload::cli::Args),
+    Peers(peers::cli::Args),
+    Howl(howl::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Load(args) => load::cli::run(&args),
         Command::Files(args) => workload::cli::run(&args),
+        Command::Peers(args) => peers::cli::run(&args),
+        Command::Howl(args) => howl::run(&args),
     };
     match result {
         Ok(code) => code,

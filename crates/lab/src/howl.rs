@@ -1,0 +1,125 @@
+//! Howl: the four-system-call server of paper `002`, the bound for user space.
+//!
+//! Files are read into memory once, with their heads before them, and each worker answers one
+//! request at a time: `accept4`, `read`, `write`, `close` on blocking sockets, and nothing else
+//! ([`one`]). With `--keep-alive` connections stay open and a request costs `epoll_wait`, `read`,
+//! `write` ([`many`]). Only GET and HEAD are known, and a request has to come in one piece. It knows
+//! nothing of limits, conditions, ranges or files that change: it is a yardstick, not a server.
+
+mod many;
+mod one;
+mod site;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use site::Site;
+
+/// Connections that may wait to be accepted; the system has a limit of its own besides.
+const BACKLOG: i32 = 4096;
+
+/// A client that sends or takes nothing for so long is given up: one silent client would hold a
+/// blocking worker for ever. Sockets inherit it from the listener, so it costs no system call.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// More of a request than this is refused.
+const REQUEST_MAX: usize = 16 * 1024;
+
+/// Serve a folder by accept, read, write, close, and nothing else
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The folder; its files are read once, at the start
+    #[arg(value_name = "DIR")]
+    root: PathBuf,
+    /// Where to listen; port 0 for a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Threads, each with a listening socket of its own (SO_REUSEPORT)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers: u32,
+    /// Keep connections open: epoll_wait, read, write
+    #[arg(long)]
+    keep_alive: bool,
+    /// Write the port into this file when ready
+    #[arg(long, value_name = "FILE")]
+    port_file: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// With a text for the user.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let site = Site::load(&args.root, args.keep_alive)?;
+    let first = listen(args.listen)
+        .with_context(|| format!("cannot listen on {}; is it in use?", args.listen))?;
+    let address = SocketAddr::try_from(rustix::net::getsockname(&first)?)?;
+    let mut others = Vec::new();
+    for _ in 1..args.workers {
+        others.push(listen(address).with_context(|| format!("cannot listen on {address}"))?);
+    }
+    println!(
+        "howl: {} files on http://{address}/, Ctrl-C ends",
+        site.len()
+    );
+    if let Some(file) = &args.port_file {
+        write_port(file, address.port())?;
+    }
+    work(first, others, Arc::new(site), args.keep_alive)
+}
+
+/// The first worker is this thread: a process with one thread alone spares its system calls the
+/// locking of the descriptor table, and the bound should have that.
+fn work(
+    first: OwnedFd,
+    others: Vec<OwnedFd>,
+    site: Arc<Site>,
+    keep_alive: bool,
+) -> anyhow::Result<ExitCode> {
+    let serve = if keep_alive { many::serve } else { one::serve };
+    for listener in others {
+        let site = Arc::clone(&site);
+        std::thread::Builder::new()
+            .name("howl".into())
+            .spawn(move || {
+                if let Err(error) = serve(&listener, &site) {
+                    eprintln!("howl: a worker ended: {error}");
+                    std::process::exit(1);
+                }
+            })?;
+    }
+    serve(&first, &site)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    // Accepted sockets inherit these three.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(SILENCE_MAX))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(SILENCE_MAX))?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Whoever waits for the file must never see half of it: written beside and renamed.
+fn write_port(file: &std::path::Path, port: u16) -> anyhow::Result<()> {
+    let beside = file.with_extension("new");
+    std::fs::write(&beside, format!("{port}\n"))
+        .and_then(|()| std::fs::rename(&beside, file))
+        .with_context(|| format!("cannot write the port into {}", file.display()))
+}

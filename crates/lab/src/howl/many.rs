@@ -1,0 +1,176 @@
+//! Connections that stay open: `epoll_wait`, `read`, `write` a request; the bound for keep-alive.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::REQUEST_MAX;
+use super::one::passes;
+use super::site::{Reply, Site};
+
+/// Events taken at a time.
+const EVENTS: usize = 256;
+
+/// The listener's mark among events; connections have their descriptor's number.
+const LISTENER: u64 = u64::MAX;
+
+/// One connection.
+struct Connection {
+    socket: OwnedFd,
+    /// What the socket did not take yet.
+    waiting: VecDeque<Waiting>,
+    close: bool,
+}
+
+/// A reply of which `from..` is to be written.
+struct Waiting {
+    reply: Arc<Reply>,
+    head_only: bool,
+    from: usize,
+}
+
+/// How it goes on with a connection.
+#[derive(PartialEq)]
+enum Next {
+    Read,
+    Write,
+    Close,
+}
+
+/// Accepts and answers for ever.
+pub fn serve(listener: &OwnedFd, site: &Site) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(listener, true)?;
+    let poll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(
+        &poll,
+        listener,
+        EventData::new_u64(LISTENER),
+        EventFlags::IN,
+    )?;
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut events = Vec::with_capacity(EVENTS);
+    let mut buffer = vec![0; REQUEST_MAX];
+    loop {
+        events.clear();
+        match epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in &events {
+            match event.data.u64() {
+                LISTENER => accept(listener, &poll, &mut connections)?,
+                number => {
+                    let at = usize::try_from(number).expect("a descriptor's number");
+                    attend(at, &poll, &mut connections, site, &mut buffer)?;
+                }
+            }
+        }
+    }
+}
+
+/// Takes all that wait.
+fn accept(
+    listener: &OwnedFd,
+    poll: &OwnedFd,
+    connections: &mut Vec<Option<Connection>>,
+) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = match rustix::net::accept_with(listener, flags) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(error) if passes(error) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let at = usize::try_from(socket.as_raw_fd()).expect("not negative");
+        epoll::add(poll, &socket, EventData::new_u64(at as u64), EventFlags::IN)?;
+        if connections.len() <= at {
+            connections.resize_with(at + 1, || None);
+        }
+        connections[at] = Some(Connection {
+            socket,
+            waiting: VecDeque::new(),
+            close: false,
+        });
+    }
+}
+
+/// Does what an event allows on a connection, and asks for the events that it needs next.
+fn attend(
+    at: usize,
+    poll: &OwnedFd,
+    connections: &mut [Option<Connection>],
+    site: &Site,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    let Some(connection) = &mut connections[at] else {
+        return Ok(());
+    };
+    let wrote_before = !connection.waiting.is_empty();
+    let next = if wrote_before {
+        connection.write()
+    } else {
+        connection.read(site, buffer)
+    };
+    let flags = match next {
+        Next::Close => {
+            connections[at] = None;
+            return Ok(());
+        }
+        Next::Write if !wrote_before => EventFlags::OUT,
+        Next::Read if wrote_before => EventFlags::IN,
+        _ => return Ok(()),
+    };
+    Ok(epoll::modify(
+        poll,
+        &connection.socket,
+        EventData::new_u64(at as u64),
+        flags,
+    )?)
+}
+
+impl Connection {
+    /// Takes what came, which should be whole requests, and answers them.
+    fn read(&mut self, site: &Site, buffer: &mut [u8]) -> Next {
+        let len = match rustix::io::read(self.socket.as_fd(), &mut *buffer) {
+            Ok(0) => return Next::Close,
+            Ok(len) => len,
+            Err(Errno::AGAIN | Errno::INTR) => return Next::Read,
+            Err(_) => return Next::Close,
+        };
+        let mut received = &buffer[..len];
+        while !received.is_empty() && !self.close {
+            let answer = site.answer(received);
+            self.close = answer.close;
+            self.waiting.push_back(Waiting {
+                reply: Arc::clone(answer.reply),
+                head_only: answer.head_only,
+                from: 0,
+            });
+            received = &received[answer.used..];
+        }
+        self.write()
+    }
+
+    fn write(&mut self) -> Next {
+        while let Some(waiting) = self.waiting.front_mut() {
+            let rest = &waiting.reply.bytes(waiting.head_only)[waiting.from..];
+            match rustix::io::write(&self.socket, rest) {
+                Ok(len) if len == rest.len() => {
+                    self.waiting.pop_front();
+                }
+                Ok(len) => waiting.from += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Next::Write,
+                Err(_) => return Next::Close,
+            }
+        }
+        if self.close { Next::Close } else { Next::Read }
+    }
+}

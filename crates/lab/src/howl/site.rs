@@ -1,0 +1,233 @@
+//! The files, in memory: each answer as it goes out, head and body in one piece. Knows no sockets.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+
+/// One answer, ready to be written.
+pub struct Reply {
+    bytes: Vec<u8>,
+    head_len: usize,
+}
+
+impl Reply {
+    fn new(status: &str, kind: &str, body: &[u8], keep_alive: bool) -> Arc<Reply> {
+        let connection = if keep_alive { "keep-alive" } else { "close" };
+        let mut bytes = format!(
+            "HTTP/1.1 {status}\r\nServer: howl\r\nContent-Type: {kind}\r\n\
+             Content-Length: {}\r\nConnection: {connection}\r\n\r\n",
+            body.len()
+        )
+        .into_bytes();
+        let head_len = bytes.len();
+        bytes.extend_from_slice(body);
+        Arc::new(Reply { bytes, head_len })
+    }
+
+    /// What goes out: all of it, or for HEAD the head alone.
+    pub fn bytes(&self, head_only: bool) -> &[u8] {
+        if head_only {
+            &self.bytes[..self.head_len]
+        } else {
+            &self.bytes
+        }
+    }
+}
+
+/// What to do about one request.
+pub struct Answer<'a> {
+    /// What goes out.
+    pub reply: &'a Arc<Reply>,
+    /// The request was HEAD.
+    pub head_only: bool,
+    /// The connection has to be closed after it.
+    pub close: bool,
+    /// Bytes of the request.
+    pub used: usize,
+}
+
+/// The folder as it was at the start.
+pub struct Site {
+    files: HashMap<Vec<u8>, Arc<Reply>>,
+    missing: Arc<Reply>,
+    bad: Arc<Reply>,
+    method: Arc<Reply>,
+}
+
+impl Site {
+    /// Reads all files under `root`.
+    pub fn load(root: &Path, keep_alive: bool) -> anyhow::Result<Site> {
+        let mut site = Site::empty(keep_alive);
+        site.add_folder(root, "/", keep_alive)
+            .with_context(|| format!("cannot read the files of {}", root.display()))?;
+        Ok(site)
+    }
+
+    fn empty(keep_alive: bool) -> Site {
+        let plain = |status: &str, keep_alive| {
+            let body = format!("{status}\n");
+            Reply::new(status, "text/plain", body.as_bytes(), keep_alive)
+        };
+        Site {
+            files: HashMap::new(),
+            missing: plain("404 Not Found", keep_alive),
+            bad: plain("400 Bad Request", false),
+            method: plain("501 Not Implemented", false),
+        }
+    }
+
+    /// Number of files.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn add_folder(&mut self, folder: &Path, url: &str, keep_alive: bool) -> anyhow::Result<()> {
+        let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = entry.path();
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                self.add_folder(&path, &format!("{url}{name}/"), keep_alive)?;
+            } else if kind.is_file() {
+                let body = std::fs::read(&path).with_context(|| path.display().to_string())?;
+                let reply = Reply::new("200 OK", kind_of(&name), &body, keep_alive);
+                if name == "index.html" {
+                    self.files.insert(url.into(), Arc::clone(&reply));
+                }
+                self.files.insert(format!("{url}{name}").into(), reply);
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to the first request in `received`, which should hold all of it.
+    pub fn answer(&self, received: &[u8]) -> Answer<'_> {
+        let refuse = |reply| Answer {
+            reply,
+            head_only: false,
+            close: true,
+            used: received.len(),
+        };
+        let Some(end) = find(received, b"\r\n\r\n") else {
+            return refuse(&self.bad);
+        };
+        let head = &received[..end + 2];
+        let line_end = find(head, b"\r\n").expect("the head ends with it");
+        let mut words = head[..line_end].split(|&byte| byte == b' ');
+        let (Some(method), Some(target), Some(version)) =
+            (words.next(), words.next(), words.next())
+        else {
+            return refuse(&self.bad);
+        };
+        let head_only = match method {
+            b"GET" => false,
+            b"HEAD" => true,
+            _ => return refuse(&self.method),
+        };
+        let path = target.split(|&byte| byte == b'?').next().unwrap_or(target);
+        Answer {
+            reply: self.files.get(path).unwrap_or(&self.missing),
+            head_only,
+            close: closes(&head[line_end..], version),
+            used: end + 4,
+        }
+    }
+}
+
+/// HTTP/1.1 stays unless told otherwise, HTTP/1.0 closes unless told otherwise.
+fn closes(fields: &[u8], version: &[u8]) -> bool {
+    let says = |word: &[u8]| {
+        fields.split(|&byte| byte == b'\n').any(|line| {
+            line.len() > 11
+                && line[..11].eq_ignore_ascii_case(b"connection:")
+                && line[11..].trim_ascii().eq_ignore_ascii_case(word)
+        })
+    };
+    match version {
+        b"HTTP/1.1" => says(b"close"),
+        _ => !says(b"keep-alive"),
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|part| part == what)
+}
+
+fn kind_of(name: &str) -> &'static str {
+    match name.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("html" | "htm") => "text/html",
+        Some("css") => "text/css",
+        Some("js") => "text/javascript",
+        Some("txt") => "text/plain",
+        Some("gif") => "image/gif",
+        Some("jpg" | "jpeg") => "image/jpeg",
+        Some("png") => "image/png",
+        Some("svg") => "image/svg+xml",
+        Some("json") => "application/json",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site() -> Site {
+        let mut site = Site::empty(true);
+        let page = Reply::new("200 OK", "text/html", b"hello", true);
+        site.files.insert(b"/page.html".to_vec(), page);
+        site
+    }
+
+    fn status(site: &Site, request: &str) -> String {
+        let answer = site.answer(request.as_bytes());
+        String::from_utf8_lossy(&answer.reply.bytes(answer.head_only)[9..12]).into_owned()
+    }
+
+    #[test]
+    fn a_file_is_found_whatever_its_query() {
+        let site = site();
+        assert_eq!(status(&site, "GET /page.html HTTP/1.1\r\n\r\n"), "200");
+        assert_eq!(status(&site, "GET /page.html?a=b HTTP/1.1\r\n\r\n"), "200");
+        assert_eq!(status(&site, "GET /other HTTP/1.1\r\n\r\n"), "404");
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_and_closed() {
+        let site = site();
+        assert_eq!(status(&site, "POST /page.html HTTP/1.1\r\n\r\n"), "501");
+        assert_eq!(status(&site, "GET /page.html"), "400");
+        assert_eq!(status(&site, "GET\r\n\r\n"), "400");
+        assert!(site.answer(b"\r\n\r\n").close);
+    }
+
+    #[test]
+    fn a_head_has_no_body() {
+        let site = site();
+        let answer = site.answer(b"HEAD /page.html HTTP/1.1\r\n\r\n");
+        let bytes = answer.reply.bytes(answer.head_only);
+        assert!(bytes.ends_with(b"\r\n\r\n"), "{bytes:?}");
+        assert!(answer.reply.bytes(false).ends_with(b"hello"));
+    }
+
+    #[test]
+    fn connections_stay_as_the_version_says() {
+        let site = site();
+        let closes = |request: &str| site.answer(request.as_bytes()).close;
+        assert!(!closes("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert!(closes("GET / HTTP/1.1\r\nconnection: Close\r\n\r\n"));
+        assert!(closes("GET / HTTP/1.0\r\n\r\n"));
+        assert!(!closes("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+    }
+
+    #[test]
+    fn of_two_requests_the_first_is_taken() {
+        let first = "GET /page.html HTTP/1.1\r\n\r\n";
+        let both = format!("{first}GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(site().answer(both.as_bytes()).used, first.len());
+    }
+}

@@ -1,0 +1,162 @@
+//! The command `peers`: what can be measured here, and its installation.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::bail;
+
+use super::table::Settings;
+use super::{Options, Peer, Place, install, keeper, life, programs, table};
+
+/// List, install or start the servers to compare with
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    /// Keep servers for the lab that started this
+    #[arg(long, hide = true)]
+    keeper: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List them, with their settings (without any command: without)
+    List,
+    /// Install Debian's packages, without starting their services
+    Install {
+        /// Which; all if none is named
+        names: Vec<String>,
+    },
+    /// Print the configuration that would be used
+    Config(Start),
+    /// Start one, and end it with Ctrl-C
+    Start(Start),
+}
+
+#[derive(Debug, clap::Args)]
+struct Start {
+    /// Which: see `lowroad-lab peers`
+    name: String,
+    /// The folder to serve
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    root: PathBuf,
+    /// Its processes or threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers: u32,
+    /// CPUs to stay on
+    #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
+    cpus: Vec<usize>,
+    /// Run it in a network namespace of its own (needs root)
+    #[arg(long)]
+    namespace: bool,
+    /// A setting: see `lowroad-lab peers list`
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
+    settings: Vec<(String, String)>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// With a text for the user.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.keeper {
+        return Ok(keeper::run());
+    }
+    match &args.command {
+        None => print(&list(false)),
+        Some(Command::List) => print(&list(true)),
+        Some(Command::Install { names }) => install::install(names)?,
+        Some(Command::Config(start)) => config(start)?,
+        Some(Command::Start(start)) => run_one(start)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it has to be NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn list(with_settings: bool) -> String {
+    let mut text = String::new();
+    for peer in table::all() {
+        let line = format!("{:<20} {:<28} {}\n", peer.name, state(peer), peer.what);
+        text.push_str(&line);
+        for setting in peer.settings.iter().filter(|_| with_settings) {
+            let default = format!("{}={}", setting.name, setting.default);
+            text.push_str(&format!("    {default:<24} {}\n", setting.what));
+        }
+    }
+    text
+}
+
+/// Whoever reads may have enough before the end, as `head` does: no failure of ours.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn state(peer: &Peer) -> String {
+    if peer.absent.is_some() {
+        return "does not exist yet".into();
+    }
+    if !programs::installed(peer) {
+        return match peer.name {
+            "lowroad" => "not built".into(),
+            _ => "not installed".into(),
+        };
+    }
+    programs::version(peer, programs::lowroad("").ok().as_deref())
+}
+
+fn options(start: &Start) -> Options {
+    Options {
+        root: start.root.clone(),
+        workers: start.workers,
+        cpus: start.cpus.clone(),
+        place: if start.namespace {
+            Place::Namespace
+        } else {
+            Place::Loopback
+        },
+        settings: start.settings.iter().cloned().collect::<BTreeMap<_, _>>(),
+    }
+}
+
+fn config(start: &Start) -> anyhow::Result<()> {
+    let (peer, options) = (table::named(&start.name)?, options(start));
+    let settings = Settings::of(peer, &options.settings)?;
+    let text = life::preview(peer, &options, &settings).map_err(anyhow::Error::msg)?;
+    print(&text);
+    Ok(())
+}
+
+fn run_one(start: &Start) -> anyhow::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut running = super::start(&start.name, &options(start))?;
+    let socket = match &running.socket {
+        Some(socket) => format!("socket {}\n", socket.display()),
+        None => String::new(),
+    };
+    print(&format!(
+        "{}: {}\n{socket}http://{}/, Ctrl-C ends\n",
+        start.name, running.version, running.address
+    ));
+    while !stop.load(Relaxed) {
+        if let Some(text) = running.ended() {
+            bail!("{} has ended: {text}", start.name);
+        }
+        // Signals end it early; a server that ends by itself is noticed a little later.
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    Ok(())
+}

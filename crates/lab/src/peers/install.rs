@@ -1,0 +1,128 @@
+//! Installing peers with Debian's packages, without leaving the distribution's own services running.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use super::table::{self, Peer};
+
+/// Debian asks this program whether a package may start its service; 101 says no.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// Installs these peers; all if none is named.
+///
+/// # Errors
+/// With a text for the user.
+pub fn install(names: &[String]) -> anyhow::Result<()> {
+    let packages = packages(names)?;
+    if packages.is_empty() {
+        println!("nothing to install: these need no packages");
+        return Ok(());
+    }
+    let line = format!(
+        "apt-get install --no-install-recommends {}",
+        join(&packages)
+    );
+    if !rustix::process::geteuid().is_root() {
+        bail!("installing needs root. Type:\n  sudo {line}");
+    }
+    if super::programs::find("apt-get").is_none() {
+        bail!(
+            "there is no apt-get here: install what is the same as {}",
+            join(&packages)
+        );
+    }
+    println!("$ {line}");
+    println!("(services that are not running now are not started: {POLICY} says no meanwhile)");
+    let _policy = Policy::set()?;
+    apt(&["update", "-qq"])?;
+    let mut words = vec!["install", "-y", "--no-install-recommends"];
+    words.extend(packages.iter().copied());
+    apt(&words)?;
+    for name in chosen(names)?.iter().map(|peer| peer.name) {
+        println!("{name} is installed");
+    }
+    Ok(())
+}
+
+fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Peer>> {
+    if names.is_empty() {
+        return Ok(table::all()
+            .iter()
+            .filter(|peer| !peer.packages.is_empty())
+            .collect());
+    }
+    Ok(names
+        .iter()
+        .map(|name| table::named(name))
+        .collect::<Result<_, _>>()?)
+}
+
+fn packages(names: &[String]) -> anyhow::Result<BTreeSet<&'static str>> {
+    Ok(chosen(names)?
+        .iter()
+        .flat_map(|peer| peer.packages.iter().copied())
+        .collect())
+}
+
+fn join(packages: &BTreeSet<&str>) -> String {
+    packages.iter().copied().collect::<Vec<_>>().join(" ")
+}
+
+/// Its progress goes to the terminal as it is.
+fn apt(words: &[&str]) -> anyhow::Result<()> {
+    let status = Command::new("apt-get")
+        .args(["-o", "DPkg::Lock::Timeout=300"])
+        .args(words)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .status()
+        .context("apt-get does not run")?;
+    if !status.success() {
+        bail!("apt-get {} failed: see above", words[0]);
+    }
+    Ok(())
+}
+
+/// The policy that services stay off; one that was there before is left as it is.
+struct Policy {
+    ours: bool,
+}
+
+impl Policy {
+    fn set() -> anyhow::Result<Policy> {
+        if Path::new(POLICY).exists() {
+            return Ok(Policy { ours: false });
+        }
+        std::fs::write(POLICY, "#!/bin/sh\nexit 101\n")
+            .and_then(|()| std::fs::set_permissions(POLICY, PermissionsExt::from_mode(0o755)))
+            .with_context(|| format!("cannot write {POLICY}"))?;
+        Ok(Policy { ours: true })
+    }
+}
+
+impl Drop for Policy {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = std::fs::remove_file(POLICY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_named_once() {
+        let names = ["nginx", "varnish"].map(String::from);
+        assert_eq!(
+            join(&packages(&names).expect("known")),
+            "nginx-light varnish"
+        );
+        assert!(packages(&["howl".into()]).expect("known").is_empty());
+        assert!(packages(&["ngnix".into()]).is_err());
+    }
+}

@@ -1,0 +1,324 @@
+//! The keeper: the process whose children the peers are, so that they never outlive the lab.
+//!
+//! It holds a pipe from the lab. When that closes, because the lab is done, crashed or was killed, it
+//! ends everything that it started and removes the folder and the namespace. As a child subreaper it
+//! inherits daemons whose parents are gone, so they are found too; having a session of its own it
+//! gets no signal from the terminal. It knows nothing of servers: it does what the job says.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+
+use super::job::{Job, Said, Step, Where};
+use super::namespace::Namespace;
+use super::system::{below, pin, raise_descriptors, signals, told};
+
+/// The name of the file with everything that the programs print.
+pub const OUTPUT: &str = "output";
+
+/// Steps have so long, each.
+const STEP_MAX: Duration = Duration::from_secs(60);
+
+/// Programs that were asked to end have so long.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Killed programs have so long: they may hang in the kernel.
+const DEATH_MAX: Duration = Duration::from_secs(5);
+
+/// Between two looks at a socket that nobody answers on yet.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Runs the keeper: jobs on standard input, what becomes of them on standard output.
+pub fn run() -> ExitCode {
+    let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
+    let Some(place) = lines
+        .next()
+        .and_then(|line| serde_json::from_str(&line).ok())
+    else {
+        return ExitCode::FAILURE;
+    };
+    let mut keeper = match Keeper::new(place) {
+        Ok(keeper) => keeper,
+        Err(text) => {
+            say(&Said::Failed(text));
+            return ExitCode::FAILURE;
+        }
+    };
+    let number = keeper.namespace.as_ref().map(Namespace::number);
+    say(&Said::Placed(number));
+    if let Some(job) = lines
+        .next()
+        .and_then(|line| serde_json::from_str(&line).ok())
+        && let Err(End::Failed(text)) = keeper.work(&job)
+    {
+        say(&Said::Failed(format!("{text}{}", tail(&keeper.folder))));
+    }
+    keeper.clear();
+    ExitCode::SUCCESS
+}
+
+/// The lab may be gone; then nobody needs to know.
+fn say(said: &Said) {
+    let line = serde_json::to_string(said).expect("plain data");
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// The end of what the programs in `folder` printed, for a message.
+pub fn tail(folder: &Path) -> String {
+    let bytes = std::fs::read(folder.join(OUTPUT)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(2000)..]).into_owned();
+    match text.trim() {
+        "" => String::from("; it printed nothing"),
+        text => format!("; it printed:\n{text}"),
+    }
+}
+
+/// Why a job is over.
+enum End {
+    /// The lab is gone, or has had enough.
+    Asked,
+    /// Something did not work.
+    Failed(String),
+}
+
+/// What happened.
+enum Event {
+    Gone,
+    Child,
+    Time,
+}
+
+struct Keeper {
+    folder: PathBuf,
+    namespace: Option<Namespace>,
+    /// Readable when a child has ended.
+    ended: UnixStream,
+    /// Readable when this process is asked to end.
+    asked: UnixStream,
+    /// Children by process id.
+    children: HashMap<Pid, String>,
+}
+
+impl Keeper {
+    fn new(place: Where) -> Result<Keeper, String> {
+        let text = |error: std::io::Error| format!("the keeper cannot begin: {error}");
+        // It fails if this process leads a group already, as when started by hand.
+        let _ = rustix::process::setsid();
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|error| text(error.into()))?;
+        let ended = signals(&[SIGCHLD]).map_err(text)?;
+        let asked = signals(&[SIGHUP, SIGINT, SIGTERM]).map_err(text)?;
+        pin(&place.cpus)?;
+        raise_descriptors();
+        let namespace = place.namespace.then(Namespace::make).transpose()?;
+        let keeper = Keeper {
+            folder: place.folder,
+            namespace,
+            ended,
+            asked,
+            children: HashMap::new(),
+        };
+        if let Err(error) = std::fs::create_dir(&keeper.folder) {
+            let path = keeper.folder.display();
+            let text = format!("cannot make the folder {path}: {error}");
+            if let Some(namespace) = &keeper.namespace {
+                namespace.remove();
+            }
+            return Err(text);
+        }
+        Ok(keeper)
+    }
+
+    /// Does all steps, then waits until it is to end.
+    fn work(&mut self, job: &Job) -> Result<(), End> {
+        for (name, text) in &job.files {
+            std::fs::write(self.folder.join(name), text)
+                .map_err(|error| End::Failed(format!("cannot write {name}: {error}")))?;
+        }
+        for step in &job.steps {
+            match step {
+                Step::Start(argv) => self.start(argv, None).map(|_| ())?,
+                Step::Run(argv, input) => self.run(argv, input.as_deref())?,
+                Step::Await(socket) => self.wait_for_socket(socket)?,
+            }
+        }
+        say(&Said::Ready);
+        loop {
+            self.step_on(None)?;
+        }
+    }
+
+    fn start(&mut self, argv: &[String], input: Option<&Path>) -> Result<Pid, End> {
+        let mut words = self
+            .namespace
+            .as_ref()
+            .map(Namespace::prefix)
+            .unwrap_or_default();
+        words.extend_from_slice(argv);
+        let failed =
+            |error: std::io::Error| End::Failed(format!("{} does not start: {error}", argv[0]));
+        let output = File::options()
+            .append(true)
+            .create(true)
+            .open(self.folder.join(OUTPUT))
+            .map_err(failed)?;
+        let input = match input {
+            Some(file) => Stdio::from(File::open(file).map_err(|error| {
+                End::Failed(format!("cannot read {}: {error}", file.display()))
+            })?),
+            None => Stdio::null(),
+        };
+        let child = Command::new(&words[0])
+            .args(&words[1..])
+            .current_dir(&self.folder)
+            .env("TMPDIR", &self.folder)
+            .process_group(0)
+            .stdin(input)
+            .stdout(output.try_clone().map_err(failed)?)
+            .stderr(output)
+            .spawn()
+            .map_err(failed)?;
+        let pid = Pid::from_child(&child);
+        self.children.insert(pid, argv[0].clone());
+        Ok(pid)
+    }
+
+    fn run(&mut self, argv: &[String], input: Option<&Path>) -> Result<(), End> {
+        let pid = self.start(argv, input)?;
+        // Its end is no accident here, so it is not among those that `step_on` watches.
+        self.children.remove(&pid);
+        let end = Instant::now() + STEP_MAX;
+        loop {
+            for (dead, status) in self.reap() {
+                match status.exit_status() {
+                    Some(0) if dead == pid => return Ok(()),
+                    _ if dead == pid => return Err(End::Failed(told(&argv[0], status))),
+                    _ => self.mourn(dead, status)?,
+                }
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            match self.wait(true, Some(left)) {
+                Event::Gone => return Err(End::Asked),
+                Event::Time => return Err(End::Failed(format!("{} takes too long", argv[0]))),
+                Event::Child => {}
+            }
+        }
+    }
+
+    fn wait_for_socket(&mut self, socket: &Path) -> Result<(), End> {
+        let end = Instant::now() + STEP_MAX;
+        while UnixStream::connect(socket).is_err() {
+            if Instant::now() > end {
+                let text = format!("nobody answers on {}", socket.display());
+                return Err(End::Failed(text));
+            }
+            self.step_on(Some(LOOK))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something to happen, no longer than `limit`.
+    fn step_on(&mut self, limit: Option<Duration>) -> Result<(), End> {
+        if let Event::Gone = self.wait(true, limit) {
+            return Err(End::Asked);
+        }
+        for (dead, status) in self.reap() {
+            self.mourn(dead, status)?;
+        }
+        Ok(())
+    }
+
+    /// A program that should have stayed has ended; daemons' workers come and go as they like.
+    fn mourn(&mut self, dead: Pid, status: WaitStatus) -> Result<(), End> {
+        match self.children.remove(&dead) {
+            Some(program) => Err(End::Failed(told(&program, status))),
+            None => Ok(()),
+        }
+    }
+
+    fn wait(&mut self, lab_too: bool, limit: Option<Duration>) -> Event {
+        let stdin = std::io::stdin();
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let mut ready = vec![PollFd::new(&self.ended, PollFlags::IN)];
+        if lab_too {
+            ready.push(PollFd::new(&self.asked, PollFlags::IN));
+            // The lab sends nothing more: whatever comes is the end.
+            ready.push(PollFd::new(&stdin, PollFlags::IN));
+        }
+        match rustix::event::poll(&mut ready, limit.as_ref()) {
+            Ok(0) => return Event::Time,
+            Ok(_) => {}
+            Err(_) => return Event::Child,
+        }
+        if ready[1..].iter().any(|one| !one.revents().is_empty()) {
+            return Event::Gone;
+        }
+        let _ = rustix::io::read(&self.ended, &mut [0; 256]);
+        Event::Child
+    }
+
+    /// Takes note of the dead.
+    fn reap(&self) -> Vec<(Pid, WaitStatus)> {
+        let mut dead = Vec::new();
+        while let Ok(Some(one)) = rustix::process::wait(WaitOptions::NOHANG) {
+            dead.push(one);
+        }
+        dead
+    }
+
+    /// Ends all programs, and leaves nothing behind.
+    fn clear(mut self) {
+        for &pid in self.children.keys() {
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
+        }
+        if !self.wait_for_all(GRACE, false) {
+            self.wait_for_all(DEATH_MAX, true);
+        }
+        if let Some(namespace) = &self.namespace {
+            namespace.remove();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+
+    /// Waits until no process is left below this one; true if so. With `kill`, whoever is found
+    /// while waiting is killed.
+    fn wait_for_all(&mut self, limit: Duration, kill: bool) -> bool {
+        let end = Instant::now() + limit;
+        loop {
+            self.reap();
+            // Every orphan becomes our child, so nobody is left when we have no child.
+            if rustix::process::wait(WaitOptions::NOHANG).is_err() {
+                return true;
+            }
+            if Instant::now() > end {
+                return false;
+            }
+            if kill {
+                for pid in below(rustix::process::getpid()) {
+                    let _ = rustix::process::kill_process(pid, Signal::KILL);
+                }
+            }
+            self.wait(false, Some(LOOK));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_file_nothing_was_printed() {
+        assert!(tail(Path::new("/nowhere-at-all")).contains("printed nothing"));
+    }
+}

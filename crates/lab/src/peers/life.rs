@@ -1,0 +1,271 @@
+//! A peer's life from the lab's side: a keeper is started, told what to run, and let go at the end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::job::{Job, Said, Where};
+use super::plan::{Plan, Run};
+use super::table::{Peer, Settings, is_plain};
+use super::{Failure, Options, Place, Running, keeper, namespace, programs, servers};
+
+/// A keeper has so long for all its steps; its own limits are shorter.
+const STEPS_MAX: Duration = Duration::from_secs(200);
+
+/// A server whose programs run has so long to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Between two requests to a server that does not answer yet.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+/// A keeper has so long to clear up: its own limits are shorter.
+const CLEAR_MAX: Duration = Duration::from_secs(20);
+
+/// Inside a namespace every port is free.
+const NAMESPACE_PORT: u16 = 8080;
+
+/// The longest path of a Unix socket has 107 bytes; the longest name in the folder has 20.
+const FOLDER_LEN_MAX: usize = 85;
+
+/// Starts a peer and waits until it answers.
+pub fn start(peer: &Peer, options: &Options, settings: &Settings) -> Result<Running, Failure> {
+    let root = served(&options.root).map_err(Failure::Broken)?;
+    let (mut life, number) = Life::begin(options).map_err(Failure::Broken)?;
+    let address = match number {
+        Some(number) => SocketAddr::from((namespace::inner(number), NAMESPACE_PORT)),
+        None => free_port().map_err(Failure::Broken)?,
+    };
+    let folder = life.folder.clone();
+    let run = Run {
+        root: &root,
+        workers: options.workers.max(1),
+        address,
+        folder: &folder,
+        settings,
+        as_root: rustix::process::geteuid().is_root(),
+    };
+    let plan = servers::plan(peer, &run).map_err(Failure::Broken)?;
+    let told = |text: String| Failure::Broken(format!("{} does not run: {text}", peer.name));
+    life.work(&plan).map_err(told)?;
+    if !plan.silent {
+        life.wait_for_answer(address).map_err(told)?;
+    }
+    let lowroad = programs::lowroad(settings.text("binary")).ok();
+    Ok(Running {
+        address,
+        socket: plan.socket.clone(),
+        version: programs::version(peer, lowroad.as_deref()),
+        configuration: plan.text(),
+        life,
+    })
+}
+
+/// The plan as text, for a run that does not take place.
+///
+/// # Errors
+/// With a text for the user.
+pub fn preview(peer: &Peer, options: &Options, settings: &Settings) -> Result<String, String> {
+    let run = Run {
+        root: &options.root,
+        workers: options.workers.max(1),
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+        folder: &std::env::temp_dir().join("lowroad-peer"),
+        settings,
+        as_root: rustix::process::geteuid().is_root(),
+    };
+    servers::plan(peer, &run).map(|plan| plan.text())
+}
+
+/// The folder, as servers may be told of it.
+fn served(root: &Path) -> Result<PathBuf, String> {
+    let path = std::fs::canonicalize(root)
+        .map_err(|error| format!("cannot serve the folder {}: {error}", root.display()))?;
+    if !path.is_dir() {
+        return Err(format!("{} is not a folder", path.display()));
+    }
+    match path.to_str() {
+        Some(text) if is_plain(text) => Ok(path),
+        _ => Err(format!(
+            "the folder {} has a name with characters that mean something in configurations",
+            path.display()
+        )),
+    }
+}
+
+fn free_port() -> Result<SocketAddr, String> {
+    let address = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    let listener = TcpListener::bind(address);
+    let address = listener.and_then(|listener| listener.local_addr());
+    address.map_err(|error| format!("no port is free on 127.0.0.1: {error}"))
+}
+
+/// A keeper and what it keeps. Dropping it ends all that.
+pub struct Life {
+    folder: PathBuf,
+    keeper: Child,
+    /// Closing it is the keeper's sign to end.
+    input: Option<ChildStdin>,
+    said: Receiver<Said>,
+    ended: Option<String>,
+}
+
+impl Life {
+    /// Starts a keeper, which makes the folder and, if wanted, a namespace: its number.
+    fn begin(options: &Options) -> Result<(Life, Option<u8>), String> {
+        let folder = new_folder()?;
+        let program = programs::lab()?;
+        let mut keeper = Command::new(&program)
+            .args(["peers", "--keeper"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{} does not start: {error}", program.display()))?;
+        let said = messages(keeper.stdout.take().expect("piped"));
+        let input = keeper.stdin.take();
+        let place = Where {
+            folder: folder.clone(),
+            cpus: options.cpus.clone(),
+            namespace: options.place == Place::Namespace,
+        };
+        let mut life = Life {
+            folder,
+            keeper,
+            input,
+            said,
+            ended: None,
+        };
+        life.tell(&place)?;
+        match life.hear(CLEAR_MAX)? {
+            Said::Placed(number) => Ok((life, number)),
+            Said::Ready => Err("the keeper is ready for nothing".into()),
+            Said::Failed(text) => Err(text),
+        }
+    }
+
+    fn tell(&mut self, what: &impl serde::Serialize) -> Result<(), String> {
+        let mut line = serde_json::to_vec(what).expect("plain data");
+        line.push(b'\n');
+        let input = self.input.as_mut().expect("open until the end");
+        input
+            .write_all(&line)
+            .map_err(|error| format!("the keeper does not listen: {error}"))
+    }
+
+    fn hear(&mut self, limit: Duration) -> Result<Said, String> {
+        self.said.recv_timeout(limit).map_err(|error| match error {
+            RecvTimeoutError::Timeout => "the keeper takes too long".to_owned(),
+            RecvTimeoutError::Disconnected => "the keeper has ended".to_owned(),
+        })
+    }
+
+    /// Has the plan carried out.
+    fn work(&mut self, plan: &Plan) -> Result<(), String> {
+        let job = Job {
+            files: plan.files.clone(),
+            steps: plan.steps.clone(),
+        };
+        self.tell(&job)?;
+        match self.hear(STEPS_MAX)? {
+            Said::Failed(text) => Err(text),
+            Said::Ready | Said::Placed(_) => Ok(()),
+        }
+    }
+
+    /// Asks for something until there is a sensible answer, whatever it is.
+    fn wait_for_answer(&mut self, address: SocketAddr) -> Result<(), String> {
+        let end = Instant::now() + ANSWER_MAX;
+        while !answers(address) {
+            match self.said.recv_timeout(ASK_AGAIN) {
+                Ok(Said::Failed(text)) => return Err(text),
+                Err(RecvTimeoutError::Disconnected) => return Err("the keeper has ended".into()),
+                _ => {}
+            }
+            if Instant::now() > end {
+                let limit = ANSWER_MAX.as_secs();
+                let tail = keeper::tail(&self.folder);
+                return Err(format!("no answer from {address} within {limit} s{tail}"));
+            }
+        }
+        // Somebody else may have answered if the port was lost.
+        self.ended().map_or(Ok(()), Err)
+    }
+
+    /// What was said at its end, if it ended by itself.
+    pub fn ended(&mut self) -> Option<String> {
+        if let Ok(Said::Failed(text)) = self.said.try_recv() {
+            self.ended = Some(text);
+        }
+        self.ended.clone()
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let end = Instant::now() + CLEAR_MAX;
+        // The keeper's end of the pipe closes when it has cleared up.
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if self.said.recv_timeout(left).is_err() {
+                break;
+            }
+        }
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+/// A name that nobody has: the keeper makes it, so that it is there only as long as a keeper is.
+fn new_folder() -> Result<PathBuf, String> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!(
+        "lowroad-peer-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Relaxed)
+    );
+    let path = std::env::temp_dir().join(name);
+    match path.to_str() {
+        Some(text) if is_plain(text) && text.len() <= FOLDER_LEN_MAX => Ok(path),
+        _ => Err(format!(
+            "the temporary folder {} is too long or odd a name for sockets: set TMPDIR to another",
+            path.display()
+        )),
+    }
+}
+
+fn messages(from: impl Read + Send + 'static) -> Receiver<Said> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let Ok(said) = serde_json::from_str(&line) else {
+                return;
+            };
+            if sender.send(said).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Whether an HTTP server answers with anything but its own failure.
+fn answers(address: SocketAddr) -> bool {
+    status(address).is_ok_and(|status| (200..500).contains(&status))
+}
+
+fn status(address: SocketAddr) -> std::io::Result<u16> {
+    let patience = Duration::from_secs(2);
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
+    let mut start = [0; 12];
+    stream.read_exact(&mut start)?;
+    // What is left is read too, so that no reset is sent.
+    std::io::copy(&mut stream, &mut std::io::sink())?;
+    let digits = std::str::from_utf8(&start[9..]).unwrap_or_default();
+    Ok(digits.parse().unwrap_or(0))
+}

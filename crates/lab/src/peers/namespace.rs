@@ -1,0 +1,103 @@
+//! A network namespace at the other end of a veth pair: 10.77.N.1 is here, 10.77.N.2 in it.
+//!
+//! Everything is done by the `ip` program. The pair's name claims N on this machine; it is made last,
+//! in one step, so that two labs never get the same.
+
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+/// A namespace of ours; [`Namespace::remove`] ends it.
+pub struct Namespace {
+    number: u8,
+    name: String,
+}
+
+impl Namespace {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// With a text for the user.
+    pub fn make() -> Result<Namespace, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(
+                "a network namespace needs root: run the lab as root, or without it".into(),
+            );
+        }
+        let mut last = String::new();
+        for number in 1..=250 {
+            match Namespace::numbered(number) {
+                Ok(namespace) => return Ok(namespace),
+                Err(text) if text.contains("exists") => last = text,
+                Err(text) => return Err(format!("cannot make a network namespace: {text}")),
+            }
+        }
+        Err(format!("no number is left for a network namespace: {last}"))
+    }
+
+    fn numbered(number: u8) -> Result<Namespace, String> {
+        let name = format!("lab-{}-{number}", std::process::id());
+        ip(&format!("netns add {name}"))?;
+        let namespace = Namespace { number, name };
+        let result = namespace.connect();
+        if result.is_err() {
+            let _ = ip(&format!("netns del {}", namespace.name));
+        }
+        result.map(|()| namespace)
+    }
+
+    fn connect(&self) -> Result<(), String> {
+        let (number, name) = (self.number, &self.name);
+        ip(&format!(
+            "link add lab{number}h type veth peer name lab{number}p netns {name}"
+        ))?;
+        ip(&format!("addr add {}/30 dev lab{number}h", outer(number)))?;
+        ip(&format!("link set lab{number}h up"))?;
+        ip(&format!(
+            "-n {name} addr add {}/30 dev lab{number}p",
+            inner(number)
+        ))?;
+        ip(&format!("-n {name} link set lab{number}p up"))?;
+        ip(&format!("-n {name} link set lo up"))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// What to put before a command so that it runs inside.
+    pub fn prefix(&self) -> Vec<String> {
+        ["ip", "netns", "exec", &self.name]
+            .map(String::from)
+            .to_vec()
+    }
+
+    /// Removes it. The pair goes first: without it the namespace would take it along only later.
+    pub fn remove(&self) {
+        let _ = ip(&format!("link del lab{}h", self.number));
+        let _ = ip(&format!("netns del {}", self.name));
+    }
+}
+
+/// The lab's end.
+pub fn outer(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, number, 1)
+}
+
+/// The peer's end.
+pub fn inner(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, number, 2)
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let mut command = Command::new("ip");
+    command.args(arguments.split(' ')).stdin(Stdio::null());
+    let output = command
+        .output()
+        .map_err(|error| format!("ip (package iproute2) does not run: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(format!("ip {arguments}: {}", text.trim()))
+}

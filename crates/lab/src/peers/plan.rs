@@ -1,0 +1,138 @@
+//! What a peer needs to run: its files and commands, with the names of this run filled in.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::job::Step;
+use super::table::Settings;
+
+/// What is known before a peer's files are written.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    /// The folder that it serves.
+    pub root: &'a Path,
+    /// Its processes or threads.
+    pub workers: u32,
+    /// Where it is to answer.
+    pub address: SocketAddr,
+    /// Its own folder.
+    pub folder: &'a Path,
+    /// Its settings.
+    pub settings: &'a Settings,
+    /// Whether it will run as root.
+    pub as_root: bool,
+}
+
+/// A peer's files and commands.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Files in its folder: name, text.
+    pub files: Vec<(String, String)>,
+    /// What is done, one after another.
+    pub steps: Vec<Step>,
+    /// A Unix socket that answers, too.
+    pub socket: Option<PathBuf>,
+    /// It speaks no HTTP: it is ready when the steps are done.
+    pub silent: bool,
+}
+
+impl Plan {
+    /// Adds a file.
+    pub fn file(&mut self, name: &str, text: String) {
+        self.files.push((name.to_owned(), text));
+    }
+
+    /// Adds a program that stays.
+    pub fn start(&mut self, words: &[&str]) {
+        self.steps.push(Step::Start(owned(words)));
+    }
+
+    /// Adds a program that is to end well.
+    pub fn run(&mut self, words: &[&str], input: Option<PathBuf>) {
+        self.steps.push(Step::Run(owned(words), input));
+    }
+
+    /// The report's text: commands, then files.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for step in &self.steps {
+            if let Step::Start(words) | Step::Run(words, _) = step {
+                text.push_str(&format!("$ {}\n", words.join(" ")));
+            }
+        }
+        for (name, content) in &self.files {
+            text.push_str(&format!("\n==> {name} <==\n{}\n", content.trim_end()));
+        }
+        text
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+impl Run<'_> {
+    /// A path in the peer's folder, as text.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// Fills in a template: the names that all know, and these.
+    pub fn fill(&self, template: &str, more: &[(&str, &str)]) -> String {
+        let root = self.root.display().to_string();
+        let folder = self.folder.display().to_string();
+        let address = self.address.to_string();
+        let ip = self.address.ip().to_string();
+        let port = self.address.port().to_string();
+        let workers = self.workers.to_string();
+        let php_root = match self.settings.text("php_root") {
+            "" => &root,
+            said => said,
+        };
+        let mut values = vec![
+            ("root", root.as_str()),
+            ("folder", &folder),
+            ("listen", &address),
+            ("ip", &ip),
+            ("port", &port),
+            ("workers", &workers),
+            ("php_root", php_root),
+        ];
+        for name in [
+            "sendfile",
+            "memory_mb",
+            "php_children",
+            "specweb99_data",
+            "db",
+        ] {
+            values.push((name, self.settings.text(name)));
+        }
+        values.extend_from_slice(more);
+        fill(template, &values)
+    }
+}
+
+/// Replaces each `{{name}}`; a later value of a name counts.
+fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let mut parts = template.split("{{");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once("}}").expect("templates close their braces");
+        let value = values.iter().rev().find(|(known, _)| *known == name);
+        text.push_str(value.expect("templates use known names").1);
+        text.push_str(rest);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_filled() {
+        let values = [("a", "1"), ("b", "2"), ("a", "3")];
+        assert_eq!(fill("x{{a}}y{{b}}{{a}}", &values), "x3y23");
+        assert_eq!(fill("plain { }", &values), "plain { }");
+    }
+}

@@ -1,0 +1,174 @@
+//! Finding programs, this one among them, and asking them for their version.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::table::Peer;
+
+/// Where servers are installed, whether or not a user's PATH says so.
+const SYSTEM: [&str; 4] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"];
+
+/// The path of a program; `php-fpm` stands for the newest `php-fpm8.2` or the like.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path)
+        .chain(SYSTEM.iter().map(PathBuf::from))
+        .collect();
+    let exact = folders
+        .iter()
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file());
+    if exact.is_some() || name != "php-fpm" {
+        return exact;
+    }
+    folders
+        .iter()
+        .flat_map(|folder| versions_of(folder, name))
+        .max()
+}
+
+fn versions_of(folder: &Path, name: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_version = |path: &PathBuf| {
+        let file = path
+            .file_name()
+            .and_then(|file| file.to_str())
+            .unwrap_or_default();
+        let rest = file.strip_prefix(name).unwrap_or_default();
+        rest.starts_with(|it: char| it.is_ascii_digit())
+    };
+    entries
+        .map(|entry| entry.path())
+        .filter(is_version)
+        .collect()
+}
+
+/// The lab's own program: this one, or (in its tests) the one built beside.
+pub fn lab() -> Result<PathBuf, String> {
+    let own = std::env::current_exe()
+        .map_err(|error| format!("cannot find the lab's own program: {error}"))?;
+    if own.file_name().is_some_and(|name| name == "lowroad-lab") {
+        return Ok(own);
+    }
+    beside(&own, "lowroad-lab")
+        .ok_or_else(|| format!("there is no lowroad-lab beside {}", own.display()))
+}
+
+/// The program `lowroad`: as said, or beside the lab's, or in PATH.
+pub fn lowroad(said: &str) -> Result<PathBuf, String> {
+    if !said.is_empty() {
+        let path = std::path::absolute(said).map_err(|error| format!("{said}: {error}"))?;
+        if path.is_file() {
+            return Ok(path);
+        }
+        return Err(format!(
+            "there is no program {said} (setting binary of lowroad)"
+        ));
+    }
+    let own = std::env::current_exe().ok();
+    own.and_then(|own| beside(&own, "lowroad")).or_else(|| find("lowroad")).ok_or_else(|| {
+        "lowroad is neither beside this program nor in PATH: build it (cargo build --release -p \
+         lowroad), or say where it is with the setting binary"
+            .to_owned()
+    })
+}
+
+/// In the folder of `program`, or in that above: tests run from a folder below.
+fn beside(program: &Path, name: &str) -> Option<PathBuf> {
+    let folders = program.ancestors().skip(1).take(2);
+    folders
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}
+
+/// Whether all programs of a peer are here.
+pub fn installed(peer: &Peer) -> bool {
+    match peer.name {
+        "lowroad" => lowroad("").is_ok(),
+        _ => peer.absent.is_none() && peer.programs.iter().all(|name| find(name).is_some()),
+    }
+}
+
+/// What a peer says of its version: the first line of each of its programs.
+pub fn version(peer: &Peer, lowroad: Option<&Path>) -> String {
+    match peer.name {
+        "howl" => format!("howl {}", env!("CARGO_PKG_VERSION")),
+        "lowroad" => lowroad.map_or_else(String::new, |path| first_line(path, "--version")),
+        _ => {
+            let servers = peer
+                .programs
+                .iter()
+                .take(2)
+                .filter(|name| !name.starts_with("mariadb-"));
+            let lines: Vec<String> = servers
+                .filter(|name| **name != "mariadb")
+                .filter_map(|name| Some(first_line(&find(name)?, flag(name))))
+                .collect();
+            lines.join(", ")
+        }
+    }
+}
+
+fn flag(program: &str) -> &'static str {
+    match program {
+        "varnishd" => "-V",
+        "mariadbd" => "--version",
+        _ => "-v",
+    }
+}
+
+fn first_line(program: &Path, flag: &str) -> String {
+    let Ok(output) = Command::new(program)
+        .arg(flag)
+        .stdin(Stdio::null())
+        .output()
+    else {
+        return String::new();
+    };
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    shorten(text.lines().next().unwrap_or_default())
+}
+
+/// Without what all versions of a program say.
+fn shorten(line: &str) -> String {
+    let line = line.trim();
+    let line = line.strip_prefix("nginx version: ").unwrap_or(line);
+    let line = line.strip_prefix("Server version: ").unwrap_or(line);
+    let end = [" (built", " - ", " for debian", " revision"]
+        .iter()
+        .filter_map(|mark| line.find(mark))
+        .min();
+    let line = line[..end.unwrap_or(line.len())].trim();
+    // "/usr/sbin/mariadbd  Ver 10", "varnishd (varnish-7"
+    let line = line
+        .rsplit_once("/mariadbd  Ver ")
+        .map_or(line, |(_, rest)| rest);
+    line.strip_prefix("varnishd (").unwrap_or(line).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_short() {
+        assert_eq!(shorten("nginx version: nginx/1.22.1"), "nginx/1.22.1");
+        assert_eq!(
+            shorten("lighttpd/1.4.69 (ssl) - a light and fast webserver"),
+            "lighttpd/1.4.69 (ssl)"
+        );
+        assert_eq!(
+            shorten("varnishd (varnish-7.1.1 revision 7cee1)"),
+            "varnish-7.1.1"
+        );
+        let mariadb = "/usr/sbin/mariadbd  Ver 10.11.19-MariaDB for debian-linux-gnu";
+        assert_eq!(shorten(mariadb), "10.11.19-MariaDB");
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found() {
+        assert_eq!(find("no-program-has-this-name"), None);
+        assert!(lowroad("/nowhere/lowroad").is_err_and(|text| text.contains("setting binary")));
+    }
+}

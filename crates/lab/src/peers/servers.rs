@@ -1,0 +1,338 @@
+//! For each peer its plan: the configuration from its template, and the commands.
+
+use std::path::PathBuf;
+
+use super::Failure;
+use super::job::Step;
+use super::plan::{Plan, Run};
+use super::programs;
+use super::system;
+use super::table::{Peer, Settings};
+
+const NGINX: &str = include_str!("../../peers/nginx.conf");
+const NGINX_PHP: &str = include_str!("../../peers/nginx-php.part");
+const APACHE: &str = include_str!("../../peers/apache.conf");
+const APACHE_PHP: &str = include_str!("../../peers/apache-php.part");
+const MIME_TYPES: &str = include_str!("../../peers/mime.types");
+const LIGHTTPD: &str = include_str!("../../peers/lighttpd.conf");
+const H2O: &str = include_str!("../../peers/h2o.conf");
+const VARNISH: &str = include_str!("../../peers/varnish.vcl");
+const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
+const PHP_FPM: &str = include_str!("../../peers/php-fpm.conf");
+const MARIADB: &str = include_str!("../../peers/mariadb.cnf");
+
+/// Where Debian has Apache's modules.
+const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
+
+/// Whether a peer's programs and files are here.
+///
+/// # Errors
+/// With what is missing, and what brings it.
+pub fn check(peer: &Peer, settings: &Settings) -> Result<(), Failure> {
+    if peer.name == "lowroad" {
+        let found = programs::lowroad(settings.text("binary"));
+        return found.map(|_| ()).map_err(Failure::NotInstalled);
+    }
+    if let Some(missing) = peer
+        .programs
+        .iter()
+        .find(|name| programs::find(name).is_none())
+    {
+        return Err(Failure::NotInstalled(format!(
+            "{} is not installed ({missing} is missing): `lowroad-lab peers install {}` installs it \
+             (Debian: {})",
+            peer.name,
+            peer.name,
+            peer.packages.join(" ")
+        )));
+    }
+    Ok(())
+}
+
+/// The plan of a peer.
+///
+/// # Errors
+/// With a text for the user.
+pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
+    let mut plan = Plan::default();
+    match peer.name {
+        "lowroad" => lowroad(&mut plan, run)?,
+        "howl" => howl(&mut plan, run)?,
+        "nginx" => nginx(&mut plan, run, &own_port(run), ""),
+        "apache-prefork" => apache(&mut plan, run, "prefork", ""),
+        "apache-event" => apache(&mut plan, run, "event", ""),
+        "lighttpd" => lighttpd(&mut plan, run),
+        "h2o" => h2o(&mut plan, run),
+        "varnish" => varnish(&mut plan, run),
+        "haproxy" => haproxy(&mut plan, run),
+        "nginx-php" => {
+            php_fpm(&mut plan, run);
+            nginx(&mut plan, run, &own_port(run), &run.fill(NGINX_PHP, &[]));
+        }
+        "apache-php" => {
+            php_fpm(&mut plan, run);
+            let modules = [("modules", APACHE_MODULES)];
+            apache(&mut plan, run, "event", &run.fill(APACHE_PHP, &modules));
+        }
+        "mariadb" => mariadb(&mut plan, run)?,
+        other => return Err(format!("nobody knows how to start {other}")),
+    }
+    Ok(plan)
+}
+
+fn program(name: &str) -> String {
+    let found = programs::find(name).unwrap_or_else(|| PathBuf::from(name));
+    found.display().to_string()
+}
+
+fn lowroad(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+    let binary = programs::lowroad(run.settings.text("binary"))?
+        .display()
+        .to_string();
+    let (root, listen) = (run.root.display().to_string(), run.address.to_string());
+    let workers = run.workers.to_string();
+    plan.start(&[
+        &binary,
+        "serve",
+        &root,
+        "--listen",
+        &listen,
+        "--workers",
+        &workers,
+    ]);
+    Ok(())
+}
+
+fn howl(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+    let lab = programs::lab()?.display().to_string();
+    let (root, listen) = (run.root.display().to_string(), run.address.to_string());
+    let workers = run.workers.to_string();
+    let mut words = vec![
+        lab.as_str(),
+        "howl",
+        &root,
+        "--listen",
+        &listen,
+        "--workers",
+        &workers,
+    ];
+    if run.settings.on("keep_alive") {
+        words.push("--keep-alive");
+    }
+    plan.start(&words);
+    Ok(())
+}
+
+fn own_port(run: &Run<'_>) -> String {
+    format!("{} backlog=4096 reuseport", run.address)
+}
+
+fn nginx(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str) {
+    // As the lab's user it may read whatever the lab may.
+    let user = if run.as_root { "user root;" } else { "" };
+    let sendfile = match run.settings.text("sendfile") {
+        "off" => "off",
+        _ => "on",
+    };
+    let more = [
+        ("user", user),
+        ("listen", listen),
+        ("php", php),
+        ("sendfile", sendfile),
+    ];
+    plan.file("nginx.conf", run.fill(NGINX, &more));
+    let config = run.path("nginx.conf");
+    plan.start(&[
+        &program("nginx"),
+        "-e",
+        "stderr",
+        "-p",
+        &run.path(""),
+        "-c",
+        &config,
+    ]);
+}
+
+/// An nginx for a cache to ask, on a Unix socket: there is no port to be lost.
+fn origin(plan: &mut Plan, run: &Run<'_>) {
+    let socket = run.path("origin.sock");
+    nginx(plan, run, &format!("unix:{socket}"), "");
+    plan.steps.push(Step::Await(PathBuf::from(socket)));
+}
+
+fn apache(plan: &mut Plan, run: &Run<'_>, mpm: &str, php: &str) {
+    // Apache refuses to be root.
+    let user = if run.as_root {
+        "User www-data\nGroup www-data"
+    } else {
+        ""
+    };
+    let processes = match mpm {
+        "prefork" => prefork(run),
+        _ => event(run),
+    };
+    let more = [
+        ("mpm", mpm),
+        ("user", user),
+        ("processes", &processes),
+        ("modules", APACHE_MODULES),
+        ("php", php),
+    ];
+    plan.file("mime.types", MIME_TYPES.to_owned());
+    plan.file("apache.conf", run.fill(APACHE, &more));
+    plan.start(&[
+        &program("apache2"),
+        "-DFOREGROUND",
+        "-f",
+        &run.path("apache.conf"),
+    ]);
+}
+
+fn prefork(run: &Run<'_>) -> String {
+    let most = run.settings.number("processes").max(u64::from(run.workers));
+    // Idle processes are neither started nor ended while somebody measures.
+    format!(
+        "ServerLimit {most}\nMaxRequestWorkers {most}\nStartServers {most}\n\
+         MinSpareServers 1\nMaxSpareServers {most}"
+    )
+}
+
+fn event(run: &Run<'_>) -> String {
+    let (workers, threads) = (u64::from(run.workers), run.settings.number("threads"));
+    let all = workers * threads;
+    format!(
+        "ServerLimit {workers}\nStartServers {workers}\nThreadLimit {threads}\n\
+         ThreadsPerChild {threads}\nMaxRequestWorkers {all}\nMinSpareThreads 1\n\
+         MaxSpareThreads {all}\nAsyncRequestWorkerFactor 64"
+    )
+}
+
+fn lighttpd(plan: &mut Plan, run: &Run<'_>) {
+    let backend = if run.settings.on("sendfile") {
+        "sendfile"
+    } else {
+        "writev"
+    };
+    // One worker is the program itself; from two on it only watches over them.
+    let workers = if run.workers > 1 { run.workers } else { 0 }.to_string();
+    let descriptors = system::descriptors();
+    let more = [
+        ("backend", backend),
+        ("workers", &workers),
+        ("descriptors", &descriptors.to_string()),
+        ("connections", &(descriptors / 2).to_string()),
+    ];
+    plan.file("lighttpd.conf", run.fill(LIGHTTPD, &more));
+    plan.start(&[&program("lighttpd"), "-D", "-f", &run.path("lighttpd.conf")]);
+}
+
+fn h2o(plan: &mut Plan, run: &Run<'_>) {
+    let user = if run.as_root { "user: root" } else { "" };
+    plan.file("h2o.conf", run.fill(H2O, &[("user", user)]));
+    plan.start(&[&program("h2o"), "-m", "worker", "-c", &run.path("h2o.conf")]);
+}
+
+fn varnish(plan: &mut Plan, run: &Run<'_>) {
+    origin(plan, run);
+    plan.file("varnish.vcl", run.fill(VARNISH, &[]));
+    let storage = format!("malloc,{}m", run.settings.text("memory_mb"));
+    plan.start(&[
+        &program("varnishd"),
+        "-F",
+        "-j",
+        "none",
+        "-n",
+        &run.path("varnish"),
+        "-a",
+        &run.address.to_string(),
+        "-f",
+        &run.path("varnish.vcl"),
+        "-T",
+        "none",
+        "-s",
+        &storage,
+        "-p",
+        &format!("thread_pools={}", run.workers),
+        "-p",
+        "thread_pool_min=200",
+        "-p",
+        "listen_depth=4096",
+        "-p",
+        "timeout_idle=65",
+    ]);
+}
+
+fn haproxy(plan: &mut Plan, run: &Run<'_>) {
+    origin(plan, run);
+    // It refuses objects of more than half its cache.
+    let object = (run.settings.number("memory_mb") * (1 << 19))
+        .min(64 << 20)
+        .to_string();
+    plan.file(
+        "haproxy.cfg",
+        run.fill(HAPROXY, &[("object_bytes", &object)]),
+    );
+    plan.start(&[&program("haproxy"), "-db", "-f", &run.path("haproxy.cfg")]);
+}
+
+fn php_fpm(plan: &mut Plan, run: &Run<'_>) {
+    let user = if run.as_root {
+        "user = root\ngroup = root"
+    } else {
+        ""
+    };
+    let environment = environment(run);
+    let more = [("user", user), ("environment", &environment)];
+    plan.file("php-fpm.conf", run.fill(PHP_FPM, &more));
+    let program = program("php-fpm");
+    let config = run.path("php-fpm.conf");
+    let mut words = vec![program.as_str(), "--nodaemonize", "--fpm-config", &config];
+    if run.as_root {
+        words.push("--allow-to-run-as-root");
+    }
+    plan.start(&words);
+    plan.steps.push(Step::Await(run.folder.join("php.sock")));
+}
+
+/// What scripts may ask `getenv` for. php-fpm takes no empty values.
+fn environment(run: &Run<'_>) -> String {
+    [("SPECWEB99_DATA", "specweb99_data"), ("LAB_DB", "db")]
+        .iter()
+        .map(|(variable, setting)| (variable, run.settings.text(setting)))
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(variable, value)| format!("env[{variable}] = \"{value}\"\n"))
+        .collect()
+}
+
+fn mariadb(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+    let user = if run.as_root { "user = root" } else { "" };
+    plan.file("mariadb.cnf", run.fill(MARIADB, &[("user", user)]));
+    let config = format!("--defaults-file={}", run.path("mariadb.cnf"));
+    let socket = run.folder.join("mariadb.sock");
+    plan.run(
+        &[
+            &program("mariadb-install-db"),
+            &config,
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        ],
+        None,
+    );
+    // The end need not be orderly: nothing has to survive. (Not in the file: it would spoil what
+    // mariadb-install-db does.)
+    plan.start(&[&program("mariadbd"), &config, "--innodb-fast-shutdown=2"]);
+    plan.steps.push(Step::Await(socket.clone()));
+    let schema = run.settings.text("schema");
+    if !schema.is_empty() {
+        let file = std::fs::canonicalize(schema)
+            .map_err(|error| format!("cannot read the schema {schema}: {error}"))?;
+        let socket = format!("--socket={}", socket.display());
+        plan.run(
+            &[&program("mariadb"), "--no-defaults", "-u", "root", &socket],
+            Some(file),
+        );
+    }
+    plan.socket = Some(socket);
+    plan.silent = true;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! What the keeper asks of the system: signals as descriptors, CPUs, limits, and who is whose child.
+
+use std::os::unix::net::UnixStream;
+
+use rustix::process::{Pid, Resource, Rlimit, WaitStatus};
+
+/// Descriptors for each program, where the system grants so many.
+const DESCRIPTORS: u64 = 65_536;
+
+/// How a program ended, in words.
+pub fn told(program: &str, status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("{program} ended with status {code}"),
+        (_, Some(signal)) => format!("{program} was ended by signal {signal}"),
+        _ => format!("{program} ended"),
+    }
+}
+
+/// A descriptor that becomes readable when one of these signals comes.
+pub fn signals(which: &[i32]) -> std::io::Result<UnixStream> {
+    let (read, write) = UnixStream::pair()?;
+    read.set_nonblocking(true)?;
+    write.set_nonblocking(true)?;
+    for &signal in which {
+        signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+    }
+    Ok(read)
+}
+
+/// Children inherit it.
+pub fn pin(cpus: &[usize]) -> Result<(), String> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    for &cpu in cpus {
+        if cpu >= rustix::thread::CpuSet::MAX_CPU {
+            return Err(format!("there is no CPU {cpu} on this machine"));
+        }
+        set.set(cpu);
+    }
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|error| format!("cannot run on CPUs {cpus:?}: {error}; are they on this machine?"))
+}
+
+/// How many descriptors a program will be granted.
+pub fn descriptors() -> u64 {
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    most.unwrap_or(DESCRIPTORS).min(DESCRIPTORS)
+}
+
+/// As many descriptors as may be; servers complain themselves if that is too few.
+pub fn raise_descriptors() {
+    let raised = Rlimit {
+        current: Some(descriptors()),
+        maximum: rustix::process::getrlimit(Resource::Nofile).maximum,
+    };
+    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+}
+
+/// All processes below `top`, from what the kernel says of everybody's parent.
+pub fn below(top: Pid) -> Vec<Pid> {
+    let mut parents = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        parents.extend(pid_and_parent(&stat));
+    }
+    let mut found = vec![top.as_raw_nonzero().get()];
+    let mut at = 0;
+    while at < found.len() {
+        let parent = found[at];
+        found.extend(
+            parents
+                .iter()
+                .filter(|one| one.1 == parent)
+                .map(|one| one.0),
+        );
+        at += 1;
+    }
+    found[1..]
+        .iter()
+        .filter_map(|&pid| Pid::from_raw(pid))
+        .collect()
+}
+
+/// From a `/proc/PID/stat`; the name in it may hold anything, but ends at the last parenthesis.
+fn pid_and_parent(stat: &str) -> Option<(i32, i32)> {
+    let pid = stat.split(' ').next()?.parse().ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    let parent = after_name.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some((pid, parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_are_read_whatever_the_name() {
+        assert_eq!(pid_and_parent("12 (a) b) S 7 12 12 0"), Some((12, 7)));
+        assert_eq!(pid_and_parent(""), None);
+        assert_eq!(pid_and_parent("x (y) S 1"), None);
+    }
+}

@@ -1,0 +1,391 @@
+//! The list of peers: name, packages, what it is, and the settings that each knows.
+
+use std::collections::BTreeMap;
+
+use super::Failure;
+
+/// One server that can be measured.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its name, as in experiments.
+    pub name: &'static str,
+    /// The Debian packages that bring it.
+    pub packages: &'static [&'static str],
+    /// The programs that it needs.
+    pub programs: &'static [&'static str],
+    /// What it is.
+    pub what: &'static str,
+    /// Its settings: name, default, meaning.
+    pub settings: &'static [Setting],
+    /// Why it can't run at all, if it does not exist yet.
+    pub absent: Option<&'static str>,
+}
+
+/// A setting of a peer.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// Its default, as text.
+    pub default: &'static str,
+    /// What it may be.
+    pub kind: Kind,
+    /// What it does.
+    pub what: &'static str,
+}
+
+/// What a setting may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `on` or `off`.
+    Switch,
+    /// A number from 1.
+    Number,
+    /// Any text, as a path.
+    Text,
+}
+
+const fn setting(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    what: &'static str,
+) -> Setting {
+    Setting {
+        name,
+        default,
+        kind,
+        what,
+    }
+}
+
+const SENDFILE: Setting = setting(
+    "sendfile",
+    Kind::Switch,
+    "on",
+    "send files without copying them",
+);
+const MEMORY: Setting = setting("memory_mb", Kind::Number, "256", "size of the cache");
+const PROCESSES: Setting = setting(
+    "processes",
+    Kind::Number,
+    "512",
+    "most connections at a time: each has a process",
+);
+const THREADS: Setting = setting("threads", Kind::Number, "64", "threads of each process");
+const PHP_ROOT: Setting = setting(
+    "php_root",
+    Kind::Text,
+    "",
+    "folder of the PHP programs; else that served",
+);
+const CHILDREN: Setting = setting("php_children", Kind::Number, "16", "PHP processes");
+const DATA: Setting = setting(
+    "specweb99_data",
+    Kind::Text,
+    "",
+    "folder with Custom.Ads and the like",
+);
+const DB: Setting = setting(
+    "db",
+    Kind::Text,
+    "",
+    "the data base: path of a socket, or HOST:PORT",
+);
+
+const fn peer(
+    name: &'static str,
+    packages: &'static [&'static str],
+    programs: &'static [&'static str],
+    what: &'static str,
+    settings: &'static [Setting],
+) -> Peer {
+    Peer {
+        name,
+        packages,
+        programs,
+        what,
+        settings,
+        absent: None,
+    }
+}
+
+const fn absent(name: &'static str, what: &'static str, why: &'static str) -> Peer {
+    Peer {
+        name,
+        packages: &[],
+        programs: &[],
+        what,
+        settings: &[],
+        absent: Some(why),
+    }
+}
+
+static PEERS: &[Peer] = &[
+    peer(
+        "lowroad",
+        &[],
+        &[],
+        "Lowroad on sockets and epoll",
+        &[setting(
+            "binary",
+            Kind::Text,
+            "",
+            "the program; else beside this one, else in PATH",
+        )],
+    ),
+    peer(
+        "howl",
+        &[],
+        &[],
+        "four system calls a request: the bound for user space",
+        &[setting(
+            "keep_alive",
+            Kind::Switch,
+            "off",
+            "keep connections open (epoll_wait, read, write)",
+        )],
+    ),
+    peer(
+        "nginx",
+        &["nginx-light"],
+        &["nginx"],
+        "event loops, a process each",
+        &[SENDFILE],
+    ),
+    peer(
+        "apache-prefork",
+        &["apache2"],
+        &["apache2"],
+        "a process for each connection",
+        &[SENDFILE, PROCESSES],
+    ),
+    peer(
+        "apache-event",
+        &["apache2"],
+        &["apache2"],
+        "threads, and one that waits for all",
+        &[SENDFILE, THREADS],
+    ),
+    peer(
+        "lighttpd",
+        &["lighttpd"],
+        &["lighttpd"],
+        "event loops, a process each",
+        &[SENDFILE],
+    ),
+    peer("h2o", &["h2o"], &["h2o"], "event loops, a thread each", &[]),
+    peer(
+        "varnish",
+        &["varnish", "nginx-light"],
+        &["varnishd", "nginx"],
+        "a cache in memory, in front of nginx",
+        &[MEMORY],
+    ),
+    peer(
+        "haproxy",
+        &["haproxy", "nginx-light"],
+        &["haproxy", "nginx"],
+        "a proxy with a small cache, in front of nginx",
+        &[MEMORY],
+    ),
+    peer(
+        "nginx-php",
+        &["nginx-light", "php-fpm", "php-mysql"],
+        &["nginx", "php-fpm"],
+        "nginx, PHP behind it",
+        &[SENDFILE, PHP_ROOT, CHILDREN, DATA, DB],
+    ),
+    peer(
+        "apache-php",
+        &["apache2", "php-fpm", "php-mysql"],
+        &["apache2", "php-fpm"],
+        "Apache (event), PHP behind it",
+        &[SENDFILE, THREADS, PHP_ROOT, CHILDREN, DATA, DB],
+    ),
+    peer(
+        "mariadb",
+        &["mariadb-server"],
+        &["mariadbd", "mariadb", "mariadb-install-db"],
+        "the data base of paper 003, a private instance",
+        &[setting(
+            "schema",
+            Kind::Text,
+            "",
+            "a file with SQL to begin with",
+        )],
+    ),
+    absent(
+        "lowroad-softirq",
+        "Lowroad in the soft interrupt",
+        "the soft-interrupt level (lowroad attach) does not exist yet",
+    ),
+    absent(
+        "lowroad-module",
+        "Lowroad as a kernel module",
+        "the kernel-module level does not exist yet",
+    ),
+    absent(
+        "lowroad-accelerate",
+        "Lowroad in front of another server",
+        "the accelerator (lowroad accelerate) does not exist yet",
+    ),
+    absent(
+        "lowroad-bare",
+        "Lowroad on bare hardware",
+        "the bare-machine level (lowroad image) does not exist yet",
+    ),
+    absent(
+        "lowroad-uring",
+        "Lowroad on io_uring",
+        "the io_uring driver does not exist yet",
+    ),
+];
+
+/// All peers, in the order in which they are shown.
+pub fn all() -> &'static [Peer] {
+    PEERS
+}
+
+/// The peer of that name.
+///
+/// # Errors
+/// If there is none, or it does not exist yet.
+pub fn named(name: &str) -> Result<&'static Peer, Failure> {
+    let Some(peer) = PEERS.iter().find(|peer| peer.name == name) else {
+        let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+        return Err(Failure::Unknown(format!(
+            "there is no peer {name:?}; there are {}",
+            names.join(", ")
+        )));
+    };
+    match peer.absent {
+        Some(why) => Err(Failure::Absent(format!("{name} can't run: {why}"))),
+        None => Ok(peer),
+    }
+}
+
+/// The settings of a peer, checked, with defaults for those not given.
+#[derive(Debug)]
+pub struct Settings(BTreeMap<&'static str, String>);
+
+impl Settings {
+    /// Checks what was given.
+    ///
+    /// # Errors
+    /// For names and values that the peer does not know.
+    pub fn of(peer: &Peer, given: &BTreeMap<String, String>) -> Result<Settings, Failure> {
+        if let Some(name) = given
+            .keys()
+            .find(|name| !peer.settings.iter().any(|known| known.name == **name))
+        {
+            return Err(Failure::Unknown(unknown_setting(peer, name)));
+        }
+        let mut values = BTreeMap::new();
+        for setting in peer.settings {
+            let value = given
+                .get(setting.name)
+                .map_or(setting.default, String::as_str);
+            check(peer, setting, value).map_err(Failure::Unknown)?;
+            values.insert(setting.name, value.to_owned());
+        }
+        Ok(Settings(values))
+    }
+
+    /// The value of a setting that the peer knows; empty for others.
+    pub fn text(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    /// Whether a switch is on.
+    pub fn on(&self, name: &str) -> bool {
+        self.text(name) == "on"
+    }
+
+    /// A number.
+    pub fn number(&self, name: &str) -> u64 {
+        self.text(name).parse().unwrap_or(1)
+    }
+}
+
+fn unknown_setting(peer: &Peer, name: &str) -> String {
+    let known: Vec<&str> = peer.settings.iter().map(|known| known.name).collect();
+    if known.is_empty() {
+        return format!("{} has no setting {name:?}; it has none at all", peer.name);
+    }
+    format!(
+        "{} has no setting {name:?}; it has {}",
+        peer.name,
+        known.join(", ")
+    )
+}
+
+fn check(peer: &Peer, setting: &Setting, value: &str) -> Result<(), String> {
+    let wanted = match setting.kind {
+        Kind::Switch if value != "on" && value != "off" => "on or off",
+        Kind::Number if !matches!(value.parse::<u64>(), Ok(1..=1_000_000)) => {
+            "a number from 1 to 1000000"
+        }
+        Kind::Text if !is_plain(value) => "a text without quotes, braces, #, $, % and \\",
+        _ => return Ok(()),
+    };
+    Err(format!(
+        "{} of {} has to be {wanted}, not {value:?}",
+        setting.name, peer.name
+    ))
+}
+
+/// Whether a text means itself in every server's configuration language.
+pub fn is_plain(text: &str) -> bool {
+    !text
+        .chars()
+        .any(|it| it.is_control() || "\"'`{}#$%\\|<>;".contains(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(peer: &str, name: &str, value: &str) -> Result<Settings, String> {
+        let given = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let peer = named(peer).expect("a peer");
+        Settings::of(peer, &given).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn names_are_unique_and_the_unknown_are_told_the_known() {
+        let mut names: Vec<_> = all().iter().map(|peer| peer.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all().len());
+        let text = named("ngnix").expect_err("misspelt").to_string();
+        assert!(text.contains("nginx") && text.contains("howl"), "{text}");
+    }
+
+    #[test]
+    fn levels_to_come_say_so() {
+        let failure = named("lowroad-softirq").expect_err("not there yet");
+        assert!(
+            matches!(failure, Failure::Absent(ref text) if text.contains("does not exist yet"))
+        );
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        assert!(settings("nginx", "sendfile", "off").is_ok_and(|it| !it.on("sendfile")));
+        assert!(settings("nginx", "sendfile", "maybe").is_err_and(|it| it.contains("on or off")));
+        assert!(
+            settings("nginx", "sendfiel", "off").is_err_and(|it| it.contains("it has sendfile"))
+        );
+        assert!(settings("h2o", "sendfile", "off").is_err_and(|it| it.contains("none at all")));
+        assert!(settings("varnish", "memory_mb", "0").is_err());
+        assert!(settings("nginx-php", "db", "a\"b").is_err());
+    }
+
+    #[test]
+    fn defaults_are_allowed_values() {
+        for peer in all() {
+            Settings::of(peer, &BTreeMap::new()).expect("defaults");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Peers over real sockets: each starts, serves a file byte for byte, and leaves nothing behind,
+//! whether it is dropped or the lab is killed. Those that are not installed here are skipped.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use lowroad_lab::peers::{self, Failure, Options, Place, Running};
+use lowroad_testkit::{Client, Folder, Response, skip, wait_until};
+
+const LAB: &str = env!("CARGO_BIN_EXE_lowroad-lab");
+
+/// A page, and a file that no socket takes at once.
+fn site() -> (Folder, Vec<u8>) {
+    let folder = Folder::new();
+    folder.file("page.html", "a page\n");
+    let big: Vec<u8> = (0..3_000_000_u32)
+        .map(|at| (at.wrapping_mul(at) >> 7) as u8)
+        .collect();
+    folder.file("sub/big.bin", &big);
+    (folder, big)
+}
+
+fn options(folder: &Folder, settings: &[(&str, &str)]) -> Options {
+    let settings = settings
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Options {
+        root: folder.path().to_owned(),
+        workers: 1,
+        settings: settings.collect::<BTreeMap<_, _>>(),
+        ..Options::default()
+    }
+}
+
+/// Starts a peer, or notes that it can't be here.
+fn start(test: &str, name: &str, options: &Options) -> Option<Running> {
+    match peers::start(name, options) {
+        Ok(running) => Some(running),
+        Err(Failure::NotInstalled(text)) => {
+            skip(&format!("{test} ({name})"), &text);
+            None
+        }
+        Err(failure) => panic!("{name}: {failure}"),
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> Response {
+    let mut client = Client::connect(address);
+    client.send(format!(
+        "GET {path} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n"
+    ));
+    client.response()
+}
+
+/// What a lab with this process id has in the temporary folder.
+fn left_in_temp(pid: u32) -> Vec<PathBuf> {
+    let prefix = format!("lowroad-peer-{pid}-");
+    let entries = std::fs::read_dir(std::env::temp_dir()).expect("a folder");
+    let paths = entries.flatten().map(|entry| entry.path());
+    paths
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+        })
+        .collect()
+}
+
+/// Processes that have this text in their command line, or their current folder there.
+fn processes_with(text: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("a folder").flatten();
+    let described = entries.filter_map(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.parse::<u32>().ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let folder = std::fs::read_link(entry.path().join("cwd")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        Some(format!("{name} {line} {}", folder.display()))
+    });
+    described.filter(|line| line.contains(text)).collect()
+}
+
+fn serves_and_goes(test: &str, name: &str, settings: &[(&str, &str)]) {
+    let (folder, big) = site();
+    let Some(running) = start(test, name, &options(&folder, settings)) else {
+        return;
+    };
+    let address = running.address;
+    assert!(!running.version.is_empty(), "{name} has a version");
+    assert!(
+        running.configuration.contains(&address.port().to_string()),
+        "{}",
+        running.configuration
+    );
+    for _ in 0..3 {
+        let page = get(address, "/page.html");
+        assert_eq!(
+            (page.status, page.text()),
+            (200, "a page\n".to_owned()),
+            "{name}"
+        );
+        assert!(
+            whole(address, "/sub/big.bin") == big,
+            "{name}: the big file differs"
+        );
+    }
+    let own = own_folder(&running);
+    drop(running);
+    assert!(TcpStream::connect(address).is_err(), "{name} still answers");
+    if let Some(own) = own {
+        assert!(!own.exists(), "{name} left {}", own.display());
+        let left = processes_with(&own.display().to_string());
+        assert!(left.is_empty(), "{name} left {left:?}");
+    }
+}
+
+/// Some answers have chunks or no length at all; here they all have one.
+fn whole(address: SocketAddr, path: &str) -> Vec<u8> {
+    let response = get(address, path);
+    assert_eq!(response.status, 200);
+    response.body
+}
+
+/// The peer's own folder, if its configuration names it.
+fn own_folder(running: &Running) -> Option<PathBuf> {
+    let at = running
+        .configuration
+        .find(&format!("lowroad-peer-{}-", std::process::id()))?;
+    let name = running.configuration[at..].split(['/', '"', ' ']).next()?;
+    Some(std::env::temp_dir().join(name))
+}
+
+#[test]
+fn howl_serves_and_goes() {
+    serves_and_goes("howl_serves_and_goes", "howl", &[]);
+    serves_and_goes("howl_serves_and_goes", "howl", &[("keep_alive", "on")]);
+}
+
+#[test]
+fn howl_keeps_connections_only_if_told() {
+    let (folder, _) = site();
+    let running = peers::start("howl", &options(&folder, &[("keep_alive", "on")])).expect("howl");
+    let mut client = Client::connect(running.address);
+    client.send("GET /page.html HTTP/1.1\r\n\r\n".repeat(3));
+    for _ in 0..3 {
+        assert_eq!(client.response().text(), "a page\n");
+    }
+    drop(running);
+    let running = peers::start("howl", &options(&folder, &[])).expect("howl");
+    let mut client = Client::connect(running.address);
+    assert_eq!(client.get("/page.html", "").status, 200);
+    assert!(client.wait_for_close());
+}
+
+#[test]
+fn lowroad_serves_and_goes() {
+    serves_and_goes("lowroad_serves_and_goes", "lowroad", &[]);
+}
+
+#[test]
+fn servers_of_files_serve_and_go() {
+    let test = "servers_of_files_serve_and_go";
+    for name in ["nginx", "apache-event", "lighttpd"] {
+        serves_and_goes(test, name, &[]);
+        serves_and_goes(test, name, &[("sendfile", "off")]);
+    }
+    serves_and_goes(test, "apache-prefork", &[("processes", "8")]);
+    serves_and_goes(test, "h2o", &[]);
+}
+
+#[test]
+fn caches_serve_and_go() {
+    serves_and_goes("caches_serve_and_go", "varnish", &[]);
+    serves_and_goes("caches_serve_and_go", "haproxy", &[]);
+}
+
+#[test]
+fn scripts_are_answered() {
+    let folder = Folder::new();
+    folder.file("sum.php", "<?php $it = 'sum ' . (1 + 1) . ' ' . $_SERVER['QUERY_STRING'] . ' ' . $_SERVER['LAB_DB']; header('Content-Length: ' . strlen($it)); echo $it;");
+    for name in ["nginx-php", "apache-php"] {
+        let options = options(&folder, &[("db", "/somewhere.sock"), ("php_children", "2")]);
+        let Some(running) = start("scripts_are_answered", name, &options) else {
+            continue;
+        };
+        let page = get(running.address, "/sum.php?/a/b");
+        assert_eq!(
+            page.text(),
+            "sum 2 /a/b /somewhere.sock",
+            "{name}: {}",
+            page.head
+        );
+    }
+}
+
+#[test]
+fn a_data_base_is_loaded_and_gone() {
+    let folder = Folder::new();
+    let schema = folder.file("schema.sql", "CREATE DATABASE lab_test;\n");
+    let schema = schema.display().to_string();
+    let options = options(&folder, &[("schema", &schema)]);
+    let Some(running) = start("a_data_base_is_loaded_and_gone", "mariadb", &options) else {
+        return;
+    };
+    let socket = running.socket.clone().expect("a socket");
+    let databases = Command::new("mariadb")
+        .args([
+            "--no-defaults",
+            "-u",
+            "root",
+            "-e",
+            "SHOW DATABASES",
+            "--socket",
+        ])
+        .arg(&socket)
+        .output()
+        .expect("the client");
+    let text = String::from_utf8_lossy(&databases.stdout).into_owned();
+    assert!(text.contains("lab_test"), "{text} {databases:?}");
+    drop(running);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_namespace_is_made_and_removed() {
+    let test = "a_namespace_is_made_and_removed";
+    let (folder, big) = site();
+    let options = Options {
+        place: Place::Namespace,
+        ..options(&folder, &[])
+    };
+    let running = match peers::start("howl", &options) {
+        Ok(running) => running,
+        Err(failure) => return skip(test, &failure.to_string()),
+    };
+    assert!(running.address.ip().to_string().starts_with("10.77."));
+    assert!(whole(running.address, "/sub/big.bin") == big);
+    let octets = running.address.ip().to_string();
+    let number = octets.split('.').nth(2).expect("four numbers").to_owned();
+    drop(running);
+    assert!(!Path::new(&format!("/sys/class/net/lab{number}h")).exists());
+}
+
+#[test]
+fn what_is_not_known_is_said() {
+    let (folder, _) = site();
+    let text = |name: &str, settings: &[(&str, &str)]| {
+        let failure = peers::start(name, &options(&folder, settings)).err();
+        failure.expect("a failure").to_string()
+    };
+    assert!(text("ngnix", &[]).contains("there are lowroad, howl, nginx"));
+    assert!(text("howl", &[("keepalive", "on")]).contains("it has keep_alive"));
+    assert!(text("lowroad-uring", &[]).contains("does not exist yet"));
+    assert!(text("lowroad", &[("binary", "/nowhere")]).contains("/nowhere"));
+    let nowhere = Options {
+        root: "/nowhere-at-all".into(),
+        ..Options::default()
+    };
+    let failure = peers::start("howl", &nowhere).err().expect("no folder");
+    assert!(failure.to_string().contains("/nowhere-at-all"), "{failure}");
+}
+
+#[test]
+fn what_a_broken_server_printed_is_said() {
+    let (folder, _) = site();
+    let failure = peers::start("lowroad", &options(&folder, &[("binary", "/bin/false")]));
+    let text = failure.err().expect("it ends at once").to_string();
+    assert!(text.contains("/bin/false ended with status 1"), "{text}");
+}
+
+/// A lab that runs a peer, and the line with its address.
+fn lab_with(name: &str, folder: &Folder, more: &[&str]) -> (Child, String) {
+    let mut lab = Command::new(LAB)
+        .args(["peers", "start", name, "--root"])
+        .arg(folder.path())
+        .args(more)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the lab");
+    let lines = BufReader::new(lab.stdout.take().expect("piped")).lines();
+    let url = lines
+        .map_while(Result::ok)
+        .find(|line| line.contains("Ctrl-C ends"));
+    (lab, url.expect("it starts"))
+}
+
+fn killed_lab_leaves_nothing(name: &str, more: &[&str]) {
+    let (folder, _) = site();
+    let (mut lab, _) = lab_with(name, &folder, more);
+    let pid = lab.id();
+    let own = left_in_temp(pid);
+    assert_eq!(own.len(), 1, "one folder");
+    let mark = own[0].display().to_string();
+    assert!(!processes_with(&mark).is_empty(), "{name} runs in {mark}");
+    lab.kill().expect("killed");
+    lab.wait().expect("a child of ours");
+    wait_until("everything to be gone", || {
+        let gone = left_in_temp(pid).is_empty() && processes_with(&mark).is_empty();
+        (gone && namespaces(pid).is_empty()).then_some(())
+    });
+}
+
+fn namespaces(pid: u32) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/run/netns")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let prefix = format!("lab-{pid}-");
+    let paths = entries.map(|entry| entry.path());
+    paths
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+        })
+        .collect()
+}
+
+#[test]
+fn a_killed_lab_leaves_nothing() {
+    killed_lab_leaves_nothing("howl", &[]);
+    for peer in peers::all() {
+        let daemons = ["apache-event", "varnish", "nginx-php"];
+        if !daemons.contains(&peer.name) {
+            continue;
+        }
+        let (folder, _) = site();
+        if start(
+            "a_killed_lab_leaves_nothing",
+            peer.name,
+            &options(&folder, &[]),
+        )
+        .is_some()
+        {
+            killed_lab_leaves_nothing(peer.name, &[]);
+        }
+    }
+}
+
+#[test]
+fn a_killed_lab_leaves_no_namespace() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("a_killed_lab_leaves_no_namespace", "needs root");
+    }
+    killed_lab_leaves_nothing("howl", &["--namespace"]);
+}
+
+/// Paper `002`: nothing but the four system calls. Only a build without debug assertions counts:
+/// with them the standard library asks for each descriptor's flags before it closes it.
+#[test]
+fn howl_makes_four_system_calls_a_request() {
+    const REQUESTS: u32 = 200;
+    let test = "howl_makes_four_system_calls_a_request";
+    let (folder, _) = site();
+    let (table, port) = (folder.path().join("table"), folder.path().join("port"));
+    let traced = Command::new("strace")
+        .args(["-f", "-c", "-U", "name,calls", "-o"])
+        .arg(&table)
+        .args([LAB, "howl", "--listen", "127.0.0.1:0", "--port-file"])
+        .arg(&port)
+        .arg(folder.path())
+        // Cargo's list of libraries' folders is long, and would be searched.
+        .env_remove("LD_LIBRARY_PATH")
+        .stdout(Stdio::null())
+        .spawn();
+    let Ok(mut strace) = traced else {
+        return skip(test, "strace is not installed");
+    };
+    let port = wait_until("howl's port", || {
+        let ended = strace.try_wait().expect("a child of ours");
+        assert!(ended.is_none(), "strace ended");
+        std::fs::read_to_string(&port)
+            .ok()?
+            .trim()
+            .parse::<u16>()
+            .ok()
+    });
+    for _ in 0..REQUESTS {
+        assert_eq!(get(([127, 0, 0, 1], port).into(), "/page.html").status, 200);
+    }
+    end_children(strace.id());
+    strace.wait().expect("a child of ours");
+    let table = std::fs::read_to_string(table).expect("what strace wrote");
+    for line in table.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(name), Some(Ok(calls))) = (words.next(), words.next().map(str::parse::<u32>))
+        else {
+            continue;
+        };
+        let is_one_of_four = ["accept4", "read", "write", "close"].contains(&name);
+        let allowed = match name {
+            _ if is_one_of_four => REQUESTS..REQUESTS + 40,
+            "total" => 0..u32::MAX,
+            "fcntl" if cfg!(debug_assertions) => 0..REQUESTS + 40,
+            _ => 0..REQUESTS / 2,
+        };
+        assert!(allowed.contains(&calls), "{name} {calls} times:\n{table}");
+    }
+    assert!(table.contains("accept4"), "{table}");
+}
+
+/// Ends the children of a process in an orderly way.
+fn end_children(parent: u32) {
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    for pid in std::fs::read_to_string(children)
+        .expect("children")
+        .split_ascii_whitespace()
+    {
+        let done = Command::new("kill").args(["-s", "TERM", pid]).status();
+        assert!(done.expect("kill").success());
+    }
+}
