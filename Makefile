@@ -26,8 +26,8 @@ fuzz:
 
 # Instructions a request, in a QEMU guest, of this server and its peers.
 bench:
-	cargo build --release --locked -p lowroad
-	./tools/table.sh
+	cargo build --release --locked -p lowroad -p lowroad-lab
+	./target/release/lowroad-lab icount --install
 
 examples/site/downloads/large.bin:
 	./examples/make-large.sh

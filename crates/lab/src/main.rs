@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lowroad_lab::{howl, load, peers, workload};
+use lowroad_lab::{experiment, howl, icount, load, peers, report, workload};
 
 /// Load generator, workloads, peers and figures for web servers
 #[derive(Parser)]
@@ -21,6 +21,9 @@ enum Command {
     Files(workload::cli::Args),
     Peers(peers::cli::Args),
     Howl(howl::Args),
+    Run(experiment::cli::Args),
+    Icount(icount::cli::Args),
+    Report(report::cli::Args),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +32,9 @@ fn main() -> ExitCode {
         Command::Files(args) => workload::cli::run(&args),
         Command::Peers(args) => peers::cli::run(&args),
         Command::Howl(args) => howl::run(&args),
+        Command::Run(args) => experiment::cli::run(&args),
+        Command::Icount(args) => icount::cli::run(&args),
+        Command::Report(args) => report::cli::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -23,6 +23,9 @@ use crate::random::Random;
 use ads::{ADS, Housekeeping};
 use deck::{Deck, File, Popularity};
 use mix::{Connections, Mix, Operation};
+/// Simultaneous connections that a set is made for, unless it is told.
+pub const DEFAULT_CONNECTIONS: u32 = 200;
+
 pub use post_log::{PostLog, fetch_target, reset_target};
 
 /// The settings, each with a line on what it does.
@@ -76,7 +79,7 @@ struct Options {
 }
 
 fn options(settings: &Settings<'_>) -> Result<Options, String> {
-    let connections = settings.number("connections", 200, 1..=100_000)?;
+    let connections = settings.number("connections", DEFAULT_CONNECTIONS, 1..=100_000)?;
     let dirs = settings.number("dirs", dirs_for(connections), 1..=specset::DIRS_MAX)?;
     Ok(Options { connections, dirs })
 }

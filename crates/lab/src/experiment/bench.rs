@@ -1,0 +1,120 @@
+//! What the runner needs of the world: file sets, servers, measurements. `real` does it for real,
+//! `fake` computes; the runner can't tell.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+
+use super::schema::{Experiment, Server};
+use crate::load::{Outcome, Pace, Snapshot};
+use crate::peers::Failure;
+
+/// One measurement, whole: everything that a bench needs to make it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Who is asked; its settings are those of this point.
+    pub server: Server,
+    /// The workload's name.
+    pub workload: String,
+    /// The workload's settings at this point.
+    pub settings: BTreeMap<String, String>,
+    /// The workload's settings that the file set is made by: those of the file, without the sweep.
+    pub files_settings: BTreeMap<String, String>,
+    /// When requests are made.
+    pub pace: Pace,
+    /// Simulated clients.
+    pub connections: u32,
+    /// Threads of the load generator.
+    pub threads: u32,
+    /// Requests under way on a connection.
+    pub pipeline: u32,
+    /// A client's line.
+    pub line_bits_per_s: Option<u64>,
+    /// Before counting.
+    pub warmup_s: f64,
+    /// Counting.
+    pub duration_s: f64,
+    /// Of a connection and of an answer.
+    pub timeout_ms: u64,
+    /// Ask the server for the phases of its database meanwhile.
+    pub phases: bool,
+    /// Draws the traffic; the same for all servers of a repeat.
+    pub seed: u64,
+}
+
+impl Job {
+    /// Requests a second that are offered; `None` in a closed loop.
+    #[must_use]
+    pub fn offered_per_s(&self) -> Option<f64> {
+        match self.pace {
+            Pace::Closed => None,
+            Pace::Requests(rate) | Pace::Connections(rate) => Some(rate),
+        }
+    }
+}
+
+/// What one measurement found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The load generator's figures.
+    pub outcome: Outcome,
+    /// The highest rate that was sustained, if it was looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_per_s: Option<f64>,
+    /// What was measured besides: names end in `_us` or `_share`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extras: BTreeMap<String, f64>,
+}
+
+/// A server that runs. Dropping it ends it.
+pub trait Peer {
+    /// What it says of its version.
+    fn version(&self) -> &str;
+
+    /// Its configuration.
+    fn configuration(&self) -> &str;
+
+    /// Makes the requests of a job.
+    ///
+    /// # Errors
+    /// When they can't be made; says why. What fails later is counted in the outcome.
+    fn measure(
+        &mut self,
+        job: &Job,
+        progress: &mut dyn FnMut(&Snapshot),
+        stop: &AtomicBool,
+    ) -> Result<Measured, String>;
+}
+
+/// Where experiments are run.
+pub trait Bench {
+    /// Makes what the servers serve, until it is done or `stop` is set. `progress` is told the share
+    /// that is done.
+    ///
+    /// # Errors
+    /// With a text for the user.
+    fn prepare(
+        &mut self,
+        experiment: &Experiment,
+        progress: &mut dyn FnMut(f64),
+        stop: &AtomicBool,
+    ) -> Result<(), String>;
+
+    /// Starts a job's server.
+    ///
+    /// # Errors
+    /// When it is not there, or does not answer.
+    fn start(&mut self, job: &Job) -> Result<Box<dyn Peer>, Failure>;
+
+    /// Checks a workload's name and settings.
+    ///
+    /// # Errors
+    /// With what is allowed.
+    fn check(&self, experiment: &Experiment) -> Result<(), String>;
+
+    /// Whether figures are computed and not measured.
+    fn pretends(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,124 @@
+//! The search for a server's capacity: the highest offered rate that it sustains.
+//!
+//! Sustained is a rate of which 95 % at least are answered, with fewer than 1 % errors. The rate is
+//! doubled until it is not, then the gap is halved. It knows no servers: a probe is a function.
+
+use super::bench::Measured;
+use super::measure::errors_share;
+
+/// Share of the offered rate that must be answered.
+const ANSWERED_LEAST: f64 = 0.95;
+/// Share of errors that must not be reached.
+const ERRORS_BELOW: f64 = 0.01;
+/// The gap at the end, as a share of the capacity.
+const RESOLUTION: f64 = 0.04;
+
+/// Whether a rate was sustained.
+#[must_use]
+pub fn sustained(offered_per_s: f64, measured: &Measured) -> bool {
+    let outcome = &measured.outcome;
+    // What was offered may be more than what is searched for: static requests beside dynamic ones.
+    let offered_per_s = outcome.offered_per_s.unwrap_or(offered_per_s);
+    outcome.requests_per_s >= ANSWERED_LEAST * offered_per_s && errors_share(outcome) < ERRORS_BELOW
+}
+
+/// Looks for the highest sustained rate between `start` and `max`; `probe` measures at a rate.
+/// Found is the measurement at that rate with its `capacity_per_s`. When not even a 64th of `start`
+/// is sustained, the capacity is 0 and the measurement is that of the lowest rate tried.
+///
+/// # Errors
+/// Those of `probe`.
+pub fn search<E>(
+    start: f64,
+    max: f64,
+    probe: &mut dyn FnMut(f64) -> Result<Measured, E>,
+) -> Result<Measured, E> {
+    let least = start / 64.0;
+    let mut good: Option<(f64, Measured)> = None;
+    let mut bad = None;
+    let mut rate = start;
+    loop {
+        let measured = probe(rate)?;
+        if measured.outcome.interrupted {
+            return Ok(measured);
+        }
+        match sustained(rate, &measured) {
+            true => good = Some((rate, measured)),
+            false if good.is_none() && rate <= least => return Ok(found(0.0, measured)),
+            false => bad = Some(rate),
+        }
+        match next(good.as_ref().map(|(rate, _)| *rate), bad, max) {
+            Some(rate_next) => rate = rate_next.max(least),
+            None => break,
+        }
+    }
+    let (rate, measured) = good.expect("a search ends with a good rate or returned before");
+    Ok(found(rate, measured))
+}
+
+/// The rate to try next; `None` when the gap is small enough.
+fn next(good: Option<f64>, bad: Option<f64>, max: f64) -> Option<f64> {
+    match (good, bad) {
+        (Some(good), Some(bad)) => (bad - good > RESOLUTION * bad).then_some((good + bad) / 2.0),
+        (Some(good), None) => (good < max).then_some((good * 2.0).min(max)),
+        (None, Some(bad)) => Some(bad / 2.0),
+        (None, None) => None,
+    }
+}
+
+fn found(rate: f64, mut measured: Measured) -> Measured {
+    measured.capacity_per_s = Some(rate);
+    measured
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that answers up to `capacity` and fails beyond it.
+    fn server(capacity: f64, probes: &mut Vec<f64>, rate: f64) -> Result<Measured, String> {
+        probes.push(rate);
+        let mut measured = Measured::default();
+        let answered = rate.min(capacity);
+        measured.outcome.requests_per_s = answered;
+        measured.outcome.requests = (answered * 2.0) as u64;
+        measured.outcome.errors = ((rate - answered) * 2.0) as u64;
+        Ok(measured)
+    }
+
+    fn capacity(capacity: f64, start: f64, max: f64) -> (f64, usize) {
+        let mut probes = Vec::new();
+        let found = search(start, max, &mut |rate| server(capacity, &mut probes, rate));
+        (
+            found
+                .expect("probes don't fail")
+                .capacity_per_s
+                .expect("found"),
+            probes.len(),
+        )
+    }
+
+    #[test]
+    fn finds_capacities_above_and_below_the_start() {
+        for real in [150.0, 999.0, 1000.0, 6000.0, 48_000.0] {
+            let (found, probes) = capacity(real, 1000.0, 1e6);
+            assert!(
+                found <= real * 1.01 && found > real * 0.94,
+                "{found} of {real}"
+            );
+            assert!(probes < 16, "{probes} probes");
+        }
+    }
+
+    #[test]
+    fn stops_at_the_highest_rate_and_at_nothing() {
+        assert_eq!(capacity(1e9, 1000.0, 5000.0).0, 5000.0);
+        assert_eq!(capacity(0.0, 1000.0, 5000.0).0, 0.0);
+    }
+
+    #[test]
+    fn a_failing_probe_ends_it() {
+        let found = search(1.0, 2.0, &mut |_| Err("no"));
+        assert_eq!(found, Err("no"));
+    }
+}

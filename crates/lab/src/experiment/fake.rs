@@ -1,0 +1,244 @@
+//! A bench that computes figures from a seed: for tests, and to rehearse an experiment and its
+//! report in a second (`lowroad-lab run --rehearse`). Nothing that comes from it is a measurement,
+//! and each record says so.
+//!
+//! The model: a server spends a fixed time on a request and so much on a byte; connections beyond a
+//! few hundred cost a little more each; an open loop queues as it nears the capacity.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::bench::{Bench, Job, Measured, Peer};
+use super::schema::Experiment;
+use crate::load::outcome::Times;
+use crate::load::{Outcome, Snapshot};
+use crate::peers::Failure;
+use crate::random::Random;
+
+/// The bench.
+#[derive(Debug, Default)]
+pub struct Fake {
+    /// Draws the noise.
+    pub seed: u64,
+    /// Jobs that were started, by server name and settings: for tests.
+    pub started: Vec<Job>,
+    /// Sets the stop flag after so many measurements, as Ctrl-C would.
+    pub stop_after: Option<usize>,
+}
+
+impl Bench for Fake {
+    fn prepare(
+        &mut self,
+        _experiment: &Experiment,
+        progress: &mut dyn FnMut(f64),
+        _stop: &AtomicBool,
+    ) -> Result<(), String> {
+        progress(1.0);
+        Ok(())
+    }
+
+    fn start(&mut self, job: &Job) -> Result<Box<dyn Peer>, Failure> {
+        let peer = job.server.peer.as_str();
+        if let Some(level) = peer.strip_prefix("lowroad-") {
+            return Err(Failure::Absent(format!(
+                "the level {level} does not exist yet"
+            )));
+        }
+        let Some(request_us) = request_us(peer) else {
+            return Err(Failure::Unknown(format!("no peer {peer}")));
+        };
+        self.started.push(job.clone());
+        let noise = Random::new(self.seed ^ (self.started.len() as u64).wrapping_mul(0x9e37));
+        Ok(Box::new(FakePeer {
+            version: format!("{peer} (rehearsal)"),
+            configuration: format!(
+                "# computed, not run\npeer {peer}\nworkers {}",
+                job.server.workers
+            ),
+            request_us,
+            noise,
+            interrupts: self
+                .stop_after
+                .is_some_and(|after| self.started.len() > after),
+        }))
+    }
+
+    fn check(&self, _experiment: &Experiment) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn pretends(&self) -> bool {
+        true
+    }
+}
+
+struct FakePeer {
+    version: String,
+    configuration: String,
+    request_us: f64,
+    noise: Random,
+    interrupts: bool,
+}
+
+impl Peer for FakePeer {
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
+    fn measure(
+        &mut self,
+        job: &Job,
+        progress: &mut dyn FnMut(&Snapshot),
+        stop: &AtomicBool,
+    ) -> Result<Measured, String> {
+        progress(&Snapshot {
+            duration_s: job.duration_s,
+            ..Snapshot::default()
+        });
+        if self.interrupts {
+            stop.store(true, Ordering::Relaxed);
+        }
+        let bytes = body_bytes(job);
+        let capacity = self.capacity_per_s(job, bytes);
+        let noise = 1.0 + (self.noise.unit() - 0.5) * 0.06;
+        let mut measured = Measured {
+            outcome: outcome(job, capacity * noise, bytes),
+            ..Measured::default()
+        };
+        measured.outcome.interrupted = stop.load(Ordering::Relaxed);
+        let service_us = 1e6 / capacity;
+        for (name, share) in [
+            ("handshake_us", 0.2),
+            ("database_connect_us", 0.5),
+            ("tabular_us", 1.3),
+            ("disconnect_us", 0.1),
+        ] {
+            measured
+                .extras
+                .insert(name.into(), service_us * share * noise);
+        }
+        let busy = (measured.outcome.requests_per_s / capacity).min(1.0);
+        measured
+            .extras
+            .insert("server_cpu_share".into(), busy * 0.98);
+        Ok(measured)
+    }
+}
+
+impl FakePeer {
+    fn capacity_per_s(&self, job: &Job, bytes: f64) -> f64 {
+        let copies = job
+            .server
+            .settings
+            .get("sendfile")
+            .is_some_and(|value| value == "off");
+        let byte_us = if copies { 0.0016 } else { 0.0007 };
+        let dynamic: f64 = ["dynamic"]
+            .iter()
+            .find_map(|key| job.settings.get(*key)?.parse().ok())
+            .unwrap_or(0.0);
+        let dynamic = if dynamic > 1.0 {
+            dynamic / 100.0
+        } else {
+            dynamic
+        };
+        let closed = if job.offered_per_s().is_none() {
+            job.connections
+        } else {
+            64
+        };
+        let crowd = 1.0 + f64::from(closed.saturating_sub(300)) / 2500.0;
+        let few = f64::from(job.connections.min(24)) / 24.0;
+        let dynamic_us = if job.server.peer.contains("php") {
+            320.0
+        } else {
+            90.0
+        };
+        few * 1e6 / ((self.request_us + bytes * byte_us + dynamic * dynamic_us) * crowd)
+    }
+}
+
+/// Time of a request, as the rehearsal has it.
+fn request_us(peer: &str) -> Option<f64> {
+    Some(match peer {
+        "nginx" => 25.0,
+        "nginx-php" => 26.0,
+        "apache-prefork" => 71.0,
+        "apache-php" => 74.0,
+        "apache-event" => 48.0,
+        "lighttpd" => 24.0,
+        "h2o" => 20.0,
+        "varnish" => 36.0,
+        "haproxy" => 27.0,
+        "howl" => 15.0,
+        "lowroad" => 17.0,
+        _ => return None,
+    })
+}
+
+fn body_bytes(job: &Job) -> f64 {
+    let size = ["size", "set", "dataset"]
+        .iter()
+        .find_map(|key| job.settings.get(*key));
+    match size.map(String::as_str) {
+        Some("small") => 211.0,
+        Some("medium") => 10_217.0,
+        Some("large") => 19_248.0,
+        Some(text) => text.parse().unwrap_or(3593.0),
+        None => 3593.0,
+    }
+}
+
+fn outcome(job: &Job, capacity_per_s: f64, bytes: f64) -> Outcome {
+    let offered_per_s = job.offered_per_s();
+    let answered = offered_per_s.unwrap_or(capacity_per_s).min(capacity_per_s);
+    let lost = offered_per_s.map_or(0.0, |offered| (offered - answered) * job.duration_s);
+    let load = answered / capacity_per_s;
+    // Waiting before a single server, bounded where the queue is.
+    let service_us = 1e6 / capacity_per_s;
+    let wait_us = (service_us * load / (1.0 - load).max(0.004)).max(20.0);
+    let closed_us = 1e6 * f64::from(job.connections) / capacity_per_s;
+    let time_us = if offered_per_s.is_some() {
+        service_us + wait_us
+    } else {
+        closed_us
+    };
+    let requests = (answered * job.duration_s) as u64;
+    Outcome {
+        duration_s: job.duration_s,
+        requests,
+        requests_per_s: answered,
+        offered_per_s,
+        connections: requests,
+        connections_per_s: answered,
+        requests_per_connection: 1.0,
+        bytes_per_s: answered * (bytes + 160.0),
+        latency_us: times(time_us, requests),
+        response_us: times(time_us * 0.7, requests),
+        connect_us: times(30.0 + time_us * 0.4, requests),
+        connection_us: times(time_us * 1.3, requests),
+        established_us: times(time_us * 1.1, requests),
+        errors: lost.max(0.0) as u64,
+        ..Outcome::default()
+    }
+}
+
+fn times(mean: f64, count: u64) -> Times {
+    let at = |factor: f64| (mean * factor) as u64;
+    Times {
+        count,
+        min: at(0.4),
+        mean,
+        stddev: mean * 0.3,
+        p50: at(0.95),
+        p75: at(1.2),
+        p90: at(1.5),
+        p95: at(1.8),
+        p99: at(2.6),
+        p99_9: at(4.0),
+        max: at(6.0),
+    }
+}

@@ -1,0 +1,49 @@
+//! SPECweb99-like dynamic runs: before one the server makes new ads and empties its log of forms,
+//! after it the log must hold what the clients sent.
+
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::bench::Job;
+use super::fetch::get;
+use crate::load::Outcome;
+use crate::workload::specweb99::{DEFAULT_CONNECTIONS, PostLog, fetch_target, reset_target};
+
+const SCRIPT: &str = "/specweb99.php";
+
+/// Whether a job has dynamic requests that a server with the script answers.
+pub fn has_forms(job: &Job) -> bool {
+    let share = job.settings.get("dynamic").map(String::as_str);
+    job.workload == "specweb99" && job.server.peer.ends_with("-php") && share != Some("0")
+}
+
+/// Has the server begin anew.
+///
+/// # Errors
+/// It could not.
+pub fn begin(address: SocketAddr, job: &Job) -> Result<(), String> {
+    let users = job.settings.get("connections");
+    let users = users.and_then(|text| text.parse().ok());
+    let run_s = (job.warmup_s + job.duration_s).ceil() as u64 + 1;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_s = now.map_or(0, |since| since.as_secs());
+    let target = reset_target(
+        job.settings.get("script").map_or(SCRIPT, String::as_str),
+        users.unwrap_or(DEFAULT_CONNECTIONS),
+        run_s,
+        (now_s % 360) as u32,
+    );
+    get(address, &target).map(drop)
+}
+
+/// Whether the server has logged the forms that it answered.
+///
+/// # Errors
+/// It has not, or its log is not in order.
+pub fn check(address: SocketAddr, job: &Job, outcome: &Outcome) -> Result<(), String> {
+    let script = job.settings.get("script").map_or(SCRIPT, String::as_str);
+    let log = PostLog::parse(&get(address, &fetch_target(script))?)?;
+    let posts = outcome.classes.iter().filter(|class| class.name == "POST");
+    // Forms of the warm-up are in the log too, so nothing is said of how many were sent.
+    log.compare(posts.map(|class| class.requests).sum(), u64::MAX)
+}

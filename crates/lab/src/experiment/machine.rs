@@ -1,0 +1,88 @@
+//! What machine it is: a result without it says nothing.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine that measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Kernel and its release.
+    pub kernel: String,
+    /// The processor's model.
+    pub cpu: String,
+    /// Cores that may be used.
+    pub cores: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+impl Machine {
+    /// This one. What can't be found out is left empty.
+    #[must_use]
+    pub fn this() -> Self {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let memory_kib = field(&read("/proc/meminfo"), "MemTotal")
+            .and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok());
+        Self {
+            kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
+            cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            memory_mib: memory_kib.unwrap_or(0) / 1024,
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine {
+            kernel,
+            cpu,
+            cores,
+            memory_mib,
+        } = self;
+        write!(
+            to,
+            "{kernel}, {cores} cores of {cpu}, {memory_mib} MiB memory"
+        )
+    }
+}
+
+fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// CPU time that the whole machine has used, in ticks: (busy, all), from `/proc/stat`'s text.
+#[must_use]
+pub fn cpu_ticks(stat: &str) -> Option<(u64, u64)> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .map_while(|word| word.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal; guest time is in user already.
+    let all: u64 = ticks.iter().take(8).sum();
+    let idle = ticks.get(3)? + ticks.get(4)?;
+    Some((all - idle, all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields() {
+        assert_eq!(field("a: 1\nb\t: 2 kB\n", "b"), Some("2 kB".into()));
+        assert_eq!(field("a: 1\n", "c"), None);
+        assert!(Machine::this().cores > 0);
+    }
+
+    #[test]
+    fn ticks() {
+        let stat = "cpu  10 1 20 100 5 2 3 4 0 0\ncpu0 ...";
+        assert_eq!(cpu_ticks(stat), Some((40, 145)));
+        assert_eq!(cpu_ticks("intr 1"), None);
+    }
+}

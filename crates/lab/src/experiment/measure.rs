@@ -1,0 +1,271 @@
+//! What of an outcome is drawn: names in experiment files, their values, units and directions.
+
+use serde::{Deserialize, Serialize};
+
+use super::bench::Measured;
+use super::units::Unit;
+use crate::load::Outcome;
+use crate::load::outcome::Times;
+
+/// Which figure of an outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Measure {
+    name: String,
+}
+
+/// Names without a dot.
+const PLAIN: &[&str] = &[
+    "requests_per_s",
+    "connections_per_s",
+    "bytes_per_s",
+    "bits_per_s",
+    "reply_rate",
+    "capacity",
+    "errors_share",
+    "conforming_share",
+];
+/// Distributions.
+const TIMES: &[&str] = &[
+    "latency_us",
+    "service_us",
+    "response_us",
+    "transfer_us",
+    "connect_us",
+    "connection_us",
+    "established_us",
+];
+/// What can be asked of a distribution.
+const STATISTICS: &[&str] = &[
+    "min", "mean", "stddev", "p50", "p75", "p90", "p95", "p99", "p99_9", "max",
+];
+
+impl TryFrom<String> for Measure {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let known = match name.split_once('.') {
+            None => PLAIN.contains(&name.as_str()),
+            Some(("extra", key)) => key.ends_with("_us") || key.ends_with("_share"),
+            Some((times, statistic)) => TIMES.contains(&times) && STATISTICS.contains(&statistic),
+        };
+        if known {
+            return Ok(Self { name });
+        }
+        Err(format!(
+            "no measure {name:?}: there are {}, and TIMES.STATISTIC with TIMES one of {} and \
+             STATISTIC one of {}, and extra.NAME_us, extra.NAME_share",
+            PLAIN.join(", "),
+            TIMES.join(", "),
+            STATISTICS.join(", ")
+        ))
+    }
+}
+
+impl From<Measure> for String {
+    fn from(measure: Measure) -> String {
+        measure.name
+    }
+}
+
+impl Measure {
+    /// As it stands in the file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is the result of a search.
+    #[must_use]
+    pub fn is_capacity(&self) -> bool {
+        self.name == "capacity"
+    }
+
+    /// Its unit.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        match self.name.as_str() {
+            "connections_per_s" => Unit::ConnectionsPerS,
+            "bytes_per_s" => Unit::BytesPerS,
+            "bits_per_s" => Unit::BitsPerS,
+            name if name.ends_with("_share") => Unit::Share,
+            name if name.contains("_us") => Unit::Microseconds,
+            _ => Unit::RequestsPerS,
+        }
+    }
+
+    /// Whether less is better.
+    #[must_use]
+    pub fn lower_is_better(&self) -> bool {
+        match self.unit() {
+            Unit::Microseconds => true,
+            Unit::Share => self.name != "conforming_share",
+            _ => false,
+        }
+    }
+
+    /// What it is called in a sentence.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let plain = match self.name.as_str() {
+            "requests_per_s" => "requests a second",
+            "connections_per_s" => "connections a second",
+            "bytes_per_s" | "bits_per_s" => "throughput",
+            "reply_rate" => "reply rate",
+            "capacity" => "capacity",
+            "errors_share" => "share of errors",
+            "conforming_share" => "share of conforming connections",
+            name => return times_words(name),
+        };
+        plain.into()
+    }
+
+    /// Its value; `None` if nothing of it was measured.
+    #[must_use]
+    pub fn value(&self, measured: &Measured) -> Option<f64> {
+        let outcome = &measured.outcome;
+        match self.name.split_once('.') {
+            None => plain_value(&self.name, measured),
+            Some(("extra", key)) => measured.extras.get(key).copied(),
+            Some((times, statistic)) => {
+                let times = times_of(times, outcome)?;
+                (times.count > 0).then(|| statistic_of(statistic, times))
+            }
+        }
+    }
+}
+
+fn times_words(name: &str) -> String {
+    let (times, statistic) = name.split_once('.').unwrap_or((name, ""));
+    if times == "extra" {
+        let what = statistic.trim_end_matches("_us").trim_end_matches("_share");
+        let kind = if statistic.ends_with("_us") {
+            "time"
+        } else {
+            "share"
+        };
+        return format!("{} {kind}", what.replace('_', " ").replace("cpu", "CPU"));
+    }
+    let what = match times {
+        "latency_us" => "latency",
+        "service_us" => "service time",
+        "response_us" => "time to the first byte",
+        "transfer_us" => "transfer time",
+        "connect_us" => "response time (handshake)",
+        "connection_us" => "connection time",
+        _ => "connection time after the handshake",
+    };
+    let statistic = match statistic {
+        "p50" => "median".to_owned(),
+        "p99_9" => "99.9th percentile of the".to_owned(),
+        "min" => "least".to_owned(),
+        "max" => "greatest".to_owned(),
+        "stddev" => "standard deviation of the".to_owned(),
+        other => match other.strip_prefix('p') {
+            Some(number) => format!("{number}th percentile of the"),
+            None => other.to_owned(),
+        },
+    };
+    format!("{statistic} {what}")
+}
+
+fn plain_value(name: &str, measured: &Measured) -> Option<f64> {
+    let outcome = &measured.outcome;
+    match name {
+        "requests_per_s" => Some(outcome.requests_per_s),
+        "connections_per_s" => Some(outcome.connections_per_s),
+        "bytes_per_s" => Some(outcome.bytes_per_s),
+        "bits_per_s" => Some(outcome.bytes_per_s * 8.0),
+        "reply_rate" => (outcome.reply_rate.samples > 0).then_some(outcome.reply_rate.mean),
+        "capacity" => measured.capacity_per_s,
+        "errors_share" => Some(errors_share(outcome)),
+        "conforming_share" => outcome
+            .conforming
+            .as_ref()
+            .map(|conforming| conforming.share),
+        _ => None,
+    }
+}
+
+/// Errors of all that was asked.
+#[must_use]
+pub fn errors_share(outcome: &Outcome) -> f64 {
+    let all = outcome.requests + outcome.errors;
+    if all == 0 {
+        1.0
+    } else {
+        outcome.errors as f64 / all as f64
+    }
+}
+
+fn times_of<'a>(name: &str, outcome: &'a Outcome) -> Option<&'a Times> {
+    Some(match name {
+        "latency_us" => &outcome.latency_us,
+        "service_us" => &outcome.service_us,
+        "response_us" => &outcome.response_us,
+        "transfer_us" => &outcome.transfer_us,
+        "connect_us" => &outcome.connect_us,
+        "connection_us" => &outcome.connection_us,
+        "established_us" => &outcome.established_us,
+        _ => return None,
+    })
+}
+
+fn statistic_of(name: &str, times: &Times) -> f64 {
+    match name {
+        "mean" => times.mean,
+        "stddev" => times.stddev,
+        "min" => times.min as f64,
+        "p50" => times.p50 as f64,
+        "p75" => times.p75 as f64,
+        "p90" => times.p90 as f64,
+        "p95" => times.p95 as f64,
+        "p99" => times.p99 as f64,
+        "p99_9" => times.p99_9 as f64,
+        _ => times.max as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measure(name: &str) -> Result<Measure, String> {
+        Measure::try_from(name.to_owned())
+    }
+
+    #[test]
+    fn names() {
+        for name in [
+            "requests_per_s",
+            "connect_us.mean",
+            "capacity",
+            "extra.handshake_us",
+        ] {
+            assert_eq!(measure(name).expect(name).name(), name);
+        }
+        for name in [
+            "requests",
+            "connect_us",
+            "connect_us.middle",
+            "extra.handshake",
+            "",
+        ] {
+            assert!(measure(name).expect_err(name).contains("there are"));
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_no_zero() {
+        let measured = Measured::default();
+        assert_eq!(
+            measure("connect_us.mean").expect("known").value(&measured),
+            None
+        );
+        assert_eq!(measure("capacity").expect("known").value(&measured), None);
+        assert_eq!(
+            measure("errors_share").expect("known").value(&measured),
+            Some(1.0)
+        );
+    }
+}

@@ -1,0 +1,26 @@
+//! Experiments: files that say which servers, which workload, which sweep, and the runner that
+//! measures them. How requests are made and how servers are started is behind [`bench::Bench`].
+
+pub mod axis;
+pub mod bench;
+pub mod capacity;
+pub mod cli;
+pub mod fake;
+mod fetch;
+mod forms;
+pub mod machine;
+pub mod measure;
+pub mod phases;
+pub mod plan;
+pub mod progress;
+pub mod real;
+pub mod results;
+pub mod runner;
+pub mod schema;
+mod schema_check;
+pub mod units;
+
+pub use bench::{Bench, Measured, Peer};
+pub use measure::Measure;
+pub use results::Record;
+pub use schema::{Experiment, X};

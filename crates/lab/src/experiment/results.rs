@@ -1,0 +1,242 @@
+//! Results on disk: one line of JSON for each measurement, appended as it is made.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::bench::Measured;
+use super::machine::Machine;
+use super::schema::X;
+use crate::peers::Failure;
+
+/// What a measurement is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A point of the figure.
+    #[default]
+    Point,
+    /// The capacity that a sweep is relative to.
+    Reference,
+}
+
+/// Why there is no figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// A level of Lowroad that does not exist yet.
+    Absent,
+    /// Not installed here.
+    NotInstalled,
+    /// No such peer.
+    Unknown,
+    /// It did not start, or could not be measured.
+    Broken,
+}
+
+/// Figures, or why there are none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// Figures.
+    Measured(Box<Measured>),
+    /// None.
+    Failed {
+        /// The kind of reason.
+        why: Why,
+        /// The reason.
+        text: String,
+    },
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The experiment's name.
+    pub experiment: String,
+    /// What it was measured with; see `Experiment::fingerprint`.
+    pub fingerprint: String,
+    /// What for.
+    #[serde(default)]
+    pub role: Role,
+    /// The server's name in the experiment.
+    pub server: String,
+    /// The point.
+    pub x: X,
+    /// Counted from 0.
+    pub repeat: u32,
+    /// What was found.
+    pub found: Found,
+    /// The server's version.
+    #[serde(default)]
+    pub version: String,
+    /// The server's configuration.
+    #[serde(default)]
+    pub configuration: String,
+    /// When, in seconds since 1970.
+    pub unix_s: u64,
+    /// Where.
+    pub machine: Machine,
+    /// The figures are computed, not measured: a rehearsal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pretended: bool,
+}
+
+/// What makes a measurement the same as another.
+pub type Key = (Role, String, String, u32);
+
+impl Record {
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        key(self.role, &self.server, &self.x, self.repeat)
+    }
+
+    /// The figures, if there are any.
+    #[must_use]
+    pub fn measured(&self) -> Option<&Measured> {
+        match &self.found {
+            Found::Measured(measured) => Some(measured),
+            Found::Failed { .. } => None,
+        }
+    }
+}
+
+/// The key of a measurement.
+#[must_use]
+pub fn key(role: Role, server: &str, x: &X, repeat: u32) -> Key {
+    (role, server.to_owned(), x.to_string(), repeat)
+}
+
+impl From<Failure> for Found {
+    fn from(failure: Failure) -> Self {
+        let (why, text) = match failure {
+            Failure::Absent(text) => (Why::Absent, text),
+            Failure::NotInstalled(text) => (Why::NotInstalled, text),
+            Failure::Unknown(text) => (Why::Unknown, text),
+            Failure::Broken(text) => (Why::Broken, text),
+        };
+        Found::Failed { why, text }
+    }
+}
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// The newest record of each key, in order of key.
+    pub records: BTreeMap<Key, Record>,
+    /// Bytes up to the end of the last whole line.
+    pub whole_len: u64,
+    /// What was odd, for the user.
+    pub notes: Vec<String>,
+}
+
+/// The file of an experiment.
+#[must_use]
+pub fn path(folder: &Path, experiment: &str) -> PathBuf {
+    folder.join(format!("{experiment}.jsonl"))
+}
+
+/// Reads a file of results; one that is not there is empty. A last line without its end was being
+/// written when the lab was stopped: it is left out, with a note.
+///
+/// # Errors
+/// When it can't be read, or a line within it is no record.
+pub fn read(path: &Path) -> Result<Stored, String> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stored::default()),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
+}
+
+/// Reads the text of a file of results.
+///
+/// # Errors
+/// When a whole line is no record.
+pub fn parse(text: &[u8]) -> Result<Stored, String> {
+    let mut stored = Stored::default();
+    for (index, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        if line.last() != Some(&b'\n') {
+            let note = format!("line {} is only half there and is left out", index + 1);
+            stored.notes.push(note);
+            break;
+        }
+        let record: Record = serde_json::from_slice(line).map_err(|error| {
+            format!(
+                "line {}: no result of this version ({error}); move the file away or use --fresh",
+                index + 1
+            )
+        })?;
+        stored.whole_len += line.len() as u64;
+        stored.records.insert(record.key(), record);
+    }
+    Ok(stored)
+}
+
+/// Appends results.
+pub struct Writer {
+    file: File,
+    path: PathBuf,
+}
+
+impl Writer {
+    /// Opens a file after its `whole_len` bytes; what stands behind them is cut off.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn open(path: &Path, whole_len: u64) -> Result<Self, String> {
+        Self::try_open(path, whole_len).map_err(|error| {
+            format!(
+                "{}: {error}; choose another folder with --results",
+                path.display()
+            )
+        })
+    }
+
+    fn try_open(path: &Path, whole_len: u64) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)?;
+        file.set_len(whole_len)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Appends a record by one write.
+    ///
+    /// # Errors
+    /// When the disk is full, say.
+    pub fn append(&mut self, record: &Record) -> Result<(), String> {
+        let mut line = serde_json::to_vec(record).expect("plain data");
+        line.push(b'\n');
+        self.file
+            .write_all(&line)
+            .map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}
+
+/// Puts an old file aside, so that an experiment begins anew.
+///
+/// # Errors
+/// When it can't be renamed.
+pub fn put_aside(path: &Path) -> Result<Option<PathBuf>, String> {
+    let aside = path.with_extension("jsonl.old");
+    match std::fs::rename(path, &aside) {
+        Ok(()) => Ok(Some(aside)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}

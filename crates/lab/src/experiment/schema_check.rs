@@ -1,0 +1,212 @@
+//! What the types of an experiment file can't say: names that must exist, numbers that must make
+//! sense. Each problem names its key and how to mend it.
+
+use super::schema::{Experiment, Figure, PaceKind, Parameter};
+
+/// What is wrong, and a piece of text that stands on the line.
+pub struct Problem {
+    key: &'static str,
+    needle: String,
+    text: String,
+}
+
+impl Problem {
+    fn new(key: &'static str, needle: &str, text: String) -> Option<Self> {
+        Some(Self {
+            key,
+            needle: needle.to_owned(),
+            text,
+        })
+    }
+
+    /// The message, with the line in `source` that it is about as well as can be told.
+    pub fn at_line_of(&self, source: &str) -> String {
+        let has = |line: &&str| line.contains(&self.needle);
+        let starts = |line: &&str| line.trim_start().starts_with(self.key);
+        let lines = || source.lines();
+        let found = lines()
+            .position(|line| has(&line) && starts(&line))
+            .or_else(|| lines().position(|line| has(&line)))
+            .or_else(|| lines().position(|line| starts(&line)));
+        let line = found.map_or(String::new(), |index| format!("line {}: ", index + 1));
+        format!("{line}{}: {}", self.key, self.text)
+    }
+}
+
+/// The first thing that is wrong.
+pub fn problem(experiment: &Experiment) -> Option<Problem> {
+    numbers(experiment)
+        .or_else(|| servers(experiment))
+        .or_else(|| sweep(experiment))
+        .or_else(|| pace(experiment))
+        .or_else(|| figures(experiment))
+}
+
+fn numbers(experiment: &Experiment) -> Option<Problem> {
+    let load = &experiment.load;
+    let wrong = |key, text: &str| Problem::new(key, key, text.to_owned());
+    if experiment.repeats == 0 {
+        return wrong("repeats", "must be 1 or more");
+    }
+    if !(load.duration_s > 0.0 && load.duration_s <= 3600.0) {
+        return wrong("duration_s", "must be more than 0 and at most 3600");
+    }
+    if !(load.warmup_s >= 0.0 && load.warmup_s <= 3600.0) {
+        return wrong("warmup_s", "must be 0 to 3600");
+    }
+    if load.connections == 0 || load.threads == 0 || load.pipeline == 0 {
+        return wrong(
+            "[load]",
+            "connections, threads and pipeline must be 1 or more",
+        );
+    }
+    if load.timeout_ms == 0 {
+        return wrong("timeout_ms", "must be 1 or more");
+    }
+    let search = experiment.search.as_ref()?;
+    (!(search.start > 0.0 && search.max >= search.start && search.max.is_finite()))
+        .then(|| Problem::new("[search]", "[search]", "0 < start <= max must hold".into()))?
+}
+
+fn servers(experiment: &Experiment) -> Option<Problem> {
+    if experiment.servers.is_empty() {
+        return Problem::new(
+            "server",
+            "[[server]]",
+            "an experiment needs a [[server]]".into(),
+        );
+    }
+    for (index, server) in experiment.servers.iter().enumerate() {
+        let twice = experiment.servers[..index]
+            .iter()
+            .any(|other| other.name == server.name);
+        if twice {
+            let text = format!(
+                "two servers are named {:?}; give one another name",
+                server.name
+            );
+            return Problem::new("name", &server.name, text);
+        }
+        if server.workers == 0 {
+            return Problem::new("workers", "workers = 0", "must be 1 or more".into());
+        }
+    }
+    None
+}
+
+fn sweep(experiment: &Experiment) -> Option<Problem> {
+    let sweep = &experiment.sweep;
+    let wrong = |key, text: &str| Problem::new(key, key, text.to_owned());
+    match (
+        sweep.values.is_empty(),
+        sweep.relative_to_capacity.is_empty(),
+    ) {
+        (true, true) => return wrong("values", "give values, or relative_to_capacity"),
+        (false, false) => {
+            return wrong("relative_to_capacity", "give this or values, not both");
+        }
+        (true, false) => {
+            let Some(reference) = &sweep.reference else {
+                return wrong(
+                    "reference",
+                    "relative_to_capacity needs the server that is 1",
+                );
+            };
+            if let Some(problem) = unknown(experiment, "reference", reference) {
+                return Some(problem);
+            }
+            if sweep.parameter != Parameter::Rate {
+                return wrong("relative_to_capacity", "is for parameter = \"rate\"");
+            }
+        }
+        (false, true) => {}
+    }
+    let numeric = matches!(
+        sweep.parameter,
+        Parameter::Connections | Parameter::Rate | Parameter::StaticRate
+    );
+    let all_positive = sweep
+        .values
+        .iter()
+        .all(|x| x.number().is_some_and(|n| n >= 0.0));
+    if numeric && !all_positive {
+        return wrong("values", "must be numbers, 0 or more, for this parameter");
+    }
+    if sweep.parameter == Parameter::None && sweep.values.len() != 1 {
+        return wrong("values", "must be one name for parameter = \"none\"");
+    }
+    sweep
+        .relative_to_capacity
+        .iter()
+        .any(|share| !(*share > 0.0 && *share <= 10.0))
+        .then(|| {
+            Problem::new(
+                "relative_to_capacity",
+                "relative_to_capacity",
+                "shares must be more than 0 and at most 10".into(),
+            )
+        })?
+}
+
+fn pace(experiment: &Experiment) -> Option<Problem> {
+    let load = &experiment.load;
+    let open = load.pace != PaceKind::Closed;
+    let rate_known = load.rate.is_some()
+        || experiment.search.is_some()
+        || experiment.sweep.parameter == Parameter::Rate;
+    let wrong = |text: &str| Problem::new("pace", "pace", text.to_owned());
+    match (open, rate_known) {
+        (true, false) => wrong("an open loop needs a rate: load.rate, a sweep of it, or [search]"),
+        (false, true) => wrong("a closed loop has no rate: say \"requests\" or \"connections\""),
+        _ if load.static_rate.is_some() && load.share_setting.is_none() => {
+            wrong("static_rate needs share_setting: the workload's setting for the dynamic share")
+        }
+        _ => None,
+    }
+}
+
+fn figures(experiment: &Experiment) -> Option<Problem> {
+    if experiment.figures.is_empty() {
+        return Problem::new("draw", "[[draw]]", "an experiment needs a [[draw]]".into());
+    }
+    experiment
+        .figures
+        .iter()
+        .find_map(|figure| figure_problem(experiment, figure))
+}
+
+fn figure_problem(experiment: &Experiment, figure: &Figure) -> Option<Problem> {
+    if figure.measure.is_capacity() && experiment.search.is_none() {
+        let text = "capacity is only found with a [search]".to_owned();
+        return Problem::new("measure", "\"capacity\"", text);
+    }
+    let only = figure.only.iter().map(|name| ("only", name));
+    let subject = figure.subject.iter().map(|name| ("subject", name));
+    let against = figure.against.iter().map(|name| ("against", name));
+    let points = figure.paper_series.iter().filter_map(|s| s.ours.as_ref());
+    let ratios = figure
+        .paper_ratio
+        .iter()
+        .filter_map(|ratio| ratio.ours.as_ref());
+    only.chain(subject)
+        .chain(against)
+        .chain(points.map(|name| ("ours", name)))
+        .chain(ratios.flat_map(|ours| [("ours", &ours.of), ("ours", &ours.over)]))
+        .find_map(|(key, name)| unknown(experiment, key, name))
+}
+
+fn unknown(experiment: &Experiment, key: &'static str, name: &str) -> Option<Problem> {
+    if experiment.server(name).is_some() {
+        return None;
+    }
+    let names: Vec<_> = experiment
+        .servers
+        .iter()
+        .map(|server| server.name.as_str())
+        .collect();
+    let text = format!(
+        "no server is named {name:?} here; there are: {}",
+        names.join(", ")
+    );
+    Problem::new(key, &format!("{name:?}"), text)
+}

@@ -1,0 +1,169 @@
+//! Numbers for people: units with their prefixes, as few digits as say something.
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Requests a second.
+    RequestsPerS,
+    /// Connections a second.
+    ConnectionsPerS,
+    /// Bytes a second.
+    BytesPerS,
+    /// Bits a second.
+    BitsPerS,
+    /// Microseconds.
+    Microseconds,
+    /// A share of 1.
+    Share,
+}
+
+/// A unit with a prefix: a value is divided by `divisor` and `name` is put behind it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaled {
+    /// What to divide by.
+    pub divisor: f64,
+    /// What stands behind the number.
+    pub name: &'static str,
+}
+
+impl Unit {
+    /// The form that suits values up to `largest`.
+    #[must_use]
+    pub fn scaled(self, largest: f64) -> Scaled {
+        let pick = |steps: &[(f64, &'static str)]| {
+            let step = steps.iter().rev().find(|(divisor, _)| largest >= *divisor);
+            let (divisor, name) = *step.unwrap_or(&steps[0]);
+            Scaled { divisor, name }
+        };
+        match self {
+            Unit::RequestsPerS => pick(&[(1.0, "requests/s")]),
+            Unit::ConnectionsPerS => pick(&[(1.0, "connections/s")]),
+            Unit::BytesPerS => pick(&[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")]),
+            Unit::BitsPerS => pick(&[
+                (1.0, "bit/s"),
+                (1e3, "kbit/s"),
+                (1e6, "Mbit/s"),
+                (1e9, "Gbit/s"),
+            ]),
+            Unit::Microseconds => pick(&[(1.0, "µs"), (1e3, "ms"), (1e6, "s")]),
+            Unit::Share => pick(&[(0.01, "%")]),
+        }
+    }
+
+    /// A value with its unit.
+    #[must_use]
+    pub fn show(self, value: f64) -> String {
+        let scaled = self.scaled(value.abs());
+        let space = if scaled.name == "%" { "" } else { " " };
+        format!("{}{space}{}", number(value / scaled.divisor), scaled.name)
+    }
+}
+
+/// A number with three digits that count, or all before the point, in groups of three.
+#[must_use]
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".into();
+    }
+    let size = value.abs();
+    let decimals = match size {
+        _ if size >= 100.0 || size == 0.0 => 0,
+        _ if size >= 10.0 => 1,
+        _ if size >= 1.0 => 2,
+        _ if size >= 0.001 => 3,
+        _ => 5,
+    };
+    let text = format!("{value:.decimals$}");
+    let text = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    };
+    grouped(&text)
+}
+
+/// A size in bytes, as axes of sizes show it: powers of two where they are.
+#[must_use]
+pub fn size(bytes: f64) -> String {
+    let whole = |unit: f64| bytes >= unit && (bytes / unit).fract() == 0.0;
+    match bytes {
+        _ if whole(1_048_576.0) => format!("{} MiB", number(bytes / 1_048_576.0)),
+        _ if whole(1024.0) => format!("{} KiB", number(bytes / 1024.0)),
+        _ => format!("{} B", number(bytes)),
+    }
+}
+
+/// A time span: `45 s`, `12 min`, `1 h 05 min`.
+#[must_use]
+pub fn span(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    match whole {
+        0..=99 => format!("{whole} s"),
+        100..=3599 => format!("{} min", whole.div_ceil(60)),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+fn grouped(text: &str) -> String {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text),
+    };
+    let (whole, rest) = digits
+        .find('.')
+        .map_or((digits, ""), |at| digits.split_at(at));
+    if whole.len() < 5 {
+        return text.to_owned();
+    }
+    let first = whole.len() % 3;
+    let mut groups = vec![&whole[..first]];
+    groups.extend((first..whole.len()).step_by(3).map(|at| &whole[at..at + 3]));
+    let joined = groups
+        .into_iter()
+        .filter(|group| !group.is_empty())
+        .collect::<Vec<_>>()
+        .join(",");
+    format!("{sign}{joined}{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1.307, "1.31"),
+            (12.34, "12.3"),
+            (1000.0, "1000"),
+            (39_812.4, "39,812"),
+            (1_234_567.0, "1,234,567"),
+            (0.25, "0.25"),
+            (100.0, "100"),
+            (10.0, "10"),
+            (-12345.0, "-12,345"),
+            (f64::NAN, "–"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn units() {
+        assert_eq!(Unit::BitsPerS.show(1.2e9), "1.2 Gbit/s");
+        assert_eq!(Unit::Microseconds.show(1_812_000.0), "1.81 s");
+        assert_eq!(Unit::Microseconds.show(0.0), "0 µs");
+        assert_eq!(Unit::Share.show(0.177), "17.7%");
+    }
+
+    #[test]
+    fn sizes_and_spans() {
+        assert_eq!(size(64.0), "64 B");
+        assert_eq!(size(4096.0), "4 KiB");
+        assert_eq!(size(1_048_576.0), "1 MiB");
+        assert_eq!(size(10_217.0), "10,217 B");
+        assert_eq!(span(45.2), "45 s");
+        assert_eq!(span(700.0), "12 min");
+        assert_eq!(span(3900.0), "1 h 05 min");
+    }
+}

@@ -1,0 +1,300 @@
+//! The command `icount`: its options, and which measurement they ask for.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+
+use super::drive::Mode;
+use super::guest::{Boot, Guest, Network};
+use super::kernel::{Content, Copied, Kernel, plugin};
+use super::standard::{self, Plan};
+use super::table::{Table, thousands};
+use super::{Traffic, measure, needs, servers};
+
+/// Count instructions a request, of a whole machine, in a guest
+///
+/// Boots Linux 6.12 (or a bare image) under QEMU's software emulation, drives it over a network
+/// device, and prints the guest instructions that one more request costs: driver, soft interrupt,
+/// TCP, system calls and server together. Without --cmd, --file or --kernel it does so for the
+/// standard table: our server and those of its peers that are installed.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    options: Box<Options>, // large beside those of the other commands
+}
+
+#[derive(Debug, clap::Args)]
+struct Options {
+    /// Measure only this server of the standard table (repeatable)
+    #[arg(long, value_name = "NAME", help_heading = "Standard table")]
+    server: Vec<String>,
+    /// Only this size of a body (repeatable) [default: 64, 1024, 102400]
+    #[arg(long, value_name = "BYTES", help_heading = "Standard table")]
+    size: Vec<u64>,
+    /// Write the figures to this file too, as they come
+    #[arg(long, value_name = "FILE", help_heading = "Standard table")]
+    json: Option<PathBuf>,
+    /// Our server's program [default: as built for release, or in PATH]
+    #[arg(long, value_name = "PATH", help_heading = "Standard table")]
+    lowroad: Option<PathBuf>,
+    /// Guests that run at once, at most as many as there are processors
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = jobs(),
+        help_heading = "Standard table"
+    )]
+    jobs: usize,
+
+    /// How connections are used (repeatable) [default: both]
+    #[arg(long)]
+    mode: Vec<Mode>,
+    /// Requests for a figure: three times a short and a long run
+    #[arg(short = 'n', long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: u64,
+    /// Requests under way at a time
+    #[arg(short = 'c', long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: u32,
+    /// Install the Debian packages that are missing, those of the peers too
+    #[arg(long)]
+    install: bool,
+
+    /// Copy SRC into the guest (repeatable): a folder, a file, or a program with its libraries;
+    /// DEST is /usr/bin/NAME if not given
+    #[arg(
+        long,
+        value_name = "SRC[:DEST]",
+        help_heading = "Any other configuration"
+    )]
+    file: Vec<String>,
+    /// Run this by the guest's shell once the network is up (servers in the background, with &);
+    /// {guest} and {host} are replaced by the addresses
+    #[arg(long, value_name = "CMD", help_heading = "Any other configuration")]
+    cmd: Option<String>,
+    /// Ask for this path (repeatable)
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/",
+        help_heading = "Any other configuration"
+    )]
+    url: Vec<String>,
+    /// At this port
+    #[arg(long, default_value_t = 80, help_heading = "Any other configuration")]
+    port: u16,
+    /// Boot this bare image (PVH or multiboot) instead of Linux
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["file", "cmd"], help_heading = "Any other configuration")]
+    kernel: Option<PathBuf>,
+    /// The address that the bare image gives itself; the host is .1 of its /24
+    #[arg(
+        long,
+        value_name = "IPV4",
+        default_value = "10.88.0.2",
+        help_heading = "Any other configuration"
+    )]
+    guest: Ipv4Addr,
+    /// More words on the kernel's command line; {guest} and {host} as for --cmd
+    #[arg(long, default_value = "", help_heading = "Any other configuration")]
+    append: String,
+    /// The guest's network card
+    #[arg(
+        long,
+        default_value = "virtio-net-pci",
+        help_heading = "Any other configuration"
+    )]
+    device: String,
+    /// The guest's processors
+    #[arg(long, default_value_t = 1, help_heading = "Any other configuration")]
+    cpus: u32,
+    /// The guest's memory
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = 512,
+        help_heading = "Any other configuration"
+    )]
+    mem: u32,
+}
+
+/// Two guests at once give the figures of one (docs/performance.md).
+fn jobs() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(2)
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// With a text for the user.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let args = &args.options;
+    if args.install {
+        needs::install(&needs::missing()).map_err(|why| anyhow!(why))?;
+    }
+    needs::check().map_err(|why| anyhow!(why))?;
+    if args.kernel.is_some() || args.cmd.is_some() || !args.file.is_empty() {
+        return other(args).map_err(|why| anyhow!(why));
+    }
+    standard(args)
+}
+
+impl Options {
+    fn modes(&self) -> Vec<Mode> {
+        match self.mode.is_empty() {
+            true => vec![Mode::KeepAlive, Mode::Close],
+            false => self.mode.clone(),
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic {
+            requests: self.requests,
+            connections: self.connections,
+        }
+    }
+}
+
+fn standard(args: &Options) -> anyhow::Result<ExitCode> {
+    let chosen: Result<Vec<_>, String> = args
+        .server
+        .iter()
+        .map(|name| servers::named(name))
+        .collect();
+    let mut chosen = chosen.map_err(|why| anyhow!("--server: {why}"))?;
+    if chosen.is_empty() {
+        chosen = servers::ALL.to_vec();
+    }
+    if args.install {
+        standard::install(&chosen).map_err(|why| anyhow!(why))?;
+    }
+    let sizes = match args.size.is_empty() {
+        true => vec![64, 1024, 102_400],
+        false => args.size.clone(),
+    };
+    let plan = Plan {
+        servers: chosen,
+        table: Table::new(&args.modes(), &sizes),
+        traffic: args.traffic(),
+        lowroad: args.lowroad.clone(),
+        jobs: args.jobs.max(1),
+    };
+    let mut unwritten = None;
+    let rows = standard::run(&plan, &mut |rows| {
+        unwritten = args.json.as_ref().and_then(|path| {
+            let text = serde_json::to_string_pretty(rows).expect("plain data");
+            let written = std::fs::write(path, text + "\n");
+            written
+                .with_context(|| format!("--json {}", path.display()))
+                .err()
+        });
+    });
+    let rows = rows.map_err(|why| anyhow!(why))?;
+    if let Some(why) = unwritten {
+        return Err(why);
+    }
+    // A peer that isn't here is no failure of the table.
+    let good = rows.iter().any(|row| row.instructions.is_some());
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// A configuration from the command line.
+fn other(args: &Options) -> Result<ExitCode, String> {
+    let plugin = plugin()?;
+    let (boot, network) = match &args.kernel {
+        Some(image) => bare(args, image)?,
+        None => linux(args)?,
+    };
+    let mut guest = Guest::boot(&boot, &plugin, network)?;
+    let address = guest.wait_for(args.port)?;
+    for url in &args.url {
+        for mode in args.modes() {
+            let figure = measure(&mut guest, address, url, mode, args.traffic())?;
+            let figure = thousands(figure.round() as u64);
+            println!("{url} {} {figure} instructions a request", mode.name());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bare(args: &Options, image: &Path) -> Result<(Boot, Network), String> {
+    if !image.is_file() {
+        return Err(format!("--kernel {}: no such file", image.display()));
+    }
+    Ok((boot(args, image.to_owned(), None), Network::of(args.guest)))
+}
+
+fn linux(args: &Options) -> Result<(Boot, Network), String> {
+    let kernel = Kernel::new()?;
+    let network = Network::new();
+    let content = Content {
+        copied: args
+            .file
+            .iter()
+            .map(|spec| copied(spec))
+            .collect::<Result<_, _>>()?,
+        command: args
+            .cmd
+            .clone()
+            .ok_or("--file without --cmd: what is the guest to run?")?,
+        ..Content::default()
+    };
+    let initrd = kernel.initrd(&network, &content)?;
+    Ok((boot(args, kernel.image(), Some(initrd)), network))
+}
+
+fn boot(args: &Options, kernel: PathBuf, initrd: Option<Vec<u8>>) -> Boot {
+    Boot {
+        kernel,
+        initrd,
+        append: args.append.clone(),
+        device: args.device.clone(),
+        cpus: args.cpus,
+        memory_mib: args.mem,
+    }
+}
+
+/// `SRC[:DEST]`.
+fn copied(spec: &str) -> Result<Copied, String> {
+    let (source, path) = match spec.split_once(':') {
+        Some((source, path)) => (PathBuf::from(source), path.to_owned()),
+        None => {
+            let source = PathBuf::from(spec);
+            let name = source
+                .file_name()
+                .ok_or_else(|| format!("--file {spec}: no name"))?;
+            let path = format!("usr/bin/{}", name.to_string_lossy());
+            (source, path)
+        }
+    };
+    if !source.exists() {
+        return Err(format!("--file {spec}: there is no {}", source.display()));
+    }
+    Ok(Copied { source, path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_a_place_in_the_guest() {
+        let copy = copied("/bin/sh:/opt/shell").expect("there");
+        assert_eq!(
+            (copy.source, copy.path),
+            ("/bin/sh".into(), "/opt/shell".to_owned())
+        );
+        assert_eq!(copied("/bin/sh").expect("there").path, "usr/bin/sh");
+        assert!(
+            copied("/no/such/file")
+                .expect_err("absent")
+                .contains("/no/such/file")
+        );
+    }
+}

@@ -1,0 +1,382 @@
+//! A guest: QEMU without acceleration, with the counting plugin, on a network of its own. All its
+//! files are in memory and its tap device ends with QEMU, which ends with this program, so nothing
+//! is left behind whatever happens. Knows no server and no HTTP.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::kernel::{READY, run};
+
+/// How long a guest may take to boot.
+const BOOT: Duration = Duration::from_secs(60);
+/// How long its server may take to listen then.
+const LISTEN: Duration = Duration::from_secs(20);
+/// How often is looked for something that the guest can't tell.
+const STEP: Duration = Duration::from_millis(10);
+const MAC: &str = "52:54:00:12:34:56";
+
+/// Names and addresses of a guest's network.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// The tap device.
+    pub name: String,
+    /// This side.
+    pub host: Ipv4Addr,
+    /// The other side.
+    pub guest: Ipv4Addr,
+    /// Length of the network's prefix.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// One that no other process uses: out of the range that is set aside for measurements
+    /// (RFC 2544, 198.18.0.0/15), by process id.
+    #[expect(clippy::new_without_default, reason = "each is another")]
+    pub fn new() -> Network {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let base = u32::from(Ipv4Addr::new(198, 18, 0, 0));
+        let first = base + 4 * ((process * 16 + number) % (1 << 15));
+        Network {
+            name: format!("ic{process}-{number}"),
+            host: Ipv4Addr::from(first + 1),
+            guest: Ipv4Addr::from(first + 2),
+            prefix: 30,
+        }
+    }
+
+    /// One for an image that knows its own address.
+    pub fn of(guest: Ipv4Addr) -> Network {
+        let [a, b, c, d] = guest.octets();
+        let host = Ipv4Addr::new(a, b, c, if d == 1 { 2 } else { 1 });
+        Network {
+            host,
+            guest,
+            prefix: 24,
+            ..Network::new()
+        }
+    }
+
+    /// Replaces `{guest}` and `{host}` by the addresses.
+    pub fn fill_in(&self, text: &str) -> String {
+        text.replace("{guest}", &self.guest.to_string())
+            .replace("{host}", &self.host.to_string())
+    }
+
+    /// Gives the tap device, which QEMU has made, its address. The neighbour is told, so that no
+    /// ARP gets between.
+    fn up(&self) -> Result<(), String> {
+        let (name, address) = (self.name.as_str(), format!("{}/{}", self.host, self.prefix));
+        // Without IPv6 the host has nothing to say by itself; where it can't be, it doesn't matter.
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+        let guest = self.guest.to_string();
+        let neighbour = [
+            "neigh",
+            "replace",
+            &guest,
+            "lladdr",
+            MAC,
+            "nud",
+            "permanent",
+            "dev",
+            name,
+        ];
+        run(Command::new("ip").args(["addr", "add", &address, "dev", name]))?;
+        run(Command::new("ip").args(["link", "set", name, "up"]))?;
+        run(Command::new("ip").args(neighbour)).map(drop)
+    }
+
+    fn exists(&self) -> bool {
+        Path::new("/sys/class/net").join(&self.name).exists()
+    }
+}
+
+/// What to boot.
+#[derive(Debug)]
+pub struct Boot {
+    /// A kernel, or a bare image that QEMU can start (PVH or multiboot).
+    pub kernel: PathBuf,
+    /// Its file system; `None` for a bare image.
+    pub initrd: Option<Vec<u8>>,
+    /// More words on its command line.
+    pub append: String,
+    /// The network card.
+    pub device: String,
+    /// Processors.
+    pub cpus: u32,
+    /// Memory.
+    pub memory_mib: u32,
+}
+
+/// A guest that runs. Dropping it ends it.
+pub struct Guest {
+    qemu: Child,
+    /// What its console showed.
+    console: File,
+    /// What QEMU said.
+    said: File,
+    count: File,
+    network: Network,
+    linux: bool,
+}
+
+impl Guest {
+    /// Starts QEMU. The guest boots meanwhile: see [`Guest::wait_for`].
+    ///
+    /// # Errors
+    /// When QEMU does not start; says why.
+    pub fn boot(boot: &Boot, plugin: &Path, network: Network) -> Result<Guest, String> {
+        let count = in_memory(&[0; 4096])?;
+        let (console, said) = (in_memory(b"")?, in_memory(b"")?);
+        let initrd = boot.initrd.as_deref().map(in_memory).transpose()?;
+        let copy = |file: &File| file.try_clone().map_err(|why| format!("descriptor: {why}"));
+        // setpriv: QEMU gets a KILL when the thread that started it ends, however that happens.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
+            .args(arguments(boot, plugin, &network, initrd.as_ref()))
+            .env("INSN_FILE", path(&count))
+            .stdin(Stdio::piped())
+            .stdout(copy(&console)?)
+            .stderr(copy(&said)?);
+        let qemu = command.spawn().map_err(|why| format!("setpriv: {why}"))?;
+        let mut guest = Guest {
+            qemu,
+            console,
+            said,
+            count,
+            network,
+            linux: boot.initrd.is_some(),
+        };
+        guest.until(BOOT, "no network device from QEMU", |guest| {
+            guest.network.exists()
+        })?;
+        guest.network.up()?;
+        // The machine is set up only after the network device: what QEMU reads must stay until it
+        // runs, which the first counted instruction shows.
+        guest.until(BOOT, "QEMU does not begin", |guest| guest.counted() > 0)?;
+        Ok(guest)
+    }
+
+    /// Waits until something accepts connections at `port`.
+    ///
+    /// # Errors
+    /// When the guest ends or nothing answers; with what its console and its server said.
+    pub fn wait_for(&mut self, port: u16) -> Result<SocketAddr, String> {
+        if self.linux {
+            self.until(BOOT, "the guest does not come up", |guest| {
+                text(&guest.console).contains(READY)
+            })?;
+        }
+        let address = SocketAddr::from((self.network.guest, port));
+        // A bare image says nothing while it boots.
+        let patience = if self.linux { LISTEN } else { BOOT };
+        self.until(patience, &format!("no answer at port {port}"), |_| {
+            TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
+        })?;
+        Ok(address)
+    }
+
+    /// Instructions so far.
+    pub fn counted(&self) -> u64 {
+        let mut bytes = [0; 8];
+        let read = self.count.read_exact_at(&mut bytes, 0);
+        read.expect("a page in memory");
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Instructions so far, once the guest is idle: what follows an answer counts too.
+    pub fn counted_at_rest(&self) -> u64 {
+        /// A tick of an idle guest is some thousands; an answer takes more.
+        const REST: u64 = 20_000;
+        let end = Instant::now() + Duration::from_secs(2);
+        let mut before = self.counted();
+        loop {
+            sleep(STEP * 3);
+            let now = self.counted();
+            if now - before < REST || Instant::now() > end {
+                return now;
+            }
+            before = now;
+        }
+    }
+
+    /// The text for a failure: `what`, and what there is to be known of it.
+    pub fn failure(&mut self, what: &str) -> String {
+        if let Ok(Some(status)) = self.qemu.try_wait() {
+            return format!(
+                "{what}: the guest ended ({status})\n{}\n{}",
+                tail(&text(&self.said)),
+                tail(&text(&self.console))
+            );
+        }
+        let server = self.server_log();
+        format!(
+            "{what}\n{}",
+            tail(server.as_deref().unwrap_or(&text(&self.console)))
+        )
+    }
+
+    /// Whether it runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.qemu.try_wait(), Ok(None))
+    }
+
+    /// What the server printed, asked from the guest's shell; `None` if there is no shell.
+    fn server_log(&mut self) -> Option<String> {
+        const END: &str = "ICOUNT-END";
+        let (from, end) = (
+            text(&self.console).len(),
+            Instant::now() + Duration::from_secs(5),
+        );
+        // Written so that the shell's echo of the command isn't taken for its output.
+        let ask = format!("cat /tmp/*.log; echo {END} | tr a-z A-Z\n").replace(END, "icount-end");
+        let stdin = self.qemu.stdin.as_mut().filter(|_| self.linux)?;
+        stdin.write_all(ask.as_bytes()).ok()?;
+        while Instant::now() < end {
+            let shown = text(&self.console).get(from..)?.to_owned();
+            if shown.contains(END) {
+                let lines = shown
+                    .lines()
+                    .filter(|line| !line.to_lowercase().contains("icount-end"));
+                return Some(lines.collect::<Vec<_>>().join("\n"));
+            }
+            sleep(STEP);
+        }
+        None
+    }
+
+    fn until(
+        &mut self,
+        patience: Duration,
+        what: &str,
+        met: impl Fn(&Guest) -> bool,
+    ) -> Result<(), String> {
+        let end = Instant::now() + patience;
+        while !met(self) {
+            if !self.runs() || Instant::now() > end {
+                return Err(self.failure(what));
+            }
+            sleep(STEP);
+        }
+        Ok(())
+    }
+
+    /// QEMU's process id.
+    pub fn pid(&self) -> u32 {
+        self.qemu.id()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+fn arguments(boot: &Boot, plugin: &Path, network: &Network, initrd: Option<&File>) -> Vec<String> {
+    let words = "-M q35 -cpu max -accel tcg,thread=single -display none -serial stdio -monitor none \
+                 -no-reboot";
+    let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+    add("-smp", boot.cpus.to_string());
+    add("-m", boot.memory_mib.to_string());
+    add("-kernel", boot.kernel.display().to_string());
+    let more = network.fill_in(&boot.append);
+    match initrd {
+        Some(initrd) => {
+            add("-initrd", path(initrd));
+            let line = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable";
+            add("-append", format!("{line} {more}"));
+        }
+        None => add("-append", more),
+    }
+    let tap = "script=no,downscript=no,vhost=off";
+    add(
+        "-netdev",
+        format!("tap,id=n0,ifname={},{tap}", network.name),
+    );
+    add("-device", format!("{},netdev=n0,mac={MAC}", boot.device));
+    add("-plugin", plugin.display().to_string());
+    arguments
+}
+
+/// A file without a name, that ends with its last descriptor.
+pub(super) fn in_memory(content: &[u8]) -> Result<File, String> {
+    let failed = |why: std::io::Error| format!("a file in memory: {why}");
+    let file =
+        memfd_create("lowroad-lab", MemfdFlags::CLOEXEC).map_err(|why| failed(why.into()))?;
+    let file = File::from(file);
+    file.write_all_at(content, 0).map_err(failed)?;
+    Ok(file)
+}
+
+/// Where another process of this user finds such a file.
+fn path(file: &File) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+}
+
+fn text(file: &File) -> String {
+    let mut bytes = vec![0; file.metadata().map_or(0, |found| found.len()) as usize];
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => String::from_utf8_lossy(&bytes).replace('\r', ""),
+        Err(_) => String::new(),
+    }
+}
+
+/// The last lines of a text.
+fn tail(text: &str) -> String {
+    const LINES: usize = 15;
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_apart_and_their_names_fit() {
+        let (one, two) = (Network::new(), Network::new());
+        assert_ne!(one.name, two.name);
+        assert_ne!(one.guest, two.guest);
+        assert!(one.name.len() < 16, "the kernel's limit: {}", one.name);
+        assert_eq!(u32::from(one.guest), u32::from(one.host) + 1);
+        assert_eq!(one.guest.octets()[0], 198);
+    }
+
+    #[test]
+    fn an_image_with_its_own_address_gets_a_host_beside_it() {
+        let network = Network::of(Ipv4Addr::new(10, 88, 0, 2));
+        assert_eq!(network.host, Ipv4Addr::new(10, 88, 0, 1));
+        assert_eq!(
+            network.fill_in("ip={guest} gw={host}"),
+            "ip=10.88.0.2 gw=10.88.0.1"
+        );
+        assert_eq!(Network::of(Ipv4Addr::new(10, 0, 0, 1)).host.octets()[3], 2);
+    }
+
+    #[test]
+    fn tails_are_short() {
+        let long: String = (0..100)
+            .map(|number| format!("line {number}\n\n"))
+            .collect();
+        assert_eq!(tail(&long).lines().count(), 15);
+        assert!(tail(&long).ends_with("line 99"));
+        assert_eq!(tail(""), "");
+    }
+}

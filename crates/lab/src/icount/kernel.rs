@@ -1,0 +1,347 @@
+//! What the Linux guest boots: Debian's newest 6.12 kernel, kept in a cache folder, and the first
+//! script that it runs. Also builds the plugin that counts. Knows no server and starts no guest.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::guest::Network;
+use super::initrd::Archive;
+
+/// Source of the plugin that counts instructions.
+const PLUGIN: &str = include_str!("../../icount/insn.c");
+
+/// Those that virtio-net and classic traffic control need, in the order of loading.
+const MODULES: [&str; 5] = [
+    "net/core/failover",
+    "drivers/net/net_failover",
+    "drivers/net/virtio_net",
+    "net/sched/sch_ingress",
+    "net/sched/cls_bpf",
+];
+
+/// A kernel that is ready to boot.
+#[derive(Debug)]
+pub struct Kernel {
+    /// The folder with `vmlinuz`, `busybox` and `modules/`.
+    folder: PathBuf,
+}
+
+/// A file or folder of this machine for the guest.
+#[derive(Clone, Debug)]
+pub struct Copied {
+    /// Where it is here.
+    pub source: PathBuf,
+    /// Where it is to be there.
+    pub path: String,
+}
+
+/// What differs from one Linux guest to another.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    /// Copied into it.
+    pub copied: Vec<Copied>,
+    /// Generated files: path and content.
+    pub generated: Vec<(String, Vec<u8>)>,
+    /// Run by its shell once the network is up.
+    pub command: String,
+}
+
+/// The folder for what takes long to make.
+///
+/// # Errors
+/// When there is no place for it; says why.
+pub fn cache() -> Result<PathBuf, String> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+    let base = set("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(set("HOME")?).join(".cache")))
+        .ok_or("neither HOME nor XDG_CACHE_HOME is set: no place for the guest's kernel")?;
+    let folder = base.join("lowroad-lab").join("icount");
+    fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    Ok(folder)
+}
+
+/// The plugin, built if its source is new.
+///
+/// # Errors
+/// With what the compiler said.
+pub fn plugin() -> Result<PathBuf, String> {
+    let name = format!("insn-{:08x}", crc32fast::hash(PLUGIN.as_bytes()));
+    made(&cache()?.join(format!("{name}.so")), |file| {
+        let source = file.with_extension("c");
+        fs::write(&source, PLUGIN).map_err(|why| format!("{}: {why}", source.display()))?;
+        let mut command = Command::new("gcc");
+        command.args(["-shared", "-fPIC", "-O2", "-o"]);
+        let built = run(command.arg(file).arg(&source));
+        let _ = fs::remove_file(&source);
+        built.map(drop)
+    })
+}
+
+/// What is at `path`, made by `make` under another name first: whoever finds it finds it whole,
+/// even if two programs make it at once.
+pub(super) fn made(
+    path: &Path,
+    make: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
+    if !path.exists() {
+        let new = path.with_extension(format!("new-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&new);
+        let result = make(&new).and_then(|()| {
+            let renamed = fs::rename(&new, path);
+            renamed.map_err(|why| format!("{}: {why}", path.display()))
+        });
+        if result.is_err() {
+            let _ = fs::remove_dir_all(&new);
+            let _ = fs::remove_file(&new);
+        }
+        if !path.exists() {
+            result?;
+        }
+    }
+    Ok(path.to_owned())
+}
+
+impl Kernel {
+    /// From the cache, or from Debian's packages.
+    ///
+    /// # Errors
+    /// When it isn't to be had; says what to do.
+    pub fn new() -> Result<Kernel, String> {
+        let folder = made(&cache()?.join("guest"), fetch)?;
+        Ok(Kernel { folder })
+    }
+
+    /// The image.
+    pub fn image(&self) -> PathBuf {
+        self.folder.join("vmlinuz")
+    }
+
+    /// Which one it is.
+    pub fn release(&self) -> String {
+        fs::read_to_string(self.folder.join("release")).unwrap_or_default()
+    }
+
+    /// The file system of a guest.
+    ///
+    /// # Errors
+    /// When something that is to be copied can't be read.
+    pub fn initrd(&self, network: &Network, content: &Content) -> Result<Vec<u8>, String> {
+        let mut archive = Archive::default();
+        for folder in [
+            "proc",
+            "sys",
+            "dev",
+            "tmp",
+            "run",
+            "var/log/nginx",
+            "var/lib/nginx",
+        ] {
+            archive.folder(folder);
+        }
+        for (path, text) in ETC {
+            archive.file(path, text.as_bytes());
+        }
+        archive.copy(&self.folder.join("busybox"), "bin/busybox")?;
+        archive.copy(&self.folder.join("modules"), "modules")?;
+        // Loaded at run time by whoever ends a thread: `ldd` does not tell.
+        let unwinder = "/lib/x86_64-linux-gnu/libgcc_s.so.1";
+        if let Ok(library) = fs::read(unwinder) {
+            archive.program(unwinder, &library);
+        }
+        for (path, bytes) in &content.generated {
+            archive.file(path, bytes);
+        }
+        for Copied { source, path } in &content.copied {
+            archive.copy(source, path)?;
+        }
+        let init = init(network, &network.fill_in(&content.command));
+        archive.program("init", init.as_bytes());
+        Ok(archive.finish())
+    }
+}
+
+/// The users that servers change to, and the name that they know themselves by.
+const ETC: [(&str, &str); 4] = [
+    ("etc/hosts", "127.0.0.1 localhost\n"),
+    (
+        "etc/passwd",
+        "root:x:0:0:root:/:/bin/sh\nwww-data:x:33:33::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
+    ),
+    ("etc/group", "root:x:0:\nwww-data:x:33:\nnogroup:x:65534:\n"),
+    (
+        "etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files\n",
+    ),
+];
+
+/// What the console shows when the server has been started.
+pub const READY: &str = "ICOUNT-READY";
+
+/// The first process. The server's output goes to a file, as a slow console would count.
+fn init(network: &Network, command: &str) -> String {
+    let modules = MODULES.map(|module| module.rsplit('/').next().expect("a name"));
+    format!(
+        "#!/bin/busybox sh\n\
+         /bin/busybox --install -s /bin\n\
+         export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin\n\
+         mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev\n\
+         mkdir -p /dev/pts /dev/shm /sys/fs/bpf /sys/fs/cgroup; mount -t tmpfs tmp /tmp\n\
+         mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cg /sys/fs/cgroup\n\
+         for m in {modules}; do insmod /modules/$m.ko; done\n\
+         sysctl -q -w net.ipv6.conf.all.disable_ipv6=1\n\
+         sysctl -q -w net.core.somaxconn=4096 net.ipv4.tcp_syncookies=1\n\
+         ip link set lo up; ip addr add {guest}/{prefix} dev eth0; ip link set eth0 up\n\
+         ulimit -n 65536; ulimit -l unlimited\n\
+         ({command}\n) >/tmp/server.log 2>&1\n\
+         echo {READY}\n\
+         while read -r line; do eval \"$line\"; done\n\
+         exec sleep 1000000\n",
+        modules = modules.join(" "),
+        guest = network.guest,
+        prefix = network.prefix,
+    )
+}
+
+/// Downloads and unpacks the packages and leaves in `folder` what is needed of them.
+fn fetch(folder: &Path) -> Result<(), String> {
+    let pattern = r"^linux-image-6\.12\.[0-9]+\+deb12-cloud-amd64$";
+    let listed = run(Command::new("apt-cache").args(["search", "--names-only", pattern]))?;
+    let package = newest(&listed).ok_or(
+        "apt knows no linux-image-6.12...-cloud-amd64: run `apt-get update`; the guest's kernel is \
+         one of Debian 12 (bookworm), so its security archive must be among apt's sources",
+    )?;
+    let unpacked = folder.join("unpacked");
+    for each in [package, "busybox-static"] {
+        create(&unpacked)?;
+        // As this user: apt's own may not write here.
+        let download = ["download", "-qq", "-o", "APT::Sandbox::User=root", each];
+        run(Command::new("apt-get").args(download).current_dir(folder))?;
+        run(Command::new("dpkg")
+            .arg("-x")
+            .arg(package_file(folder, each)?)
+            .arg(&unpacked))?;
+    }
+    keep(
+        folder,
+        &unpacked,
+        package.trim_start_matches("linux-image-"),
+    )?;
+    let tidy = |why| format!("{}: {why}", folder.display());
+    fs::remove_dir_all(&unpacked).map_err(tidy)?;
+    for each in [package, "busybox-static"] {
+        fs::remove_file(package_file(folder, each)?).map_err(tidy)?;
+    }
+    Ok(())
+}
+
+fn keep(folder: &Path, unpacked: &Path, release: &str) -> Result<(), String> {
+    let busybox = folder.join("busybox");
+    copy(&unpacked.join("bin/busybox"), &busybox)?;
+    copy(
+        &unpacked.join(format!("boot/vmlinuz-{release}")),
+        &folder.join("vmlinuz"),
+    )?;
+    create(&folder.join("modules"))?;
+    for module in MODULES {
+        let name = module.rsplit('/').next().expect("a name");
+        let packed = format!("lib/modules/{release}/kernel/{module}.ko.xz");
+        let output = Command::new(&busybox)
+            .args(["xz", "-dc"])
+            .arg(unpacked.join(packed))
+            .output();
+        let output = output.map_err(|why| format!("busybox: {why}"))?;
+        if !output.status.success() {
+            return Err(format!(
+                "the package of kernel {release} has no usable module {module}"
+            ));
+        }
+        let to = folder.join(format!("modules/{name}.ko"));
+        fs::write(&to, output.stdout).map_err(|why| format!("{}: {why}", to.display()))?;
+    }
+    let to = folder.join("release");
+    fs::write(&to, release).map_err(|why| format!("{}: {why}", to.display()))
+}
+
+fn create(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let copied = fs::copy(from, to);
+    copied
+        .map(drop)
+        .map_err(|why| format!("{} to {}: {why}", from.display(), to.display()))
+}
+
+fn package_file(folder: &Path, package: &str) -> Result<PathBuf, String> {
+    let entries = fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    let prefix = format!("{package}_");
+    entries
+        .filter_map(Result::ok)
+        .find(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|entry| entry.path())
+        .ok_or_else(|| format!("apt-get downloaded no {package}"))
+}
+
+/// The package with the highest version among lines `NAME - description`.
+fn newest(listed: &str) -> Option<&str> {
+    let version = |name: &&str| -> u64 {
+        let digits = name.trim_start_matches("linux-image-6.12.");
+        let digits = digits.split('+').next().unwrap_or_default();
+        digits.parse().unwrap_or(0)
+    };
+    let names = listed.lines().filter_map(|line| line.split(' ').next());
+    names.max_by_key(version)
+}
+
+/// Runs a command to its end and gives what it printed.
+///
+/// # Errors
+/// With what it said against it.
+pub(super) fn run(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|why| format!("{name}: {why}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "{name} failed ({}): {}",
+            output.status,
+            said.trim()
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let listed = "linux-image-6.12.9+deb12-cloud-amd64 - Linux\n\
+                      linux-image-6.12.117+deb12-cloud-amd64 - Linux\n\
+                      linux-image-6.12.41+deb12-cloud-amd64 - Linux\n";
+        assert_eq!(
+            newest(listed),
+            Some("linux-image-6.12.117+deb12-cloud-amd64")
+        );
+        assert_eq!(newest(""), None);
+    }
+
+    #[test]
+    fn init_fills_in_the_addresses_and_ends_the_command_in_any_form() {
+        let network = Network::new();
+        let text = init(&network, &network.fill_in("serve {guest} & # a comment"));
+        assert!(text.contains(&format!("(serve {} & # a comment\n)", network.guest)));
+        assert!(text.contains("for m in failover net_failover virtio_net"));
+    }
+
+    #[test]
+    fn a_failing_command_says_what_it_said() {
+        let why = run(Command::new("sh").args(["-c", "echo no luck >&2; exit 3"]));
+        assert!(why.expect_err("a failure").contains("no luck"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Instructions a request, over the whole machine, in a guest under emulation: driver, soft
+//! interrupt, TCP, system calls, server. They are counted, not timed, so the figure is nearly the
+//! same whatever else the machine does.
+
+pub mod cli;
+pub mod drive;
+pub mod guest;
+pub mod initrd;
+pub mod kernel;
+pub mod needs;
+pub mod servers;
+pub mod standard;
+pub mod table;
+
+use std::net::SocketAddr;
+
+use drive::{Mode, drive};
+use guest::Guest;
+
+/// How much is asked to measure one figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic {
+    /// In all, besides the warm-up.
+    pub requests: u64,
+    /// Under way at a time.
+    pub connections: u32,
+}
+
+/// Requests before counting begins, at most: caches fill and the guest's code is translated.
+const WARMUP: u64 = 200;
+/// Slopes of which the median is taken: on a busy machine one may be far off.
+const ROUNDS: u64 = 3;
+
+/// Instructions that one more request costs: the slope between a short and a long run, three times
+/// as long, so that what is not of a request cancels out. The median of several.
+///
+/// # Errors
+/// When requests fail; with what the guest said.
+pub fn measure(
+    guest: &mut Guest,
+    address: SocketAddr,
+    path: &str,
+    mode: Mode,
+    traffic: Traffic,
+) -> Result<f64, String> {
+    let short = (traffic.requests / (4 * ROUNDS)).max(1);
+    let mut total_after = |requests| {
+        drive(address, path, mode, requests, traffic.connections)
+            .map_err(|why| guest.failure(&why))?;
+        Ok::<u64, String>(guest.counted_at_rest())
+    };
+    let mut before = total_after(WARMUP.min(traffic.requests))?;
+    let mut slopes = Vec::new();
+    for _ in 0..ROUNDS {
+        let between = total_after(short)?;
+        let after = total_after(3 * short)?;
+        slopes.push(slope([before, between, after], short));
+        before = after;
+    }
+    Ok(median(slopes))
+}
+
+/// `points`: totals before the short run, between it and the long one, and after that.
+fn slope(points: [u64; 3], requests: u64) -> f64 {
+    let [before, between, after] = points.map(|count| count as f64);
+    ((after - between) - (between - before)) / (2 * requests) as f64
+}
+
+/// Of an odd number of figures.
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_requests_cancels_out() {
+        // 5 for a run, 7 for a request
+        let points = [1000, 1000 + 5 + 7 * 10, 1000 + 5 + 7 * 10 + 5 + 7 * 30];
+        assert!((slope(points, 10) - 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_bad_slope_does_not_matter() {
+        assert!((median(vec![900.0, 20.0, 21.0]) - 21.0).abs() < 1e-9);
+    }
+}

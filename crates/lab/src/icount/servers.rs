@@ -1,0 +1,349 @@
+//! The servers of the standard table: what of them goes into the guest and how they start there.
+//! Knows their packages and configurations; knows neither QEMU nor traffic. The configurations are
+//! those of their makers for static files (crates/lab/icount): one worker, no log.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::drive::Mode;
+use super::guest::in_memory;
+use super::kernel::{Content, Copied, cache, made, run};
+use super::needs::program;
+
+/// A server that can be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    /// Its name on the command line and in the table.
+    pub name: &'static str,
+    /// Its program here.
+    program: &'static str,
+    /// The Debian package that brings it; none for our own.
+    pub package: Option<&'static str>,
+    /// Asks it for its version.
+    version: &'static str,
+    /// Its configuration files: where they go, and their text.
+    files: &'static [(&'static str, &'static str)],
+    /// Files of this machine that it loads by itself: folder and beginning of the name.
+    loads: &'static [(&'static str, &'static str)],
+    /// Starts it in the guest.
+    command: &'static str,
+    /// Where it answers, where that isn't 80: with connections kept.
+    keep_alive_port: u16,
+    /// Why a mode can't be measured.
+    lacks: Option<(Mode, &'static str)>,
+}
+
+/// Filled in by those that differ.
+const USUAL: Server = Server {
+    name: "",
+    program: "",
+    package: None,
+    version: "--version",
+    files: &[],
+    loads: &[],
+    command: "",
+    keep_alive_port: 80,
+    lacks: None,
+};
+
+const APACHE_COMMON: (&str, &str) = (
+    "etc/apache-common.conf",
+    include_str!("../../icount/apache-common.conf"),
+);
+const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
+
+/// All, in the table's order.
+pub const ALL: [Server; 9] = [
+    Server {
+        name: "lowroad",
+        program: "lowroad",
+        command: "lowroad serve /srv --listen 0.0.0.0:80 --workers 1 &",
+        ..USUAL
+    },
+    Server {
+        name: "nginx",
+        program: "nginx",
+        package: Some("nginx-light"),
+        version: "-v",
+        files: &[("etc/nginx.conf", include_str!("../../icount/nginx.conf"))],
+        command: "nginx -c /etc/nginx.conf",
+        ..USUAL
+    },
+    Server {
+        name: "lighttpd",
+        program: "lighttpd",
+        package: Some("lighttpd"),
+        version: "-v",
+        files: &[(
+            "etc/lighttpd.conf",
+            include_str!("../../icount/lighttpd.conf"),
+        )],
+        loads: &[("/usr/lib/lighttpd", "mod_")],
+        command: "lighttpd -f /etc/lighttpd.conf",
+        ..USUAL
+    },
+    Server {
+        name: "h2o",
+        program: "h2o",
+        package: Some("h2o"),
+        files: &[("etc/h2o.conf", include_str!("../../icount/h2o.conf"))],
+        command: "h2o -c /etc/h2o.conf &",
+        ..USUAL
+    },
+    Server {
+        name: "apache-event",
+        program: "apache2",
+        package: Some("apache2-bin"),
+        version: "-v",
+        files: &[
+            (
+                "etc/apache.conf",
+                include_str!("../../icount/apache-event.conf"),
+            ),
+            APACHE_COMMON,
+        ],
+        loads: &[
+            (APACHE_MODULES, "mod_mpm_event.so"),
+            (APACHE_MODULES, "mod_authz_core.so"),
+            (APACHE_MODULES, "mod_mime.so"),
+        ],
+        command: "apache2 -f /etc/apache.conf",
+        ..USUAL
+    },
+    Server {
+        name: "apache-prefork",
+        program: "apache2",
+        package: Some("apache2-bin"),
+        version: "-v",
+        files: &[
+            (
+                "etc/apache.conf",
+                include_str!("../../icount/apache-prefork.conf"),
+            ),
+            APACHE_COMMON,
+        ],
+        loads: &[
+            (APACHE_MODULES, "mod_mpm_prefork.so"),
+            (APACHE_MODULES, "mod_authz_core.so"),
+            (APACHE_MODULES, "mod_mime.so"),
+        ],
+        command: "apache2 -f /etc/apache.conf",
+        ..USUAL
+    },
+    Server {
+        name: "varnish",
+        program: "varnishd",
+        package: Some("varnish"),
+        version: "-V",
+        files: &[("etc/varnish.vcl", VARNISH)],
+        // There is no compiler in the guest: the configuration is compiled here.
+        command: "httpd -p 127.0.0.1:8080 -h /srv; mkdir -p /tmp/varnish; \
+                  varnishd -j none -n /tmp/varnish -a :80 -s malloc,64m -f /etc/varnish.vcl \
+                  -p cc_command='exec cp /usr/lib/vcl.so %o' -p thread_pools=1 \
+                  -p thread_pool_min=20",
+        ..USUAL
+    },
+    Server {
+        name: "haproxy",
+        program: "haproxy",
+        package: Some("haproxy"),
+        version: "-v",
+        files: &[(
+            "etc/haproxy.conf",
+            include_str!("../../icount/haproxy.conf"),
+        )],
+        command: "httpd -p 127.0.0.1:8080 -h /srv; haproxy -f /etc/haproxy.conf &",
+        lacks: Some((Mode::Close, "its cache passes HTTP/1.0 requests by")),
+        ..USUAL
+    },
+    Server {
+        name: "howl",
+        program: "lowroad-lab",
+        command: "lowroad-lab howl /srv --listen 0.0.0.0:80 & \
+                  lowroad-lab howl /srv --listen 0.0.0.0:81 --keep-alive &",
+        keep_alive_port: 81,
+        ..USUAL
+    },
+];
+
+const VARNISH: &str = include_str!("../../icount/varnish.vcl");
+
+/// The server of that name.
+///
+/// # Errors
+/// Says which there are.
+pub fn named(name: &str) -> Result<Server, String> {
+    let found = ALL.into_iter().find(|server| server.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|server| server.name).collect();
+        format!("no server {name:?}; there are {}", names.join(", "))
+    })
+}
+
+impl Server {
+    /// Where its program is; `lowroad` says where ours is, if not where it is built.
+    ///
+    /// # Errors
+    /// When it isn't there; says what to do.
+    pub fn installed(&self, lowroad: Option<&Path>) -> Result<PathBuf, String> {
+        match (self.name, self.package) {
+            ("howl", _) => env::current_exe().map_err(|why| format!("this program's path: {why}")),
+            (_, None) => own(lowroad),
+            (_, Some(package)) => program(self.program)
+                .ok_or_else(|| format!("not installed: apt-get install {package}, or --install")),
+        }
+    }
+
+    /// What it says of its version: the first word that begins with a digit.
+    pub fn version(&self, program: &Path) -> String {
+        let output = Command::new(program).arg(self.version).output();
+        let said = output.map_or(String::new(), |output| {
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        });
+        version_in(&said).unwrap_or("?").to_owned()
+    }
+
+    /// The port where it answers in this mode.
+    pub fn port(&self, mode: Mode) -> u16 {
+        match mode {
+            Mode::KeepAlive => self.keep_alive_port,
+            Mode::Close => 80,
+        }
+    }
+
+    /// Why there can be no figure in this mode.
+    pub fn lacks(&self, mode: Mode) -> Option<&'static str> {
+        let (lacking, why) = self.lacks?;
+        (lacking == mode).then_some(why)
+    }
+
+    /// What goes into the guest, besides the site.
+    ///
+    /// # Errors
+    /// When something can't be read or built.
+    pub fn content(&self, program: &Path) -> Result<Content, String> {
+        let mut content = Content {
+            command: self.command.to_owned(),
+            ..Content::default()
+        };
+        content.copied.push(Copied {
+            source: program.to_owned(),
+            path: format!("usr/bin/{}", self.program),
+        });
+        for (path, text) in self.files {
+            content
+                .generated
+                .push(((*path).to_owned(), text.as_bytes().to_vec()));
+        }
+        for (folder, start) in self.loads {
+            content.copied.extend(loaded(folder, start)?);
+        }
+        if self.name == "varnish" {
+            content.copied.push(Copied {
+                source: compiled_vcl(program, &self.version(program))?,
+                path: "usr/lib/vcl.so".into(),
+            });
+        }
+        Ok(content)
+    }
+}
+
+fn loaded(folder: &str, start: &str) -> Result<Vec<Copied>, String> {
+    let entries = fs::read_dir(folder).map_err(|why| format!("{folder}: {why}"))?;
+    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let wanted = paths.filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(start) && name.ends_with(".so")
+    });
+    let copied = wanted.map(|source| Copied {
+        path: source.display().to_string(),
+        source,
+    });
+    Ok(copied.collect())
+}
+
+/// Our own server, built for release: what is built for debugging says nothing about its cost.
+fn own(given: Option<&Path>) -> Result<PathBuf, String> {
+    if let Some(path) = given {
+        let there = path.is_file().then(|| path.to_owned());
+        return there.ok_or_else(|| format!("{}: no such file", path.display()));
+    }
+    let me = env::current_exe().map_err(|why| format!("this program's path: {why}"))?;
+    let beside = me.parent().and_then(Path::parent);
+    let built = beside.map(|target| target.join("release/lowroad"));
+    let found = built
+        .filter(|path| path.is_file())
+        .or_else(|| program("lowroad"));
+    found.ok_or_else(|| "not built: cargo build --release -p lowroad, or --lowroad PATH".into())
+}
+
+/// Varnish compiles its configuration when it starts; this is done here, for want of a compiler
+/// there.
+fn compiled_vcl(varnishd: &Path, version: &str) -> Result<PathBuf, String> {
+    let sum = crc32fast::hash(VARNISH.as_bytes());
+    made(
+        &cache()?.join(format!("vcl-{version}-{sum:08x}.so")),
+        |file| {
+            let source = file.with_extension("c");
+            // As its standard input: Varnish reads it as another user, who may not enter the cache.
+            let mut shown = Command::new(varnishd);
+            shown.args(["-C", "-f", "/dev/stdin"]);
+            let shown = shown.stdin(in_memory(VARNISH.as_bytes())?).output();
+            let shown = shown.map_err(|why| format!("varnishd: {why}"))?;
+            fs::write(&source, [shown.stdout, shown.stderr].concat())
+                .map_err(|why| format!("{}: {why}", source.display()))?;
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-O2", "-pthread", "-fpic", "-shared", "-w", "-o"]);
+            let built = run(gcc.arg(file).arg(&source));
+            let _ = fs::remove_file(&source);
+            built.map(drop)
+        },
+    )
+}
+
+fn version_in(said: &str) -> Option<&str> {
+    let words =
+        said.split(|letter: char| !(letter.is_ascii_alphanumeric() || ".-+~_".contains(letter)));
+    let words = words.map(|word| word.trim_start_matches("varnish-").trim_end_matches('.'));
+    words
+        .filter(|word| word.contains('.'))
+        .map(|word| word.split(['-', '+']).next().unwrap_or(word))
+        .find(|word| word.starts_with(|letter: char| letter.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_servers_say() {
+        let cases = [
+            ("nginx version: nginx/1.22.1", "1.22.1"),
+            (
+                "lighttpd/1.4.69 (ssl) - a light and fast webserver",
+                "1.4.69",
+            ),
+            ("h2o version 2.2.5\nOpenSSL: OpenSSL 3.0.9", "2.2.5"),
+            (
+                "Server version: Apache/2.4.62 (Debian)\nServer built: 2024",
+                "2.4.62",
+            ),
+            ("varnishd (varnish-7.1.1 revision 7cee1c58)", "7.1.1"),
+            ("HAProxy version 2.6.12-1+deb12u1 2023/12/16", "2.6.12"),
+            ("lowroad 0.1.0", "0.1.0"),
+        ];
+        for (said, version) in cases {
+            assert_eq!(version_in(said), Some(version), "{said}");
+        }
+        assert_eq!(version_in("no idea"), None);
+    }
+
+    #[test]
+    fn unknown_servers_are_told_of_the_known() {
+        assert_eq!(named("nginx").expect("known").name, "nginx");
+        let why = named("zeus").expect_err("unknown");
+        assert!(why.contains("zeus") && why.contains("apache-prefork"));
+    }
+}

@@ -1,0 +1,218 @@
+//! The standard table's run: a guest for each server, several servers at once if asked for, lines
+//! printed as they come. Knows the order of the work; what a server or a guest is, others know.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use super::drive::Mode;
+use super::guest::{Boot, Guest, Network};
+use super::kernel::{Kernel, plugin};
+use super::servers::Server;
+use super::table::{Row, Table, size_text};
+use super::{Traffic, measure, needs};
+
+/// What is to be measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// In this order.
+    pub servers: Vec<Server>,
+    /// Its columns are the modes and sizes.
+    pub table: Table,
+    /// For each figure.
+    pub traffic: Traffic,
+    /// Our server's program, if it isn't where it is built.
+    pub lowroad: Option<PathBuf>,
+    /// Guests at a time.
+    pub jobs: usize,
+}
+
+/// What the work tells while it goes on.
+enum Told {
+    Step(String),
+    Done(Vec<Row>),
+}
+
+/// Installs the packages of these servers that are missing.
+///
+/// # Errors
+/// With what apt-get said.
+pub fn install(servers: &[Server]) -> Result<(), String> {
+    let absent = servers
+        .iter()
+        .filter(|server| server.installed(None).is_err());
+    let packages: BTreeSet<&str> = absent.filter_map(|server| server.package).collect();
+    needs::install(&packages.into_iter().collect::<Vec<_>>())
+}
+
+/// Measures and prints. `keep` gets all rows so far after each server.
+///
+/// # Errors
+/// When nothing at all can be measured here.
+pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Row])) -> Result<Vec<Row>, String> {
+    progress("the guest's kernel (downloaded at the first time)");
+    let (kernel, plugin) = (Kernel::new()?, plugin()?);
+    progress("");
+    println!("{}", plan.table.head());
+    let waiting = Mutex::new(plan.servers.iter().collect::<VecDeque<_>>());
+    let (tell, told) = channel();
+    let mut rows = Vec::new();
+    thread::scope(|scope| {
+        for _ in 0..plan.jobs {
+            let (tell, waiting, kernel, plugin) = (tell.clone(), &waiting, &kernel, &plugin);
+            scope.spawn(move || {
+                let next = || waiting.lock().expect("nobody panics with it").pop_front();
+                while let Some(server) = next() {
+                    let work = Work {
+                        plan,
+                        server,
+                        kernel,
+                        plugin,
+                        tell: &tell,
+                    };
+                    let _ = tell.send(Told::Done(work.rows()));
+                }
+            });
+        }
+        drop(tell);
+        for told in told {
+            match told {
+                Told::Step(text) => progress(&text),
+                Told::Done(more) => {
+                    progress("");
+                    println!("{}", plan.table.line(&more));
+                    rows.extend(more);
+                    keep(&rows);
+                }
+            }
+        }
+    });
+    if let Some(ratios) = plan.table.ratios(&rows) {
+        println!("\n{ratios}");
+    }
+    println!(
+        "\nLinux {}, one processor, {} requests under way",
+        kernel.release(),
+        plan.traffic.connections
+    );
+    Ok(rows)
+}
+
+/// One line that is written again and again; nothing where nobody watches.
+fn progress(text: &str) {
+    if stderr().is_terminal() {
+        eprint!("\r\x1b[K{text}");
+    }
+}
+
+/// One server's turn.
+struct Work<'a> {
+    plan: &'a Plan,
+    server: &'a Server,
+    kernel: &'a Kernel,
+    plugin: &'a Path,
+    tell: &'a Sender<Told>,
+}
+
+impl Work<'_> {
+    fn rows(&self) -> Vec<Row> {
+        let program = match self.server.installed(self.plan.lowroad.as_deref()) {
+            Ok(program) => program,
+            Err(why) => return self.all_failed("", &why),
+        };
+        let version = self.server.version(&program);
+        let mut rows: Vec<Row> = Vec::new();
+        let mut guest = None;
+        for &(mode, size) in self.plan.table.columns() {
+            let mut figure = self.figure(&mut guest, &program, mode, size);
+            // Emulation goes wrong now and then; a server that ends its guest does it again.
+            if figure.is_err() && guest.as_mut().is_some_and(|guest| !guest.runs()) {
+                guest = None;
+                figure = self.figure(&mut guest, &program, mode, size);
+            }
+            let failed = figure.is_err();
+            rows.push(self.row(&version, mode, size, figure));
+            if failed && rows.len() == 1 && self.server.lacks(mode).is_none() {
+                // A server that can't do the first will do none, and waiting takes long.
+                let why = rows[0].failure.clone().unwrap_or_default();
+                return self.all_failed(&version, &why);
+            }
+        }
+        rows
+    }
+
+    fn boot(&self, program: &Path) -> Result<Guest, String> {
+        let mut content = self.server.content(program)?;
+        for size in self.plan.table.columns().iter().map(|(_, size)| *size) {
+            content
+                .generated
+                .push((format!("srv{}", path(size)), vec![b'x'; size as usize]));
+        }
+        let network = Network::new();
+        let boot = Boot {
+            kernel: self.kernel.image(),
+            initrd: Some(self.kernel.initrd(&network, &content)?),
+            append: String::new(),
+            device: "virtio-net-pci".into(),
+            cpus: 1,
+            memory_mib: 512,
+        };
+        Guest::boot(&boot, self.plugin, network)
+    }
+
+    /// One figure, of the guest that there is or else of a new one.
+    fn figure(
+        &self,
+        guest: &mut Option<Guest>,
+        program: &Path,
+        mode: Mode,
+        size: u64,
+    ) -> Result<u64, String> {
+        if let Some(why) = self.server.lacks(mode) {
+            return Err(format!("{}: {why}", mode.title()));
+        }
+        let guest = match guest {
+            Some(guest) => guest,
+            None => {
+                self.step("boots");
+                guest.insert(self.boot(program)?)
+            }
+        };
+        self.step(&format!("{} {}", mode.name(), size_text(size)));
+        let address = guest.wait_for(self.server.port(mode))?;
+        let figure = measure(guest, address, &path(size), mode, self.plan.traffic)?;
+        Ok(figure.round() as u64)
+    }
+
+    fn row(&self, version: &str, mode: Mode, size: u64, figure: Result<u64, String>) -> Row {
+        Row {
+            server: self.server.name.to_owned(),
+            version: version.to_owned(),
+            size,
+            mode: mode.name().to_owned(),
+            instructions: figure.as_ref().ok().copied(),
+            requests: self.plan.traffic.requests,
+            failure: figure.err(),
+        }
+    }
+
+    fn all_failed(&self, version: &str, why: &str) -> Vec<Row> {
+        let columns = self.plan.table.columns().iter();
+        let failed = |&(mode, size)| self.row(version, mode, size, Err(why.to_owned()));
+        columns.map(failed).collect()
+    }
+
+    fn step(&self, text: &str) {
+        let _ = self
+            .tell
+            .send(Told::Step(format!("{}: {text}", self.server.name)));
+    }
+}
+
+/// Where a file of this size is on the guest's site.
+fn path(size: u64) -> String {
+    format!("/{size}.html")
+}

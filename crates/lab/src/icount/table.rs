@@ -1,0 +1,234 @@
+//! The standard table: its rows as text and as JSON, and the ratio of our server to the best other.
+//! Pure: knows no guests.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::drive::Mode;
+
+/// The server that is compared with the others.
+const OURS: &str = "lowroad";
+
+/// One figure, or why there is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The server's name.
+    pub server: String,
+    /// What it says of its version; empty where it isn't installed.
+    pub version: String,
+    /// Bytes of the body.
+    pub size: u64,
+    /// `ka` or `close`.
+    pub mode: String,
+    /// Of the whole machine, for one more request.
+    pub instructions: Option<u64>,
+    /// Answered in all for this figure.
+    pub requests: u64,
+    /// Why there is no figure.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failure: Option<String>,
+}
+
+/// The columns, and with them the form of a line.
+#[derive(Clone, Debug)]
+pub struct Table {
+    columns: Vec<(Mode, u64)>,
+}
+
+const NAME: usize = 16;
+const VERSION: usize = 10;
+const FIGURE: usize = 14;
+
+impl Table {
+    /// A table with a column for each size in each mode.
+    pub fn new(modes: &[Mode], sizes: &[u64]) -> Table {
+        let of_mode = |&mode: &Mode| sizes.iter().map(move |&size| (mode, size));
+        Table {
+            columns: modes.iter().flat_map(of_mode).collect(),
+        }
+    }
+
+    /// The columns: mode and size.
+    pub fn columns(&self) -> &[(Mode, u64)] {
+        &self.columns
+    }
+
+    /// The lines above the figures.
+    pub fn head(&self) -> String {
+        let titles = self.columns.iter().map(|(mode, size)| {
+            let title = format!("{} {}", mode.name(), size_text(*size));
+            format!("{title:>FIGURE$}")
+        });
+        format!(
+            "Instructions a request, of the whole machine (ka: {}; close: {})\n\n\
+             {:<NAME$}{:<VERSION$}{}",
+            Mode::KeepAlive.title(),
+            Mode::Close.title(),
+            "server",
+            "version",
+            titles.collect::<String>()
+        )
+    }
+
+    /// A server's line, and the reasons for figures that are missing, each once.
+    pub fn line(&self, rows: &[Row]) -> String {
+        let Some(first) = rows.first() else {
+            return String::new();
+        };
+        let mut line = format!("{:<NAME$}{:<VERSION$}", first.server, first.version);
+        for column in &self.columns {
+            let figure = figure(rows, *column).map_or("-".into(), thousands);
+            let _ = write!(line, "{figure:>FIGURE$}");
+        }
+        let mut told: Vec<&str> = Vec::new();
+        for why in rows.iter().filter_map(|row| row.failure.as_deref()) {
+            if !told.contains(&why) {
+                told.push(why);
+                let _ = write!(line, "\n    {}", why.trim().replace('\n', "\n    "));
+            }
+        }
+        line
+    }
+
+    /// Ours to the best other, where both are there.
+    pub fn ratios(&self, rows: &[Row]) -> Option<String> {
+        let of = |ours: bool| -> Vec<Row> {
+            let wanted = rows.iter().filter(|row| (row.server == OURS) == ours);
+            wanted.cloned().collect()
+        };
+        let (ours, others) = (of(true), of(false));
+        let (mut ratios, mut names) = (String::new(), String::new());
+        let mut any = false;
+        for &column in &self.columns {
+            let best = best(&others, column);
+            let (ratio, name) = match (figure(&ours, column), best) {
+                (Some(figure), Some((least, name))) => {
+                    any = true;
+                    (format!("{:.2}", figure as f64 / least as f64), name)
+                }
+                _ => ("-".into(), ""),
+            };
+            let _ = write!(ratios, "{ratio:>FIGURE$}");
+            let _ = write!(names, "{name:>FIGURE$}");
+        }
+        let width = NAME + VERSION;
+        let title = format!("{OURS} to the best other");
+        any.then(|| format!("{title:<width$}{ratios}\n{:<width$}{names}", ""))
+    }
+}
+
+fn figure(rows: &[Row], (mode, size): (Mode, u64)) -> Option<u64> {
+    let found = rows
+        .iter()
+        .find(|row| row.mode == mode.name() && row.size == size)?;
+    found.instructions
+}
+
+fn best(others: &[Row], (mode, size): (Mode, u64)) -> Option<(u64, &str)> {
+    others
+        .iter()
+        // Howl is no server that one would use but the bound for all.
+        .filter(|row| row.server != "howl" && row.mode == mode.name() && row.size == size)
+        .filter_map(|row| Some((row.instructions?, row.server.as_str())))
+        .min()
+}
+
+/// `64 B`, `1 KB`, `100 KB`, `3 MB`.
+pub fn size_text(size: u64) -> String {
+    const UNITS: [(u64, &str); 2] = [(1 << 20, "MB"), (1 << 10, "KB")];
+    let unit = UNITS
+        .iter()
+        .find(|(unit, _)| size >= *unit && size.is_multiple_of(*unit));
+    match unit {
+        Some((unit, name)) => format!("{} {name}", size / unit),
+        None => format!("{size} B"),
+    }
+}
+
+/// `93400` as `93,400`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(server: &str, mode: Mode, size: u64, instructions: Option<u64>) -> Row {
+        Row {
+            server: server.into(),
+            version: "1.0".into(),
+            size,
+            mode: mode.name().into(),
+            instructions,
+            requests: 4300,
+            failure: instructions.is_none().then(|| "it broke\nbadly".into()),
+        }
+    }
+
+    #[test]
+    fn numbers_are_easy_to_read() {
+        assert_eq!(thousands(7), "7");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(size_text(64), "64 B");
+        assert_eq!(size_text(102_400), "100 KB");
+        assert_eq!(size_text(3 << 20), "3 MB");
+        assert_eq!(size_text(1500), "1500 B");
+    }
+
+    #[test]
+    fn a_line_has_its_columns_and_each_reason_once() {
+        let table = Table::new(&[Mode::KeepAlive, Mode::Close], &[64]);
+        let rows = [
+            row("nginx", Mode::KeepAlive, 64, Some(39_500)),
+            row("nginx", Mode::Close, 64, None),
+        ];
+        let line = table.line(&rows);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(
+            words,
+            ["nginx", "1.0", "39,500", "-", "it", "broke", "badly"]
+        );
+        assert!(table.head().contains("close 64 B"));
+        let twice = [
+            row("x", Mode::Close, 64, None),
+            row("x", Mode::Close, 1024, None),
+        ];
+        assert_eq!(table.line(&twice).matches("it broke").count(), 1);
+    }
+
+    #[test]
+    fn the_ratio_is_to_the_best_real_server() {
+        let table = Table::new(&[Mode::KeepAlive], &[64, 1024]);
+        let rows = [
+            row("lowroad", Mode::KeepAlive, 64, Some(20_000)),
+            row("nginx", Mode::KeepAlive, 64, Some(40_000)),
+            row("h2o", Mode::KeepAlive, 64, Some(25_000)),
+            row("howl", Mode::KeepAlive, 64, Some(15_000)),
+        ];
+        let text = table.ratios(&rows).expect("both");
+        assert!(text.contains("0.80") && text.contains("h2o"), "{text}");
+        assert_eq!(table.ratios(&rows[..1]), None);
+    }
+
+    #[test]
+    fn json_has_a_failure_only_where_there_is_one() {
+        let json = |row: &Row| serde_json::to_string(row).expect("plain data");
+        assert!(!json(&row("x", Mode::Close, 1, Some(5))).contains("failure"));
+        let failed = row("x", Mode::Close, 1, None);
+        assert_eq!(
+            serde_json::from_str::<Row>(&json(&failed)).expect("ours"),
+            failed
+        );
+    }
+}

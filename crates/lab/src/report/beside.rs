@@ -1,0 +1,265 @@
+//! The paper's numbers beside ours, as tables of text: points, ratios, and what table 1 of paper
+//! `003` expects. It knows no HTML.
+
+use super::chart::x_name;
+use super::expected;
+use super::model::{Series, Shown, Spread};
+use crate::experiment::schema::{OurRatio, PaperRatio, PaperSeries, X};
+use crate::experiment::units::{Unit, number};
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// What it is.
+    pub caption: String,
+    /// The names of its columns.
+    pub head: Vec<String>,
+    /// Its rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(caption: &str, head: &[&str], rows: Vec<Vec<String>>) -> Option<Self> {
+        let head = head.iter().map(|&name| name.to_owned()).collect();
+        (!rows.is_empty()).then(|| Self {
+            caption: caption.to_owned(),
+            head,
+            rows,
+        })
+    }
+}
+
+/// All that the paper's text says, beside ours.
+#[must_use]
+pub fn tables(shown: &Shown<'_>) -> Vec<Table> {
+    let figure = shown.figure;
+    let ratios = figure
+        .paper_ratio
+        .iter()
+        .map(|ratio| ratio_row(shown, ratio))
+        .collect();
+    let points = figure
+        .paper_series
+        .iter()
+        .flat_map(|series| series_rows(shown, series))
+        .collect();
+    let ratios = Table::new(
+        "Ratios",
+        &[
+            "What, in the paper",
+            "Paper",
+            "Ours",
+            "Which of ours",
+            "Where it stands",
+        ],
+        ratios,
+    );
+    let points = Table::new(
+        "Numbers",
+        &[
+            "Server and point",
+            "Paper",
+            "Ours",
+            "Which of ours",
+            "Where it stands",
+        ],
+        points,
+    );
+    let expected = if figure.expected_003 {
+        expected_table(shown)
+    } else {
+        None
+    };
+    [ratios, points, expected].into_iter().flatten().collect()
+}
+
+/// All our values: a row for each x and a column for each server, or the other way round where
+/// there are more servers than x.
+#[must_use]
+pub fn values(shown: &Shown<'_>) -> Option<Table> {
+    let unit = shown.figure.measure.unit();
+    let cell = |series: &Series, x: &X| {
+        series
+            .at(x)
+            .map_or("–".into(), |point| spread(unit, &point.y))
+    };
+    let servers: Vec<&str> = shown
+        .series
+        .iter()
+        .map(|series| series.server.as_str())
+        .collect();
+    let xs = shown.xs();
+    let names: Vec<String> = xs.iter().map(|x| x_name(shown, x)).collect();
+    let caption = "Medians, and least to greatest of the repeats";
+    if servers.len() > xs.len() {
+        let row = |series: &Series| {
+            let cells = xs.iter().map(|x| cell(series, x));
+            std::iter::once(series.server.clone())
+                .chain(cells)
+                .collect()
+        };
+        let head: Vec<&str> = std::iter::once("server")
+            .chain(names.iter().map(String::as_str))
+            .collect();
+        return Table::new(caption, &head, shown.series.iter().map(row).collect());
+    }
+    let row = |(x, name): (&X, &String)| {
+        let cells = shown.series.iter().map(|series| cell(series, x));
+        std::iter::once(name.clone()).chain(cells).collect()
+    };
+    let head: Vec<&str> = std::iter::once(shown.experiment.sweep.label.as_str())
+        .chain(servers)
+        .collect();
+    Table::new(caption, &head, xs.iter().zip(&names).map(row).collect())
+}
+
+fn spread(unit: Unit, spread: &Spread) -> String {
+    let median = unit.show(spread.median);
+    if spread.count < 2 {
+        return median;
+    }
+    format!(
+        "{median} ({} to {})",
+        unit.show(spread.low),
+        unit.show(spread.high)
+    )
+}
+
+fn ratio_row(shown: &Shown<'_>, ratio: &PaperRatio) -> Vec<String> {
+    let (ours, which) = match &ratio.ours {
+        None => ("–".into(), "nothing of ours is like it".into()),
+        Some(ours) => (ours_value(shown, ours), ours_name(shown, ours)),
+    };
+    vec![
+        ratio.what.clone(),
+        times(ratio.value),
+        ours,
+        which,
+        ratio.place.clone(),
+    ]
+}
+
+fn times(value: f64) -> String {
+    format!("{} ×", number(value))
+}
+
+fn ours_name(shown: &Shown<'_>, ours: &OurRatio) -> String {
+    let at = ours.at.as_ref().map_or("best of each".into(), |x| {
+        format!("at {}", x_name(shown, x))
+    });
+    format!("{} over {}, {at}", ours.of, ours.over)
+}
+
+fn ours_value(shown: &Shown<'_>, ours: &OurRatio) -> String {
+    match ratio(shown, ours) {
+        Some(value) => times(value),
+        None => {
+            let absent = [&ours.of, &ours.over]
+                .into_iter()
+                .find(|name| shown.series(name).is_none());
+            match absent {
+                Some(name) => format!("not here: {name}"),
+                None => "not measured at this point".into(),
+            }
+        }
+    }
+}
+
+/// A ratio of our medians.
+#[must_use]
+pub fn ratio(shown: &Shown<'_>, ours: &OurRatio) -> Option<f64> {
+    let value = |name: &str| {
+        let series = shown.series(name)?;
+        let point = match &ours.at {
+            Some(x) => series.at(x),
+            None => series.best(shown.figure.measure.lower_is_better()),
+        };
+        point.map(|point| point.y.median)
+    };
+    let (of, over) = (value(&ours.of)?, value(&ours.over)?);
+    (over > 0.0).then(|| of / over)
+}
+
+fn series_rows(shown: &Shown<'_>, series: &PaperSeries) -> Vec<Vec<String>> {
+    let row = |(x, y): &(X, f64)| {
+        let (ours, which) = our_point(shown, series, x);
+        vec![
+            format!("{}, {}", series.name, x_name(shown, x)),
+            format!("{} {}", number(*y), series.unit),
+            ours,
+            which,
+            series.place.clone(),
+        ]
+    };
+    series.points.iter().map(row).collect()
+}
+
+/// Ours at the paper's x; where we have none there, our best, or the last of times.
+fn our_point(shown: &Shown<'_>, series: &PaperSeries, x: &X) -> (String, String) {
+    let Some(name) = &series.ours else {
+        return ("–".into(), "nothing of ours is like it".into());
+    };
+    let Some(ours) = shown.series(name) else {
+        return ("not here".into(), name.clone());
+    };
+    let unit = shown.figure.measure.unit();
+    if let Some(point) = ours.at(x) {
+        return (unit.show(point.y.median), name.clone());
+    }
+    // Times are told at the highest load, since the paper's are those at capacity.
+    let (point, word) = match shown.figure.measure.lower_is_better() {
+        true => (ours.points.last(), "last"),
+        false => (ours.best(false), "best"),
+    };
+    let point = point.expect("a series that is shown has a point");
+    let which = format!("{name}, {word}: {}", x_name(shown, &point.x));
+    (unit.show(point.y.median), which)
+}
+
+fn expected_table(shown: &Shown<'_>) -> Option<Table> {
+    let fixed = shown.experiment.load.static_rate.unwrap_or(0.0);
+    let mut head = vec![
+        "Dynamic/s".to_owned(),
+        "Static/s".to_owned(),
+        "Paper's table 1".to_owned(),
+        "Formula, on the wire".to_owned(),
+        "Formula, content only".to_owned(),
+    ];
+    head.extend(
+        shown
+            .series
+            .iter()
+            .map(|series| format!("{} (content)", series.server)),
+    );
+    let mbit = |bits: f64| Unit::BitsPerS.show(bits);
+    let row = |(dynamic, paper): &(f64, Option<f64>)| {
+        let x = X::Number(*dynamic);
+        let ours = shown.series.iter().map(|series| series.at(&x));
+        let mut row = vec![
+            number(*dynamic),
+            number(fixed),
+            paper.map_or("–".into(), |paper| format!("{paper} Mbit/s")),
+            mbit(expected::bits_per_s(*dynamic, fixed)),
+            mbit(expected::content_bits_per_s(*dynamic, fixed)),
+        ];
+        row.extend(ours.map(|point| point.map_or("–".into(), |point| mbit(point.y.median))));
+        row
+    };
+    // The paper's rows, and those of our rates that it does not have.
+    let paper = expected::TABLE.iter().filter(|(_, of, _)| *of == fixed);
+    let mut rows: Vec<(f64, Option<f64>)> = paper
+        .map(|(dynamic, _, paper)| (*dynamic, Some(*paper)))
+        .collect();
+    let own: Vec<f64> = shown.xs().iter().filter_map(X::number).collect();
+    let new = |dynamic: &f64| !rows.iter().any(|(other, _)| other == dynamic);
+    let own: Vec<_> = own
+        .into_iter()
+        .filter(new)
+        .map(|dynamic| (dynamic, None))
+        .collect();
+    rows.extend(own);
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let rows = rows.iter().map(row).collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    Table::new("Table 1: expected and measured throughput", &head, rows)
+}

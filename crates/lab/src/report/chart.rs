@@ -1,0 +1,343 @@
+//! Charts as SVG: lines over an axis, and bars lying down. Pure: data in, text out. Colours and
+//! fonts are classes, which the page's style sheet fills.
+
+use super::model::{Series, Shown, Spread};
+use super::scale::{Scale, fitting, linear_ticks, log_ticks};
+use super::style::{line_class, marker, styles};
+use super::svg::{coordinate, element, escape, line, text, text_width};
+use crate::experiment::schema::{Kind, Parameter, X};
+use crate::experiment::units::{Scaled, number, size};
+
+/// A figure's chart, `width` pixels wide; empty when there is nothing to draw.
+#[must_use]
+pub fn draw(shown: &Shown<'_>, width: f64) -> String {
+    if shown.series.is_empty() {
+        return String::new();
+    }
+    if is_lines(shown) {
+        lines(shown, width)
+    } else {
+        bars(shown, width)
+    }
+}
+
+/// Whether it is drawn as lines, which need a legend; bars have names.
+#[must_use]
+pub fn is_lines(shown: &Shown<'_>) -> bool {
+    let numbers = shown.xs().iter().all(|x| x.number().is_some());
+    shown.figure.kind == Kind::Lines && numbers
+}
+
+/// The names of the servers with their line and marker, as HTML.
+#[must_use]
+pub fn legend(shown: &Shown<'_>) -> String {
+    let mut out = String::from("<ul class=\"legend\">");
+    for (series, style) in shown.series.iter().zip(series_styles(shown)) {
+        let stroke = line(&line_class(style), (1.0, 8.0), (29.0, 8.0));
+        let mark = marker(style, 15.0, 8.0);
+        let name = escape(&series.server);
+        out.push_str(&format!(
+            "<li><svg width=\"30\" height=\"16\" aria-hidden=\"true\">{stroke}{mark}</svg> {name}</li>"
+        ));
+    }
+    out + "</ul>"
+}
+
+fn series_styles(shown: &Shown<'_>) -> Vec<usize> {
+    let names: Vec<&str> = shown
+        .series
+        .iter()
+        .map(|series| series.server.as_str())
+        .collect();
+    styles(&names)
+}
+
+fn largest(shown: &Shown<'_>) -> f64 {
+    spreads(shown).map(|spread| spread.high).fold(0.0, f64::max)
+}
+
+fn spreads<'a>(shown: &'a Shown<'_>) -> impl Iterator<Item = &'a Spread> {
+    shown
+        .series
+        .iter()
+        .flat_map(|series| series.points.iter().map(|point| &point.y))
+}
+
+fn open(width: f64, height: f64, title: &str) -> String {
+    let (width, height) = (coordinate(width), coordinate(height));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" \
+         width=\"{width}\" height=\"{height}\" role=\"img\"><title>{}</title>",
+        escape(title)
+    )
+}
+
+/// The frame of a chart of lines.
+struct Frame {
+    x: Scale,
+    y: Scale,
+    unit: Scaled,
+}
+
+fn lines(shown: &Shown<'_>, width: f64) -> String {
+    let height = (width * 0.5).clamp(260.0, 380.0);
+    let unit = shown.figure.measure.unit().scaled(largest(shown));
+    let ((y_low, y_high), y_ticks) = y_axis(shown, unit);
+    let labels: Vec<String> = y_ticks.iter().map(|tick| number(*tick)).collect();
+    let left = 14.0
+        + labels
+            .iter()
+            .map(|label| text_width(label))
+            .fold(20.0, f64::max);
+    let x_values: Vec<f64> = shown.xs().iter().filter_map(X::number).collect();
+    let (x_low, x_high) = x_range(shown, &x_values);
+    let (top, bottom) = (30.0, height - 46.0);
+    let frame = Frame {
+        x: Scale {
+            low: x_low,
+            high: x_high,
+            log: shown.figure.log_x,
+            from: left,
+            to: width - 18.0,
+        },
+        y: Scale {
+            low: y_low,
+            high: y_high,
+            log: is_log_y(shown),
+            from: bottom,
+            to: top,
+        },
+        unit,
+    };
+    let mut out = open(width, height, &shown.figure.title);
+    out.push_str(&text("label", "start", (2.0, 14.0), unit.name));
+    for (tick, label) in y_ticks.iter().zip(&labels) {
+        let y = frame.y.place(*tick);
+        out.push_str(&line("grid", (left, y), (width - 18.0, y)));
+        out.push_str(&text("tick", "end", (left - 7.0, y + 4.0), label));
+    }
+    out.push_str(&x_axis(shown, &frame, &x_values, bottom));
+    let middle = f64::midpoint(left, width - 18.0);
+    let label = &shown.experiment.sweep.label;
+    out.push_str(&text("label", "middle", (middle, height - 6.0), label));
+    for (series, style) in shown.series.iter().zip(series_styles(shown)) {
+        out.push_str(&curve(series, style, &frame));
+    }
+    out + "</svg>"
+}
+
+/// The ends of the y axis and its ticks, in the unit shown.
+fn y_axis(shown: &Shown<'_>, unit: Scaled) -> ((f64, f64), Vec<f64>) {
+    let high = largest(shown) / unit.divisor;
+    let positive = spreads(shown)
+        .map(|spread| spread.low)
+        .filter(|low| *low > 0.0);
+    let low = positive.fold(f64::INFINITY, f64::min) / unit.divisor;
+    if is_log_y(shown) {
+        // A little room around the data; the ticks within.
+        let (low, high) = (low / 1.4, high * 1.4);
+        let ticks = log_ticks(low, high);
+        let within: Vec<f64> = ticks
+            .iter()
+            .copied()
+            .filter(|t| (low..=high).contains(t))
+            .collect();
+        if !within.is_empty() {
+            return ((low, high), within);
+        }
+        return ((ticks[0], ticks[ticks.len() - 1]), ticks);
+    }
+    let ticks = linear_ticks(0.0, high, 5);
+    ((ticks[0], ticks[ticks.len() - 1]), ticks)
+}
+
+/// Whether y is logarithmic: where the file says so, and there is a value that can be shown.
+fn is_log_y(shown: &Shown<'_>) -> bool {
+    shown.figure.log_y && spreads(shown).any(|spread| spread.low > 0.0)
+}
+
+fn x_range(shown: &Shown<'_>, values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    match shown.figure.log_x {
+        // A little room, so that the first marker does not lie on the axis.
+        true => (low.max(1e-9) / 1.25, high.max(1e-9) * 1.25),
+        false => (0.0, high.max(f64::MIN_POSITIVE) * 1.02),
+    }
+}
+
+fn x_axis(shown: &Shown<'_>, frame: &Frame, values: &[f64], bottom: f64) -> String {
+    let width = frame.x.to - frame.x.from;
+    let ticks = match shown.figure.log_x {
+        true => values.to_vec(),
+        false => {
+            let ticks = linear_ticks(0.0, frame.x.high, (width / 80.0) as usize);
+            ticks
+                .into_iter()
+                .filter(|tick| *tick <= frame.x.high)
+                .collect()
+        }
+    };
+    let name = |tick: &f64| {
+        if is_size(shown) {
+            size(*tick)
+        } else {
+            number(*tick)
+        }
+    };
+    let labels: Vec<String> = ticks.iter().map(name).collect();
+    let places: Vec<f64> = ticks.iter().map(|tick| frame.x.place(*tick)).collect();
+    let widths: Vec<f64> = labels.iter().map(|label| text_width(label)).collect();
+    let mut out = line("axis", (frame.x.from, bottom), (frame.x.to, bottom));
+    for index in fitting(&places, &widths) {
+        let x = places[index];
+        out.push_str(&line("axis", (x, bottom), (x, bottom + 4.0)));
+        out.push_str(&text("tick", "middle", (x, bottom + 18.0), &labels[index]));
+    }
+    out
+}
+
+/// Whether x counts bytes.
+#[must_use]
+pub fn is_size(shown: &Shown<'_>) -> bool {
+    matches!(&shown.experiment.sweep.parameter, Parameter::Workload(key) if key == "size")
+}
+
+fn curve(series: &Series, style: usize, frame: &Frame) -> String {
+    let unit = frame.unit.divisor;
+    let place = |x: f64, y: f64| (frame.x.place(x), frame.y.place(y / unit));
+    let mut points = Vec::new();
+    let mut out = String::new();
+    let mut marks = String::new();
+    for point in &series.points {
+        let Some(x) = point.x.number() else { continue };
+        let (left, y) = place(x, point.y.median);
+        points.push(format!("{},{}", coordinate(left), coordinate(y)));
+        let (low, high) = (place(x, point.y.low).1, place(x, point.y.high).1);
+        if (low - high).abs() > 1.0 {
+            out.push_str(&whisker(style, left, low, high));
+        }
+        marks.push_str(&marker(style, left, y));
+    }
+    let class = line_class(style);
+    out.push_str(&element(
+        "polyline",
+        &[("class", &class), ("points", &points.join(" "))],
+    ));
+    format!(
+        "<g><title>{}</title>{out}{marks}</g>",
+        escape(&series.server)
+    )
+}
+
+/// Least to greatest of the repeats.
+fn whisker(style: usize, x: f64, low: f64, high: f64) -> String {
+    let class = format!("spread s{style}");
+    let end = |y: f64| line(&class, (x - 3.5, y), (x + 3.5, y));
+    line(&class, (x, low), (x, high)) + &end(low) + &end(high)
+}
+
+const BAR: f64 = 22.0;
+const GROUP_GAP: f64 = 30.0;
+
+fn bars(shown: &Shown<'_>, width: f64) -> String {
+    let xs = shown.xs();
+    let unit = shown.figure.measure.unit().scaled(largest(shown));
+    let named = xs.len() > 1;
+    let names = shown.series.iter().map(|series| text_width(&series.server));
+    let left = (names.fold(40.0, f64::max) + 12.0).min(width * 0.42);
+    let values = shown.series.iter().flat_map(|series| &series.points);
+    let room = values
+        .map(|point| text_width(&value(point.y.median, unit)))
+        .fold(20.0, f64::max)
+        + 12.0;
+    let ticks = linear_ticks(
+        0.0,
+        largest(shown) / unit.divisor,
+        ((width - left) / 110.0) as usize,
+    );
+    let scale = Scale {
+        low: 0.0,
+        high: (largest(shown) / unit.divisor).max(f64::MIN_POSITIVE),
+        log: false,
+        from: left,
+        to: width - room,
+    };
+    let heading = if named { GROUP_GAP } else { 8.0 };
+    let group = heading + BAR * shown.series.len() as f64;
+    let bottom = group * xs.len() as f64 + 4.0;
+    let height = bottom + 44.0;
+    let mut out = open(width, height, &shown.figure.title);
+    for tick in ticks.iter().filter(|tick| **tick <= scale.high * 1.001) {
+        let x = scale.place(*tick);
+        out.push_str(&line("grid", (x, 4.0), (x, bottom)));
+        out.push_str(&text("tick", "middle", (x, bottom + 16.0), &number(*tick)));
+    }
+    let styles = series_styles(shown);
+    for (index, x) in xs.iter().enumerate() {
+        let mut y = group * index as f64 + heading;
+        if named {
+            let name = x_name(shown, x);
+            out.push_str(&text("group", "start", (2.0, y - 8.0), &name));
+        }
+        for (series, style) in shown.series.iter().zip(&styles) {
+            out.push_str(&text("tick", "end", (left - 7.0, y + 15.0), &series.server));
+            if let Some(point) = series.at(x) {
+                out.push_str(&bar(&point.y, *style, y, &scale, unit));
+            }
+            y += BAR;
+        }
+    }
+    out.push_str(&text(
+        "label",
+        "end",
+        (width - 4.0, height - 6.0),
+        unit.name,
+    ));
+    out + "</svg>"
+}
+
+fn bar(spread: &Spread, style: usize, y: f64, scale: &Scale, unit: Scaled) -> String {
+    let place = |value: f64| scale.place(value / unit.divisor);
+    let end = place(spread.median);
+    let (class, x) = (format!("bar s{style}"), coordinate(scale.from));
+    let (top, width) = (coordinate(y + 2.0), coordinate((end - scale.from).max(1.0)));
+    let height = coordinate(BAR - 4.0);
+    let mut out = element(
+        "rect",
+        &[
+            ("class", &class),
+            ("x", &x),
+            ("y", &top),
+            ("width", &width),
+            ("height", &height),
+        ],
+    );
+    let (low, high) = (place(spread.low), place(spread.high));
+    if high - low > 1.0 {
+        let middle = y + BAR / 2.0;
+        out.push_str(&line("whisker", (low, middle), (high, middle)));
+    }
+    let after = high.max(end) + 6.0;
+    out + &text(
+        "value",
+        "start",
+        (after, y + 15.0),
+        &value(spread.median, unit),
+    )
+}
+
+fn value(value: f64, unit: Scaled) -> String {
+    number(value / unit.divisor)
+}
+
+/// A point's name: `64 simultaneous connections`, `file size 4 KiB`, `dataset small`.
+#[must_use]
+pub fn x_name(shown: &Shown<'_>, x: &X) -> String {
+    let label = &shown.experiment.sweep.label;
+    match x {
+        X::Number(value) if is_size(shown) => format!("{label} {}", size(*value)),
+        X::Number(value) => format!("{} {label}", number(*value)),
+        X::Text(name) => format!("{label} {name}"),
+    }
+}

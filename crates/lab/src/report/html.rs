@@ -1,0 +1,253 @@
+//! The page: one file of HTML with its style sheet and charts within, and no scripts.
+
+use std::fmt::Write;
+
+use super::beside::{self, Table};
+use super::chart;
+use super::model::{Shown, Study};
+use super::parts;
+use super::sentence::sentence;
+use super::svg::escape;
+
+/// Width of the charts on a screen of usual width.
+const WIDE: f64 = 820.0;
+/// Width of those on a telephone.
+const NARROW: f64 = 360.0;
+
+/// The page of some experiments.
+#[must_use]
+pub fn page(studies: &[Study], problems: &[String]) -> String {
+    let mut out = String::from(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Lowroad lab: the papers' experiments on today's servers</title>\n<style>\n",
+    );
+    out.push_str(include_str!("page.css"));
+    out.push_str("</style>\n<h1>The papers' experiments on today's servers</h1>\n");
+    out.push_str(
+        "<p class=\"soft\">Each figure was run with the servers, kernel and machine named beside \
+         it. The papers' machines were others: compare ratios and shapes, not numbers. Workloads \
+         are like those of the benchmarks they are named after, and results are not benchmark \
+         results.</p>\n",
+    );
+    if studies.iter().any(Study::pretended) {
+        out.push_str(
+            "<p class=\"notice\"><strong>A rehearsal:</strong> figures here are computed, not \
+             measured (<code>lowroad-lab run --rehearse</code>).</p>\n",
+        );
+    }
+    for problem in problems {
+        put(
+            &mut out,
+            &format!("<p class=\"notice\">{}</p>\n", escape(problem)),
+        );
+    }
+    out.push_str(&contents(studies));
+    out.push_str(&summary(studies));
+    for study in studies {
+        out.push_str(&section(study));
+    }
+    out + "</html>\n"
+}
+
+fn put(out: &mut String, text: &str) {
+    out.push_str(text);
+}
+
+fn contents(studies: &[Study]) -> String {
+    let mut out = String::from("<nav aria-label=\"Contents\"><h4>Contents</h4><ol>\n");
+    for study in studies {
+        let Study { experiment, .. } = study;
+        let (name, title) = (escape(&experiment.name), escape(&experiment.title));
+        writeln!(
+            out,
+            "<li><a href=\"#{name}\">{title}</a> <span class=\"soft\">{}, {}</span></li>",
+            escape(&experiment.paper),
+            escape(&experiment.figure)
+        )
+        .expect("a string takes all");
+    }
+    out + "</ol></nav>\n"
+}
+
+fn summary(studies: &[Study]) -> String {
+    let mut rows = Vec::new();
+    let mut unmeasured = Vec::new();
+    for study in studies {
+        for (index, shown) in study.shown().iter().enumerate() {
+            let at = format!("#{}-{index}", study.experiment.name);
+            let figure = format!("Paper {}, {}", study.experiment.paper, shown.figure.figure);
+            match shown.series.is_empty() {
+                true => unmeasured.push(figure),
+                false => rows.push((at, figure, sentence(shown))),
+            }
+        }
+    }
+    let mut out = String::from("<h2 id=\"summary\">Summary</h2>\n");
+    if !rows.is_empty() {
+        out.push_str("<table class=\"stack\"><thead><tr><th>Figure<th>What it shows</thead>\n");
+        for (at, figure, said) in rows {
+            let (at, figure, said) = (escape(&at), escape(&figure), escape(&said));
+            put(
+                &mut out,
+                &format!("<tr><td><a href=\"{at}\">{figure}</a><td>{said}</tr>\n"),
+            );
+        }
+        out.push_str("</table>\n");
+    }
+    if !unmeasured.is_empty() {
+        let names = escape(&unmeasured.join("; "));
+        put(
+            &mut out,
+            &format!("<p class=\"soft\">Without figures so far: {names}.</p>\n"),
+        );
+    }
+    out
+}
+
+fn section(study: &Study) -> String {
+    let experiment = &study.experiment;
+    let name = escape(&experiment.name);
+    let mut out = format!(
+        "<section>\n<h2 id=\"{name}\">{}</h2>\n<p class=\"soft\">Paper {}, {}; experiment \
+         <code>{name}</code></p>\n<p>{}</p>\n",
+        escape(&experiment.title),
+        escape(&experiment.paper),
+        escape(&experiment.figure),
+        escape(&experiment.question)
+    );
+    if let Some(differs) = &experiment.differs {
+        let text = escape(differs);
+        put(
+            &mut out,
+            &format!("<p class=\"soft\">What differs from the paper: {text}</p>\n"),
+        );
+    }
+    for note in &study.notes {
+        put(
+            &mut out,
+            &format!("<p class=\"notice\">{}</p>\n", escape(note)),
+        );
+    }
+    let all = study.shown();
+    for (index, shown) in all.iter().enumerate() {
+        out.push_str(&figure(shown, &format!("{name}-{index}")));
+    }
+    let of = |lines: &dyn Fn(&Shown<'_>) -> Vec<String>| parts::merged(all.iter().map(lines));
+    out.push_str(&list("Not complete", &of(&|shown| shown.missing.clone())));
+    out.push_str(&list("Errors", &of(&parts::errors)));
+    out.push_str(&list(
+        "Absent today",
+        &of(&|shown| parts::absent(shown, true)),
+    ));
+    out.push_str(&list(
+        "Could not be measured",
+        &of(&|shown| parts::absent(shown, false)),
+    ));
+    out.push_str(&circumstances(study));
+    out + "</section>\n"
+}
+
+fn figure(shown: &Shown<'_>, id: &str) -> String {
+    let mut out = format!(
+        "<h3 id=\"{id}\">{}: {}</h3>\n<p class=\"finding\">{}</p>\n",
+        escape(&capital(&shown.figure.figure)),
+        escape(&shown.figure.title),
+        escape(&sentence(shown))
+    );
+    if !shown.series.is_empty() {
+        for (class, width) in [("wide", WIDE), ("narrow", NARROW)] {
+            let drawn = chart::draw(shown, width);
+            put(&mut out, &format!("<div class=\"{class}\">{drawn}</div>\n"));
+        }
+        if chart::is_lines(shown) {
+            out.push_str(&chart::legend(shown));
+        }
+    }
+    for table in beside::tables(shown) {
+        out.push_str(&html_table(&table, "stack"));
+    }
+    if let Some(table) = beside::values(shown) {
+        let table = html_table(&table, "");
+        put(
+            &mut out,
+            &format!("<details><summary>All values</summary>{table}</details>\n"),
+        );
+    }
+    out
+}
+
+fn circumstances(study: &Study) -> String {
+    let configurations = parts::configurations(study);
+    if configurations.is_empty() {
+        return String::new();
+    }
+    let mut out = list("How it was measured", &parts::circumstances(study));
+    out.push_str("<h4>Servers</h4>\n");
+    for configuration in configurations {
+        let stands_for = configuration.stands_for.map_or(String::new(), |what| {
+            format!(" <span class=\"soft\">stands for {}</span>", escape(what))
+        });
+        put(
+            &mut out,
+            &format!(
+                "<details><summary>{}: {}{stands_for}</summary><pre>{}</pre></details>\n",
+                escape(configuration.server),
+                escape(configuration.version),
+                escape(configuration.text)
+            ),
+        );
+    }
+    out
+}
+
+fn list(title: &str, lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let items: String = lines
+        .iter()
+        .map(|line| format!("<li>{}</li>", escape(line)))
+        .collect();
+    format!("<h4>{title}</h4><ul>{items}</ul>\n")
+}
+
+fn html_table(table: &Table, class: &str) -> String {
+    let mut out = format!(
+        "<div class=\"scroll\"><table class=\"{class}\"><caption>{}</caption><thead><tr>",
+        escape(&table.caption)
+    );
+    for name in &table.head {
+        put(&mut out, &format!("<th>{}</th>", escape(name)));
+    }
+    out.push_str("</tr></thead><tbody>\n");
+    for row in &table.rows {
+        out.push_str("<tr>");
+        for (cell, name) in row.iter().zip(&table.head) {
+            put(
+                &mut out,
+                &format!("<td data-name=\"{}\">{}</td>", escape(name), unbroken(cell)),
+            );
+        }
+        out.push_str("</tr>\n");
+    }
+    out + "</tbody></table></div>\n"
+}
+
+/// A cell's text; short ones, numbers with their units, stay on a line.
+fn unbroken(cell: &str) -> String {
+    let text = escape(cell);
+    if cell.chars().count() > 16 {
+        text
+    } else {
+        text.replace(' ', "\u{a0}")
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters
+        .next()
+        .map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + characters.as_str()
+}

@@ -1,0 +1,317 @@
+//! From records to what a figure shows: medians and spreads by server and x, who is absent and why,
+//! what is missing. It knows nothing of drawing.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::plan::{Extent, points, steps};
+use crate::experiment::results::{Found, Key, Record, Role, Why};
+use crate::experiment::schema::{Experiment, Figure, X};
+
+/// An experiment with its results.
+#[derive(Debug)]
+pub struct Study {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// Its results.
+    pub records: BTreeMap<Key, Record>,
+    /// What was odd about them.
+    pub notes: Vec<String>,
+}
+
+/// The repeats of one point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    /// The least.
+    pub low: f64,
+    /// The greatest.
+    pub high: f64,
+    /// How many.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Of some values; `None` without any.
+    #[must_use]
+    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (low, high) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = match values.len() % 2 {
+            0 => f64::midpoint(values[middle - 1], values[middle]),
+            _ => values[middle],
+        };
+        Some(Self {
+            median,
+            low,
+            high,
+            count: values.len(),
+        })
+    }
+
+    /// Whether two can't be told apart.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.low <= other.high && other.low <= self.high
+    }
+}
+
+/// One point of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Where.
+    pub x: X,
+    /// What.
+    pub y: Spread,
+}
+
+/// One server's line, or bars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// The server.
+    pub server: String,
+    /// In order of x.
+    pub points: Vec<Point>,
+    /// Errors over all its measurements.
+    pub errors: u64,
+    /// Requests over all its measurements, errors included.
+    pub requests: u64,
+}
+
+impl Series {
+    /// The value at an x.
+    #[must_use]
+    pub fn at(&self, x: &X) -> Option<&Point> {
+        self.points.iter().find(|point| point.x == *x)
+    }
+
+    /// The best point.
+    #[must_use]
+    pub fn best(&self, lower_is_better: bool) -> Option<&Point> {
+        let by = |a: &&Point, b: &&Point| a.y.median.total_cmp(&b.y.median);
+        match lower_is_better {
+            true => self.points.iter().min_by(by),
+            false => self.points.iter().max_by(by),
+        }
+    }
+}
+
+/// A server without figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+    /// It may come: a level that does not exist yet, a package that is not installed.
+    pub may_come: bool,
+}
+
+/// A figure with its data.
+#[derive(Debug)]
+pub struct Shown<'a> {
+    /// The experiment.
+    pub experiment: &'a Experiment,
+    /// How it is drawn.
+    pub figure: &'a Figure,
+    /// What is drawn, in the order of the file.
+    pub series: Vec<Series>,
+    /// Who is not.
+    pub absent: Vec<Absent>,
+    /// What is not measured yet, for the reader.
+    pub missing: Vec<String>,
+}
+
+impl Shown<'_> {
+    /// A server's series.
+    #[must_use]
+    pub fn series(&self, server: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.server == server)
+    }
+
+    /// All x of all series, in order.
+    #[must_use]
+    pub fn xs(&self) -> Vec<X> {
+        let mut xs: Vec<X> = Vec::new();
+        for point in self.series.iter().flat_map(|series| &series.points) {
+            if !xs.contains(&point.x) {
+                xs.push(point.x.clone());
+            }
+        }
+        sort(&mut xs, self.experiment);
+        xs
+    }
+
+    /// The reason why a server has no figures.
+    #[must_use]
+    pub fn reason(&self, server: &str) -> Option<&str> {
+        let absent = self.absent.iter().find(|absent| absent.name == server)?;
+        Some(&absent.reason)
+    }
+}
+
+impl Study {
+    /// Each figure with its data.
+    #[must_use]
+    pub fn shown(&self) -> Vec<Shown<'_>> {
+        self.experiment
+            .figures
+            .iter()
+            .map(|figure| self.figure(figure))
+            .collect()
+    }
+
+    /// Whether any record was computed and not measured.
+    #[must_use]
+    pub fn pretended(&self) -> bool {
+        self.records.values().any(|record| record.pretended)
+    }
+
+    fn figure<'a>(&'a self, figure: &'a Figure) -> Shown<'a> {
+        let mut shown = Shown {
+            experiment: &self.experiment,
+            figure,
+            series: Vec::new(),
+            absent: Vec::new(),
+            missing: Vec::new(),
+        };
+        for server in &self.experiment.servers {
+            if !figure.only.is_empty() && !figure.only.contains(&server.name) {
+                continue;
+            }
+            let series = self.one_series(figure, &server.name);
+            match self.absence(figure, &server.name, &series) {
+                Some(absent) => shown.absent.push(absent),
+                None if series.points.is_empty() => {
+                    shown
+                        .missing
+                        .push(format!("{}: nothing is measured yet", server.name));
+                }
+                None => {
+                    shown.missing.extend(self.incomplete(&series));
+                    shown.series.push(series);
+                }
+            }
+        }
+        shown
+            .absent
+            .extend(self.experiment.not_here.iter().map(|not_here| Absent {
+                name: not_here.name.clone(),
+                reason: not_here.reason.clone(),
+                may_come: false,
+            }));
+        shown
+    }
+
+    fn of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a Record> {
+        let wanted = move |record: &&Record| record.role == Role::Point && record.server == server;
+        self.records.values().filter(wanted)
+    }
+
+    fn one_series(&self, figure: &Figure, server: &str) -> Series {
+        let mut by_x: Vec<(X, Vec<f64>)> = Vec::new();
+        let (mut errors, mut requests) = (0, 0);
+        for record in self.of(server) {
+            let Some(measured) = record.measured() else {
+                continue;
+            };
+            errors += measured.outcome.errors;
+            requests += measured.outcome.errors + measured.outcome.requests;
+            let Some(value) = figure.measure.value(measured) else {
+                continue;
+            };
+            match by_x.iter_mut().find(|(x, _)| *x == record.x) {
+                Some((_, values)) => values.push(value),
+                None => by_x.push((record.x.clone(), vec![value])),
+            }
+        }
+        let mut xs: Vec<X> = by_x.iter().map(|(x, _)| x.clone()).collect();
+        sort(&mut xs, &self.experiment);
+        let point = |x: X| {
+            let values = by_x.iter().find(|(other, _)| *other == x)?.1.clone();
+            Some(Point {
+                x,
+                y: Spread::of(values)?,
+            })
+        };
+        Series {
+            server: server.to_owned(),
+            points: xs.into_iter().filter_map(point).collect(),
+            errors,
+            requests,
+        }
+    }
+
+    /// Why a server has no figures, if there is a reason.
+    fn absence(&self, figure: &Figure, server: &str, series: &Series) -> Option<Absent> {
+        if !series.points.is_empty() {
+            return None;
+        }
+        let absent = |reason: String, may_come| {
+            Some(Absent {
+                name: server.to_owned(),
+                reason,
+                may_come,
+            })
+        };
+        if self.of(server).any(|record| record.measured().is_some()) {
+            let name = figure.measure.name();
+            return absent(format!("its measurements hold no {name}"), true);
+        }
+        let failed = self.of(server).find_map(|record| match &record.found {
+            Found::Failed { why, text } => Some((*why, text.clone())),
+            Found::Measured(_) => None,
+        });
+        let (why, text) = failed?;
+        absent(text, why != Why::Broken)
+    }
+
+    fn incomplete(&self, series: &Series) -> Option<String> {
+        let experiment = &self.experiment;
+        let extent = Extent::default();
+        let count = match experiment.sweep.values.is_empty() {
+            true => experiment.sweep.relative_to_capacity.len() * experiment.repeats as usize,
+            false => {
+                let points = points(experiment, None, &extent);
+                steps(experiment, &points, &extent).len() / experiment.servers.len()
+            }
+        };
+        let measured = self
+            .of(&series.server)
+            .filter(|record| record.measured().is_some())
+            .count();
+        (measured < count).then(|| format!("{}: {measured} of {count} measurements", series.server))
+    }
+}
+
+/// Numbers by size, categories as the file has them.
+fn sort(xs: &mut [X], experiment: &Experiment) {
+    let place = |x: &X| {
+        let at = experiment.sweep.values.iter().position(|value| value == x);
+        at.unwrap_or(usize::MAX)
+    };
+    xs.sort_by(|a, b| match (a, b) {
+        (X::Number(a), X::Number(b)) => a.total_cmp(b),
+        _ => place(a).cmp(&place(b)),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        let spread = |values: &[f64]| Spread::of(values.to_vec());
+        assert_eq!(spread(&[]), None);
+        let three = spread(&[3.0, 1.0, 2.0]).expect("values");
+        assert_eq!(
+            (three.median, three.low, three.high, three.count),
+            (2.0, 1.0, 3.0, 3)
+        );
+        assert_eq!(spread(&[1.0, 2.0]).expect("values").median, 1.5);
+        assert!(three.overlaps(&spread(&[3.0, 5.0]).expect("values")));
+        assert!(!three.overlaps(&spread(&[3.1]).expect("values")));
+    }
+}

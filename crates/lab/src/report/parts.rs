@@ -1,0 +1,188 @@
+//! What HTML and Markdown say in the same words: machines, versions, errors, repeats.
+
+use std::collections::BTreeSet;
+
+use super::model::{Shown, Study};
+use crate::experiment::Record;
+use crate::experiment::schema::{PaceKind, Parameter};
+use crate::experiment::units::number;
+
+/// A server's version and configuration.
+pub struct Configuration<'a> {
+    /// The server's name.
+    pub server: &'a str,
+    /// What it stands for in the paper.
+    pub stands_for: Option<&'a str>,
+    /// Its version.
+    pub version: &'a str,
+    /// Its configuration.
+    pub text: &'a str,
+}
+
+/// Those of an experiment, in the order of the file; without figures there is none.
+pub fn configurations(study: &Study) -> Vec<Configuration<'_>> {
+    let one = |server: &str| {
+        study
+            .records
+            .values()
+            .find(|record| record.server == server && record.measured().is_some())
+    };
+    let servers = study.experiment.servers.iter();
+    servers
+        .filter_map(|server| {
+            let record = one(&server.name)?;
+            Some(Configuration {
+                server: &server.name,
+                stands_for: server.stands_for.as_deref(),
+                version: &record.version,
+                text: &record.configuration,
+            })
+        })
+        .collect()
+}
+
+/// How it was measured: load, repeats, spread, machine, when.
+pub fn circumstances(study: &Study) -> Vec<String> {
+    let experiment = &study.experiment;
+    let load = &experiment.load;
+    let measured = || {
+        study
+            .records
+            .values()
+            .filter(|record| record.measured().is_some())
+    };
+    let mut lines = vec![format!(
+        "Workload {}{}; {}, load generator with {}; {} s a point after {} s of warm-up; {}, \
+         interleaved.",
+        experiment.workload.name,
+        settings(study),
+        pace(study),
+        counted(load.threads, "thread"),
+        number(load.duration_s),
+        number(load.warmup_s),
+        counted(experiment.repeats, "repeat")
+    )];
+    lines.extend(durations(study));
+    let machines: BTreeSet<String> = measured()
+        .map(|record| record.machine.to_string())
+        .collect();
+    lines.extend(
+        machines
+            .into_iter()
+            .map(|machine| format!("Measured on {machine}.")),
+    );
+    let first = measured().map(|record| record.unix_s).min();
+    let last = measured().map(|record| record.unix_s).max();
+    if let (Some(first), Some(last)) = (first, last) {
+        lines.push(format!("From {} to {}.", date(first), date(last)));
+    }
+    lines.extend(spread(study));
+    lines
+}
+
+fn pace(study: &Study) -> String {
+    let load = &study.experiment.load;
+    let swept = study.experiment.sweep.parameter == Parameter::Connections;
+    let connections = counted(load.connections, "connection");
+    match load.pace {
+        PaceKind::Closed if swept => "closed loop".into(),
+        PaceKind::Closed => format!("closed loop of {connections}"),
+        PaceKind::Requests => format!("open loop of requests over {connections}"),
+        PaceKind::Connections => {
+            format!("open loop of new connections, at most {connections} at a time")
+        }
+    }
+}
+
+fn counted(count: u32, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+fn settings(study: &Study) -> String {
+    let settings = &study.experiment.workload.settings;
+    if settings.is_empty() {
+        return String::new();
+    }
+    let all: Vec<String> = settings
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    format!(" ({})", all.join(", "))
+}
+
+/// Says when points were not as long as the file has it.
+fn durations(study: &Study) -> Option<String> {
+    let record = study.records.values().find_map(Record::measured)?;
+    let measured_s = record.outcome.duration_s;
+    let planned_s = study.experiment.load.duration_s;
+    let other = measured_s > 0.0 && (measured_s - planned_s).abs() > 0.2 * planned_s;
+    other.then(|| {
+        format!(
+            "Points here lasted {} s, not as planned.",
+            number(measured_s)
+        )
+    })
+}
+
+/// How far repeats lie apart, over all points of the first figure.
+fn spread(study: &Study) -> Option<String> {
+    let shown = study.shown();
+    let first = shown.first()?;
+    let points = first.series.iter().flat_map(|series| &series.points);
+    let mut shares: Vec<f64> = points
+        .filter(|point| point.y.count > 1 && point.y.median > 0.0)
+        .map(|point| (point.y.high - point.y.low) / point.y.median)
+        .collect();
+    shares.sort_by(f64::total_cmp);
+    let middle = shares.get(shares.len() / 2)?;
+    let most = shares.last()?;
+    Some(format!(
+        "Spread of the repeats (greatest less least, over the median): {} % at the middle point, \
+         {} % at the worst.",
+        number(middle * 100.0),
+        number(most * 100.0)
+    ))
+}
+
+/// A date of HTTP: precise and plain.
+pub fn date(unix_s: u64) -> String {
+    String::from_utf8_lossy(&lowroad_http::date::format(unix_s)).into_owned()
+}
+
+/// Lines of several figures of an experiment, each once: figures share their runs.
+pub fn merged<'a>(lines: impl Iterator<Item = Vec<String>> + 'a) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for line in lines.flatten() {
+        if !all.contains(&line) {
+            all.push(line);
+        }
+    }
+    all
+}
+
+/// Servers without figures: those that may come, or those that can't be had.
+pub fn absent(shown: &Shown<'_>, may_come: bool) -> Vec<String> {
+    let some = shown
+        .absent
+        .iter()
+        .filter(|absent| absent.may_come == may_come);
+    some.map(|absent| format!("{}: {}", absent.name, absent.reason))
+        .collect()
+}
+
+/// Servers with errors.
+pub fn errors(shown: &Shown<'_>) -> Vec<String> {
+    let with = shown.series.iter().filter(|series| series.errors > 0);
+    with.map(|series| {
+        let share = series.errors as f64 / series.requests.max(1) as f64 * 100.0;
+        format!(
+            "{}: {} errors in {} requests ({} %)",
+            series.server,
+            number(series.errors as f64),
+            number(series.requests as f64),
+            number(share)
+        )
+    })
+    .collect()
+}

@@ -1,0 +1,480 @@
+//! Experiment files, and the runner on a bench that computes: order, resuming, half-written lines,
+//! Ctrl-C, capacity. No server runs and nothing is measured.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use lowroad_lab::experiment::fake::Fake;
+use lowroad_lab::experiment::plan::{self, Extent};
+use lowroad_lab::experiment::progress::Progress;
+use lowroad_lab::experiment::results::{self, Found, Role, Stored};
+use lowroad_lab::experiment::runner::{self, End, Setting};
+use lowroad_lab::experiment::schema::{Experiment, X};
+use lowroad_lab::load::Pace;
+
+const SMALL: &str = r#"
+title = "Small"
+paper = "000"
+figure = "figure 2"
+question = "Which?"
+repeats = 2
+
+[workload]
+name = "webstone"
+settings = { size = "64" }
+
+[sweep]
+parameter = "connections"
+label = "simultaneous connections"
+values = [8, 64]
+
+[load]
+pace = "closed"
+
+[[server]]
+name = "nginx"
+peer = "nginx"
+
+[[server]]
+name = "lowroad"
+peer = "lowroad"
+
+[[server]]
+name = "later"
+peer = "lowroad-softirq"
+
+[[draw]]
+figure = "figure 2"
+title = "Requests"
+measure = "requests_per_s"
+"#;
+
+fn small() -> Experiment {
+    Experiment::parse("small", SMALL).expect("a good file")
+}
+
+/// Progress that is kept.
+#[derive(Default)]
+struct Lines(Vec<String>);
+
+impl Progress for Lines {
+    fn line(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+
+    fn passing(&mut self, _text: &str) {}
+}
+
+/// A folder of results and what a run in it needs.
+struct Place {
+    folder: PathBuf,
+    extent: Extent,
+    fresh: bool,
+    lines: Lines,
+}
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+        let _ = std::fs::remove_dir_all(&folder);
+        Self {
+            folder,
+            extent: Extent::default(),
+            fresh: false,
+            lines: Lines::default(),
+        }
+    }
+
+    fn run(&mut self, experiment: &Experiment, bench: &mut Fake) -> Result<End, String> {
+        let stop = AtomicBool::new(false);
+        let setting = Setting {
+            results: &self.folder,
+            extent: &self.extent,
+            fresh: self.fresh,
+            stop: &stop,
+        };
+        runner::run(experiment, &setting, bench, &mut self.lines)
+    }
+
+    fn file(&self) -> PathBuf {
+        results::path(&self.folder, "small")
+    }
+
+    fn stored(&self) -> Stored {
+        results::read(&self.file()).expect("results")
+    }
+}
+
+fn problem(change: impl Fn(&str) -> String) -> String {
+    Experiment::parse("small", &change(SMALL)).expect_err("a bad file")
+}
+
+#[test]
+fn errors_name_line_and_key() {
+    let of = |from: &str, to: &str| problem(|text| text.replace(from, to));
+    let unknown_key = of("pace = \"closed\"", "pace = \"closed\"\nthreds = 2");
+    assert!(
+        unknown_key.contains("line 19") && unknown_key.contains("threds"),
+        "{unknown_key}"
+    );
+    let measure = of("\"requests_per_s\"", "\"requests\"");
+    assert!(
+        measure.contains("line 35") && measure.contains("connections_per_s"),
+        "{measure}"
+    );
+    let parameter = of("parameter = \"connections\"", "parameter = \"conns\"");
+    assert!(
+        parameter.contains("line 13") && parameter.contains("workload.SETTING"),
+        "{parameter}"
+    );
+    let pace = of("\"closed\"", "\"requests\"");
+    assert!(
+        pace.contains("line 18") && pace.contains("needs a rate"),
+        "{pace}"
+    );
+    let twice = of("name = \"lowroad\"", "name = \"nginx\"");
+    assert!(twice.contains("two servers"), "{twice}");
+    let missing = of("[load]\npace = \"closed\"", "");
+    assert!(missing.contains("load"), "{missing}");
+    let subject = problem(|text| format!("{text}subject = \"ngin\"\n"));
+    assert!(
+        subject.contains("line 36: subject") && subject.contains("nginx, lowroad"),
+        "{subject}"
+    );
+    let values = of("values = [8, 64]", "values = [8, \"many\"]");
+    assert!(values.contains("line 15: values"), "{values}");
+    let capacity = of("\"requests_per_s\"", "\"capacity\"");
+    assert!(capacity.contains("[search]"), "{capacity}");
+    let repeats = of("repeats = 2", "repeats = 0");
+    assert!(repeats.contains("line 6: repeats"), "{repeats}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Experiment::read(Path::new("nowhere/x.toml")).expect_err("no file");
+    assert!(error.starts_with("nowhere/x.toml:"), "{error}");
+}
+
+fn shipped() -> Vec<Experiment> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let paths = lowroad_lab::experiment::cli::all_in(&folder).expect("shipped experiments");
+    paths
+        .iter()
+        .map(|path| Experiment::read(path).unwrap_or_else(|error| panic!("{error}")))
+        .collect()
+}
+
+#[test]
+fn shipped_experiments_are_right() {
+    const PEERS: &[&str] = &[
+        "nginx",
+        "apache-prefork",
+        "apache-event",
+        "lighttpd",
+        "h2o",
+        "varnish",
+        "haproxy",
+        "howl",
+        "lowroad",
+        "nginx-php",
+        "apache-php",
+        "lowroad-softirq",
+        "lowroad-module",
+        "lowroad-bare",
+        "lowroad-accelerate",
+        "lowroad-uring",
+    ];
+    const WORKLOADS: &[&str] = &["specweb99", "specweb96", "webstone", "webbench", "bare"];
+    let all = shipped();
+    for experiment in &all {
+        let name = &experiment.name;
+        assert!(
+            WORKLOADS.contains(&experiment.workload.name.as_str()),
+            "{name}"
+        );
+        for server in &experiment.servers {
+            assert!(
+                PEERS.contains(&server.peer.as_str()),
+                "{name}: {}",
+                server.peer
+            );
+        }
+    }
+    let papers: BTreeSet<&str> = all
+        .iter()
+        .map(|experiment| experiment.paper.as_str())
+        .collect();
+    assert_eq!(papers, BTreeSet::from(["000", "002", "003", "004"]));
+    let figures: Vec<&str> = all
+        .iter()
+        .map(|experiment| experiment.figure.as_str())
+        .collect();
+    let all_figures = figures.join("; ");
+    for figure in [
+        "figure 2",
+        "figures 7 and 14, table 1",
+        "figures 4 and 5",
+        "figure 16",
+    ] {
+        assert!(all_figures.contains(figure), "{figure}");
+    }
+}
+
+#[test]
+fn shipped_experiments_take_minutes() {
+    for experiment in shipped() {
+        let points = experiment.sweep.values.len() + experiment.sweep.relative_to_capacity.len();
+        let here = experiment
+            .servers
+            .iter()
+            .filter(|server| !server.peer.contains("lowroad-"));
+        let each_s = plan::expected_s(&experiment, &Extent::default());
+        let all_s = each_s * (points * here.count()) as f64 * f64::from(experiment.repeats);
+        assert!(all_s < 500.0, "{}: {all_s} s", experiment.name);
+    }
+}
+
+#[test]
+fn repeats_are_outermost_and_servers_rotate() {
+    let experiment = small();
+    let extent = Extent::default();
+    let points = plan::points(&experiment, None, &extent);
+    let steps = plan::steps(&experiment, &points, &extent);
+    let order: Vec<(u32, String, usize)> = steps
+        .iter()
+        .map(|step| (step.repeat, step.x.to_string(), step.server))
+        .collect();
+    let expected = [
+        (0, "8", 0),
+        (0, "8", 1),
+        (0, "8", 2),
+        (0, "64", 0),
+        (0, "64", 1),
+        (0, "64", 2),
+        (1, "8", 1),
+        (1, "8", 2),
+        (1, "8", 0),
+        (1, "64", 1),
+        (1, "64", 2),
+        (1, "64", 0),
+    ];
+    let expected: Vec<_> = expected.map(|(r, x, s)| (r, x.to_owned(), s)).to_vec();
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn only_and_quick() {
+    let experiment = small();
+    let only = Extent {
+        only: vec!["lowroad".into()],
+        ..Extent::default()
+    };
+    let points = plan::points(&experiment, None, &only);
+    let steps = plan::steps(&experiment, &points, &only);
+    assert!(steps.len() == 4 && steps.iter().all(|step| step.server == 1));
+    let quick = Extent {
+        quick: true,
+        ..Extent::default()
+    };
+    let steps = plan::steps(&experiment, &points, &quick);
+    let job = plan::job(&experiment, &steps[0], &quick);
+    assert!((job.duration_s - 0.3).abs() < 1e-9 && steps.len() == 6);
+}
+
+#[test]
+fn runs_and_records() {
+    let mut place = Place::new("runs_and_records");
+    let mut bench = Fake::default();
+    assert_eq!(place.run(&small(), &mut bench), Ok(End::Whole));
+    let stored = place.stored();
+    let measured = stored
+        .records
+        .values()
+        .filter(|record| record.measured().is_some())
+        .count();
+    assert_eq!((measured, bench.started.len()), (8, 8));
+    let absent: Vec<_> = stored
+        .records
+        .values()
+        .filter(|r| r.server == "later")
+        .collect();
+    assert_eq!(absent.len(), 1, "an absent server is recorded once");
+    assert!(matches!(&absent[0].found, Found::Failed { text, .. } if text.contains("softirq")));
+    let first = stored.records.values().next().expect("records");
+    assert!(first.pretended && !first.machine.kernel.is_empty() && first.unix_s > 0);
+    assert!(place.lines.0[0].contains("[ 1/12]"), "{}", place.lines.0[0]);
+}
+
+#[test]
+fn goes_on_where_it_was_stopped() {
+    let mut place = Place::new("goes_on");
+    let mut bench = Fake {
+        stop_after: Some(3),
+        ..Fake::default()
+    };
+    assert_eq!(place.run(&small(), &mut bench), Ok(End::Stopped));
+    let whole = |place: &Place| {
+        place
+            .stored()
+            .records
+            .values()
+            .filter(|record| record.measured().is_some())
+            .count()
+    };
+    assert_eq!(whole(&place), 3, "the measurement that was cut is not kept");
+    let mut bench = Fake::default();
+    assert_eq!(place.run(&small(), &mut bench), Ok(End::Whole));
+    assert_eq!((whole(&place), bench.started.len()), (8, 5));
+    let mut bench = Fake::default();
+    assert_eq!(place.run(&small(), &mut bench), Ok(End::Whole));
+    assert_eq!(bench.started.len(), 0, "nothing is measured twice");
+}
+
+#[test]
+fn a_half_written_line_is_left_out_and_cut_off() {
+    let mut place = Place::new("half_line");
+    place.run(&small(), &mut Fake::default()).expect("a run");
+    let text = std::fs::read(place.file()).expect("results");
+    std::fs::write(place.file(), &text[..text.len() - 40]).expect("cut");
+    assert_eq!(place.stored().notes.len(), 1);
+    let mut bench = Fake::default();
+    assert_eq!(place.run(&small(), &mut bench), Ok(End::Whole));
+    assert!(bench.started.len() == 1 && place.stored().notes.is_empty());
+    assert!(
+        place
+            .lines
+            .0
+            .iter()
+            .any(|line| line.contains("only half there"))
+    );
+}
+
+#[test]
+fn a_line_within_that_is_no_record_is_an_error() {
+    let error = results::parse(b"{\"x\":1}\n").expect_err("no record");
+    assert!(
+        error.contains("line 1") && error.contains("--fresh"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_changed_file_asks_for_fresh() {
+    let mut place = Place::new("changed");
+    place.run(&small(), &mut Fake::default()).expect("a run");
+    let parse = |text: String| Experiment::parse("small", &text).expect("a good file");
+    let titled = parse(SMALL.replace("title = \"Small\"", "title = \"Other\""));
+    assert_eq!(
+        place.run(&titled, &mut Fake::default()),
+        Ok(End::Whole),
+        "titles are free"
+    );
+    let more = parse(SMALL.replace("[8, 64]", "[8, 64, 128]"));
+    let mut bench = Fake::default();
+    assert_eq!(place.run(&more, &mut bench), Ok(End::Whole));
+    assert_eq!(bench.started.len(), 4, "only the new point is measured");
+    let longer = parse(SMALL.replace("pace = ", "duration_s = 9.0\npace = "));
+    let error = place
+        .run(&longer, &mut Fake::default())
+        .expect_err("changed");
+    assert!(error.contains("--fresh"), "{error}");
+    place.fresh = true;
+    assert_eq!(place.run(&longer, &mut Fake::default()), Ok(End::Whole));
+    assert!(place.file().with_extension("jsonl.old").is_file());
+}
+
+#[test]
+fn rates_relative_to_a_capacity() {
+    let text = SMALL
+        .replace("parameter = \"connections\"", "parameter = \"rate\"")
+        .replace(
+            "values = [8, 64]",
+            "relative_to_capacity = [0.5, 1.2]\nreference = \"nginx\"",
+        )
+        .replace("\"closed\"", "\"connections\"");
+    let experiment = Experiment::parse("small", &text).expect("a good file");
+    let mut place = Place::new("relative");
+    let mut bench = Fake::default();
+    assert_eq!(place.run(&experiment, &mut bench), Ok(End::Whole));
+    assert_eq!(bench.started[0].pace, Pace::Closed);
+    let stored = place.stored();
+    let reference = stored
+        .records
+        .values()
+        .find(|record| record.role == Role::Reference);
+    let capacity = reference
+        .and_then(|r| r.measured())
+        .expect("measured")
+        .outcome
+        .requests_per_s;
+    let rates: BTreeSet<String> = stored
+        .records
+        .values()
+        .filter(|r| r.role == Role::Point)
+        .map(|r| r.x.to_string())
+        .collect();
+    assert_eq!(
+        rates.len(),
+        2,
+        "all servers are offered the same rates: {rates:?}"
+    );
+    for rate in rates {
+        let share = rate.parse::<f64>().expect("a number") / capacity;
+        assert!(
+            (share - 0.5).abs() < 0.03 || (share - 1.2).abs() < 0.06,
+            "{share}"
+        );
+    }
+    let mut bench = Fake::default();
+    assert_eq!(place.run(&experiment, &mut bench), Ok(End::Whole));
+    assert_eq!(
+        bench.started.len(),
+        0,
+        "the stored capacity gives the same rates"
+    );
+}
+
+#[test]
+fn a_capacity_is_found_beside_static_load() {
+    let text = SMALL
+        .replace(
+            "name = \"webstone\"\nsettings = { size = \"64\" }",
+            "name = \"bare\"",
+        )
+        .replace("parameter = \"connections\"", "parameter = \"static_rate\"")
+        .replace("values = [8, 64]", "values = [0, 1000]")
+        .replace("\"closed\"", "\"connections\"\nshare_setting = \"dynamic\"")
+        .replace("[[draw]]", "[search]\nstart = 500\nmax = 1e6\n\n[[draw]]")
+        .replace("\"requests_per_s\"", "\"capacity\"");
+    let experiment = Experiment::parse("small", &text).expect("a good file");
+    let mut place = Place::new("capacity");
+    assert_eq!(place.run(&experiment, &mut Fake::default()), Ok(End::Whole));
+    let stored = place.stored();
+    let capacity = |server: &str, x: f64| {
+        let key = results::key(Role::Point, server, &X::Number(x), 0);
+        stored.records[&key]
+            .measured()
+            .and_then(|m| m.capacity_per_s)
+            .expect("found")
+    };
+    assert!(capacity("lowroad", 0.0) > capacity("nginx", 0.0) * 1.05);
+    assert!(capacity("nginx", 0.0) > 5000.0);
+}
+
+#[test]
+fn the_dynamic_share_follows_the_rates() {
+    let text = SMALL
+        .replace("parameter = \"connections\"", "parameter = \"rate\"")
+        .replace("values = [8, 64]", "values = [250]")
+        .replace(
+            "\"closed\"",
+            "\"requests\"\nstatic_rate = 750\nshare_setting = \"dynamic\"",
+        );
+    let experiment = Experiment::parse("small", &text).expect("a good file");
+    let extent = Extent::default();
+    let steps = plan::steps(&experiment, &[X::Number(250.0)], &extent);
+    let job = plan::job(&experiment, &steps[0], &extent);
+    assert_eq!(job.pace, Pace::Requests(1000.0));
+    assert_eq!(job.settings["dynamic"], "25.000");
+}

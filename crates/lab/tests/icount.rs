@@ -1,0 +1,131 @@
+//! The command `icount` for real: a guest boots, a figure comes, and nothing is left behind.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use lowroad_testkit::{Folder, skip};
+
+/// A guest can be started here, or the test is skipped.
+fn possible(test: &str) -> bool {
+    let needs = lowroad_lab::icount::needs::check();
+    if let Err(why) = &needs {
+        skip(test, why);
+    }
+    needs.is_ok()
+}
+
+/// The server that is built beside this test.
+fn lowroad() -> Option<PathBuf> {
+    let lab = Path::new(env!("CARGO_BIN_EXE_lowroad-lab"));
+    let target = lab.parent()?.parent()?;
+    let built = ["release", "debug"].map(|profile| target.join(profile).join("lowroad"));
+    built.into_iter().find(|path| path.is_file())
+}
+
+fn icount(arguments: &[&str]) -> (Output, u32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lowroad-lab"));
+    command.arg("icount").args(arguments);
+    command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let child = command.spawn().expect("our own program");
+    let process = child.id();
+    (child.wait_with_output().expect("its end"), process)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Neither a network device nor a QEMU of that process.
+fn nothing_is_left(process: u32) {
+    let devices = std::fs::read_dir("/sys/class/net").expect("network devices");
+    let names = devices.map(|entry| text(entry.expect("a device").file_name().as_encoded_bytes()));
+    let left: Vec<String> = names
+        .filter(|name| name.starts_with(&format!("ic{process}-")))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    for entry in std::fs::read_dir("/proc").expect("processes") {
+        let line = std::fs::read(entry.expect("a process").path().join("cmdline"));
+        let line = text(&line.unwrap_or_default());
+        assert!(
+            !line.contains(&format!("ifname=ic{process}-")),
+            "still there: {line}"
+        );
+    }
+}
+
+#[test]
+fn a_figure_comes_and_nothing_is_left() {
+    let test = "icount: a figure comes and nothing is left";
+    if !possible(test) {
+        return;
+    }
+    let Some(lowroad) = lowroad() else {
+        return skip(test, "lowroad is not built: cargo build -p lowroad");
+    };
+    let folder = Folder::new();
+    let json = folder.path().join("figures.json").display().to_string();
+    let lowroad = lowroad.display().to_string();
+    let (output, process) = icount(&[
+        "--server",
+        "lowroad",
+        "--lowroad",
+        &lowroad,
+        "--size",
+        "64",
+        "--mode",
+        "ka",
+        "-n",
+        "600",
+        "--json",
+        &json,
+    ]);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    if said.contains("apt") && !output.status.success() {
+        return skip(test, &said); // no kernel of Debian's to be had here
+    }
+    assert!(output.status.success(), "{said}");
+    let rows = std::fs::read(&json).expect("the figures");
+    let rows: serde_json::Value = serde_json::from_slice(&rows).expect("JSON");
+    let figure = rows[0]["instructions"].as_u64().expect("a figure");
+    // A server built for debugging needs several times what one built for release does.
+    assert!((10_000..200_000).contains(&figure), "{figure} instructions");
+    nothing_is_left(process);
+}
+
+#[test]
+fn a_server_that_ends_is_told_with_its_words() {
+    let test = "icount: a server that ends is told with its words";
+    if !possible(test) || !Path::new("/bin/sh").exists() {
+        return;
+    }
+    let (output, process) = icount(&[
+        "--file",
+        "/bin/sh:/no/such/place/sh",
+        "--cmd",
+        "echo no luck",
+        "--port",
+        "9",
+    ]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    if !said.contains("apt") {
+        assert!(
+            said.contains("no answer at port 9") && said.contains("no luck"),
+            "{said}"
+        );
+    }
+    nothing_is_left(process);
+}
+
+#[test]
+fn mistakes_are_named() {
+    if !possible("icount: mistakes are named") {
+        return;
+    }
+    let told = |arguments: &[&str]| text(&icount(arguments).0.stderr);
+    assert!(told(&["--server", "zeus"]).contains("no server \"zeus\""));
+    assert!(told(&["--kernel", "/no/such/image"]).contains("/no/such/image"));
+    assert!(told(&["--cmd", "true", "--file", "/no/such/file"]).contains("/no/such/file"));
+}

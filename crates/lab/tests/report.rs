@@ -1,0 +1,305 @@
+//! The report on figures that a bench computed: charts are well-formed and keep their texts apart,
+//! ratios and sentences are those of the data, and partial results say what is missing.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use lowroad_lab::experiment::fake::Fake;
+use lowroad_lab::experiment::plan::Extent;
+use lowroad_lab::experiment::progress::Progress;
+use lowroad_lab::experiment::results::{self, Found, Record, Role, Why};
+use lowroad_lab::experiment::runner::{self, Setting};
+use lowroad_lab::experiment::schema::{Experiment, X};
+use lowroad_lab::experiment::{Measured, machine::Machine};
+use lowroad_lab::report::model::Study;
+use lowroad_lab::report::sentence::sentence;
+use lowroad_lab::report::svg::text_width;
+use lowroad_lab::report::{beside, chart, html, markdown};
+
+const FILE: &str = r#"
+title = "Known <data> & more"
+paper = "002"
+figure = "figure 3"
+question = "Which?"
+repeats = 2
+
+[workload]
+name = "webstone"
+
+[sweep]
+parameter = "connections"
+label = "simultaneous connections"
+values = [8, 64]
+
+[load]
+pace = "closed"
+
+[[server]]
+name = "nginx"
+peer = "nginx"
+
+[[server]]
+name = "lowroad"
+peer = "lowroad"
+
+[[server]]
+name = "later"
+peer = "lowroad-softirq"
+
+[[not_here]]
+name = "Zeus"
+reason = "not sold any more"
+
+[[draw]]
+figure = "figure 3"
+title = "Requests"
+measure = "requests_per_s"
+subject = "lowroad"
+against = "nginx"
+
+[[draw.paper_ratio]]
+what = "AFPA over Zeus"
+value = 3.6
+place = "section 5.1"
+ours = { of = "lowroad", over = "nginx", at = 8 }
+
+[[draw.paper_ratio]]
+what = "AFPA over IIS"
+value = 3.0
+place = "section 5.1"
+ours = { of = "later", over = "nginx" }
+
+[[draw.paper_series]]
+name = "Zeus"
+points = [[64, 2843]]
+unit = "requests/s"
+place = "section 5.1"
+ours = "nginx"
+"#;
+
+fn record(server: &str, x: f64, repeat: u32, found: Found) -> Record {
+    Record {
+        experiment: "known".into(),
+        fingerprint: String::new(),
+        role: Role::Point,
+        server: server.into(),
+        x: X::Number(x),
+        repeat,
+        found,
+        version: format!("{server} 1.0"),
+        configuration: "workers 1; <none>".into(),
+        unix_s: 1_795_269_600,
+        machine: Machine {
+            kernel: "Linux 6".into(),
+            cpu: "some".into(),
+            cores: 2,
+            memory_mib: 1,
+        },
+        pretended: false,
+    }
+}
+
+fn figures(requests_per_s: f64, errors: u64) -> Found {
+    let mut measured = Measured::default();
+    measured.outcome.requests_per_s = requests_per_s;
+    measured.outcome.requests = (requests_per_s * 2.0) as u64;
+    measured.outcome.errors = errors;
+    measured.outcome.duration_s = 2.0;
+    Found::Measured(Box::new(measured))
+}
+
+fn study(records: Vec<Record>) -> Study {
+    let experiment = Experiment::parse("known", FILE).expect("a good file");
+    let records = records
+        .into_iter()
+        .map(|record| (record.key(), record))
+        .collect();
+    Study {
+        experiment,
+        records,
+        notes: Vec::new(),
+    }
+}
+
+fn known() -> Study {
+    let absent = Found::Failed {
+        why: Why::Absent,
+        text: "does not exist yet".into(),
+    };
+    study(vec![
+        record("nginx", 8.0, 0, figures(10_000.0, 0)),
+        record("nginx", 8.0, 1, figures(10_200.0, 0)),
+        record("nginx", 64.0, 0, figures(20_000.0, 0)),
+        record("nginx", 64.0, 1, figures(20_200.0, 400)),
+        record("lowroad", 8.0, 0, figures(15_000.0, 0)),
+        record("lowroad", 8.0, 1, figures(15_300.0, 0)),
+        record("lowroad", 64.0, 0, figures(26_100.0, 0)),
+        record("lowroad", 64.0, 1, figures(26_160.0, 0)),
+        record("later", 8.0, 0, absent),
+    ])
+}
+
+#[test]
+fn a_sentence_of_known_data() {
+    let study = known();
+    assert_eq!(
+        sentence(&study.shown()[0]),
+        "At its best at 64 simultaneous connections lowroad reaches 26,130 requests/s, 1.3 times \
+         the 20,100 requests/s of nginx."
+    );
+}
+
+#[test]
+fn a_sentence_says_when_the_difference_may_be_chance() {
+    let study = study(vec![
+        record("nginx", 8.0, 0, figures(100.0, 0)),
+        record("nginx", 8.0, 1, figures(110.0, 0)),
+        record("lowroad", 8.0, 0, figures(104.0, 0)),
+        record("lowroad", 8.0, 1, figures(112.0, 0)),
+    ]);
+    let said = sentence(&study.shown()[0]);
+    assert!(
+        said.contains("1.03 times") && said.contains("no more than the repeats"),
+        "{said}"
+    );
+}
+
+#[test]
+fn ratios_beside_the_papers() {
+    let study = known();
+    let tables = beside::tables(&study.shown()[0]);
+    assert_eq!(tables[0].rows[0][..3], ["AFPA over Zeus", "3.6 ×", "1.5 ×"]);
+    assert_eq!(tables[0].rows[1][2], "not here: later");
+    assert_eq!(
+        tables[1].rows[0][1..4],
+        ["2843 requests/s", "20,100 requests/s", "nginx"]
+    );
+}
+
+#[test]
+fn the_page_has_what_is_absent_wrong_and_missing() {
+    let mut partial = known();
+    partial
+        .records
+        .retain(|_, record| record.server != "nginx" || record.repeat == 0);
+    let page = html::page(&[known(), partial], &["x.toml: <broken>".into()]);
+    for text in [
+        "Known &lt;data&gt; &amp; more",
+        "later: does not exist yet",
+        "Zeus: not sold any more",
+        "400 errors in 121,200 requests",
+        "nginx: 2 of 4 measurements",
+        "x.toml: &lt;broken&gt;",
+        "nginx 1.0",
+        "workers 1; &lt;none&gt;",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(page.contains(text), "no {text}");
+    }
+    assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
+    assert!(!page.contains("A rehearsal"));
+    let summary = markdown::page(&[known()], &[]);
+    assert!(summary.contains("1.3 times") && summary.contains("| AFPA over Zeus | 3.6 × |"));
+}
+
+#[test]
+fn without_results_there_is_a_page_too() {
+    let page = html::page(&[study(Vec::new())], &[]);
+    assert!(page.contains("Nothing of this figure has been measured yet."));
+    assert!(page.contains("nginx: nothing is measured yet"));
+}
+
+struct Quiet;
+
+impl Progress for Quiet {
+    fn line(&mut self, _text: &str) {}
+    fn passing(&mut self, _text: &str) {}
+}
+
+/// All shipped experiments, rehearsed.
+fn rehearsed() -> Vec<Study> {
+    let results_folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rehearsed");
+    let _ = std::fs::remove_dir_all(&results_folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let stop = AtomicBool::new(false);
+    let paths = lowroad_lab::experiment::cli::all_in(&folder).expect("experiments");
+    let one = |path: &std::path::PathBuf| {
+        let experiment = Experiment::read(path).expect("a good file");
+        let extent = Extent::default();
+        let setting = Setting {
+            results: &results_folder,
+            extent: &extent,
+            fresh: false,
+            stop: &stop,
+        };
+        runner::run(&experiment, &setting, &mut Fake::default(), &mut Quiet).expect("a run");
+        let path = results::path(&results_folder, &experiment.name);
+        let stored = results::read(&path).expect("results");
+        Study {
+            experiment,
+            records: stored.records,
+            notes: stored.notes,
+        }
+    };
+    paths.iter().map(one).collect()
+}
+
+/// Boxes of the texts of a chart.
+fn texts(svg: &roxmltree::Document<'_>) -> Vec<(f64, f64, f64, String)> {
+    let number = |node: &roxmltree::Node<'_, '_>, name| -> f64 {
+        node.attribute(name)
+            .and_then(|value| value.parse().ok())
+            .expect("a number")
+    };
+    let of = |node: roxmltree::Node<'_, '_>| {
+        let words = node.text().unwrap_or_default().to_owned();
+        let (x, width) = (number(&node, "x"), text_width(&words) * 0.9);
+        let left = match node.attribute("text-anchor") {
+            Some("end") => x - width,
+            Some("middle") => x - width / 2.0,
+            _ => x,
+        };
+        (left, left + width, number(&node, "y"), words)
+    };
+    svg.descendants()
+        .filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "text")))
+        .map(of)
+        .collect()
+}
+
+#[test]
+fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
+    let studies = rehearsed();
+    for study in &studies {
+        for shown in study.shown() {
+            assert!(!sentence(&shown).is_empty());
+            for width in [360.0, 820.0] {
+                let name = format!("{} {} {width}", study.experiment.name, shown.figure.figure);
+                let drawn = chart::draw(&shown, width);
+                if shown.series.is_empty() {
+                    continue;
+                }
+                let svg = roxmltree::Document::parse(&drawn).expect(&name);
+                assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{name}");
+                apart(&name, width, &texts(&svg));
+            }
+        }
+    }
+    let page = html::page(&studies, &[]);
+    assert!(page.contains("A rehearsal"), "computed figures must say so");
+}
+
+/// No two texts of about the same height touch, and none leaves the chart.
+fn apart(name: &str, width: f64, texts: &[(f64, f64, f64, String)]) {
+    for (index, (left, right, y, words)) in texts.iter().enumerate() {
+        assert!(
+            *left > -4.0 && *right < width + 4.0,
+            "{name}: {words:?} leaves the chart"
+        );
+        for (other_left, other_right, other_y, other) in &texts[index + 1..] {
+            let level = (y - other_y).abs() < 10.0;
+            let touch = left < other_right && other_left < right;
+            assert!(!(level && touch), "{name}: {words:?} and {other:?} touch");
+        }
+    }
+}
