@@ -179,19 +179,34 @@ fn caches_serve_and_go() {
 #[test]
 fn scripts_are_answered() {
     let folder = Folder::new();
-    folder.file("sum.php", "<?php $it = 'sum ' . (1 + 1) . ' ' . $_SERVER['QUERY_STRING'] . ' ' . $_SERVER['LAB_DB']; header('Content-Length: ' . strlen($it)); echo $it;");
+    let script = folder.file(
+        "programs/sum.php",
+        "<?php $it = 'sum ' . (1 + 1) . ' ' . $_SERVER['QUERY_STRING'] . ' ' . $_SERVER['LAB_DB'] . ' ' . \
+         file_get_contents($_SERVER['DOCUMENT_ROOT'] . '/page.txt'); \
+         header('Content-Length: ' . strlen($it)); echo $it;"
+
+    );
+    folder.file("page.txt", "of the site");
+    let programs = script.parent().expect("a folder").display().to_string();
     for name in ["nginx-php", "apache-php"] {
-        let options = options(&folder, &[("db", "/somewhere.sock"), ("php_children", "2")]);
+        let settings = [
+            ("php_root", programs.as_str()),
+            ("db", "/somewhere.sock"),
+            ("php_children", "2"),
+        ];
+        let options = options(&folder, &settings);
         let Some(running) = start("scripts_are_answered", name, &options) else {
             continue;
         };
+        // The programs are in a folder of their own; what they read is the site's.
         let page = get(running.address, "/sum.php?/a/b");
         assert_eq!(
             page.text(),
-            "sum 2 /a/b /somewhere.sock",
+            "sum 2 /a/b /somewhere.sock of the site",
             "{name}: {}",
             page.head
         );
+        assert_eq!(get(running.address, "/page.txt").text(), "of the site");
     }
 }
 

@@ -222,8 +222,8 @@ static PEERS: &[Peer] = &[
     ),
     absent(
         "lowroad-module",
-        "Lowroad as a kernel module",
-        "the kernel-module level does not exist yet",
+        "Lowroad with a module for dynamic content",
+        "the level of modules (dynamic content) does not exist yet",
     ),
     absent(
         "lowroad-accelerate",
@@ -232,8 +232,8 @@ static PEERS: &[Peer] = &[
     ),
     absent(
         "lowroad-bare",
-        "Lowroad on bare hardware",
-        "the bare-machine level (lowroad image) does not exist yet",
+        "Lowroad without an operating system",
+        "the bare image does not exist yet",
     ),
     absent(
         "lowroad-uring",

@@ -1,0 +1,182 @@
+//! The program as its users meet it: exit status, what it says on which output, Ctrl-C.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+
+use lowroad_testkit::Folder;
+use rustix::process::{Pid, Signal, kill_process};
+
+const LAB: &str = env!("CARGO_BIN_EXE_lowroad-lab");
+
+/// Answers every head with the same bytes.
+fn server(answer: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("its address");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
+                while let Some(Ok(line)) = lines.next() {
+                    if line.is_empty() && stream.write_all(answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+fn lab(arguments: &[&str]) -> Output {
+    let output = Command::new(LAB).args(arguments).output();
+    output.expect("the program of this test")
+}
+
+fn load(address: SocketAddr, more: &[&str]) -> Output {
+    let url = format!("http://{address}/");
+    let mut arguments = vec!["load", &url, "-c", "2", "-d", "5s"];
+    arguments.extend(more);
+    lab(&arguments)
+}
+
+fn errors_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn figures_are_on_standard_output_as_text_or_json() {
+    let address = server(HELLO);
+    let text = load(address, &["-n", "50", "-q"]);
+    assert!(text.status.success(), "{text:?}");
+    assert!(text.stderr.is_empty(), "{text:?}");
+    let printed = String::from_utf8_lossy(&text.stdout);
+    assert!(printed.contains("(50 right answers in"), "{printed}");
+    let json = load(address, &["-n", "50", "--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(found["requests"], 50);
+    assert!(found["requests_per_s"].as_f64().expect("a number") > 0.0);
+    assert!(found["latency_us"]["p99"].is_u64());
+    assert_eq!(found["errors_by_kind"], serde_json::json!({}));
+}
+
+#[test]
+fn what_failed_is_explained_and_the_status_tells() {
+    let missing = server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    let output = load(missing, &["-n", "10", "-q"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = errors_of(&output);
+    assert!(
+        said.contains("10 times: an answer had another status"),
+        "{said}"
+    );
+    assert!(said.contains("0 right answers were counted"), "{said}");
+
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = nobody.local_addr().expect("its address");
+    drop(nobody);
+    let output = load(address, &["-q"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        errors_of(&output).contains("refused the connection"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn known_files_are_compared() {
+    let folder = Folder::new();
+    folder.file("right/index.html", "hello");
+    folder.file("wrong/index.html", "jello");
+    let address = server(HELLO);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let right = load(address, &["-n", "10", "-q", "--root", &path("right")]);
+    assert!(right.status.success(), "{right:?}");
+    let wrong = load(address, &["-n", "10", "-q", "--root", &path("wrong")]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(
+        errors_of(&wrong).contains("other content than the file"),
+        "{wrong:?}"
+    );
+    let none = load(address, &["-n", "10", "-q", "--root", &path("none")]);
+    assert!(errors_of(&none).contains("can't read"), "{none:?}");
+}
+
+#[test]
+fn bad_arguments_are_explained() {
+    for (arguments, says) in [
+        (vec!["load", "localhost"], "begins with http://"),
+        (
+            vec!["load", "http://a/", "https://a/"],
+            "must be of one server",
+        ),
+        (vec!["load", "http://127.0.0.1/", "-c", "0"], "at least 1"),
+        (
+            vec!["load", "http://127.0.0.1/", "--rate", "0"],
+            "more than 0",
+        ),
+        (vec!["load", "http://127.0.0.1/", "-d", "soon"], "10s"),
+        (vec!["load", "http://127.0.0.1/", "-H", "x"], "Name: value"),
+        (
+            vec!["load", "http://127.0.0.1/", "--workload", "specweb98"],
+            "specweb99",
+        ),
+        (
+            vec!["load", "http://127.0.0.1/", "--set", "a=b"],
+            "--workload",
+        ),
+        (vec!["load", "http://no.such.name.invalid/"], "can't find"),
+        (
+            vec!["load", "https://127.0.0.1/", "--ca", "/no/such.pem"],
+            "no certificates",
+        ),
+        (
+            vec!["files", "specweb99", "/no/such/folder", "--set", "dirs=x"],
+            "dirs",
+        ),
+        (vec!["run", "no-such-experiment"], "no-such-experiment"),
+    ] {
+        let output = lab(&arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        let said = errors_of(&output);
+        assert!(said.contains(says), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+#[test]
+fn too_few_descriptors_are_said_before_it_begins() {
+    let script = format!("ulimit -n 100 && exec {LAB} load http://127.0.0.1:1/ -c 500");
+    let output = Command::new("sh").args(["-c", &script]).output();
+    let said = errors_of(&output.expect("a shell"));
+    assert!(
+        said.contains("500 connections need 564 descriptors"),
+        "{said}"
+    );
+}
+
+#[test]
+fn ctrl_c_ends_it_with_the_figures_so_far() {
+    let url = format!("http://{}/", server(HELLO));
+    let mut child: Child = Command::new(LAB)
+        .args(["load", &url, "-c", "2", "-d", "60s"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program of this test");
+    // Its first progress says that it is under way.
+    let mut progress = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    progress.read_line(&mut line).expect("progress");
+    assert!(line.contains("requests/s"), "{line}");
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::INT).expect("it runs");
+    let mut figures = String::new();
+    let mut out = child.stdout.take().expect("a pipe");
+    out.read_to_string(&mut figures).expect("text");
+    assert_eq!(child.wait().expect("its end").code(), Some(130));
+    assert!(figures.contains("right answers in"), "{figures}");
+}
