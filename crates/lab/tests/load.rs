@@ -27,7 +27,7 @@ fn serve(each: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
 }
 
 /// Reads one head; `None` at the end of the connection.
-fn head(stream: &mut TcpStream) -> Option<String> {
+fn head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -355,6 +355,137 @@ fn a_slow_line_is_slow_and_conforming() {
 }
 
 #[test]
+fn a_slow_line_is_slow_from_byte_to_byte_and_across_connections() {
+    // 50 kB are a second of 400 kbit/s; less the two segments that a client reads ahead.
+    let line = Load {
+        line_bits_per_s: Some(400_000),
+        connections: 1,
+        requests: Some(2),
+        ..load(always(answer(&"x".repeat(50_000))))
+    };
+    let found = outcome(&line);
+    assert_eq!((found.requests, found.errors), (2, 0));
+    assert!(found.transfer_us.min >= 900_000, "{:?}", found.transfer_us);
+    // Small answers, each on a connection of its own, are not faster than the line either.
+    let address = serve(|mut stream| {
+        head(&mut stream);
+        let body = "x".repeat(1000);
+        let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{body}").as_bytes());
+    });
+    let found = outcome(&Load {
+        workload: urls(
+            vec![UrlSpec::get("/")],
+            Version::Http10,
+            PerConnection::Fixed(1),
+        ),
+        requests: None,
+        duration: Duration::from_secs(2),
+        ..line.clone()
+    });
+    assert_eq!(found.errors, 0);
+    assert!(found.bytes_per_s <= 53_000.0, "{}", found.bytes_per_s);
+
+    let mut elsewhere = line;
+    elsewhere.target.addresses = vec![address];
+    assert_eq!(outcome(&elsewhere).errors, 0);
+}
+
+#[test]
+fn one_that_sends_without_end_does_not_keep_the_others_waiting() {
+    let address = serve(|mut stream| {
+        while let Some(head) = head(&mut stream) {
+            if head.starts_with("GET /endless") {
+                let _ =
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n");
+                let piece = vec![b'x'; 1 << 20];
+                while stream.write_all(&piece).is_ok() {}
+            }
+            let _ = stream.write_all(answer("x").as_bytes());
+        }
+    });
+    let mut small = UrlSpec::get("/small");
+    small.weight = 50.0;
+    let found = outcome(&Load {
+        workload: urls(
+            vec![UrlSpec::get("/endless"), small],
+            Version::Http11,
+            PerConnection::Unlimited,
+        ),
+        connections: 4,
+        requests: None,
+        duration: Duration::from_secs(1),
+        seed: 7,
+        ..load(address)
+    });
+    assert!(found.requests > 0 && found.errors == 0, "{found:?}");
+    assert!(found.duration_s < 2.0);
+}
+
+#[test]
+fn what_was_sent_behind_the_last_answer_is_sent_again() {
+    // Every connection ends after two answers, whatever else has been asked on it.
+    let address = serve(|mut stream| {
+        head(&mut stream);
+        let _ = stream.write_all(answer("x").as_bytes());
+        head(&mut stream);
+        let last = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx";
+        let _ = stream.write_all(last.as_bytes());
+        // Without a reset over what was not read.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        while head(&mut stream).is_some() {}
+    });
+    let found = outcome(&Load {
+        pipeline: 4,
+        ..load(address)
+    });
+    assert_eq!((found.requests, found.errors), (100, 0), "{found:?}");
+    // Two answers each; the last few may have been made for nothing.
+    assert!((50..=54).contains(&found.connections), "{found:?}");
+}
+
+#[test]
+fn an_end_by_reset_after_the_answer_is_no_error() {
+    let address = serve(|mut stream| {
+        let mut start = [0; 20];
+        let _ = stream.read_exact(&mut start);
+        let text = "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        // Closed over the rest of the request, which resets.
+        let _ = stream.write_all(text.as_bytes());
+    });
+    let mut spec = UrlSpec::get("/");
+    spec.fields = vec![("X-Long".into(), "x".repeat(100))];
+    let found = outcome(&Load {
+        workload: urls(vec![spec], Version::Http10, PerConnection::Fixed(1)),
+        ..load(address)
+    });
+    assert_eq!((found.requests, found.errors), (100, 0), "{found:?}");
+}
+
+#[test]
+fn a_server_that_is_not_there_in_the_warm_up_is_told() {
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = nobody.local_addr().expect("its address");
+    drop(nobody);
+    let found = outcome(&Load {
+        warmup: Duration::from_secs(60),
+        threads: 2,
+        ..load(address)
+    });
+    assert!(found.errors_by_kind["connect_refused"] > 0);
+}
+
+#[test]
+fn rates_without_measure_are_refused() {
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e12] {
+        let load = Load {
+            pace: Pace::Requests(rate),
+            ..load(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))
+        };
+        assert!(run(&load, &mut |_| {}, &AtomicBool::new(false)).is_err());
+    }
+}
+
+#[test]
 fn cookies_come_back() {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = heads.clone();
@@ -417,12 +548,38 @@ fn serve_tls() -> (SocketAddr, String) {
     let address = serve(move |stream| {
         let connection = rustls::ServerConnection::new(config.clone()).expect("a connection");
         let mut stream = rustls::StreamOwned::new(connection, stream);
-        let mut buffer = [0; 4096];
-        while stream.read(&mut buffer).is_ok_and(|len| len > 0) {
+        while let Some(head) = head(&mut stream) {
+            let len = head.split("Content-Length: ").nth(1);
+            let len = len.and_then(|rest| rest.lines().next()?.parse().ok());
+            let mut body = vec![0; len.unwrap_or(0)];
+            if stream.read_exact(&mut body).is_err() {
+                return;
+            }
             let _ = stream.write_all(answer("secret").as_bytes());
         }
     });
     (address, certificate)
+}
+
+#[test]
+fn a_large_body_goes_out_under_tls() {
+    let (address, _) = serve_tls();
+    let mut spec = UrlSpec::get("/");
+    spec.method = "POST".into();
+    spec.body = vec![b'x'; 8 << 20];
+    let mut load = Load {
+        connections: 1,
+        requests: Some(1),
+        workload: urls(vec![spec], Version::Http11, PerConnection::Unlimited),
+        ..load(address)
+    };
+    load.target.tls = Some(Tls {
+        name: "localhost".into(),
+        insecure: true,
+        authorities: None,
+    });
+    let found = outcome(&load);
+    assert_eq!((found.requests, found.errors), (1, 0), "{found:?}");
 }
 
 #[test]

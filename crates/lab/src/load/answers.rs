@@ -1,6 +1,6 @@
 //! What came over a client's connection: answers taken off it, checked and counted.
 
-use std::cmp::Reverse;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::client::{Pending, check};
 use super::response::{Fault, Whole};
@@ -20,11 +20,12 @@ impl Worker<'_> {
             self.tally.bytes += bytes.len() as u64;
             client.counted_bytes += bytes.len() as u64;
         }
-        if let Some(bits_per_s) = self.load.line_bits_per_s
-            && link.on_line(bytes.len() as u64, self.now_ns, bits_per_s)
-        {
-            let resume_ns = link.line_resume_ns(bits_per_s);
-            self.timers.push(Reverse((resume_ns, at)));
+        if let Some(bits_per_s) = self.load.line_bits_per_s {
+            client.on_line(bytes.len() as u64, self.now_ns, bits_per_s);
+            if client.line_paused {
+                let resume_ns = client.line_resume_ns(bits_per_s);
+                self.set_timer(at, resume_ns);
+            }
         }
         self.take_answers(at, bytes);
         self.go_on(at);
@@ -73,9 +74,16 @@ impl Worker<'_> {
             status: whole.status,
             set_cookie: whole.set_cookie.as_deref(),
         });
+        if !self.shared.reached.load(Relaxed) {
+            self.shared.reached.store(true, Relaxed);
+        }
         let wrong = check(&pending.expected, whole);
-        self.succeeded |= wrong.is_none();
-        if counting {
+        // With a limit, what was sent before counting began is not of it.
+        let limited = self.shared.quota.is_some();
+        let early = limited && pending.sent_ns < self.shared.count_ns;
+        if self.now_ns >= self.shared.end_ns {
+            self.tally.unfinished += 1;
+        } else if counting && !early {
             self.count(&pending, whole, wrong);
         }
     }

@@ -61,9 +61,10 @@ pub struct Args {
     /// How long a connection, or an answer's next bytes, may take
     #[arg(long, default_value = "10s", value_parser = duration)]
     timeout: Duration,
-    /// Requests on one connection: inf, 5, geometric:MEAN, uniform:LEAST-MOST
-    #[arg(long, value_name = "HOW MANY", default_value = "inf")]
-    per_connection: PerConnection,
+    /// Requests on one connection: inf (default), 5, geometric:MEAN, uniform:LEAST-MOST. With
+    /// --connection-rate the default is 1
+    #[arg(long, value_name = "HOW MANY")]
+    per_connection: Option<PerConnection>,
     /// Requests under way on one connection
     #[arg(long, default_value_t = 1)]
     pipeline: u32,
@@ -230,10 +231,19 @@ fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
     }
     let per_connection = match args.http {
         Version::Http10 => PerConnection::Fixed(1),
-        Version::Http10KeepAlive | Version::Http11 => args.per_connection,
+        Version::Http10KeepAlive | Version::Http11 => per_connection(args),
     };
     let urls = Urls::new(specs, &host, args.http, per_connection, args.cookies);
     Ok(Arc::new(urls.map_err(anyhow::Error::msg)?))
+}
+
+fn per_connection(args: &Args) -> PerConnection {
+    // A connection without an end would take its place among those that are due for ever.
+    let usual = match args.connection_rate {
+        Some(_) => PerConnection::Fixed(1),
+        None => PerConnection::Unlimited,
+    };
+    args.per_connection.unwrap_or(usual)
 }
 
 fn method(args: &Args) -> String {

@@ -18,6 +18,12 @@ pub(crate) struct Client {
     pub is_free: bool,
     /// Bytes received since counting began.
     pub counted_bytes: u64,
+    /// When it wants to be looked at.
+    pub timer_ns: Option<u64>,
+    /// A slow line has taken what was received until then, on this connection and those before.
+    pub line_ns: u64,
+    /// Reading waits for the line.
+    pub line_paused: bool,
 }
 
 /// A request that is under way.
@@ -50,12 +56,47 @@ pub(crate) struct Link {
     pub sent_len: usize,
     /// When something last happened.
     pub progress_ns: u64,
-    /// A slow line has taken what was received until then.
-    pub line_ns: u64,
-    /// Reading waits for the line.
-    pub line_paused: bool,
     /// When the first request of the connection was due, in an open loop of connections.
     pub due_ns: Option<u64>,
+}
+
+impl Client {
+    pub(crate) fn new(session: Box<dyn Session>) -> Client {
+        Client {
+            wants_cookies: session.wants_cookies(),
+            session,
+            link: None,
+            is_free: false,
+            counted_bytes: 0,
+            timer_ns: None,
+            line_ns: 0,
+            line_paused: false,
+        }
+    }
+
+    /// Notes received bytes on a slow line. Reading has to wait if they are too far ahead.
+    pub(crate) fn on_line(&mut self, len: u64, now_ns: u64, bits_per_s: u64) {
+        self.line_ns = self.line_ns.max(now_ns) + line_time_ns(len, bits_per_s);
+        self.line_paused = self.line_resume_ns(bits_per_s) > now_ns;
+    }
+
+    /// When a slow line may be read again.
+    pub(crate) fn line_resume_ns(&self, bits_per_s: u64) -> u64 {
+        let ahead_ns = line_time_ns(LINE_AHEAD_LEN, bits_per_s);
+        self.line_ns.saturating_sub(ahead_ns)
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let link = self.link.as_ref();
+        link.is_none_or(|link| link.pending.is_empty())
+    }
+}
+
+/// How long a line needs for so many bytes.
+fn line_time_ns(len: u64, bits_per_s: u64) -> u64 {
+    let ns = u128::from(len) * 8_000_000_000 / u128::from(bits_per_s.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX / 4)
 }
 
 impl Link {
@@ -74,8 +115,6 @@ impl Link {
             out: Vec::new(),
             sent_len: 0,
             progress_ns: now_ns,
-            line_ns: now_ns,
-            line_paused: false,
             due_ns: None,
         }
     }
@@ -93,18 +132,25 @@ impl Link {
         self.pending.is_empty() && (self.closing || self.answered >= self.opening.requests)
     }
 
-    /// Notes received bytes on a slow line. Returns whether reading has to wait.
-    pub(crate) fn on_line(&mut self, len: u64, now_ns: u64, bits_per_s: u64) -> bool {
-        let ns = |len: u64| len * 8_000_000_000 / bits_per_s.max(1);
-        self.line_ns = self.line_ns.max(now_ns) + ns(len);
-        self.line_paused = self.line_ns > now_ns + ns(LINE_AHEAD_LEN);
-        self.line_paused
+    /// Sends as much as the socket takes.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn send(&mut self) -> std::io::Result<()> {
+        while self.sent_len < self.out.len() {
+            match self.transport.send(&self.out[self.sent_len..])? {
+                0 => return Ok(()),
+                len => self.sent_len += len,
+            }
+        }
+        self.out.clear();
+        self.sent_len = 0;
+        self.transport.flush()
     }
 
-    /// When a slow line may be read again.
-    pub(crate) fn line_resume_ns(&self, bits_per_s: u64) -> u64 {
-        let ahead_ns = LINE_AHEAD_LEN * 8_000_000_000 / bits_per_s.max(1);
-        self.line_ns.saturating_sub(ahead_ns)
+    /// Whether bytes wait for the socket to take them.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.sent_len < self.out.len() || self.transport.has_unsent()
     }
 
     /// What the reader is to look at in the next answer.

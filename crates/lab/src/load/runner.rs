@@ -20,6 +20,8 @@ const TICK: Duration = Duration::from_millis(50);
 const PROGRESS_NS: u64 = 1_000_000_000;
 /// Descriptors that are not connections.
 const DESCRIPTORS_ELSE: u64 = 64;
+/// No thread makes more requests a second.
+const RATE_MAX: f64 = 1e8;
 /// SPECweb99: of 400,000 bit/s, 320,000 have to be reached.
 const CONFORMING_SHARE: f64 = 0.8;
 
@@ -77,7 +79,8 @@ pub fn run(
             .map(|counted| counted.expect("a load thread does not panic"))
             .collect::<Vec<_>>())
     })?;
-    let end_ns = clock_ns().min(shared.end_ns);
+    let ends = counted.iter().map(|(_, _, end_ns)| *end_ns);
+    let end_ns = ends.max().unwrap_or(shared.end_ns).min(shared.end_ns);
     let whole_s = end_ns.saturating_sub(shared.begin_ns) as f64 / 1e9;
     let mut outcome = figures(load, &shared, end_ns, &counted);
     outcome.interrupted = stop.load(Relaxed);
@@ -97,8 +100,8 @@ fn check(load: &Load) -> Result<(), Error> {
         return wrong("a line of 0 bits a second carries nothing");
     }
     match load.pace {
-        Pace::Requests(rate) | Pace::Connections(rate) if rate.is_nan() || rate <= 0.0 => {
-            wrong("the rate must be more than 0")
+        Pace::Requests(rate) | Pace::Connections(rate) if !(rate > 0.0 && rate <= RATE_MAX) => {
+            wrong("the rate must be more than 0 and at most 100 million a second")
         }
         _ => Ok(()),
     }
@@ -135,6 +138,7 @@ fn plan(load: &Load) -> Shared {
         begin_ns,
         count_ns,
         end_ns: count_ns.saturating_add(load.duration.as_nanos() as u64),
+        reached: AtomicBool::new(false),
     }
 }
 
@@ -157,9 +161,14 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn figures(load: &Load, shared: &Shared, end_ns: u64, counted: &[(Tally, Vec<u64>)]) -> Outcome {
+fn figures(
+    load: &Load,
+    shared: &Shared,
+    end_ns: u64,
+    counted: &[(Tally, Vec<u64>, u64)],
+) -> Outcome {
     let mut all = Tally::new(load.workload.classes().len().max(1));
-    counted.iter().for_each(|(tally, _)| all.add(tally));
+    counted.iter().for_each(|(tally, _, _)| all.add(tally));
     let duration_s = end_ns.saturating_sub(shared.count_ns) as f64 / 1e9;
     let mut outcome = all.outcome(duration_s, load.workload.classes());
     outcome.offered_per_s = match load.pace {
@@ -167,7 +176,7 @@ fn figures(load: &Load, shared: &Shared, end_ns: u64, counted: &[(Tally, Vec<u64
         Pace::Requests(rate) | Pace::Connections(rate) => Some(rate),
     };
     outcome.conforming = load.line_bits_per_s.map(|line| {
-        let bytes = counted.iter().flat_map(|(_, bytes)| bytes);
+        let bytes = counted.iter().flat_map(|(_, bytes, _)| bytes);
         conforming(line, duration_s, bytes)
     });
     outcome

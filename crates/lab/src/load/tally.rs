@@ -165,6 +165,8 @@ pub(crate) struct Tally {
     pub established: Clocked,
     pub classes: Vec<ClassTally>,
     errors: [u64; ErrorKind::ALL.len()],
+    /// Those before counting began.
+    early_errors: [u64; ErrorKind::ALL.len()],
     statuses: Vec<u64>,
     replies: Vec<u64>,
 }
@@ -187,6 +189,7 @@ impl Tally {
             established: Clocked::new(),
             classes: vec![ClassTally::default(); classes],
             errors: [0; ErrorKind::ALL.len()],
+            early_errors: [0; ErrorKind::ALL.len()],
             statuses: vec![0; 1000],
             replies: Vec::new(),
         }
@@ -194,6 +197,16 @@ impl Tally {
 
     pub(crate) fn error(&mut self, kind: ErrorKind) {
         self.errors[kind as usize] += 1;
+    }
+
+    /// Notes an error before counting began.
+    pub(crate) fn early_error(&mut self, kind: ErrorKind) {
+        self.early_errors[kind as usize] += 1;
+    }
+
+    /// Nothing was ever reached: then the early errors are what there is to tell.
+    pub(crate) fn adopt_early_errors(&mut self) {
+        add_each(&mut self.errors, &self.early_errors);
     }
 
     pub(crate) fn status(&mut self, status: u16) {
@@ -254,7 +267,11 @@ impl Tally {
             requests_per_s: per_s(self.requests),
             connections: self.connections,
             connections_per_s: per_s(self.connections),
-            requests_per_connection: self.answers as f64 / self.connections.max(1) as f64,
+            requests_per_connection: if self.connections == 0 {
+                0.0
+            } else {
+                self.answers as f64 / self.connections as f64
+            },
             unfinished: self.unfinished,
             bytes: self.bytes,
             bytes_per_s: per_s(self.bytes),

@@ -1,6 +1,5 @@
 //! What happens on a client's connection: made, asked, answered, over. `worker` says when.
 
-use std::cmp::Reverse;
 use std::io::{self, ErrorKind as Io};
 
 use rustix::event::epoll::EventFlags;
@@ -10,7 +9,7 @@ use super::Pace;
 use super::client::{Link, Pending};
 use super::tally::ErrorKind;
 use super::transport::{Received, Transport};
-use super::worker::Worker;
+use super::worker::{Worker, clock_ns};
 
 /// After a connection could not be made, the next try waits for this.
 const BACKOFF_NS: u64 = 100_000_000;
@@ -22,19 +21,24 @@ const READS_MAX: usize = 8;
 impl Worker<'_> {
     /// A client's time has come: to connect, to read on, to ask.
     pub(crate) fn wake(&mut self, at: u32) {
-        match &mut self.clients[at as usize].link {
-            None => match self.load.pace {
+        let client = &mut self.clients[at as usize];
+        let line = self.load.line_bits_per_s.unwrap_or(u64::MAX);
+        let resume_ns = client.line_resume_ns(line);
+        let Some(link) = &mut client.link else {
+            return match self.load.pace {
                 Pace::Connections(_) => self.set_free(at),
                 Pace::Closed | Pace::Requests(_) => self.connect(at, None),
-            },
-            Some(link) => {
-                if std::mem::take(&mut link.line_paused) {
-                    link.progress_ns = self.now_ns;
-                    self.receive(at, true);
-                }
-                self.go_on(at);
+            };
+        };
+        if client.line_paused {
+            if resume_ns > self.now_ns {
+                return self.set_timer(at, resume_ns);
             }
+            client.line_paused = false;
+            link.progress_ns = self.now_ns;
+            self.receive(at, true);
         }
+        self.go_on(at);
     }
 
     pub(crate) fn connect(&mut self, at: u32, due_ns: Option<u64>) {
@@ -45,6 +49,7 @@ impl Worker<'_> {
         let address = addresses[self.address % addresses.len()];
         self.address += 1;
         let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
+        self.now_ns = clock_ns();
         let opening = self.clients[at as usize].session.open();
         match Transport::connect(address, self.tls.as_ref(), slow) {
             Ok(transport) => {
@@ -69,21 +74,22 @@ impl Worker<'_> {
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
         };
+        self.now_ns = clock_ns();
         if link.established_ns == 0 && !self.establish(at, flags) {
             return;
         }
+        self.shake_hands(at);
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
         };
         if !link.open {
-            return self.shake_hands(at);
+            return;
         }
-        if flags.contains(EventFlags::OUT) && link.sent_len < link.out.len() {
+        if flags.contains(EventFlags::OUT) && link.has_unsent() {
             self.flush(at);
         }
-        if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
-        {
-            let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        if flags.intersects(EventFlags::IN | ends) {
             self.receive(at, flags.intersects(ends));
         }
     }
@@ -109,8 +115,7 @@ impl Worker<'_> {
             self.tally.connections += 1;
             self.tally.connect.record_ns(connect_ns);
         }
-        self.shake_hands(at);
-        false
+        true
     }
 
     /// Goes on with TLS if there is any, and then with requests.
@@ -118,6 +123,9 @@ impl Worker<'_> {
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
         };
+        if link.open {
+            return;
+        }
         if let Err(error) = link.transport.handshake() {
             let kind = match error.kind() {
                 Io::ConnectionReset | Io::BrokenPipe => ErrorKind::Reset,
@@ -134,14 +142,15 @@ impl Worker<'_> {
 
     /// Asks for what may be asked for now, or ends the connection.
     pub(crate) fn go_on(&mut self, at: u32) {
-        let Some(link) = &self.clients[at as usize].link else {
+        let client = &self.clients[at as usize];
+        let Some(link) = &client.link else {
             return;
         };
         if link.is_done() && !link.closing {
             return self.close(at);
         }
-        if link.line_ns > self.now_ns {
-            return self.timers.push(Reverse((link.line_ns, at)));
+        if client.line_ns > self.now_ns {
+            return self.set_timer(at, client.line_ns);
         }
         match self.load.pace {
             Pace::Closed | Pace::Connections(_) => self.fill(at),
@@ -208,18 +217,11 @@ impl Worker<'_> {
         let Some(link) = &mut self.clients[at as usize].link else {
             return;
         };
-        while link.sent_len < link.out.len() {
-            match link.transport.send(&link.out[link.sent_len..]) {
-                Ok(0) => return,
-                Ok(len) => link.sent_len += len,
-                // What the server said before it closed can still be read.
-                Err(_) => return self.receive(at, true),
-            }
-        }
-        link.out.clear();
-        link.sent_len = 0;
-        if link.transport.flush().is_err() {
-            self.receive(at, true);
+        if link.send().is_err() {
+            // What the server said before it closed can still be read.
+            link.out.clear();
+            link.sent_len = 0;
+            self.again.push(at);
         }
     }
 
@@ -230,23 +232,25 @@ impl Worker<'_> {
         let slow = self.load.line_bits_per_s;
         let into_len = slow.map_or(scratch.len(), |_| 1460);
         for turn in 1.. {
-            let Some(link) = &mut self.clients[at as usize].link else {
+            let client = &mut self.clients[at as usize];
+            let Some(link) = &mut client.link else {
                 break;
             };
-            if link.line_paused {
+            if client.line_paused || !link.open {
+                break;
+            }
+            if turn > READS_MAX {
+                self.again.push(at);
                 break;
             }
             match link.transport.receive(&mut scratch[..into_len]) {
                 Received::Bytes(len) => {
+                    if turn > 1 {
+                        self.now_ns = clock_ns();
+                    }
                     self.received(at, &scratch[..len]);
                     if len < into_len && !to_end && self.tls.is_none() && slow.is_none() {
                         break;
-                    }
-                    if turn == READS_MAX {
-                        self.timers.push(Reverse((self.now_ns, at)));
-                        if let Some(link) = &mut self.clients[at as usize].link {
-                            link.line_paused = true;
-                        }
                     }
                 }
                 Received::Empty => break,
@@ -255,7 +259,7 @@ impl Worker<'_> {
                     break;
                 }
                 Received::Failed(error) => {
-                    self.fail(at, of_connection(&error));
+                    self.lost(at, of_connection(&error));
                     break;
                 }
             }
@@ -271,14 +275,38 @@ impl Worker<'_> {
         if let Some(whole) = link.reader.end() {
             self.answered(at, &whole);
         }
+        self.lost(at, ErrorKind::Closed);
+    }
+
+    /// The server has ended the connection, in one way or another.
+    fn lost(&mut self, at: u32, kind: ErrorKind) {
         let Some(link) = &self.clients[at as usize].link else {
             return;
         };
-        if link.pending.is_empty() {
-            self.close(at);
-        } else {
-            self.fail(at, ErrorKind::Closed);
+        let was_idle = link.pending.is_empty();
+        match kind {
+            ErrorKind::Closed if was_idle && link.made == 0 => self.drop_link(at, BACKOFF_NS),
+            ErrorKind::Closed | ErrorKind::Reset if was_idle && link.made > 0 => self.close(at),
+            // It had said that it would: what was sent behind its last answer was in vain (RFC 9112
+            // section 9.6), and is sent anew.
+            _ if link.closing => self.take_back(at),
+            _ => self.fail(at, kind),
         }
+    }
+
+    /// Takes back what was asked and will not be answered, and ends the connection.
+    fn take_back(&mut self, at: u32) {
+        let Some(link) = &mut self.clients[at as usize].link else {
+            return;
+        };
+        let pending = std::mem::take(&mut link.pending);
+        self.return_quota(pending.len() as u64);
+        if matches!(self.load.pace, Pace::Requests(_)) {
+            for one in pending.into_iter().rev() {
+                self.overdue.push_front(one.due_ns);
+            }
+        }
+        self.close(at);
     }
 
     pub(crate) fn timed_out(&mut self, at: u32) {
@@ -300,7 +328,10 @@ impl Worker<'_> {
         let Some(link) = &self.clients[at as usize].link else {
             return;
         };
-        if self.is_counting() {
+        let was_open = link.open;
+        if !self.is_counting() {
+            self.tally.early_error(kind);
+        } else {
             let pending = link.pending.iter();
             let classes: Vec<u8> = pending.map(|pending| pending.expected.class).collect();
             for class in &classes {
@@ -311,18 +342,19 @@ impl Worker<'_> {
                 self.tally.error(kind);
             }
         }
-        self.failed += 1;
-        let retry_ns = if link.open { 0 } else { BACKOFF_NS };
-        self.drop_link(at, retry_ns);
+        self.failed += u64::from(!was_open);
+        self.drop_link(at, if was_open { 0 } else { BACKOFF_NS });
     }
 
     /// The connection could not even be begun.
     fn not_connected(&mut self, at: u32, kind: ErrorKind) {
         if self.is_counting() {
             self.tally.error(kind);
+        } else {
+            self.tally.early_error(kind);
         }
         self.failed += 1;
-        self.timers.push(Reverse((self.now_ns + BACKOFF_NS, at)));
+        self.set_timer(at, self.now_ns + BACKOFF_NS);
     }
 
     fn close(&mut self, at: u32) {
@@ -340,8 +372,12 @@ impl Worker<'_> {
                 .record_ns(self.now_ns - link.established_ns);
         }
         drop(link);
-        // By way of the timers, as a connection that ends at once must not lead into a recursion.
-        self.timers.push(Reverse((self.now_ns + retry_ns, at)));
+        let client = &mut self.clients[at as usize];
+        client.line_paused = false;
+        // By way of the timers, as a connection that ends at once must not lead into a recursion;
+        // and what a slow line still has to carry is carried first.
+        let retry_ns = client.line_ns.max(self.now_ns + retry_ns);
+        self.set_timer(at, retry_ns);
     }
 }
 

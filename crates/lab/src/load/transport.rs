@@ -130,6 +130,11 @@ impl Transport {
         }
     }
 
+    /// Whether TLS keeps bytes back that the socket did not take.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
     /// Sends what TLS has kept back.
     ///
     /// # Errors
@@ -158,6 +163,12 @@ fn received(result: io::Result<usize>) -> Received {
 }
 
 fn send_tls(tls: &mut ClientConnection, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    // What was kept back first: while it fills the buffer nothing is taken, which must mean that the
+    // socket is full.
+    flush_tls(tls, stream)?;
+    if tls.wants_write() {
+        return Ok(0);
+    }
     let len = tls.writer().write(bytes)?;
     flush_tls(tls, stream)?;
     Ok(len)

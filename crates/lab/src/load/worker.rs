@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,7 @@ const SCRATCH_LEN: usize = 256 * 1024;
 /// How often timeouts are looked for, and the figures so far are told.
 const SWEEP_NS: u64 = 100_000_000;
 /// Closer than this it is better to look at the clock than to sleep.
-const SPIN_NS: u64 = 50_000;
+const SPIN_NS: u64 = 5_000;
 /// Failed connections, for each client, after which there is no hope if nothing ever came.
 const HOPELESS_TRIES: u64 = 5;
 
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     /// Counting begins.
     pub count_ns: u64,
     pub end_ns: u64,
+    /// An answer has come, right or wrong: the server can be reached.
+    pub reached: AtomicBool,
 }
 
 /// The figures of a thread so far.
@@ -68,9 +71,10 @@ pub(crate) struct Worker<'l> {
     pub address: usize,
     /// The quota is used up.
     pub dry: bool,
-    /// Failures before counting began count for hopelessness too.
+    /// Connections that could not be made.
     pub failed: u64,
-    pub succeeded: bool,
+    /// Clients that have more to read than one turn takes, or an end to find.
+    pub again: Vec<u32>,
     pub live: Arc<Mutex<Live>>,
 }
 
@@ -90,16 +94,8 @@ impl<'l> Worker<'l> {
     ) -> rustix::io::Result<Worker<'l>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let numbers = (share.thread..load.connections).step_by(share.threads as usize);
-        let clients = numbers.map(|number| {
-            let session = load.workload.session(u64::from(number), load.seed);
-            Client {
-                wants_cookies: session.wants_cookies(),
-                session,
-                link: None,
-                is_free: false,
-                counted_bytes: 0,
-            }
-        });
+        let clients =
+            numbers.map(|number| Client::new(load.workload.session(u64::from(number), load.seed)));
         let rate = match load.pace {
             Pace::Closed => None,
             Pace::Requests(rate) | Pace::Connections(rate) => Some(rate),
@@ -124,13 +120,16 @@ impl<'l> Worker<'l> {
             address: share.thread as usize,
             dry: false,
             failed: 0,
-            succeeded: false,
+            again: Vec::new(),
             live,
         })
     }
 
-    /// Makes requests until time is up. Returns what was counted.
-    pub(crate) fn run(mut self) -> (Tally, Vec<u64>) {
+    /// Makes requests until time is up. Returns what was counted, each client's bytes, and when it
+    /// ended.
+    pub(crate) fn run(mut self) -> (Tally, Vec<u64>, u64) {
+        // What is due must not wait for company: by default the kernel lets timers be 50 us late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         self.start_clients();
         let mut sweep_ns = self.now_ns + SWEEP_NS;
         let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
@@ -144,6 +143,9 @@ impl<'l> Worker<'l> {
             for event in events {
                 self.ready(event.data.u64() as u32, event.flags);
             }
+            for at in std::mem::take(&mut self.again) {
+                self.receive(at, true);
+            }
             self.run_timers();
             self.issue_due();
             if self.now_ns >= sweep_ns {
@@ -151,10 +153,13 @@ impl<'l> Worker<'l> {
                 self.sweep();
             }
         }
+        if !self.shared.reached.load(Relaxed) {
+            self.tally.adopt_early_errors();
+        }
         self.publish();
-        self.tally.unfinished = self.unfinished();
+        self.tally.unfinished += self.unfinished();
         let bytes = self.clients.iter().map(|client| client.counted_bytes);
-        (self.tally, bytes.collect())
+        (self.tally, bytes.collect(), self.now_ns)
     }
 
     /// Has every client begin: spread over the ramp, and all at once without one.
@@ -169,7 +174,7 @@ impl<'l> Worker<'l> {
                 Pace::Connections(_) => self.set_free(at),
                 Pace::Closed | Pace::Requests(_) => {
                     let start_ns = self.shared.begin_ns + ramp_ns * u64::from(at) / count;
-                    self.timers.push(Reverse((start_ns, at)));
+                    self.set_timer(at, start_ns);
                 }
             }
         }
@@ -177,13 +182,19 @@ impl<'l> Worker<'l> {
 
     fn is_over(&self) -> bool {
         let hopeless = HOPELESS_TRIES * self.clients.len() as u64;
+        if self.failed > hopeless && !self.shared.reached.load(Relaxed) {
+            self.shared.stop.store(true, Relaxed);
+        }
         self.now_ns >= self.shared.end_ns
             || self.shared.stop.load(Relaxed)
             || (self.dry && self.clients.iter().all(Client::is_quiet))
-            || (!self.succeeded && self.failed > hopeless)
     }
 
-    fn timeout(&self, sweep_ns: u64) -> Timespec {
+    fn timeout(&mut self, sweep_ns: u64) -> Timespec {
+        if !self.again.is_empty() {
+            return Timespec::default();
+        }
+        self.now_ns = clock_ns();
         let mut until_ns = sweep_ns.min(self.shared.end_ns);
         if let Some(Reverse((timer_ns, _))) = self.timers.peek() {
             until_ns = until_ns.min(*timer_ns);
@@ -207,7 +218,21 @@ impl<'l> Worker<'l> {
                 return;
             }
             self.timers.pop();
-            self.wake(at);
+            let client = &mut self.clients[at as usize];
+            // An earlier time may have taken its place.
+            if client.timer_ns == Some(timer_ns) {
+                client.timer_ns = None;
+                self.wake(at);
+            }
+        }
+    }
+
+    /// Has a client looked at then, or earlier if it was to be already.
+    pub(crate) fn set_timer(&mut self, at: u32, timer_ns: u64) {
+        let client = &mut self.clients[at as usize];
+        if client.timer_ns.is_none_or(|known_ns| timer_ns < known_ns) {
+            client.timer_ns = Some(timer_ns);
+            self.timers.push(Reverse((timer_ns, at)));
         }
     }
 
@@ -279,6 +304,16 @@ impl<'l> Worker<'l> {
         !self.dry
     }
 
+    /// Gives back requests that were taken and not made after all.
+    pub(crate) fn return_quota(&mut self, count: u64) {
+        if let Some(quota) = &self.shared.quota
+            && count > 0
+        {
+            quota.fetch_add(count, Relaxed);
+            self.dry = false;
+        }
+    }
+
     /// Whether no more requests may be made: a connection would be made for nothing.
     pub(crate) fn is_dry(&mut self) -> bool {
         let quota = self.shared.quota.as_ref();
@@ -289,11 +324,12 @@ impl<'l> Worker<'l> {
     fn sweep(&mut self) {
         let timeout_ns = self.load.timeout.as_nanos() as u64;
         for at in 0..self.clients.len() as u32 {
-            let Some(link) = &self.clients[at as usize].link else {
+            let client = &self.clients[at as usize];
+            let Some(link) = &client.link else {
                 continue;
             };
             let waits = !link.open || !link.pending.is_empty() || link.closing;
-            if waits && !link.line_paused && self.now_ns > link.progress_ns + timeout_ns {
+            if waits && !client.line_paused && self.now_ns > link.progress_ns + timeout_ns {
                 self.timed_out(at);
             }
         }
@@ -315,13 +351,6 @@ impl<'l> Worker<'l> {
         let data = epoll::EventData::new_u64(u64::from(at));
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, &link.transport, data, flags)
-    }
-}
-
-impl Client {
-    fn is_quiet(&self) -> bool {
-        let pending = self.link.as_ref().map(|link| !link.pending.is_empty());
-        pending != Some(true)
     }
 }
 
