@@ -132,7 +132,7 @@ fn jobs() -> usize {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let args = &args.options;
     if args.install {
-        needs::install(&needs::missing()).map_err(|why| anyhow!(why))?;
+        standard::install_packages(&needs::missing())?;
     }
     needs::check().map_err(|why| anyhow!(why))?;
     if args.kernel.is_some() || args.cmd.is_some() || !args.file.is_empty() {
@@ -168,7 +168,7 @@ fn standard(args: &Options) -> anyhow::Result<ExitCode> {
         chosen = servers::ALL.to_vec();
     }
     if args.install {
-        standard::install(&chosen).map_err(|why| anyhow!(why))?;
+        standard::install(&chosen)?;
     }
     let sizes = match args.size.is_empty() {
         true => vec![64, 1024, 102_400],

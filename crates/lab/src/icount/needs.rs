@@ -2,11 +2,11 @@
 //! nothing of what they are for.
 
 use std::collections::BTreeSet;
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use rustix::process::geteuid;
+
+use crate::peers::programs::find as program;
 
 /// Programs that a measurement starts, and their packages.
 const PROGRAMS: [(&str, &str); 7] = [
@@ -19,19 +19,11 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("apt-get", "apt"),
 ];
 
-/// A program's path; also where only root's PATH leads.
-pub fn program(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    let mut folders = env::split_paths(&path).chain(more);
-    folders.find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()))
-}
-
 /// Packages whose programs are missing.
-pub fn missing() -> Vec<&'static str> {
+pub fn missing() -> BTreeSet<&'static str> {
     let absent = PROGRAMS.iter().filter(|(name, _)| program(name).is_none());
     let packages = absent.flat_map(|(_, packages)| packages.split(' '));
-    packages.collect::<BTreeSet<_>>().into_iter().collect()
+    packages.collect()
 }
 
 /// Checks that a guest can be started here.
@@ -44,7 +36,7 @@ pub fn check() -> Result<(), String> {
         return Err(format!(
             "these Debian packages are missing; install them with\n    apt-get install \
              --no-install-recommends {}\nor let this command do it: --install",
-            missing.join(" ")
+            missing.into_iter().collect::<Vec<_>>().join(" ")
         ));
     }
     if !geteuid().is_root() {
@@ -58,33 +50,4 @@ pub fn check() -> Result<(), String> {
         );
     }
     Ok(())
-}
-
-/// Installs packages.
-///
-/// # Errors
-/// With what apt-get said.
-pub fn install(packages: &[&str]) -> Result<(), String> {
-    if packages.is_empty() {
-        return Ok(());
-    }
-    eprintln!("installing {}", packages.join(" "));
-    super::kernel::run(Command::new("apt-get").args(["update", "-qq"]))?;
-    let mut command = Command::new("apt-get");
-    command.args(["install", "-y", "-qq", "--no-install-recommends"]);
-    command
-        .args(packages)
-        .env("DEBIAN_FRONTEND", "noninteractive");
-    super::kernel::run(&mut command).map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_are_found_or_not() {
-        assert!(program("sh").is_some());
-        assert!(program("no-such-program-of-ours").is_none());
-    }
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use super::drive::Mode;
 use super::guest::in_memory;
 use super::kernel::{Content, Copied, cache, made, run};
-use super::needs::program;
+use crate::peers::programs::find as program;
 
 /// A server that can be measured.
 #[derive(Clone, Copy, Debug)]

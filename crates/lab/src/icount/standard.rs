@@ -13,7 +13,8 @@ use super::guest::{Boot, Guest, Network};
 use super::kernel::{Kernel, plugin};
 use super::servers::Server;
 use super::table::{Row, Table, size_text};
-use super::{Traffic, measure, needs};
+use super::{Traffic, measure};
+use crate::peers::install::by_apt;
 
 /// What is to be measured.
 #[derive(Debug)]
@@ -36,16 +37,27 @@ enum Told {
     Done(Vec<Row>),
 }
 
+/// Installs packages, if there are any.
+///
+/// # Errors
+/// With a text for the user.
+pub fn install_packages(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
+    match packages.is_empty() {
+        true => Ok(()),
+        false => by_apt(packages),
+    }
+}
+
 /// Installs the packages of these servers that are missing.
 ///
 /// # Errors
 /// With what apt-get said.
-pub fn install(servers: &[Server]) -> Result<(), String> {
+pub fn install(servers: &[Server]) -> anyhow::Result<()> {
     let absent = servers
         .iter()
         .filter(|server| server.installed(None).is_err());
     let packages: BTreeSet<&str> = absent.filter_map(|server| server.package).collect();
-    needs::install(&packages.into_iter().collect::<Vec<_>>())
+    install_packages(&packages)
 }
 
 /// Measures and prints. `keep` gets all rows so far after each server.

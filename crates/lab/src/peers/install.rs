@@ -22,17 +22,26 @@ pub fn install(names: &[String]) -> anyhow::Result<()> {
         println!("nothing to install: these need no packages");
         return Ok(());
     }
-    let line = format!(
-        "apt-get install --no-install-recommends {}",
-        join(&packages)
-    );
+    by_apt(&packages)?;
+    for name in chosen(names)?.iter().map(|peer| peer.name) {
+        println!("{name} is installed");
+    }
+    Ok(())
+}
+
+/// Installs Debian packages, as root.
+///
+/// # Errors
+/// With a text for the user; without root, the line to type.
+pub(crate) fn by_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
+    let line = format!("apt-get install --no-install-recommends {}", join(packages));
     if !rustix::process::geteuid().is_root() {
         bail!("installing needs root. Type:\n  sudo {line}");
     }
     if super::programs::find("apt-get").is_none() {
         bail!(
             "there is no apt-get here: install what is the same as {}",
-            join(&packages)
+            join(packages)
         );
     }
     println!("$ {line}");
@@ -41,11 +50,7 @@ pub fn install(names: &[String]) -> anyhow::Result<()> {
     apt(&["update", "-qq"])?;
     let mut words = vec!["install", "-y", "--no-install-recommends"];
     words.extend(packages.iter().copied());
-    apt(&words)?;
-    for name in chosen(names)?.iter().map(|peer| peer.name) {
-        println!("{name} is installed");
-    }
-    Ok(())
+    apt(&words)
 }
 
 fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Peer>> {

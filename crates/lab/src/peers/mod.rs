@@ -6,13 +6,13 @@
 //! knows what is asked of a server, or how it is measured.
 
 pub mod cli;
-mod install;
+pub(crate) mod install;
 mod job;
 pub mod keeper;
 mod life;
 mod namespace;
 mod plan;
-mod programs;
+pub(crate) mod programs;
 mod servers;
 mod system;
 pub mod table;
