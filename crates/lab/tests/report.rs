@@ -182,7 +182,7 @@ fn the_page_has_what_is_absent_wrong_and_missing() {
     partial
         .records
         .retain(|_, record| record.server != "nginx" || record.repeat == 0);
-    let page = html::page(&[known(), partial], &["x.toml: <broken>".into()]);
+    let page = html::page(&[known(), partial], &["x.toml: <broken>".into()], &[]);
     for text in [
         "Known &lt;data&gt; &amp; more",
         "later: does not exist yet",
@@ -198,13 +198,13 @@ fn the_page_has_what_is_absent_wrong_and_missing() {
     }
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
     assert!(!page.contains("A rehearsal"));
-    let summary = markdown::page(&[known()], &[]);
+    let summary = markdown::page(&[known()], &[], &[]);
     assert!(summary.contains("1.3 times") && summary.contains("| AFPA over Zeus | 3.6 × |"));
 }
 
 #[test]
 fn without_results_there_is_a_page_too() {
-    let page = html::page(&[study(Vec::new())], &[]);
+    let page = html::page(&[study(Vec::new())], &[], &[]);
     assert!(page.contains("Nothing of this figure has been measured yet."));
     assert!(page.contains("nginx: nothing is measured yet"));
 }
@@ -285,7 +285,7 @@ fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
             }
         }
     }
-    let page = html::page(&studies, &[]);
+    let page = html::page(&studies, &[], &[]);
     assert!(page.contains("A rehearsal"), "computed figures must say so");
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::model::Study;
-use super::{html, markdown};
+use super::{html, instructions, markdown};
 use crate::experiment::cli::all_in;
 use crate::experiment::results;
 use crate::experiment::schema::Experiment;
@@ -23,9 +23,9 @@ pub struct Args {
     /// The page to write
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
-    /// A summary in Markdown to write too
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
+    /// The summary in Markdown to write
+    #[arg(long, value_name = "FILE", default_value = "report.md")]
+    markdown: PathBuf,
 }
 
 /// Runs the command.
@@ -33,7 +33,11 @@ pub struct Args {
 /// # Errors
 /// With a text for the user.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (studies, problems) = studies(&args.experiments, &args.results)?;
+    let (studies, mut problems) = studies(&args.experiments, &args.results)?;
+    let counts = instructions::read(&args.results).unwrap_or_else(|problem| {
+        problems.push(problem);
+        Vec::new()
+    });
     for problem in &problems {
         eprintln!("{problem}");
     }
@@ -42,18 +46,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .filter(|study| !study.records.is_empty())
         .count();
     anyhow::ensure!(
-        measured > 0,
+        measured > 0 || !counts.is_empty(),
         "{}: no results of these experiments in it; `lowroad-lab run` makes them, --results names \
          another folder",
         args.results.display()
     );
-    write(&args.out, &html::page(&studies, &problems))?;
-    if let Some(path) = &args.markdown {
-        write(path, &markdown::page(&studies, &problems))?;
-    }
+    write(&args.out, &html::page(&studies, &problems, &counts))?;
+    write(
+        &args.markdown,
+        &markdown::page(&studies, &problems, &counts),
+    )?;
     println!(
-        "{}: {measured} of {} experiments have results",
+        "{} and {}: {measured} of {} experiments have results",
         args.out.display(),
+        args.markdown.display(),
         studies.len()
     );
     Ok(ExitCode::SUCCESS)

@@ -4,19 +4,21 @@ use std::fmt::Write;
 
 use super::beside::{self, Table};
 use super::chart;
+use super::instructions;
 use super::model::{Shown, Study};
 use super::parts;
 use super::sentence::sentence;
 use super::svg::escape;
+use crate::icount::table::Row;
 
 /// Width of the charts on a screen of usual width.
 const WIDE: f64 = 820.0;
 /// Width of those on a telephone.
 const NARROW: f64 = 360.0;
 
-/// The page of some experiments.
+/// The page of some experiments, and of counts of instructions.
 #[must_use]
-pub fn page(studies: &[Study], problems: &[String]) -> String {
+pub fn page(studies: &[Study], problems: &[String], counts: &[Row]) -> String {
     let mut out = String::from(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -47,6 +49,7 @@ pub fn page(studies: &[Study], problems: &[String]) -> String {
     for study in studies {
         out.push_str(&section(study));
     }
+    out.push_str(&instructions::html(counts));
     out + "</html>\n"
 }
 

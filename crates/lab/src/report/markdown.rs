@@ -3,13 +3,15 @@
 use std::fmt::Write;
 
 use super::beside::{self, Table};
+use super::instructions;
 use super::model::{Shown, Study};
 use super::parts;
 use super::sentence::sentence;
+use crate::icount::table::Row;
 
-/// The summary of some experiments.
+/// The summary of some experiments, and of counts of instructions.
 #[must_use]
-pub fn page(studies: &[Study], problems: &[String]) -> String {
+pub fn page(studies: &[Study], problems: &[String], counts: &[Row]) -> String {
     let mut out = String::from("# The papers' experiments on today's servers\n\n");
     if studies.iter().any(Study::pretended) {
         out.push_str("**A rehearsal: figures here are computed, not measured.**\n\n");
@@ -30,7 +32,7 @@ pub fn page(studies: &[Study], problems: &[String]) -> String {
     for study in studies {
         section(&mut out, study);
     }
-    out
+    out + &instructions::markdown(counts)
 }
 
 fn section(out: &mut String, study: &Study) {

@@ -8,6 +8,7 @@ pub mod chart;
 pub mod cli;
 pub mod expected;
 pub mod html;
+pub mod instructions;
 pub mod markdown;
 pub mod model;
 mod parts;

@@ -1,0 +1,170 @@
+//! Instructions a request, as `lowroad-lab icount --json` has left them among the results, beside
+//! what paper `002` counted. Knows no guests.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::svg::escape;
+use crate::icount::table::{Row, size_text, thousands};
+
+/// The file among the results.
+pub const FILE: &str = "icount.json";
+
+/// Paper `002`, section 5.2: 64 B, a connection for each request.
+const PAPER: &str = "Paper 002, section 5.2, counted 26,000 instructions a request for AFPA on Linux \
+    and 31,000 on Windows 2000, at 64 B with a connection for each request.";
+
+/// The counts among these results; none if they were not counted.
+///
+/// # Errors
+/// The file is there and can't be understood.
+pub fn read(results: &Path) -> Result<Vec<Row>, String> {
+    let path = results.join(FILE);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let text = std::fs::read_to_string(&path).map_err(|why| wrong(&why))?;
+    serde_json::from_str(&text).map_err(|why| wrong(&why))
+}
+
+/// The section of the page; nothing without counts.
+pub fn html(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let cells = |tag: &str, texts: &[String]| -> String {
+        let cell = |text: &String| format!("<{tag}>{}", escape(text));
+        texts.iter().map(cell).collect()
+    };
+    let mut lines = table(rows).into_iter();
+    let head = lines.next().unwrap_or_default();
+    let body: String = lines
+        .map(|line| format!("<tr>{}</tr>\n", cells("td", &line)))
+        .collect();
+    format!(
+        "<section id=\"instructions\">\n<h2>Instructions a request</h2>\n<p><strong>{}</strong></p>\n\
+         <p class=\"soft\">{} {PAPER}</p>\n<div class=\"scroll\"><table><thead><tr>{}</thead>\n{body}\
+         </table></div>\n</section>\n",
+        escape(&sentence(rows)),
+        WHAT,
+        cells("th", &head)
+    )
+}
+
+/// The section of the summary; nothing without counts.
+pub fn markdown(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let line = |texts: &Vec<String>| format!("| {} |\n", texts.join(" | "));
+    let lines = table(rows);
+    let rule = format!("|{}\n", "---|".repeat(lines[0].len()));
+    let body: String = lines[1..].iter().map(line).collect();
+    let head = line(&lines[0]);
+    format!(
+        "\n## Instructions a request\n\n**{}**\n\n{WHAT} {PAPER}\n\n{head}{rule}{body}",
+        sentence(rows)
+    )
+}
+
+const WHAT: &str = "Of the whole machine, for one more request, in a guest under emulation \
+    (lowroad-lab icount).";
+
+/// What it shows: ours against the best of the others, a connection for each request of 64 B.
+fn sentence(rows: &[Row]) -> String {
+    let small: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.size == 64 && row.mode == "close" && row.instructions.is_some())
+        .collect();
+    let ours = small.iter().find(|row| row.server == "lowroad");
+    let others = small
+        .iter()
+        .filter(|row| !["lowroad", "howl"].contains(&row.server.as_str()));
+    let best = others.min_by_key(|row| row.instructions);
+    match (ours, best) {
+        (Some(ours), Some(best)) => {
+            let (own, other) = (count(ours), count(best));
+            format!(
+                "For 64 B and a connection lowroad needs {} instructions, {:.2} times the {} of {}.",
+                thousands(own),
+                own as f64 / other.max(1) as f64,
+                thousands(other),
+                best.server
+            )
+        }
+        _ => "Too little was counted to compare lowroad with others.".to_owned(),
+    }
+}
+
+fn count(row: &Row) -> u64 {
+    row.instructions.unwrap_or(0)
+}
+
+/// Head and lines: a server a line, its counts by mode and size.
+fn table(rows: &[Row]) -> Vec<Vec<String>> {
+    let columns: BTreeSet<(bool, u64)> = rows
+        .iter()
+        .map(|row| (row.mode == "close", row.size))
+        .collect();
+    let title = |(close, size): &(bool, u64)| {
+        let mode = if *close { "a connection each" } else { "kept" };
+        format!("{}, {mode}", size_text(*size))
+    };
+    let mut lines = vec![vec!["server".to_owned()]];
+    lines[0].extend(columns.iter().map(title));
+    let mut servers: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        if !servers.iter().any(|(name, _)| *name == row.server) {
+            servers.push((&row.server, &row.version));
+        }
+    }
+    for (name, version) in servers {
+        let mut line = vec![format!("{name} {version}").trim().to_owned()];
+        line.extend(columns.iter().map(|(close, size)| {
+            let found = rows.iter().find(|row| {
+                row.server == name && (row.mode == "close") == *close && row.size == *size
+            });
+            let instructions = found.and_then(|row| row.instructions);
+            instructions.map_or("-".to_owned(), thousands)
+        }));
+        lines.push(line);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(server: &str, mode: &str, instructions: Option<u64>) -> Row {
+        Row {
+            server: server.into(),
+            version: "1".into(),
+            size: 64,
+            mode: mode.into(),
+            instructions,
+            requests: 10,
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn ours_is_compared_with_the_best_other() {
+        let rows = [
+            row("lowroad", "close", Some(90_000)),
+            row("howl", "close", Some(80_000)),
+            row("nginx", "close", Some(100_000)),
+            row("nginx", "ka", None),
+        ];
+        let text = markdown(&rows);
+        assert!(text.contains("90,000 instructions, 0.90 times the 100,000 of nginx"));
+        assert!(
+            text.contains("| server | 64 B, kept | 64 B, a connection each |"),
+            "{text}"
+        );
+        assert!(text.contains("| nginx 1 | - | 100,000 |"), "{text}");
+        assert!(html(&rows).contains("<td>90,000"));
+        assert_eq!(markdown(&[]), "");
+    }
+}
