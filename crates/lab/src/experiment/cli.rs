@@ -113,9 +113,11 @@ fn measure(args: &Args, experiments: &[Experiment]) -> anyhow::Result<ExitCode> 
         match runner::run(experiment, &setting, &mut *bench, &mut Stderr::default()) {
             Ok(End::Whole) => {}
             Ok(End::Stopped) => {
-                eprintln!(
-                    "stopped; what is whole is kept, and the same command goes on from there"
-                );
+                let same = match args.fresh {
+                    true => "the same command without --fresh",
+                    false => "the same command",
+                };
+                eprintln!("stopped; what is whole is kept, and {same} goes on from there");
                 return Ok(ExitCode::from(130));
             }
             // The others can be measured all the same.

@@ -59,11 +59,11 @@ impl Real {
             self.database = Some(peers::start("mariadb", &options)?);
         }
         let running = self.database.as_ref().expect("just started");
-        // By its socket, which can be reached from a namespace too.
-        let socket = running.socket.as_ref();
-        Ok(socket.map_or(running.address.to_string(), |path| {
-            path.display().to_string()
-        }))
+        // By TCP, as in the paper; from a namespace of its own a peer reaches only the socket.
+        Ok(match (self.place, &running.socket) {
+            (Place::Namespace, Some(socket)) => socket.display().to_string(),
+            _ => running.address.to_string(),
+        })
     }
 
     /// How a peer is to run; those that call programs are told where these and their data are.

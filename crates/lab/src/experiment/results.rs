@@ -207,6 +207,10 @@ impl Writer {
             .truncate(false)
             .write(true)
             .open(path)?;
+        // Two runs of an experiment would write over each other's lines.
+        let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        rustix::fs::flock(&file, lock)
+            .map_err(|_| io::Error::other("another run is writing there"))?;
         file.set_len(whole_len)?;
         file.seek(SeekFrom::End(0))?;
         Ok(Self {
@@ -233,7 +237,14 @@ impl Writer {
 /// # Errors
 /// When it can't be renamed.
 pub fn put_aside(path: &Path) -> Result<Option<PathBuf>, String> {
-    let aside = path.with_extension("jsonl.old");
+    // Never over one that was put aside before.
+    let names = std::iter::once("jsonl.old".to_owned());
+    let mut names = names.chain((2..).map(|number| format!("jsonl.old.{number}")));
+    let aside = names.find_map(|name| {
+        let aside = path.with_extension(name);
+        (!aside.exists()).then_some(aside)
+    });
+    let aside = aside.expect("there is no end of names");
     match std::fs::rename(path, &aside) {
         Ok(()) => Ok(Some(aside)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -203,6 +203,12 @@ impl Run<'_> {
             return Ok(Reference::Stopped);
         }
         let rate = match &attempt.found {
+            Found::Measured(measured) if measured.outcome.requests == 0 => {
+                return Err(format!(
+                    "{}: rates are relative to the capacity of {}, which gave no right answer: {:?}",
+                    experiment.name, job.server.name, measured.outcome.errors_by_kind
+                ));
+            }
             Found::Measured(measured) => measured.outcome.requests_per_s,
             Found::Failed { text, .. } => {
                 return Err(format!(

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::REQUEST_MAX;
-use super::one::passes;
+use super::one::{is_short, passes};
 use super::site::{Reply, Site};
 
 /// Events taken at a time.
@@ -85,6 +85,8 @@ fn accept(
         let socket = match rustix::net::accept_with(listener, flags) {
             Ok(socket) => socket,
             Err(Errno::AGAIN) => return Ok(()),
+            // The others go on, and the queue is looked at again with the next event.
+            Err(error) if is_short(error) => return Ok(()),
             Err(error) if passes(error) => continue,
             Err(error) => return Err(error.into()),
         };

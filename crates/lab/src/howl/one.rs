@@ -50,5 +50,13 @@ pub fn passes(error: Errno) -> bool {
             | Errno::NETDOWN
             | Errno::HOSTUNREACH
             | Errno::NETUNREACH
+    ) || is_short(error)
+}
+
+/// Descriptors or memory are short.
+pub fn is_short(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM
     )
 }

@@ -229,7 +229,13 @@ fn new_folder() -> Result<PathBuf, String> {
     );
     let path = std::env::temp_dir().join(name);
     match path.to_str() {
-        Some(text) if is_plain(text) && text.len() <= FOLDER_LEN_MAX => Ok(path),
+        Some(text)
+            if is_plain(text)
+                && !text.contains(char::is_whitespace)
+                && text.len() <= FOLDER_LEN_MAX =>
+        {
+            Ok(path)
+        }
         _ => Err(format!(
             "the temporary folder {} is too long or odd a name for sockets: set TMPDIR to another",
             path.display()

@@ -203,8 +203,13 @@ fn our_point(shown: &Shown<'_>, series: &PaperSeries, x: &X) -> (String, String)
         return ("not here".into(), name.clone());
     };
     let unit = shown.figure.measure.unit();
-    if let Some(point) = ours.at(x) {
+    let relative = &shown.experiment.sweep.relative_to_capacity;
+    if let Some(point) = ours.at(x).filter(|_| relative.is_empty()) {
         return (unit.show(point.y.median), name.clone());
+    }
+    // Rates that are shares of a capacity are not the paper's rates; nothing of ours is at its x.
+    if shown.figure.measure.lower_is_better() && !relative.is_empty() {
+        return ("–".into(), "ours are at shares of a capacity".into());
     }
     // Times are told at the highest load, since the paper's are those at capacity.
     let (point, word) = match shown.figure.measure.lower_is_better() {

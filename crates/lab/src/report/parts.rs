@@ -77,7 +77,28 @@ pub fn circumstances(study: &Study) -> Vec<String> {
         lines.push(format!("From {} to {}.", date(first), date(last)));
     }
     lines.extend(spread(study));
+    lines.extend(limited(study));
     lines
+}
+
+/// Says where the load generator had no processor time left, so that it was the limit. Over loopback
+/// the kernel does much of the server's work on its account.
+fn limited(study: &Study) -> Option<String> {
+    let whole = 0.9 * f64::from(study.experiment.load.threads);
+    let all: Vec<f64> = study
+        .records
+        .values()
+        .filter_map(Record::measured)
+        .map(|measured| measured.outcome.cpu_share)
+        .collect();
+    let busy = all.iter().filter(|share| **share >= whole).count();
+    (busy > 0).then(|| {
+        format!(
+            "In {busy} of {} measurements the load generator used all processor time of its threads: \
+             there the server could have answered more.",
+            all.len()
+        )
+    })
 }
 
 fn pace(study: &Study) -> String {

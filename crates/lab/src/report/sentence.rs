@@ -153,7 +153,9 @@ fn leader(shown: &Shown<'_>, subject: &Series, against: &Series) -> String {
         return if lower || shown.series.len() < 3 {
             String::new()
         } else {
-            format!("; it is the fastest of {}", shown.series.len())
+            let second = best(shown, lower, &[&subject.server]);
+            let doubt = second.map_or("", |second| doubt_of_bests(subject, second, lower));
+            format!("; it is the fastest of {}{doubt}", shown.series.len())
         };
     }
     if first.server == against.server {
@@ -163,10 +165,18 @@ fn leader(shown: &Shown<'_>, subject: &Series, against: &Series) -> String {
         .best(lower)
         .expect("a series that is shown has a point");
     format!(
-        "; the fastest is {} with {}",
+        "; the fastest is {} with {}{}",
         first.server,
-        show(shown, point)
+        show(shown, point),
+        doubt_of_bests(first, subject, lower)
     )
+}
+
+fn doubt_of_bests(one: &Series, other: &Series, lower: bool) -> &'static str {
+    match (one.best(lower), other.best(lower)) {
+        (Some(one), Some(other)) => doubt(one, other),
+        _ => "",
+    }
 }
 
 fn show(shown: &Shown<'_>, point: &Point) -> String {
