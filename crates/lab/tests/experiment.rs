@@ -286,7 +286,10 @@ fn only_and_quick() {
 fn runs_and_records() {
     let mut place = Place::new("runs_and_records");
     let mut bench = Fake::default();
-    assert_eq!(place.run(&small(), &mut bench), Ok(End::Whole));
+    assert_eq!(
+        place.run(&small(), &mut bench),
+        Ok(End::Whole { broken: 0 })
+    );
     let stored = place.stored();
     let measured = stored
         .records
@@ -307,6 +310,26 @@ fn runs_and_records() {
 }
 
 #[test]
+fn what_is_broken_is_counted_and_tried_again() {
+    let mut place = Place::new("broken");
+    let mut bench = Fake {
+        broken: Some("nginx".into()),
+        ..Fake::default()
+    };
+    assert_eq!(
+        place.run(&small(), &mut bench),
+        Ok(End::Whole { broken: 4 })
+    );
+    assert!(place.lines.0[0].contains("it ended with status 1"));
+    let mut bench = Fake::default();
+    assert_eq!(
+        place.run(&small(), &mut bench),
+        Ok(End::Whole { broken: 0 })
+    );
+    assert_eq!(bench.started.len(), 4);
+}
+
+#[test]
 fn goes_on_where_it_was_stopped() {
     let mut place = Place::new("goes_on");
     let mut bench = Fake {
@@ -324,10 +347,16 @@ fn goes_on_where_it_was_stopped() {
     };
     assert_eq!(whole(&place), 3, "the measurement that was cut is not kept");
     let mut bench = Fake::default();
-    assert_eq!(place.run(&small(), &mut bench), Ok(End::Whole));
+    assert_eq!(
+        place.run(&small(), &mut bench),
+        Ok(End::Whole { broken: 0 })
+    );
     assert_eq!((whole(&place), bench.started.len()), (8, 5));
     let mut bench = Fake::default();
-    assert_eq!(place.run(&small(), &mut bench), Ok(End::Whole));
+    assert_eq!(
+        place.run(&small(), &mut bench),
+        Ok(End::Whole { broken: 0 })
+    );
     assert_eq!(bench.started.len(), 0, "nothing is measured twice");
 }
 
@@ -339,7 +368,10 @@ fn a_half_written_line_is_left_out_and_cut_off() {
     std::fs::write(place.file(), &text[..text.len() - 40]).expect("cut");
     assert_eq!(place.stored().notes.len(), 1);
     let mut bench = Fake::default();
-    assert_eq!(place.run(&small(), &mut bench), Ok(End::Whole));
+    assert_eq!(
+        place.run(&small(), &mut bench),
+        Ok(End::Whole { broken: 0 })
+    );
     assert!(bench.started.len() == 1 && place.stored().notes.is_empty());
     assert!(
         place
@@ -367,12 +399,12 @@ fn a_changed_file_asks_for_fresh() {
     let titled = parse(SMALL.replace("title = \"Small\"", "title = \"Other\""));
     assert_eq!(
         place.run(&titled, &mut Fake::default()),
-        Ok(End::Whole),
+        Ok(End::Whole { broken: 0 }),
         "titles are free"
     );
     let more = parse(SMALL.replace("[8, 64]", "[8, 64, 128]"));
     let mut bench = Fake::default();
-    assert_eq!(place.run(&more, &mut bench), Ok(End::Whole));
+    assert_eq!(place.run(&more, &mut bench), Ok(End::Whole { broken: 0 }));
     assert_eq!(bench.started.len(), 4, "only the new point is measured");
     let longer = parse(SMALL.replace("pace = ", "duration_s = 9.0\npace = "));
     let error = place
@@ -380,7 +412,10 @@ fn a_changed_file_asks_for_fresh() {
         .expect_err("changed");
     assert!(error.contains("--fresh"), "{error}");
     place.fresh = true;
-    assert_eq!(place.run(&longer, &mut Fake::default()), Ok(End::Whole));
+    assert_eq!(
+        place.run(&longer, &mut Fake::default()),
+        Ok(End::Whole { broken: 0 })
+    );
     assert!(place.file().with_extension("jsonl.old").is_file());
 }
 
@@ -396,7 +431,10 @@ fn rates_relative_to_a_capacity() {
     let experiment = Experiment::parse("small", &text).expect("a good file");
     let mut place = Place::new("relative");
     let mut bench = Fake::default();
-    assert_eq!(place.run(&experiment, &mut bench), Ok(End::Whole));
+    assert_eq!(
+        place.run(&experiment, &mut bench),
+        Ok(End::Whole { broken: 0 })
+    );
     assert_eq!(bench.started[0].pace, Pace::Closed);
     let stored = place.stored();
     let reference = stored
@@ -427,7 +465,10 @@ fn rates_relative_to_a_capacity() {
         );
     }
     let mut bench = Fake::default();
-    assert_eq!(place.run(&experiment, &mut bench), Ok(End::Whole));
+    assert_eq!(
+        place.run(&experiment, &mut bench),
+        Ok(End::Whole { broken: 0 })
+    );
     assert_eq!(
         bench.started.len(),
         0,
@@ -449,7 +490,10 @@ fn a_capacity_is_found_beside_static_load() {
         .replace("\"requests_per_s\"", "\"capacity\"");
     let experiment = Experiment::parse("small", &text).expect("a good file");
     let mut place = Place::new("capacity");
-    assert_eq!(place.run(&experiment, &mut Fake::default()), Ok(End::Whole));
+    assert_eq!(
+        place.run(&experiment, &mut Fake::default()),
+        Ok(End::Whole { broken: 0 })
+    );
     let stored = place.stored();
     let capacity = |server: &str, x: f64| {
         let key = results::key(Role::Point, server, &X::Number(x), 0);

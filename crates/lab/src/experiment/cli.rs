@@ -111,7 +111,14 @@ fn measure(args: &Args, experiments: &[Experiment]) -> anyhow::Result<ExitCode> 
     for experiment in experiments {
         eprintln!("{}: {}", experiment.name, experiment.title);
         match runner::run(experiment, &setting, &mut *bench, &mut Stderr::default()) {
-            Ok(End::Whole) => {}
+            Ok(End::Whole { broken: 0 }) => {}
+            Ok(End::Whole { broken }) => {
+                eprintln!(
+                    "{}: {broken} measurements could not be made; the same command tries them again",
+                    experiment.name
+                );
+                failed = true;
+            }
             Ok(End::Stopped) => {
                 let same = match args.fresh {
                     true => "the same command without --fresh",

@@ -23,6 +23,8 @@ pub struct Fake {
     pub started: Vec<Job>,
     /// Sets the stop flag after so many measurements, as Ctrl-C would.
     pub stop_after: Option<usize>,
+    /// A server that does not start.
+    pub broken: Option<String>,
 }
 
 impl Bench for Fake {
@@ -46,6 +48,9 @@ impl Bench for Fake {
         let Some(request_us) = request_us(peer) else {
             return Err(Failure::Unknown(format!("no peer {peer}")));
         };
+        if self.broken.as_ref() == Some(&job.server.name) {
+            return Err(Failure::Broken("it ended with status 1".into()));
+        }
         self.started.push(job.clone());
         let noise = Random::new(self.seed ^ (self.started.len() as u64).wrapping_mul(0x9e37));
         Ok(Box::new(FakePeer {

@@ -17,7 +17,10 @@ use super::{capacity, units};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Everything that could be measured is.
-    Whole,
+    Whole {
+        /// Measurements that servers which are here could not give; the next run tries them again.
+        broken: usize,
+    },
     /// Somebody stopped it.
     Stopped,
 }
@@ -162,7 +165,15 @@ impl Run<'_> {
             self.tell(step, place, &attempt.found);
             self.keep(Role::Point, &step.x, step.repeat, step.server, attempt)?;
         }
-        Ok(End::Whole)
+        Ok(End::Whole {
+            broken: self.broken(&steps),
+        })
+    }
+
+    /// Measurements of these that servers which are here could not give.
+    fn broken(&self, steps: &[Step]) -> usize {
+        let missing = steps.iter().filter(|step| !self.is_done(step));
+        missing.count()
     }
 
     fn is_done(&self, step: &Step) -> bool {

@@ -281,7 +281,20 @@ impl Study {
             .of(&series.server)
             .filter(|record| record.measured().is_some())
             .count();
-        (measured < count).then(|| format!("{}: {measured} of {count} measurements", series.server))
+        let failed = self.of(&series.server).find_map(failure);
+        let why = failed.map_or(String::new(), |text| {
+            format!(" ({})", text.lines().next().unwrap_or_default())
+        });
+        (measured < count)
+            .then(|| format!("{}: {measured} of {count} measurements{why}", series.server))
+    }
+}
+
+/// Why a record holds no figures.
+fn failure(record: &Record) -> Option<&str> {
+    match &record.found {
+        Found::Failed { text, .. } => Some(text),
+        Found::Measured(_) => None,
     }
 }
 
