@@ -33,10 +33,10 @@ examples/site/downloads/large.bin:
 	./examples/make-large.sh
 
 packages:
-	@./tools/packages.sh gcc libc6-dev make
+	@./tools/packages.sh gcc libc6-dev make clang libclang-dev libelf-dev zlib1g-dev pkg-config
 
 test-packages:
-	@./tools/packages.sh gcc g++ libc6-dev make curl python3 chromium brotli zstd qemu-system-x86 iproute2
+	@./tools/packages.sh gcc g++ libc6-dev make clang libclang-dev libelf-dev zlib1g-dev pkg-config curl python3 chromium brotli zstd qemu-system-x86 iproute2 ethtool nginx-core apache2-bin
 
 # The servers that the lab compares with. Without root, or without apt-get, tests of those that are
 # missing say so and count as skipped.

@@ -1,19 +1,23 @@
-//! Where stored responses are kept: the bytes of an arena, and what is in it under which key.
+//! Where stored responses are kept: the bytes of an arena, and what is in it under which key; and
+//! which responses may be kept, and for how long.
 //!
-//! Two independent parts. [`Extents`] says which bytes of an arena are free; [`Store`] maps keys to
-//! values within a bound in bytes and chooses what to evict. Neither knows the other, nor a clock,
-//! a thread, a file, a socket or HTTP: the values are the caller's, and so is the arena's memory.
-//!
-//! Freshness and variants (RFC 9111) are not here: a key is opaque bytes.
+//! Three independent parts. [`Extents`] says which bytes of an arena are free; [`Store`] maps keys to
+//! values within a bound in bytes and chooses what to evict; [`storable`] with [`freshness`] and
+//! [`cache_control`] judges responses by RFC 9111. None knows the others, nor a clock, a thread, a
+//! file or a socket: the values are the caller's, and so are the arena's memory and the time. The
+//! first two know no HTTP either: a key is opaque bytes.
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod cache_control;
 mod extents;
+pub mod freshness;
 mod ghost;
 mod nodes;
+pub mod storable;
 mod store;
 
 pub use extents::{Align, Extent, Extents, PAGE, UNIT};

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use lowroad_config::{self as config, Config, value};
 
+use crate::softirq::{Attach, Detach};
+
 /// A web server that answers every request at the lowest level of the machine that can answer it.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
@@ -43,6 +45,10 @@ pub enum Command {
         )]
         config: PathBuf,
     },
+    /// Speed up the server that listens on a port, without touching it
+    Attach(Attach),
+    /// Take that off again
+    Detach(Detach),
     /// Ask the running server how it would answer a URL, and why
     Explain(Explain),
     /// Ask the running server what it has counted: requests, hits, limits reached

@@ -27,6 +27,7 @@ mod reload;
 mod respond;
 mod running;
 mod sites;
+mod softirq;
 mod store;
 mod stored;
 mod user;
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
         }
         Command::Check { config } => cli::check(&config),
         Command::Explain(explain) => admin::ask_to_explain(&explain),
+        Command::Attach(attach) => softirq::attach(&attach),
+        Command::Detach(detach) => softirq::detach(&detach),
         Command::Status { admin } => admin::ask_status(admin.as_deref()),
     };
     match done {

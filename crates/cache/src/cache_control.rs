@@ -1,0 +1,219 @@
+//! The Cache-Control of a response. It knows nothing of other fields and decides nothing. Read
+//! RFC 9111 §5.2 and §4.2.1.
+//!
+//! What is malformed is noted and not guessed at: who reads the result takes the response for stale.
+//! The qualified forms `private="field"` and `no-cache="field"` are taken for the bare ones, which
+//! is allowed and stricter.
+
+/// Longer times mean this many seconds (§1.2.2).
+const DELTA_SECS_MAX: u64 = 1 << 31;
+
+/// What the lines of Cache-Control say together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheControl {
+    /// There was a line, perhaps an empty one.
+    pub present: bool,
+    /// A line could not be read wholly.
+    pub malformed: bool,
+    /// `no-store`
+    pub no_store: bool,
+    /// `no-cache`, with field names or without.
+    pub no_cache: bool,
+    /// `private`, with field names or without.
+    pub private: bool,
+    /// `public`
+    pub public: bool,
+    /// `must-revalidate`, or `proxy-revalidate`, which means the same to a shared cache.
+    pub must_revalidate: bool,
+    /// `must-understand`
+    pub must_understand: bool,
+    /// `max-age`
+    pub max_age: Delta,
+    /// `s-maxage`
+    pub s_maxage: Delta,
+}
+
+/// The argument of a directive that is a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delta {
+    /// The directive is not there.
+    #[default]
+    Absent,
+    /// So many seconds, at most 2^31.
+    Secs(u64),
+    /// No number, or two that differ.
+    Invalid,
+}
+
+impl CacheControl {
+    /// Reads one line; call it for each.
+    pub fn add_line(&mut self, line: &[u8]) {
+        self.present = true;
+        let mut rest = line;
+        while !rest.is_empty() {
+            let Some((member, after)) = take_member(rest) else {
+                self.malformed = true;
+                return;
+            };
+            self.add_member(member.trim_ascii());
+            rest = after;
+        }
+    }
+
+    fn add_member(&mut self, member: &[u8]) {
+        if member.is_empty() {
+            return;
+        }
+        let (name, argument) = match member.iter().position(|b| *b == b'=') {
+            Some(at) => (&member[..at], Some(&member[at + 1..])),
+            None => (member, None),
+        };
+        if !name.iter().all(|b| is_token_byte(*b)) {
+            self.malformed = true;
+            return;
+        }
+        self.add_directive(name, argument);
+    }
+
+    fn add_directive(&mut self, name: &[u8], argument: Option<&[u8]>) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        self.no_store |= is("no-store");
+        self.no_cache |= is("no-cache");
+        self.private |= is("private");
+        self.public |= is("public");
+        self.must_revalidate |= is("must-revalidate") || is("proxy-revalidate");
+        self.must_understand |= is("must-understand");
+        if is("max-age") {
+            self.max_age = self.max_age.and(argument);
+        }
+        if is("s-maxage") {
+            self.s_maxage = self.s_maxage.and(argument);
+        }
+    }
+}
+
+impl Delta {
+    /// What holds after another occurrence of the directive.
+    fn and(self, argument: Option<&[u8]>) -> Delta {
+        let new = argument.and_then(delta_secs);
+        match (self, new) {
+            (Delta::Absent, Some(secs)) => Delta::Secs(secs),
+            (Delta::Secs(known), Some(secs)) if known == secs => self,
+            _ => Delta::Invalid,
+        }
+    }
+}
+
+/// Seconds, bare or in quotes; too large ones are cut down, as §1.2.2 wants.
+fn delta_secs(argument: &[u8]) -> Option<u64> {
+    let bare = match argument {
+        [b'"', inner @ .., b'"'] => inner,
+        bare => bare,
+    };
+    non_negative(bare)
+}
+
+/// A number of seconds of digits only, at most 2^31.
+pub(crate) fn non_negative(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let add = |secs: u64, digit: &u8| (secs * 10 + u64::from(digit - b'0')).min(DELTA_SECS_MAX);
+    Some(digits.iter().fold(0, add))
+}
+
+/// The member at the start of `list` and what follows its comma; `None` if a quote stays open.
+fn take_member(list: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, byte) in list.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' if !quoted => return Some((&list[..at], &list[at + 1..])),
+            _ => {}
+        }
+    }
+    (!quoted).then_some((list, &[]))
+}
+
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &[&str]) -> CacheControl {
+        let mut all = CacheControl::default();
+        for line in lines {
+            all.add_line(line.as_bytes());
+        }
+        all
+    }
+
+    #[test]
+    fn directives_are_read_in_any_case_and_over_several_lines() {
+        let all = read(&[
+            "Public, MAX-AGE=60 ,, s-maxage=\"5\"",
+            "no-Store,proxy-revalidate",
+        ]);
+        assert!(all.present && all.public && all.no_store && all.must_revalidate);
+        assert!(!all.malformed && !all.private && !all.no_cache && !all.must_understand);
+        assert_eq!(
+            (all.max_age, all.s_maxage),
+            (Delta::Secs(60), Delta::Secs(5))
+        );
+    }
+
+    #[test]
+    fn what_stands_in_quotes_is_no_directive() {
+        let all = read(&[r#"ext="a, no-store, \", private", max-age=1"#]);
+        assert!(!all.no_store && !all.private && !all.malformed);
+        assert_eq!(all.max_age, Delta::Secs(1));
+    }
+
+    #[test]
+    fn qualified_forms_are_taken_for_the_bare_ones() {
+        let all = read(&[r#"private="a, b", no-cache="Set-Cookie""#]);
+        assert!(all.private && all.no_cache);
+    }
+
+    #[test]
+    fn duplicates_count_only_when_they_agree() {
+        assert_eq!(read(&["max-age=1, max-age=1"]).max_age, Delta::Secs(1));
+        assert_eq!(read(&["max-age=1", "max-age=2"]).max_age, Delta::Invalid);
+        assert_eq!(
+            read(&["max-age=1,max-age=x,max-age=1"]).max_age,
+            Delta::Invalid
+        );
+    }
+
+    #[test]
+    fn times_that_are_no_numbers_are_invalid() {
+        for bad in [
+            "max-age",
+            "max-age=",
+            "max-age=-1",
+            "max-age=1.5",
+            "max-age=\"\"",
+            "max-age=1s",
+            "max-age=\"1",
+        ] {
+            let all = read(&[bad]);
+            assert!(all.max_age == Delta::Invalid || all.malformed, "{bad}");
+        }
+        let long = "max-age=99999999999999999999999999";
+        assert_eq!(read(&[long]).max_age, Delta::Secs(DELTA_SECS_MAX));
+    }
+
+    #[test]
+    fn odd_names_and_open_quotes_are_malformed() {
+        for bad in ["max-age =60", "foo bar", "a=\"b, no-store", "=5"] {
+            let all = read(&[bad]);
+            assert!(all.malformed || bad == "=5", "{bad}");
+        }
+        assert!(read(&[""]).present && !read(&[""]).malformed);
+    }
+}

@@ -1,0 +1,273 @@
+//! How long a response is fresh, and how old it is. It knows no clock, and nothing of whether the
+//! response may be stored at all. Read RFC 9111 §4.2.
+
+use crate::cache_control::{CacheControl, Delta, non_negative};
+use lowroad_http::date;
+
+/// The longest lifetime that is guessed from Last-Modified.
+const HEURISTIC_SECS_MAX: u64 = 24 * 3600;
+/// The guess is the time since the last change divided by this.
+const HEURISTIC_SHARE: u64 = 10;
+
+/// The fields that say something about time, as they came.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times<'a> {
+    /// Date
+    pub date: Once<'a>,
+    /// Expires
+    pub expires: Once<'a>,
+    /// Last-Modified
+    pub last_modified: Once<'a>,
+    /// Age; the first of several counts (§5.1).
+    pub age: Option<&'a [u8]>,
+}
+
+/// A field that should come once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Once<'a> {
+    /// It did not come.
+    #[default]
+    Absent,
+    /// Its value; several lines of the same value count as one.
+    Value(&'a [u8]),
+    /// Lines that differ.
+    Conflict,
+}
+
+/// When a response came, by the receiver's clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Seconds since 1970 at which it had come.
+    pub at_unix_secs: u64,
+    /// Time from the request to then.
+    pub delay_ms: u64,
+}
+
+/// What gave a lifetime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `s-maxage`
+    SMaxage,
+    /// `max-age`
+    MaxAge,
+    /// Expires, counted from Date.
+    Expires,
+    /// The operator's time for responses that say nothing.
+    Ttl,
+    /// A tenth of the time since Last-Modified.
+    Heuristic,
+}
+
+/// How long a response may be used, and how much of that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freshness {
+    /// The whole lifetime.
+    pub lifetime_secs: u64,
+    /// The age when it was received.
+    pub age_ms: u64,
+    /// What gave the lifetime.
+    pub source: Source,
+}
+
+impl Freshness {
+    /// What is left of the lifetime; 0 if the response is stale.
+    pub fn left_ms(&self) -> u64 {
+        (self.lifetime_secs * 1000).saturating_sub(self.age_ms)
+    }
+}
+
+impl<'a> Once<'a> {
+    /// What holds after another line.
+    #[must_use]
+    pub fn and(self, value: &'a [u8]) -> Once<'a> {
+        match self {
+            Once::Absent => Once::Value(value),
+            Once::Value(known) if known == value => self,
+            _ => Once::Conflict,
+        }
+    }
+
+    fn date(self, now_secs: u64) -> Option<u64> {
+        match self {
+            Once::Value(value) => date::parse(value, now_secs),
+            _ => None,
+        }
+    }
+}
+
+/// The lifetime that the response itself gives; `None` if it says nothing. What it says but cannot
+/// be read is 0 (§4.2.1, §5.3).
+pub fn explicit(
+    control: &CacheControl,
+    times: &Times<'_>,
+    at_unix_secs: u64,
+) -> Option<(u64, Source)> {
+    let from = |delta, source| match delta {
+        Delta::Absent => None,
+        Delta::Secs(secs) => Some((secs, source)),
+        Delta::Invalid => Some((0, source)),
+    };
+    from(control.s_maxage, Source::SMaxage)
+        .or_else(|| from(control.max_age, Source::MaxAge))
+        .or_else(|| {
+            let said = times.expires != Once::Absent;
+            said.then(|| (from_expires(times, at_unix_secs), Source::Expires))
+        })
+}
+
+fn from_expires(times: &Times<'_>, at_unix_secs: u64) -> u64 {
+    let Some(expires) = times.expires.date(at_unix_secs) else {
+        return 0;
+    };
+    expires.saturating_sub(dated(times, at_unix_secs))
+}
+
+/// A lifetime guessed from Last-Modified (§4.2.2); `None` if that is absent or no date.
+pub fn heuristic(times: &Times<'_>, at_unix_secs: u64) -> Option<u64> {
+    let modified = times.last_modified.date(at_unix_secs)?;
+    let unchanged_secs = dated(times, at_unix_secs).saturating_sub(modified);
+    Some((unchanged_secs / HEURISTIC_SHARE).min(HEURISTIC_SECS_MAX))
+}
+
+/// The age on arrival (§4.2.3, `corrected_initial_age`).
+pub fn age_ms(times: &Times<'_>, received: &Received) -> u64 {
+    let apparent_secs = received
+        .at_unix_secs
+        .saturating_sub(dated(times, received.at_unix_secs));
+    // An Age that is no number is ignored (§5.1).
+    let said_secs = times.age.and_then(first_number).unwrap_or(0);
+    let corrected_ms = (said_secs * 1000).saturating_add(received.delay_ms);
+    apparent_secs.saturating_mul(1000).max(corrected_ms)
+}
+
+/// Date; a response without a valid one is as old as its arrival.
+fn dated(times: &Times<'_>, at_unix_secs: u64) -> u64 {
+    times.date.date(at_unix_secs).unwrap_or(at_unix_secs)
+}
+
+fn first_number(list: &[u8]) -> Option<u64> {
+    non_negative(list.split(|b| *b == b',').next()?.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_795_207_512;
+
+    fn control(line: &str) -> CacheControl {
+        let mut control = CacheControl::default();
+        control.add_line(line.as_bytes());
+        control
+    }
+
+    #[test]
+    fn the_more_specific_lifetime_wins() {
+        let expires = date::format(NOW + 30);
+        let times = Times {
+            expires: Once::Value(&expires),
+            ..Times::default()
+        };
+        let of = |line| explicit(&control(line), &times, NOW);
+        assert_eq!(of("max-age=10, s-maxage=20"), Some((20, Source::SMaxage)));
+        assert_eq!(of("max-age=10"), Some((10, Source::MaxAge)));
+        assert_eq!(of("public"), Some((30, Source::Expires)));
+        assert_eq!(
+            explicit(&control("public"), &Times::default(), NOW),
+            None,
+            "nothing said"
+        );
+    }
+
+    #[test]
+    fn expires_counts_from_date() {
+        let (date, expires) = (date::format(NOW - 100), date::format(NOW + 30));
+        let times = Times {
+            date: Once::Value(&date),
+            expires: Once::Value(&expires),
+            ..Times::default()
+        };
+        assert_eq!(from_expires(&times, NOW), 130);
+        let past = Times {
+            expires: Once::Value(&date),
+            ..Times::default()
+        };
+        assert_eq!(from_expires(&past, NOW), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_stale() {
+        for expires in [Once::Value(b"0"), Once::Value(b"-1"), Once::Conflict] {
+            let times = Times {
+                expires,
+                ..Times::default()
+            };
+            assert_eq!(
+                explicit(&CacheControl::default(), &times, NOW),
+                Some((0, Source::Expires))
+            );
+        }
+        let invalid = control("max-age=soon");
+        assert_eq!(
+            explicit(&invalid, &Times::default(), NOW),
+            Some((0, Source::MaxAge))
+        );
+        let conflict = control("s-maxage=1, s-maxage=2, max-age=9");
+        assert_eq!(
+            explicit(&conflict, &Times::default(), NOW),
+            Some((0, Source::SMaxage))
+        );
+    }
+
+    #[test]
+    fn a_guess_is_a_tenth_and_at_most_a_day() {
+        let guess = |ago| {
+            let modified = date::format(NOW - ago);
+            let times = Times {
+                last_modified: Once::Value(&modified),
+                ..Times::default()
+            };
+            heuristic(&times, NOW)
+        };
+        assert_eq!(guess(1000), Some(100));
+        assert_eq!(guess(9), Some(0));
+        assert_eq!(guess(365 * 24 * 3600), Some(HEURISTIC_SECS_MAX));
+        assert_eq!(heuristic(&Times::default(), NOW), None);
+        let future = date::format(NOW + 1000);
+        let times = Times {
+            last_modified: Once::Value(&future),
+            ..Times::default()
+        };
+        assert_eq!(heuristic(&times, NOW), Some(0));
+        let bad = Times {
+            last_modified: Once::Value(b"yesterday"),
+            ..Times::default()
+        };
+        assert_eq!(heuristic(&bad, NOW), None);
+    }
+
+    #[test]
+    fn the_age_is_the_larger_of_the_apparent_and_the_corrected_one() {
+        let received = Received {
+            at_unix_secs: NOW,
+            delay_ms: 1500,
+        };
+        let date = date::format(NOW - 7);
+        let age = |date, age| {
+            let times = Times {
+                date,
+                age,
+                ..Times::default()
+            };
+            age_ms(&times, &received)
+        };
+        assert_eq!(age(Once::Absent, None), 1500);
+        assert_eq!(age(Once::Value(&date), None), 7000);
+        assert_eq!(age(Once::Value(&date), Some(b"6")), 7500);
+        assert_eq!(age(Once::Value(&date), Some(b"9, 1")), 10_500);
+        assert_eq!(age(Once::Value(&date), Some(b"old")), 7000);
+        let ahead = date::format(NOW + 50);
+        assert_eq!(age(Once::Value(&ahead), None), 1500);
+        assert_eq!(age(Once::Conflict, None), 1500);
+    }
+}

@@ -1,0 +1,202 @@
+use super::*;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use lowroad_http::date;
+
+const NOW: u64 = 1_795_207_512;
+
+const RECEIVED: Received = Received {
+    at_unix_secs: NOW,
+    delay_ms: 0,
+};
+
+fn judge_with(
+    status: u16,
+    fields: &[(&str, &str)],
+    ttl_secs: Option<u64>,
+) -> Result<Freshness, NotStorable> {
+    let fields = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
+    judge(status, fields, &RECEIVED, ttl_secs)
+}
+
+fn of(fields: &[(&str, &str)]) -> Result<u64, NotStorable> {
+    judge_with(200, fields, None).map(|freshness| freshness.lifetime_secs)
+}
+
+fn control(line: &str) -> Result<u64, NotStorable> {
+    of(&[("cache-control", line)])
+}
+
+#[test]
+fn a_lifetime_is_enough() {
+    assert_eq!(control("max-age=60"), Ok(60));
+    assert_eq!(control("public, max-age=60, s-maxage=5"), Ok(5));
+    assert_eq!(control("immutable, max-age=\"60\""), Ok(60));
+}
+
+#[test]
+fn what_its_author_forbids_is_not_stored() {
+    assert_eq!(control("max-age=60, no-store"), Err(NotStorable::NoStore));
+    assert_eq!(control("max-age=60, private"), Err(NotStorable::Private));
+    assert_eq!(
+        control("max-age=60, private=\"x-user\""),
+        Err(NotStorable::Private)
+    );
+    assert_eq!(control("max-age=60, no-cache"), Err(NotStorable::NoCache));
+    assert_eq!(control("max-age=60, a=\"b"), Err(NotStorable::Malformed));
+    assert_eq!(
+        of(&[
+            ("cache-control", "max-age=60"),
+            ("cache-control", "NO-STORE")
+        ]),
+        Err(NotStorable::NoStore)
+    );
+}
+
+#[test]
+fn stale_on_arrival_is_not_stored() {
+    for line in [
+        "max-age=0",
+        "s-maxage=0, max-age=60",
+        "max-age=0, must-revalidate",
+        "max-age=1, max-age=2",
+        "max-age=-5",
+    ] {
+        assert_eq!(control(line), Err(NotStorable::Stale), "{line}");
+    }
+    let aged = [("cache-control", "max-age=60"), ("age", "60")];
+    assert_eq!(of(&aged), Err(NotStorable::Stale));
+    let aged = [("cache-control", "max-age=60"), ("age", "59")];
+    assert_eq!(of(&aged), Ok(60));
+    assert_eq!(of(&[("expires", "0")]), Err(NotStorable::Stale));
+    // An unreadable Expires is not replaced by the operator's time.
+    assert_eq!(
+        judge_with(200, &[("expires", "-1")], Some(9)).map(|_| ()),
+        Err(NotStorable::Stale)
+    );
+}
+
+#[test]
+fn must_revalidate_lets_only_explicit_lifetimes_count() {
+    assert_eq!(control("max-age=60, must-revalidate"), Ok(60));
+    let silent = [("cache-control", "must-revalidate")];
+    assert_eq!(
+        judge_with(200, &silent, Some(9)).map(|_| ()),
+        Err(NotStorable::MustRevalidate)
+    );
+    let silent = [("cache-control", "proxy-revalidate")];
+    assert_eq!(
+        judge_with(200, &silent, Some(9)).map(|_| ()),
+        Err(NotStorable::MustRevalidate)
+    );
+}
+
+#[test]
+fn only_accept_encoding_may_vary() {
+    let vary = |value| of(&[("cache-control", "max-age=60"), ("vary", value)]);
+    assert_eq!(vary("Accept-Encoding"), Ok(60));
+    assert_eq!(vary("accept-encoding, , Accept-Encoding"), Ok(60));
+    assert_eq!(vary("*"), Err(NotStorable::Vary("*".into())));
+    assert_eq!(
+        vary("Accept-Encoding, User-Agent"),
+        Err(NotStorable::Vary("User-Agent".into()))
+    );
+}
+
+#[test]
+fn cookies_are_for_one_client() {
+    for name in ["Set-Cookie", "set-cookie2"] {
+        let fields = [("cache-control", "public, max-age=60"), (name, "a=b")];
+        assert_eq!(of(&fields), Err(NotStorable::SetCookie));
+    }
+}
+
+#[test]
+fn must_understand_overrides_no_store_where_the_status_is_understood() {
+    let fields = [("cache-control", "must-understand, no-store, max-age=60")];
+    assert_eq!(judge_with(200, &fields, None).map(|_| ()), Ok(()));
+    assert_eq!(judge_with(302, &fields, None).map(|_| ()), Ok(()));
+    assert_eq!(
+        judge_with(403, &fields, None).map(|_| ()),
+        Err(NotStorable::NotUnderstood(403))
+    );
+}
+
+#[test]
+fn pragma_counts_only_without_cache_control() {
+    assert_eq!(
+        judge_with(200, &[("pragma", "x, No-Cache")], Some(9)).map(|_| ()),
+        Err(NotStorable::NoCache)
+    );
+    let both = [("pragma", "no-cache"), ("cache-control", "max-age=60")];
+    assert_eq!(of(&both), Ok(60));
+}
+
+#[test]
+fn statuses_of_rfc_9110_15_1_are_stored_without_an_explicit_lifetime() {
+    let stored: Vec<u16> = (100..=599)
+        .filter(|status| judge_with(*status, &[], Some(9)).is_ok())
+        .collect();
+    assert_eq!(
+        stored,
+        [200, 203, 204, 300, 301, 304, 308, 404, 405, 410, 414, 501]
+    );
+    assert_eq!(
+        judge_with(302, &[], Some(9)).map(|_| ()),
+        Err(NotStorable::StatusNeedsLifetime(302))
+    );
+}
+
+#[test]
+fn other_final_statuses_need_an_explicit_lifetime_or_public() {
+    for status in [302, 303, 307, 403, 400, 500, 503] {
+        let lifetime = [("cache-control", "max-age=60")];
+        assert!(judge_with(status, &lifetime, None).is_ok(), "{status}");
+        let public = [("cache-control", "public")];
+        assert!(judge_with(status, &public, Some(9)).is_ok(), "{status}");
+    }
+    for status in [100, 103, 199, 206, 401, 407, 412, 416, 600] {
+        let lifetime = [("cache-control", "max-age=60")];
+        assert_eq!(
+            judge_with(status, &lifetime, Some(9)).map(|_| ()),
+            Err(NotStorable::Status(status))
+        );
+    }
+}
+
+#[test]
+fn who_says_nothing_gets_the_ttl_or_a_guess_or_is_not_stored() {
+    let modified = date::format(NOW - 1000);
+    let modified = core::str::from_utf8(&modified).expect("ASCII");
+    let said = [("last-modified", modified)];
+    let source =
+        |fields: &[_], ttl| judge_with(200, fields, ttl).map(|f| (f.lifetime_secs, f.source));
+    assert_eq!(source(&said, Some(9)), Ok((9, Source::Ttl)));
+    assert_eq!(source(&said, None), Ok((100, Source::Heuristic)));
+    assert_eq!(source(&[], Some(9)), Ok((9, Source::Ttl)));
+    assert_eq!(source(&[], None), Err(NotStorable::NoLifetime));
+    assert_eq!(source(&[], Some(0)), Err(NotStorable::Stale));
+    let explicit = [("cache-control", "max-age=60")];
+    assert_eq!(source(&explicit, Some(9)), Ok((60, Source::MaxAge)));
+}
+
+#[test]
+fn the_delay_is_part_of_the_age() {
+    let received = Received {
+        at_unix_secs: NOW,
+        delay_ms: 250,
+    };
+    let fields = [(b"Cache-Control".as_slice(), b"max-age=2".as_slice())];
+    let freshness = judge(200, fields, &received, None).expect("fresh");
+    assert_eq!(freshness.left_ms(), 1750);
+}
+
+#[test]
+fn reasons_say_what_to_do() {
+    let text = NotStorable::Vary("User-Agent".into()).to_string();
+    assert_eq!(
+        text,
+        "Vary names \"User-Agent\"; only Accept-Encoding is told apart"
+    );
+    assert!(NotStorable::NoLifetime.to_string().contains("ttl"));
+}

@@ -1,0 +1,166 @@
+//! `lowroad attach`: from the command line to a level in front of a port, until a signal ends it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{Args, ValueEnum};
+use lowroad_softirq::daemon::Daemon;
+use lowroad_softirq::folder;
+use lowroad_softirq::layout;
+use lowroad_softirq::learn::Settings;
+use lowroad_softirq::level::Level;
+use lowroad_softirq::listeners;
+use lowroad_softirq::load::Sizes;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::place::{self, Placed};
+use super::{drain, log, origin};
+
+/// Where the programs may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TierWanted {
+    /// Native XDP where the interface can, else TC ingress
+    Auto,
+    /// Native XDP, or not at all
+    Xdp,
+    /// TC ingress: packets are seen by tcpdump
+    Tc,
+}
+
+/// `lowroad attach`.
+#[derive(Args)]
+pub struct Attach {
+    /// The ports
+    #[arg(value_name = "PORT", required = true)]
+    pub ports: Vec<u16>,
+    /// On which interfaces; all that are up, without lo, if none is named
+    #[arg(short, long, value_name = "NAME")]
+    pub interface: Vec<String>,
+    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+    /// Where the programs may run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub tier: TierWanted,
+    /// For so many seconds responses are fresh that do not say [default: they are not stored unless
+    /// their age tells]
+    #[arg(long, value_name = "SECONDS")]
+    pub ttl: Option<u64>,
+    /// Answer requests with cookies too: right if pages do not depend on them
+    #[arg(long)]
+    pub ignore_cookies: bool,
+    /// Answer requests with Cache-Control or Pragma too, such as a browser's reload
+    #[arg(long)]
+    pub ignore_cache_control: bool,
+    /// Leave clients with these addresses to the server and its firewall: ADDRESS[/BITS]
+    #[arg(long, value_name = "PREFIX")]
+    pub deny: Vec<String>,
+    /// Connections that have a place at the same time
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().connections)]
+    pub connections: u32,
+    /// Responses at the same time; 2 KiB each
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().responses)]
+    pub responses: u32,
+    /// After so many seconds without a segment a connection's place may be taken
+    #[arg(long, value_name = "SECONDS", default_value_t = 75)]
+    pub idle: u32,
+    /// Seconds that idle connections get at the end
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub drain: u32,
+    /// Write an access log of these answers to standard output: combined or json
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
+          value_parser = ["combined", "json"])]
+    pub log: Option<String>,
+}
+
+/// Attaches, works until a signal, and detaches.
+///
+/// # Errors
+/// A text for the user: what can't be had, and what would change it.
+pub fn attach(args: &Attach) -> Result<(), String> {
+    if let Some(namespace) = &args.netns {
+        place::enter_namespace(namespace)?;
+    }
+    let servers = servers(&args.ports)?;
+    place::check_machine()?;
+    let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
+    place::check_nobody_else(&folder)?;
+    folder::make(&folder).map_err(|error| error.to_string())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| format!("signals: {error}"))?;
+    }
+    let placed = place::load(args, &folder).inspect_err(|_| {
+        // Half a level is worse than none; what can't be removed is said by the error that follows.
+        let _ = folder::remove(&folder);
+    })?;
+    let level = Level::open(&folder).map_err(|error| error.to_string())?;
+    let level = Arc::new(level);
+    let done = serve(args, &level, &servers, &placed, &stop);
+    drain::end(&level, args.drain);
+    folder::remove(&folder).map_err(|error| error.to_string())?;
+    eprintln!("lowroad: detached");
+    done
+}
+
+/// Where each port's server is asked for what it would answer.
+fn servers(ports: &[u16]) -> Result<Vec<SocketAddr>, String> {
+    ports
+        .iter()
+        .map(|port| {
+            let addresses = listeners::addresses(*port)
+                .map_err(|error| format!("who listens on port {port}: {error}"))?;
+            listeners::one_to_ask(*port, &addresses)
+        })
+        .collect()
+}
+
+fn serve(
+    args: &Attach,
+    level: &Arc<Level>,
+    servers: &[SocketAddr],
+    placed: &[Placed],
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    level
+        .prepare(settings(args), args.idle)
+        .map_err(|error| error.to_string())?;
+    place::deny(level, &args.deny)?;
+    level.set_ports(&args.ports);
+    let mut lines = log::Lines::new(args.log.as_deref());
+    let daemon = Daemon {
+        level,
+        learning: Settings {
+            published_max: usize::try_from(args.responses).expect("fits"),
+            ttl_secs: args.ttl,
+            ..Settings::default()
+        },
+        connect: origin::connector(level.clone(), servers.to_vec()),
+        answered: Box::new(move |event| lines.write(event)),
+        note: Box::new(|text| eprintln!("lowroad: {text}")),
+        stop,
+    };
+    for one in placed {
+        eprintln!("lowroad: {one}");
+    }
+    let ports: Vec<String> = args.ports.iter().map(ToString::to_string).collect();
+    println!("attached to port {}", ports.join(", "));
+    level.set_mode(layout::MODE_SERVE);
+    // Whoever waits for our readiness is told; where nobody does, that is fine.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    daemon.run().map_err(|error| error.to_string())
+}
+
+fn settings(args: &Attach) -> u32 {
+    let when = |wanted, bit| if wanted { bit } else { 0 };
+    layout::SETTING_LEARN
+        | when(args.log.is_some(), layout::SETTING_LOG)
+        | when(args.ignore_cookies, layout::SETTING_IGNORE_COOKIES)
+        | when(
+            args.ignore_cache_control,
+            layout::SETTING_IGNORE_CACHE_CONTROL,
+        )
+        | when(!args.deny.is_empty(), layout::SETTING_DENY)
+}

@@ -1,0 +1,83 @@
+//! The access log's lines of answers at this level, to standard output.
+
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lowroad_http::limits::Limits;
+use lowroad_http::request::{Parsed, first_line, parse};
+use lowroad_log::{Entry, combined, json};
+use lowroad_softirq::events::Event;
+
+/// Writes lines, or nothing.
+pub struct Lines {
+    is_json: Option<bool>,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    /// In the format of that name.
+    pub fn new(format: Option<&str>) -> Lines {
+        Lines {
+            is_json: format.map(|format| format == "json"),
+            line: Vec::new(),
+        }
+    }
+
+    /// Writes the line of an answer.
+    pub fn write(&mut self, event: &Event<'_>) {
+        let Event::Answered {
+            when_ns,
+            client,
+            status,
+            body_len,
+            head,
+            ..
+        } = *event
+        else {
+            return;
+        };
+        let Some(is_json) = self.is_json else { return };
+        let request = match parse(head, &Limits::default()) {
+            Ok(Parsed::Complete(request)) => Some(request),
+            _ => None,
+        };
+        let field = |field: Option<&'_ [u8]>| field.unwrap_or_default().to_vec();
+        let (host, referer, user_agent) = match &request {
+            Some(request) => (
+                field(request.host),
+                field(request.referer),
+                field(request.user_agent),
+            ),
+            None => Default::default(),
+        };
+        let entry = Entry {
+            peer: client,
+            unix_ms: unix_ms(when_ns),
+            line: first_line(head),
+            host: &host,
+            status,
+            body_bytes: u64::from(body_len),
+            whole: true,
+            referer: &referer,
+            user_agent: &user_agent,
+            duration_us: 0,
+            outcome: "hit",
+            level: "softirq",
+        };
+        self.line.clear();
+        match is_json {
+            true => json(&entry, &mut self.line),
+            false => combined(&entry, &mut self.line),
+        }
+        // Nobody is there to be told that nobody reads the log.
+        let _ = std::io::stdout().lock().write_all(&self.line);
+    }
+}
+
+/// From the programs' clock to the wall's.
+fn unix_ms(when_ns: u64) -> u64 {
+    let ago_ms = lowroad_softirq::now_ns().saturating_sub(when_ns) / 1_000_000;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ms = now.map_or(0, |since| since.as_millis());
+    u64::try_from(now_ms).unwrap_or(0).saturating_sub(ago_ms)
+}

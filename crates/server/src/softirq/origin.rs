@@ -1,0 +1,39 @@
+//! Connections of the daemon to the server above. They must not be answered by the level itself, which
+//! may be in front of `lo`: so each says from which port it comes before it begins.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lowroad_softirq::daemon::Connect;
+use lowroad_softirq::level::Level;
+use socket2::{Domain, Protocol, Socket, Type};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Connects to whichever of the servers has the port.
+pub fn connector(level: Arc<Level>, servers: Vec<SocketAddr>) -> Connect {
+    Arc::new(move |port| {
+        let server = servers.iter().find(|server| server.port() == port);
+        let server = server.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+        connect(&level, *server)
+    })
+}
+
+fn connect(level: &Level, server: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(
+        Domain::for_address(server),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    // From the server's own address: the program exempts ports of this machine only.
+    socket.bind(&SocketAddr::new(server.ip(), 0).into())?;
+    if let Some(from) = socket.local_addr()?.as_socket() {
+        level.exempt_port(from.port(), true);
+    }
+    socket.connect_timeout(&server.into(), CONNECT_TIMEOUT)?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

@@ -1,0 +1,228 @@
+//! Where a level goes: into which namespace, on which interfaces, at which tier; and what must be true
+//! of the machine before.
+
+use std::fmt;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use lowroad_softirq::error::Error;
+use lowroad_softirq::interfaces::{self, Details};
+use lowroad_softirq::level::Level;
+use lowroad_softirq::links;
+use lowroad_softirq::load::{self, Loaded, Sizes, Tier};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::attach::{Attach, TierWanted};
+
+/// An interface with programs on it.
+#[derive(Debug)]
+pub struct Placed {
+    name: String,
+    tier: Tier,
+    /// Why it is not native XDP.
+    reason: Option<String>,
+}
+
+impl fmt::Display for Placed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tier = match self.tier {
+            Tier::Xdp => "native XDP",
+            Tier::Tc => "TC ingress",
+        };
+        write!(f, "{}: {tier}", self.name)?;
+        match &self.reason {
+            Some(reason) => write!(f, " ({reason})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Enters a network namespace, with this thread and those that it starts.
+///
+/// # Errors
+/// A text for the user.
+pub fn enter_namespace(name: &str) -> Result<(), String> {
+    let path = match name {
+        _ if name.contains('/') => name.to_owned(),
+        _ if name.bytes().all(|byte| byte.is_ascii_digit()) => format!("/proc/{name}/ns/net"),
+        _ => format!("/run/netns/{name}"),
+    };
+    let file = fs::File::open(&path).map_err(|error| format!("--netns {name}: {path}: {error}"))?;
+    let network = Some(LinkNameSpaceType::Network);
+    move_into_link_name_space(rustix::fd::AsFd::as_fd(&file), network)
+        .map_err(|error| format!("--netns {name}: {error}"))
+}
+
+/// What every level needs.
+///
+/// # Errors
+/// A text for the user: what is missing, and how to get it.
+pub fn check_machine() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("this needs root (or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON)".into());
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(
+            "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): the programs can't hand \
+                    connections over"
+                .into(),
+        );
+    }
+    let cookies = fs::read_to_string("/proc/sys/net/ipv4/tcp_syncookies").unwrap_or_default();
+    if cookies.trim() == "0" {
+        return Err(
+            "net.ipv4.tcp_syncookies is 0, so the kernel would refuse connections that are \
+                    handed to it: sysctl -w net.ipv4.tcp_syncookies=1"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+/// Whether another daemon keeps the level in this folder.
+///
+/// # Errors
+/// Then a text for the user.
+pub fn check_nobody_else(folder: &Path) -> Result<(), String> {
+    let Ok(level) = Level::open(folder) else {
+        return Ok(());
+    };
+    match keeper(&level) {
+        Some(pid) => Err(format!("process {pid} is attached there already")),
+        None => Ok(()),
+    }
+}
+
+/// The process that keeps a level, if it lives.
+pub fn keeper(level: &Level) -> Option<u32> {
+    let pid = level.control().pid;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    (pid != std::process::id() && name.trim() == "lowroad").then_some(pid)
+}
+
+/// Loads what is needed and attaches it to the interfaces that are wanted.
+///
+/// # Errors
+/// A text for the user.
+pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
+    let mut loads = Loads {
+        sizes: Sizes {
+            connections: args.connections,
+            responses: args.responses,
+        },
+        folder,
+        loaded: Vec::new(),
+    };
+    wanted(&args.interface)?
+        .into_iter()
+        .map(|details| loads.place(&details, args.tier))
+        .collect()
+}
+
+fn wanted(names: &[String]) -> Result<Vec<Details>, String> {
+    let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
+    if names.is_empty() {
+        let usable = |one: &Details| one.is_up && one.is_ethernet && !one.is_loopback;
+        let found: Vec<Details> = all.into_iter().filter(usable).collect();
+        return match found.is_empty() {
+            true => Err("no Ethernet interface is up; --interface names one".into()),
+            false => Ok(found),
+        };
+    }
+    let known: Vec<&str> = all.iter().map(|one| one.interface.name.as_str()).collect();
+    let known = known.join(", ");
+    names
+        .iter()
+        .map(|name| {
+            let found = all.iter().find(|one| one.interface.name == *name);
+            let found = found.ok_or(format!("--interface {name}: there is {known}"))?;
+            match found.is_ethernet {
+                true => Ok(found.clone()),
+                false => Err(format!("--interface {name}: its frames are not Ethernet's")),
+            }
+        })
+        .collect()
+}
+
+/// Programs that are in the kernel by now, each with its tier and whether it verifies checksums.
+struct Loads<'a> {
+    sizes: Sizes,
+    folder: &'a Path,
+    loaded: Vec<(Tier, bool, Loaded)>,
+}
+
+impl Loads<'_> {
+    fn place(&mut self, details: &Details, wanted: TierWanted) -> Result<Placed, String> {
+        let name = &details.interface.name;
+        let reason = match (wanted, details.why_not_xdp()) {
+            (TierWanted::Tc, _) => None,
+            (TierWanted::Xdp, Some(reason)) => return Err(format!("{name}: {reason}")),
+            (TierWanted::Auto, Some(reason)) => Some(reason.to_owned()),
+            (_, None) => match self.attach(details, Tier::Xdp) {
+                Ok(()) => {
+                    return Ok(Placed {
+                        name: name.clone(),
+                        tier: Tier::Xdp,
+                        reason: None,
+                    });
+                }
+                Err(error @ Error::System { .. }) if wanted == TierWanted::Auto => {
+                    Some(error.to_string())
+                }
+                Err(error) => return Err(error.to_string()),
+            },
+        };
+        self.attach(details, Tier::Tc)
+            .map_err(|error| error.to_string())?;
+        Ok(Placed {
+            name: name.clone(),
+            tier: Tier::Tc,
+            reason,
+        })
+    }
+
+    fn attach(&mut self, details: &Details, tier: Tier) -> Result<(), Error> {
+        let verify_sums = !details.has_partial_sums() || tier == Tier::Xdp;
+        let there = self
+            .loaded
+            .iter()
+            .position(|(other, verifies, _)| (*other, *verifies) == (tier, verify_sums));
+        let at = match there {
+            Some(at) => at,
+            None => {
+                let loaded = load::load(tier, self.sizes, verify_sums, self.folder)?;
+                self.loaded.push((tier, verify_sums, loaded));
+                self.loaded.len() - 1
+            }
+        };
+        links::attach(&self.loaded[at].2, &details.interface, self.folder)
+    }
+}
+
+/// Writes prefixes into the map of denied ones.
+///
+/// # Errors
+/// A text for the user.
+pub fn deny(level: &Level, prefixes: &[String]) -> Result<(), String> {
+    for text in prefixes {
+        let bad = || format!("--deny {text}: not understood (allowed: ADDRESS or ADDRESS/BITS)");
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
+            None => (text.as_str(), None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| bad())?;
+        let (bytes, begin) = match address {
+            IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 96),
+            IpAddr::V6(address) => (address.octets(), 0),
+        };
+        let bits = begin + bits.unwrap_or(128 - begin);
+        if bits > 128 {
+            return Err(bad());
+        }
+        level
+            .deny_prefix(bits, bytes)
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* From a segment with a request to the stored response, and out. */
+#pragma once
+
+#include "events.h"
+#include "handshake.h"
+
+/* What is to be sent; or, if there is no response, why the request goes up. */
+struct choice {
+	__u32 number;
+	/* Which publication it is. */
+	__u32 id;
+	__u32 len;
+	__u32 closes;
+	__u32 reason;
+};
+
+static __always_inline struct scratch *scratch_memory(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&scratch, &zero);
+}
+
+/* The stored response for the request in the segment. */
+SEPARATE int choose(context *ctx, const struct segment *segment ARG,
+		    const struct connection *connection ARG, struct choice *choice ARG)
+{
+	struct scratch *scratch = scratch_memory();
+	struct control *control = steering();
+	struct request *request;
+	__u32 len = segment->payload_len, limit;
+
+	choice->number = NO_RESPONSE;
+	choice->reason = reason_up_long;
+	if (!control || !scratch || len > REQUEST_MAX)
+		return 0;
+	OPAQUE(len);
+	if (len == 0 || len > REQUEST_MAX || frame_load(ctx, segment->payload_at, scratch->head, len))
+		return 0;
+	/* The reader looks up to eight bytes behind. */
+	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
+	request = &scratch->request;
+	read_request(scratch, len, bpf_ntohs(segment->tuple.local_port_be), control->settings);
+	choice->reason = request->reason;
+	if (request->reason != reason_count)
+		return 0;
+	__u64 hash = hash_of_key(scratch, control);
+	__u32 number = number_for(scratch, request->key_len, hash);
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	if (!response || response->expires_ns <= segment->now_ns) {
+		choice->reason = response ? reason_up_expired : reason_up_miss;
+		if (control->settings & SETTING_LEARN)
+			tell_asked(scratch, request->key_len, hash, segment->now_ns);
+		return 0;
+	}
+	choice->len = request->is_head ? response->head_len : response->len;
+	choice->closes = scratch->key[0] & CLASS_CLOSE;
+	limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX;
+	if (choice->len > limit || choice->len > connection->mss) {
+		choice->reason = reason_up_large;
+		return 0;
+	}
+	limit = segment->window;
+	if ((connection->options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
+		limit <<= connection->options & OPTION_SCALE_MASK;
+	if (limit <= choice->len) {
+		choice->reason = reason_up_window;
+		return 0;
+	}
+	choice->number = number;
+	choice->id = response->id;
+	return 1;
+}
+
+/* Makes the frame the chosen response, from `seq` on: 0, or negative with the frame as it was. */
+SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
+			  const struct connection *connection ARG, const struct choice *choice ARG, __u32 seq)
+{
+	__u32 number = choice->number;
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	struct control *control = steering();
+
+	if (!response || !control)
+		return -1;
+	struct answer answer = {
+		.seq = seq,
+		.ack = segment->seq + segment->payload_len,
+		.sum = choice->len == response->head_len ? response->head_sum : response->sum,
+		.window = window_for(connection->options),
+		.flags = FLAG_ACK | FLAG_PSH | (choice->closes ? FLAG_FIN : 0),
+	};
+	return write_response(ctx, control, segment, response, &answer, choice->len);
+}
+
+/* Counts and records what was answered. */
+static __always_inline void account(const struct segment *segment, const struct choice *choice,
+				    enum reason reason)
+{
+	__u32 number = choice->number;
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	struct control *control = steering();
+	struct scratch *scratch = scratch_memory();
+
+	count(reason);
+	if (!response || !control || !scratch)
+		return;
+	__sync_fetch_and_add(&response->hits, 1);
+	if (control->settings & SETTING_LOG)
+		tell_answered(scratch, segment, response, choice->len - response->head_len);
+}

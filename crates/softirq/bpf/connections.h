@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* The table of connections: an array in which each has two buckets of four places. No lists and no
+ * locks are shared between processors; a place idle for long enough may be taken by another. */
+#pragma once
+
+#include "packet.h"
+
+static __always_inline __u16 seen_at(__u64 now_ns)
+{
+	return now_ns >> 30;
+}
+
+static __always_inline __u32 tag_of(const struct segment *segment)
+{
+	return segment->hash >> 32 | 1;
+}
+
+static __always_inline struct connection_bucket *bucket_of(const struct segment *segment, int second)
+{
+	__u32 index = segment->hash;
+	if (second)
+		index ^= tag_of(segment) * 0x5bd1e995;
+	index &= constants.connection_mask;
+	return bpf_map_lookup_elem(&connections, &index);
+}
+
+static __always_inline struct connection *tagged(struct connection_bucket *bucket, __u32 tag)
+{
+#pragma unroll
+	for (int i = 0; i < CONNECTION_WAYS; i++)
+		if (bucket->way[i].tag == tag)
+			return &bucket->way[i];
+	return 0;
+}
+
+static __always_inline int is_of(const struct connection *connection, const struct tuple *tuple)
+{
+	const __u32 *a = (const __u32 *)&connection->tuple, *b = (const __u32 *)tuple;
+	__u32 differs = 0;
+#pragma unroll
+	for (int i = 0; i < 9; i++)
+		differs |= a[i] ^ b[i];
+	return !differs;
+}
+
+static __always_inline struct connection *find(const struct segment *segment)
+{
+	__u32 tag = tag_of(segment);
+	struct connection_bucket *bucket = bucket_of(segment, 0);
+	struct connection *found = bucket ? tagged(bucket, tag) : 0;
+	if (found && is_of(found, &segment->tuple))
+		return found;
+	bucket = bucket_of(segment, 1);
+	found = bucket ? tagged(bucket, tag) : 0;
+	return found && is_of(found, &segment->tuple) ? found : 0;
+}
+
+/* How much a place is worth: 0 is nobody's, then markers, then connections by the time they idle. */
+static __always_inline __u32 worth(const struct connection *connection, __u16 now, __u32 idle)
+{
+	__u16 age = now - connection->seen;
+	if (!connection->tag || connection->state == STATE_DONE || age > idle)
+		return 0;
+	return (connection->state == STATE_KERNEL ? 1 : 0x10000) + 0xffff - age;
+}
+
+/* A place for the segment's connection; what is in it goes. Its tag and tuple are set. */
+static __always_inline struct connection *take(const struct segment *segment, __u32 idle)
+{
+	__u32 tag = tag_of(segment), least = ~0;
+	__u16 now = seen_at(segment->now_ns);
+	struct connection_bucket *first = bucket_of(segment, 0), *second = bucket_of(segment, 1);
+	struct connection *place = 0, *others = 0;
+	int free_first = 0, free_second = 0;
+
+	if (!first || !second)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < CONNECTION_WAYS; i++) {
+		free_first += !worth(&first->way[i], now, idle);
+		free_second += !worth(&second->way[i], now, idle);
+	}
+	if (free_second > free_first) {
+		struct connection_bucket *swap = first;
+		first = second;
+		second = swap;
+	}
+	/* The same connection, or one that looks like it, keeps its place. */
+	place = tagged(first, tag);
+	others = tagged(second, tag);
+	if (others && is_of(others, &segment->tuple))
+		place = others;
+	if (!place) {
+#pragma unroll
+		for (int i = 0; i < CONNECTION_WAYS; i++) {
+			__u32 value = worth(&first->way[i], now, idle);
+			if (value < least) {
+				least = value;
+				place = &first->way[i];
+			}
+		}
+		if (least >= 0x10000) {
+#pragma unroll
+			for (int i = 0; i < CONNECTION_WAYS; i++) {
+				__u32 value = worth(&second->way[i], now, idle);
+				if (value < least) {
+					least = value;
+					place = &second->way[i];
+				}
+			}
+		}
+		if (least >= 0x10000)
+			count(reason_tcp_evicted);
+	}
+	if (!place)
+		return 0;
+	/* Nobody finds it while it is filled. */
+	place->tag = 0;
+	place->tuple = segment->tuple;
+	place->answer_id = 0;
+	place->answer_len = 0;
+	place->request_len = 0;
+	place->seen = now;
+	place->spare = 0;
+	return place;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* The one difference between the tiers: what a frame is, and how it is read, resized and sent. */
+#pragma once
+
+#include "maps.h"
+
+/* Before a frame that the program at TC shall hand over (XDP tier). */
+#define META_HAND_OVER 0x4c6f5721
+
+#ifdef TIER_XDP
+
+typedef struct xdp_md context;
+#define VERDICT_PASS XDP_PASS
+#define VERDICT_DROP XDP_DROP
+
+static __always_inline long frame_load(context *ctx, __u32 at, void *to, __u32 len)
+{
+	return bpf_xdp_load_bytes(ctx, at, to, len);
+}
+
+static __always_inline long frame_store(context *ctx, __u32 at, const void *from, __u32 len)
+{
+	return bpf_xdp_store_bytes(ctx, at, (void *)from, len);
+}
+
+/* From `from` bytes to `to`. */
+static __always_inline long frame_resize(context *ctx, __u32 from, __u32 to)
+{
+	return bpf_xdp_adjust_tail(ctx, (int)to - (int)from);
+}
+
+static __always_inline int frame_reply(context *ctx)
+{
+	return XDP_TX;
+}
+
+#else
+
+typedef struct __sk_buff context;
+#define VERDICT_PASS TCX_NEXT
+#define VERDICT_DROP TC_ACT_SHOT
+#define TC_ACT_SHOT 2
+
+static __always_inline long frame_load(context *ctx, __u32 at, void *to, __u32 len)
+{
+	return bpf_skb_load_bytes(ctx, at, to, len);
+}
+
+static __always_inline long frame_store(context *ctx, __u32 at, const void *from, __u32 len)
+{
+	return bpf_skb_store_bytes(ctx, at, from, len, 0);
+}
+
+static __always_inline long frame_resize(context *ctx, __u32 from, __u32 to)
+{
+	return bpf_skb_change_tail(ctx, to, 0);
+}
+
+static __always_inline int frame_reply(context *ctx)
+{
+	return bpf_redirect(ctx->ifindex, 0);
+}
+
+#endif
+
+static __always_inline void *frame_begin(context *ctx)
+{
+	return (void *)(long)ctx->data;
+}
+
+static __always_inline void *frame_end(context *ctx)
+{
+	return (void *)(long)ctx->data_end;
+}

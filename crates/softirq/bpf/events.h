@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What user space is told: answers, for the log, and what is worth storing. Nobody is woken: the
+ * daemon looks into the ring several times a second. */
+#pragma once
+
+#include "responses.h"
+
+static __always_inline void tell(void *event, __u32 len)
+{
+	if (bpf_ringbuf_output(&events, event, len, BPF_RB_NO_WAKEUP))
+		count(reason_event_lost);
+}
+
+static __always_inline void tell_answered(struct scratch *scratch, const struct segment *segment,
+					  const struct response *response, __u32 body_len)
+{
+	__u32 head_len = segment->payload_len;
+	if (head_len > REQUEST_MAX)
+		head_len = REQUEST_MAX;
+	OPAQUE(head_len);
+	scratch->event.when_ns = segment->now_ns;
+	scratch->event.kind = EVENT_ANSWERED;
+	scratch->event.head_len = head_len;
+	scratch->event.status = response->status;
+	scratch->event.body_len = body_len;
+	scratch->event.tuple = segment->tuple;
+	scratch->event.id = response->id;
+	tell(&scratch->event, sizeof(scratch->event) + (head_len & (HEAD_SIZE - 1)));
+}
+
+/* The second time that something is asked for within a while, it is worth a response here. */
+static __always_inline void tell_asked(struct scratch *scratch, __u32 key_len, __u64 hash, __u64 now_ns)
+{
+	__u32 index = hash & (ASKED_ENTRIES - 1), tag = hash >> 32;
+	struct asked *place = bpf_map_lookup_elem(&asked, &index);
+	__u32 now = now_ns >> 30;
+	if (!place)
+		return;
+	if (place->tag != tag) {
+		place->tag = tag;
+		place->not_before = 0;
+		return;
+	}
+	if ((__s32)(now - place->not_before) < 0)
+		return;
+	/* The daemon has this long to publish it. */
+	place->not_before = now + 2;
+	scratch->asked.hash = hash;
+	scratch->asked.kind = EVENT_ASKED;
+	scratch->asked.key_len = key_len;
+	tell(&scratch->asked, sizeof(scratch->asked) + (key_len & (KEY_SIZE / 2 - 1)));
+}

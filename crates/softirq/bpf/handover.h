@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* A connection goes to the server above: the kernel makes its socket from the segment at hand, in
+ * mid-connection, as a child of the listener that it finds itself. */
+#pragma once
+
+#include "connections.h"
+
+/* The socket that the kernel has for the segment, or its listener; to be released. */
+static __always_inline struct bpf_sock *socket_of(void *ctx, const struct segment *segment)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	if (segment->is_v6) {
+		memcpy(tuple.ipv6.saddr, segment->tuple.client_be, 16);
+		memcpy(tuple.ipv6.daddr, segment->tuple.local_be, 16);
+		tuple.ipv6.sport = segment->tuple.client_port_be;
+		tuple.ipv6.dport = segment->tuple.local_port_be;
+		return bpf_skc_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	}
+	tuple.ipv4.saddr = segment->tuple.client_be[3];
+	tuple.ipv4.daddr = segment->tuple.local_be[3];
+	tuple.ipv4.sport = segment->tuple.client_port_be;
+	tuple.ipv4.dport = segment->tuple.local_port_be;
+	return bpf_skc_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+}
+
+#define TCP_STATE_LISTEN 10
+
+/* The state of that socket, 0 if there is none. */
+static __always_inline __u32 socket_state(void *ctx, const struct segment *segment)
+{
+	struct bpf_sock *sk = socket_of(ctx, segment);
+	__u32 state;
+
+	if (!sk)
+		return 0;
+	state = sk->state;
+	bpf_sk_release(sk);
+	return state;
+}
+
+/* Gives the connection to a listener. That can fail silently, when the listener's queue is full: then
+ * the client sends its segment again, and it is tried again. */
+SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
+		    struct connection *connection ARG)
+{
+	struct bpf_tcp_req_attrs attrs = {
+		.mss = connection->mss,
+		.rcv_wscale = WINDOW_SCALE,
+		.snd_wscale = connection->options & OPTION_SCALE_MASK,
+		.wscale_ok = 1,
+		.sack_ok = !!(connection->options & OPTION_SACK),
+	};
+	struct bpf_sock *sk;
+	struct tcp_sock *listener;
+	int failed = 1;
+
+	if (attrs.snd_wscale == OPTION_SCALE_NONE)
+		attrs.rcv_wscale = attrs.snd_wscale = attrs.wscale_ok = 0;
+	sk = socket_of(skb, segment);
+	if (!sk) {
+		count(reason_tcp_not_handed);
+		return -1;
+	}
+	if (sk->state != TCP_STATE_LISTEN) {
+		connection->state = STATE_KERNEL;
+		bpf_sk_release(sk);
+		count(reason_tcp_kept);
+		return -1;
+	}
+	listener = (struct tcp_sock *)bpf_skc_to_tcp_sock(sk);
+	if (listener && bpf_ksym_exists(bpf_sk_assign_tcp_reqsk))
+		failed = bpf_sk_assign_tcp_reqsk(skb, (struct sock *)listener, &attrs, sizeof(attrs));
+	bpf_sk_release(sk);
+	count(failed ? reason_tcp_not_handed : reason_tcp_handed);
+	return failed;
+}
+
+/* The segment, whole, goes to the kernel; the connection is its from now on. */
+static __always_inline int hand_over(context *ctx, const struct segment *segment,
+				     struct connection *connection)
+{
+	connection->state = STATE_HANDED;
+#ifdef TIER_XDP
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(__u32)) == 0) {
+		__u32 *meta = (void *)(long)ctx->data_meta;
+		if ((void *)(meta + 1) <= frame_begin(ctx))
+			*meta = META_HAND_OVER;
+	} else {
+		struct control *control = steering();
+		if (control)
+			control->meta_broken = 1;
+	}
+#else
+	assign(ctx, segment, connection);
+#endif
+	return VERDICT_PASS;
+}

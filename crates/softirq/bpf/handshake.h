@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* From a SYN to a connection. Nothing is kept that a flood of SYNs could fill. */
+#pragma once
+
+#include "cookie.h"
+#include "connections.h"
+#include "handover.h"
+
+static __always_inline int pass(enum reason reason)
+{
+	count(reason);
+	return VERDICT_PASS;
+}
+
+static __always_inline int drop(enum reason reason)
+{
+	count(reason);
+	return VERDICT_DROP;
+}
+
+static __always_inline int is_alive(const struct control *control, const struct segment *segment)
+{
+	/* The daemon's clock is finer: it may be ahead. */
+	__s64 silence_ns = segment->now_ns - control->heartbeat_ns;
+	return control->mode == MODE_SERVE && silence_ns < (__s64)HEARTBEAT_LIMIT_NS;
+}
+
+static __always_inline int is_denied(const struct control *control, const struct segment *segment)
+{
+	struct prefix prefix = { .bits = 128 };
+	if (!(control->settings & SETTING_DENY))
+		return 0;
+	memcpy(prefix.address_be, segment->tuple.client_be, 16);
+	return bpf_map_lookup_elem(&denied, &prefix) != 0;
+}
+
+/* The daemon's own connections to the server come from the server's address. */
+static __always_inline int is_exempt(const struct control *control, const struct segment *segment)
+{
+	return segment->tuple.client_be[3] == segment->tuple.local_be[3] &&
+	       is_in(control->exempt, bpf_ntohs(segment->tuple.client_port_be));
+}
+
+#define NO_OPERATIONS bpf_htonl(0x01010101)
+
+/* The SYN-ACK. Its options are no longer than the SYN's: MSS, SACK if permitted, scale if offered. */
+static __always_inline int answer_syn(context *ctx, const struct control *control,
+				      const struct segment *syn, const struct abilities *can)
+{
+	__u32 room = syn->payload_at - syn->tcp_at - TCP_LEN;
+	__u32 options[3] = {}, len = room >= 12 ? 12 : room & ~3;
+	__u32 sack = can->options & OPTION_SACK ? bpf_htonl(0x01010402) : NO_OPERATIONS;
+	__u32 scale = (can->options & OPTION_SCALE_MASK) == OPTION_SCALE_NONE
+			      ? NO_OPERATIONS : bpf_htonl(0x01030300 | WINDOW_SCALE);
+	struct answer answer = {
+		.ack = syn->seq + 1, .flags = FLAG_SYN | FLAG_ACK, .window = WINDOW, .options_len = len,
+	};
+	__u32 size = syn->tcp_at + TCP_LEN + len;
+
+	if (len)
+		options[0] = bpf_htonl(0x02040000 | (syn->is_v6 ? 1440 : 1460));
+	if (len == 12) {
+		options[1] = sack;
+		options[2] = scale;
+	} else if (len == 8) {
+		options[1] = scale == NO_OPERATIONS ? sack : scale;
+	}
+	answer.seq = make_cookie(control, syn, can);
+	answer.sum = fold(words_of(options, 3));
+	remember(syn, answer.seq, can);
+	if (size < FRAME_MIN && syn->frame_len >= FRAME_MIN)
+		size = FRAME_MIN;
+	if (frame_resize(ctx, syn->frame_len, size))
+		return drop(reason_drop_no_room);
+	for (int i = 0; i < 3; i++)
+		if (4 * i < len)
+			frame_store(ctx, syn->tcp_at + TCP_LEN + 4 * i, &options[i], 4);
+	write_headers(ctx, syn, &answer);
+	count(reason_tcp_syn);
+	return frame_reply(ctx);
+}
+
+SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
+{
+	struct control *control = steering();
+	struct connection *old;
+	struct abilities can;
+
+	if (!control || !is_alive(control, syn) ||
+	    (!control->published && !(control->settings & SETTING_LEARN)))
+		return pass(reason_pass_syn_off);
+	if (syn->payload_len || syn->flags & (FLAG_ACK | FLAG_FIN | FLAG_RST) ||
+	    is_exempt(control, syn))
+		return pass(reason_pass_syn_unusual);
+	if (is_denied(control, syn))
+		return pass(reason_pass_denied);
+	if (read_abilities(ctx, syn, &can) || can.mss < (syn->is_v6 ? 1220 : 536))
+		return pass(reason_pass_syn_unusual);
+	/* TIME_WAIT too: the kernel knows how to reuse it, and would refuse a handover later. */
+	if (socket_state(ctx, syn) != TCP_STATE_LISTEN)
+		return pass(reason_pass_syn_socket);
+	old = find(syn);
+	if (old && old->state == STATE_KERNEL)
+		old->tag = 0;
+	return answer_syn(ctx, control, syn, &can);
+}
+
+/* Makes the connection whose handshake the segment completes, if it does. */
+SEPARATE int open_connection(const struct segment *segment ARG, int by_cookie)
+{
+	struct control *control = steering();
+	struct connection *connection;
+	struct abilities can;
+
+	if (!control || (segment->flags & (FLAG_ACK | FLAG_SYN | FLAG_RST)) != FLAG_ACK)
+		return 0;
+	if (recall(segment, &can))
+		count(reason_tcp_open);
+	else if (by_cookie && check_cookie(control, segment, &can))
+		count(reason_tcp_open_cookie);
+	else
+		return 0;
+	connection = take(segment, control->idle);
+	if (!connection)
+		return 0;
+	connection->rcv_nxt = segment->seq;
+	connection->snd_nxt = segment->ack;
+	connection->mss = can.mss;
+	connection->options = can.options;
+	connection->state = STATE_OPEN;
+	/* Last: from now on it is found. */
+	*(volatile __u32 *)&connection->tag = tag_of(segment);
+	return 1;
+}
+
+/* Remembers that the kernel has a socket for the segment: next time nobody looks. */
+SEPARATE int mark_as_kernels(const struct segment *segment ARG)
+{
+	struct control *control = steering();
+	struct connection *connection = control ? take(segment, control->idle) : 0;
+
+	if (!connection)
+		return -1;
+	connection->state = STATE_KERNEL;
+	*(volatile __u32 *)&connection->tag = tag_of(segment);
+	return 0;
+}

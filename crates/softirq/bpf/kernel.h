@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What the kernel offers that its UAPI headers do not declare, or Debian's are too old for. */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+#define TCX_NEXT (-1)
+
+/* include/net/tcp.h, since 6.9 */
+struct bpf_tcp_req_attrs {
+	__u32 rcv_tsval;
+	__u32 rcv_tsecr;
+	__u16 mss;
+	__u8 rcv_wscale;
+	__u8 snd_wscale;
+	__u8 ecn_ok;
+	__u8 wscale_ok;
+	__u8 sack_ok;
+	__u8 tstamp_ok;
+	__u8 usec_ts_ok;
+	__u8 reserved[3];
+};
+
+/* Not looked into; declared alone, its kind would not be that of the kernel's (libbpf compares). */
+struct sock {
+	char opaque;
+};
+
+/* net/core/filter.c: makes the segment's socket, in mid-connection, as a child of a listener. */
+extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
+				   struct bpf_tcp_req_attrs *attrs, int attrs__sz) __ksym __weak;
+
+#ifndef memcpy
+#define memcpy(to, from, n) __builtin_memcpy(to, from, n)
+#endif
+
+/* A function that is verified once, whatever its callers know, with pointers that are never null. What
+ * it is told about memory is the type, so it looks maps up for itself. */
+#define SEPARATE __attribute__((noinline))
+#define ARG __arg_nonnull
+
+/* Keeps clang from folding a checked value back into one that the verifier can't follow. */
+#define OPAQUE(x) asm volatile("" : "+r"(x))

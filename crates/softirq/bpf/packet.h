@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* From a frame to a segment, and from a segment to the frame that answers it. */
+#pragma once
+
+#include "context.h"
+
+#define FLAG_FIN 0x01
+#define FLAG_SYN 0x02
+#define FLAG_RST 0x04
+#define FLAG_PSH 0x08
+#define FLAG_ACK 0x10
+#define FLAG_URG 0x20
+
+#define TCP_LEN 20
+#define V4_TCP_AT (ETH_HLEN + 20)
+#define V6_TCP_AT (ETH_HLEN + 40)
+/* Shorter frames are filled up where they come filled up: not all drivers do it. */
+#define FRAME_MIN 60
+
+/* What is known of a TCP segment; numbers as the machine has them. */
+struct segment {
+	struct tuple tuple;
+	__u32 seq;
+	__u32 ack;
+	__u64 hash;
+	/* When it came: CLOCK_MONOTONIC. */
+	__u64 now_ns;
+	__u32 frame_len;
+	__u32 payload_len;
+	__u16 window;
+	__u16 payload_at;
+	__u8 tcp_at;
+	__u8 flags;
+	__u8 is_v6;
+	__u8 spare[5];
+};
+
+static __always_inline __u64 hash_of(const struct tuple *tuple, const struct control *control)
+{
+	const __u64 *words = (const __u64 *)tuple;
+	__u64 hash = words[1] ^ control->hash_key[0];
+	hash = (hash ^ words[0]) * 0x9e3779b97f4a7c15ull;
+	hash ^= hash >> 32;
+	hash = (hash ^ words[3]) * 0xd6e8feb86659fd93ull;
+	hash ^= hash >> 32;
+	hash = (hash ^ words[2] ^ tuple->client_port_be ^ ((__u64)tuple->local_port_be << 16) ^
+		control->hash_key[1]) * 0xff51afd7ed558ccdull;
+	return hash ^ (hash >> 32);
+}
+
+static __always_inline int is_in(const __u64 *ports, __u16 port)
+{
+	return ports[(port >> 6) & 1023] >> (port & 63) & 1;
+}
+
+enum parsed { PARSED, NOT_OURS, NOT_PLAIN };
+
+/* Reads Ethernet, IP and TCP. What it takes is plain: no fragment, no IP options, no tags. */
+static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len,
+					 const struct control *control, struct segment *segment)
+{
+	struct ethhdr *eth = begin;
+	struct tcphdr *tcp;
+	__u32 ip_len;
+
+	if (begin + V4_TCP_AT + TCP_LEN > end)
+		return NOT_OURS;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = begin + ETH_HLEN;
+		if (ip->protocol != IPPROTO_TCP)
+			return NOT_OURS;
+		tcp = begin + V4_TCP_AT;
+		if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)))
+			return NOT_PLAIN;
+		if (!is_in(control->ports, bpf_ntohs(tcp->dest)))
+			return NOT_OURS;
+		segment->tuple.client_be[0] = segment->tuple.local_be[0] = 0;
+		segment->tuple.client_be[1] = segment->tuple.local_be[1] = 0;
+		segment->tuple.client_be[2] = segment->tuple.local_be[2] = bpf_htonl(0xffff);
+		segment->tuple.client_be[3] = ip->saddr;
+		segment->tuple.local_be[3] = ip->daddr;
+		segment->tcp_at = V4_TCP_AT;
+		segment->is_v6 = 0;
+		ip_len = ETH_HLEN + bpf_ntohs(ip->tot_len);
+	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = begin + ETH_HLEN;
+		if (begin + V6_TCP_AT + TCP_LEN > end)
+			return NOT_OURS;
+		/* Addresses that stand for IPv4 do not belong on a wire (RFC 4942 §2.2). */
+		if (ip->nexthdr != IPPROTO_TCP || ip->saddr.s6_addr32[2] == bpf_htonl(0xffff))
+			return NOT_OURS;
+		tcp = begin + V6_TCP_AT;
+		if (!is_in(control->ports, bpf_ntohs(tcp->dest)))
+			return NOT_OURS;
+		memcpy(segment->tuple.client_be, &ip->saddr, 16);
+		memcpy(segment->tuple.local_be, &ip->daddr, 16);
+		segment->tcp_at = V6_TCP_AT;
+		segment->is_v6 = 1;
+		ip_len = V6_TCP_AT + bpf_ntohs(ip->payload_len);
+	} else {
+		return NOT_OURS;
+	}
+	segment->tuple.client_port_be = tcp->source;
+	segment->tuple.local_port_be = tcp->dest;
+	segment->seq = bpf_ntohl(tcp->seq);
+	segment->ack = bpf_ntohl(tcp->ack_seq);
+	segment->window = bpf_ntohs(tcp->window);
+	segment->flags = ((__u8 *)tcp)[13];
+	segment->payload_at = segment->tcp_at + tcp->doff * 4;
+	segment->frame_len = frame_len;
+	/* Frames may be filled up behind the segment. */
+	if (tcp->doff < 5 || ip_len < segment->payload_at || ip_len > segment->frame_len)
+		return NOT_PLAIN;
+	segment->payload_len = ip_len - segment->payload_at;
+	segment->hash = hash_of(&segment->tuple, control);
+	segment->now_ns = bpf_ktime_get_coarse_ns();
+	return PARSED;
+}
+
+static __always_inline __u16 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+static __always_inline __u64 words_of(const void *begin, int count)
+{
+	const __u32 *words = begin;
+	__u64 sum = 0;
+	for (int i = 0; i < count; i++)
+		sum += words[i];
+	return sum;
+}
+
+/* What goes back. */
+struct answer {
+	__u32 seq;
+	__u32 ack;
+	/* Sum of the payload. */
+	__u32 sum;
+	__u16 payload_len;
+	/* As it stands in the header. */
+	__u16 window;
+	__u8 flags;
+	/* Bytes of TCP options, which are already in place. */
+	__u8 options_len;
+};
+
+/* Writes Ethernet, IP and TCP over those of the segment; the frame has its length already.
+ * IPv4 may be fragmented on the way, since nobody here hears of it if it must be. */
+static __always_inline int write_headers(context *ctx, const struct segment *segment,
+					 const struct answer *answer)
+{
+	void *begin = frame_begin(ctx), *end = frame_end(ctx);
+	struct ethhdr *eth = begin;
+	struct tcphdr *tcp;
+	__u64 sum;
+	__u16 tcp_len = TCP_LEN + answer->options_len + answer->payload_len;
+	__u8 mac[ETH_ALEN];
+
+	if (begin + V4_TCP_AT + TCP_LEN > end)
+		return -1;
+	memcpy(mac, eth->h_dest, ETH_ALEN);
+	memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+	memcpy(eth->h_source, mac, ETH_ALEN);
+	if (!segment->is_v6) {
+		struct iphdr *ip = begin + ETH_HLEN;
+		ip->tos = 0;
+		ip->tot_len = bpf_htons(20 + tcp_len);
+		ip->id = answer->seq ^ answer->seq >> 16;
+		ip->frag_off = 0;
+		ip->ttl = 64;
+		ip->saddr = segment->tuple.local_be[3];
+		ip->daddr = segment->tuple.client_be[3];
+		ip->check = 0;
+		ip->check = ~fold(words_of(ip, 5));
+		tcp = begin + V4_TCP_AT;
+		sum = (__u64)ip->saddr + ip->daddr;
+	} else {
+		struct ipv6hdr *ip = begin + ETH_HLEN;
+		if (begin + V6_TCP_AT + TCP_LEN > end)
+			return -1;
+		*(__u32 *)ip = bpf_htonl(0x60000000);
+		ip->payload_len = bpf_htons(tcp_len);
+		ip->hop_limit = 64;
+		memcpy(&ip->saddr, segment->tuple.local_be, 16);
+		memcpy(&ip->daddr, segment->tuple.client_be, 16);
+		tcp = begin + V6_TCP_AT;
+		sum = words_of(&segment->tuple, 8);
+	}
+	tcp->source = segment->tuple.local_port_be;
+	tcp->dest = segment->tuple.client_port_be;
+	tcp->seq = bpf_htonl(answer->seq);
+	tcp->ack_seq = bpf_htonl(answer->ack);
+	((__u8 *)tcp)[12] = (TCP_LEN + answer->options_len) << 2;
+	((__u8 *)tcp)[13] = answer->flags;
+	tcp->window = bpf_htons(answer->window);
+	tcp->check = 0;
+	tcp->urg_ptr = 0;
+	sum += words_of(tcp, 5) + answer->sum + bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_len);
+	tcp->check = ~fold(sum);
+	return 0;
+}
+
+/* Advertised to the client: as much as a new socket of the kernel advertises by default. */
+#define WINDOW 64240
+#define WINDOW_SCALE 7
+
+static __always_inline __u16 window_for(__u8 options)
+{
+	return (options & OPTION_SCALE_MASK) == OPTION_SCALE_NONE ? WINDOW : WINDOW >> WINDOW_SCALE;
+}
+
+/* Sends a segment without data. */
+SEPARATE int send_bare(context *ctx, const struct segment *segment ARG, const struct answer *answer ARG)
+{
+	__u32 len = segment->tcp_at + TCP_LEN;
+	if (len < FRAME_MIN && segment->frame_len >= FRAME_MIN)
+		len = FRAME_MIN;
+	if (frame_resize(ctx, segment->frame_len, len) || write_headers(ctx, segment, answer)) {
+		count(reason_drop_no_room);
+		return VERDICT_DROP;
+	}
+	return frame_reply(ctx);
+}
+
+static __always_inline int reply_bare(context *ctx, const struct segment *segment, __u32 seq,
+				      __u32 ack, __u8 flags, __u8 options)
+{
+	struct answer answer = {
+		.seq = seq, .ack = ack, .flags = flags, .window = window_for(options),
+	};
+	return send_bare(ctx, segment, &answer);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* From a key to the stored response, and from that to the frame that carries it. */
+#pragma once
+
+#include "packet.h"
+#include "request.h"
+
+struct comparison {
+	struct scratch *scratch;
+	struct response *response;
+};
+
+static long compare_step(__u64 index, struct comparison *comparison)
+{
+	__u32 at = index * 8;
+	if (at > KEY_MAX)
+		return 1;
+	__u64 differs = *(__u64 *)(comparison->response->key + at) ^ key_word(comparison->scratch, at);
+	comparison->scratch->request.differs = differs;
+	return differs != 0;
+}
+
+/* The whole keys, padded with zeros, are the same. */
+static __always_inline int has_key(struct response *response, struct scratch *scratch, __u32 len)
+{
+	struct comparison comparison = { .scratch = scratch, .response = response };
+
+	if (response->key_len != len)
+		return 0;
+	scratch->request.differs = 0;
+	bpf_loop((len + 7) / 8, compare_step, &comparison, 0);
+	return !scratch->request.differs;
+}
+
+#define NO_RESPONSE (~0u)
+
+/* Its number, or one that no response has. */
+static __always_inline __u32 number_for(struct scratch *scratch, __u32 key_len, __u64 hash)
+{
+	__u32 index = hash & constants.index_mask, number = 0;
+	struct index_bucket *bucket = bpf_map_lookup_elem(&response_index, &index);
+	if (!bucket)
+		return NO_RESPONSE;
+	for (int i = 0; i < INDEX_WAYS; i++) {
+		__u64 entry = bucket->entry[i];
+		if (entry && entry >> 32 == hash >> 32) {
+			number = entry;
+			break;
+		}
+	}
+	number--;
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	return response && has_key(response, scratch, key_len) ? number : NO_RESPONSE;
+}
+
+/* A sum of words that stand at an odd offset (RFC 1071 §2). */
+static __always_inline __u32 at_offset(__u32 sum, __u32 offset)
+{
+	__u16 folded = fold(sum);
+	return offset & 1 ? (__u16)(folded << 8 | folded >> 8) : folded;
+}
+
+/* Writes the age in seconds over the field's value; gives the sum of it. */
+static __always_inline __u32 write_age(context *ctx, __u32 at, __u32 offset, __u64 age_s)
+{
+	__u8 digits[8] = {};
+	__u32 rest = age_s > 99999 ? 99999 : age_s;
+#pragma unroll
+	for (int i = AGE_LEN - 1; i >= 0; i--) {
+		digits[i] = '0' + rest % 10;
+		rest /= 10;
+	}
+	frame_store(ctx, at + offset, digits, AGE_LEN);
+	return at_offset(words_of(digits, 2), offset);
+}
+
+/* Makes the frame a segment with the first `len` bytes of the response. On an error it is still
+ * what it was. */
+static __always_inline int write_response(context *ctx, const struct control *control,
+					  const struct segment *segment, struct response *response,
+					  struct answer *answer, __u32 len)
+{
+	__u32 at = segment->tcp_at + TCP_LEN;
+	__u32 date_at = response->date_at, age_at = response->age_at;
+
+	if (len == 0 || len > RESPONSE_MAX)
+		return -1;
+	if (frame_resize(ctx, segment->frame_len, at + len))
+		return -1;
+	frame_store(ctx, at, response->bytes, len);
+	if (date_at) {
+		const struct date *date = &control->dates[control->date_now & 1];
+		frame_store(ctx, at + date_at, date->text, DATE_LEN);
+		answer->sum += at_offset(date->sum, date_at);
+	}
+	if (age_at) {
+		__u64 age_ns = segment->now_ns - response->born_ns;
+		/* Born a moment ago by the daemon's clock, which is finer. */
+		if ((__s64)age_ns < 0)
+			age_ns = 0;
+		answer->sum += write_age(ctx, at, age_at, age_ns / 1000000000);
+	}
+	answer->payload_len = len;
+	return write_headers(ctx, segment, answer);
+}

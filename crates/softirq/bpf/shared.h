@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What the programs and user space both see: the values of the maps, limits, and the names of all
+ * exits. User space gets these types from this file (bindgen), so they stand nowhere else.
+ * Byte order: fields that end in _be are as on the wire, all others as the machine has them. */
+#pragma once
+
+#include <linux/types.h>
+
+/* Part of the name of the folder of pinned maps: raise it when a type below changes. */
+#define LAYOUT_VERSION 1
+
+/* A response: head and body in one segment (Ethernet 1500, no options). */
+#define RESPONSE_MAX 1460
+/* IPv6 routers do not fragment, and their complaints would not find a socket: 1280 - 60 (RFC 8200 §5). */
+#define RESPONSE_MAX_V6 1220
+#define KEY_MAX 440
+/* What is copied out of a segment to be read as a request. */
+#define REQUEST_MAX 1500
+#define DATE_LEN 29
+#define AGE_LEN 5
+
+/* Pieces of a key: class, port, then these, each with its bytes as received. */
+#define KEY_TARGET 1
+#define KEY_HOST 2
+#define KEY_ACCEPT_ENCODING 3
+#define KEY_IF_NONE_MATCH 4
+#define KEY_IF_MODIFIED_SINCE 5
+/* Bits of a key's class. */
+#define CLASS_CLOSE 1
+#define CLASS_HTTP_10 2
+
+/* A stored response. Nothing of it but hits and expires_ns changes while the index names it. */
+struct response {
+	/* CLOCK_MONOTONIC, ns: from then on it is not answered. */
+	__u64 expires_ns;
+	/* CLOCK_MONOTONIC, ns, not after now: when its Age was 0. Before boot it wraps round, and so does
+	 * the difference. */
+	__u64 born_ns;
+	__u64 hits;
+	__u64 hash;
+	/* Counts publications, never 0: the same number is the same bytes. */
+	__u32 id;
+	/* Sums of native 16-bit words of `bytes` up to len and up to head_len, folded, with Date and Age as zeros. */
+	__u16 sum;
+	__u16 head_sum;
+	__u16 len;
+	__u16 head_len;
+	/* Where the values of Date and Age begin; 0 is none. */
+	__u16 date_at;
+	__u16 age_at;
+	__u16 key_len;
+	__u16 status;
+	__u32 spare[3];
+	__u8 key[KEY_MAX + 8];
+	__u8 bytes[RESPONSE_MAX + 76];
+};
+
+/* Entries are (upper half of the hash) << 32 | (number of the response + 1), or 0. */
+#define INDEX_WAYS 8
+struct index_bucket {
+	__u64 entry[INDEX_WAYS];
+};
+
+/* Addresses and ports as on the wire; IPv4 as ::ffff:a.b.c.d. */
+struct tuple {
+	__u32 client_be[4];
+	__u32 local_be[4];
+	__u16 client_port_be;
+	__u16 local_port_be;
+};
+
+enum connection_state {
+	/* Ours: answered here. */
+	STATE_OPEN = 1,
+	/* Ours, and we have sent FIN. */
+	STATE_CLOSING = 2,
+	/* Both sides have sent FIN; kept to acknowledge the client's again. */
+	STATE_DONE = 3,
+	/* The segment at rcv_nxt is on its way to a listener, perhaps not for the first time. */
+	STATE_HANDED = 4,
+	/* The kernel has a socket for it. */
+	STATE_KERNEL = 5,
+};
+
+#define OPTION_SCALE_MASK 0x0f /* of the client; 15 is none */
+#define OPTION_SCALE_NONE 0x0f
+#define OPTION_SACK 0x10
+
+/* Of one TCP connection. */
+struct connection {
+	/* Upper half of the hash, odd; 0 is free. */
+	__u32 tag;
+	struct tuple tuple;
+	__u32 rcv_nxt;
+	__u32 snd_nxt;
+	/* The response that snd_nxt counts and the client has not acknowledged; 0 is none. */
+	__u32 answer_id;
+	/* Its length, without FIN, and that of the request for it. */
+	__u16 answer_len;
+	__u16 request_len;
+	__u16 mss;
+	/* Units of 2^30 ns: when it was last heard of. */
+	__u16 seen;
+	__u8 state;
+	__u8 options;
+	__u16 spare;
+};
+
+#define CONNECTION_WAYS 4
+struct connection_bucket {
+	struct connection way[CONNECTION_WAYS];
+};
+
+/* What a SYN said. Two words, each of which names the connection, so that a torn one is noticed. */
+struct half_open {
+	/* tag << 32 | our first sequence number */
+	__u64 who;
+	/* (tag ^ number) << 32 | mss << 16 | options */
+	__u64 what;
+};
+
+/* Hashes of what was asked for. */
+struct asked {
+	__u32 tag;
+	/* Units of 2^30 ns: not reported again before. */
+	__u32 not_before;
+};
+
+struct date {
+	__u8 text[32];
+	/* Sum of its 16-bit words, from an even offset. */
+	__u32 sum;
+	__u32 spare;
+};
+
+enum mode {
+	MODE_OFF = 0,
+	MODE_SERVE = 1,
+	/* New connections go to the kernel, live ones with their next request. */
+	MODE_DRAIN = 2,
+};
+
+#define SETTING_LOG 1 /* answers are recorded */
+#define SETTING_IGNORE_COOKIES 2
+#define SETTING_IGNORE_CACHE_CONTROL 4 /* of requests */
+#define SETTING_LEARN 8
+#define SETTING_DENY 16 /* the map of denied prefixes is not empty */
+
+/* How user space steers the programs. */
+struct control {
+	/* CLOCK_MONOTONIC, ns: when the daemon was last heard of. */
+	__u64 heartbeat_ns;
+	__u32 mode;
+	__u32 settings;
+	/* Responses that can be asked for; 0: connections are left to the kernel. */
+	__u32 published;
+	/* Which of `dates` is now. */
+	__u32 date_now;
+	/* Units of 2^30 ns without a segment, after which a connection's place may be taken. */
+	__u32 idle;
+	/* Who keeps it, and how often it was purged. */
+	__u32 pid;
+	__u32 purges;
+	/* Data before the frame does not arrive at the TC program: it looks for itself. */
+	__u32 meta_broken;
+	struct date dates[2];
+	/* SipHash keys of cookies; (minutes >> 6) & 1 is used. */
+	__u64 cookie_key[2][2];
+	__u64 hash_key[2];
+	/* Ports that are answered, and source ports on this machine that are left alone. */
+	__u64 ports[1024];
+	__u64 exempt[1024];
+};
+
+/* What user space sets before it loads; the verifier leaves out what it turns off. */
+struct constants {
+	/* Numbers of buckets - 1; both are powers of two. */
+	__u32 connection_mask;
+	__u32 index_mask;
+	/* The device does not say whether checksums are right. */
+	__u32 verify_sums;
+};
+
+/* How long the programs go on without the daemon. */
+#define HEARTBEAT_LIMIT_NS 30000000000ull
+
+#define EVENT_ASKED 1
+#define EVENT_ANSWERED 2
+
+/* In the ring: a response that is asked for and is not here. The key follows. */
+struct asked_event {
+	__u64 hash;
+	__u16 kind;
+	__u16 key_len;
+	__u32 spare;
+};
+
+/* In the ring: an answer. The request's head follows. */
+struct answered_event {
+	__u64 when_ns;
+	__u16 kind;
+	__u16 head_len;
+	__u16 status;
+	__u16 body_len;
+	struct tuple tuple;
+	__u32 id;
+};
+
+/* Every exit of the programs has one of these names; each is a counter.
+ * answer_: this level answered. up_: the request goes to the server. pass_: none of ours, or not
+ * for this level. tcp_: the life of connections. drop_: nothing is said to that. */
+#define REASONS(X) \
+	X(answer_hit, "a stored response") \
+	X(answer_again, "the same once more: the client had not got it") \
+	X(up_miss, "no such response is stored") \
+	X(up_expired, "the response is no longer fresh") \
+	X(up_large, "longer than the client or the path takes in one segment") \
+	X(up_window, "the client's window is too small") \
+	X(up_cut, "the segment does not hold the whole head") \
+	X(up_more, "bytes follow the head") \
+	X(up_method, "neither GET nor HEAD") \
+	X(up_target, "no plain target") \
+	X(up_version, "neither HTTP/1.1 nor HTTP/1.0") \
+	X(up_host, "no Host, or several") \
+	X(up_field, "a field that another level understands") \
+	X(up_cookie, "a Cookie") \
+	X(up_syntax, "a head that is not as simple as it could be") \
+	X(up_long, "a key or a head too long") \
+	X(up_room, "the driver has no room behind the frame") \
+	X(up_drain, "this level is being taken off") \
+	X(up_daemon, "the daemon has not been heard of") \
+	X(up_flags, "FIN or URG with data") \
+	X(up_denied, "the client is in the list of denied prefixes") \
+	X(tcp_syn, "a SYN was answered with a cookie") \
+	X(tcp_open, "a handshake completed, its SYN remembered") \
+	X(tcp_open_cookie, "a handshake completed, by its cookie alone") \
+	X(tcp_ack, "an acknowledgement") \
+	X(tcp_fin, "the client closes") \
+	X(tcp_reset, "the client resets") \
+	X(tcp_challenge, "a reset beside the mark was answered with an acknowledgement (RFC 5961)") \
+	X(tcp_probe, "a keep-alive probe was answered") \
+	X(tcp_old, "a segment from the past was acknowledged") \
+	X(tcp_early, "a segment from the future was answered with an acknowledgement") \
+	X(tcp_gone, "reset: the answer under way can't be sent again") \
+	X(tcp_closed, "reset: data after the end") \
+	X(tcp_handed, "a listener got the connection") \
+	X(tcp_kept, "the kernel has the connection now") \
+	X(tcp_not_handed, "no listener took the connection") \
+	X(tcp_evicted, "a live connection lost its place in the table") \
+	X(drop_pipelined, "a request before the last answer was acknowledged") \
+	X(drop_sum, "a wrong checksum") \
+	X(drop_no_room, "no room for an acknowledgement") \
+	X(pass_other, "not TCP over Ethernet to one of the ports") \
+	X(pass_fragment, "a fragment, or IP options") \
+	X(pass_kernel, "of a connection of the kernel") \
+	X(pass_unknown, "of no connection that is known") \
+	X(pass_syn_off, "a SYN, while off, drained, without daemon or without responses") \
+	X(pass_syn_socket, "a SYN for which there is a socket, or no listener") \
+	X(pass_syn_unusual, "a SYN with data, a tiny MSS, or from an exempt port") \
+	X(pass_denied, "a SYN from a denied prefix") \
+	X(event_lost, "the ring of events was full")
+
+#define REASON_ENUM(name, text) reason_##name,
+enum reason { REASONS(REASON_ENUM) reason_count };

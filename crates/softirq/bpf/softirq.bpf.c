@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* Answers requests for hot small responses from the segment that asks, before there is a socket.
+ * Built twice: with TIER_XDP for native XDP, with a program at TC ingress that hands over what the
+ * first has marked; without, everything in one program at TC ingress. From top to bottom:
+ *
+ *   frame -> parse -> on_segment -> on_syn | on_ours -> on_request -> choose -> send
+ *                                                    \-> up -> hand_over -> assign
+ *
+ * packet.h: frames. handshake.h, cookie.h: SYN to connection. connections.h: the table. tcp.h: the
+ * rules. answers.h: a request to its answer; request.h: HTTP; responses.h: the store; events.h: what
+ * user space hears. handover.h: the kernel's sockets.
+ */
+#include "tcp.h"
+
+static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 frame_len)
+{
+	struct control *control = steering();
+	struct segment segment;
+
+	if (!control || control->mode == MODE_OFF)
+		return VERDICT_PASS;
+	switch (parse(begin, end, frame_len, control, &segment)) {
+	case PARSED:
+		return on_segment(ctx, control, &segment);
+	case NOT_PLAIN:
+		return pass(reason_pass_fragment);
+	default:
+		return pass(reason_pass_other);
+	}
+}
+
+#ifdef TIER_XDP
+
+SEC("xdp")
+int lowroad_xdp(struct xdp_md *ctx)
+{
+	void *begin = frame_begin(ctx), *end = frame_end(ctx);
+	return on_frame(ctx, begin, end, end - begin);
+}
+
+/* What the program above has marked gets its socket here; nothing else is looked at. */
+SEC("tc")
+int lowroad_handover(struct __sk_buff *skb)
+{
+	void *begin = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 *meta = (void *)(long)skb->data_meta;
+	struct control *control = steering();
+	struct connection *connection;
+	struct segment segment;
+
+	if (!control)
+		return TCX_NEXT;
+	if ((void *)(meta + 1) > begin) {
+		if (!control->meta_broken)
+			return TCX_NEXT;
+	} else if (*meta != META_HAND_OVER) {
+		return TCX_NEXT;
+	}
+	if (parse(begin, end, skb->len, control, &segment) != PARSED)
+		return TCX_NEXT;
+	connection = find(&segment);
+	if (connection && connection->state == STATE_HANDED)
+		assign(skb, &segment, connection);
+	return TCX_NEXT;
+}
+
+#else
+
+SEC("tc")
+int lowroad_tc(struct __sk_buff *skb)
+{
+	/* Drivers leave the headers of large frames in one piece, but need not. */
+	if ((void *)(long)skb->data + V6_TCP_AT + TCP_LEN > (void *)(long)skb->data_end)
+		bpf_skb_pull_data(skb, skb->len < V6_TCP_AT + TCP_LEN ? skb->len : V6_TCP_AT + TCP_LEN);
+	return on_frame(skb, (void *)(long)skb->data, (void *)(long)skb->data_end, skb->len);
+}
+
+#endif
+
+/* The helpers that are used are for programs that say so; the file itself is dual-licensed. */
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What is done with a segment, by the state of its connection. docs/softirq.md has this as a table.
+ * The rule that everything follows from: at most one segment of ours is under way, and it answers
+ * the client's last; so what gets lost, the client sends again, and nobody here needs a timer. */
+#pragma once
+
+#include "answers.h"
+
+static __always_inline int acknowledge(context *ctx, const struct segment *segment,
+				       const struct connection *connection, enum reason reason)
+{
+	count(reason);
+	return reply_bare(ctx, segment, connection->snd_nxt, connection->rcv_nxt, FLAG_ACK,
+			  connection->options);
+}
+
+/* Our FIN, for the first time or once more. */
+static __always_inline int finish(context *ctx, const struct segment *segment,
+				  const struct connection *connection)
+{
+	count(reason_tcp_fin);
+	return reply_bare(ctx, segment, connection->snd_nxt - 1, connection->rcv_nxt,
+			  FLAG_FIN | FLAG_ACK, connection->options);
+}
+
+/* The end of what can be done here: the client finds out at once. */
+static __always_inline int reset(context *ctx, const struct segment *segment,
+				 struct connection *connection, enum reason reason)
+{
+	count(reason);
+	connection->tag = 0;
+	return reply_bare(ctx, segment, segment->ack, segment->seq + segment->payload_len,
+			  FLAG_RST | FLAG_ACK, connection->options);
+}
+
+static __always_inline int up(context *ctx, const struct segment *segment,
+			      struct connection *connection, enum reason reason)
+{
+	count(reason);
+	return hand_over(ctx, segment, connection);
+}
+
+/* A request at rcv_nxt, with everything of ours acknowledged. */
+static __always_inline int on_request(context *ctx, const struct control *control,
+				      const struct segment *segment, struct connection *connection)
+{
+	struct choice choice;
+
+	if (control->mode != MODE_SERVE)
+		return up(ctx, segment, connection, reason_up_drain);
+	if (!is_alive(control, segment))
+		return up(ctx, segment, connection, reason_up_daemon);
+	if (segment->flags & (FLAG_FIN | FLAG_URG))
+		return up(ctx, segment, connection, reason_up_flags);
+	if (is_denied(control, segment))
+		return up(ctx, segment, connection, reason_up_denied);
+	if (!choose(ctx, segment, connection, &choice))
+		return up(ctx, segment, connection, choice.reason);
+	if (write_answer(ctx, segment, connection, &choice, connection->snd_nxt))
+		return up(ctx, segment, connection, reason_up_room);
+	connection->rcv_nxt = segment->seq + segment->payload_len;
+	connection->snd_nxt += choice.len + !!choice.closes;
+	connection->answer_id = choice.id;
+	connection->answer_len = choice.len;
+	connection->request_len = segment->payload_len;
+	connection->state = choice.closes ? STATE_CLOSING : STATE_OPEN;
+	account(segment, &choice, reason_answer_hit);
+	return frame_reply(ctx);
+}
+
+/* The last request once more. The client may have the answer already, or not, so nobody else may
+ * answer it: it gets the same bytes again, or the end. */
+static __always_inline int on_same_request(context *ctx, const struct segment *segment,
+					   struct connection *connection)
+{
+	struct choice choice;
+
+	if (!choose(ctx, segment, connection, &choice)) {
+		if (choice.reason == reason_up_window)
+			return drop(reason_up_window);
+		return reset(ctx, segment, connection, reason_tcp_gone);
+	}
+	if (choice.id != connection->answer_id || choice.len != connection->answer_len)
+		return reset(ctx, segment, connection, reason_tcp_gone);
+	if (write_answer(ctx, segment, connection, &choice,
+			 connection->snd_nxt - choice.len - !!choice.closes))
+		return drop(reason_drop_no_room);
+	account(segment, &choice, reason_answer_again);
+	return frame_reply(ctx);
+}
+
+static __always_inline int on_reset(context *ctx, const struct segment *segment,
+				    struct connection *connection)
+{
+	__u32 beside = segment->seq - connection->rcv_nxt;
+
+	if (beside && beside < WINDOW)
+		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
+	if (!beside)
+		connection->tag = 0;
+	return drop(reason_tcp_reset);
+}
+
+/* FIN at rcv_nxt, without data. */
+static __always_inline int on_fin(context *ctx, const struct segment *segment,
+				  struct connection *connection)
+{
+	/* Our answer is under way yet: the FIN comes again, with its acknowledgement. */
+	if (segment->ack != connection->snd_nxt)
+		return drop(reason_tcp_fin);
+	connection->rcv_nxt++;
+	connection->answer_id = 0;
+	if (connection->state == STATE_CLOSING) {
+		connection->state = STATE_DONE;
+		return acknowledge(ctx, segment, connection, reason_tcp_fin);
+	}
+	connection->state = STATE_DONE;
+	connection->snd_nxt++;
+	return finish(ctx, segment, connection);
+}
+
+/* Not at rcv_nxt: from the past or from the future. */
+static __always_inline int on_other_seq(context *ctx, const struct segment *segment,
+					struct connection *connection)
+{
+	__u32 before = connection->rcv_nxt - segment->seq;
+
+	if (segment->payload_len && before == connection->request_len && connection->answer_id &&
+	    segment->payload_len >= before) {
+		if (segment->payload_len == before)
+			return on_same_request(ctx, segment, connection);
+		/* With more behind it; the client sends it in other pieces if we wait. */
+		return drop(reason_drop_pipelined);
+	}
+	if (connection->state == STATE_DONE && before == 1 && segment->flags & FLAG_FIN) {
+		/* Our FIN, or the acknowledgement of the client's, was lost. */
+		if (segment->ack != connection->snd_nxt)
+			return finish(ctx, segment, connection);
+		return acknowledge(ctx, segment, connection, reason_tcp_fin);
+	}
+	if (before == 1 && segment->payload_len <= 1 && !(segment->flags & FLAG_FIN) &&
+	    connection->state == STATE_OPEN)
+		return acknowledge(ctx, segment, connection, reason_tcp_probe);
+	if (!segment->payload_len && !(segment->flags & FLAG_FIN))
+		return drop(reason_tcp_ack);
+	return acknowledge(ctx, segment, connection,
+			   (__s32)before > 0 ? reason_tcp_old : reason_tcp_early);
+}
+
+/* A segment of a connection of ours. */
+static __always_inline int on_ours(context *ctx, const struct control *control,
+				   const struct segment *segment, struct connection *connection)
+{
+	if (segment->flags & FLAG_RST)
+		return on_reset(ctx, segment, connection);
+	if (segment->seq != connection->rcv_nxt)
+		return on_other_seq(ctx, segment, connection);
+	if (segment->payload_len) {
+		if (connection->state != STATE_OPEN)
+			return reset(ctx, segment, connection, reason_tcp_closed);
+		if (segment->ack != connection->snd_nxt)
+			return drop(reason_drop_pipelined);
+		return on_request(ctx, control, segment, connection);
+	}
+	if (segment->flags & FLAG_FIN)
+		return connection->state == STATE_DONE ? drop(reason_tcp_fin)
+						       : on_fin(ctx, segment, connection);
+	if (segment->ack == connection->snd_nxt) {
+		connection->answer_id = 0;
+		if (connection->state == STATE_DONE)
+			connection->tag = 0;
+	}
+	return drop(reason_tcp_ack);
+}
+
+/* No connection is known: perhaps a handshake completes, perhaps the kernel knows more.
+ * What comes back is a reason to pass the segment, or reason_count: there is a connection now. */
+SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
+{
+	__u32 state;
+
+	if (open_connection(segment, 0))
+		return reason_count;
+	if ((segment->flags & (FLAG_ACK | FLAG_SYN | FLAG_RST)) != FLAG_ACK)
+		return reason_pass_unknown;
+	state = socket_state(ctx, segment);
+	if (state && state != TCP_STATE_LISTEN) {
+		mark_as_kernels(segment);
+		return reason_pass_kernel;
+	}
+	return state && open_connection(segment, 1) ? reason_count : reason_pass_unknown;
+}
+
+/* Whether the TCP checksum is right; for devices whose own verdict XDP can't see. */
+SEPARATE int has_right_sum(context *ctx, const struct segment *segment ARG)
+{
+	__u32 len = segment->payload_at - segment->tcp_at + segment->payload_len, done = 0;
+	struct scratch *scratch = scratch_memory();
+	__s64 sum = 0;
+
+#ifndef TIER_XDP
+	/* The device has looked. */
+	if (bpf_csum_level(ctx, BPF_CSUM_LEVEL_QUERY) >= 0)
+		return 1;
+#endif
+	/* Longer ones are not answered here, and the kernel looks for itself. */
+	if (!scratch || len > REQUEST_MAX)
+		return 1;
+	OPAQUE(len);
+	if (len < TCP_LEN || len > REQUEST_MAX || frame_load(ctx, segment->tcp_at, scratch->head, len))
+		return 1;
+	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
+#pragma unroll
+	for (int i = 0; i < 3; i++) {
+		__u32 rest = (len - done + 3) & ~3;
+		if (len <= done)
+			break;
+		rest = rest > 512 ? 512 : rest;
+		OPAQUE(rest);
+		if (rest > 512)
+			break;
+		sum = bpf_csum_diff(0, 0, (__be32 *)(scratch->head + 512 * i), rest, sum);
+		done += 512;
+	}
+	__u64 pseudo = segment->is_v6 ? words_of(&segment->tuple, 8)
+				      : (__u64)segment->tuple.client_be[3] + segment->tuple.local_be[3];
+	return fold((__u64)(__u32)sum + pseudo + bpf_htons(IPPROTO_TCP) + bpf_htons(len)) == 0xffff;
+}
+
+static __always_inline int on_segment(context *ctx, const struct control *control,
+				      const struct segment *segment)
+{
+	struct connection *connection = find(segment);
+	__u16 now = seen_at(segment->now_ns);
+	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN;
+
+	if (connection && connection->state == STATE_KERNEL && !is_syn) {
+		if (connection->seen != now)
+			connection->seen = now;
+		return pass(reason_pass_kernel);
+	}
+	if (constants.verify_sums && !has_right_sum(ctx, segment))
+		return drop(reason_drop_sum);
+	if (is_syn)
+		return on_syn(ctx, segment);
+	if (!connection) {
+		int reason = on_unknown(ctx, segment);
+		if (reason != reason_count)
+			return pass(reason & 0xff);
+	} else if (segment->seq != connection->rcv_nxt) {
+		/* The client may have begun anew from the same port. */
+		open_connection(segment, 0);
+	}
+	if (!connection || segment->seq != connection->rcv_nxt)
+		connection = find(segment);
+	if (!connection)
+		return VERDICT_DROP;
+	if (connection->seen != now)
+		connection->seen = now;
+	if (connection->state == STATE_HANDED)
+		return hand_over(ctx, segment, connection);
+	return on_ours(ctx, control, segment, connection);
+}

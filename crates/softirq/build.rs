@@ -1,0 +1,93 @@
+//! Builds the eBPF programs with clang, and takes the types of their maps from the same headers. What
+//! comes out is part of the program, so that who runs it needs neither clang nor headers.
+
+use std::env;
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("bpf");
+    println!("cargo::rerun-if-changed={}", source.display());
+    println!("cargo::rerun-if-env-changed=CLANG");
+    let headers = out.join("headers");
+    write_headers(&headers)?;
+    compile(&source, &headers, &out.join("xdp.bpf.o"), &["-DTIER_XDP"])?;
+    compile(&source, &headers, &out.join("tc.bpf.o"), &[])?;
+    let shared = source.join("shared.h");
+    types(&shared, &out.join("shared.rs"))?;
+    fs::write(
+        out.join("reasons.rs"),
+        reasons(&fs::read_to_string(shared)?)?,
+    )?;
+    Ok(())
+}
+
+/// Those of libbpf come with its crate: no package of the distribution is needed.
+fn write_headers(folder: &Path) -> Outcome<()> {
+    fs::create_dir_all(folder.join("bpf"))?;
+    for (name, text) in libbpf_sys::API_HEADERS {
+        fs::write(folder.join("bpf").join(name), text)?;
+    }
+    Ok(())
+}
+
+fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> Outcome<()> {
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
+    let machine = env::var("CARGO_CFG_TARGET_ARCH")?;
+    let status = Command::new(&clang)
+        .args([
+            "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror",
+        ])
+        .arg(format!("-I{}", headers.display()))
+        .arg(format!("-I/usr/include/{machine}-linux-gnu"))
+        .args(more)
+        .arg("-c")
+        .arg(source.join("softirq.bpf.c"))
+        .arg("-o")
+        .arg(object)
+        .status()
+        .map_err(|error| format!("{clang}: {error}; install clang (Debian: apt install clang)"))?;
+    if !status.success() {
+        return Err(format!("{clang} could not compile {}", source.display()).into());
+    }
+    Ok(())
+}
+
+fn types(header: &Path, to: &Path) -> Outcome<()> {
+    let bindings = bindgen::Builder::default()
+        .header(header.display().to_string())
+        .allowlist_file(".*/shared\\.h")
+        .derive_default(true)
+        .prepend_enum_name(false)
+        .layout_tests(true)
+        .generate()?;
+    // The linter wants a reason for each unsafe block, in generated code too.
+    let reason = "// SAFETY: plain integers, for which zeros are a value.\n        unsafe {";
+    fs::write(to, bindings.to_string().replace("unsafe {", reason))?;
+    Ok(())
+}
+
+/// The names and texts of the reasons, in their order, from `X(name, "text")`.
+fn reasons(header: &str) -> Outcome<String> {
+    let mut table = String::from("&[\n");
+    for line in header.lines() {
+        let Some(rest) = line.trim().strip_prefix("X(") else {
+            continue;
+        };
+        let (name, rest) = rest
+            .split_once(", ")
+            .ok_or("a reason has a name and a text")?;
+        let text = rest
+            .trim_end_matches(['\\', ' ', '\t'])
+            .trim_end_matches(')');
+        writeln!(table, "    (\"{name}\", {text}),")?;
+    }
+    table.push(']');
+    Ok(table)
+}

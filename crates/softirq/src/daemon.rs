@@ -1,0 +1,238 @@
+//! The daemon's loop: hears what is asked for, lets it be fetched, publishes it, looks after its
+//! freshness, and says once a second that it lives. What to do is decided in `learn`; here it is done.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use lowroad_http::date;
+
+use crate::error::Error;
+use crate::events::{Event, Events};
+use crate::fetch::{FetchError, Fetcher, Limits};
+use crate::fetched::{Fetched, Validators};
+use crate::key::Key;
+use crate::learn::{Action, Learner, Settings, Ticket};
+use crate::level::Level;
+use crate::pattern::Pattern;
+use crate::publish::{Publication, Publisher};
+
+/// How often the ring of events is looked into, while nothing else happens.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const SECOND_NS: u64 = 1_000_000_000;
+/// How often the key of cookies that is not in use is replaced.
+const ROTATE_INTERVAL_NS: u64 = 64 * 60 * SECOND_NS;
+
+/// Makes a connection to a port of the server above.
+pub type Connect = Arc<dyn Fn(u16) -> io::Result<TcpStream> + Send + Sync>;
+
+/// What the daemon needs beside the level.
+pub struct Daemon<'a> {
+    /// The level.
+    pub level: &'a Level,
+    /// Bounds and rules of what is published.
+    pub learning: Settings,
+    /// To the server above.
+    pub connect: Connect,
+    /// Hears each answer, for the access log.
+    pub answered: Box<dyn FnMut(&Event<'_>) + 'a>,
+    /// Hears what an operator should know.
+    pub note: Box<dyn FnMut(&str) + 'a>,
+    /// Ends the loop.
+    pub stop: &'a AtomicBool,
+}
+
+struct Job {
+    ticket: Ticket,
+    key: Key,
+    validators: Validators,
+}
+
+type Done = (Ticket, Result<Fetched, FetchError>);
+
+impl Daemon<'_> {
+    /// Works until it is stopped. The level's mode is the caller's.
+    ///
+    /// # Errors
+    /// When the kernel refuses what it did not refuse before.
+    pub fn run(mut self) -> Result<(), Error> {
+        let (jobs, done) = start_fetchers(&self.connect, self.learning.under_way_max)?;
+        let asked = Mutex::new(Vec::new());
+        let mut answered = std::mem::replace(&mut self.answered, Box::new(|_| {}));
+        let events = Events::new(self.level, |event| match event {
+            Event::Asked { hash, key } => {
+                if let (Ok(mut asked), Some(key)) = (asked.lock(), Key::read(key)) {
+                    asked.push((key, *hash));
+                }
+            }
+            Event::Answered { .. } => answered(event),
+        })?;
+        let mut state = State {
+            level: self.level,
+            learner: Learner::new(self.learning),
+            publisher: Publisher::new(self.level)?,
+            jobs,
+            purges: self.level.purges(),
+        };
+        let (mut next_tick_ns, mut next_key_ns) = (0, 0);
+        while !self.stop.load(Ordering::Relaxed) {
+            let now_ns = crate::now_ns();
+            if now_ns >= next_tick_ns {
+                next_tick_ns = now_ns + SECOND_NS;
+                self.level.beat(now_ns, &date_now());
+                state.tick(now_ns)?;
+            }
+            if now_ns >= next_key_ns {
+                next_key_ns = now_ns + ROTATE_INTERVAL_NS;
+                self.level.rotate_cookie_key(now_ns)?;
+            }
+            events.take()?;
+            let heard = asked.lock().map(|mut asked| std::mem::take(&mut *asked));
+            for (key, hash) in heard.unwrap_or_default() {
+                let mut actions = Vec::new();
+                state.learner.asked(key, hash, now_ns, &mut actions);
+                state.act(actions)?;
+            }
+            match done.recv_timeout(LOOK_INTERVAL) {
+                Ok(result) => state.fetched(result, &mut self.note)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        events.take()
+    }
+}
+
+struct State<'a> {
+    level: &'a Level,
+    learner: Learner,
+    publisher: Publisher,
+    jobs: Sender<Job>,
+    purges: u32,
+}
+
+impl State<'_> {
+    fn tick(&mut self, now_ns: u64) -> Result<(), Error> {
+        let mut actions = Vec::new();
+        self.purge_if_asked(&mut actions);
+        let (publisher, level) = (&self.publisher, self.level);
+        let hits = |serial, _: &Key| publisher.hits(level, serial);
+        self.learner.tick(now_ns, hits, &mut actions);
+        self.act(actions)
+    }
+
+    /// Somebody else has taken responses out of the index. Which of them does not matter: what is
+    /// still asked for is soon fetched again.
+    fn purge_if_asked(&mut self, actions: &mut Vec<Action>) {
+        let purges = self.level.purges();
+        if purges != self.purges {
+            self.purges = purges;
+            self.learner.purge(&Pattern::All, actions);
+        }
+    }
+
+    fn fetched(&mut self, (ticket, result): Done, note: &mut dyn FnMut(&str)) -> Result<(), Error> {
+        let mut actions = Vec::new();
+        // What was fetched before a purge is not published after it.
+        self.purge_if_asked(&mut actions);
+        if let Err(FetchError::Connect(_)) = &result {
+            note("the server above can't be reached: what it would answer can't be learned");
+        }
+        self.learner
+            .fetched(ticket, result, crate::now_ns(), &mut actions);
+        self.act(actions)
+    }
+
+    fn act(&mut self, actions: Vec<Action>) -> Result<(), Error> {
+        for action in actions {
+            match action {
+                Action::Fetch {
+                    ticket,
+                    key,
+                    validators,
+                } => {
+                    let job = Job {
+                        ticket,
+                        key,
+                        validators,
+                    };
+                    // The fetchers live as long as this.
+                    let _ = self.jobs.send(job);
+                }
+                Action::Publish {
+                    serial,
+                    key,
+                    prepared,
+                    born_ns,
+                    expires_ns,
+                    replaces,
+                    ..
+                } => {
+                    let what = Publication {
+                        key: key.as_bytes(),
+                        bytes: &prepared.bytes,
+                        head_len: prepared.head_len,
+                        date_at: prepared.date_at,
+                        age_at: prepared.age_at,
+                        status: prepared.status,
+                        born_ns,
+                        expires_ns,
+                    };
+                    // Without a place it is not answered here; the learner retires it in time.
+                    let _ = self.publisher.publish(self.level, serial, &what, replaces);
+                }
+                Action::Extend {
+                    serial,
+                    born_ns,
+                    expires_ns,
+                    ..
+                } => self
+                    .publisher
+                    .extend(self.level, serial, born_ns, expires_ns),
+                Action::Retire { gone } => {
+                    let serials = gone.iter().map(|one| one.serial);
+                    self.publisher.retire(self.level, serials)?;
+                }
+                Action::Deny { hash, until_ns, .. } => self.level.deny(hash, until_ns),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Threads that fetch, each with connections of its own.
+fn start_fetchers(connect: &Connect, count: usize) -> Result<(Sender<Job>, Receiver<Done>), Error> {
+    let (jobs, waiting) = channel::<Job>();
+    let waiting = Arc::new(Mutex::new(waiting));
+    let (results, done) = channel();
+    for number in 0..count.max(1) {
+        let (waiting, results, connect) = (waiting.clone(), results.clone(), connect.clone());
+        let work = move || {
+            let mut fetcher = Fetcher::new(|port| connect(port), Limits::default());
+            loop {
+                let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
+                let Some(job) = job else { return };
+                let result = fetcher.fetch(&job.key.parts(), &job.validators);
+                if results.send((job.ticket, result)).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new()
+            .name(format!("fetch-{number}"))
+            .spawn(work)
+            .map_err(Error::system("starting a thread"))?;
+    }
+    Ok((jobs, done))
+}
+
+fn date_now() -> [u8; 29] {
+    let unix_s = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    date::format(unix_s)
+}

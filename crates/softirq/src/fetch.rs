@@ -1,0 +1,386 @@
+//! Asks the origin for a response, as a shared cache would. It knows nothing of what is stored.
+//!
+//! Connections are kept and used again; the caller makes them, since they may need a certain source
+//! address. Everything that the origin sends is bounded and checked: what could be read in two ways
+//! is an error, and the connection is given up. Read RFC 9112 §6.3, §7.1 and §9.3.
+
+mod head;
+#[cfg(test)]
+mod tests;
+
+use self::head::Head;
+use crate::fetched::{Fetched, Validators};
+use crate::key::KeyParts;
+use lowroad_http::{BodyReader, Framing, Limits as BodyLimits, Refusal};
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Bytes read at once.
+const READ_LEN: usize = 8 << 10;
+/// Interim responses (1xx) that may come before the final one.
+const INTERIM_MAX: usize = 4;
+/// Connections kept for later, whatever the number of ports.
+const IDLE_MAX: usize = 4;
+
+/// How long and how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the head of a response. Default 16 KiB.
+    pub head_len_max: usize,
+    /// Bytes of a body. Default 64 KiB; more is given up.
+    pub body_len_max: usize,
+    /// For each wait for the origin. Default 2000.
+    pub wait_ms: u64,
+    /// For the whole fetch, connecting apart. Default 5000.
+    pub total_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head_len_max: 16 << 10,
+            body_len_max: 64 << 10,
+            wait_ms: 2000,
+            total_ms: 5000,
+        }
+    }
+}
+
+/// Why there is no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FetchError {
+    /// No connection could be made.
+    Connect(ErrorKind),
+    /// The connection broke.
+    Broken(ErrorKind),
+    /// The origin took too long.
+    TimedOut,
+    /// The origin closed the connection before the response was whole.
+    Closed,
+    /// The origin does not speak HTTP/1.1.
+    Version,
+    /// The response is malformed; what of it.
+    Malformed(&'static str),
+    /// The head is over the limit.
+    HeadTooLong {
+        /// The limit.
+        len_max: usize,
+    },
+    /// The body is over the limit.
+    TooLong {
+        /// The limit.
+        len_max: usize,
+    },
+}
+
+impl FetchError {
+    /// A short name for counters.
+    pub fn label(&self) -> &'static str {
+        match self {
+            FetchError::Connect(_) => "origin-unreachable",
+            FetchError::Broken(_) => "origin-broken",
+            FetchError::TimedOut => "origin-timeout",
+            FetchError::Closed => "origin-closed",
+            FetchError::Version | FetchError::Malformed(_) | FetchError::HeadTooLong { .. } => {
+                "origin-malformed"
+            }
+            FetchError::TooLong { .. } => "too-long",
+        }
+    }
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchError::Connect(kind) => write!(
+                f,
+                "no connection to the origin ({kind}); see whether it listens"
+            ),
+            FetchError::Broken(kind) => write!(f, "the connection to the origin broke ({kind})"),
+            FetchError::TimedOut => f.write_str("the origin took too long"),
+            FetchError::Closed => {
+                f.write_str("the origin closed the connection before its response was whole")
+            }
+            FetchError::Version => f.write_str("the origin does not answer with HTTP/1.1"),
+            FetchError::Malformed(what) => write!(f, "the origin's response is malformed: {what}"),
+            FetchError::HeadTooLong { len_max } => write!(
+                f,
+                "the head of the origin's response has more than {len_max} bytes"
+            ),
+            FetchError::TooLong { len_max } => write!(
+                f,
+                "the body of the origin's response has more than {len_max} bytes"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+/// Fetches one response at a time over connections that it keeps. `connect` makes one to a port of
+/// the origin, within a time of its own.
+#[derive(Debug)]
+pub struct Fetcher<C> {
+    connect: C,
+    limits: Limits,
+    /// Connections on which nothing is under way, with their ports; the latest last.
+    idle: Vec<(u16, TcpStream)>,
+}
+
+impl<C: Fn(u16) -> io::Result<TcpStream>> Fetcher<C> {
+    /// Without connections yet.
+    pub fn new(connect: C, limits: Limits) -> Fetcher<C> {
+        Fetcher {
+            connect,
+            limits,
+            idle: Vec::new(),
+        }
+    }
+
+    /// Asks for what the key names, with a GET; `validators` make the request conditional where the
+    /// key does not.
+    ///
+    /// # Errors
+    /// There is no whole response that is certain.
+    pub fn fetch(
+        &mut self,
+        key: &KeyParts<'_>,
+        validators: &Validators,
+    ) -> Result<Fetched, FetchError> {
+        let request = request(key, validators);
+        let deadline = Instant::now() + Duration::from_millis(self.limits.total_ms);
+        if let Some(stream) = self.take_idle(key.port) {
+            match self.exchange(stream, key.port, &request, deadline) {
+                // It may have been closed while the request was on its way; a GET may be repeated.
+                Err(FetchError::Closed | FetchError::Broken(_)) => {}
+                result => return result,
+            }
+        }
+        let stream = (self.connect)(key.port).map_err(|e| FetchError::Connect(e.kind()))?;
+        // The request is one write; the answer's acknowledgement need not wait for more.
+        stream.set_nodelay(true).map_err(broken)?;
+        self.exchange(stream, key.port, &request, deadline)
+    }
+
+    fn exchange(
+        &mut self,
+        stream: TcpStream,
+        port: u16,
+        request: &[u8],
+        deadline: Instant,
+    ) -> Result<Fetched, FetchError> {
+        let mut input = Input {
+            stream,
+            limits: self.limits,
+            deadline,
+            bytes: Vec::new(),
+        };
+        input.send(request)?;
+        let head = input.final_head()?;
+        let (body, ends_exactly) = input.body(&head)?;
+        if ends_exactly && head.keeps_alive && input.bytes.is_empty() {
+            self.keep(port, input.stream);
+        }
+        Ok(Fetched {
+            status: head.status,
+            reason: head.reason,
+            fields: head.fields,
+            body,
+            at_unix_secs: unix_secs(),
+        })
+    }
+
+    /// A kept connection on which nothing has come meanwhile.
+    fn take_idle(&mut self, port: u16) -> Option<TcpStream> {
+        while let Some(at) = self.idle.iter().rposition(|(p, _)| *p == port) {
+            let (_, stream) = self.idle.remove(at);
+            if is_quiet(&stream).unwrap_or(false) {
+                return Some(stream);
+            }
+        }
+        None
+    }
+
+    fn keep(&mut self, port: u16, stream: TcpStream) {
+        if self.idle.len() == IDLE_MAX {
+            self.idle.remove(0);
+        }
+        self.idle.push((port, stream));
+    }
+}
+
+/// Neither closed nor with bytes that nobody asked for.
+fn is_quiet(stream: &TcpStream) -> io::Result<bool> {
+    stream.set_nonblocking(true)?;
+    let peeked = stream.peek(&mut [0]);
+    stream.set_nonblocking(false)?;
+    Ok(peeked.is_err_and(|e| e.kind() == ErrorKind::WouldBlock))
+}
+
+fn unix_secs() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| since.as_secs())
+}
+
+/// The bytes to send. The key's values hold no byte that ends a line.
+fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
+    let mut out = b"GET ".to_vec();
+    out.extend_from_slice(key.target);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let (etag, modified) = if key.is_conditional() {
+        (key.if_none_match, key.if_modified_since)
+    } else {
+        (
+            validators.etag.as_deref(),
+            validators.last_modified.as_deref(),
+        )
+    };
+    for (name, value) in [
+        ("Host", Some(key.host)),
+        ("User-Agent", Some(b"lowroad".as_slice())),
+        ("Accept", Some(b"*/*".as_slice())),
+        ("Accept-Encoding", key.accept_encoding),
+        ("If-None-Match", etag),
+        ("If-Modified-Since", modified),
+    ] {
+        let Some(value) = value else { continue };
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// What comes from one connection.
+struct Input {
+    stream: TcpStream,
+    limits: Limits,
+    deadline: Instant,
+    /// Received and not yet used.
+    bytes: Vec<u8>,
+}
+
+impl Input {
+    fn send(&mut self, request: &[u8]) -> Result<(), FetchError> {
+        let wait = self.wait()?;
+        self.stream.set_write_timeout(Some(wait)).map_err(broken)?;
+        self.stream.write_all(request).map_err(broken)
+    }
+
+    /// The head of the response proper, after interim ones.
+    fn final_head(&mut self) -> Result<Head, FetchError> {
+        for _ in 0..=INTERIM_MAX {
+            let head = self.head()?;
+            match head.status {
+                101 => return Err(FetchError::Malformed("status 101 to a plain request")),
+                100..200 => {}
+                _ => return Ok(head),
+            }
+        }
+        Err(FetchError::Malformed("too many interim responses"))
+    }
+
+    fn head(&mut self) -> Result<Head, FetchError> {
+        let len_max = self.limits.head_len_max;
+        loop {
+            if let Some((head, len)) = head::read(&self.bytes)? {
+                if len > len_max {
+                    return Err(FetchError::HeadTooLong { len_max });
+                }
+                self.bytes.drain(..len);
+                return Ok(head);
+            }
+            if self.bytes.len() >= len_max {
+                return Err(FetchError::HeadTooLong { len_max });
+            }
+            if self.receive()? == 0 {
+                return Err(FetchError::Closed);
+            }
+        }
+    }
+
+    /// The body, and whether its end is certain without the connection's end.
+    fn body(&mut self, head: &Head) -> Result<(Vec<u8>, bool), FetchError> {
+        match head.framing {
+            Some(framing) => Ok((self.framed(framing)?, true)),
+            None => Ok((self.until_closed()?, false)),
+        }
+    }
+
+    fn framed(&mut self, framing: Framing) -> Result<Vec<u8>, FetchError> {
+        let len_max = self.limits.body_len_max;
+        let limits = BodyLimits {
+            body_len_max: len_max as u64,
+            ..BodyLimits::default()
+        };
+        let refused = |refusal| match refusal {
+            Refusal::BodyTooLarge => FetchError::TooLong { len_max },
+            _ => FetchError::Malformed("its chunks"),
+        };
+        let mut reader = BodyReader::new(framing, &limits).map_err(refused)?;
+        let mut body = Vec::new();
+        while !reader.is_done() {
+            let fed = reader.feed(&self.bytes).map_err(refused)?;
+            let consumed = fed.consumed;
+            body.extend_from_slice(fed.data);
+            self.bytes.drain(..consumed);
+            if consumed == 0 && !reader.is_done() && self.receive()? == 0 {
+                return Err(FetchError::Closed);
+            }
+        }
+        Ok(body)
+    }
+
+    fn until_closed(&mut self) -> Result<Vec<u8>, FetchError> {
+        let len_max = self.limits.body_len_max;
+        loop {
+            if self.bytes.len() > len_max {
+                return Err(FetchError::TooLong { len_max });
+            }
+            if self.receive()? == 0 {
+                return Ok(std::mem::take(&mut self.bytes));
+            }
+        }
+    }
+
+    /// Waits for more; 0 means that the origin has closed.
+    fn receive(&mut self) -> Result<usize, FetchError> {
+        let mut piece = [0; READ_LEN];
+        loop {
+            let wait = self.wait()?;
+            self.stream.set_read_timeout(Some(wait)).map_err(broken)?;
+            match self.stream.read(&mut piece) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(broken(e)),
+                Ok(len) => {
+                    self.bytes.extend_from_slice(&piece[..len]);
+                    return Ok(len);
+                }
+            }
+        }
+    }
+
+    /// How long the next call may wait.
+    fn wait(&self) -> Result<Duration, FetchError> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let wait = left.min(Duration::from_millis(self.limits.wait_ms));
+        // A timeout of 0 would mean none.
+        if wait.is_zero() {
+            return Err(FetchError::TimedOut);
+        }
+        Ok(wait)
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "made for map_err")]
+fn broken(error: io::Error) -> FetchError {
+    match error.kind() {
+        // The first is what the kernel says when a timeout is over.
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => FetchError::TimedOut,
+        kind => FetchError::Broken(kind),
+    }
+}

@@ -1,0 +1,345 @@
+//! The fetcher against listeners in threads: each says what it was told to, whatever it is asked.
+
+use super::*;
+use crate::key::{Class, KeyParts};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+const PORT: u16 = 8080;
+
+const KEY: KeyParts<'static> = KeyParts {
+    class: Class::new(true, false),
+    port: PORT,
+    target: b"/a?b",
+    host: b"h.example:8080",
+    accept_encoding: Some(b"gzip"),
+    if_none_match: None,
+    if_modified_since: None,
+};
+
+/// What one connection of the origin does: each answer is for one request; then it closes.
+type Script = Vec<Vec<u8>>;
+
+fn script(answers: &[&str]) -> Script {
+    answers.iter().map(|a| a.as_bytes().to_vec()).collect()
+}
+
+/// Starts an origin that serves the scripts one connection after the other, and gives its address
+/// and the requests that it sees.
+fn origin(scripts: Vec<Script>) -> (std::net::SocketAddr, Receiver<String>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (seen, requests) = mpsc::channel();
+    thread::spawn(move || {
+        for script in scripts {
+            let Ok((mut stream, _)) = listener.accept() else {
+                return;
+            };
+            for answer in script {
+                let Some(request) = read_request(&mut stream) else {
+                    break;
+                };
+                // Who has given up reads no more, and the test may be over.
+                let _ = seen.send(request);
+                let _ = stream.write_all(&answer);
+            }
+        }
+    });
+    (address, requests)
+}
+
+fn read_request(stream: &mut TcpStream) -> Option<String> {
+    let mut request = Vec::new();
+    let mut byte = [0];
+    while !request.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        request.push(byte[0]);
+    }
+    String::from_utf8(request).ok()
+}
+
+fn fetcher(
+    address: std::net::SocketAddr,
+    limits: Limits,
+) -> Fetcher<impl Fn(u16) -> io::Result<TcpStream>> {
+    let connect = move |port| {
+        assert_eq!(port, PORT);
+        TcpStream::connect_timeout(&address, Duration::from_secs(2))
+    };
+    Fetcher::new(connect, limits)
+}
+
+/// The result of one fetch from an origin that gives one answer and closes.
+fn fetch_once(answer: &str) -> Result<Fetched, FetchError> {
+    let (address, _requests) = origin(vec![script(&[answer])]);
+    fetcher(address, Limits::default()).fetch(&KEY, &Validators::default())
+}
+
+fn body_of(answer: &str) -> Result<String, FetchError> {
+    fetch_once(answer).map(|f| String::from_utf8(f.body).expect("ASCII"))
+}
+
+#[test]
+fn the_request_is_what_the_key_says() {
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let (address, requests) = origin(vec![script(&[ok, ok, ok])]);
+    let mut fetcher = fetcher(address, Limits::default());
+    let start = "GET /a?b HTTP/1.1\r\nHost: h.example:8080\r\nUser-Agent: lowroad\r\n\
+                 Accept: */*\r\nAccept-Encoding: gzip\r\n";
+
+    fetcher
+        .fetch(&KEY, &Validators::default())
+        .expect("a response");
+    assert_eq!(requests.recv(), Ok(format!("{start}\r\n")));
+
+    let validators = Validators {
+        etag: Some(b"\"e\"".to_vec()),
+        last_modified: Some(b"then".to_vec()),
+    };
+    fetcher.fetch(&KEY, &validators).expect("a response");
+    let conditions = "If-None-Match: \"e\"\r\nIf-Modified-Since: then\r\n";
+    assert_eq!(requests.recv(), Ok(format!("{start}{conditions}\r\n")));
+
+    // A conditional key is asked as it is.
+    let key = KeyParts {
+        if_none_match: Some(b"\"mine\""),
+        ..KEY
+    };
+    fetcher.fetch(&key, &validators).expect("a response");
+    assert_eq!(
+        requests.recv(),
+        Ok(format!("{start}If-None-Match: \"mine\"\r\n\r\n"))
+    );
+}
+
+#[test]
+fn all_of_a_response_is_given() {
+    let fetched =
+        fetch_once("HTTP/1.1 404 Not here\r\nX-A:  1 \r\nx-a: 2\r\nContent-Length: 3\r\n\r\nabc")
+            .expect("a response");
+    assert_eq!(
+        (fetched.status, fetched.reason),
+        (404, b"Not here".to_vec())
+    );
+    assert_eq!(fetched.body, b"abc");
+    let expected: [(&[u8], &[u8]); 3] = [(b"X-A", b"1"), (b"x-a", b"2"), (b"Content-Length", b"3")];
+    let fields: Vec<(&[u8], &[u8])> = fetched
+        .fields
+        .iter()
+        .map(|(n, v)| (n.as_slice(), v.as_slice()))
+        .collect();
+    assert_eq!(fields, expected);
+    assert!(fetched.at_unix_secs > 1_700_000_000);
+}
+
+#[test]
+fn bodies_end_in_four_ways() {
+    let head = "HTTP/1.1 200 OK\r\n";
+    let chunked = "Transfer-Encoding: Chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nT: x\r\n\r\n";
+    assert_eq!(body_of(&format!("{head}{chunked}")), Ok("abc".into()));
+    assert_eq!(
+        body_of(&format!(
+            "{head}Content-Length: 2\r\ncontent-length: 2\r\n\r\nab"
+        )),
+        Ok("ab".into())
+    );
+    assert_eq!(body_of(&format!("{head}\r\nabcd")), Ok("abcd".into()));
+    for status in [204, 304] {
+        let none = format!("HTTP/1.1 {status} X\r\nContent-Length: 9\r\n\r\n");
+        assert_eq!(body_of(&none), Ok(String::new()));
+    }
+}
+
+#[test]
+fn interim_responses_are_passed_over() {
+    let hints = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
+    let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+    assert_eq!(body_of(&format!("{hints}{hints}{last}")), Ok("x".into()));
+    let many = hints.repeat(INTERIM_MAX + 1);
+    assert!(matches!(
+        body_of(&format!("{many}{last}")),
+        Err(FetchError::Malformed(_))
+    ));
+    assert!(matches!(
+        body_of("HTTP/1.1 101 Switching\r\n\r\n"),
+        Err(FetchError::Malformed(_))
+    ));
+}
+
+#[test]
+fn a_connection_is_used_again_until_it_ends() {
+    let keep = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
+    let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: x, CLOSE\r\n\r\nb";
+    let next = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nc";
+    let (address, _requests) = origin(vec![script(&[keep, last]), script(&[next])]);
+    let mut fetcher = fetcher(address, Limits::default());
+    let mut bodies = Vec::new();
+    for idle in [1, 0, 1] {
+        let fetched = fetcher.fetch(&KEY, &Validators::default());
+        bodies.extend(fetched.expect("a response").body);
+        assert_eq!(fetcher.idle.len(), idle);
+    }
+    assert_eq!(bodies, b"abc");
+}
+
+#[test]
+fn a_kept_connection_that_was_closed_costs_a_new_one() {
+    let one = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
+    // Each connection closes after its answer without having said so.
+    let (address, _requests) = origin(vec![script(&[one]), script(&[one]), script(&[one])]);
+    let mut fetcher = fetcher(address, Limits::default());
+    for _ in 0..3 {
+        let fetched = fetcher.fetch(&KEY, &Validators::default());
+        assert_eq!(fetched.expect("a response").body, b"a");
+    }
+}
+
+#[test]
+fn bytes_that_nobody_asked_for_end_the_connection() {
+    let smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\n\
+                    Content-Length: 4\r\n\r\nevil";
+    let honest = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb";
+    let (address, _requests) = origin(vec![script(&[smuggled]), script(&[honest])]);
+    let mut fetcher = fetcher(address, Limits::default());
+    for body in [b"a", b"b"] {
+        let fetched = fetcher.fetch(&KEY, &Validators::default());
+        assert_eq!(fetched.expect("a response").body, body);
+        let kept = fetcher.idle.len();
+        assert_eq!(kept, usize::from(body == b"b"));
+    }
+}
+
+#[test]
+fn only_a_silent_connection_is_used_again() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let client = TcpStream::connect(address).expect("a connection");
+    let (mut server, _) = listener.accept().expect("a connection");
+    let quiet = |stream| is_quiet(stream).expect("a socket");
+    assert!(quiet(&client));
+    server.write_all(b"HTTP/1.1 200 OK").expect("room for it");
+    // Blocks until it has come.
+    client.peek(&mut [0]).expect("a byte");
+    assert!(!quiet(&client));
+
+    let client = TcpStream::connect(address).expect("a connection");
+    drop(listener.accept().expect("a connection"));
+    assert_eq!(client.peek(&mut [0]).expect("the end"), 0);
+    assert!(!quiet(&client));
+}
+
+#[test]
+fn what_could_be_read_in_two_ways_is_an_error() {
+    let head = "HTTP/1.1 200 OK\r\n";
+    for rest in [
+        "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "Content-Length: 1, 1\r\n\r\na",
+        "Content-Length: +1\r\n\r\na",
+        "Content-Length: \r\n\r\n",
+        "Content-Length: 99999999999999999999999\r\n\r\n",
+        "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
+        "A B: 1\r\n\r\n",
+        "A: 1\r\n folded\r\n\r\n",
+        ": 1\r\n\r\n",
+    ] {
+        let result = fetch_once(&format!("{head}{rest}"));
+        assert!(
+            matches!(result, Err(FetchError::Malformed(_))),
+            "{rest:?} {result:?}"
+        );
+    }
+    let many = format!("{head}{}\r\n", "a: b\r\n".repeat(101));
+    assert!(matches!(fetch_once(&many), Err(FetchError::Malformed(_))));
+    for other in [
+        "HTTP/1.0 200 OK\r\n\r\n",
+        "HTTP/2 200 OK\r\n\r\n",
+        "SSH-2.0\r\n",
+    ] {
+        let result = fetch_once(other);
+        let known = matches!(result, Err(FetchError::Version | FetchError::Malformed(_)));
+        assert!(known, "{other:?} {result:?}");
+    }
+}
+
+#[test]
+fn what_is_cut_off_is_no_response() {
+    for cut in [
+        "",
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n",
+    ] {
+        assert_eq!(fetch_once(cut), Err(FetchError::Closed), "{cut:?}");
+    }
+}
+
+#[test]
+fn what_is_too_long_is_given_up() {
+    let limits = Limits {
+        head_len_max: 100,
+        body_len_max: 10,
+        ..Limits::default()
+    };
+    let result = |answer: &str| {
+        let (address, _requests) = origin(vec![script(&[answer])]);
+        let fetched = fetcher(address, limits).fetch(&KEY, &Validators::default());
+        fetched.map(|f| f.body.len())
+    };
+    let head = "HTTP/1.1 200 OK\r\n";
+    let long = "x".repeat(11);
+    let refused = Err(FetchError::TooLong { len_max: 10 });
+    assert_eq!(
+        result(&format!("{head}Content-Length: 11\r\n\r\n{long}")),
+        refused
+    );
+    assert_eq!(result(&format!("{head}\r\n{long}")), refused);
+    let chunked = "Transfer-Encoding: chunked\r\n\r\nb\r\n";
+    assert_eq!(result(&format!("{head}{chunked}{long}\r\n")), refused);
+    assert_eq!(
+        result(&format!("{head}Content-Length: 10\r\n\r\n{}", &long[1..])),
+        Ok(10)
+    );
+    let long_head = format!("{head}a: {}\r\n\r\n", "x".repeat(100));
+    assert_eq!(
+        result(&long_head),
+        Err(FetchError::HeadTooLong { len_max: 100 })
+    );
+    assert_eq!(
+        result(&format!("{head}a: {}", "x".repeat(100))),
+        Err(FetchError::HeadTooLong { len_max: 100 })
+    );
+}
+
+#[test]
+fn silence_is_waited_for_only_so_long() {
+    // The listener's queue takes the connection; nobody will ever answer.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    for (wait_ms, total_ms) in [(1, 5000), (2000, 1), (2000, 0)] {
+        let limits = Limits {
+            wait_ms,
+            total_ms,
+            ..Limits::default()
+        };
+        let result = fetcher(address, limits).fetch(&KEY, &Validators::default());
+        assert_eq!(result, Err(FetchError::TimedOut));
+    }
+}
+
+#[test]
+fn nobody_there_is_the_origins_fault() {
+    let refused = |_| Err(io::Error::from(ErrorKind::ConnectionRefused));
+    let result = Fetcher::new(refused, Limits::default()).fetch(&KEY, &Validators::default());
+    let error = FetchError::Connect(ErrorKind::ConnectionRefused);
+    assert_eq!(result, Err(error));
+    assert_eq!(error.label(), "origin-unreachable");
+    assert!(error.to_string().contains("origin"));
+}

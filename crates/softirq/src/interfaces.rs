@@ -1,0 +1,120 @@
+//! The interfaces of this network namespace, and which tier suits each.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::AsRawFd;
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::sys::socket::{AddressFamily, SockaddrLike};
+use rustix::net::{SocketType, socket};
+
+use crate::links::Interface;
+
+/// What is known of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Details {
+    /// The interface.
+    pub interface: Interface,
+    /// It is up.
+    pub is_up: bool,
+    /// It is `lo`.
+    pub is_loopback: bool,
+    /// Its frames are Ethernet's.
+    pub is_ethernet: bool,
+    /// Its driver, as the driver says; empty if it does not.
+    pub driver: String,
+}
+
+impl Details {
+    /// Why native XDP is not for it, if that is known without trying.
+    #[must_use]
+    pub fn why_not_xdp(&self) -> Option<&'static str> {
+        if self.is_loopback {
+            return Some("lo has no native XDP");
+        }
+        match self.driver.as_str() {
+            "veth" => Some("veth leaves no room behind short frames, so answers do not fit"),
+            "ena" => Some("ena can't pass data from XDP to TC, which a handover needs"),
+            _ => None,
+        }
+    }
+
+    /// Whether frames from peers on this machine come with half a checksum, so that a check would be
+    /// wrong about them.
+    #[must_use]
+    pub fn has_partial_sums(&self) -> bool {
+        self.is_loopback
+            || matches!(
+                self.driver.as_str(),
+                "veth" | "virtio_net" | "tun" | "bridge"
+            )
+    }
+}
+
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+
+/// All interfaces, by name.
+///
+/// # Errors
+/// When the kernel does not list them.
+pub fn all() -> io::Result<Vec<Details>> {
+    let mut found: Vec<Details> = Vec::new();
+    for entry in getifaddrs()? {
+        let Some(link) = entry
+            .address
+            .filter(|address| address.family() == Some(AddressFamily::Packet))
+            .and_then(|address| address.as_link_addr().copied())
+        else {
+            continue;
+        };
+        let name = entry.interface_name;
+        let index = if_nametoindex(name.as_str())?;
+        let kind = link.hatype();
+        found.push(Details {
+            is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
+            is_loopback: kind == ARPHRD_LOOPBACK,
+            is_ethernet: kind == ARPHRD_ETHER || kind == ARPHRD_LOOPBACK,
+            driver: driver(&name).unwrap_or_default(),
+            interface: Interface {
+                name,
+                index: i32::try_from(index).expect("interfaces have small numbers"),
+            },
+        });
+    }
+    found.sort_by(|a, b| a.interface.name.cmp(&b.interface.name));
+    Ok(found)
+}
+
+/// What the driver calls itself (ethtool's `GDRVINFO`).
+fn driver(interface: &str) -> io::Result<String> {
+    #[repr(C)]
+    struct DriverInfo {
+        command: u32,
+        driver: [u8; 32],
+        rest: [u8; 160],
+    }
+    const GDRVINFO: u32 = 3;
+    let name = CString::new(interface)?;
+    let mut info = DriverInfo {
+        command: GDRVINFO,
+        driver: [0; 32],
+        rest: [0; 160],
+    };
+    // SAFETY: an ifreq is plain data, for which zeros are a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes()).take(15) {
+        *to = libc::c_char::from_ne_bytes([*from]);
+    }
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    let any = socket(rustix::net::AddressFamily::INET, SocketType::DGRAM, None)?;
+    // SAFETY: the request names an interface and points to a struct of the size that this command
+    // fills (struct ethtool_drvinfo, 196 bytes), which lives until after the call.
+    let status = unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    if status < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let driver = CStr::from_bytes_until_nul(&info.driver).unwrap_or_default();
+    Ok(driver.to_string_lossy().into_owned())
+}

@@ -1,0 +1,293 @@
+//! Keys: the bytes that name a published response, as the packet program makes them from a request.
+//! It knows nothing of tables, hashes or purges.
+//!
+//! ```text
+//! class  port (BE)   0x01 target   0x02 Host   0x03 Accept-Encoding   …
+//! u8     u16         value bytes, 0x20 to 0x7e, up to the next byte below 0x20
+//! ```
+//!
+//! The pieces stand in the order in which the request had them, target first. Values are literal:
+//! another spelling, or another order, is another key.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest key, in bytes.
+pub const KEY_LEN_MAX: usize = 440;
+
+/// Class and port.
+const START_LEN: usize = 3;
+
+const TARGET: u8 = 0x01;
+const HOST: u8 = 0x02;
+const ACCEPT_ENCODING: u8 = 0x03;
+const IF_NONE_MATCH: u8 = 0x04;
+const IF_MODIFIED_SINCE: u8 = 0x05;
+
+/// How the request's connection is to be treated, as far as the answer's bytes depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Class(u8);
+
+impl Class {
+    const CLOSES: u8 = 1;
+    const HTTP10: u8 = 1 << 1;
+
+    /// A class from what it says.
+    pub const fn new(closes: bool, is_http10: bool) -> Class {
+        Class(if closes { Class::CLOSES } else { 0 } | if is_http10 { Class::HTTP10 } else { 0 })
+    }
+
+    /// The connection ends with the answer.
+    pub fn closes(self) -> bool {
+        self.0 & Class::CLOSES != 0
+    }
+
+    /// The request is HTTP/1.0.
+    pub fn is_http10(self) -> bool {
+        self.0 & Class::HTTP10 != 0
+    }
+
+    fn read(bits: u8) -> Option<Class> {
+        (bits & !(Class::CLOSES | Class::HTTP10) == 0).then_some(Class(bits))
+    }
+}
+
+/// What a key says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyParts<'k> {
+    /// How the connection goes on.
+    pub class: Class,
+    /// The port that was asked.
+    pub port: u16,
+    /// Begins with `/`.
+    pub target: &'k [u8],
+    /// The value of Host; may be empty.
+    pub host: &'k [u8],
+    /// The value of Accept-Encoding.
+    pub accept_encoding: Option<&'k [u8]>,
+    /// The value of If-None-Match.
+    pub if_none_match: Option<&'k [u8]>,
+    /// The value of If-Modified-Since.
+    pub if_modified_since: Option<&'k [u8]>,
+}
+
+impl KeyParts<'_> {
+    /// Whether the request asks for the response only if it has changed.
+    pub fn is_conditional(&self) -> bool {
+        self.if_none_match.is_some() || self.if_modified_since.is_some()
+    }
+}
+
+/// A key whose bytes have been checked. A copy shares the bytes.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Arc<[u8]>);
+
+impl Key {
+    /// Takes bytes that are a key; `None` if they are not.
+    pub fn read(bytes: &[u8]) -> Option<Key> {
+        Key::parse(bytes).map(|_| Key(bytes.into()))
+    }
+
+    /// The key of a request whose fields come in the order of [`KeyParts`]; `None` if a value holds
+    /// a byte that it may not hold, or the key is too long.
+    pub fn build(parts: &KeyParts<'_>) -> Option<Key> {
+        let mut bytes = vec![parts.class.0];
+        bytes.extend(parts.port.to_be_bytes());
+        for (id, value) in [
+            (TARGET, Some(parts.target)),
+            (HOST, Some(parts.host)),
+            (ACCEPT_ENCODING, parts.accept_encoding),
+            (IF_NONE_MATCH, parts.if_none_match),
+            (IF_MODIFIED_SINCE, parts.if_modified_since),
+        ] {
+            let Some(value) = value else { continue };
+            bytes.push(id);
+            bytes.extend_from_slice(value);
+        }
+        // A value with an id byte in it would be read as two pieces.
+        let read_back = Key::parse(&bytes)?;
+        (read_back == *parts).then(|| Key(bytes.into()))
+    }
+
+    /// Reads a key; `None` if the bytes are none.
+    pub fn parse(bytes: &[u8]) -> Option<KeyParts<'_>> {
+        let (&[class, port_high, port_low], pieces) = bytes.split_first_chunk::<START_LEN>()?;
+        if bytes.len() > KEY_LEN_MAX {
+            return None;
+        }
+        let mut seen = [None; IF_MODIFIED_SINCE as usize + 1];
+        let (target, mut rest) = take_piece(pieces, TARGET)?;
+        while let Some(id) = rest.first() {
+            let place = seen.get_mut(usize::from(*id))?;
+            let (value, after) = take_piece(rest, *id)?;
+            if place.replace(value).is_some() {
+                return None;
+            }
+            rest = after;
+        }
+        let [
+            None,
+            None,
+            host,
+            accept_encoding,
+            if_none_match,
+            if_modified_since,
+        ] = seen
+        else {
+            return None;
+        };
+        target.starts_with(b"/").then_some(KeyParts {
+            class: Class::read(class)?,
+            port: u16::from_be_bytes([port_high, port_low]),
+            target,
+            host: host?,
+            accept_encoding,
+            if_none_match,
+            if_modified_since,
+        })
+    }
+
+    /// What the key says.
+    pub fn parts(&self) -> KeyParts<'_> {
+        Key::parse(&self.0).expect("checked when it was made")
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.0.escape_ascii())
+    }
+}
+
+/// The value of the piece `id` at the start of `bytes`, and what follows it.
+fn take_piece(bytes: &[u8], id: u8) -> Option<(&[u8], &[u8])> {
+    let rest = bytes.strip_prefix(&[id])?;
+    let len = rest.iter().position(|b| *b < 0x20).unwrap_or(rest.len());
+    let (value, after) = rest.split_at(len);
+    let literal = value.iter().all(|b| (0x20..0x7f).contains(b));
+    let bare = !value.starts_with(b" ") && !value.ends_with(b" ");
+    (literal && bare).then_some((value, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARTS: KeyParts<'static> = KeyParts {
+        class: Class(1),
+        port: 8080,
+        target: b"/a?b",
+        host: b"example.com:8080",
+        accept_encoding: Some(b"gzip, br"),
+        if_none_match: None,
+        if_modified_since: Some(b"Sun, 06 Nov 1994 08:49:37 GMT"),
+    };
+
+    #[test]
+    fn what_is_built_is_read() {
+        let key = Key::build(&PARTS).expect("a key");
+        assert_eq!(key.parts(), PARTS);
+        assert!(
+            key.as_bytes()
+                .starts_with(b"\x01\x1f\x90\x01/a?b\x02example.com:8080\x03gzip, br\x05Sun")
+        );
+        assert!(key.parts().is_conditional());
+        assert!(key.parts().class.closes() && !key.parts().class.is_http10());
+        assert_eq!(Key::read(key.as_bytes()), Some(key));
+    }
+
+    #[test]
+    fn the_order_of_fields_is_free_and_makes_another_key() {
+        let one = Key::read(b"\x00\x00\x50\x01/\x02h\x03gzip").expect("a key");
+        let other = Key::read(b"\x00\x00\x50\x01/\x03gzip\x02h").expect("a key");
+        assert_eq!(one.parts(), other.parts());
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn empty_values_are_values() {
+        let key = Key::read(b"\x03\x00\x50\x01/\x02\x03").expect("a key");
+        assert_eq!(key.parts().host, b"");
+        assert_eq!(key.parts().accept_encoding, Some(b"".as_slice()));
+    }
+
+    #[test]
+    fn what_is_no_key_is_not_read() {
+        let cases: [&[u8]; 16] = [
+            b"",
+            b"\x00\x00",
+            b"\x00\x00\x50",
+            b"\x00\x00\x50\x01/",
+            b"\x04\x00\x50\x01/\x02h",
+            b"\x00\x00\x50\x02h\x01/",
+            b"\x00\x00\x50\x01\x02h",
+            b"\x00\x00\x50\x01a\x02h",
+            b"\x00\x00\x50\x01/\x02h\x02h",
+            b"\x00\x00\x50\x01/\x01/\x02h",
+            b"\x00\x00\x50\x01/\x02h\x06x",
+            b"\x00\x00\x50\x01/\x02h\x00",
+            b"\x00\x00\x50\x01/\x02 h",
+            b"\x00\x00\x50\x01/\x02h ",
+            b"\x00\x00\x50\x01/\x02h\x7f",
+            b"\x00\x00\x50\x01/\x02h\xc3",
+        ];
+        for bytes in cases {
+            assert_eq!(Key::parse(bytes), None, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn the_longest_key_is_a_key_and_a_longer_one_is_not() {
+        let mut bytes = b"\x00\x00\x50\x01/\x02h\x03".to_vec();
+        bytes.resize(KEY_LEN_MAX, b'a');
+        assert!(Key::read(&bytes).is_some());
+        bytes.push(b'a');
+        assert!(Key::read(&bytes).is_none());
+    }
+
+    #[test]
+    fn a_value_with_foreign_bytes_is_not_built() {
+        for target in [
+            b"/\x03gzip".as_slice(),
+            b"/\r\n",
+            b"/\xff",
+            b"",
+            b"a",
+            b"/ ",
+        ] {
+            let parts = KeyParts {
+                target,
+                accept_encoding: None,
+                ..PARTS
+            };
+            assert_eq!(Key::build(&parts), None, "{}", target.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn any_bytes_can_be_read_without_harm() {
+        let mut state = 88_172_645_463_325_252_u64;
+        for _ in 0..20_000 {
+            let mut bytes = Key::build(&PARTS).expect("a key").as_bytes().to_vec();
+            for _ in 0..3 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let [at, value, cut, ..] = state.to_le_bytes();
+                let at = usize::from(at) % bytes.len();
+                bytes[at] = value;
+                if cut < 30 {
+                    bytes.truncate(at.max(1));
+                }
+            }
+            if let Some(key) = Key::read(&bytes) {
+                assert_eq!(Some(key.parts()), Key::parse(&bytes));
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! What is fetched, published, extended and retired, as a state machine. It knows no clock, no
+//! socket and no table: time and events come in, [`Action`]s go out, to be done in their order.
+//!
+//! ```text
+//!           asked              pump                 fetched
+//! (nothing) ─────► waiting ───────────► under way ───────────► published ──► retired
+//!                     ▲                  │     │                 │  ▲  expired, evicted, purged
+//!                     └──────────────────┘     └─► denied        └──┘
+//!                  overtaken by a purge          10 s or 60 s   asked after at 80 % of its life
+//! ```
+//!
+//! A hash stands for its key: while one key has it, another with the same hash is left to the server
+//! above.
+//!
+//! Order matters to whoever does the actions: a Publish may name a serial that it replaces, which is
+//! retired by a later action. Retiring clears an index entry only if it still holds that serial.
+
+mod action;
+mod jobs;
+mod published;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+pub use self::action::{Action, Gone, Serial, Ticket};
+use self::jobs::{Job, Jobs};
+use self::published::{Entry, Published};
+pub use self::verdict::Denial;
+use self::verdict::{Accepted, Rules};
+use crate::fetch::FetchError;
+use crate::fetched::{Fetched, Validators};
+use crate::key::Key;
+use crate::pattern::Pattern;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// Denials remembered at most. One that is forgotten early costs a fetch.
+const DENIED_MAX: usize = 16_384;
+
+/// Bounds and rules of a [`Learner`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Responses published at once, at most. Default 16384; about 2 KiB each here.
+    pub published_max: usize,
+    /// Fetches under way at once, at most. Default 8.
+    pub under_way_max: usize,
+    /// Keys that wait for a fetch, at most. Default 1024, half a KiB each.
+    pub waiting_max: usize,
+    /// Bytes of a response, head and body, at most. Default 1460.
+    pub response_len_max: usize,
+    /// The lifetime of responses that give none. Default none: such are guessed or not stored.
+    pub ttl_secs: Option<u64>,
+    /// No response is published for longer at once. Default a day, since Age has five digits.
+    pub lifetime_secs_max: u64,
+    /// Responses get an Age: yes for a cache, no for the origin itself. Default yes.
+    pub with_age: bool,
+    /// For so long a key is not fetched again after a failure. Default 10.
+    pub denied_secs: u64,
+    /// The same after a response that was too long. Default 60.
+    pub denied_long_secs: u64,
+    /// A fetch that has not ended after this time has failed. Default 30.
+    pub fetch_secs_max: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            published_max: 16_384,
+            under_way_max: 8,
+            waiting_max: 1024,
+            response_len_max: 1460,
+            ttl_secs: None,
+            lifetime_secs_max: 24 * 3600,
+            with_age: true,
+            denied_secs: 10,
+            denied_long_secs: 60,
+            fetch_secs_max: 30,
+        }
+    }
+}
+
+/// What a [`Learner`] has done and what it holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Keys that were reported.
+    pub asked: u64,
+    /// Fetches begun.
+    pub fetches: u64,
+    /// Responses published.
+    pub published: u64,
+    /// Responses found unchanged.
+    pub extended: u64,
+    /// Responses retired because their time was over.
+    pub expired: u64,
+    /// Responses retired for want of room.
+    pub evicted: u64,
+    /// Responses retired by a purge.
+    pub purged: u64,
+    /// Responses retired because what came after them was another or could not be stored.
+    pub replaced: u64,
+    /// Fetches whose result was thrown away because of a purge meanwhile.
+    pub overtaken: u64,
+    /// Keys whose hash is another key's.
+    pub collisions: u64,
+    /// Denials by reason, see [`Denial::label`].
+    pub denied: BTreeMap<&'static str, u64>,
+}
+
+/// The state machine. `now_ns` is monotonic and the same clock in all calls; what is to be done is
+/// added to `out`.
+#[derive(Debug)]
+pub struct Learner {
+    settings: Settings,
+    jobs: Jobs,
+    published: Published,
+    /// Until when a hash is denied.
+    denied: HashMap<u64, u64>,
+    serial_next: u64,
+    counters: Counters,
+}
+
+impl Learner {
+    /// With nothing published.
+    pub fn new(settings: Settings) -> Learner {
+        Learner {
+            settings,
+            jobs: Jobs::default(),
+            published: Published::default(),
+            denied: HashMap::new(),
+            serial_next: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Responses published now.
+    pub fn published(&self) -> usize {
+        self.published.len()
+    }
+
+    /// Fetches under way now, and keys waiting for theirs.
+    pub fn busy(&self) -> (usize, usize) {
+        (self.jobs.under_way(), self.jobs.waiting())
+    }
+
+    /// Clients asked for this key more than once, and it is not published.
+    pub fn asked(&mut self, key: Key, hash: u64, now_ns: u64, out: &mut Vec<Action>) {
+        self.counters.asked += 1;
+        if let Some(entry) = self.published.by_hash(hash) {
+            if entry.key != key {
+                self.counters.collisions += 1;
+                return;
+            }
+            if entry.expires_ns > now_ns {
+                return;
+            }
+            self.counters.expired += 1;
+            let gone = self.published.remove(hash);
+            retire(gone, out);
+        }
+        if self.denied.get(&hash).is_some_and(|until| *until > now_ns) {
+            return;
+        }
+        self.enqueue(key, hash, now_ns, out);
+        self.pump(now_ns, out);
+    }
+
+    /// A fetch has ended.
+    pub fn fetched(
+        &mut self,
+        ticket: Ticket,
+        result: Result<Fetched, FetchError>,
+        now_ns: u64,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(job) = self.jobs.end(ticket) else {
+            return;
+        };
+        if job.overtaken {
+            // Somebody wants it still, as it is now.
+            self.counters.overtaken += 1;
+            self.enqueue(job.key, job.hash, now_ns, out);
+        } else {
+            self.conclude(job, result, now_ns, out);
+        }
+        self.pump(now_ns, out);
+    }
+
+    /// Looks after everything that time brings; call it each second. `hits` says how often a
+    /// response was sent since it was published.
+    pub fn tick(
+        &mut self,
+        now_ns: u64,
+        hits: impl FnMut(Serial, &Key) -> u64,
+        out: &mut Vec<Action>,
+    ) {
+        self.denied.retain(|_, until| *until > now_ns);
+        let fetch_ns_max = self.settings.fetch_secs_max * SECOND_NS;
+        for ticket in self.jobs.begun_before(now_ns.saturating_sub(fetch_ns_max)) {
+            self.fetched(ticket, Err(FetchError::TimedOut), now_ns, out);
+        }
+        self.published.count_hits(hits);
+        let gone = self.published.remove_where(|e| e.expires_ns <= now_ns);
+        self.counters.expired += gone.len() as u64;
+        retire(gone, out);
+        for (key, hash) in self.published.due(now_ns) {
+            // Half of the room is for keys that are new.
+            if self.jobs.waiting() < self.settings.waiting_max.div_ceil(2) {
+                self.jobs.enqueue(key, hash);
+            }
+        }
+        self.pump(now_ns, out);
+    }
+
+    /// Retires what is meant. What is being fetched meanwhile is thrown away and fetched again, since
+    /// the origin may have answered before whatever the purge is for.
+    pub fn purge(&mut self, pattern: &Pattern, out: &mut Vec<Action>) {
+        let gone = self.published.remove_where(|e| pattern.matches(&e.key));
+        self.counters.purged += gone.len() as u64;
+        retire(gone, out);
+        self.jobs.overtake(|key| pattern.matches(key));
+        if *pattern == Pattern::All {
+            self.denied.clear();
+        }
+    }
+
+    /// Lets a key wait for its fetch, unless it does already.
+    fn enqueue(&mut self, key: Key, hash: u64, now_ns: u64, out: &mut Vec<Action>) {
+        if self.jobs.is_known(hash) {
+            return;
+        }
+        if self.jobs.waiting() >= self.settings.waiting_max {
+            self.deny(hash, Denial::Busy, now_ns, out);
+            return;
+        }
+        self.jobs.enqueue(key, hash);
+    }
+
+    /// Begins as many fetches as may be under way.
+    fn pump(&mut self, now_ns: u64, out: &mut Vec<Action>) {
+        while self.jobs.under_way() < self.settings.under_way_max {
+            let Some((key, hash)) = self.jobs.next_waiting() else {
+                return;
+            };
+            let entry = self.published.by_hash(hash).filter(|e| e.key == key);
+            // A request that is conditional itself is asked as it is.
+            let asks_after = entry.filter(|_| !key.parts().is_conditional());
+            let previous = asks_after.map(|e| Arc::clone(&e.stored));
+            let validators = previous.as_deref().map(Validators::of).unwrap_or_default();
+            let ticket = self.jobs.begin(Job {
+                key: key.clone(),
+                hash,
+                previous: previous.filter(|_| !validators.is_empty()),
+                begun_ns: now_ns,
+                overtaken: false,
+            });
+            self.counters.fetches += 1;
+            out.push(Action::Fetch {
+                ticket,
+                key,
+                validators,
+            });
+        }
+    }
+
+    /// Does what the end of a fetch makes due.
+    fn conclude(
+        &mut self,
+        job: Job,
+        result: Result<Fetched, FetchError>,
+        now_ns: u64,
+        out: &mut Vec<Action>,
+    ) {
+        let rules = Rules {
+            key: job.key.parts(),
+            settings: &self.settings,
+            // Counts the wait on both sides of the socket too: rather too old than too young.
+            delay_ms: now_ns.saturating_sub(job.begun_ns) / MILLISECOND_NS,
+        };
+        match verdict::judge(result, job.previous.as_deref(), &rules) {
+            Ok(accepted) => self.accept(job, accepted, now_ns, out),
+            Err(denial) => self.refuse(&job, denial, now_ns, out),
+        }
+    }
+
+    fn accept(&mut self, job: Job, accepted: Accepted, now_ns: u64, out: &mut Vec<Action>) {
+        let born_ns = now_ns.wrapping_sub(accepted.age_ms * MILLISECOND_NS);
+        let expires_ns = now_ns.saturating_add(accepted.left_ms * MILLISECOND_NS);
+        let with_age = self.settings.with_age;
+        if let Some(entry) = self.published.by_hash_mut(job.hash)
+            && entry.is_sent_as(&accepted, with_age)
+        {
+            entry.renew(accepted.stored, now_ns, expires_ns);
+            let (serial, hash) = (entry.serial, job.hash);
+            self.counters.extended += 1;
+            out.push(Action::Extend {
+                serial,
+                key: job.key,
+                hash,
+                born_ns,
+                expires_ns,
+            });
+            return;
+        }
+        let old = self.published.remove(job.hash);
+        self.counters.replaced += old.len() as u64;
+        if !self.make_room(out) {
+            retire(old, out);
+            self.deny(job.hash, Denial::Busy, now_ns, out);
+            return;
+        }
+        let serial = self.next_serial();
+        let stored = accepted.stored;
+        let (key, hash) = (job.key, job.hash);
+        self.published.insert(Entry::new(
+            serial,
+            key.clone(),
+            hash,
+            stored,
+            now_ns,
+            expires_ns,
+        ));
+        self.counters.published += 1;
+        out.push(Action::Publish {
+            serial,
+            key,
+            hash,
+            prepared: accepted.prepared,
+            born_ns,
+            expires_ns,
+            replaces: old.first().map(|gone| gone.serial),
+        });
+        retire(old, out);
+    }
+
+    /// Evicts until one more response may be published; false if none may be at all.
+    fn make_room(&mut self, out: &mut Vec<Action>) -> bool {
+        let mut gone = Vec::new();
+        while self.published.len() >= self.settings.published_max {
+            match self.published.evict() {
+                Some(one) => gone.push(one),
+                None => break,
+            }
+        }
+        self.counters.evicted += gone.len() as u64;
+        retire(gone, out);
+        self.published.len() < self.settings.published_max
+    }
+
+    /// Nothing is published. What was published before stays if only the origin failed, and goes if
+    /// it gave another answer.
+    fn refuse(&mut self, job: &Job, denial: Denial, now_ns: u64, out: &mut Vec<Action>) {
+        if denial.is_failure()
+            && let Some(entry) = self.published.by_hash_mut(job.hash)
+        {
+            entry.put_off(now_ns.saturating_add(self.settings.denied_secs * SECOND_NS));
+            *self.counters.denied.entry(denial.label()).or_default() += 1;
+            return;
+        }
+        let gone = self.published.remove(job.hash);
+        self.counters.replaced += gone.len() as u64;
+        retire(gone, out);
+        self.deny(job.hash, denial, now_ns, out);
+    }
+
+    fn deny(&mut self, hash: u64, reason: Denial, now_ns: u64, out: &mut Vec<Action>) {
+        let secs = reason.secs(&self.settings);
+        let until_ns = now_ns.saturating_add(secs * SECOND_NS);
+        *self.counters.denied.entry(reason.label()).or_default() += 1;
+        if self.denied.len() < DENIED_MAX {
+            self.denied.insert(hash, until_ns);
+        }
+        out.push(Action::Deny {
+            hash,
+            until_ns,
+            reason,
+        });
+    }
+
+    fn next_serial(&mut self) -> Serial {
+        self.serial_next += 1;
+        Serial(self.serial_next)
+    }
+}
+
+fn retire(gone: Vec<Gone>, out: &mut Vec<Action>) {
+    if !gone.is_empty() {
+        out.push(Action::Retire { gone });
+    }
+}

@@ -1,0 +1,83 @@
+//! The fetches: which keys wait and which are under way. It knows no bounds and no time.
+
+use super::Ticket;
+use crate::fetched::Fetched;
+use crate::key::Key;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// A fetch under way.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) key: Key,
+    pub(super) hash: u64,
+    /// The response that is asked after; `None` for a plain request.
+    pub(super) previous: Option<Arc<Fetched>>,
+    pub(super) begun_ns: u64,
+    /// A purge has come since it began.
+    pub(super) overtaken: bool,
+}
+
+/// All fetches.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    waiting: VecDeque<(Key, u64)>,
+    under_way: BTreeMap<Ticket, Job>,
+    /// The hashes in both.
+    known: HashSet<u64>,
+    ticket_next: u64,
+}
+
+impl Jobs {
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Whether the hash waits or is under way.
+    pub(super) fn is_known(&self, hash: u64) -> bool {
+        self.known.contains(&hash)
+    }
+
+    /// Adds a key at the end, unless it waits or is under way.
+    pub(super) fn enqueue(&mut self, key: Key, hash: u64) {
+        if self.known.insert(hash) {
+            self.waiting.push_back((key, hash));
+        }
+    }
+
+    /// The key to be fetched next. It must go on with [`Jobs::begin`].
+    pub(super) fn next_waiting(&mut self) -> Option<(Key, u64)> {
+        self.waiting.pop_front()
+    }
+
+    pub(super) fn begin(&mut self, job: Job) -> Ticket {
+        self.ticket_next += 1;
+        let ticket = Ticket(self.ticket_next);
+        self.under_way.insert(ticket, job);
+        ticket
+    }
+
+    /// Takes out a fetch that has ended; `None` if it had ended before.
+    pub(super) fn end(&mut self, ticket: Ticket) -> Option<Job> {
+        let job = self.under_way.remove(&ticket)?;
+        self.known.remove(&job.hash);
+        Some(job)
+    }
+
+    /// The fetches that began before a time.
+    pub(super) fn begun_before(&self, time_ns: u64) -> Vec<Ticket> {
+        let old = self.under_way.iter().filter(|(_, j)| j.begun_ns < time_ns);
+        old.map(|(ticket, _)| *ticket).collect()
+    }
+
+    /// Marks fetches whose result must not be used.
+    pub(super) fn overtake(&mut self, is_meant: impl Fn(&Key) -> bool) {
+        for job in self.under_way.values_mut() {
+            job.overtaken |= is_meant(&job.key);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What is published, and what goes when there is no room. It knows nothing of fetches.
+//!
+//! Eviction is a clock with a window: the hand looks at a few entries, the one with the fewest hits
+//! goes, and the hits of the others are halved, so that what was hot for a moment leaves in a few
+//! rounds. The cost of an eviction so does not depend on how much is published, and a walk over the
+//! whole site evicts its own entries before those that are hit.
+
+use super::verdict::{self, Accepted};
+use super::{Gone, Serial};
+use crate::fetched::Fetched;
+use crate::key::Key;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Entries that the hand looks at for one eviction.
+const WINDOW: usize = 16;
+
+/// A published response.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) serial: Serial,
+    pub(super) key: Key,
+    pub(super) hash: u64,
+    /// As it was fetched, to be asked after.
+    pub(super) stored: Arc<Fetched>,
+    pub(super) expires_ns: u64,
+    /// From then on it is asked after, if it was hit since `stored` came.
+    due_ns: u64,
+    /// Hits counted so far.
+    hits: u64,
+    /// Hits since `stored` came.
+    hits_since_fetch: u64,
+    /// Hits since the hand came by, and a part of those before.
+    hits_recent: u64,
+}
+
+impl Entry {
+    pub(super) fn new(
+        serial: Serial,
+        key: Key,
+        hash: u64,
+        stored: Fetched,
+        now_ns: u64,
+        expires_ns: u64,
+    ) -> Entry {
+        Entry {
+            serial,
+            key,
+            hash,
+            stored: Arc::new(stored),
+            expires_ns,
+            due_ns: due_ns(now_ns, expires_ns),
+            hits: 0,
+            hits_since_fetch: 0,
+            hits_recent: 0,
+        }
+    }
+
+    /// Whether the new response would be sent as the same bytes.
+    pub(super) fn is_sent_as(&self, accepted: &Accepted, with_age: bool) -> bool {
+        let class = self.key.parts().class;
+        verdict::prepared(&self.stored, class, with_age, usize::MAX)
+            .is_ok_and(|own| own.is_same_as(&accepted.prepared))
+    }
+
+    /// The origin confirmed it.
+    pub(super) fn renew(&mut self, stored: Fetched, now_ns: u64, expires_ns: u64) {
+        self.stored = Arc::new(stored);
+        self.expires_ns = expires_ns;
+        self.due_ns = due_ns(now_ns, expires_ns);
+        self.hits_since_fetch = 0;
+    }
+
+    /// It is not asked after before this time.
+    pub(super) fn put_off(&mut self, until_ns: u64) {
+        self.due_ns = self.due_ns.max(until_ns);
+    }
+
+    fn count(&mut self, hits: u64) {
+        // A counter that went back was begun anew.
+        let new = hits.checked_sub(self.hits).unwrap_or(hits);
+        self.hits = hits;
+        self.hits_since_fetch = self.hits_since_fetch.saturating_add(new);
+        self.hits_recent = self.hits_recent.saturating_add(new);
+    }
+
+    fn gone(self) -> Gone {
+        Gone {
+            serial: self.serial,
+            key: self.key,
+            hash: self.hash,
+        }
+    }
+}
+
+/// 80 % of the way.
+fn due_ns(now_ns: u64, expires_ns: u64) -> u64 {
+    now_ns + expires_ns.saturating_sub(now_ns) / 5 * 4
+}
+
+/// All published responses.
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    slots: Vec<Option<Entry>>,
+    /// Indices of empty slots.
+    free: Vec<usize>,
+    by_hash: HashMap<u64, usize>,
+    /// The slot that the hand looks at next.
+    hand: usize,
+}
+
+impl Published {
+    pub(super) fn len(&self) -> usize {
+        self.by_hash.len()
+    }
+
+    pub(super) fn by_hash(&self, hash: u64) -> Option<&Entry> {
+        self.slots.get(*self.by_hash.get(&hash)?)?.as_ref()
+    }
+
+    pub(super) fn by_hash_mut(&mut self, hash: u64) -> Option<&mut Entry> {
+        self.slots.get_mut(*self.by_hash.get(&hash)?)?.as_mut()
+    }
+
+    /// Adds an entry whose hash is not there.
+    pub(super) fn insert(&mut self, entry: Entry) {
+        let hash = entry.hash;
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.slots[at] = Some(entry);
+                at
+            }
+            None => {
+                self.slots.push(Some(entry));
+                self.slots.len() - 1
+            }
+        };
+        let before = self.by_hash.insert(hash, at);
+        debug_assert!(before.is_none(), "the caller removes what was there");
+    }
+
+    /// Takes out the entry with this hash, if there is one.
+    pub(super) fn remove(&mut self, hash: u64) -> Vec<Gone> {
+        let at = self.by_hash.get(&hash).copied();
+        at.and_then(|at| self.take(at)).into_iter().collect()
+    }
+
+    /// Takes out all entries of which this is true.
+    pub(super) fn remove_where(&mut self, is_meant: impl Fn(&Entry) -> bool) -> Vec<Gone> {
+        let is_meant = |slot: &Option<Entry>| slot.as_ref().is_some_and(&is_meant);
+        let meant: Vec<usize> = (0..self.slots.len())
+            .filter(|at| is_meant(&self.slots[*at]))
+            .collect();
+        meant.into_iter().filter_map(|at| self.take(at)).collect()
+    }
+
+    /// Takes in the counters of hits.
+    pub(super) fn count_hits(&mut self, mut hits: impl FnMut(Serial, &Key) -> u64) {
+        for entry in self.slots.iter_mut().flatten() {
+            let now = hits(entry.serial, &entry.key);
+            entry.count(now);
+        }
+    }
+
+    /// What should be asked after: most of its life is over, and it was hit.
+    pub(super) fn due(&self, now_ns: u64) -> Vec<(Key, u64)> {
+        let entries = self.slots.iter().flatten();
+        entries
+            .filter(|e| e.due_ns <= now_ns && e.hits_since_fetch > 0)
+            .map(|e| (e.key.clone(), e.hash))
+            .collect()
+    }
+
+    /// Takes out the entry with the fewest hits in the window; `None` if there are no entries.
+    pub(super) fn evict(&mut self) -> Option<Gone> {
+        // Of equals the oldest goes, or newcomers would drive out each other and nobody else.
+        let mut fewest: Option<(u64, Serial, usize)> = None;
+        let mut looked_at = 0;
+        for _ in 0..self.slots.len() {
+            let at = self.hand % self.slots.len();
+            self.hand = at + 1;
+            let Some(entry) = &mut self.slots[at] else {
+                continue;
+            };
+            let candidate = (entry.hits_recent, entry.serial, at);
+            fewest = Some(fewest.map_or(candidate, |known| known.min(candidate)));
+            entry.hits_recent /= 2;
+            looked_at += 1;
+            if looked_at == WINDOW {
+                break;
+            }
+        }
+        self.take(fewest?.2)
+    }
+
+    fn take(&mut self, at: usize) -> Option<Gone> {
+        let entry = self.slots.get_mut(at)?.take()?;
+        self.by_hash.remove(&entry.hash);
+        self.free.push(at);
+        Some(entry.gone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: u64) -> Entry {
+        let key = Key::read(b"\x00\x00\x50\x01/\x02h").expect("a key");
+        let stored = Fetched {
+            status: 200,
+            reason: Vec::new(),
+            fields: Vec::new(),
+            body: Vec::new(),
+            at_unix_secs: 0,
+        };
+        Entry::new(Serial(number), key, number, stored, 0, 100)
+    }
+
+    fn published(len: u64) -> Published {
+        let mut all = Published::default();
+        (0..len).for_each(|number| all.insert(entry(number)));
+        all
+    }
+
+    #[test]
+    fn what_is_hit_survives_a_walk_over_the_site() {
+        let mut all = published(64);
+        for number in 100..1000 {
+            all.count_hits(|serial, _| if serial.0 < 8 { number * 100 } else { 0 });
+            all.evict().expect("there are entries");
+            all.insert(entry(number));
+        }
+        assert_eq!(all.len(), 64);
+        assert!((0..8).all(|hot| all.by_hash(hot).is_some()));
+    }
+
+    #[test]
+    fn without_hits_everything_leaves_in_the_end() {
+        let mut all = published(64);
+        all.count_hits(|_, _| 1_000_000);
+        for number in 100..2000 {
+            all.evict().expect("there are entries");
+            all.insert(entry(number));
+        }
+        assert!((0..64).all(|old| all.by_hash(old).is_none()));
+    }
+
+    #[test]
+    fn removed_entries_are_not_found_and_their_slots_used_again() {
+        let mut all = published(4);
+        assert_eq!(all.remove(2).len(), 1);
+        assert_eq!(all.remove(2).len(), 0);
+        assert_eq!(all.remove_where(|e| e.hash < 2).len(), 2);
+        all.insert(entry(9));
+        assert_eq!((all.len(), all.slots.len()), (2, 4));
+        assert_eq!(all.by_hash(9).map(|e| e.serial), Some(Serial(9)));
+    }
+
+    #[test]
+    fn an_eviction_of_nothing_is_nothing() {
+        assert_eq!(Published::default().evict(), None);
+    }
+
+    #[test]
+    fn a_counter_that_went_back_was_begun_anew() {
+        let mut one = entry(1);
+        one.count(5);
+        one.count(7);
+        one.count(3);
+        assert_eq!((one.hits, one.hits_since_fetch), (3, 10));
+    }
+}

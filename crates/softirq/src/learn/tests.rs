@@ -1,0 +1,337 @@
+//! The state machine with times and answers written down. What is asked after, and 304s,
+//! are in `revalidation`, random walks in `simulated`.
+
+use super::*;
+use crate::key::{Class, KeyParts};
+use lowroad_cache::storable::NotStorable;
+use lowroad_http::date;
+
+mod revalidation;
+mod simulated;
+
+/// The wall clock when the monotonic one is 0.
+const EPOCH_SECS: u64 = 1_795_000_000;
+
+fn key_of(target: &str, if_none_match: Option<&str>) -> Key {
+    let parts = KeyParts {
+        class: Class::default(),
+        port: 80,
+        target: target.as_bytes(),
+        host: b"h",
+        accept_encoding: None,
+        if_none_match: if_none_match.map(str::as_bytes),
+        if_modified_since: None,
+    };
+    Key::build(&parts).expect("a key")
+}
+
+/// A response that comes when the monotonic clock shows `now_ns`.
+fn response(status: u16, fields: &[(&str, &str)], body: &str, now_ns: u64) -> Fetched {
+    let at_unix_secs = EPOCH_SECS + now_ns / SECOND_NS;
+    let owned = |(n, v): &(&str, &str)| (n.as_bytes().to_vec(), v.as_bytes().to_vec());
+    let mut fields: Vec<_> = fields.iter().map(owned).collect();
+    fields.push((b"Date".to_vec(), date::format(at_unix_secs).to_vec()));
+    Fetched {
+        status,
+        reason: b"OK".to_vec(),
+        fields,
+        body: body.into(),
+        at_unix_secs,
+    }
+}
+
+const FRESH: [(&str, &str); 2] = [("Cache-Control", "max-age=100"), ("ETag", "\"e\"")];
+
+/// A learner and its clock.
+struct Bench {
+    learner: Learner,
+    now_ns: u64,
+}
+
+impl Bench {
+    fn new(settings: Settings) -> Bench {
+        Bench {
+            learner: Learner::new(settings),
+            now_ns: 1000 * SECOND_NS,
+        }
+    }
+
+    fn asked(&mut self, key: &Key, hash: u64) -> Vec<Action> {
+        let mut out = Vec::new();
+        let now_ns = self.now_ns;
+        self.learner.asked(key.clone(), hash, now_ns, &mut out);
+        out
+    }
+
+    fn fetched(&mut self, ticket: Ticket, result: Result<Fetched, FetchError>) -> Vec<Action> {
+        let mut out = Vec::new();
+        self.learner.fetched(ticket, result, self.now_ns, &mut out);
+        out
+    }
+
+    /// Goes on by seconds and ticks once, each response having had so many hits.
+    fn tick(&mut self, secs: u64, hits: u64) -> Vec<Action> {
+        self.now_ns += secs * SECOND_NS;
+        let mut out = Vec::new();
+        self.learner.tick(self.now_ns, |_, _| hits, &mut out);
+        out
+    }
+
+    fn purge(&mut self, pattern: &str) -> Vec<Action> {
+        let pattern = Pattern::parse(pattern).expect(pattern);
+        let mut out = Vec::new();
+        self.learner.purge(&pattern, &mut out);
+        out
+    }
+
+    /// Asks for a key and gives the answer; what comes of it.
+    fn learn(&mut self, key: &Key, hash: u64, fields: &[(&str, &str)], body: &str) -> Vec<Action> {
+        let ticket = ticket(&self.asked(key, hash));
+        let now_ns = self.now_ns;
+        self.fetched(ticket, Ok(response(200, fields, body, now_ns)))
+    }
+}
+
+/// The ticket of the only action.
+fn ticket(actions: &[Action]) -> Ticket {
+    match actions {
+        [Action::Fetch { ticket, .. }] => *ticket,
+        other => panic!("not one fetch: {other:?}"),
+    }
+}
+
+/// Serial and end of the only action.
+fn published(actions: &[Action]) -> (Serial, u64) {
+    match actions {
+        [
+            Action::Publish {
+                serial,
+                expires_ns,
+                replaces: None,
+                ..
+            },
+        ] => (*serial, *expires_ns),
+        other => panic!("not one publication: {other:?}"),
+    }
+}
+
+fn denied(actions: &[Action]) -> (&Denial, u64) {
+    match actions {
+        [
+            Action::Deny {
+                reason, until_ns, ..
+            },
+        ] => (reason, *until_ns),
+        other => panic!("not one denial: {other:?}"),
+    }
+}
+
+fn retired(actions: &[Action]) -> Vec<Serial> {
+    match actions {
+        [Action::Retire { gone }] => gone.iter().map(|g| g.serial).collect(),
+        other => panic!("nothing retired alone: {other:?}"),
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_fetched_once_and_published_until_its_end() {
+    let mut bench = Bench::new(Settings::default());
+    let key = key_of("/", None);
+    let actions = bench.asked(&key, 7);
+    assert_eq!(bench.asked(&key, 7), [], "under way");
+    bench.now_ns += SECOND_NS / 2;
+    let now_ns = bench.now_ns;
+    let actions = bench.fetched(ticket(&actions), Ok(response(200, &FRESH, "x", now_ns)));
+    let (serial, expires_ns) = published(&actions);
+    // Half a second went by on the way.
+    assert_eq!(expires_ns, now_ns + 99_500 * MILLISECOND_NS);
+    assert_eq!(bench.asked(&key, 7), [], "published");
+    assert_eq!(bench.tick(99, 0), []);
+    assert_eq!(retired(&bench.tick(1, 0)), [serial]);
+    ticket(&bench.asked(&key, 7));
+}
+
+#[test]
+fn an_old_response_may_be_born_before_the_clock() {
+    let mut bench = Bench::new(Settings::default());
+    let fields = [("Cache-Control", "max-age=9000"), ("Age", "5000")];
+    let actions = bench.learn(&key_of("/", None), 7, &fields, "");
+    let [
+        Action::Publish {
+            born_ns,
+            expires_ns,
+            ..
+        },
+    ] = actions.as_slice()
+    else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(bench.now_ns.wrapping_sub(*born_ns), 5000 * SECOND_NS);
+    assert_eq!(*expires_ns, bench.now_ns + 4000 * SECOND_NS);
+}
+
+#[test]
+fn no_lifetime_is_longer_than_the_operator_allows() {
+    let mut bench = Bench::new(Settings {
+        lifetime_secs_max: 50,
+        ..Settings::default()
+    });
+    let actions = bench.learn(&key_of("/", None), 7, &FRESH, "");
+    assert_eq!(published(&actions).1, bench.now_ns + 50 * SECOND_NS);
+}
+
+#[test]
+fn no_age_outgrows_its_digits() {
+    let mut bench = Bench::new(Settings {
+        lifetime_secs_max: u64::MAX,
+        ..Settings::default()
+    });
+    let fields = [("Cache-Control", "max-age=31536000"), ("Age", "99000")];
+    let actions = bench.learn(&key_of("/", None), 7, &fields, "");
+    assert_eq!(published(&actions).1, bench.now_ns + 999 * SECOND_NS);
+    let fields = [("Cache-Control", "max-age=31536000"), ("Age", "99999")];
+    let actions = bench.learn(&key_of("/b", None), 8, &fields, "");
+    assert_eq!(denied(&actions).0.label(), "stale");
+}
+
+#[test]
+fn what_may_not_be_stored_is_denied_for_a_while() {
+    let mut bench = Bench::new(Settings::default());
+    let key = key_of("/", None);
+    let actions = bench.learn(&key, 7, &[("Cache-Control", "no-store")], "");
+    let (reason, until_ns) = denied(&actions);
+    assert_eq!(*reason, Denial::NotStorable(NotStorable::NoStore));
+    assert_eq!(until_ns, bench.now_ns + 10 * SECOND_NS);
+    assert_eq!(bench.asked(&key, 7), []);
+    assert_eq!(bench.tick(10, 0), []);
+    ticket(&bench.asked(&key, 7));
+    assert_eq!(bench.learner.counters().denied["no-store"], 1);
+}
+
+#[test]
+fn failures_are_denied_by_their_kind() {
+    let mut bench = Bench::new(Settings::default());
+    let long = "x".repeat(2000);
+    let now_ns = bench.now_ns;
+    let too_long = FetchError::TooLong { len_max: 1 };
+    for (at, (result, label, secs)) in [
+        (Ok(response(503, &FRESH, "", now_ns)), "server-error", 10),
+        (Err(FetchError::TimedOut), "origin-timeout", 10),
+        (Err(too_long), "too-long", 60),
+        (Ok(response(200, &FRESH, &long, now_ns)), "too-long", 60),
+        (Ok(response(200, &[], "", now_ns)), "no-lifetime", 10),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ticket = ticket(&bench.asked(&key_of(&format!("/{at}"), None), at as u64));
+        let actions = bench.fetched(ticket, result);
+        let (reason, until_ns) = denied(&actions);
+        assert_eq!(reason.label(), label);
+        assert_eq!(until_ns, now_ns + secs * SECOND_NS, "{label}");
+    }
+}
+
+#[test]
+fn fetches_and_waits_are_bounded() {
+    let mut bench = Bench::new(Settings {
+        under_way_max: 2,
+        waiting_max: 3,
+        ..Settings::default()
+    });
+    let mut tickets = Vec::new();
+    for at in 0..2 {
+        tickets.push(ticket(&bench.asked(&key_of(&format!("/{at}"), None), at)));
+    }
+    for at in 2..5 {
+        assert_eq!(bench.asked(&key_of(&format!("/{at}"), None), at), []);
+    }
+    let actions = bench.asked(&key_of("/5", None), 5);
+    assert_eq!(*denied(&actions).0, Denial::Busy);
+    assert_eq!(bench.learner.busy(), (2, 3));
+    let actions = bench.fetched(tickets[0], Err(FetchError::Closed));
+    assert!(matches!(
+        actions.as_slice(),
+        [Action::Deny { .. }, Action::Fetch { .. }]
+    ));
+    assert_eq!(bench.learner.busy(), (2, 2));
+}
+
+#[test]
+fn a_fetch_that_never_ends_has_failed() {
+    let mut bench = Bench::new(Settings::default());
+    let ticket = ticket(&bench.asked(&key_of("/", None), 7));
+    assert_eq!(bench.tick(30, 0), []);
+    assert_eq!(denied(&bench.tick(1, 0)).0.label(), "origin-timeout");
+    let now_ns = bench.now_ns;
+    let late = bench.fetched(ticket, Ok(response(200, &FRESH, "", now_ns)));
+    assert_eq!(late, []);
+}
+
+#[test]
+fn a_purge_retires_and_overtakes_what_is_under_way() {
+    let mut bench = Bench::new(Settings::default());
+    let (a, b) = (key_of("/a", None), key_of("/b", None));
+    let (serial, _) = published(&bench.learn(&a, 1, &FRESH, "x"));
+    let under_way = ticket(&bench.asked(&b, 2));
+    assert_eq!(retired(&bench.purge("http://h/*")), [serial]);
+    let now_ns = bench.now_ns;
+    let again = bench.fetched(under_way, Ok(response(200, &FRESH, "old", now_ns)));
+    let actions = bench.fetched(ticket(&again), Ok(response(200, &FRESH, "new", now_ns)));
+    published(&actions);
+    assert_eq!(bench.learner.counters().overtaken, 1);
+}
+
+#[test]
+fn a_purge_of_something_else_changes_nothing() {
+    let mut bench = Bench::new(Settings::default());
+    bench.learn(&key_of("/a", None), 1, &FRESH, "x");
+    let under_way = ticket(&bench.asked(&key_of("/b", None), 2));
+    assert_eq!(bench.purge("http://h/c"), []);
+    let now_ns = bench.now_ns;
+    let actions = bench.fetched(under_way, Ok(response(200, &FRESH, "", now_ns)));
+    published(&actions);
+}
+
+#[test]
+fn room_is_made_before_it_is_needed() {
+    let mut bench = Bench::new(Settings {
+        published_max: 2,
+        ..Settings::default()
+    });
+    for at in 0..2 {
+        bench.learn(&key_of(&format!("/{at}"), None), at, &FRESH, "x");
+    }
+    let actions = bench.learn(&key_of("/2", None), 2, &FRESH, "x");
+    assert!(matches!(
+        actions.as_slice(),
+        [Action::Retire { .. }, Action::Publish { .. }]
+    ));
+    assert_eq!(bench.learner.published(), 2);
+    let mut none = Bench::new(Settings {
+        published_max: 0,
+        ..Settings::default()
+    });
+    let actions = none.learn(&key_of("/", None), 1, &FRESH, "x");
+    assert_eq!(*denied(&actions).0, Denial::Busy);
+}
+
+#[test]
+fn one_hash_is_one_key() {
+    let mut bench = Bench::new(Settings::default());
+    bench.learn(&key_of("/a", None), 7, &FRESH, "x");
+    assert_eq!(bench.asked(&key_of("/b", None), 7), []);
+    assert_eq!(bench.learner.counters().collisions, 1);
+}
+
+#[test]
+fn who_is_asked_for_at_its_end_is_fetched_without_a_tick() {
+    let mut bench = Bench::new(Settings::default());
+    let key = key_of("/", None);
+    let (serial, expires_ns) = published(&bench.learn(&key, 7, &FRESH, "x"));
+    bench.now_ns = expires_ns;
+    let actions = bench.asked(&key, 7);
+    let (retire, fetch) = actions.split_at(1);
+    assert_eq!(retired(retire), [serial]);
+    ticket(fetch);
+}

@@ -1,0 +1,299 @@
+//! Random walks: an origin whose pages change, clients that ask, purges, failures and time, from a
+//! seed. After each step it is checked that nothing is published that must not be.
+
+use super::*;
+use std::collections::BTreeMap;
+
+const PAGES: u64 = 40;
+const LIFETIME_SECS: u64 = 20;
+const STEPS: usize = 4000;
+
+const SETTINGS: Settings = Settings {
+    published_max: 10,
+    under_way_max: 3,
+    waiting_max: 5,
+    response_len_max: 1460,
+    ttl_secs: None,
+    lifetime_secs_max: 24 * 3600,
+    with_age: true,
+    denied_secs: 10,
+    denied_long_secs: 60,
+    fetch_secs_max: 30,
+};
+
+/// A published response as the packet program would hold it.
+struct Held {
+    page: u64,
+    version: u64,
+    expires_ns: u64,
+}
+
+/// A fetch under way: perhaps the origin has answered, but the answer has not come.
+struct Asked {
+    page: u64,
+    etag: Option<Vec<u8>>,
+    answer: Option<Result<Fetched, FetchError>>,
+}
+
+struct World {
+    learner: Learner,
+    now_ns: u64,
+    random: u64,
+    /// The origin: the version of each page.
+    versions: Vec<u64>,
+    /// Versions below are from before a purge.
+    version_min: Vec<u64>,
+    asked: BTreeMap<Ticket, Asked>,
+    held: BTreeMap<Serial, Held>,
+    serial_last: Option<Serial>,
+    published: u64,
+    extended: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let pages = usize::try_from(PAGES).expect("few");
+        World {
+            learner: Learner::new(SETTINGS),
+            now_ns: 5000 * SECOND_NS,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            versions: vec![1; pages],
+            version_min: vec![0; pages],
+            asked: BTreeMap::new(),
+            held: BTreeMap::new(),
+            serial_last: None,
+            published: 0,
+            extended: 0,
+        }
+    }
+
+    /// Less than `bound`.
+    fn draw(&mut self, bound: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 20) % bound
+    }
+
+    /// A page; the first few are asked for most.
+    fn page(&mut self) -> u64 {
+        let bound = if self.draw(3) == 0 { PAGES } else { 6 };
+        self.draw(bound)
+    }
+
+    fn step(&mut self) {
+        let mut out = Vec::new();
+        match self.draw(20) {
+            0..8 => {
+                let page = self.page();
+                let key = key_of(&format!("/{page}"), None);
+                self.learner.asked(key, page, self.now_ns, &mut out);
+            }
+            8..12 => self.origin_answers(),
+            12..16 => self.answer_arrives(&mut out),
+            16..19 => {
+                self.now_ns += self.draw(1500) * MILLISECOND_NS;
+                self.tick(&mut out);
+            }
+            _ => self.change(&mut out),
+        }
+        for action in out {
+            self.apply(action);
+        }
+        self.check();
+    }
+
+    fn tick(&mut self, out: &mut Vec<Action>) {
+        let seconds = self.now_ns / SECOND_NS;
+        // The first pages are hit all the time.
+        let hits = |_, key: &Key| match key.parts().target {
+            [b'/', b'0'..=b'5'] => seconds,
+            _ => 0,
+        };
+        self.learner.tick(self.now_ns, hits, out);
+        for action in out.drain(..) {
+            self.apply(action);
+        }
+        let now_ns = self.now_ns;
+        assert!(self.held.values().all(|h| h.expires_ns > now_ns), "expired");
+    }
+
+    /// The origin answers one of the fetches as things are now.
+    fn origin_answers(&mut self) {
+        let Some(ticket) = self.any_ticket() else {
+            return;
+        };
+        let kind = self.draw(30);
+        let asked = self.asked.get_mut(&ticket).expect("known");
+        let version = self.versions[usize::try_from(asked.page).expect("few")];
+        let etag = format!("\"{version}\"");
+        let lifetime = format!("max-age={LIFETIME_SECS}");
+        let fields = [
+            ("ETag", etag.as_str()),
+            ("Cache-Control", lifetime.as_str()),
+        ];
+        let unchanged = asked.etag.as_deref() == Some(etag.as_bytes());
+        let of = |status, fields, body: &str| Ok(response(status, fields, body, self.now_ns));
+        let answer = match kind {
+            0 => Err(FetchError::Closed),
+            1 => of(503, &fields, "trouble"),
+            2 => of(200, &[("Cache-Control", "private")], "yours"),
+            3 => of(200, &fields, &"x".repeat(2000)),
+            _ if unchanged => of(304, &fields, ""),
+            _ => of(200, &fields, &version.to_string()),
+        };
+        asked.answer.get_or_insert(answer);
+    }
+
+    fn answer_arrives(&mut self, out: &mut Vec<Action>) {
+        let Some(ticket) = self.any_ticket() else {
+            return;
+        };
+        if self.asked[&ticket].answer.is_none() {
+            return;
+        }
+        let asked = self.asked.remove(&ticket).expect("known");
+        let answer = asked.answer.expect("looked at");
+        self.learner.fetched(ticket, answer, self.now_ns, out);
+    }
+
+    fn any_ticket(&mut self) -> Option<Ticket> {
+        let len = self.asked.len() as u64;
+        (len > 0).then_some(())?;
+        let at = usize::try_from(self.draw(len)).expect("few");
+        self.asked.keys().nth(at).copied()
+    }
+
+    /// A page changes, and perhaps somebody purges it.
+    fn change(&mut self, out: &mut Vec<Action>) {
+        let page = self.page();
+        let at = usize::try_from(page).expect("few");
+        self.versions[at] += 1;
+        match self.draw(8) {
+            0 => {
+                self.version_min.clone_from(&self.versions);
+                self.learner.purge(&Pattern::All, out);
+            }
+            1..4 => {
+                self.version_min[at] = self.versions[at];
+                let url = format!("http://h/{page}");
+                let pattern = Pattern::parse(&url).expect("a URL");
+                self.learner.purge(&pattern, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn apply(&mut self, action: Action) {
+        match action {
+            Action::Fetch {
+                ticket,
+                key,
+                validators,
+            } => {
+                let asked = Asked {
+                    page: page_of(&key),
+                    etag: validators.etag,
+                    answer: None,
+                };
+                assert!(self.asked.insert(ticket, asked).is_none());
+            }
+            Action::Publish {
+                serial,
+                key,
+                prepared,
+                expires_ns,
+                replaces,
+                ..
+            } => {
+                assert!(self.serial_last < Some(serial));
+                self.serial_last = Some(serial);
+                let page = page_of(&key);
+                let same = self.held.iter().find(|(_, h)| h.page == page);
+                assert_eq!(same.map(|(s, _)| *s), replaces);
+                let body = &prepared.bytes[usize::from(prepared.head_len)..];
+                let version = std::str::from_utf8(body).expect("ASCII").parse();
+                let held = Held {
+                    page,
+                    version: version.expect("a version: nothing else may be stored"),
+                    expires_ns,
+                };
+                self.check_end(expires_ns);
+                self.held.insert(serial, held);
+                self.published += 1;
+            }
+            Action::Extend {
+                serial, expires_ns, ..
+            } => {
+                self.check_end(expires_ns);
+                let held = self.held.get_mut(&serial).expect("published");
+                held.expires_ns = expires_ns;
+                self.extended += 1;
+            }
+            Action::Retire { gone } => {
+                assert!(!gone.is_empty());
+                for one in gone {
+                    let held = self.held.remove(&one.serial).expect("published");
+                    assert_eq!(held.page, page_of(&one.key));
+                }
+            }
+            Action::Deny { until_ns, .. } => assert!(until_ns > self.now_ns),
+        }
+    }
+
+    fn check_end(&self, expires_ns: u64) {
+        assert!(expires_ns > self.now_ns, "stale when published");
+        let end_ns = self.now_ns + LIFETIME_SECS * SECOND_NS;
+        assert!(expires_ns <= end_ns, "longer than its lifetime");
+    }
+
+    fn check(&self) {
+        let (under_way, waiting) = self.learner.busy();
+        assert!(under_way <= SETTINGS.under_way_max && waiting <= SETTINGS.waiting_max);
+        assert!(self.held.len() <= SETTINGS.published_max);
+        assert_eq!(self.held.len(), self.learner.published());
+        for held in self.held.values() {
+            let at = usize::try_from(held.page).expect("few");
+            let range = self.version_min[at]..=self.versions[at];
+            assert!(range.contains(&held.version), "from before a purge");
+        }
+        let mut pages: Vec<u64> = self.held.values().map(|h| h.page).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        assert_eq!(pages.len(), self.held.len(), "one page twice");
+    }
+}
+
+fn page_of(key: &Key) -> u64 {
+    let target = std::str::from_utf8(&key.parts().target[1..]).expect("ASCII");
+    target.parse().expect("a page")
+}
+
+#[test]
+fn nothing_is_published_that_must_not_be() {
+    let (mut published, mut extended) = (0, 0);
+    let mut counters = Counters::default();
+    for seed in 1..=50 {
+        let mut world = World::new(seed);
+        for _ in 0..STEPS {
+            world.step();
+        }
+        published += world.published;
+        extended += world.extended;
+        let own = world.learner.counters();
+        assert_eq!(own.published, world.published);
+        counters.evicted += own.evicted;
+        counters.overtaken += own.overtaken;
+        counters.replaced += own.replaced;
+        counters.expired += own.expired;
+    }
+    // The walks come everywhere, or they would show nothing.
+    assert!(published > 5000 && extended > 100, "{published} {extended}");
+    let everywhere = [
+        counters.evicted,
+        counters.overtaken,
+        counters.replaced,
+        counters.expired,
+    ];
+    assert!(everywhere.iter().all(|n| *n > 50), "{everywhere:?}");
+}

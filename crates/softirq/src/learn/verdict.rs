@@ -1,0 +1,172 @@
+//! What a fetch came to: a response to publish, or a reason not to. It knows nothing of what is
+//! published.
+
+use super::Settings;
+use crate::fetch::FetchError;
+use crate::fetched::Fetched;
+use crate::key::{Class, KeyParts};
+use crate::prepare::{self, Form, PrepareError, Prepared};
+use lowroad_cache::freshness::Received;
+use lowroad_cache::storable::{self, NotStorable};
+use std::fmt;
+
+/// Age is written in five digits.
+const AGE_SECS_MAX: u64 = 99_999;
+
+/// A response that may be published.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    /// As it came, updated by a 304 if that is what came.
+    pub(super) stored: Fetched,
+    pub(super) prepared: Prepared,
+    pub(super) age_ms: u64,
+    /// More than 0.
+    pub(super) left_ms: u64,
+}
+
+/// What the verdict depends on besides the response.
+pub(super) struct Rules<'s> {
+    pub(super) key: KeyParts<'s>,
+    pub(super) settings: &'s Settings,
+    /// From the decision to fetch until now.
+    pub(super) delay_ms: u64,
+}
+
+/// Why a key is not fetched for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// The response may not be stored.
+    NotStorable(NotStorable),
+    /// The response cannot be made into a segment.
+    Unfit(PrepareError),
+    /// The origin answered with this 5xx.
+    ServerError(u16),
+    /// The origin answered 304 to a request without conditions, or about something else.
+    NotAskedAfter,
+    /// The fetch failed.
+    Fetch(FetchError),
+    /// Too many keys are waiting, or nothing may be published.
+    Busy,
+}
+
+impl Denial {
+    /// A short name for counters.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Denial::NotStorable(reason) => reason.label(),
+            Denial::Unfit(PrepareError::TooLong { .. }) => "too-long",
+            Denial::Unfit(_) => "response-invalid",
+            Denial::ServerError(_) => "server-error",
+            Denial::NotAskedAfter => "not-asked-after",
+            Denial::Fetch(error) => error.label(),
+            Denial::Busy => "busy",
+        }
+    }
+
+    /// The origin is in trouble, so that this says nothing about an older response.
+    pub(super) fn is_failure(&self) -> bool {
+        match self {
+            Denial::ServerError(_) | Denial::NotAskedAfter | Denial::Busy => true,
+            Denial::Fetch(error) => !matches!(error, FetchError::TooLong { .. }),
+            Denial::NotStorable(_) | Denial::Unfit(_) => false,
+        }
+    }
+
+    pub(super) fn secs(&self, settings: &Settings) -> u64 {
+        match self {
+            Denial::Unfit(PrepareError::TooLong { .. })
+            | Denial::Fetch(FetchError::TooLong { .. }) => settings.denied_long_secs,
+            Denial::Busy => 1,
+            _ => settings.denied_secs,
+        }
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Denial::NotStorable(reason) => reason.fmt(f),
+            Denial::Unfit(error) => error.fmt(f),
+            Denial::ServerError(status) => write!(f, "the origin answered with status {status}"),
+            Denial::NotAskedAfter => {
+                f.write_str("the origin answered 304, which does not fit what was asked")
+            }
+            Denial::Fetch(error) => error.fmt(f),
+            Denial::Busy => f.write_str("there is no room for it now"),
+        }
+    }
+}
+
+/// Judges the end of a fetch. `previous` is the response that was asked after.
+pub(super) fn judge(
+    result: Result<Fetched, FetchError>,
+    previous: Option<&Fetched>,
+    rules: &Rules<'_>,
+) -> Result<Accepted, Denial> {
+    let fetched = result.map_err(Denial::Fetch)?;
+    if fetched.status >= 500 {
+        return Err(Denial::ServerError(fetched.status));
+    }
+    let stored = match previous {
+        Some(previous) if fetched.status == 304 => {
+            if !is_about(&fetched, previous) {
+                return Err(Denial::NotAskedAfter);
+            }
+            previous.updated_by(&fetched)
+        }
+        None if fetched.status == 304 && !rules.key.is_conditional() => {
+            return Err(Denial::NotAskedAfter);
+        }
+        _ => fetched,
+    };
+    accept(stored, rules)
+}
+
+fn accept(stored: Fetched, rules: &Rules<'_>) -> Result<Accepted, Denial> {
+    let settings = rules.settings;
+    let received = Received {
+        at_unix_secs: stored.at_unix_secs,
+        delay_ms: rules.delay_ms,
+    };
+    let freshness = storable::judge(stored.status, stored.fields(), &received, settings.ttl_secs)
+        .map_err(Denial::NotStorable)?;
+    let left_ms = freshness
+        .left_ms()
+        .min(settings.lifetime_secs_max.saturating_mul(1000))
+        .min((AGE_SECS_MAX * 1000).saturating_sub(freshness.age_ms));
+    if left_ms == 0 {
+        return Err(Denial::NotStorable(NotStorable::Stale));
+    }
+    let len_max = settings.response_len_max;
+    let prepared =
+        prepared(&stored, rules.key.class, settings.with_age, len_max).map_err(Denial::Unfit)?;
+    Ok(Accepted {
+        stored,
+        prepared,
+        age_ms: freshness.age_ms,
+        left_ms,
+    })
+}
+
+pub(super) fn prepared(
+    stored: &Fetched,
+    class: Class,
+    with_age: bool,
+    len_max: usize,
+) -> Result<Prepared, PrepareError> {
+    let form = Form {
+        class,
+        with_age,
+        len_max,
+    };
+    prepare::prepare(stored, &form)
+}
+
+/// Whether a 304 is about this response: it names no other entity tag (RFC 9111 §4.3.4).
+fn is_about(not_modified: &Fetched, previous: &Fetched) -> bool {
+    let opaque = |tag| <[u8]>::strip_prefix(tag, b"W/").unwrap_or(tag);
+    match (not_modified.field("etag"), previous.field("etag")) {
+        (Some(new), Some(old)) => opaque(new) == opaque(old),
+        _ => true,
+    }
+}

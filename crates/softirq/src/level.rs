@@ -1,0 +1,290 @@
+//! The level as user space sees it: its maps as memory, by the folder in which they are pinned. What is
+//! here works with and without programs attached, and with and without the daemon.
+
+use std::mem::offset_of;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::error::Error;
+use crate::layout::{self, REASONS};
+use crate::load;
+use crate::mapped::Mapped;
+
+/// The maps of one level.
+#[derive(Debug)]
+pub struct Level {
+    folder: PathBuf,
+    control: Mapped<layout::control>,
+    connections: Mapped<layout::connection_bucket>,
+    pub(crate) index: Mapped<layout::index_bucket>,
+    pub(crate) responses: Mapped<layout::response>,
+    asked: Mapped<layout::asked>,
+    reasons: MapHandle,
+    events: MapHandle,
+    denied: MapHandle,
+    grace: MapHandle,
+}
+
+/// How many connections there are of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// Answered here, and not over.
+    pub open: usize,
+    /// On their way to a listener.
+    pub handed: usize,
+    /// Known to be the kernel's.
+    pub kernel: usize,
+    /// Places.
+    pub places: usize,
+}
+
+impl Level {
+    /// The maps that are pinned in a folder.
+    ///
+    /// # Errors
+    /// When there are none, or the process may not open them.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let pinned = |name: &str| {
+            MapHandle::from_pinned_path(folder.join(name)).map_err(Error::bpf(format!(
+                "{}: opening the map {name}",
+                folder.display()
+            )))
+        };
+        Ok(Self {
+            control: memory(&pinned("control")?)?,
+            connections: memory(&pinned("connections")?)?,
+            index: memory(&pinned("response_index")?)?,
+            responses: memory(&pinned("responses")?)?,
+            asked: memory(&pinned("asked")?)?,
+            reasons: pinned("reasons")?,
+            events: pinned("events")?,
+            denied: pinned("denied")?,
+            grace: pinned("grace")?,
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// Where its maps and links are pinned.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A copy of what steers the programs.
+    #[must_use]
+    pub fn control(&self) -> layout::control {
+        self.control.read(0)
+    }
+
+    /// Says who keeps it, which settings hold, and after which idle time a connection's place may be
+    /// taken; makes keys if there are none.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn prepare(&self, settings: u32, idle_timeout_s: u32) -> Result<(), Error> {
+        let control = self.control();
+        if control.hash_key == [0; 2] {
+            let mut keys = [0u64; 6];
+            for key in &mut keys {
+                *key = random()?;
+            }
+            self.set(offset_of!(layout::control, hash_key), [keys[0], keys[1]]);
+            self.set(
+                offset_of!(layout::control, cookie_key),
+                [[keys[2], keys[3]], [keys[4], keys[5]]],
+            );
+        }
+        self.set(offset_of!(layout::control, settings), settings);
+        let idle = (u64::from(idle_timeout_s) * 1_000_000_000) >> 30;
+        self.set(
+            offset_of!(layout::control, idle),
+            u32::try_from(idle.clamp(1, 0x7fff)).expect("clamped"),
+        );
+        self.set(offset_of!(layout::control, pid), std::process::id());
+        Ok(())
+    }
+
+    /// A new key for cookies, in the place of the one that is not in use: every 64 minutes the
+    /// programs change over.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn rotate_cookie_key(&self, now_ns: u64) -> Result<(), Error> {
+        let next = (now_ns / 60_000_000_000 / 64 + 1) & 1;
+        let at =
+            offset_of!(layout::control, cookie_key) + usize::try_from(next).expect("a bit") * 16;
+        self.set(at, [random()?, random()?]);
+        Ok(())
+    }
+
+    /// The daemon lives; and what the date is.
+    pub fn beat(&self, now_ns: u64, date: &[u8; 29]) {
+        let control = self.control();
+        let next = (control.date_now & 1) ^ 1;
+        let mut fresh = layout::date::default();
+        fresh.text[..29].copy_from_slice(date);
+        fresh.sum = u32::from(layout::sum_of(date));
+        let current = usize::try_from(next ^ 1).expect("a bit");
+        if control.dates[current].text != fresh.text {
+            let place = offset_of!(layout::control, dates)
+                + usize::try_from(next).expect("a bit") * size_of::<layout::date>();
+            self.set(place, fresh);
+            self.set(offset_of!(layout::control, date_now), next);
+        }
+        self.set(offset_of!(layout::control, heartbeat_ns), now_ns);
+    }
+
+    /// One of the modes of `shared.h`.
+    pub fn set_mode(&self, mode: layout::mode) {
+        self.set(offset_of!(layout::control, mode), mode);
+    }
+
+    /// These ports, and no others, are answered.
+    pub fn set_ports(&self, ports: &[u16]) {
+        let mut bits = [0u64; 1024];
+        for port in ports {
+            bits[usize::from(port >> 6)] |= 1 << (port & 63);
+        }
+        self.set(offset_of!(layout::control, ports), bits);
+    }
+
+    /// The ports that are answered.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        let bits = self.control().ports;
+        (0..=u16::MAX)
+            .filter(|port| bits[usize::from(port >> 6)] >> (port & 63) & 1 == 1)
+            .collect()
+    }
+
+    /// Connections from this port of the machine are left alone, or no longer.
+    pub fn exempt_port(&self, port: u16, exempt: bool) {
+        let mut word = self.control().exempt[usize::from(port >> 6)];
+        match exempt {
+            true => word |= 1 << (port & 63),
+            false => word &= !(1 << (port & 63)),
+        }
+        self.set(
+            offset_of!(layout::control, exempt) + usize::from(port >> 6) * 8,
+            word,
+        );
+    }
+
+    pub(crate) fn set_published(&self, count: u32) {
+        self.set(offset_of!(layout::control, published), count);
+    }
+
+    /// How often somebody purged.
+    #[must_use]
+    pub fn purges(&self) -> u32 {
+        self.control().purges
+    }
+
+    /// Nothing that was fetched before is published from now on.
+    pub fn count_purge(&self) {
+        self.set(
+            offset_of!(layout::control, purges),
+            self.purges().wrapping_add(1),
+        );
+    }
+
+    /// The hash of a key in this level.
+    #[must_use]
+    pub fn hash_of(&self, key: &[u8]) -> u64 {
+        layout::hash_of_key(key, self.control().hash_key)
+    }
+
+    /// A hash is not reported as asked for before that time.
+    pub fn deny(&self, hash: u64, until_ns: u64) {
+        let index = usize::try_from(hash & 0xffff).expect("masked");
+        let wanted = layout::asked {
+            tag: u32::try_from(hash >> 32).expect("shifted"),
+            not_before: u32::try_from(until_ns >> 30 & 0xffff_ffff).expect("masked"),
+        };
+        self.asked.write(index, wanted);
+    }
+
+    /// Each reason's count over all processors, in the order of [`REASONS`].
+    ///
+    /// # Errors
+    /// When the map can't be read.
+    pub fn counters(&self) -> Result<Vec<u64>, Error> {
+        let mut counts = Vec::with_capacity(REASONS.len());
+        for number in 0..u32::try_from(REASONS.len()).expect("few") {
+            let each = self
+                .reasons
+                .lookup_percpu(&number.to_ne_bytes(), MapFlags::ANY)
+                .map_err(Error::bpf("reading counters"))?;
+            let sum = each.iter().flatten().map(|value| {
+                u64::from_ne_bytes(value[..8].try_into().expect("counters have eight bytes"))
+            });
+            counts.push(sum.sum());
+        }
+        Ok(counts)
+    }
+
+    /// Counts the table through.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        let now = crate::now_ns() >> 30;
+        let idle = self.control().idle;
+        let mut found = Connections {
+            places: self.connections.len() * 4,
+            ..Connections::default()
+        };
+        for index in 0..self.connections.len() {
+            for way in self.connections.read(index).way {
+                let age = u32::from((now as u16).wrapping_sub(way.seen));
+                match u32::from(way.state) {
+                    _ if way.tag == 0 || age > idle => {}
+                    layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
+                    layout::STATE_HANDED => found.handed += 1,
+                    layout::STATE_KERNEL => found.kernel += 1,
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// Clients with these leading bits (IPv4 as `::ffff:0:0/96`) are left to the server.
+    ///
+    /// # Errors
+    /// When the map is full.
+    pub fn deny_prefix(&self, bits: u32, address: [u8; 16]) -> Result<(), Error> {
+        let mut key = bits.to_ne_bytes().to_vec();
+        key.extend_from_slice(&address);
+        self.denied
+            .update(&key, &1u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::bpf("denying a prefix"))
+    }
+
+    pub(crate) fn events(&self) -> &MapHandle {
+        &self.events
+    }
+
+    /// Waits until no program that began before runs.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for it.
+    pub fn wait_for_programs(&self) -> Result<(), Error> {
+        load::wait_for_programs(&self.grace)
+    }
+
+    fn set<W: Copy>(&self, offset: usize, word: W) {
+        self.control.set(0, offset, word);
+    }
+}
+
+fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {
+    let entries = usize::try_from(map.max_entries()).expect("fits");
+    Mapped::new(map, entries).map_err(Error::system("mapping a map into memory"))
+}
+
+fn random() -> Result<u64, Error> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Error::system("random numbers")(error.into()))?;
+    Ok(u64::from_ne_bytes(bytes))
+}

@@ -1,0 +1,35 @@
+//! The soft-interrupt level: eBPF programs that answer hot small responses from the segment that asks
+//! (`bpf/`), and what user space does for them: it loads and attaches them, publishes responses to
+//! them, learns what is asked for, and hears what was answered.
+//!
+//! It knows nothing of the server above: that is whatever listens on the port.
+
+pub mod daemon;
+pub mod error;
+pub mod events;
+pub mod fetch;
+pub mod fetched;
+pub mod folder;
+pub mod interfaces;
+pub mod key;
+pub mod layout;
+pub mod learn;
+pub mod level;
+pub mod links;
+pub mod listeners;
+pub mod load;
+mod mapped;
+pub mod pattern;
+pub mod prepare;
+pub mod publish;
+
+pub use error::Error;
+pub use level::Level;
+
+/// CLOCK_MONOTONIC, the clock of the programs.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).expect("after boot") * 1_000_000_000
+        + u64::try_from(now.tv_nsec).expect("a part of a second")
+}

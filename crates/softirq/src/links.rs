@@ -1,0 +1,158 @@
+//! Which program runs on which interface: links of the kernel, kept by their names in a folder, so that
+//! they outlive the process and are replaced in one step.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::load::{Loaded, Tier};
+
+/// An interface of this network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: i32,
+}
+
+/// Beginnings of the names under which links are kept; the interface's name follows.
+pub const PREFIXES: [&str; 3] = ["xdp-", "handover-", "tc-"];
+
+/// Attaches the programs of a tier to an interface, or puts them in the place of those that are there.
+/// The one that hands over comes first, so that nothing is marked in vain.
+///
+/// # Errors
+/// With the kernel's: `EOPNOTSUPP` where the driver can't, `EBUSY` where another XDP program runs.
+pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(), Error> {
+    let name = &interface.name;
+    match (loaded.tier(), loaded.handing_over()) {
+        (Tier::Xdp, Some(handing_over)) => {
+            let path = folder.join(format!("handover-{name}"));
+            place(handing_over, interface, Hook::TcIngress, &path)?;
+            let xdp = folder.join(format!("xdp-{name}"));
+            place(loaded.answering(), interface, Hook::XdpDriver, &xdp).inspect_err(|_| {
+                // Alone it does nothing. If it can't be removed, it still does nothing.
+                let _ = fs::remove_file(&path);
+            })
+        }
+        _ => {
+            let path = folder.join(format!("tc-{name}"));
+            place(loaded.answering(), interface, Hook::TcIngress, &path)
+        }
+    }
+}
+
+/// Takes everything off an interface.
+///
+/// # Errors
+/// When a link can't be removed.
+pub fn detach(interface_name: &str, folder: &Path) -> Result<(), Error> {
+    for prefix in PREFIXES {
+        let path = folder.join(format!("{prefix}{interface_name}"));
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::system(path.display().to_string())(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The interfaces that have something attached, with their tiers.
+#[must_use]
+pub fn attached(folder: &Path) -> Vec<(String, Tier)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(interface) = name.strip_prefix("xdp-") {
+            found.push((interface.to_owned(), Tier::Xdp));
+        } else if let Some(interface) = name.strip_prefix("tc-") {
+            found.push((interface.to_owned(), Tier::Tc));
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+#[derive(Clone, Copy)]
+enum Hook {
+    XdpDriver,
+    TcIngress,
+}
+
+fn place(
+    program: BorrowedFd<'_>,
+    interface: &Interface,
+    hook: Hook,
+    path: &Path,
+) -> Result<(), Error> {
+    let what = || format!("{} on {}", hook.name(), interface.name);
+    let pinned = CString::new(path.as_os_str().as_bytes()).expect("no zero in a path");
+    if path.exists() {
+        // SAFETY: the path is a C string that lives until after the call.
+        let link = owned(unsafe { libbpf_sys::bpf_obj_get(pinned.as_ptr()) })
+            .map_err(Error::system(what()))?;
+        // SAFETY: both descriptors are open; no options.
+        let status = unsafe {
+            libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
+        };
+        return checked(status).map_err(Error::system(what()));
+    }
+    let mut options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    options.flags = hook.flags();
+    // SAFETY: the program's descriptor is open, and the options have their size in them.
+    let link = owned(unsafe {
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), interface.index, hook.kind(), &options)
+    })
+    .map_err(Error::system(what()))?;
+    // SAFETY: the link's descriptor is open; the path is a C string.
+    checked(unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), pinned.as_ptr()) })
+        .map_err(Error::system(format!("pinning {}", path.display())))
+}
+
+impl Hook {
+    fn name(self) -> &'static str {
+        match self {
+            Hook::XdpDriver => "native XDP",
+            Hook::TcIngress => "TC ingress",
+        }
+    }
+
+    fn kind(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Hook::XdpDriver => libbpf_sys::BPF_XDP,
+            Hook::TcIngress => libbpf_sys::BPF_TCX_INGRESS,
+        }
+    }
+
+    fn flags(self) -> u32 {
+        match self {
+            // Never the generic mode: TC does the same with fewer surprises.
+            Hook::XdpDriver => libbpf_sys::XDP_FLAGS_DRV_MODE,
+            Hook::TcIngress => 0,
+        }
+    }
+}
+
+fn owned(fd: i32) -> io::Result<OwnedFd> {
+    checked(fd)?;
+    // SAFETY: a fresh descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// libbpf gives back the negative error number.
+fn checked(status: i32) -> io::Result<()> {
+    match status {
+        0.. => Ok(()),
+        number => Err(io::Error::from_raw_os_error(-number)),
+    }
+}

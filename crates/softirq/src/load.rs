@@ -1,0 +1,253 @@
+//! From the objects in this program to programs in the kernel. It knows no interfaces: where they are
+//! attached is for `links`.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Mutex;
+
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
+};
+
+use crate::error::Error;
+use crate::layout::constants;
+
+/// An object file; libbpf wants its bytes aligned.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static XDP: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")));
+static TC: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")));
+
+/// Where the programs run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// In the driver, with a second program at TC ingress that hands over.
+    Xdp,
+    /// At TC ingress.
+    Tc,
+}
+
+/// How large the maps are; each is rounded up to a power of two.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Connections that have a place at the same time, at half load of the table.
+    pub connections: u32,
+    /// Responses.
+    pub responses: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            connections: 32_768,
+            responses: 4096,
+        }
+    }
+}
+
+impl Sizes {
+    /// Buckets of four places.
+    #[must_use]
+    pub fn connection_buckets(self) -> u32 {
+        (self.connections.clamp(16, 1 << 22) / 2).next_power_of_two()
+    }
+
+    /// How many responses there are places for.
+    #[must_use]
+    pub fn response_places(self) -> u32 {
+        self.responses.clamp(16, 1 << 18).next_power_of_two()
+    }
+
+    /// Buckets of eight entries, a quarter full at most.
+    #[must_use]
+    pub fn index_buckets(self) -> u32 {
+        self.response_places() / 2
+    }
+
+    fn of(self, map: &str) -> Option<u32> {
+        match map {
+            "connections" => Some(self.connection_buckets()),
+            "response_index" => Some(self.index_buckets()),
+            "responses" => Some(self.response_places()),
+            _ => None,
+        }
+    }
+}
+
+/// Programs in the kernel, and the descriptors of their maps.
+#[derive(Debug)]
+pub struct Loaded {
+    object: Object,
+    tier: Tier,
+}
+
+impl Loaded {
+    /// The one that answers.
+    #[must_use]
+    pub fn answering(&self) -> BorrowedFd<'_> {
+        self.program(match self.tier {
+            Tier::Xdp => "lowroad_xdp",
+            Tier::Tc => "lowroad_tc",
+        })
+    }
+
+    /// The one that hands over what the first has marked, if that is another.
+    #[must_use]
+    pub fn handing_over(&self) -> Option<BorrowedFd<'_>> {
+        (self.tier == Tier::Xdp).then(|| self.program("lowroad_handover"))
+    }
+
+    /// Where they run.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    fn program(&self, name: &str) -> BorrowedFd<'_> {
+        let program = self.object.progs().find(|program| program.name() == name);
+        let fd = program.expect("the object has it").as_fd().as_raw_fd();
+        // SAFETY: the object owns the descriptor, and is borrowed for as long.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+/// Loads the programs of a tier. Maps that are pinned in `folder` are used, the others are made and
+/// pinned there.
+///
+/// # Errors
+/// [`Error::Verifier`] with its last lines; [`Error::System`] when a pinned map has other sizes, or the
+/// process may not.
+pub fn load(tier: Tier, sizes: Sizes, verify_sums: bool, folder: &Path) -> Result<Loaded, Error> {
+    let messages = messages();
+    let bytes = match tier {
+        Tier::Xdp => &XDP.0,
+        Tier::Tc => &TC.0,
+    };
+    let mut open = ObjectBuilder::default()
+        .open_memory(bytes)
+        .map_err(Error::bpf("opening the programs"))?;
+    let inner = prepare(&mut open, sizes, verify_sums, folder)?;
+    let loaded = open.load();
+    drop(inner);
+    let mut object = loaded.map_err(|error| {
+        let said = messages
+            .lock()
+            .map_or_else(|_| String::new(), |said| last_lines(&said));
+        match said.is_empty() {
+            true => Error::bpf("loading the programs")(error),
+            false => Error::Verifier(said),
+        }
+    })?;
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let path = folder.join(&name);
+        if !name.contains('.') && !path.exists() {
+            map.pin(&path)
+                .map_err(Error::bpf(format!("pinning {}", path.display())))?;
+        }
+    }
+    Ok(Loaded { object, tier })
+}
+
+fn prepare(
+    open: &mut OpenObject,
+    sizes: Sizes,
+    verify_sums: bool,
+    folder: &Path,
+) -> Result<Option<OwnedFd>, Error> {
+    let mut inner = None;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name.ends_with(".rodata") {
+            let value = map.initial_value_mut().expect("constants have a value");
+            write_constants(value, sizes, verify_sums);
+            continue;
+        }
+        if let Some(entries) = sizes.of(&name) {
+            map.set_max_entries(entries)
+                .map_err(Error::bpf(format!("sizing {name}")))?;
+        }
+        if name == "grace" {
+            let template = grace_inner()?;
+            map.set_inner_map_fd(template.as_fd())
+                .map_err(Error::bpf("the map of maps"))?;
+            inner = Some(template);
+        }
+        let path = folder.join(&name);
+        if path.exists() {
+            map.reuse_pinned_map(&path).map_err(|error| Error::Usage(format!(
+                "{}: {error}: pinned maps have other sizes than asked for; `lowroad detach` first",
+                path.display()
+            )))?;
+        }
+    }
+    Ok(inner)
+}
+
+fn write_constants(value: &mut [u8], sizes: Sizes, verify_sums: bool) {
+    let wanted = constants {
+        connection_mask: sizes.connection_buckets() - 1,
+        index_mask: sizes.index_buckets() - 1,
+        verify_sums: u32::from(verify_sums),
+    };
+    let words = [
+        wanted.connection_mask,
+        wanted.index_mask,
+        wanted.verify_sums,
+    ];
+    assert_eq!(
+        value.len(),
+        size_of::<constants>(),
+        "nothing else is constant"
+    );
+    for (to, word) in value.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+}
+
+/// A map for the place of the map of maps whose replacement waits for a grace period.
+pub(crate) fn grace_inner() -> Result<OwnedFd, Error> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let map = MapHandle::create(MapType::Array, Some("grace_inner"), 4, 4, 1, &options)
+        .map_err(Error::bpf("making a map"))?;
+    map.as_fd()
+        .try_clone_to_owned()
+        .map_err(Error::system("duplicating a descriptor"))
+}
+
+/// Waits until no run of a program that began before is under way. The kernel does that when an
+/// element of a map of maps is replaced (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c).
+///
+/// # Errors
+/// When maps can't be made.
+pub fn wait_for_programs(grace: &MapHandle) -> Result<(), Error> {
+    let inner = grace_inner()?;
+    let fd = inner.as_raw_fd().to_ne_bytes();
+    grace
+        .update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)
+        .map_err(Error::bpf("waiting for a grace period"))
+}
+
+/// What libbpf says goes here and not to standard error.
+fn messages() -> &'static Mutex<String> {
+    static SAID: Mutex<String> = Mutex::new(String::new());
+    fn keep(_level: PrintLevel, text: String) {
+        if let Ok(mut said) = SAID.lock() {
+            said.push_str(&text);
+        }
+    }
+    libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
+    if let Ok(mut said) = SAID.lock() {
+        said.clear();
+    }
+    &SAID
+}
+
+fn last_lines(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}

@@ -1,0 +1,290 @@
+//! From an origin's response to the bytes of a segment. It knows nothing of packets, and nothing of
+//! whether the response may be stored.
+//!
+//! What belongs to the origin's connection is taken out, what belongs to the client's is put in, and
+//! everything else stays byte for byte and in its order. Read RFC 9110 §7.6.1, RFC 9112 §9.
+
+use crate::fetched::Fetched;
+use crate::key::Class;
+use lowroad_http::date;
+use std::fmt;
+
+/// Length of the date that is overwritten in each copy.
+const DATE_LEN: usize = 29;
+/// What the age is overwritten in: five digits, a little more than a day.
+const AGE: &[u8] = b"00000";
+
+/// A response as it is published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Head and body.
+    pub bytes: Vec<u8>,
+    /// Where the body begins; HEAD is answered with what stands before.
+    pub head_len: u16,
+    /// Where the 29 bytes of Date stand.
+    pub date_at: Option<u16>,
+    /// Where the five digits of Age stand.
+    pub age_at: Option<u16>,
+    /// The status.
+    pub status: u16,
+}
+
+/// How a response is to be prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// What the client's connection is like.
+    pub class: Class,
+    /// Write an Age in the place of the origin's. Yes for a cache, no for the origin itself.
+    pub with_age: bool,
+    /// Most bytes, head and body.
+    pub len_max: usize,
+}
+
+/// Why a response cannot be prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrepareError {
+    /// It would have this many bytes.
+    TooLong {
+        /// Bytes of head and body.
+        len: usize,
+        /// The limit.
+        len_max: usize,
+    },
+    /// The status does not have three digits, or is an interim one.
+    Status(u16),
+    /// The reason, a name or a value holds a byte that would end its line.
+    Field,
+    /// Content-Length is not the length of the body.
+    Length,
+    /// 204 or 304 with a body.
+    BodyNotAllowed,
+}
+
+impl fmt::Display for PrepareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PrepareError::TooLong { len, len_max } => write!(
+                f,
+                "the response is {len} bytes long with its head; at most {len_max} fit into a segment"
+            ),
+            PrepareError::Status(status) => write!(f, "{status} is no final status"),
+            PrepareError::Field => f.write_str("the head holds a byte that no head may hold"),
+            PrepareError::Length => f.write_str("Content-Length is not the length of the body"),
+            PrepareError::BodyNotAllowed => {
+                f.write_str("the response has a body, which its status forbids")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PrepareError {}
+
+/// Writes the response for one class of requests. A date is added if it has none that can be
+/// overwritten.
+///
+/// # Errors
+/// It is too long, or no valid response.
+pub fn prepare(response: &Fetched, form: &Form) -> Result<Prepared, PrepareError> {
+    check(response)?;
+    let mut head = Head::new(response);
+    for (name, value) in response.fields() {
+        head.copy(response, form, name, value)?;
+    }
+    head.add_missing(response, form);
+    let Head {
+        mut bytes,
+        date_at,
+        age_at,
+        ..
+    } = head;
+    let head_len = bytes.len();
+    bytes.extend_from_slice(&response.body);
+    // Offsets have 16 bits, whatever the operator allows.
+    let len_max = form.len_max.min(usize::from(u16::MAX));
+    if bytes.len() > len_max {
+        return Err(PrepareError::TooLong {
+            len: bytes.len(),
+            len_max,
+        });
+    }
+    let offset = |at: usize| u16::try_from(at).expect("within the length that was checked");
+    Ok(Prepared {
+        bytes,
+        head_len: offset(head_len),
+        date_at: date_at.map(offset),
+        age_at: age_at.map(offset),
+        status: response.status,
+    })
+}
+
+impl Prepared {
+    /// Whether both would be sent as the same bytes, whenever that is.
+    pub fn is_same_as(&self, other: &Prepared) -> bool {
+        let shape = |p: &Prepared| (p.head_len, p.date_at, p.age_at, p.status);
+        shape(self) == shape(other) && self.without_date() == other.without_date()
+    }
+
+    /// The bytes before the date and after it.
+    fn without_date(&self) -> (&[u8], &[u8]) {
+        match self.date_at.map(usize::from) {
+            Some(at) => (&self.bytes[..at], &self.bytes[at + DATE_LEN..]),
+            None => (&self.bytes, &[]),
+        }
+    }
+}
+
+/// The head while it is written.
+struct Head {
+    bytes: Vec<u8>,
+    date_at: Option<usize>,
+    age_at: Option<usize>,
+    has_length: bool,
+}
+
+impl Head {
+    fn new(response: &Fetched) -> Head {
+        let mut bytes = format!("HTTP/1.1 {} ", response.status).into_bytes();
+        bytes.extend_from_slice(&response.reason);
+        bytes.extend_from_slice(b"\r\n");
+        Head {
+            bytes,
+            date_at: None,
+            age_at: None,
+            has_length: false,
+        }
+    }
+
+    /// Takes over one field of the response, or leaves it out.
+    fn copy(
+        &mut self,
+        response: &Fetched,
+        form: &Form,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), PrepareError> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if is_hop_by_hop(response, name) || (form.with_age && is("age")) {
+            return Ok(());
+        }
+        if is("content-length") {
+            return self.copy_length(response, name, value);
+        }
+        if is("date") {
+            self.copy_date(name, value);
+            return Ok(());
+        }
+        self.put(name, value);
+        Ok(())
+    }
+
+    fn copy_length(
+        &mut self,
+        response: &Fetched,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), PrepareError> {
+        match response.status {
+            // Says how long the 200 would have been.
+            304 if !self.has_length => {}
+            204 | 304 => return Ok(()),
+            _ if decimal(value) != Some(response.body.len()) => return Err(PrepareError::Length),
+            _ if self.has_length => return Ok(()),
+            _ => {}
+        }
+        self.has_length = true;
+        self.put(name, value);
+        Ok(())
+    }
+
+    /// The first date that can be overwritten stays, any other goes.
+    fn copy_date(&mut self, name: &[u8], value: &[u8]) {
+        // The other two formats that are read are never 29 bytes long with a comma after the day.
+        let fits = value.len() == DATE_LEN && value[3] == b',' && date::parse(value, 0).is_some();
+        if self.date_at.is_none() && fits {
+            self.date_at = Some(self.put(name, value));
+        }
+    }
+
+    /// What the client's connection needs, and the empty line.
+    fn add_missing(&mut self, response: &Fetched, form: &Form) {
+        let is_bodiless = matches!(response.status, 204 | 304);
+        if !self.has_length && !is_bodiless {
+            let len = response.body.len().to_string();
+            self.put(b"Content-Length", len.as_bytes());
+        }
+        if self.date_at.is_none() {
+            let now = date::format(response.at_unix_secs);
+            self.date_at = Some(self.put(b"Date", &now));
+        }
+        if form.with_age {
+            self.age_at = Some(self.put(b"Age", AGE));
+        }
+        if form.class.closes() {
+            self.put(b"Connection", b"close");
+        } else if form.class.is_http10() {
+            self.put(b"Connection", b"keep-alive");
+        }
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Writes a line and says where its value begins.
+    fn put(&mut self, name: &[u8], value: &[u8]) -> usize {
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(b": ");
+        let value_at = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(b"\r\n");
+        value_at
+    }
+}
+
+fn check(response: &Fetched) -> Result<(), PrepareError> {
+    if !(200..1000).contains(&response.status) {
+        return Err(PrepareError::Status(response.status));
+    }
+    if matches!(response.status, 204 | 304) && !response.body.is_empty() {
+        return Err(PrepareError::BodyNotAllowed);
+    }
+    let ends_line = |b: &u8| matches!(b, 0..0x20 | 0x7f) && *b != b'\t';
+    let is_name = |name: &[u8]| !name.is_empty() && name.iter().all(|b| b.is_ascii_graphic());
+    let fits = |(name, value): (&[u8], &[u8])| {
+        is_name(name) && !name.contains(&b':') && !value.iter().any(ends_line)
+    };
+    if response.reason.iter().any(ends_line) || !response.fields().all(fits) {
+        return Err(PrepareError::Field);
+    }
+    Ok(())
+}
+
+/// Whether a field belongs to the origin's connection.
+fn is_hop_by_hop(response: &Fetched, name: &[u8]) -> bool {
+    const KNOWN: [&str; 6] = [
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    let is_proxy = name
+        .get(..6)
+        .is_some_and(|s| s.eq_ignore_ascii_case(b"proxy-"));
+    let named_by = |(_, options): (&[u8], &[u8])| {
+        let mut options = options.split(|b| *b == b',');
+        options.any(|option| is(option.trim_ascii()))
+    };
+    let mut connection = response
+        .fields()
+        .filter(|(other, _)| other.eq_ignore_ascii_case(b"connection"));
+    is_proxy || KNOWN.iter().any(|known| is(known.as_bytes())) || connection.any(named_by)
+}
+
+fn decimal(digits: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let all_digits = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| all_digits)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,298 @@
+//! Publication: responses into their places, and out of the index when they go. Only the daemon has a
+//! [`Publisher`]; others who purge clear entries of the index, and say so in the control.
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+
+use crate::error::Error;
+use crate::layout::{self, response, sum_of};
+use crate::learn::Serial;
+use crate::level::Level;
+
+/// A response to publish.
+#[derive(Clone, Debug)]
+pub struct Publication<'a> {
+    /// Its key, at most `KEY_MAX` bytes.
+    pub key: &'a [u8],
+    /// Head and body, at most `RESPONSE_MAX` bytes.
+    pub bytes: &'a [u8],
+    /// Where the body begins.
+    pub head_len: u16,
+    /// Where the value of Date begins.
+    pub date_at: Option<u16>,
+    /// Where the value of Age begins, five digits.
+    pub age_at: Option<u16>,
+    /// Its status.
+    pub status: u16,
+    /// CLOCK_MONOTONIC: when its Age was 0.
+    pub born_ns: u64,
+    /// CLOCK_MONOTONIC: when it is fresh no longer.
+    pub expires_ns: u64,
+}
+
+/// Why a response is not published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Key or response are too long, or a position is not within.
+    Form,
+    /// All places are taken, or all entries of its bucket.
+    Full,
+}
+
+/// Which places are free, and who is where.
+#[derive(Debug)]
+pub struct Publisher {
+    free: Vec<u32>,
+    by_serial: HashMap<Serial, Place>,
+    next_id: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    number: u32,
+    hash: u64,
+}
+
+impl Publisher {
+    /// Begins anew: what an earlier daemon has published is taken out of the index.
+    ///
+    /// # Errors
+    /// When the grace period can't be waited for.
+    pub fn new(level: &Level) -> Result<Self, Error> {
+        let last_id = (0..level.responses.len())
+            .map(|number| level.responses.read(number).id)
+            .max();
+        for bucket in 0..level.index.len() {
+            level.index.write(bucket, layout::index_bucket::default());
+        }
+        level.set_published(0);
+        level.wait_for_programs()?;
+        let places = u32::try_from(level.responses.len()).expect("a map's size");
+        Ok(Self {
+            free: (0..places).rev().collect(),
+            by_serial: HashMap::new(),
+            next_id: last_id.unwrap_or(0).wrapping_add(1).max(1),
+        })
+    }
+
+    /// Publishes under a name, in the entry of another with the same key if there is one; that one is
+    /// retired later.
+    ///
+    /// # Errors
+    /// [`Refused`]; then nothing has changed.
+    pub fn publish(
+        &mut self,
+        level: &Level,
+        serial: Serial,
+        what: &Publication<'_>,
+        replaces: Option<Serial>,
+    ) -> Result<(), Refused> {
+        let hash = level.hash_of(what.key);
+        let mut fresh = form(what, hash).ok_or(Refused::Form)?;
+        let old = replaces.and_then(|old| self.by_serial.get(&old));
+        let (bucket, way) = old
+            .and_then(|old| find_entry(level, *old))
+            .or_else(|| free_entry(level, hash))
+            .ok_or(Refused::Full)?;
+        let number = self.free.pop().ok_or(Refused::Full)?;
+        fresh.id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1).max(1);
+        level.responses.write(index_of(number), fresh);
+        // The response is whole before it can be found: x86 keeps the order of stores, and the fence
+        // keeps the compiler's.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        let place = Place { number, hash };
+        level.index.set(bucket, way * 8, place.entry());
+        self.by_serial.insert(serial, place);
+        self.tell_count(level);
+        Ok(())
+    }
+
+    /// Takes these out; when it returns, no program answers with them.
+    ///
+    /// # Errors
+    /// When the grace period can't be waited for; then their places stay taken.
+    pub fn retire(
+        &mut self,
+        level: &Level,
+        serials: impl IntoIterator<Item = Serial>,
+    ) -> Result<(), Error> {
+        let mut gone = Vec::new();
+        for serial in serials {
+            if let Some(place) = self.by_serial.remove(&serial) {
+                clear_entry(level, place);
+                gone.push(place.number);
+            }
+        }
+        self.tell_count(level);
+        if !gone.is_empty() {
+            level.wait_for_programs()?;
+            self.free.extend(gone);
+        }
+        Ok(())
+    }
+
+    /// Other times of a response.
+    pub fn extend(&self, level: &Level, serial: Serial, born_ns: u64, expires_ns: u64) {
+        if let Some(place) = self.by_serial.get(&serial) {
+            let set =
+                |offset, value: u64| level.responses.set(index_of(place.number), offset, value);
+            set(offset_of!(response, born_ns), born_ns);
+            set(offset_of!(response, expires_ns), expires_ns);
+        }
+    }
+
+    /// How often it was answered.
+    #[must_use]
+    pub fn hits(&self, level: &Level, serial: Serial) -> u64 {
+        self.by_serial.get(&serial).map_or(0, |place| {
+            level
+                .responses
+                .get(index_of(place.number), offset_of!(response, hits))
+        })
+    }
+
+    fn tell_count(&self, level: &Level) {
+        level.set_published(u32::try_from(self.by_serial.len()).expect("fits"));
+    }
+}
+
+/// A published response, for those who look.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// How often it was answered.
+    pub hits: u64,
+    /// Its status.
+    pub status: u16,
+    /// Head and body.
+    pub len: u16,
+    /// CLOCK_MONOTONIC.
+    pub expires_ns: u64,
+    place: Place,
+}
+
+/// Everything that the index names.
+#[must_use]
+pub fn published(level: &Level) -> Vec<Published> {
+    let mut found = Vec::new();
+    for bucket in 0..level.index.len() {
+        for entry in level.index.read(bucket).entry {
+            let Some(number) = (entry & 0xffff_ffff).checked_sub(1) else {
+                continue;
+            };
+            let number = u32::try_from(number).expect("masked");
+            let place = level.responses.read(index_of(number));
+            found.push(Published {
+                key: place.key[..usize::from(place.key_len)].to_vec(),
+                hits: place.hits,
+                status: place.status,
+                len: place.len,
+                expires_ns: place.expires_ns,
+                place: Place {
+                    number,
+                    hash: place.hash,
+                },
+            });
+        }
+    }
+    found
+}
+
+/// Takes responses out of the index, for somebody who is not the daemon: when it returns, no program
+/// answers with them, and the daemon publishes nothing that it fetched before.
+///
+/// # Errors
+/// When the grace period can't be waited for.
+pub fn purge(level: &Level, which: &[Published]) -> Result<(), Error> {
+    level.count_purge();
+    for one in which {
+        clear_entry(level, one.place);
+    }
+    level.wait_for_programs()
+}
+
+impl Place {
+    /// As it stands in the index.
+    fn entry(self) -> u64 {
+        (self.hash & 0xffff_ffff_0000_0000) | u64::from(self.number + 1)
+    }
+}
+
+fn index_of(number: u32) -> usize {
+    usize::try_from(number).expect("fits")
+}
+
+fn bucket_of(level: &Level, hash: u64) -> usize {
+    usize::try_from(hash).expect("64 bits") & (level.index.len() - 1)
+}
+
+fn free_entry(level: &Level, hash: u64) -> Option<(usize, usize)> {
+    let bucket = bucket_of(level, hash);
+    let entries = level.index.read(bucket).entry;
+    // Of two with the same upper half in one bucket only the first would be found.
+    if entries
+        .iter()
+        .any(|entry| *entry != 0 && entry >> 32 == hash >> 32)
+    {
+        return None;
+    }
+    let way = entries.iter().position(|entry| *entry == 0)?;
+    Some((bucket, way))
+}
+
+fn find_entry(level: &Level, place: Place) -> Option<(usize, usize)> {
+    let bucket = bucket_of(level, place.hash);
+    let entries = level.index.read(bucket).entry;
+    let way = entries.iter().position(|entry| *entry == place.entry())?;
+    Some((bucket, way))
+}
+
+fn clear_entry(level: &Level, place: Place) {
+    if let Some((bucket, way)) = find_entry(level, place) {
+        level.index.set(bucket, way * 8, 0u64);
+    }
+}
+
+fn form(what: &Publication<'_>, hash: u64) -> Option<response> {
+    let (len, head_len) = (what.bytes.len(), usize::from(what.head_len));
+    let longest = usize::try_from(layout::RESPONSE_MAX).expect("small");
+    let longest_key = usize::try_from(layout::KEY_MAX).expect("small");
+    if len == 0
+        || len > longest
+        || head_len > len
+        || what.key.is_empty()
+        || what.key.len() > longest_key
+    {
+        return None;
+    }
+    let mut fresh = response {
+        expires_ns: what.expires_ns,
+        born_ns: what.born_ns,
+        hash,
+        len: u16::try_from(len).ok()?,
+        head_len: what.head_len,
+        date_at: what.date_at.unwrap_or(0),
+        age_at: what.age_at.unwrap_or(0),
+        key_len: u16::try_from(what.key.len()).ok()?,
+        status: what.status,
+        ..response::default()
+    };
+    fresh.key[..what.key.len()].copy_from_slice(what.key);
+    fresh.bytes[..len].copy_from_slice(what.bytes);
+    for (at, bytes) in [
+        (what.date_at, layout::DATE_LEN),
+        (what.age_at, layout::AGE_LEN),
+    ] {
+        let Some(at) = at else { continue };
+        let (at, bytes) = (usize::from(at), usize::try_from(bytes).expect("small"));
+        if at == 0 || at + bytes > head_len {
+            return None;
+        }
+        fresh.bytes[at..at + bytes].fill(0);
+    }
+    fresh.sum = sum_of(&fresh.bytes[..len]);
+    fresh.head_sum = sum_of(&fresh.bytes[..head_len]);
+    Some(fresh)
+}

@@ -1,0 +1,66 @@
+//! Numbers that look random and follow from a seed. Knows nothing of what is drawn.
+
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): a
+/// counter, and a function that mixes it.
+#[derive(Clone, Debug)]
+pub struct Draws {
+    state: u64,
+}
+
+impl Draws {
+    /// A stream of numbers for each seed and each number within it.
+    pub fn new(seed: u64, stream: u64) -> Draws {
+        Draws {
+            state: mixed(seed) ^ mixed(!stream),
+        }
+    }
+
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed(self.state)
+    }
+
+    /// A number below `end`, which is not 0. Slightly uneven, which does not matter for tests.
+    pub fn below(&mut self, end: usize) -> usize {
+        let end = u64::try_from(end).expect("64 bits at most");
+        usize::try_from(self.number() % end).expect("below a usize")
+    }
+
+    /// True in this many of a hundred cases.
+    pub fn percent(&mut self, percent: f64) -> bool {
+        // 53 bits are what a double holds exactly.
+        let unit = (self.number() >> 11) as f64 / (1u64 << 53) as f64;
+        unit * 100.0 < percent
+    }
+}
+
+fn mixed(state: u64) -> u64 {
+    let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_draws_the_same_and_another_does_not() {
+        let draw = |seed, stream| {
+            let mut draws = Draws::new(seed, stream);
+            [draws.number(), draws.number()]
+        };
+        assert_eq!(draw(1, 2), draw(1, 2));
+        assert_ne!(draw(1, 2), draw(2, 1));
+        assert_ne!(draw(0, 0), draw(0, 1));
+    }
+
+    #[test]
+    fn percentages_are_about_right() {
+        let mut draws = Draws::new(7, 0);
+        let hits = (0..100_000).filter(|_| draws.percent(2.0)).count();
+        assert!((1_800..2_200).contains(&hits), "{hits}");
+        assert!(!draws.percent(0.0) && draws.percent(100.0));
+    }
+}

@@ -1,0 +1,241 @@
+//! Ethernet frames with TCP in them, as bytes: where things are, whether the checksums hold, and
+//! how a middlebox edits a SYN. Pure; knows no sockets and no state.
+//!
+//! RFC 9293 section 3.1 (options), RFC 1071 and RFC 1624 (checksums).
+
+use std::ops::Range;
+
+const ETHERNET_LEN: usize = 14;
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_ARP: u16 = 0x0806;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_ICMPV6: u8 = 58;
+const IPV6_LEN: usize = 40;
+const TCP_LEN_MIN: usize = 20;
+const TCP_CHECKSUM_AT: usize = 16;
+const TCP_FLAGS_AT: usize = 13;
+const FLAG_SYN: u8 = 0x02;
+const FLAG_RST: u8 = 0x04;
+
+const OPTION_END: u8 = 0;
+const OPTION_NOP: u8 = 1;
+const OPTION_MSS: u8 = 2;
+const OPTION_WINDOW_SCALE: u8 = 3;
+const OPTION_SACK_PERMITTED: u8 = 4;
+const OPTION_TIMESTAMPS: u8 = 8;
+
+/// What a middlebox does to the options of each SYN and SYN-ACK that passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SynEdits {
+    /// A larger MSS becomes this.
+    pub mss_max: Option<u16>,
+    /// Timestamps are taken out.
+    pub no_timestamps: bool,
+    /// SACK-permitted is taken out.
+    pub no_sack: bool,
+    /// The window scale is taken out.
+    pub no_window_scale: bool,
+}
+
+impl SynEdits {
+    /// Takes out all three, as a very old or very careful middlebox does.
+    pub fn strip_all() -> SynEdits {
+        SynEdits {
+            mss_max: None,
+            no_timestamps: true,
+            no_sack: true,
+            no_window_scale: true,
+        }
+    }
+
+    fn strips(&self, kind: u8) -> bool {
+        match kind {
+            OPTION_TIMESTAMPS => self.no_timestamps,
+            OPTION_SACK_PERMITTED => self.no_sack,
+            OPTION_WINDOW_SCALE => self.no_window_scale,
+            _ => false,
+        }
+    }
+}
+
+/// The TCP segment of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Header and data, without padding behind the packet.
+    tcp: Range<usize>,
+    /// The options.
+    options: Range<usize>,
+    /// Source and destination address.
+    addresses: Range<usize>,
+    /// IPv4's header, which has a checksum of its own.
+    ipv4_head: Option<Range<usize>>,
+    syn: bool,
+    /// Whether it resets its connection.
+    pub rst: bool,
+}
+
+/// Whether a frame finds out who has an address (ARP, neighbour discovery and the like): never
+/// mangled, because that would test something else.
+pub fn resolves_addresses(frame: &[u8]) -> bool {
+    match ethertype(frame) {
+        Some(ETHERTYPE_ARP) => true,
+        Some(ETHERTYPE_IPV6) => {
+            let packet = &frame[ETHERNET_LEN..];
+            let next = packet.get(6).copied();
+            // Multicast listener reports come behind a hop-by-hop header (0).
+            let kind = packet.get(IPV6_LEN).copied();
+            next == Some(0) || next == Some(PROTOCOL_ICMPV6) && matches!(kind, Some(130..=143))
+        }
+        _ => false,
+    }
+}
+
+/// Finds the TCP segment; `None` if there is none, or a broken one, or a fragment.
+pub fn segment(frame: &[u8]) -> Option<Segment> {
+    let (tcp, addresses, ipv4_head) = match ethertype(frame)? {
+        ETHERTYPE_IPV4 => ipv4(frame)?,
+        ETHERTYPE_IPV6 => ipv6(frame)?,
+        _ => return None,
+    };
+    let head_len = usize::from(frame.get(tcp.start + 12)? >> 4) * 4;
+    if head_len < TCP_LEN_MIN || head_len > tcp.len() {
+        return None;
+    }
+    Some(Segment {
+        options: tcp.start + TCP_LEN_MIN..tcp.start + head_len,
+        syn: frame[tcp.start + TCP_FLAGS_AT] & FLAG_SYN != 0,
+        rst: frame[tcp.start + TCP_FLAGS_AT] & FLAG_RST != 0,
+        tcp,
+        addresses,
+        ipv4_head,
+    })
+}
+
+/// Whether all checksums of this frame's segment hold.
+pub fn checksums_hold(frame: &[u8], segment: &Segment) -> bool {
+    let tcp = &frame[segment.tcp.clone()];
+    let tcp_len = u16::try_from(tcp.len()).unwrap_or(0);
+    let pseudo_header =
+        sum(&frame[segment.addresses.clone()]) + u32::from(PROTOCOL_TCP) + u32::from(tcp_len);
+    let head_holds = match &segment.ipv4_head {
+        Some(head) => folded(sum(&frame[head.clone()])) == 0xffff,
+        None => true,
+    };
+    head_holds && folded(pseudo_header + sum(tcp)) == 0xffff
+}
+
+/// Edits the options if the segment is a SYN; whether anything was changed. The checksum is as
+/// right or wrong afterwards as it was before.
+pub fn edit_syn(frame: &mut [u8], segment: &Segment, edits: &SynEdits) -> bool {
+    if !segment.syn {
+        return false;
+    }
+    let mut changed = false;
+    for (kind, at) in options(frame, segment.options.clone()) {
+        let value = at.start + 2..at.end;
+        if edits.strips(kind) {
+            let nops = vec![OPTION_NOP; at.len()];
+            replace(frame, segment, at.start, &nops);
+            changed = true;
+        } else if let (OPTION_MSS, Some(max)) = (kind, edits.mss_max)
+            && value.len() == 2
+            && be16(frame, value.start).is_some_and(|mss| mss > max)
+        {
+            replace(frame, segment, value.start, &max.to_be_bytes());
+            changed = true;
+        }
+    }
+    changed
+}
+
+type Found = (Range<usize>, Range<usize>, Option<Range<usize>>);
+
+fn ipv4(frame: &[u8]) -> Option<Found> {
+    let start = ETHERNET_LEN;
+    let head_len = usize::from(frame.get(start)? & 0x0f) * 4;
+    let end = start + usize::from(be16(frame, start + 2)?);
+    let fragment = be16(frame, start + 6)? & 0x3fff != 0;
+    let other = *frame.get(start + 9)? != PROTOCOL_TCP;
+    let tcp = start + head_len;
+    if head_len < 20 || fragment || other || end > frame.len() || tcp > end {
+        return None;
+    }
+    Some((tcp..end, start + 12..start + 20, Some(start..tcp)))
+}
+
+fn ipv6(frame: &[u8]) -> Option<Found> {
+    let start = ETHERNET_LEN;
+    let tcp = start + IPV6_LEN;
+    let end = tcp + usize::from(be16(frame, start + 4)?);
+    if *frame.get(start + 6)? != PROTOCOL_TCP || end > frame.len() {
+        return None;
+    }
+    Some((tcp..end, start + 8..start + 40, None))
+}
+
+/// Each option with a length: its kind and where it is, kind and length included.
+fn options(frame: &[u8], within: Range<usize>) -> Vec<(u8, Range<usize>)> {
+    let mut found = Vec::new();
+    let mut at = within.start;
+    while at < within.end && frame[at] != OPTION_END {
+        if frame[at] == OPTION_NOP {
+            at += 1;
+            continue;
+        }
+        let len = frame.get(at + 1).map_or(0, |len| usize::from(*len));
+        if len < 2 || at + len > within.end {
+            break;
+        }
+        found.push((frame[at], at..at + len));
+        at += len;
+    }
+    found
+}
+
+/// Overwrites bytes of the segment and brings its checksum up to date: RFC 1624, equation 3,
+/// HC' = ~(~HC + ~m + m'), a byte at a time.
+fn replace(frame: &mut [u8], segment: &Segment, at: usize, new: &[u8]) {
+    let checksum_at = segment.tcp.start + TCP_CHECKSUM_AT;
+    let mut checksum = be16(frame, checksum_at).expect("within the segment");
+    for (at, new) in (at..).zip(new) {
+        // The byte's place within its 16-bit word.
+        let shift = if (at - segment.tcp.start).is_multiple_of(2) {
+            8
+        } else {
+            0
+        };
+        let (before, after) = (u16::from(frame[at]) << shift, u16::from(*new) << shift);
+        checksum = !folded(u32::from(!checksum) + u32::from(!before) + u32::from(after));
+        frame[at] = *new;
+    }
+    frame[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn ethertype(frame: &[u8]) -> Option<u16> {
+    be16(frame, 12)
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    let two = bytes.get(at..at + 2)?;
+    Some(u16::from_be_bytes(two.try_into().expect("two bytes")))
+}
+
+/// The sum of the 16-bit words. 64 KB of them do not overflow 32 bits.
+fn sum(bytes: &[u8]) -> u32 {
+    let words = bytes.chunks(2).map(|word| match word {
+        [high, low] => u32::from(u16::from_be_bytes([*high, *low])),
+        [high] => u32::from(*high) << 8,
+        _ => 0,
+    });
+    words.sum()
+}
+
+fn folded(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    u16::try_from(sum).expect("folded twice")
+}
+
+#[cfg(test)]
+mod tests;

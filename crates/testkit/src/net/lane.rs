@@ -1,0 +1,222 @@
+//! One direction of a mangled link: what becomes of each frame, and when it goes on.
+//!
+//! Sans-IO: frames and the time come in as arguments, [`Lane::ready`] gives back what is due. What
+//! happens to frame n of a lane follows from the seed and n alone ([`fate`]); which frame is n is
+//! up to the kernels at both ends. Knows no sockets and no HTTP.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::draws::Draws;
+use super::frame::{self, SynEdits};
+
+/// A frame that is held back goes on after this at the latest, however few follow it.
+const HOLD_MAX: Duration = Duration::from_millis(30);
+
+/// Frames on their way at most; more are lost, as in any queue.
+const QUEUE_LEN_MAX: usize = 20_000;
+
+/// What happens to the frames of one direction. The default changes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mangling {
+    /// Of a hundred frames, this many are lost.
+    pub loss_percent: f64,
+    /// This many arrive twice, the second right behind the first.
+    pub duplication_percent: f64,
+    /// This many are held back until a few later ones have passed.
+    pub reorder_percent: f64,
+    /// How many later ones, at most (at least one; 0 counts as 3).
+    pub reorder_frames_max: usize,
+    /// How long each is on its way.
+    pub delay_ms: u64,
+    /// And up to this much longer, by chance. Never overtakes: that is `reorder_percent`'s part.
+    pub jitter_ms: u64,
+    /// What happens to the options of a SYN.
+    pub syn: SynEdits,
+}
+
+/// What was done to the frames of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames that came in, without those that only find out addresses.
+    pub frames: u64,
+    /// Of these: lost.
+    pub lost: u64,
+    /// Duplicated.
+    pub duplicated: u64,
+    /// Held back.
+    pub reordered: u64,
+    /// SYNs with their options changed.
+    pub edited: u64,
+    /// Frames above the MTU: the sender's offloads are on, or a program built them too long.
+    pub oversize: u64,
+    /// TCP segments that came in with a wrong checksum (they go on all the same).
+    pub bad_checksums: u64,
+    /// TCP segments that came in and reset their connection.
+    pub resets: u64,
+    /// Frames lost because the lane, or the device after it, was full.
+    pub overflowed: u64,
+}
+
+/// What is decided for one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// How many of it go on: 0, 1 or 2.
+    pub copies: u8,
+    /// How many later frames go on first, if any follow soon.
+    pub behind_frames: u64,
+    /// How much longer than `delay_ms` it is on its way.
+    pub jitter: Duration,
+}
+
+/// What becomes of frame `n` of the lane with this seed.
+pub fn fate(mangling: &Mangling, seed: u64, n: u64) -> Fate {
+    let mut draws = Draws::new(seed, n);
+    // All are drawn for each frame, so that a change of one setting leaves the others as they are.
+    let lost = draws.percent(mangling.loss_percent);
+    let twice = draws.percent(mangling.duplication_percent);
+    let held = draws.percent(mangling.reorder_percent);
+    let frames_max = match mangling.reorder_frames_max {
+        0 => 3,
+        frames => frames,
+    };
+    let behind_frames = draws.below(frames_max) as u64 + 1;
+    let jitter_us = draws.number() % (mangling.jitter_ms * 1000 + 1);
+    Fate {
+        copies: if lost { 0 } else { 1 + u8::from(twice) },
+        behind_frames: if held { behind_frames } else { 0 },
+        jitter: Duration::from_micros(jitter_us),
+    }
+}
+
+/// One direction of a link.
+pub struct Lane {
+    mangling: Mangling,
+    seed: u64,
+    frame_len_max: usize,
+    counts: Counts,
+    /// On their way; `due` never falls.
+    queue: VecDeque<(Duration, Vec<u8>)>,
+    /// Held back, by the count of frames after which they go on and their own number.
+    held: BTreeMap<(u64, u64), Held>,
+}
+
+struct Held {
+    frame: Vec<u8>,
+    copies: u8,
+    until: Duration,
+}
+
+impl Lane {
+    /// An empty one, for a link with this MTU.
+    pub fn new(mangling: Mangling, seed: u64, mtu: u16) -> Lane {
+        Lane {
+            mangling,
+            seed,
+            frame_len_max: usize::from(mtu) + 14,
+            counts: Counts::default(),
+            queue: VecDeque::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Takes a frame that arrived `now` (time since any fixed point).
+    pub fn take(&mut self, now: Duration, mut frame: Vec<u8>) {
+        if frame::resolves_addresses(&frame) {
+            self.send(now, frame, 1, Duration::ZERO);
+            return;
+        }
+        let n = self.counts.frames;
+        self.counts.frames += 1;
+        self.inspect(&mut frame);
+        let fate = fate(&self.mangling, self.seed, n);
+        self.count(fate);
+        if fate.copies > 0 && fate.behind_frames > 0 {
+            let held = Held {
+                frame,
+                copies: fate.copies,
+                until: now + HOLD_MAX,
+            };
+            self.held.insert((n + fate.behind_frames, n), held);
+        } else {
+            self.send(now, frame, fate.copies, fate.jitter);
+        }
+        self.release(now, n);
+    }
+
+    /// A frame that is due `now`.
+    pub fn ready(&mut self, now: Duration) -> Option<Vec<u8>> {
+        self.release_late(now);
+        if self.queue.front().is_none_or(|(due, _)| *due > now) {
+            return None;
+        }
+        self.queue.pop_front().map(|(_, frame)| frame)
+    }
+
+    /// Says that the device did not take a frame that was ready.
+    pub fn not_sent(&mut self) {
+        self.counts.overflowed += 1;
+    }
+
+    /// When to ask again for one.
+    pub fn next_due(&self) -> Option<Duration> {
+        let held = self.held.values().map(|held| held.until);
+        held.chain(self.queue.front().map(|(due, _)| *due)).min()
+    }
+
+    fn inspect(&mut self, frame: &mut [u8]) {
+        self.counts.oversize += u64::from(frame.len() > self.frame_len_max);
+        let Some(segment) = frame::segment(frame) else {
+            return;
+        };
+        self.counts.resets += u64::from(segment.rst);
+        self.counts.bad_checksums += u64::from(!frame::checksums_hold(frame, &segment));
+        self.counts.edited += u64::from(frame::edit_syn(frame, &segment, &self.mangling.syn));
+    }
+
+    fn count(&mut self, fate: Fate) {
+        let goes_on = fate.copies > 0;
+        self.counts.lost += u64::from(!goes_on);
+        self.counts.duplicated += u64::from(fate.copies > 1);
+        self.counts.reordered += u64::from(goes_on && fate.behind_frames > 0);
+    }
+
+    /// Frame `n` has passed: those that waited for it follow.
+    fn release(&mut self, now: Duration, n: u64) {
+        while let Some(first) = self.held.first_entry()
+            && first.key().0 <= n
+        {
+            let held = first.remove();
+            self.send(now, held.frame, held.copies, Duration::ZERO);
+        }
+    }
+
+    fn release_late(&mut self, now: Duration) {
+        let late = |(_, held): &(&(u64, u64), &Held)| held.until <= now;
+        while let Some((&key, _)) = self.held.iter().find(late) {
+            let held = self.held.remove(&key).expect("just found");
+            self.send(now, held.frame, held.copies, Duration::ZERO);
+        }
+    }
+
+    fn send(&mut self, now: Duration, frame: Vec<u8>, copies: u8, jitter: Duration) {
+        let due = now + Duration::from_millis(self.mangling.delay_ms) + jitter;
+        // None overtakes another here.
+        let due = self.queue.back().map_or(due, |(last, _)| due.max(*last));
+        for _ in 0..copies {
+            if self.queue.len() < QUEUE_LEN_MAX {
+                self.queue.push_back((due, frame.clone()));
+            } else {
+                self.counts.overflowed += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Numbered frames in virtual time.
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Frame `n` as bytes that no parser takes for anything.
+fn numbered(n: u64) -> Vec<u8> {
+    [&[0xff; 14][..], &n.to_be_bytes()].concat()
+}
+
+fn number(frame: &[u8]) -> u64 {
+    u64::from_be_bytes(frame[14..].try_into().unwrap())
+}
+
+fn passed(lane: &mut Lane, now: Duration) -> Vec<u64> {
+    std::iter::from_fn(|| lane.ready(now))
+        .map(|frame| number(&frame))
+        .collect()
+}
+
+fn run(mangling: Mangling, seed: u64, frames: u64) -> (Vec<u64>, Counts) {
+    let mut lane = Lane::new(mangling, seed, 1500);
+    (0..frames).for_each(|n| lane.take(Duration::ZERO, numbered(n)));
+    let order = passed(&mut lane, HOLD_MAX * 2);
+    assert_eq!(lane.next_due(), None);
+    (order, lane.counts())
+}
+
+#[test]
+fn by_default_all_frames_pass_in_order_at_once() {
+    let (order, counts) = run(Mangling::default(), 1, 100);
+    assert_eq!(order, (0..100).collect::<Vec<_>>());
+    assert_eq!(
+        counts,
+        Counts {
+            frames: 100,
+            ..Counts::default()
+        }
+    );
+}
+
+#[test]
+fn the_same_seed_does_the_same_and_another_does_not() {
+    let mangling = Mangling {
+        loss_percent: 5.0,
+        duplication_percent: 5.0,
+        reorder_percent: 5.0,
+        ..Mangling::default()
+    };
+    assert_eq!(run(mangling, 3, 1000), run(mangling, 3, 1000));
+    assert_ne!(run(mangling, 3, 1000).0, run(mangling, 4, 1000).0);
+}
+
+#[test]
+fn each_frame_comes_as_often_as_the_counts_say() {
+    let mangling = Mangling {
+        loss_percent: 10.0,
+        duplication_percent: 10.0,
+        reorder_percent: 10.0,
+        ..Mangling::default()
+    };
+    let (order, counts) = run(mangling, 9, 2000);
+    let expected = counts.frames - counts.lost + counts.duplicated;
+    assert_eq!(order.len() as u64, expected);
+    assert!(counts.lost > 100 && counts.duplicated > 100 && counts.reordered > 100);
+    for n in 0..2000 {
+        let copies = order.iter().filter(|passed| **passed == n).count();
+        assert_eq!(
+            copies,
+            usize::from(fate(&mangling, 9, n).copies),
+            "frame {n}"
+        );
+    }
+}
+
+#[test]
+fn a_held_frame_passes_after_the_frames_it_waits_for() {
+    let mangling = Mangling {
+        reorder_percent: 20.0,
+        ..Mangling::default()
+    };
+    let (order, _) = run(mangling, 5, 500);
+    let behind = |n: u64| fate(&mangling, 5, n).behind_frames;
+    let place = |n: u64| order.iter().position(|passed| *passed == n).unwrap();
+    // Where the next frames are not held themselves, exactly so many overtake.
+    let held = (0..490).filter(|n| behind(*n) > 0 && (1..4).all(|k| behind(n + k) == 0));
+    for n in held.clone() {
+        let last = n + behind(n);
+        assert!(
+            place(last) < place(n) && place(n) < place(last + 1),
+            "frame {n}"
+        );
+    }
+    assert!(held.count() > 10);
+}
+
+#[test]
+fn a_held_frame_that_none_follows_passes_by_time() {
+    let mangling = Mangling {
+        reorder_percent: 100.0,
+        ..Mangling::default()
+    };
+    let mut lane = Lane::new(mangling, 1, 1500);
+    lane.take(5 * MS, numbered(0));
+    assert_eq!(lane.next_due(), Some(5 * MS + HOLD_MAX));
+    assert_eq!(passed(&mut lane, 4 * MS + HOLD_MAX), []);
+    assert_eq!(passed(&mut lane, 5 * MS + HOLD_MAX), [0]);
+}
+
+#[test]
+fn delay_and_jitter_keep_the_order() {
+    let mangling = Mangling {
+        delay_ms: 10,
+        jitter_ms: 20,
+        ..Mangling::default()
+    };
+    let mut lane = Lane::new(mangling, 2, 1500);
+    (0..100).for_each(|n| lane.take(Duration::ZERO, numbered(n)));
+    assert_eq!(passed(&mut lane, 9 * MS), []);
+    let mut order = passed(&mut lane, 11 * MS);
+    assert!(order.len() < 100);
+    order.extend(passed(&mut lane, 30 * MS));
+    assert_eq!(order, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn frames_that_find_addresses_are_neither_touched_nor_counted() {
+    let mangling = Mangling {
+        loss_percent: 100.0,
+        ..Mangling::default()
+    };
+    let mut lane = Lane::new(mangling, 2, 1500);
+    let mut arp = vec![2; 42];
+    arp[12..14].copy_from_slice(&[0x08, 0x06]);
+    lane.take(MS, arp.clone());
+    assert_eq!(lane.ready(MS), Some(arp));
+    assert_eq!(lane.counts(), Counts::default());
+}
+
+#[test]
+fn a_frame_above_the_mtu_is_counted() {
+    let mut lane = Lane::new(Mangling::default(), 2, 1500);
+    lane.take(MS, vec![0xff; 1514]);
+    assert_eq!(lane.counts().oversize, 0);
+    lane.take(MS, vec![0xff; 1515]);
+    assert_eq!(lane.counts().oversize, 1);
+}

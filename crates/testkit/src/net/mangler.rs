@@ -1,0 +1,152 @@
+//! A link between two devices that loses, doubles, delays and edits frames: a thread between two
+//! packet sockets. What it does to which frame is decided by [`Lane`]; knows not what is in them.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::lane::{Counts, Lane, Mangling};
+use super::namespace::{Namespace, NetError};
+use super::packet_socket::PacketSocket;
+
+/// Frames that one side may bring before the other has its turn.
+const BATCH_LEN: usize = 64;
+
+/// Both directions of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Manglings {
+    /// What all decisions follow from.
+    pub seed: u64,
+    /// From the client to the server.
+    pub up: Mangling,
+    /// From the server to the client.
+    pub down: Mangling,
+}
+
+impl Manglings {
+    /// The same in both directions (with other draws).
+    pub fn both(seed: u64, mangling: Mangling) -> Manglings {
+        Manglings {
+            seed,
+            up: mangling,
+            down: mangling,
+        }
+    }
+}
+
+/// A running mangler; it stops, and frames stop with it, at the end.
+pub struct Mangler {
+    stop: Arc<OwnedFd>,
+    counts: Arc<Mutex<[Counts; 2]>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Mangler {
+    /// Starts between two devices of a namespace, the first towards the client.
+    pub fn start(
+        namespace: &Namespace,
+        devices: [&str; 2],
+        manglings: &Manglings,
+        mtu: u16,
+    ) -> Result<Mangler, NetError> {
+        let [client, server] = devices.map(|device| {
+            let socket = namespace.enter(|| PacketSocket::open(device));
+            socket.map_err(|error| NetError::Socket(device.to_owned(), error))
+        });
+        let stop = eventfd(0, EventfdFlags::CLOEXEC);
+        let stop = stop.map_err(|error| NetError::Socket("eventfd".to_owned(), error.into()))?;
+        let stop = Arc::new(stop);
+        let counts = Arc::new(Mutex::new([Counts::default(); 2]));
+        let link = Link {
+            sockets: [client?, server?],
+            lanes: [
+                Lane::new(manglings.up, manglings.seed, mtu),
+                Lane::new(manglings.down, !manglings.seed, mtu),
+            ],
+            start: Instant::now(),
+            stop: Arc::clone(&stop),
+            counts: Arc::clone(&counts),
+        };
+        let thread = Some(std::thread::spawn(move || link.run()));
+        Ok(Mangler {
+            stop,
+            counts,
+            thread,
+        })
+    }
+
+    /// What it has done: from the client to the server, and back.
+    pub fn counts(&self) -> [Counts; 2] {
+        *self.counts.lock().expect("no holder panics")
+    }
+}
+
+impl Drop for Mangler {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Link {
+    /// Towards the client, and towards the server.
+    sockets: [PacketSocket; 2],
+    /// By the side that frames come from.
+    lanes: [Lane; 2],
+    start: Instant,
+    stop: Arc<OwnedFd>,
+    counts: Arc<Mutex<[Counts; 2]>>,
+}
+
+impl Link {
+    fn run(mut self) {
+        while !self.wait() {
+            for side in 0..2 {
+                self.take_in(side);
+                self.pass_on(side);
+            }
+            let counts = self.lanes.each_ref().map(Lane::counts);
+            *self.counts.lock().expect("no holder panics") = counts;
+        }
+    }
+
+    /// Until there is something to do; true if that is to stop.
+    fn wait(&self) -> bool {
+        let due = self.lanes.iter().filter_map(Lane::next_due).min();
+        let timeout = due.map(|due| timespec(due.saturating_sub(self.start.elapsed())));
+        let [client, server] = &self.sockets;
+        let mut fds = [self.stop.as_fd(), client.as_fd(), server.as_fd()]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        // An interrupted wait is a wait that ended early.
+        let _ = poll(&mut fds, timeout.as_ref());
+        !fds[0].revents().is_empty()
+    }
+
+    fn take_in(&mut self, side: usize) {
+        for _ in 0..BATCH_LEN {
+            // A device that went down comes up as an error here; the test sees silence.
+            let Ok(Some(frame)) = self.sockets[side].receive() else {
+                return;
+            };
+            self.lanes[side].take(self.start.elapsed(), frame);
+        }
+    }
+
+    fn pass_on(&mut self, side: usize) {
+        let now = self.start.elapsed();
+        while let Some(frame) = self.lanes[side].ready(now) {
+            if !self.sockets[1 - side].send(&frame) {
+                self.lanes[side].not_sent();
+            }
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec::try_from(duration).expect("not beyond the end of time")
+}

@@ -1,0 +1,279 @@
+//! A network namespace of a test, programs and closures in it, and the cables between two.
+//!
+//! A namespace has no name in the file system: a file descriptor of this process is what keeps it.
+//! So nothing is left behind when the test ends, however it ends: the last descriptor goes, the
+//! kernel deletes the namespace, and with it its devices. Knows nothing of packets.
+//!
+//! To look into one while a test runs: `nsenter --net=PATH`, with [`Namespace::path`].
+
+// The only reasons for unsafe code: `unshare`, and work between fork and exec.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::panic::resume_unwind;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use rustix::process::{Pid, Signal};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use super::xdp_verdict::{Verdict, XdpVerdict};
+
+/// Why a network could not be made.
+#[derive(Debug)]
+pub enum NetError {
+    /// The kernel makes no namespace for this process.
+    Namespace(io::Error),
+    /// A program could not be started.
+    Start(String, io::Error),
+    /// A program failed; its command line and what it said.
+    Failed(String, String),
+    /// A setting could not be written; its path.
+    Setting(String, io::Error),
+    /// A packet socket on this device could not be made.
+    Socket(String, io::Error),
+    /// A program could not be attached to this device.
+    Program(String, io::Error),
+}
+
+impl fmt::Display for NetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetError::Namespace(error) => {
+                write!(f, "no network namespace ({error}): run the test as root")
+            }
+            NetError::Start(program, error) => {
+                write!(f, "{program} does not start ({error}): install it")
+            }
+            NetError::Failed(line, said) => write!(f, "`{line}` failed: {said}"),
+            NetError::Setting(path, error) => write!(f, "{path} can't be written: {error}"),
+            NetError::Socket(device, error) => {
+                write!(f, "no packet socket on {device} ({error}): run as root")
+            }
+            NetError::Program(device, error) => {
+                write!(
+                    f,
+                    "no XDP program on {device} ({error}): run as root, Linux 5.18 on"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for NetError {}
+
+/// A network namespace with its loopback device up; deleted when the last user of it is gone.
+pub struct Namespace {
+    name: String,
+    /// Shared with the commands that were prepared for it: they need it when they start.
+    file: Arc<File>,
+}
+
+impl Namespace {
+    /// A new one. The name is for messages only.
+    pub fn new(name: &str) -> Result<Namespace, NetError> {
+        let file = thread::spawn(unshared).join().expect("it does not panic");
+        let file = Arc::new(file.map_err(NetError::Namespace)?);
+        let name = name.to_owned();
+        let namespace = Namespace { name, file };
+        namespace.run("ip", &["link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where `ip link set netns` and `nsenter --net=` find it as long as this value lives.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
+    }
+
+    /// Runs a closure in a thread inside. Threads that it starts are inside too, and sockets stay
+    /// where they were made. Panics go through.
+    ///
+    /// A program that is started by the closure is ended with the thread if it was prepared with
+    /// [`Namespace::prepare`]: do that from outside.
+    pub fn enter<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        let inside = || {
+            move_into(&self.file).expect("root may enter its own namespace");
+            run()
+        };
+        thread::scope(|scope| {
+            scope
+                .spawn(inside)
+                .join()
+                .unwrap_or_else(|e| resume_unwind(e))
+        })
+    }
+
+    /// Makes a command run inside, in a process group of its own, and end when the thread that
+    /// starts it ends.
+    ///
+    /// Only the network is another: mounts, and with them `/sys/fs/bpf`, stay (`ip netns exec`
+    /// mounts another `/sys`).
+    pub fn prepare(&self, command: &mut Command) {
+        let file = Arc::clone(&self.file);
+        let parent = rustix::process::getpid();
+        command.process_group(0);
+        // SAFETY: between fork and exec only system calls are made, by rustix without libc's
+        // state; nothing is allocated and no lock taken.
+        unsafe { command.pre_exec(move || child_enters(&file, parent)) };
+    }
+
+    /// Starts a command inside; it and its children are killed at the end of the value.
+    pub fn spawn(&self, mut command: Command) -> Result<Program, NetError> {
+        self.prepare(&mut command);
+        let child = command.spawn();
+        let child = child.map_err(|error| NetError::Start(line_of(&command), error))?;
+        Ok(Program { child })
+    }
+
+    /// Runs a command inside to its end; what it wrote to standard output.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, NetError> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        self.prepare(&mut command);
+        let output = command.output();
+        let output = output.map_err(|error| NetError::Start(program.to_owned(), error))?;
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(NetError::Failed(line_of(&command), said))
+        }
+    }
+
+    /// Sets a kernel parameter of this namespace, by its path like `ipv4/tcp_syncookies`.
+    pub fn set(&self, parameter: &str, value: &str) -> Result<(), NetError> {
+        let path = format!("/proc/sys/net/{parameter}");
+        // The folder shows the parameters of the thread that opens it.
+        let written = self.enter(|| std::fs::write(&path, value));
+        written.map_err(|error| NetError::Setting(path, error))
+    }
+
+    /// What a device inside sends is complete from now on: checksummed, and no frame above the
+    /// MTU. What it receives is not merged.
+    pub fn offload_off(&self, device: &str) -> Result<(), NetError> {
+        let off = [
+            "tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off",
+        ];
+        let arguments = [["-K", device].as_slice(), off.as_slice()].concat();
+        self.run("ethtool", &arguments).map(drop)
+    }
+
+    /// The device, one end of a veth pair, takes frames that an XDP program at the other end
+    /// sends back, as long as the value lives. It still merges nothing: a program switches GRO
+    /// on, but with this limit no two frames are short enough for it.
+    pub fn accept_xdp(&self, device: &str) -> Result<XdpVerdict, NetError> {
+        self.run("ip", &["link", "set", device, "gro_max_size", "1"])?;
+        let attached = self.enter(|| XdpVerdict::attach(device, Verdict::Pass));
+        attached.map_err(|error| NetError::Program(device.to_owned(), error))
+    }
+}
+
+/// A program in a namespace, killed at the end with its process group.
+pub struct Program {
+    child: Child,
+}
+
+impl Program {
+    /// The process, for its output and its status.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Not waited for yet, so the number is still that of our child and of its group.
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// One end of a cable.
+pub struct End<'n> {
+    /// Where it is.
+    pub namespace: &'n Namespace,
+    /// What the device is called there.
+    pub device: &'n str,
+    /// Its addresses (/24 and /64), if it has any.
+    pub addresses: Option<(Ipv4Addr, Ipv6Addr)>,
+}
+
+impl End<'_> {
+    fn set_up(&self, mtu: u16) -> Result<(), NetError> {
+        let ip = |arguments: &[&str]| self.namespace.run("ip", arguments).map(drop);
+        let mtu = mtu.to_string();
+        if let Some((v4, v6)) = self.addresses {
+            ip(&["address", "add", &format!("{v4}/24"), "dev", self.device])?;
+            // Without nodad the address could not be used for a second.
+            let v6 = format!("{v6}/64");
+            ip(&["address", "add", &v6, "dev", self.device, "nodad"])?;
+        } else {
+            // Such an end only passes frames on; it has nothing to say of its own.
+            self.namespace
+                .set(&format!("ipv6/conf/{}/disable_ipv6", self.device), "1")?;
+        }
+        ip(&["link", "set", self.device, "mtu", &mtu, "up"])
+    }
+}
+
+/// Connects two namespaces by a veth pair with this MTU (1500 if in doubt). Both ends are up.
+pub fn pair(a: &End, b: &End, mtu: u16) -> Result<(), NetError> {
+    let peer = b.namespace.path();
+    a.namespace.run(
+        "ip",
+        &[
+            "link", "add", a.device, "type", "veth", "peer", "name", b.device, "netns", &peer,
+        ],
+    )?;
+    a.set_up(mtu)?;
+    b.set_up(mtu)
+}
+
+/// In a thread of its own, which ends with this: the namespace it moved to, as a file.
+fn unshared() -> io::Result<File> {
+    // SAFETY: no file descriptors are unshared, only the network of a thread about to end.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)? };
+    File::open("/proc/thread-self/ns/net")
+}
+
+fn move_into(file: &File) -> io::Result<()> {
+    let network = Some(LinkNameSpaceType::Network);
+    Ok(rustix::thread::move_into_link_name_space(
+        file.as_fd(),
+        network,
+    )?)
+}
+
+/// Runs in the child, before exec: system calls only.
+fn child_enters(file: &File, parent: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid() != Some(parent) {
+        // The parent ended before it could be tied to us.
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    move_into(file)
+}
+
+fn line_of(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}

@@ -1,0 +1,86 @@
+//! A folder of files whose content follows from a seed, and what a client must get for each. Knows
+//! no server.
+
+use std::path::{Path, PathBuf};
+
+use super::draws::Draws;
+use crate::Folder;
+
+/// A file, as a client sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The target, from the slash on.
+    pub path: String,
+    /// The length of its content.
+    pub len: usize,
+    /// The CRC-32 of its content.
+    pub crc32: u32,
+}
+
+impl Page {
+    /// The page with this content.
+    pub fn of(path: &str, content: &[u8]) -> Page {
+        Page {
+            path: path.to_owned(),
+            len: content.len(),
+            crc32: crc32fast::hash(content),
+        }
+    }
+}
+
+/// Such a folder, in memory if the system has a place for that; removed at the end.
+pub struct Site {
+    folder: Folder,
+    /// Its pages, in the order of the lengths asked for.
+    pub pages: Vec<Page>,
+}
+
+impl Site {
+    /// A file of each length. They are called `0-LEN.bin` and so on: no server takes that for
+    /// something to compress.
+    pub fn new(seed: u64, lens: &[usize]) -> Site {
+        let folder = Folder::in_memory();
+        let page = |(index, len): (usize, &usize)| {
+            let content = content(seed, index, *len);
+            let name = format!("{index}-{len}.bin");
+            folder.file(Path::new("root").join(&name), &content);
+            Page::of(&format!("/{name}"), &content)
+        };
+        let pages = lens.iter().enumerate().map(page).collect();
+        Site { folder, pages }
+    }
+
+    /// The folder to serve.
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    /// The folder around it, for what the server needs besides.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+}
+
+/// The content of a file, or of an upload.
+pub fn content(seed: u64, stream: usize, len: usize) -> Vec<u8> {
+    let mut draws = Draws::new(seed, u64::try_from(stream).expect("64 bits at most"));
+    let words = std::iter::repeat_with(|| draws.number().to_le_bytes());
+    words.take(len.div_ceil(8)).flatten().take(len).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_what_the_pages_say() {
+        let site = Site::new(5, &[0, 1, 1460, 10_000]);
+        for (page, len) in site.pages.iter().zip([0, 1, 1460, 10_000]) {
+            let content = std::fs::read(site.root().join(&page.path[1..])).unwrap();
+            assert_eq!(content.len(), len);
+            assert_eq!(Page::of(&page.path, &content), *page);
+        }
+        assert_eq!(site.pages, Site::new(5, &[0, 1, 1460, 10_000]).pages);
+        assert_ne!(site.pages, Site::new(6, &[0, 1, 1460, 10_000]).pages);
+    }
+}

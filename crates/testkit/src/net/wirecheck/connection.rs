@@ -1,0 +1,283 @@
+//! A connection of the verifying client: sends the pieces of a turn, receives the answers, and
+//! compares. Knows HTTP/1.1 as far as a length goes; whatever frames its content in another way is
+//! wrong here.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use super::plan::{Ending, Expectation, Kind, Plan};
+
+const HEAD_LEN_MAX: usize = 16 << 10;
+
+/// What went wrong, and with which words.
+#[derive(Debug)]
+pub enum Trouble {
+    /// An answer is not what it had to be.
+    Wrong(String),
+    /// There was no whole answer at the deadline.
+    Hung(String),
+    /// The connection was reset, or refused.
+    Reset(String),
+    /// The connection ended before the end of an answer.
+    ClosedEarly(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, words) = match self {
+            Trouble::Wrong(words) => ("wrong", words),
+            Trouble::Hung(words) => ("hung", words),
+            Trouble::Reset(words) => ("reset", words),
+            Trouble::ClosedEarly(words) => ("closed early", words),
+        };
+        write!(f, "{what}: {words}")
+    }
+}
+
+/// Such a connection.
+pub struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+    turns: usize,
+    deadline: Instant,
+}
+
+struct Head {
+    status: u16,
+    text: String,
+}
+
+impl Connection {
+    /// Connects.
+    pub fn open(address: SocketAddr, deadline: Duration) -> Result<Connection, Trouble> {
+        let stream = TcpStream::connect_timeout(&address, deadline);
+        let stream = stream.map_err(|error| trouble("connecting", 0, &error))?;
+        // So that each piece is a segment.
+        stream.set_nodelay(true).expect("a socket");
+        Ok(Connection {
+            stream,
+            received: Vec::new(),
+            turns: 0,
+            deadline: Instant::now() + deadline,
+        })
+    }
+
+    /// Whether no turn was taken on it yet.
+    pub fn is_new(&self) -> bool {
+        self.turns == 0
+    }
+
+    /// One turn. True if the connection goes on after it.
+    pub fn turn(
+        &mut self,
+        plan: &Plan,
+        deadline: Duration,
+        shared: &Shared,
+    ) -> Result<bool, Trouble> {
+        self.deadline = Instant::now() + deadline;
+        self.turns += 1;
+        let told = format!("turn {} of the connection", self.turns);
+        self.send(plan).map_err(|error| trouble(&told, 0, &error))?;
+        let mut closes = false;
+        for expected in &plan.expectations {
+            closes = self.answer(plan, expected, shared)?;
+            shared.right();
+        }
+        match plan.ending {
+            Ending::Stays | Ending::Stays10 if !closes => self.nothing_left().map(|()| true),
+            Ending::ClientCloses => self.nothing_left().map(|()| false),
+            // Also a server that says it has had enough.
+            _ => self.end().map(|()| false),
+        }
+    }
+
+    fn send(&mut self, plan: &Plan) -> io::Result<()> {
+        for piece in &plan.pieces {
+            let mut left = &piece[..];
+            while !left.is_empty() {
+                self.stream.set_write_timeout(Some(self.time_left()?))?;
+                let len = self.stream.write(left)?;
+                left = &left[len..];
+            }
+        }
+        if plan.ending == Ending::HalfClose {
+            self.stream.shutdown(Shutdown::Write)?;
+        }
+        Ok(())
+    }
+
+    /// Receives one answer and compares it. True if it says that the connection ends.
+    fn answer(
+        &mut self,
+        plan: &Plan,
+        expected: &Expectation,
+        shared: &Shared,
+    ) -> Result<bool, Trouble> {
+        let head = self.head()?;
+        compare_head(&head, plan, expected)?;
+        let len = if expected.head_only {
+            0
+        } else {
+            length(&head)?
+        };
+        self.receive_until(len)?;
+        let body: Vec<u8> = self.received.drain(..len).collect();
+        compare_body(&head, &body, plan, expected)?;
+        if let (Some(path), Some(etag), 200) = (&expected.path, head.field("etag"), head.status) {
+            shared.learn(path, etag);
+        }
+        let connection = head.field("connection");
+        Ok(connection.is_some_and(|value| value.eq_ignore_ascii_case("close")))
+    }
+
+    fn head(&mut self) -> Result<Head, Trouble> {
+        let end = loop {
+            let found = self
+                .received
+                .windows(4)
+                .position(|four| four == b"\r\n\r\n");
+            if let Some(at) = found {
+                break at + 4;
+            }
+            if self.received.len() > HEAD_LEN_MAX {
+                return Err(Trouble::Wrong(format!("a head of {HEAD_LEN_MAX} bytes")));
+            }
+            self.receive_until(self.received.len() + 1)?;
+        };
+        let bytes: Vec<u8> = self.received.drain(..end).collect();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let status = text
+            .strip_prefix("HTTP/1.1 ")
+            .and_then(|rest| rest.get(..3));
+        match status.and_then(|status| status.parse().ok()) {
+            Some(status) => Ok(Head { status, text }),
+            None => Err(Trouble::Wrong(format!("a head that is none: {text:?}"))),
+        }
+    }
+
+    fn receive_until(&mut self, len: usize) -> Result<(), Trouble> {
+        while self.received.len() < len {
+            let count = self.receive();
+            let count = count.map_err(|e| trouble("receiving", self.received.len(), &e))?;
+            if count == 0 {
+                let words = format!("after {} bytes of {len}", self.received.len());
+                return Err(Trouble::ClosedEarly(self.told(&words)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The server ends the connection, and says nothing more before.
+    fn end(&mut self) -> Result<(), Trouble> {
+        self.nothing_left()?;
+        let count = self.receive();
+        let count = count.map_err(|error| trouble("the planned end", 0, &error))?;
+        if count > 0 {
+            return self.nothing_left();
+        }
+        Ok(())
+    }
+
+    /// What came beyond the answers is wrong.
+    fn nothing_left(&self) -> Result<(), Trouble> {
+        if self.received.is_empty() {
+            return Ok(());
+        }
+        let start = &self.received[..self.received.len().min(100)];
+        let start = String::from_utf8_lossy(start);
+        let words = format!("{} bytes too many: {start:?}", self.received.len());
+        Err(Trouble::Wrong(self.told(&words)))
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.time_left()?))?;
+        let mut buffer = [0; 65536];
+        let len = self.stream.read(&mut buffer)?;
+        self.received.extend_from_slice(&buffer[..len]);
+        Ok(len)
+    }
+
+    fn time_left(&self) -> io::Result<Duration> {
+        let left = self.deadline.checked_duration_since(Instant::now());
+        let left = left.filter(|left| !left.is_zero());
+        left.ok_or_else(|| ErrorKind::TimedOut.into())
+    }
+
+    fn told(&self, words: &str) -> String {
+        let from = self.stream.local_addr().map(|address| address.to_string());
+        let from = from.unwrap_or_default();
+        format!("{words} (turn {} from {from})", self.turns)
+    }
+}
+
+impl Head {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.text.lines().skip(1).find_map(|line| {
+            let (known, value) = line.split_once(':')?;
+            known.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+fn compare_head(head: &Head, plan: &Plan, expected: &Expectation) -> Result<(), Trouble> {
+    let wrong = |words: String| Err(Trouble::Wrong(format!("{words} in {:?}", head.text)));
+    if head.status != expected.status {
+        return wrong(format!("not {}", expected.status));
+    }
+    if head.field("content-encoding").is_some() {
+        return wrong("encoded content".to_owned());
+    }
+    // RFC 9110 section 6.6.1; all servers here have a clock.
+    if head.field("date").is_none_or(|date| date.len() != 29) {
+        return wrong("no date".to_owned());
+    }
+    let said = head.field("content-length").map(str::to_owned);
+    let due = expected.content.map(|(len, _)| len.to_string());
+    // Apache leaves it out in the answer to HEAD if it would be 0.
+    let left_out = expected.head_only && said.is_none();
+    if due.is_some() && said != due && !left_out {
+        return wrong(format!("no content length of {due:?}"));
+    }
+    if plan.kind == Kind::Range && said.as_deref() != Some("2") {
+        return wrong("not two bytes".to_owned());
+    }
+    Ok(())
+}
+
+fn compare_body(
+    head: &Head,
+    body: &[u8],
+    plan: &Plan,
+    expected: &Expectation,
+) -> Result<(), Trouble> {
+    let Some((_, due)) = expected.content.filter(|_| !expected.head_only) else {
+        return Ok(());
+    };
+    let crc32 = crc32fast::hash(body);
+    if crc32 == due {
+        return Ok(());
+    }
+    let kind = plan.kind.name();
+    Err(Trouble::Wrong(format!(
+        "{kind}: CRC-32 {crc32:08x}, not {due:08x}, of {} bytes after {:?}",
+        body.len(),
+        head.text
+    )))
+}
+
+fn length(head: &Head) -> Result<usize, Trouble> {
+    let said = head.field("content-length");
+    let len = said.and_then(|len| len.parse().ok());
+    len.ok_or_else(|| Trouble::Wrong(format!("no length in {:?}", head.text)))
+}
+
+fn trouble(doing: &str, received: usize, error: &io::Error) -> Trouble {
+    let words = format!("{doing}, {received} bytes received: {error}");
+    match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => Trouble::Hung(words),
+        _ => Trouble::Reset(words),
+    }
+}

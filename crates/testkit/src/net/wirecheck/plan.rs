@@ -1,0 +1,328 @@
+//! What a connection does in one turn: the bytes to send, in which pieces, and what must come
+//! back. Pure but for the validators learnt so far; knows no sockets.
+
+use std::fmt;
+
+use super::{Check, Page, Shared};
+use crate::net::draws::Draws;
+use crate::net::servers::receipt;
+use crate::net::site;
+
+/// Fields that change no answer; each makes another request of it, byte by byte.
+const FIELDS: [&str; 5] = [
+    "",
+    "Accept-Encoding: identity\r\n",
+    "Accept-Encoding: gzip, deflate, br, zstd\r\n",
+    "User-Agent: wirecheck\r\nAccept: */*\r\n",
+    "Accept: text/html,*/*;q=0.8\r\nAccept-Language: en\r\nAccept-Encoding: gzip\r\n",
+];
+
+/// Answers longer than this are not asked for and half-closed in one go.
+const HALF_CLOSED_LEN_MAX: usize = 10_000;
+
+/// What is asked for in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A GET that may have been asked for before.
+    Get,
+    /// A HEAD.
+    Head,
+    /// A GET with a validator: 304, or 200 as long as no answer has told the validator.
+    Conditional,
+    /// A GET with a target that nobody has asked for: the same content.
+    Fresh,
+    /// A GET of what does not exist: 404.
+    Missing,
+    /// A GET in two segments.
+    Split,
+    /// Two requests in one segment.
+    Pair,
+    /// A GET of the first two bytes: 206.
+    Range,
+    /// A POST with a length.
+    Upload,
+    /// A POST in chunks.
+    ChunkedUpload,
+}
+
+impl Kind {
+    /// For the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Get => "get",
+            Kind::Head => "head",
+            Kind::Conditional => "conditional",
+            Kind::Fresh => "fresh",
+            Kind::Missing => "missing",
+            Kind::Split => "split",
+            Kind::Pair => "pair",
+            Kind::Range => "range",
+            Kind::Upload => "upload",
+            Kind::ChunkedUpload => "chunked upload",
+        }
+    }
+}
+
+/// How the connection goes on after the turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It stays.
+    Stays,
+    /// It stays, and the request is HTTP/1.0's `keep-alive`.
+    Stays10,
+    /// The request says `close`; the server closes.
+    Close,
+    /// The request is HTTP/1.0's; the server closes.
+    Close10,
+    /// The client closes after the answer.
+    ClientCloses,
+    /// The client sends its FIN with or right behind the request.
+    HalfClose,
+}
+
+/// What an answer must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// The path whose validator it may tell.
+    pub path: Option<String>,
+    /// Its status.
+    pub status: u16,
+    /// The length and CRC-32 of its content; `None` if any will do.
+    pub content: Option<(usize, u32)>,
+    /// Whether the content itself does not come: HEAD and 304.
+    pub head_only: bool,
+}
+
+/// A turn.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is asked for.
+    pub kind: Kind,
+    /// What then.
+    pub ending: Ending,
+    /// Sent one after the other.
+    pub pieces: Vec<Vec<u8>>,
+    /// What comes back, in this order.
+    pub expectations: Vec<Expectation>,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sent = self.pieces.concat();
+        let end = sent.iter().position(|byte| *byte == b'\r');
+        let line = String::from_utf8_lossy(&sent[..end.unwrap_or(0)]);
+        write!(f, "{:?} then {:?}: {line}", self.kind, self.ending)
+    }
+}
+
+/// The next turn of a connection.
+pub fn draw(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -> Plan {
+    let page = page(check, draws);
+    let etag = shared.etag(&page.path);
+    let kind = kind(check, page, draws);
+    let ending = ending(kind, page, last, draws);
+    let (mut pieces, mut expectations) = match kind {
+        Kind::Get => (get(page, "", ending, draws), vec![whole(page)]),
+        Kind::Head => head(page, ending, draws),
+        Kind::Conditional => conditional(page, etag, ending, draws),
+        Kind::Fresh => fresh(page, ending, draws),
+        Kind::Missing => missing(ending, draws),
+        Kind::Split => (
+            in_two(get(page, "", ending, draws), draws),
+            vec![whole(page)],
+        ),
+        Kind::Pair => (get(page, "", Ending::Stays, draws), vec![whole(page)]),
+        Kind::Range => range(page, ending, draws),
+        Kind::Upload | Kind::ChunkedUpload => upload(check, kind, ending, draws),
+    };
+    if kind == Kind::Pair {
+        let second = self::page(check, draws);
+        pieces = vec![[pieces, get(second, "", ending, draws)].concat().concat()];
+        expectations.push(whole(second));
+    }
+    Plan {
+        kind,
+        ending,
+        pieces,
+        expectations,
+    }
+}
+
+/// Half of all turns are for the first page, so that something is asked for often.
+fn page<'c>(check: &'c Check, draws: &mut Draws) -> &'c Page {
+    match draws.below(2) {
+        0 => &check.pages[0],
+        _ => &check.pages[draws.below(check.pages.len())],
+    }
+}
+
+fn kind(check: &Check, page: &Page, draws: &mut Draws) -> Kind {
+    let kind = match draws.below(100) {
+        0..46 => Kind::Get,
+        46..56 => Kind::Head,
+        56..66 => Kind::Conditional,
+        66..74 => Kind::Fresh,
+        74..78 => Kind::Missing,
+        78..84 => Kind::Split,
+        84..90 => Kind::Pair,
+        90..94 => Kind::Range,
+        94..97 => Kind::Upload,
+        _ => Kind::ChunkedUpload,
+    };
+    match kind {
+        Kind::Range if page.len < 2 => Kind::Get,
+        Kind::Upload | Kind::ChunkedUpload if check.upload.is_none() => Kind::Get,
+        kind => kind,
+    }
+}
+
+fn ending(kind: Kind, page: &Page, last: bool, draws: &mut Draws) -> Ending {
+    if !last {
+        // HTTP/1.0 has no chunks.
+        let old = draws.percent(5.0) && kind != Kind::ChunkedUpload;
+        return if old { Ending::Stays10 } else { Ending::Stays };
+    }
+    // A proxy may take a half-closed connection for one that nobody waits at any more.
+    let upload = matches!(kind, Kind::Upload | Kind::ChunkedUpload);
+    // And nginx one that does not take its answer at once; the second of a pair is not known here.
+    let long = page.len > HALF_CLOSED_LEN_MAX || kind == Kind::Pair;
+    match draws.below(6) {
+        0..2 => Ending::Close,
+        2 if !upload => Ending::Close10,
+        3 if !upload && !long => Ending::HalfClose,
+        _ => Ending::ClientCloses,
+    }
+}
+
+fn request(method: &str, target: &str, fields: &str, ending: Ending, draws: &mut Draws) -> Vec<u8> {
+    let varied = FIELDS[draws.below(FIELDS.len())];
+    let (minor, connection) = match ending {
+        Ending::Stays | Ending::ClientCloses | Ending::HalfClose => (1, ""),
+        Ending::Stays10 => (0, "Connection: keep-alive\r\n"),
+        Ending::Close => (1, "Connection: close\r\n"),
+        Ending::Close10 => (0, ""),
+    };
+    let head = format!(
+        "{method} {target} HTTP/1.{minor}\r\nHost: test\r\n{varied}{fields}{connection}\r\n"
+    );
+    head.into_bytes()
+}
+
+fn get(page: &Page, fields: &str, ending: Ending, draws: &mut Draws) -> Vec<Vec<u8>> {
+    vec![request("GET", &page.path, fields, ending, draws)]
+}
+
+type Turn = (Vec<Vec<u8>>, Vec<Expectation>);
+
+fn head(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
+    let sent = request("HEAD", &page.path, "", ending, draws);
+    let expected = Expectation {
+        head_only: true,
+        ..whole(page)
+    };
+    (vec![sent], vec![expected])
+}
+
+/// With a validator that was learnt, or with a wrong one as long as there is none.
+fn conditional(page: &Page, etag: Option<String>, ending: Ending, draws: &mut Draws) -> Turn {
+    let not_modified = Expectation {
+        status: 304,
+        content: None,
+        head_only: true,
+        ..whole(page)
+    };
+    let (etag, expected) = match etag {
+        Some(etag) => (etag, not_modified),
+        None => ("\"another\"".to_owned(), whole(page)),
+    };
+    let field = format!("If-None-Match: {etag}\r\n");
+    (get(page, &field, ending, draws), vec![expected])
+}
+
+fn fresh(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
+    let target = format!("{}?fresh={:x}", page.path, draws.number());
+    let expected = Expectation {
+        path: None,
+        ..whole(page)
+    };
+    (
+        vec![request("GET", &target, "", ending, draws)],
+        vec![expected],
+    )
+}
+
+fn missing(ending: Ending, draws: &mut Draws) -> Turn {
+    let target = format!("/missing-{:x}", draws.number() % 16);
+    let expected = Expectation {
+        path: None,
+        status: 404,
+        content: None,
+        head_only: false,
+    };
+    (
+        vec![request("GET", &target, "", ending, draws)],
+        vec![expected],
+    )
+}
+
+fn range(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
+    // The bytes themselves are known to nobody here; their number is.
+    let expected = Expectation {
+        path: None,
+        status: 206,
+        content: None,
+        head_only: false,
+    };
+    (
+        get(page, "Range: bytes=0-1\r\n", ending, draws),
+        vec![expected],
+    )
+}
+
+fn upload(check: &Check, kind: Kind, ending: Ending, draws: &mut Draws) -> Turn {
+    let target = check.upload.as_deref().unwrap_or("/");
+    let len = draws.below(check.upload_len_max + 1);
+    let body = site::content(draws.number(), 0, len);
+    let receipt = receipt(&body);
+    let (field, framed) = if kind == Kind::ChunkedUpload {
+        let field = "Transfer-Encoding: chunked\r\n".to_owned();
+        (field, in_chunks(&body, draws))
+    } else {
+        (format!("Content-Length: {len}\r\n"), vec![body])
+    };
+    let mut pieces = vec![request("POST", target, &field, ending, draws)];
+    pieces.extend(framed);
+    let expected = Expectation {
+        path: None,
+        status: 200,
+        content: Some((receipt.len(), crc32fast::hash(receipt.as_bytes()))),
+        head_only: false,
+    };
+    (pieces, vec![expected])
+}
+
+fn in_chunks(body: &[u8], draws: &mut Draws) -> Vec<Vec<u8>> {
+    let chunk = |data: &[u8]| [format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat();
+    let len = 1 + draws.below(20_000);
+    let mut pieces: Vec<_> = body.chunks(len).map(chunk).collect();
+    pieces.push(b"0\r\n\r\n".to_vec());
+    pieces
+}
+
+fn in_two(pieces: Vec<Vec<u8>>, draws: &mut Draws) -> Vec<Vec<u8>> {
+    let bytes = pieces.concat();
+    let (first, second) = bytes.split_at(1 + draws.below(bytes.len() - 1));
+    vec![first.to_vec(), second.to_vec()]
+}
+
+fn whole(page: &Page) -> Expectation {
+    Expectation {
+        path: Some(page.path.clone()),
+        status: 200,
+        content: Some((page.len, page.crc32)),
+        head_only: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

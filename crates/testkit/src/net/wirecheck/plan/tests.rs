@@ -1,0 +1,51 @@
+//! A few thousand turns, drawn and looked at.
+
+use super::*;
+
+fn check() -> Check {
+    let pages = [Page::of("/a", b"abc"), Page::of("/b", b"")];
+    Check::new(1, "127.0.0.1:1".parse().unwrap(), &pages)
+}
+
+fn plans(seed: u64) -> Vec<Plan> {
+    let shared = Shared::default();
+    shared.learn("/a", "\"tag\"");
+    let mut draws = Draws::new(seed, 0);
+    let last = |n: usize| n.is_multiple_of(5);
+    (0..3000)
+        .map(|n| draw(&check(), &shared, &mut draws, last(n)))
+        .collect()
+}
+
+#[test]
+fn every_kind_and_ending_is_drawn_and_follows_from_the_seed() {
+    let plans = plans(4);
+    let kinds: std::collections::BTreeSet<_> = plans.iter().map(|p| p.kind.name()).collect();
+    assert_eq!(kinds.len(), 10);
+    let ended = |ending| plans.iter().any(|plan| plan.ending == ending);
+    assert!(ended(Ending::Close) && ended(Ending::Close10) && ended(Ending::HalfClose));
+    assert!(ended(Ending::Stays) && ended(Ending::Stays10) && ended(Ending::ClientCloses));
+    let sent = |plans: Vec<Plan>| plans.into_iter().map(|p| p.pieces).collect::<Vec<_>>();
+    assert_eq!(sent(plans), sent(self::plans(4)));
+}
+
+#[test]
+fn each_request_in_a_turn_has_an_expectation() {
+    for plan in plans(5) {
+        let sent = plan.pieces.concat();
+        let heads = sent
+            .windows(12)
+            .filter(|w| w.starts_with(b"\r\nHost: test"))
+            .count();
+        assert_eq!(heads, plan.expectations.len(), "{plan}");
+        assert!(plan.pieces.iter().all(|piece| !piece.is_empty()) || plan.kind == Kind::Upload);
+    }
+}
+
+#[test]
+fn chunks_hold_the_body() {
+    let pieces = in_chunks(b"hello", &mut Draws::new(1, 1));
+    let text = String::from_utf8(pieces.concat()).unwrap();
+    assert!(text.ends_with("0\r\n\r\n"));
+    assert_eq!(in_chunks(b"", &mut Draws::new(1, 1)), [b"0\r\n\r\n"]);
+}

@@ -1,0 +1,140 @@
+//! The smallest XDP programs: one verdict for all frames. Knows no other program.
+//!
+//! With "pass", a veth device takes the frames that an XDP program at the other end sends back.
+//! GRO alone makes such a device poll, but the flush after `XDP_TX` looks for a program at the
+//! peer and wakes nobody without one (`veth_xdp_flush` in Linux 6.18): frames stay in the ring
+//! until an ordinary packet happens to pass. bpf(2).
+
+// The only reason for unsafe code: bpf(2), which rustix does not have.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const COMMAND_PROG_LOAD: libc::c_int = 5;
+const COMMAND_LINK_CREATE: libc::c_int = 28;
+const PROG_TYPE_XDP: u32 = 6;
+const ATTACH_TYPE_XDP: u32 = 37;
+/// The program takes frames that lie in several pieces; otherwise the MTU would be limited.
+const PROG_HAS_FRAGS: u32 = 1 << 5;
+/// In the driver: what is wanted here is what the driver does then.
+const LINK_IN_DRIVER: u32 = 1 << 2;
+
+/// `r0 = IMMEDIATE` and `exit`.
+const SET_R0: u8 = 0xb7;
+const EXIT: u8 = 0x95;
+
+/// What becomes of each frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is gone.
+    Drop = 1,
+    /// It goes to the kernel.
+    Pass = 2,
+    /// It goes back as it is.
+    Tx = 3,
+}
+
+#[repr(C)]
+struct Instruction {
+    code: u8,
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+impl Instruction {
+    const fn new(code: u8, immediate: i32) -> Instruction {
+        Instruction {
+            code,
+            registers: 0,
+            offset: 0,
+            immediate,
+        }
+    }
+}
+
+/// The start of `union bpf_attr` for a load; the kernel takes the rest as zeros.
+#[repr(C)]
+struct ProgLoad {
+    prog_type: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+}
+
+/// The same for a link.
+#[repr(C)]
+struct LinkCreate {
+    prog_fd: u32,
+    interface_index: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// A program at a device; gone with this value.
+pub struct XdpVerdict {
+    _link: OwnedFd,
+}
+
+impl XdpVerdict {
+    /// Attaches it to a device of the calling thread's namespace.
+    pub fn attach(device: &str, verdict: Verdict) -> io::Result<XdpVerdict> {
+        let any = rustix::net::socket(
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::DGRAM,
+            None,
+        )?;
+        let interface_index = rustix::net::netdevice::name_to_index(&any, device)?;
+        let program = load(verdict)?;
+        let link = LinkCreate {
+            prog_fd: u32::try_from(program.as_raw_fd()).expect("an open descriptor"),
+            interface_index,
+            attach_type: ATTACH_TYPE_XDP,
+            flags: LINK_IN_DRIVER,
+        };
+        // SAFETY: no field is an address.
+        let link = unsafe { bpf(COMMAND_LINK_CREATE, &link)? };
+        Ok(XdpVerdict { _link: link })
+    }
+}
+
+fn load(verdict: Verdict) -> io::Result<OwnedFd> {
+    let program = [
+        Instruction::new(SET_R0, verdict as i32),
+        Instruction::new(EXIT, 0),
+    ];
+    let license = c"GPL";
+    let load = ProgLoad {
+        prog_type: PROG_TYPE_XDP,
+        instruction_count: 2,
+        instructions: program.as_ptr().addr() as u64,
+        license: license.as_ptr().addr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log: 0,
+        kernel_version: 0,
+        flags: PROG_HAS_FRAGS,
+    };
+    // SAFETY: `program` has two instructions and outlives the call; the license ends with a NUL.
+    unsafe { bpf(COMMAND_PROG_LOAD, &load) }
+}
+
+/// # Safety
+///
+/// Addresses in `attributes` are those of memory that the command may read.
+unsafe fn bpf<A>(command: libc::c_int, attributes: &A) -> io::Result<OwnedFd> {
+    let len = size_of::<A>();
+    // SAFETY: the kernel reads `len` bytes of `attributes`, and what the caller vouches for.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, len) };
+    match i32::try_from(fd) {
+        // SAFETY: both commands return a new descriptor, which nobody else knows.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,261 @@
+//! A web server behind links that are bad in all ways: what the client gets is right all the same.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
+
+use lowroad_testkit::net::frame::SynEdits;
+use lowroad_testkit::net::{
+    CLIENT, Check, Counts, DEVICE, Mangling, Manglings, Namespace, Path, Report, SERVER, Site,
+    Verdict, WebServer, XdpVerdict, lacks, starts,
+};
+use lowroad_testkit::{skip, wait_until};
+
+/// One segment and many, at the edges of one, and a download of some size.
+const LENS: [usize; 8] = [1000, 0, 1, 536, 1460, 1461, 20_000, 400_000];
+
+/// Whether the test can't run; says so then.
+fn skipped(test: &str) -> bool {
+    skipped_without(test, "nginx")
+}
+
+fn skipped_without(test: &str, server: &str) -> bool {
+    let lacks = lacks().or_else(|| (!starts(server)).then(|| format!("there is no `{server}`")));
+    if let Some(reason) = &lacks {
+        skip(test, reason);
+    }
+    lacks.is_some()
+}
+
+/// Checks over both address families; what the link did, up and down.
+fn check(manglings: &Manglings, mtu: u16, adjust: impl Fn(&mut Check)) -> [Counts; 2] {
+    let path = Path::new(manglings, mtu).expect("a path");
+    let site = Site::new(manglings.seed, &LENS);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    for address in [IpAddr::V4(SERVER.0), IpAddr::V6(SERVER.1)] {
+        let address = SocketAddr::new(address, 80);
+        let mut check = Check::new(manglings.seed, address, &site.pages);
+        check.clients = 16;
+        adjust(&mut check);
+        let report = path.client.enter(|| check.run());
+        assert_clean(&report, &path);
+        assert!(
+            report.connections >= 16 && report.requests > 100,
+            "{report:?}"
+        );
+    }
+    // The counts are those of the thread's last round; what is asserted below happened long before.
+    let counts = path.mangler.counts();
+    for direction in counts {
+        assert_eq!(direction.oversize, 0, "{counts:?}");
+        assert_eq!(direction.bad_checksums, 0, "{counts:?}");
+        assert_eq!(direction.overflowed, 0, "{counts:?}");
+    }
+    eprintln!("{counts:?}");
+    counts
+}
+
+fn assert_clean(report: &Report, path: &Path) {
+    let counts = path.mangler.counts();
+    assert!(report.is_clean(), "{report:#?}, {counts:#?}");
+}
+
+#[test]
+fn a_good_link_changes_nothing() {
+    if skipped("a_good_link_changes_nothing") {
+        return;
+    }
+    let counts = check(&Manglings::default(), 1500, |check| check.clients = 64);
+    for direction in counts {
+        let untouched = Counts {
+            frames: direction.frames,
+            resets: direction.resets,
+            ..Counts::default()
+        };
+        assert_eq!(direction, untouched);
+    }
+}
+
+#[test]
+fn all_bodies_are_right_over_a_lossy_link() {
+    if skipped("all_bodies_are_right_over_a_lossy_link") {
+        return;
+    }
+    let mangling = Mangling {
+        loss_percent: 2.0,
+        reorder_percent: 2.0,
+        duplication_percent: 1.0,
+        delay_ms: 1,
+        jitter_ms: 1,
+        ..Mangling::default()
+    };
+    for direction in check(&Manglings::both(11, mangling), 1500, |_| {}) {
+        assert!(
+            direction.lost > 0 && direction.duplicated > 0,
+            "{direction:?}"
+        );
+        assert!(direction.reordered > 0, "{direction:?}");
+    }
+}
+
+#[test]
+fn all_bodies_are_right_with_small_segments() {
+    if skipped("all_bodies_are_right_with_small_segments") {
+        return;
+    }
+    for (mss, seed) in [(536, 21), (1360, 22)] {
+        let syn = SynEdits {
+            mss_max: Some(mss),
+            ..SynEdits::default()
+        };
+        let mangling = Mangling {
+            syn,
+            loss_percent: 0.5,
+            ..Mangling::default()
+        };
+        for direction in check(&Manglings::both(seed, mangling), 1500, |_| {}) {
+            assert!(direction.edited > 0, "{direction:?}");
+        }
+    }
+}
+
+#[test]
+fn all_bodies_are_right_without_options() {
+    if skipped("all_bodies_are_right_without_options") {
+        return;
+    }
+    let mangling = Mangling {
+        syn: SynEdits::strip_all(),
+        loss_percent: 0.5,
+        ..Mangling::default()
+    };
+    let [up, _] = check(&Manglings::both(31, mangling), 1500, |_| {});
+    assert!(up.edited > 0, "{up:?}");
+}
+
+#[test]
+fn all_bodies_are_right_with_jumbo_frames() {
+    if skipped("all_bodies_are_right_with_jumbo_frames") {
+        return;
+    }
+    let mangling = Mangling {
+        loss_percent: 1.0,
+        reorder_percent: 1.0,
+        ..Mangling::default()
+    };
+    check(&Manglings::both(41, mangling), 9000, |_| {});
+}
+
+#[test]
+fn apache_behind_a_lossy_link_is_right_too() {
+    if skipped_without("apache_behind_a_lossy_link_is_right_too", "apache2") {
+        return;
+    }
+    let mangling = Mangling {
+        loss_percent: 1.0,
+        reorder_percent: 1.0,
+        ..Mangling::default()
+    };
+    let path = Path::new(&Manglings::both(61, mangling), 1500).expect("a path");
+    let site = Site::new(61, &LENS);
+    let _apache = WebServer::apache(&path.server, &site, 80, "").expect("apache");
+    for address in [IpAddr::V4(SERVER.0), IpAddr::V6(SERVER.1)] {
+        let mut check = Check::new(61, SocketAddr::new(address, 80), &site.pages);
+        check.clients = 16;
+        let report = path.client.enter(|| check.run());
+        assert_clean(&report, &path);
+    }
+}
+
+#[test]
+fn a_namespace_runs_programs_and_closures_and_is_gone_afterwards() {
+    let test = "a_namespace_runs_programs_and_closures_and_is_gone_afterwards";
+    if let Some(reason) = lacks() {
+        return skip(test, &reason);
+    }
+    let namespace = Namespace::new("alone").expect("a namespace");
+    let inside = namespace.enter(|| std::fs::read_link("/proc/thread-self/ns/net").unwrap());
+    let outside = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+    assert_ne!(inside, outside);
+    let seen = namespace
+        .run("readlink", &["/proc/self/ns/net"])
+        .expect("readlink");
+    assert_eq!(seen.trim(), inside.to_str().unwrap());
+    namespace
+        .set("ipv4/tcp_syncookies", "2")
+        .expect("a parameter");
+    let value = namespace
+        .run("cat", &["/proc/sys/net/ipv4/tcp_syncookies"])
+        .expect("cat");
+    assert_eq!(value.trim(), "2");
+
+    let mut sleep = Command::new("sleep");
+    sleep.arg("1000");
+    let program = namespace.spawn(sleep).expect("sleep");
+    let proc = format!("/proc/{}", program.pid());
+    assert!(std::fs::exists(&proc).unwrap());
+    drop(program);
+    assert!(!std::fs::exists(&proc).unwrap(), "killed and waited for");
+}
+
+#[test]
+fn what_an_xdp_program_sends_back_passes_the_link_at_once() {
+    let test = "what_an_xdp_program_sends_back_passes_the_link_at_once";
+    if let Some(reason) = lacks() {
+        return skip(test, &reason);
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let attach = || XdpVerdict::attach(DEVICE, Verdict::Tx);
+    let _program = path.server.enter(attach).expect("a program");
+    let (server, mac) = (SERVER.0.to_string(), "02:00:00:00:00:01");
+    let neighbour = ["neigh", "replace", &server, "lladdr", mac, "dev", DEVICE];
+    path.client.run("ip", &neighbour).expect("a neighbour");
+    path.client.enter(|| {
+        let socket = UdpSocket::bind((CLIENT.0, 0)).expect("a socket");
+        socket
+            .send_to(b"there and back", (SERVER.0, 9))
+            .expect("sent");
+    });
+    // No other packet follows; one that lies in a ring until then would stay there.
+    wait_until("the frame", || {
+        (path.mangler.counts()[1].frames == 1).then_some(())
+    });
+    assert_eq!(path.mangler.counts()[0].frames, 1);
+}
+
+#[test]
+fn a_wrong_answer_is_found() {
+    if skipped("a_wrong_answer_is_found") {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let mut site = Site::new(51, &[500, 700]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    site.pages[0].crc32 ^= 1;
+    site.pages[1].len += 1;
+    let address = SocketAddr::new(IpAddr::V4(SERVER.0), 80);
+    let check = Check::new(51, address, &site.pages);
+    let report = path.client.enter(|| check.run());
+    assert!(
+        report.wrong.iter().any(|wrong| wrong.contains("CRC-32")),
+        "{report:#?}"
+    );
+    assert!(
+        report
+            .wrong
+            .iter()
+            .any(|wrong| wrong.contains("no content length")),
+        "{report:#?}"
+    );
+    assert!(
+        !report.is_clean() && report.hung + report.reset == 0,
+        "{report:#?}"
+    );
+
+    // Nobody listens there.
+    let refused = Check {
+        address: SocketAddr::new(IpAddr::V4(CLIENT.0), 9),
+        ..check
+    };
+    let report = path.client.enter(|| refused.run());
+    assert!(report.reset > 0 && report.right == 0, "{report:#?}");
+}
