@@ -112,7 +112,7 @@ static __always_inline void remember(const struct segment *syn, __u32 number, co
 	if (!place)
 		return;
 	place->who = (__u64)tag << 32 | number;
-	place->what = (__u64)(tag ^ number) << 32 | (__u32)can->mss << 16 | can->options;
+	place->what = (__u64)(tag ^ number ^ syn->seq) << 32 | (__u32)can->mss << 16 | can->options;
 }
 
 /* Whether the segment completes a handshake that is remembered. */
@@ -123,7 +123,8 @@ static __always_inline int recall(const struct segment *segment, struct abilitie
 	if (!place || place->who != ((__u64)tag << 32 | number))
 		return 0;
 	__u64 what = place->what;
-	if (what >> 32 != (tag ^ number))
+	/* The first byte after the SYN, and no later one, whose predecessors would be lost. */
+	if (what >> 32 != (tag ^ number ^ (segment->seq - 1)))
 		return 0;
 	place->who = 0;
 	can->mss = what >> 16;

@@ -41,6 +41,22 @@ static __always_inline int is_exempt(const struct control *control, const struct
 	       is_in(control->exempt, bpf_ntohs(segment->tuple.client_port_be));
 }
 
+/* A router or a bridge sees SYNs for others, and a socket for all addresses would match them. */
+static __always_inline int is_for_us(context *ctx, const struct segment *syn)
+{
+	__u8 first = 0;
+#ifndef TIER_XDP
+	if (ctx->pkt_type != PACKET_HOST && ctx->pkt_type != PACKET_LOOPBACK)
+		return 0;
+#endif
+	/* To a group of machines, as a link-layer broadcast. */
+	if (frame_load(ctx, 0, &first, 1) || first & 1)
+		return 0;
+	if (!syn->is_v6 && (syn->tuple.local_be[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000))
+		return (syn->tuple.client_be[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+	return bpf_map_lookup_elem(&addresses, syn->tuple.local_be) != 0;
+}
+
 #define NO_OPERATIONS bpf_htonl(0x01010101)
 
 /* The SYN-ACK. Its options are no longer than the SYN's: MSS, SACK if permitted, scale if offered. */
@@ -80,25 +96,49 @@ static __always_inline int answer_syn(context *ctx, const struct control *contro
 	return frame_reply(ctx);
 }
 
+/* The kernel answers the SYN, unless it is of a connection of ours that lives: then the client is asked
+ * whether it means it (RFC 5961 §4), and resets that one if so. */
+static __always_inline int pass_syn(context *ctx, const struct segment *syn, enum reason reason)
+{
+	struct connection *old = find(syn);
+
+	if (old && old->state == STATE_DONE)
+		old->tag = 0;
+	if (!old || (old->state != STATE_OPEN && old->state != STATE_CLOSING))
+		return pass(reason);
+	count(reason_tcp_challenge);
+	return reply_bare(ctx, syn, old->snd_nxt, old->rcv_nxt, FLAG_ACK, old->options);
+}
+
 SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 {
 	struct control *control = steering();
 	struct connection *old;
 	struct abilities can;
 
-	if (!control || !is_alive(control, syn) ||
+	if (!control)
+		return VERDICT_PASS;
+	if (!is_alive(control, syn) ||
 	    (!control->published && !(control->settings & SETTING_LEARN)))
-		return pass(reason_pass_syn_off);
+		return pass_syn(ctx, syn, reason_pass_syn_off);
 	if (syn->payload_len || syn->flags & (FLAG_ACK | FLAG_FIN | FLAG_RST) ||
 	    is_exempt(control, syn))
-		return pass(reason_pass_syn_unusual);
+		return pass_syn(ctx, syn, reason_pass_syn_unusual);
 	if (is_denied(control, syn))
-		return pass(reason_pass_denied);
+		return pass_syn(ctx, syn, reason_pass_denied);
 	if (read_abilities(ctx, syn, &can) || can.mss < (syn->is_v6 ? 1220 : 536))
-		return pass(reason_pass_syn_unusual);
+		return pass_syn(ctx, syn, reason_pass_syn_unusual);
+	if (!is_for_us(ctx, syn))
+		return pass_syn(ctx, syn, reason_pass_syn_foreign);
+	/* What the SYN-ACK has no room to agree to is not agreed to. */
+	if (syn->payload_at - syn->tcp_at - TCP_LEN < 8)
+		can.options = OPTION_SCALE_NONE;
+	else if (syn->payload_at - syn->tcp_at - TCP_LEN < 12 &&
+		 (can.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
+		can.options &= OPTION_SCALE_MASK;
 	/* TIME_WAIT too: the kernel knows how to reuse it, and would refuse a handover later. */
 	if (socket_state(ctx, syn) != TCP_STATE_LISTEN)
-		return pass(reason_pass_syn_socket);
+		return pass_syn(ctx, syn, reason_pass_syn_socket);
 	old = find(syn);
 	if (old && old->state == STATE_KERNEL)
 		old->tag = 0;

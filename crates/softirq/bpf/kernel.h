@@ -13,6 +13,9 @@
 #include <bpf/bpf_endian.h>
 
 #define TCX_NEXT (-1)
+/* linux/if_packet.h */
+#define PACKET_HOST 0
+#define PACKET_LOOPBACK 5
 
 /* include/net/tcp.h, since 6.9 */
 struct bpf_tcp_req_attrs {

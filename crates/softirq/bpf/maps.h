@@ -76,6 +76,10 @@ struct prefix {
 	__u32 address_be[4];
 };
 
+struct address {
+	__u32 be[4];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -83,6 +87,14 @@ struct {
 	__type(key, struct prefix);
 	__type(value, __u32);
 } denied SEC(".maps");
+
+/* The addresses of this machine; IPv4 as ::ffff:a.b.c.d. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct address);
+	__type(value, __u32);
+} addresses SEC(".maps");
 
 /* An element of it is replaced to wait until no program runs that began before: the system call
  * returns after a grace period (kernel/bpf/syscall.c, maybe_wait_bpf_programs). */

@@ -115,7 +115,7 @@ struct connection_bucket {
 struct half_open {
 	/* tag << 32 | our first sequence number */
 	__u64 who;
-	/* (tag ^ number) << 32 | mss << 16 | options */
+	/* (tag ^ number ^ the client's number) << 32 | mss << 16 | options */
 	__u64 what;
 };
 
@@ -248,6 +248,7 @@ struct answered_event {
 	X(tcp_not_handed, "no listener took the connection") \
 	X(tcp_evicted, "a live connection lost its place in the table") \
 	X(drop_pipelined, "a request before the last answer was acknowledged") \
+	X(drop_odd, "no ACK, or of a connection that is being handed over, too early") \
 	X(drop_sum, "a wrong checksum") \
 	X(drop_no_room, "no room for an acknowledgement") \
 	X(pass_other, "not TCP over Ethernet to one of the ports") \
@@ -257,6 +258,7 @@ struct answered_event {
 	X(pass_syn_off, "a SYN, while off, drained, without daemon or without responses") \
 	X(pass_syn_socket, "a SYN for which there is a socket, or no listener") \
 	X(pass_syn_unusual, "a SYN with data, a tiny MSS, or from an exempt port") \
+	X(pass_syn_foreign, "a SYN for an address that is not this machine's") \
 	X(pass_denied, "a SYN from a denied prefix") \
 	X(event_lost, "the ring of events was full")
 

@@ -31,11 +31,11 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 
 #ifdef TIER_XDP
 
-SEC("xdp")
+SEC("xdp.frags")
 int lowroad_xdp(struct xdp_md *ctx)
 {
 	void *begin = frame_begin(ctx), *end = frame_end(ctx);
-	return on_frame(ctx, begin, end, end - begin);
+	return on_frame(ctx, begin, end, bpf_xdp_get_buff_len(ctx));
 }
 
 /* What the program above has marked gets its socket here; nothing else is looked at. */
@@ -59,7 +59,8 @@ int lowroad_handover(struct __sk_buff *skb)
 	if (parse(begin, end, skb->len, control, &segment) != PARSED)
 		return TCX_NEXT;
 	connection = find(&segment);
-	if (connection && connection->state == STATE_HANDED)
+	if (connection && connection->state == STATE_HANDED && segment.seq == connection->rcv_nxt &&
+	    segment.ack == connection->snd_nxt)
 		assign(skb, &segment, connection);
 	return TCX_NEXT;
 }

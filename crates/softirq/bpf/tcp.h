@@ -120,17 +120,16 @@ static __always_inline int on_fin(context *ctx, const struct segment *segment,
 }
 
 /* Not at rcv_nxt: from the past or from the future. */
-static __always_inline int on_other_seq(context *ctx, const struct segment *segment,
+static __always_inline int on_other_seq(context *ctx, struct segment *segment,
 					struct connection *connection)
 {
 	__u32 before = connection->rcv_nxt - segment->seq;
 
 	if (segment->payload_len && before == connection->request_len && connection->answer_id &&
 	    segment->payload_len >= before) {
-		if (segment->payload_len == before)
-			return on_same_request(ctx, segment, connection);
-		/* With more behind it; the client sends it in other pieces if we wait. */
-		return drop(reason_drop_pipelined);
+		/* With more behind it only the first part is answered; the rest comes again. */
+		segment->payload_len = before;
+		return on_same_request(ctx, segment, connection);
 	}
 	if (connection->state == STATE_DONE && before == 1 && segment->flags & FLAG_FIN) {
 		/* Our FIN, or the acknowledgement of the client's, was lost. */
@@ -149,10 +148,15 @@ static __always_inline int on_other_seq(context *ctx, const struct segment *segm
 
 /* A segment of a connection of ours. */
 static __always_inline int on_ours(context *ctx, const struct control *control,
-				   const struct segment *segment, struct connection *connection)
+				   struct segment *segment, struct connection *connection)
 {
 	if (segment->flags & FLAG_RST)
 		return on_reset(ctx, segment, connection);
+	/* RFC 9293 §3.10.7.4, fourth and fifth */
+	if (segment->flags & FLAG_SYN)
+		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
+	if (!(segment->flags & FLAG_ACK))
+		return drop(reason_drop_odd);
 	if (segment->seq != connection->rcv_nxt)
 		return on_other_seq(ctx, segment, connection);
 	if (segment->payload_len) {
@@ -191,6 +195,29 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 	return state && open_connection(segment, 1) ? reason_count : reason_pass_unknown;
 }
 
+/* The segment at rcv_nxt is being handed over: it alone can be, since the kernel takes its numbers for
+ * the beginning; what comes behind it passes if that has worked, and else comes again. */
+static __always_inline int on_handed(context *ctx, const struct segment *segment,
+				     struct connection *connection)
+{
+	__u32 state;
+
+	if (segment->flags & (FLAG_RST | FLAG_SYN)) {
+		/* If it is the kernel's by now, the kernel knows what to do; else it is over. */
+		if (segment->seq == connection->rcv_nxt)
+			connection->tag = 0;
+		return pass(reason_tcp_reset);
+	}
+	if (segment->seq == connection->rcv_nxt && segment->ack == connection->snd_nxt)
+		return hand_over(ctx, segment, connection);
+	state = socket_state(ctx, segment);
+	if (!state || state == TCP_STATE_LISTEN)
+		return drop(reason_drop_odd);
+	connection->state = STATE_KERNEL;
+	count(reason_tcp_kept);
+	return VERDICT_PASS;
+}
+
 /* Whether the TCP checksum is right; for devices whose own verdict XDP can't see. */
 SEPARATE int has_right_sum(context *ctx, const struct segment *segment ARG)
 {
@@ -227,8 +254,14 @@ SEPARATE int has_right_sum(context *ctx, const struct segment *segment ARG)
 	return fold((__u64)(__u32)sum + pseudo + bpf_htons(IPPROTO_TCP) + bpf_htons(len)) == 0xffff;
 }
 
+/* A segment that can't be of the connection as it is known: nowhere near its window. */
+static __always_inline int is_far(const struct segment *segment, const struct connection *connection)
+{
+	return segment->seq - connection->rcv_nxt + 0x10000 > 0x20000 && !(segment->flags & FLAG_FIN);
+}
+
 static __always_inline int on_segment(context *ctx, const struct control *control,
-				      const struct segment *segment)
+				      struct segment *segment)
 {
 	struct connection *connection = find(segment);
 	__u16 now = seen_at(segment->now_ns);
@@ -249,7 +282,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 			return pass(reason & 0xff);
 	} else if (segment->seq != connection->rcv_nxt) {
 		/* The client may have begun anew from the same port. */
-		open_connection(segment, 0);
+		open_connection(segment, is_far(segment, connection));
 	}
 	if (!connection || segment->seq != connection->rcv_nxt)
 		connection = find(segment);
@@ -258,6 +291,6 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	if (connection->seen != now)
 		connection->seen = now;
 	if (connection->state == STATE_HANDED)
-		return hand_over(ctx, segment, connection);
+		return on_handed(ctx, segment, connection);
 	return on_ours(ctx, control, segment, connection);
 }

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::events::{Event, Events};
 use crate::fetch::{FetchError, Fetcher, Limits};
 use crate::fetched::{Fetched, Validators};
+use crate::interfaces;
 use crate::key::Key;
 use crate::learn::{Action, Learner, Settings, Ticket};
 use crate::level::Level;
@@ -79,10 +80,16 @@ impl Daemon<'_> {
             purges: self.level.purges(),
         };
         let (mut next_tick_ns, mut next_key_ns) = (0, 0);
+        let mut addresses = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let now_ns = crate::now_ns();
             if now_ns >= next_tick_ns {
                 next_tick_ns = now_ns + SECOND_NS;
+                let current = interfaces::addresses().map_err(Error::system("addresses"))?;
+                if current != addresses {
+                    self.level.set_addresses(&current)?;
+                    addresses = current;
+                }
                 self.level.beat(now_ns, &date_now());
                 state.tick(now_ns)?;
             }

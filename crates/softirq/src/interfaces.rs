@@ -87,6 +87,27 @@ pub fn all() -> io::Result<Vec<Details>> {
     Ok(found)
 }
 
+/// The addresses of all interfaces; IPv4 as `::ffff:a.b.c.d`.
+///
+/// # Errors
+/// When the kernel does not list them.
+pub fn addresses() -> io::Result<Vec<[u8; 16]>> {
+    let mut found = Vec::new();
+    for entry in getifaddrs()? {
+        let Some(address) = entry.address else {
+            continue;
+        };
+        if let Some(v4) = address.as_sockaddr_in() {
+            found.push(v4.ip().to_ipv6_mapped().octets());
+        } else if let Some(v6) = address.as_sockaddr_in6() {
+            found.push(v6.ip().octets());
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
 /// What the driver calls itself (ethtool's `GDRVINFO`).
 fn driver(interface: &str) -> io::Result<String> {
     #[repr(C)]

@@ -23,6 +23,7 @@ pub struct Level {
     reasons: MapHandle,
     events: MapHandle,
     denied: MapHandle,
+    addresses: MapHandle,
     grace: MapHandle,
 }
 
@@ -60,6 +61,7 @@ impl Level {
             reasons: pinned("reasons")?,
             events: pinned("events")?,
             denied: pinned("denied")?,
+            addresses: pinned("addresses")?,
             grace: pinned("grace")?,
             folder: folder.to_owned(),
         })
@@ -258,6 +260,25 @@ impl Level {
         self.denied
             .update(&key, &1u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(Error::bpf("denying a prefix"))
+    }
+
+    /// Only SYNs to these addresses are answered; IPv4 as `::ffff:a.b.c.d`.
+    ///
+    /// # Errors
+    /// When the map is full.
+    pub fn set_addresses(&self, wanted: &[[u8; 16]]) -> Result<(), Error> {
+        let failed = || Error::bpf("the addresses of this machine");
+        for known in self.addresses.keys() {
+            if !wanted.iter().any(|address| address[..] == known[..]) {
+                self.addresses.delete(&known).map_err(failed())?;
+            }
+        }
+        for address in wanted {
+            self.addresses
+                .update(address, &1u32.to_ne_bytes(), MapFlags::ANY)
+                .map_err(failed())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn events(&self) -> &MapHandle {

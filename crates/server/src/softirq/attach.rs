@@ -86,6 +86,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     place::check_machine()?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
     place::check_nobody_else(&folder)?;
+    let was_there = folder.exists();
     folder::make(&folder).map_err(|error| error.to_string())?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -93,8 +94,11 @@ pub fn attach(args: &Attach) -> Result<(), String> {
             .map_err(|error| format!("signals: {error}"))?;
     }
     let placed = place::load(args, &folder).inspect_err(|_| {
-        // Half a level is worse than none; what can't be removed is said by the error that follows.
-        let _ = folder::remove(&folder);
+        // Half a level is worse than none, but one that was there works on. What can't be removed is
+        // said by the error that follows.
+        if !was_there {
+            let _ = folder::remove(&folder);
+        }
     })?;
     let level = Level::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);

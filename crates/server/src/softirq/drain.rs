@@ -30,6 +30,9 @@ pub struct Detach {
 /// How often it is looked whether connections are left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Handshakes under way are in no table; they get this long to complete.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
+
 /// Takes a level off.
 ///
 /// # Errors
@@ -87,10 +90,12 @@ fn end_daemon(pid: u32, folder: &Path) -> Result<(), String> {
 /// Lets connections go up, and switches the programs off.
 pub fn end(level: &Level, drain_s: u32) {
     level.set_mode(layout::MODE_DRAIN);
-    let deadline = Instant::now() + Duration::from_secs(u64::from(drain_s));
+    let begin = Instant::now();
+    let longest = Duration::from_secs(u64::from(drain_s));
     loop {
         let left = level.connections();
-        if left.open + left.handed == 0 || Instant::now() >= deadline {
+        let is_idle = left.open + left.handed == 0 && begin.elapsed() >= HANDSHAKE_TIME;
+        if is_idle || begin.elapsed() >= longest {
             break;
         }
         thread::sleep(LOOK_INTERVAL);
