@@ -97,11 +97,19 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>) -> std::io::Result<(
     stream.write_all(text.as_bytes())
 }
 
-/// `lowroad explain`.
+/// `lowroad explain`, by the server.
 ///
 /// # Errors
 /// When no running server answers for the URL.
 pub fn ask_to_explain(explain: &Explain) -> Result<(), String> {
+    explanation(explain).map(|text| print!("{text}"))
+}
+
+/// What the running server says to `lowroad explain`.
+///
+/// # Errors
+/// When no running server answers for the URL.
+pub fn explanation(explain: &Explain) -> Result<String, String> {
     if let Some(bad) = explain.headers.iter().find(|field| !field.contains(':')) {
         return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
     }
@@ -112,13 +120,8 @@ pub fn ask_to_explain(explain: &Explain) -> Result<(), String> {
     };
     let question = format!("explain\n{url}\n{}\n\n", explain.headers.join("\n"));
     let answers = ask(explain.admin.as_deref(), &question)?;
-    match answers.iter().find(|answer| *answer != NOT_MINE) {
-        Some(answer) => {
-            print!("{answer}");
-            Ok(())
-        }
-        None => Err(format!("no server that may be asked listens at {url}")),
-    }
+    let answer = answers.into_iter().find(|answer| answer != NOT_MINE);
+    answer.ok_or_else(|| format!("no server that may be asked listens at {url}"))
 }
 
 /// `lowroad status`.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use lowroad_config::{self as config, Config, value};
 
-use crate::softirq::{Attach, Detach};
+use crate::softirq::{Attach, Detach, Doctor, Purge, Status, Top};
 
 /// A web server that answers every request at the lowest level of the machine that can answer it.
 #[derive(Parser)]
@@ -49,14 +49,16 @@ pub enum Command {
     Attach(Attach),
     /// Take that off again
     Detach(Detach),
-    /// Ask the running server how it would answer a URL, and why
+    /// Say which level would answer a URL, and why
     Explain(Explain),
-    /// Ask the running server what it has counted: requests, hits, limits reached
-    Status {
-        /// The server's admin socket, if it is not at the default place
-        #[arg(long, value_name = "PATH")]
-        admin: Option<PathBuf>,
-    },
+    /// Say what the running server and the levels in front of ports have counted
+    Status(Status),
+    /// Watch the levels in front of ports: answers, hits, connections, hot URLs
+    Top(Top),
+    /// Take responses out of the levels in front of ports, at once
+    Purge(Purge),
+    /// Say what this machine and its interfaces can do for `attach`, and what to change
+    Doctor(Doctor),
 }
 
 /// `lowroad serve`.
@@ -112,6 +114,9 @@ pub struct Explain {
     /// The server's admin socket, if it is not at the default place
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
+    /// Levels of which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
 }
 
 impl Serve {

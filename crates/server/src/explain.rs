@@ -300,7 +300,7 @@ fn line(out: &mut String, name: &str, value: &str) {
 }
 
 /// Authority and target of a URL.
-fn split(url: &str) -> (&str, String) {
+pub fn split(url: &str) -> (&str, String) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.split('#').next().unwrap_or(rest);
     let at = rest.find(['/', '?']).unwrap_or(rest.len());

@@ -46,10 +46,13 @@ fn main() -> ExitCode {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config)))
         }
         Command::Check { config } => cli::check(&config),
-        Command::Explain(explain) => admin::ask_to_explain(&explain),
+        Command::Explain(explain) => softirq::explain(&explain),
         Command::Attach(attach) => softirq::attach(&attach),
         Command::Detach(detach) => softirq::detach(&detach),
-        Command::Status { admin } => admin::ask_status(admin.as_deref()),
+        Command::Status(status) => softirq::status(&status),
+        Command::Top(top) => softirq::top(&top),
+        Command::Purge(purge) => softirq::purge(&purge),
+        Command::Doctor(doctor) => softirq::doctor(&doctor),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

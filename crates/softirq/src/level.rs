@@ -173,6 +173,12 @@ impl Level {
         );
     }
 
+    /// How many responses there are places for.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.responses.len()
+    }
+
     pub(crate) fn set_published(&self, count: u32) {
         self.set(offset_of!(layout::control, published), count);
     }

@@ -4,7 +4,9 @@
 //!
 //! It knows nothing of the server above: that is whatever listens on the port.
 
+pub mod asking;
 pub mod daemon;
+pub mod doctor;
 pub mod error;
 pub mod events;
 pub mod fetch;
@@ -22,6 +24,8 @@ mod mapped;
 pub mod pattern;
 pub mod prepare;
 pub mod publish;
+pub mod runs;
+pub mod would;
 
 pub use error::Error;
 pub use level::Level;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use lowroad_softirq::daemon::Daemon;
 use lowroad_softirq::folder;
 use lowroad_softirq::layout;
@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::place::{self, Placed};
 use super::{drain, log, origin};
+use crate::cli::{Cli, Command};
 
 /// Where the programs may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -155,6 +156,21 @@ fn serve(
     // Whoever waits for our readiness is told; where nobody does, that is fine.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     daemon.run().map_err(|error| error.to_string())
+}
+
+/// The `--ttl` that the daemon of this number was started with.
+pub fn ttl_of(pid: u32) -> Option<u64> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = line
+        .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(|word| String::from_utf8_lossy(word)).collect();
+    match Cli::try_parse_from(words.iter().map(|word| &**word)) {
+        Ok(Cli {
+            command: Command::Attach(attach),
+        }) => attach.ttl,
+        _ => None,
+    }
 }
 
 fn settings(args: &Attach) -> u32 {

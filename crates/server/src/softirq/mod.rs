@@ -2,10 +2,23 @@
 //! What it does and how is in the crate `lowroad-softirq`.
 
 pub mod attach;
+mod doctor;
 mod drain;
+mod explain;
+mod levels;
 mod log;
 mod origin;
 mod place;
+mod purge;
+mod status;
+mod terminal;
+mod top;
+mod view;
 
 pub use attach::{Attach, attach};
+pub use doctor::{Doctor, doctor};
 pub use drain::{Detach, detach};
+pub use explain::explain;
+pub use purge::{Purge, purge};
+pub use status::{Status, status};
+pub use top::{Top, top};

@@ -1,0 +1,170 @@
+//! `lowroad doctor`: prints what was judged, one line each, and tries what can only be tried.
+
+use clap::Args;
+use lowroad_softirq::doctor::{self, Facts, Line, Report, Verdict};
+use lowroad_softirq::folder;
+use lowroad_softirq::interfaces::{self, Details};
+use lowroad_softirq::links;
+use lowroad_softirq::load::{self, Sizes, Tier};
+
+use super::place;
+
+/// `lowroad doctor`.
+#[derive(Args)]
+pub struct Doctor {
+    /// On which interfaces; all if none is named
+    #[arg(short, long, value_name = "NAME")]
+    pub interface: Vec<String>,
+    /// Look at the server that listens on this port, too
+    #[arg(short, long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Attach programs that do nothing, and take them off again: resets some network cards
+    #[arg(long = "try")]
+    pub try_it: bool,
+    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+}
+
+/// Judges this machine.
+///
+/// # Errors
+/// When no tier works, or nothing can be found out: a text for the user.
+pub fn doctor(args: &Doctor) -> Result<(), String> {
+    if let Some(namespace) = &args.netns {
+        place::enter_namespace(namespace)?;
+    }
+    let chosen = chosen(&args.interface)?;
+    let facts = Facts {
+        machine: doctor::machine(),
+        port: match args.port {
+            Some(port) => {
+                Some(doctor::port(port).map_err(|error| format!("port {port}: {error}"))?)
+            }
+            None => None,
+        },
+        interfaces: chosen.iter().cloned().map(doctor::one_interface).collect(),
+    };
+    let mut report = doctor::judge(&facts);
+    if args.try_it {
+        let tried = chosen
+            .iter()
+            .filter(|one| one.is_ethernet)
+            .flat_map(try_both);
+        report.lines.extend(tried);
+    }
+    print!("{}", table(&report));
+    match report.works {
+        true => Ok(()),
+        false => Err("`attach` can't work here: see the lines with `no`".into()),
+    }
+}
+
+/// Without names `lo` is left out, as `attach` does.
+fn chosen(names: &[String]) -> Result<Vec<Details>, String> {
+    let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
+    if names.is_empty() {
+        return Ok(all.into_iter().filter(|one| !one.is_loopback).collect());
+    }
+    let find = |name: &String| {
+        let found = all.iter().find(|one| one.interface.name == *name);
+        let known: Vec<&str> = all.iter().map(|one| one.interface.name.as_str()).collect();
+        found
+            .cloned()
+            .ok_or_else(|| format!("--interface {name}: there is {}", known.join(", ")))
+    };
+    names.iter().map(find).collect()
+}
+
+fn try_both(details: &Details) -> Vec<Line> {
+    let tiers = [(Tier::Xdp, "native XDP"), (Tier::Tc, "TC ingress")];
+    // Veth would take it, and be of no use.
+    let usable = |tier| tier == Tier::Tc || details.why_not_xdp().is_none();
+    let tried = tiers.into_iter().filter(|(tier, _)| usable(*tier));
+    tried
+        .map(|(tier, name)| {
+            let (verdict, why) = match try_one(details, tier) {
+                Ok(()) => (Verdict::Ok, "tried: it can be attached".into()),
+                Err(error) => (Verdict::No, format!("tried: {error}")),
+            };
+            Line {
+                verdict,
+                what: format!("{}: {name}", details.interface.name),
+                why,
+                advice: String::new(),
+            }
+        })
+        .collect()
+}
+
+/// Programs without a port pass everything on.
+fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
+    let said = |error: lowroad_softirq::Error| error.to_string();
+    // Beside the levels' folders, so that nobody takes it for one.
+    let levels = folder::of_port(0).map_err(said)?;
+    let base = levels.parent().and_then(|versions| versions.parent());
+    let folder = base
+        .ok_or("no folder for pins")?
+        .join(format!("doctor-{}", std::process::id()));
+    folder::make(&folder).map_err(said)?;
+    let few = Sizes {
+        connections: 16,
+        responses: 16,
+    };
+    let tried = load::load(tier, few, false, &folder)
+        .and_then(|loaded| links::attach(&loaded, &details.interface, &folder));
+    let removed = folder::remove(&folder);
+    tried.and(removed).map_err(said)
+}
+
+/// One line each; what is long stands last.
+fn table(report: &Report) -> String {
+    let width = |of: fn(&Line) -> &str| {
+        let lens = report.lines.iter().map(|line| of(line).chars().count());
+        lens.max().unwrap_or(0)
+    };
+    let what_width = width(|line| &line.what);
+    let mut out = String::new();
+    for line in &report.lines {
+        let verdict = match line.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warn => "warn",
+            Verdict::No => "no",
+        };
+        let advice = match line.advice.is_empty() {
+            true => String::new(),
+            false => format!("; do: {}", line.advice),
+        };
+        out.push_str(&format!(
+            "{verdict:<4}  {:<what_width$}  {}{advice}\n",
+            line.what, line.why
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_stand_below_each_other() {
+        let line = |verdict, what: &str, advice: &str| Line {
+            verdict,
+            what: what.into(),
+            why: "why".into(),
+            advice: advice.into(),
+        };
+        let report = Report {
+            lines: vec![
+                line(Verdict::Ok, "kernel", ""),
+                line(Verdict::Warn, "eth0: native XDP", "something"),
+            ],
+            works: true,
+        };
+        assert_eq!(
+            table(&report),
+            "ok    kernel            why\nwarn  eth0: native XDP  why; do: something\n"
+        );
+    }
+}

@@ -1,0 +1,298 @@
+//! `lowroad explain`, first part: whether a level in front of the URL's port would answer, and why not.
+//! The second part, how the server above would, is the server's own account.
+
+use std::cell::Cell;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use lowroad_softirq::asking::{self, GoesUp};
+use lowroad_softirq::fetch::{Fetcher, Limits};
+use lowroad_softirq::fetched::Validators;
+use lowroad_softirq::key::Key;
+use lowroad_softirq::layout::{REASONS, RESPONSE_MAX_V6};
+use lowroad_softirq::learn::Settings;
+use lowroad_softirq::level::Level;
+use lowroad_softirq::listeners;
+use lowroad_softirq::pattern::Pattern;
+use lowroad_softirq::publish::{self, Published};
+use lowroad_softirq::would;
+
+use super::levels::{self, grouped};
+use super::view::View;
+use super::{attach, origin, place};
+use crate::admin;
+use crate::cli::Explain;
+
+/// Variants of a response that are named at most.
+const VARIANTS_MAX: usize = 8;
+
+/// Explains, for the levels here and for the server above.
+///
+/// # Errors
+/// When nobody here has anything to do with the URL: a text for the user.
+pub fn explain(args: &Explain) -> Result<(), String> {
+    if let Some(namespace) = &args.netns {
+        place::enter_namespace(namespace)?;
+    }
+    let asked = Asked::of(args)?;
+    // Who may not open maps still gets the server's account.
+    let (mut levels, _) = levels::all().unwrap_or_default();
+    levels.retain(|level| level.ports().contains(&asked.port));
+    if levels.is_empty() {
+        return admin::ask_to_explain(args);
+    }
+    println!("GET {}", asked.url);
+    for level in levels {
+        print!("{}", account(&Arc::new(level), &asked)?);
+    }
+    // Another server has nothing to say to that, and that is no error.
+    if let Ok(text) = admin::explanation(args) {
+        // It begins with the URL, as we did.
+        print!("{}", text.split_once('\n').map_or("", |(_, rest)| rest));
+    }
+    Ok(())
+}
+
+/// The request that is explained.
+struct Asked {
+    url: String,
+    port: u16,
+    head: String,
+}
+
+impl Asked {
+    fn of(args: &Explain) -> Result<Asked, String> {
+        if let Some(bad) = args.headers.iter().find(|field| !field.contains(':')) {
+            return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
+        }
+        let url = match args.url.contains("://") {
+            true => args.url.clone(),
+            false => format!("http://{}", args.url),
+        };
+        let (authority, target) = crate::explain::split(&url);
+        let mut head = format!("GET {target} HTTP/1.1\r\nHost: {authority}\r\n");
+        for field in &args.headers {
+            let _ = write!(head, "{}\r\n", field.trim());
+        }
+        head.push_str("\r\n");
+        Ok(Asked {
+            port: lowroad_http::host::port(authority.as_bytes()).unwrap_or(80),
+            url,
+            head,
+        })
+    }
+}
+
+fn account(level: &Arc<Level>, asked: &Asked) -> Result<String, String> {
+    let mut out = String::new();
+    let view = View::of(level)?;
+    let interfaces: Vec<&str> = view.interfaces.iter().map(|(name, _)| &**name).collect();
+    let place = format!("port {} on {}", asked.port, interfaces.join(", "));
+    line(&mut out, "softirq level", &place);
+    if let Some(why) = asleep(&view) {
+        line(&mut out, "answers", &format!("nothing: {why}"));
+        return Ok(out);
+    }
+    let settings = level.control().settings;
+    let key = match asking::key_of(asked.head.as_bytes(), asked.port, settings) {
+        Ok(key) => key,
+        Err(up) => {
+            line(&mut out, "answers", &format!("no: {}", goes_up(&up)));
+            return Ok(out);
+        }
+    };
+    let published = publish::published(level);
+    match published.iter().find(|one| one.key == key.as_bytes()) {
+        Some(found) => describe(found, &mut out),
+        None => not_published(level, &view, &key, &mut out),
+    }
+    variants(&published, &key, &asked.url, &mut out);
+    Ok(out)
+}
+
+/// Why the level answers nothing at all.
+fn asleep(view: &View) -> Option<String> {
+    match (view.mode, view.heartbeat_age_ms) {
+        ("serving", Some(_)) if view.is_kept() => None,
+        ("serving", Some(_)) => {
+            Some("its daemon has not been heard of for 30 s; attach again".into())
+        }
+        ("serving", None) => Some("its daemon is only starting".into()),
+        (mode, _) => Some(format!("it is {mode}")),
+    }
+}
+
+fn goes_up(up: &GoesUp) -> String {
+    let text = REASONS.iter().find(|(name, _)| *name == up.reason);
+    let text = text.map_or(up.reason, |(_, text)| text);
+    let advice = match up.reason {
+        "up_cookie" => "; `attach --ignore-cookies` if pages do not depend on it",
+        "up_field" if is_cache_control(up) => "; `attach --ignore-cache-control` passes it over",
+        _ => "",
+    };
+    match &up.field {
+        Some(field) => format!("{text} ({field}): handed up{advice}"),
+        None => format!("{text}: handed up{advice}"),
+    }
+}
+
+fn is_cache_control(up: &GoesUp) -> bool {
+    let field = up.field.as_deref().unwrap_or_default().to_ascii_lowercase();
+    field.starts_with("cache-control:") || field.starts_with("pragma:")
+}
+
+fn describe(found: &Published, out: &mut String) {
+    let left_ms = found.expires_ns.saturating_sub(lowroad_softirq::now_ns()) / 1_000_000;
+    match left_ms {
+        0 => line(
+            out,
+            "answers",
+            "no: published, but its time is over; it is asked for again",
+        ),
+        _ => line(out, "answers", "yes, from the segment that asks"),
+    }
+    let what = format!("status {}, {} bytes with its head", found.status, found.len);
+    line(out, "published", &what);
+    line(
+        out,
+        "expires in",
+        &format!("{} s", grouped(left_ms.div_ceil(1000))),
+    );
+    line(out, "hits", &grouped(found.hits));
+    if u32::from(found.len) > RESPONSE_MAX_V6 {
+        line(out, "note", &too_long_for_v6());
+    }
+}
+
+fn too_long_for_v6() -> String {
+    format!("on IPv6 the server answers: this level sends at most {RESPONSE_MAX_V6} bytes there")
+}
+
+/// Asks the server above itself, as the daemon would, and judges.
+fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
+    let settings = Settings {
+        ttl_secs: view.pid.and_then(attach::ttl_of),
+        ..Settings::default()
+    };
+    let (server, result) = match server_of(key.parts().port) {
+        Ok(server) => (server, fetch(level, server, key, &settings)),
+        Err(why) => {
+            line(out, "answers", &format!("no, and can't be learned: {why}"));
+            return;
+        }
+    };
+    match result {
+        Ok(would) => {
+            line(
+                out,
+                "answers",
+                "not now: it is published when it is asked for again",
+            );
+            let what = format!("status {}, {} bytes with its head", would.status, would.len);
+            line(out, "would be published", &what);
+            let fresh_s = grouped(would.fresh_ms.div_ceil(1000));
+            line(out, "for", &format!("{fresh_s} s, by {}", would.because));
+            if would.not_on_v6 {
+                line(out, "note", &too_long_for_v6());
+            }
+        }
+        Err(why) => line(out, "answers", &format!("no: {why}")),
+    }
+    line(out, "asked", &format!("the server at {server}"));
+}
+
+fn server_of(port: u16) -> Result<SocketAddr, String> {
+    let addresses: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
+    listeners::one_to_ask(port, &addresses)
+}
+
+fn fetch(
+    level: &Arc<Level>,
+    server: SocketAddr,
+    key: &Key,
+    settings: &Settings,
+) -> Result<would::Would, String> {
+    let connect = origin::connector(level.clone(), vec![server]);
+    let from = Cell::new(None);
+    let mut fetcher = Fetcher::new(
+        |port| {
+            let stream = connect(port)?;
+            from.set(stream.local_addr().ok().map(|address| address.port()));
+            Ok(stream)
+        },
+        Limits::default(),
+    );
+    let begin = Instant::now();
+    let fetched = fetcher.fetch(&key.parts(), &Validators::default());
+    let delay_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+    drop(fetcher);
+    // The port may be another's from now on.
+    if let Some(port) = from.get() {
+        level.exempt_port(port, false);
+    }
+    let fetched = fetched.map_err(|error| error.to_string())?;
+    would::publish(&fetched, &key.parts(), settings, delay_ms).map_err(|why| why.to_string())
+}
+
+/// What is published under the same URL for other requests: a browser's has more fields than ours.
+fn variants(published: &[Published], key: &Key, url: &str, out: &mut String) {
+    let Ok(pattern) = Pattern::parse(url.split('#').next().unwrap_or(url)) else {
+        return;
+    };
+    let mut others: Vec<&Published> = published
+        .iter()
+        .filter(|one| one.key != key.as_bytes())
+        .filter(|one| Key::read(&one.key).is_some_and(|key| pattern.matches(&key)))
+        .collect();
+    others.sort_by_key(|one| std::cmp::Reverse(one.hits));
+    for one in others.iter().take(VARIANTS_MAX) {
+        let (_, fields) = levels::name_of(&one.key);
+        let fields = match fields.is_empty() {
+            true => "a request without more fields".into(),
+            false => fields.join(", "),
+        };
+        let hits = grouped(one.hits);
+        line(out, "published also for", &format!("{fields}: {hits} hits"));
+    }
+    if let Some(more @ 1..) = others.len().checked_sub(VARIANTS_MAX) {
+        line(out, "published also for", &format!("{more} other requests"));
+    }
+}
+
+fn line(out: &mut String, name: &str, value: &str) {
+    let _ = writeln!(out, "  {name:<22} {value}"); // into memory: does not fail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::softirq::view::tests::made_up;
+
+    #[test]
+    fn a_reason_has_its_text_the_field_and_what_to_do() {
+        let up = |reason, field: &str| {
+            goes_up(&GoesUp {
+                reason,
+                field: Some(field.into()),
+            })
+        };
+        let cookie = up("up_cookie", "Cookie: a=b");
+        assert!(cookie.starts_with("a Cookie (Cookie: a=b): handed up; `attach --ignore-c"));
+        assert!(up("up_field", "Pragma: no-cache").contains("--ignore-cache-control"));
+        assert!(up("up_field", "Range: bytes=0-").ends_with("handed up"));
+    }
+
+    #[test]
+    fn a_level_that_sleeps_says_so() {
+        let mut view = made_up();
+        assert_eq!(asleep(&view), None);
+        view.heartbeat_age_ms = Some(60_000);
+        assert!(asleep(&view).is_some_and(|why| why.contains("daemon")));
+        view.heartbeat_age_ms = None;
+        assert!(asleep(&view).is_some_and(|why| why.contains("starting")));
+        view.mode = "draining";
+        assert_eq!(asleep(&view).as_deref(), Some("it is draining"));
+    }
+}

@@ -1,0 +1,104 @@
+//! The levels of this network namespace, found by their pinned maps: no daemon is asked.
+
+use lowroad_softirq::folder;
+use lowroad_softirq::level::Level;
+
+/// All levels here that can be opened, and a text for each that can't.
+///
+/// # Errors
+/// When the namespace can't be found out: a text for the user.
+pub fn all() -> Result<(Vec<Level>, Vec<String>), String> {
+    let folders = folder::all().map_err(|error| error.to_string())?;
+    let (mut levels, mut broken) = (Vec::new(), Vec::new());
+    for folder in folders {
+        match Level::open(&folder) {
+            Ok(level) => levels.push(level),
+            Err(error) => broken.push(error.to_string()),
+        }
+    }
+    Ok((levels, broken))
+}
+
+/// The levels here, of a port if one is named; at least one.
+///
+/// # Errors
+/// When there is none: a text for the user.
+pub fn at_least_one(port: Option<u16>) -> Result<Vec<Level>, String> {
+    let (mut levels, broken) = all()?;
+    if let Some(port) = port {
+        levels.retain(|level| level.ports().contains(&port));
+    }
+    match (levels.is_empty(), broken.first(), port) {
+        (false, _, _) => Ok(levels),
+        (true, Some(broken), _) => Err(broken.clone()),
+        (true, None, Some(port)) => Err(format!(
+            "nothing is attached to port {port} here; `lowroad attach {port}` does it, --netns \
+             looks elsewhere"
+        )),
+        (true, None, None) => Err(
+            "nothing is attached here; `lowroad attach PORT` does it, --netns looks elsewhere"
+                .into(),
+        ),
+    }
+}
+
+/// The URL of a key, with what else tells its response from others of the same URL.
+#[must_use]
+pub fn name_of(key: &[u8]) -> (String, Vec<String>) {
+    let Some(parts) = lowroad_softirq::key::Key::parse(key) else {
+        return (format!("(no key: {})", key.escape_ascii()), Vec::new());
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let url = format!("http://{}{}", text(parts.host), text(parts.target));
+    let fields = [
+        ("Accept-Encoding", parts.accept_encoding),
+        ("If-None-Match", parts.if_none_match),
+        ("If-Modified-Since", parts.if_modified_since),
+    ];
+    let mut variant: Vec<String> = fields
+        .into_iter()
+        .filter_map(|(name, value)| Some(format!("{name}: {}", text(value?))))
+        .collect();
+    if parts.class.is_http10() {
+        variant.push("HTTP/1.0".into());
+    }
+    if parts.class.closes() {
+        variant.push("Connection: close".into());
+    }
+    (url, variant)
+}
+
+/// A number as it is read most easily: 1,234,567.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_names() {
+        let (url, variant) = name_of(b"\x01\x00\x50\x01/a?b\x02h:81\x03gzip");
+        assert_eq!(url, "http://h:81/a?b");
+        assert_eq!(variant, ["Accept-Encoding: gzip", "Connection: close"]);
+        assert!(name_of(b"\xff").0.contains("no key"));
+    }
+
+    #[test]
+    fn thousands_are_told_apart() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}

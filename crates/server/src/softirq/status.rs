@@ -1,0 +1,239 @@
+//! `lowroad status`: what the running server has counted, and what the levels in front of ports have.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use lowroad_softirq::runs::{self, Counting, Runs};
+use serde_json::json;
+
+use super::levels::{self, grouped};
+use super::place;
+use super::view::{GROUPS, View};
+use crate::admin;
+
+/// `lowroad status`.
+#[derive(Args)]
+pub struct Status {
+    /// The server's admin socket, if it is not at the default place; levels are not shown then
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Only the levels in front of ports, not the server
+    #[arg(long)]
+    pub softirq: bool,
+    /// Only the levels, as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Let the kernel count for a second how long the levels' programs run
+    #[arg(long)]
+    pub stats: bool,
+    /// Levels of which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+}
+
+const COUNT_TIME: Duration = Duration::from_secs(1);
+
+/// Prints what there is: of the server, of the levels, or of both.
+///
+/// # Errors
+/// When there is nothing of what was asked for: a text for the user.
+pub fn status(args: &Status) -> Result<(), String> {
+    let levels_only = args.softirq || args.json || args.stats || args.netns.is_some();
+    if args.admin.is_some() && !levels_only {
+        return admin::ask_status(args.admin.as_deref());
+    }
+    if let Some(namespace) = &args.netns {
+        place::enter_namespace(namespace)?;
+    }
+    if levels_only {
+        return print_levels(args);
+    }
+    let server = admin::ask_status(None);
+    // Who may not open maps, or has none, still gets the server's account.
+    let (found, broken) = levels::all().unwrap_or_default();
+    match (server, found.is_empty()) {
+        (Err(_), false) => print_levels(args),
+        (Ok(()), false) => {
+            println!();
+            print_levels(args)
+        }
+        (Err(error), true) => match broken.first() {
+            Some(broken) => Err(broken.clone()),
+            None => Err(format!("{error}; and nothing is attached here")),
+        },
+        (Ok(()), true) => Ok(()),
+    }
+}
+
+fn print_levels(args: &Status) -> Result<(), String> {
+    let levels = levels::at_least_one(None)?;
+    let counting = match args.stats {
+        true => Some(Counting::start().map_err(|error| format!("--stats: {error}"))?),
+        false => None,
+    };
+    let before: Vec<Vec<Runs>> = levels.iter().map(|one| runs::of(one.folder())).collect();
+    if counting.is_some() {
+        thread::sleep(COUNT_TIME);
+    }
+    let mut views = Vec::new();
+    for (level, before) in levels.iter().zip(before) {
+        let mut view = View::of(level)?;
+        if counting.is_some() {
+            since(&mut view.runs, &before);
+        }
+        views.push(view);
+    }
+    if args.json {
+        let all: Vec<_> = views.iter().map(View::to_json).collect();
+        println!("{:#}", json!({"levels": all}));
+        return Ok(());
+    }
+    let counted = args.stats || runs::are_counted();
+    let texts: Vec<String> = views.iter().map(|view| text(view, counted)).collect();
+    print!("{}", texts.join("\n"));
+    Ok(())
+}
+
+/// Only what was counted after `before`.
+fn since(runs: &mut [Runs], before: &[Runs]) {
+    for run in runs {
+        let old = before
+            .iter()
+            .find(|old| old.link == run.link && old.program_id == run.program_id);
+        if let Some(old) = old {
+            run.time_ns = run.time_ns.saturating_sub(old.time_ns);
+            run.count = run.count.saturating_sub(old.count);
+        }
+    }
+}
+
+/// A level for people. `counted`: the kernel counts runs.
+fn text(view: &View, counted: bool) -> String {
+    let mut out = String::from("softirq level\n");
+    let ports: Vec<String> = view.ports.iter().map(ToString::to_string).collect();
+    line(&mut out, "ports", &ports.join(", "));
+    for (name, tier) in &view.interfaces {
+        line(&mut out, "interface", &format!("{name}, {tier}"));
+    }
+    if view.interfaces.is_empty() {
+        line(&mut out, "interface", "none");
+    }
+    line(&mut out, "mode", view.mode);
+    if !view.settings.is_empty() {
+        line(&mut out, "settings", &view.settings.join(", "));
+    }
+    line(&mut out, "daemon", &daemon(view));
+    let (now, places) = view.published;
+    let places = u64::try_from(places).unwrap_or(0);
+    line(
+        &mut out,
+        "published",
+        &format!("{} of {}", grouped(now.into()), grouped(places)),
+    );
+    let there = &view.connections;
+    line(
+        &mut out,
+        "open",
+        &format!(
+            "{} connections; {} being handed up, {} known as the kernel's; {} places",
+            there.open, there.handed, there.kernel, there.places
+        ),
+    );
+    for run in &view.runs {
+        line(&mut out, "runs", &runs_text(run, counted));
+    }
+    for (begin, title) in GROUPS {
+        let group = view.group(begin);
+        if group.is_empty() {
+            continue;
+        }
+        let sum: u64 = group.iter().map(|(_, _, count)| count).sum();
+        let _ = writeln!(out, "  {title}: {}", grouped(sum));
+        for (name, text, count) in group {
+            let _ = writeln!(out, "  {:>15}  {name:<18} {text}", grouped(count));
+        }
+    }
+    out
+}
+
+fn daemon(view: &View) -> String {
+    let heard = match view.heartbeat_age_ms {
+        Some(age_ms) => format!("heard of {} s ago", age_ms / 1000),
+        None => "never heard of".into(),
+    };
+    match (view.pid, view.is_kept()) {
+        (Some(pid), true) => format!("process {pid}, {heard}"),
+        (Some(pid), false) => {
+            format!("process {pid} hangs: {heard}, so everything is handed up")
+        }
+        (None, true) => format!("gone, {heard}; after 30 s everything is handed up"),
+        (None, false) => format!("gone, {heard}: everything is handed up; attach or detach"),
+    }
+}
+
+fn runs_text(run: &Runs, counted: bool) -> String {
+    match run.time_ns.checked_div(run.count) {
+        Some(each_ns) => format!(
+            "{}: {each_ns} ns each, {} of them",
+            run.link,
+            grouped(run.count)
+        ),
+        None if counted => format!("{}: did not run", run.link),
+        None => format!("{}: not counted (--stats counts for a second)", run.link),
+    }
+}
+
+fn line(out: &mut String, name: &str, value: &str) {
+    let _ = writeln!(out, "  {name:<22} {value}"); // into memory: does not fail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::softirq::view::tests::made_up;
+
+    #[test]
+    fn a_level_is_shown_with_groups_and_texts() {
+        let text = text(&made_up(), false);
+        for part in [
+            "ports                  80\n",
+            "eth0, TC ingress",
+            "process 7, heard of 0 s ago",
+            "handed up to the server: 100\n",
+            "up_cookie          a Cookie",
+            "5 connections; 1 being handed up, 2 known as the kernel's; 65536 places",
+        ] {
+            assert!(text.contains(part), "{part:?} in\n{text}");
+        }
+        assert!(!text.contains("drop"), "{text}");
+    }
+
+    #[test]
+    fn a_dead_daemon_is_said() {
+        let mut view = made_up();
+        view.pid = None;
+        assert!(text(&view, false).contains("gone, heard of 0 s ago; after 30 s"));
+        view.heartbeat_age_ms = Some(31_000);
+        assert!(text(&view, false).contains("gone, heard of 31 s ago: everything is handed up"));
+        view.pid = Some(7);
+        assert!(text(&view, false).contains("process 7 hangs"));
+    }
+
+    #[test]
+    fn runs_are_those_of_the_second() {
+        let run = |link: &str, time_ns, count| Runs {
+            link: link.into(),
+            program_id: 1,
+            time_ns,
+            count,
+        };
+        let mut now = vec![run("tc-a", 500, 5), run("tc-b", 300, 3)];
+        since(&mut now, &[run("tc-a", 100, 1)]);
+        assert_eq!(now, [run("tc-a", 400, 4), run("tc-b", 300, 3)]);
+        assert!(runs_text(&now[0], true).contains("tc-a: 100 ns each, 4"));
+        assert!(runs_text(&run("tc-a", 0, 0), false).contains("not counted"));
+    }
+}

@@ -1,0 +1,125 @@
+//! A terminal for `top`: another screen, keys one by one, and everything as it was at the end. It knows
+//! nothing of what is shown.
+
+use std::io::{self, IsTerminal, Write, stdin, stdout};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+/// To the top left corner; then each line clears what is behind it, and the last what is below.
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K\r\n";
+const CLEAR_BELOW: &str = "\x1b[J";
+
+/// A terminal that shows one page.
+pub struct Terminal {
+    /// As it was; `None` if keys come from elsewhere.
+    before: Option<Termios>,
+}
+
+impl Terminal {
+    /// Takes the terminal that standard output is; `None` if it is none.
+    pub fn take() -> io::Result<Option<Terminal>> {
+        if !stdout().is_terminal() {
+            return Ok(None);
+        }
+        let before = match stdin().is_terminal() {
+            true => Some(tcgetattr(stdin())?),
+            false => None,
+        };
+        if let Some(before) = &before {
+            let mut keys = before.clone();
+            // Signals stay, so that Ctrl-C is what it is everywhere.
+            keys.local_modes
+                .remove(LocalModes::ICANON | LocalModes::ECHO);
+            tcsetattr(stdin(), OptionalActions::Now, &keys)?;
+        }
+        let terminal = Terminal { before };
+        write(ENTER)?;
+        Ok(Some(terminal))
+    }
+
+    /// Lines and columns.
+    pub fn size(&self) -> (usize, usize) {
+        match tcgetwinsize(stdout()) {
+            Ok(size) if size.ws_row > 0 => (size.ws_row.into(), size.ws_col.into()),
+            _ => (24, 80),
+        }
+    }
+
+    /// Shows a page, cut to the size.
+    pub fn show(&self, page: &str) -> io::Result<()> {
+        write(&frame(page, self.size()))
+    }
+
+    /// Waits; whether the user wants to end it by then.
+    pub fn wait(&self, time: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + time;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.before.is_none() {
+                // A signal ends the sleep, and is looked for by the caller.
+                std::thread::sleep(left.min(Duration::from_millis(100)));
+                return Ok(false);
+            }
+            let Ok(left) = Timespec::try_from(left) else {
+                return Ok(false);
+            };
+            let input = stdin();
+            let mut keys = [PollFd::new(&input, PollFlags::IN)];
+            match poll(&mut keys, Some(&left)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let mut key = [0; 1];
+            match rustix::io::read(&input, &mut key)? {
+                0 => return Ok(true),
+                _ if matches!(key[0], b'q' | b'Q' | 3) => return Ok(true),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // There is nobody to tell if the terminal is gone.
+        let _ = write(LEAVE);
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// What draws a page over the one before.
+fn frame(page: &str, (rows, columns): (usize, usize)) -> String {
+    let mut out = String::from(HOME);
+    let lines: Vec<&str> = page.lines().take(rows.saturating_sub(1)).collect();
+    for line in lines {
+        out.extend(line.chars().filter(|c| !c.is_control()).take(columns));
+        out.push_str(CLEAR_LINE);
+    }
+    out.push_str(CLEAR_BELOW);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_cut_to_the_size_and_can_not_steer_the_terminal() {
+        let drawn = frame("abcdef\nx\x1b[2Jy\nlast", (3, 4));
+        assert_eq!(drawn, "\x1b[Habcd\x1b[K\r\nx[2J\x1b[K\r\n\x1b[J");
+    }
+}

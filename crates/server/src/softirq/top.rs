@@ -1,0 +1,378 @@
+//! `lowroad top`: what the levels here do at the moment, again and again. From two looks at a level
+//! come its rates; the page is a text.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{Write as _, stdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use lowroad_softirq::level::Level;
+use lowroad_softirq::publish;
+use lowroad_softirq::runs::{self, Counting};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::levels::{self, grouped};
+use super::place;
+use super::terminal::Terminal;
+use super::view::{GROUPS, View};
+
+/// `lowroad top`.
+#[derive(Args)]
+pub struct Top {
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub interval: Duration,
+    /// End after so many looks
+    #[arg(short = 'n', long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Do not let the kernel count how long programs run: that costs each run some nanoseconds
+    #[arg(long)]
+    pub no_stats: bool,
+    /// Only the level of this port
+    #[arg(short, long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+}
+
+/// URLs that are shown if the place is not bounded by a terminal.
+const URLS_MAX: usize = 10;
+/// How soon a signal is noticed.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Shows until the user or the count ends it.
+///
+/// # Errors
+/// When there is nothing to show: a text for the user.
+pub fn top(args: &Top) -> Result<(), String> {
+    if let Some(namespace) = &args.netns {
+        place::enter_namespace(namespace)?;
+    }
+    let levels = levels::at_least_one(args.port)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| format!("signals: {error}"))?;
+    }
+    // Without the right to count the rest can still be seen.
+    let _counting = match args.no_stats {
+        true => None,
+        false => Counting::start().ok(),
+    };
+    let terminal = Terminal::take().map_err(|error| format!("the terminal: {error}"))?;
+    let mut before = look(&levels)?;
+    let mut left = args.count;
+    while left != Some(0) && !wait(args.interval, terminal.as_ref(), &stop)? {
+        let now = look(&levels)?;
+        let urls_max = terminal.as_ref().map_or(URLS_MAX, |one| one.size().0);
+        let page: Vec<String> = before
+            .iter()
+            .zip(&now)
+            .map(|(before, now)| page(before, now, urls_max))
+            .collect();
+        let page = page.join("\n");
+        match &terminal {
+            Some(terminal) => terminal.show(&page).map_err(|error| error.to_string())?,
+            // Whoever read it has seen enough.
+            None if writeln!(stdout(), "{page}").is_err() => return Ok(()),
+            None => {}
+        }
+        before = now;
+        left = left.map(|left| left - 1);
+    }
+    Ok(())
+}
+
+/// Waits for the next look; whether it is over instead.
+fn wait(time: Duration, terminal: Option<&Terminal>, stop: &AtomicBool) -> Result<bool, String> {
+    let deadline = Instant::now() + time;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if stop.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        if left.is_zero() {
+            return Ok(false);
+        }
+        let step = left.min(PATIENCE);
+        match terminal {
+            Some(terminal) => {
+                if terminal.wait(step).map_err(|error| error.to_string())? {
+                    return Ok(true);
+                }
+            }
+            None => thread::sleep(step),
+        }
+    }
+}
+
+/// A level at one moment, with the hits of each response.
+struct Look {
+    at_ns: u64,
+    view: View,
+    hits: HashMap<Vec<u8>, u64>,
+}
+
+fn look(levels: &[Level]) -> Result<Vec<Look>, String> {
+    let one = |level| {
+        let published = publish::published(level);
+        Ok(Look {
+            at_ns: lowroad_softirq::now_ns(),
+            view: View::of(level)?,
+            hits: published
+                .into_iter()
+                .map(|one| (one.key, one.hits))
+                .collect(),
+        })
+    };
+    levels.iter().map(one).collect()
+}
+
+/// What happened between two looks at a level.
+fn page(before: &Look, now: &Look, urls_max: usize) -> String {
+    let mut out = String::new();
+    let span = Span::between(before, now);
+    head(&now.view, &mut out);
+    let (answers, ups) = (span.group("answer_"), span.group("up_"));
+    let share = match answers + ups {
+        0 => "-".into(),
+        all => format!("{:.1} %", 100.0 * float(answers) / float(all)),
+    };
+    let _ = writeln!(
+        out,
+        "answers/s {:>12}   handed up/s {:>10}   hit share {share}",
+        span.rate(answers),
+        span.rate(ups)
+    );
+    let there = &now.view.connections;
+    let _ = writeln!(
+        out,
+        "open {:>17}   new/s {:>16}   being handed up {}",
+        grouped(u64::try_from(there.open).unwrap_or(0)),
+        span.rate(span.count("tcp_open") + span.count("tcp_open_cookie")),
+        there.handed
+    );
+    time_line(&span, answers, &mut out);
+    for (begin, title) in GROUPS {
+        reasons(&span, begin, title, &mut out);
+    }
+    urls(&span, urls_max, &mut out);
+    out
+}
+
+fn head(view: &View, out: &mut String) {
+    let ports: Vec<String> = view.ports.iter().map(ToString::to_string).collect();
+    let places: Vec<String> = view
+        .interfaces
+        .iter()
+        .map(|(name, tier)| format!("{name} ({tier})"))
+        .collect();
+    let daemon = match (view.pid, view.is_kept()) {
+        (Some(pid), true) => format!("daemon {pid}"),
+        _ => "no daemon".into(),
+    };
+    let _ = writeln!(
+        out,
+        "port {} on {}: {}, {daemon}, {} published",
+        ports.join(", "),
+        places.join(", "),
+        view.mode,
+        grouped(view.published.0.into())
+    );
+}
+
+/// Of all runs, and of all runs per answer: handshakes and acknowledgements belong to it.
+fn time_line(span: &Span<'_>, answers: u64, out: &mut String) {
+    let (time_ns, count) = span.runs();
+    let (Some(each_ns), Some(share)) = (time_ns.checked_div(count), span.share_of_cpu(time_ns))
+    else {
+        return;
+    };
+    let per_answer = match time_ns.checked_div(answers) {
+        Some(ns) => format!("{} ns", grouped(ns)),
+        None => "-".into(),
+    };
+    let _ = writeln!(
+        out,
+        "ns per segment {:>7}   per answer {per_answer:>11}   of one processor {share:.1} %",
+        grouped(each_ns)
+    );
+}
+
+fn reasons(span: &Span<'_>, begin: &str, title: &str, out: &mut String) {
+    let group: Vec<_> = span
+        .now
+        .view
+        .group(begin)
+        .into_iter()
+        .map(|(name, text, _)| (name, text, span.count(name)))
+        .filter(|(_, _, count)| *count > 0)
+        .collect();
+    if group.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "{title}, per second");
+    for (name, text, count) in group {
+        let _ = writeln!(out, "{:>12}  {name:<18} {text}", span.rate(count));
+    }
+}
+
+fn urls(span: &Span<'_>, urls_max: usize, out: &mut String) {
+    let mut hot: HashMap<String, u64> = HashMap::new();
+    for (key, hits) in &span.now.hits {
+        // What is published anew counts from 0.
+        let old = span.before.hits.get(key).filter(|old| *old <= hits);
+        *hot.entry(levels::name_of(key).0).or_default() += hits - old.unwrap_or(&0);
+    }
+    let mut hot: Vec<(String, u64)> = hot.into_iter().collect();
+    hot.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    if hot.is_empty() {
+        return;
+    }
+    out.push_str("hits per second, by URL\n");
+    for (url, hits) in hot.iter().take(urls_max) {
+        let _ = writeln!(out, "{:>12}  {url}", span.rate(*hits));
+    }
+}
+
+/// Two looks at the same level.
+struct Span<'a> {
+    before: &'a Look,
+    now: &'a Look,
+    time_ns: u64,
+}
+
+impl<'a> Span<'a> {
+    fn between(before: &'a Look, now: &'a Look) -> Span<'a> {
+        Span {
+            before,
+            now,
+            time_ns: now.at_ns.saturating_sub(before.at_ns).max(1),
+        }
+    }
+
+    fn group(&self, begin: &str) -> u64 {
+        let sum = |look: &Look| look.view.sum(begin);
+        sum(self.now).saturating_sub(sum(self.before))
+    }
+
+    /// How often one reason came.
+    fn count(&self, name: &str) -> u64 {
+        let of = |look: &Look| {
+            let group = look.view.group(name);
+            let found = group.iter().find(|(other, _, _)| *other == name);
+            found.map_or(0, |(_, _, count)| *count)
+        };
+        of(self.now).saturating_sub(of(self.before))
+    }
+
+    fn runs(&self) -> (u64, u64) {
+        let (old, new) = (
+            runs::sum(&self.before.view.runs),
+            runs::sum(&self.now.view.runs),
+        );
+        (new.0.saturating_sub(old.0), new.1.saturating_sub(old.1))
+    }
+
+    fn share_of_cpu(&self, time_ns: u64) -> Option<f64> {
+        (time_ns > 0).then(|| 100.0 * float(time_ns) / float(self.time_ns))
+    }
+
+    /// Per second: whole numbers, small ones with a digit.
+    fn rate(&self, count: u64) -> String {
+        let rate = float(count) * 1e9 / float(self.time_ns);
+        match rate < 10.0 && count > 0 {
+            true => format!("{rate:.1}"),
+            false => grouped(count.saturating_mul(1_000_000_000) / self.time_ns),
+        }
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "for people, who read three digits"
+)]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .filter(|seconds| (0.05..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "allowed: seconds, from 0.05 to 3600".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::softirq::view::tests::made_up;
+    use lowroad_softirq::layout::REASONS;
+    use lowroad_softirq::runs::Runs;
+
+    const KEY: &[u8] = b"\x00\x00\x50\x01/hot\x02h";
+
+    fn looks() -> (Look, Look) {
+        let look = |at_ns, more: u64, hits, time_ns| {
+            let mut view = made_up();
+            for (name, count) in [("answer_hit", 18 * more), ("up_miss", 2 * more)] {
+                let at = REASONS.iter().position(|(other, _)| *other == name);
+                view.counters[at.expect("a reason")] += count;
+            }
+            view.runs = vec![Runs {
+                link: "tc-eth0".into(),
+                program_id: 1,
+                time_ns,
+                count: time_ns / 500,
+            }];
+            Look {
+                at_ns,
+                view,
+                hits: HashMap::from([(KEY.to_vec(), hits)]),
+            }
+        };
+        (look(0, 0, 5, 0), look(2_000_000_000, 100, 1805, 2_000_000))
+    }
+
+    #[test]
+    fn pages_have_rates() {
+        let (before, now) = looks();
+        let page = page(&before, &now, 5);
+        for part in [
+            "port 80 on eth0 (TC ingress): serving, daemon 7, 3 published",
+            "answers/s          900",
+            "handed up/s        100",
+            "hit share 90.0 %",
+            "ns per segment     500",
+            "of one processor 0.1 %",
+            "900  http://h/hot",
+            "100  up_miss            no such response is stored",
+        ] {
+            assert!(page.contains(part), "{part:?} in\n{page}");
+        }
+        // What happened only before is not shown.
+        assert!(!page.contains("up_cookie"), "{page}");
+    }
+
+    #[test]
+    fn nothing_is_no_share() {
+        let (before, _) = looks();
+        let page = page(&before, &before, 5);
+        assert!(page.contains("hit share -"), "{page}");
+        assert!(!page.contains("ns per segment"), "{page}");
+    }
+
+    #[test]
+    fn intervals_are_seconds() {
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "-1", "x", "nan", "inf", "1e9"] {
+            assert!(interval(bad).is_err(), "{bad}");
+        }
+    }
+}

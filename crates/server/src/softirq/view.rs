@@ -1,0 +1,226 @@
+//! What can be seen of a level at one moment, as plain data: for `status` and `top`.
+
+use std::collections::BTreeMap;
+
+use lowroad_softirq::layout::{self, HEARTBEAT_LIMIT_NS, REASONS};
+use lowroad_softirq::level::{Connections, Level};
+use lowroad_softirq::links;
+use lowroad_softirq::load::Tier;
+use lowroad_softirq::runs::{self, Runs};
+use serde_json::{Value, json};
+
+use super::place;
+
+/// A level at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The ports that it answers.
+    pub ports: Vec<u16>,
+    /// Names of interfaces, each with its tier.
+    pub interfaces: Vec<(String, &'static str)>,
+    /// off, serving or draining.
+    pub mode: &'static str,
+    /// The daemon's process, if it lives.
+    pub pid: Option<u32>,
+    /// How long ago it was heard of; `None` is never.
+    pub heartbeat_age_ms: Option<u64>,
+    /// Responses that can be asked for, and how many there are places for.
+    pub published: (u32, usize),
+    /// How many connections there are.
+    pub connections: Connections,
+    /// Settings that hold.
+    pub settings: Vec<&'static str>,
+    /// Each reason's count, in the order of [`REASONS`].
+    pub counters: Vec<u64>,
+    /// What the kernel counted of the programs.
+    pub runs: Vec<Runs>,
+}
+
+/// Groups of reasons by the beginning of their names, and what they are called.
+pub const GROUPS: [(&str, &str); 6] = [
+    ("answer_", "answered here"),
+    ("up_", "handed up to the server"),
+    ("tcp_", "connections"),
+    ("drop_", "dropped"),
+    ("pass_", "passed by"),
+    ("event_", "events"),
+];
+
+impl View {
+    /// Looks.
+    ///
+    /// # Errors
+    /// When the counters can't be read: a text for the user.
+    pub fn of(level: &Level) -> Result<View, String> {
+        let control = level.control();
+        let heard = control.heartbeat_ns;
+        let age_ms = lowroad_softirq::now_ns().saturating_sub(heard) / 1_000_000;
+        Ok(View {
+            ports: level.ports(),
+            interfaces: links::attached(level.folder())
+                .into_iter()
+                .map(|(name, tier)| (name, tier_name(tier)))
+                .collect(),
+            mode: mode_name(control.mode),
+            pid: place::keeper(level),
+            heartbeat_age_ms: (heard != 0).then_some(age_ms),
+            published: (control.published, level.places()),
+            connections: level.connections(),
+            settings: settings(control.settings),
+            counters: level.counters().map_err(|error| error.to_string())?,
+            runs: runs::of(level.folder()),
+        })
+    }
+
+    /// Whether the programs still take the daemon for alive.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        let limit_ms = HEARTBEAT_LIMIT_NS / 1_000_000;
+        self.heartbeat_age_ms.is_some_and(|age| age < limit_ms)
+    }
+
+    /// The reasons of a group that happened: name, text, count.
+    pub fn group(&self, begin: &str) -> Vec<(&'static str, &'static str, u64)> {
+        let all = REASONS.iter().zip(&self.counters);
+        all.filter(|((name, _), count)| name.starts_with(begin) && **count > 0)
+            .map(|((name, text), count)| (*name, *text, *count))
+            .collect()
+    }
+
+    /// Sum of a group.
+    #[must_use]
+    pub fn sum(&self, begin: &str) -> u64 {
+        self.group(begin).iter().map(|(_, _, count)| count).sum()
+    }
+
+    /// As a machine reads it. Counters that are 0 are there too.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let names = REASONS.iter().map(|(name, _)| *name);
+        let counters: BTreeMap<_, _> = names.zip(&self.counters).collect();
+        let interfaces = self.interfaces.iter();
+        let runs = self.runs.iter().map(|one| {
+            json!({"link": one.link, "program": one.program_id, "time_ns": one.time_ns,
+                   "count": one.count})
+        });
+        json!({
+            "ports": self.ports,
+            "interfaces": interfaces
+                .map(|(name, tier)| json!({"name": name, "tier": tier}))
+                .collect::<Vec<_>>(),
+            "mode": self.mode,
+            "settings": self.settings,
+            "daemon": {
+                "pid": self.pid,
+                "heartbeat_age_ms": self.heartbeat_age_ms,
+                "alive": self.is_kept(),
+            },
+            "published": {"now": self.published.0, "places": self.published.1},
+            "connections": {
+                "open": self.connections.open,
+                "handed": self.connections.handed,
+                "kernel": self.connections.kernel,
+                "places": self.connections.places,
+            },
+            "counters": counters,
+            "runs": runs.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn tier_name(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Xdp => "native XDP",
+        Tier::Tc => "TC ingress",
+    }
+}
+
+fn mode_name(mode: u32) -> &'static str {
+    match mode {
+        layout::MODE_OFF => "off",
+        layout::MODE_SERVE => "serving",
+        layout::MODE_DRAIN => "draining",
+        _ => "unknown to this program",
+    }
+}
+
+fn settings(bits: u32) -> Vec<&'static str> {
+    [
+        (layout::SETTING_LEARN, "learn"),
+        (layout::SETTING_LOG, "log"),
+        (layout::SETTING_IGNORE_COOKIES, "ignore-cookies"),
+        (layout::SETTING_IGNORE_CACHE_CONTROL, "ignore-cache-control"),
+        (layout::SETTING_DENY, "deny"),
+    ]
+    .into_iter()
+    .filter_map(|(bit, name)| (bits & bit != 0).then_some(name))
+    .collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A level that answers, made up.
+    pub fn made_up() -> View {
+        let mut counters = vec![0; REASONS.len()];
+        for (name, count) in [("answer_hit", 900), ("up_miss", 90), ("up_cookie", 10)] {
+            let at = REASONS.iter().position(|(other, _)| *other == name);
+            counters[at.expect("a reason")] = count;
+        }
+        View {
+            ports: vec![80],
+            interfaces: vec![("eth0".into(), "TC ingress")],
+            mode: "serving",
+            pid: Some(7),
+            heartbeat_age_ms: Some(400),
+            published: (3, 4096),
+            connections: Connections {
+                open: 5,
+                handed: 1,
+                kernel: 2,
+                places: 65_536,
+            },
+            settings: vec!["learn"],
+            counters,
+            runs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_reason_is_in_one_group() {
+        for (name, _) in REASONS {
+            let groups = GROUPS.iter().filter(|(begin, _)| name.starts_with(begin));
+            assert_eq!(groups.count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn groups_have_what_happened() {
+        let view = made_up();
+        assert_eq!(view.sum("up_"), 100);
+        assert_eq!(
+            view.group("answer_"),
+            [("answer_hit", "a stored response", 900)]
+        );
+        assert!(view.group("drop_").is_empty());
+    }
+
+    #[test]
+    fn a_daemon_that_was_not_heard_of_for_long_is_not_alive() {
+        let mut view = made_up();
+        assert!(view.is_kept());
+        view.heartbeat_age_ms = Some(30_000);
+        assert!(!view.is_kept());
+        view.heartbeat_age_ms = None;
+        assert!(!view.is_kept());
+    }
+
+    #[test]
+    fn machines_read_all_counters() {
+        let json = made_up().to_json();
+        assert_eq!(json["counters"]["up_miss"], 90);
+        assert_eq!(json["counters"]["drop_sum"], 0);
+        assert_eq!(json["connections"]["places"], 65_536);
+    }
+}

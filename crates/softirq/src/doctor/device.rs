@@ -1,0 +1,139 @@
+//! What a network device says of itself, by ioctl, netlink and sysfs.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use rustix::net::{AddressFamily, SocketType, socket};
+
+/// Bits of [`flags`]: `ETH_FLAG_RXVLAN` and `ETH_FLAG_LRO` of linux/ethtool.h.
+pub const STRIPS_VLAN: u32 = 1 << 8;
+/// See [`STRIPS_VLAN`].
+pub const MERGES: u32 = 1 << 15;
+
+const GET_FLAGS: u32 = 0x25;
+const GET_CHANNELS: u32 = 0x3c;
+
+/// Its MTU.
+pub fn mtu(name: &str) -> io::Result<u32> {
+    let mut request = request_for(name)?;
+    ask(&mut request, libc::SIOCGIFMTU)?;
+    // SAFETY: the kernel has filled in the MTU.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Switches of its offloads.
+pub fn flags(name: &str) -> io::Result<u32> {
+    let mut words = [GET_FLAGS, 0];
+    ethtool(name, &mut words)?;
+    Ok(words[1])
+}
+
+/// Queues in use, and most that can be had: pairs, or those that receive if the two are apart.
+pub fn queues(name: &str) -> io::Result<(u32, u32)> {
+    // Most rx, tx, other and combined; then the same as they are now (struct ethtool_channels).
+    let mut words = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    ethtool(name, &mut words)?;
+    Ok(match words[4] {
+        0 => (words[5], words[1]),
+        most => (words[8], most),
+    })
+}
+
+/// Features of XDP (`NETDEV_XDP_ACT_`) and the number of the program that is attached, or 0.
+pub fn xdp(index: i32) -> io::Result<(u64, u32)> {
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: the options have their size in them and live until after the call.
+    let status = unsafe { libbpf_sys::bpf_xdp_query(index, 0, &raw mut options) };
+    match status {
+        0.. => {}
+        number => return Err(io::Error::from_raw_os_error(-number)),
+    }
+    let programs = [
+        options.prog_id,
+        options.drv_prog_id,
+        options.skb_prog_id,
+        options.hw_prog_id,
+    ];
+    let program = programs.into_iter().find(|id| *id != 0);
+    Ok((options.feature_flags, program.unwrap_or(0)))
+}
+
+/// The features that a virtio device and its driver agreed on. `/sys` may show another network
+/// namespace than ours, so the number must fit.
+pub fn virtio(name: &str, index: i32) -> Option<u64> {
+    let folder = format!("/sys/class/net/{name}");
+    let shown = fs::read_to_string(format!("{folder}/ifindex")).ok()?;
+    if shown.trim() != index.to_string() {
+        return None;
+    }
+    bits(
+        fs::read_to_string(format!("{folder}/device/features"))
+            .ok()?
+            .trim(),
+    )
+}
+
+/// A digit for each bit, the lowest first.
+fn bits(text: &str) -> Option<u64> {
+    let mut found = 0;
+    for (at, digit) in text.bytes().enumerate().take(64) {
+        match digit {
+            b'1' => found |= 1 << at,
+            b'0' => {}
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+/// Asks with a command and room for its answer, as words.
+fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
+    let mut request = request_for(name)?;
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    ask(&mut request, libc::SIOCETHTOOL)
+}
+
+fn request_for(name: &str) -> io::Result<libc::ifreq> {
+    let name = CString::new(name)?;
+    // SAFETY: an ifreq is plain data, for which zeros are a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero.
+    for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes()).take(15) {
+        *to = libc::c_char::from_ne_bytes([*from]);
+    }
+    Ok(request)
+}
+
+fn ask(request: &mut libc::ifreq, command: libc::Ioctl) -> io::Result<()> {
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    // SAFETY: the request names an interface; where it points to something, that has the size that
+    // the command fills, and lives in the caller until after the call.
+    match unsafe { libc::ioctl(any.as_raw_fd(), command, &raw mut *request) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_digits() {
+        assert_eq!(bits("0110000000"), Some(0b110));
+        assert_eq!(bits(&"1".repeat(70)), Some(u64::MAX));
+        assert_eq!(bits("01x"), None);
+    }
+
+    #[test]
+    fn lo_has_an_mtu_and_no_driver_with_xdp() {
+        assert!(mtu("lo").is_ok_and(|mtu| mtu >= 1500));
+        assert!(mtu("no-such-one").is_err());
+    }
+}

@@ -1,0 +1,369 @@
+//! From facts to verdicts. Pure: knows nothing of how facts are gathered.
+
+use super::{Facts, Interface, Line, Machine, Port, Report, Verdict};
+use crate::listeners;
+
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+/// `NETDEV_XDP_ACT_BASIC` of linux/netdev.h: PASS, TX, DROP and ABORTED.
+const XDP_BASIC: u64 = 1;
+/// Bits of linux/virtio_net.h.
+const VIRTIO_CTRL_GUEST_OFFLOADS: u64 = 1 << 2;
+const VIRTIO_MERGEABLE: u64 = 1 << 15;
+/// GUEST_CSUM, _TSO4, _TSO6, _ECN, _UFO, _USO4 and _USO6: the host merges, and leaves sums open.
+const VIRTIO_GUEST: u64 = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 54 | 1 << 55;
+
+/// The first kernel with `bpf_sk_assign_tcp_reqsk`.
+const KERNEL_MIN: (u32, u32) = (6, 9);
+/// With fewer waiting connections a burst of handovers is dropped, and sent again after a second.
+const BACKLOG_MIN: u32 = 512;
+/// Up to here frames lie in one piece, with whatever driver.
+const MTU_MAX: u32 = 1500;
+
+/// Judges everything.
+#[must_use]
+pub fn judge(facts: &Facts) -> Report {
+    let mut report = Report::default();
+    let machine_works = report.add(machine(&facts.machine));
+    let port_works = match &facts.port {
+        Some(port) => report.add(self::port(port, facts.machine.somaxconn)),
+        None => true,
+    };
+    for interface in &facts.interfaces {
+        let (xdp, tc) = (xdp(interface, facts.machine.cpus), tc(interface));
+        let has_tier = [&xdp, &tc].iter().any(|line| line.verdict != Verdict::No);
+        report.works |= has_tier && machine_works && port_works;
+        report.lines.extend([xdp, tc]);
+        report.lines.extend(notes(interface));
+    }
+    report
+}
+
+impl Report {
+    /// Adds lines; whether none of them is a `no`.
+    fn add(&mut self, lines: Vec<Line>) -> bool {
+        let works = lines.iter().all(|line| line.verdict != Verdict::No);
+        self.lines.extend(lines);
+        works
+    }
+}
+
+fn machine(machine: &Machine) -> Vec<Line> {
+    vec![
+        kernel(machine),
+        rights(machine),
+        bpffs(machine),
+        cookies(machine),
+        firewall(machine),
+    ]
+}
+
+fn kernel(machine: &Machine) -> Line {
+    let what = "kernel";
+    let release = &machine.release;
+    if !machine.has_btf {
+        let why = format!("{release} has no BTF, which a handover of connections needs");
+        return no(what, &why, "a kernel with CONFIG_DEBUG_INFO_BTF=y");
+    }
+    let is_new = version(release).is_none_or(|version| version >= KERNEL_MIN);
+    match (machine.has_handover, is_new) {
+        (Some(true), _) => ok(
+            what,
+            &format!("{release}, with BTF and bpf_sk_assign_tcp_reqsk"),
+        ),
+        (None, true) => warn(
+            what,
+            &format!("{release}; whether it has bpf_sk_assign_tcp_reqsk can't be seen"),
+            "run as root",
+        ),
+        (_, false) => no(
+            what,
+            &format!("{release} can't take connections over (bpf_sk_assign_tcp_reqsk)"),
+            "Linux 6.9 or newer",
+        ),
+        (Some(false), true) => no(
+            what,
+            &format!("{release} was built without bpf_sk_assign_tcp_reqsk"),
+            "a kernel with CONFIG_SYN_COOKIES=y",
+        ),
+    }
+}
+
+/// Major and minor number of a release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn rights(machine: &Machine) -> Line {
+    let what = "rights";
+    let has = |bit: u32| machine.capabilities >> bit & 1 == 1;
+    let wanted = [
+        (CAP_BPF, "CAP_BPF"),
+        (CAP_PERFMON, "CAP_PERFMON"),
+        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+    ];
+    let lacking: Vec<&str> = wanted
+        .iter()
+        .filter(|(bit, _)| !has(*bit) && (*bit == CAP_NET_ADMIN || !has(CAP_SYS_ADMIN)))
+        .map(|(_, name)| *name)
+        .collect();
+    if !lacking.is_empty() {
+        return no(
+            what,
+            &format!("{} missing", lacking.join(", ")),
+            "run as root",
+        );
+    }
+    match machine.is_root {
+        true => ok(what, "root, with the capabilities"),
+        false => no(
+            what,
+            "the capabilities are there, but not root",
+            "run as root",
+        ),
+    }
+}
+
+fn bpffs(machine: &Machine) -> Line {
+    match machine.has_bpffs {
+        true => ok("/sys/fs/bpf", "mounted"),
+        false => warn("/sys/fs/bpf", "not mounted; `attach` mounts it", ""),
+    }
+}
+
+fn cookies(machine: &Machine) -> Line {
+    let what = "net.ipv4.tcp_syncookies";
+    match machine.syncookies {
+        Some(0) => no(
+            what,
+            "0: the kernel would refuse connections that are handed to it",
+            "sysctl -w net.ipv4.tcp_syncookies=1",
+        ),
+        Some(value) => ok(what, &value.to_string()),
+        None => no(
+            what,
+            "not there: the kernel knows no SYN cookies, and would refuse what is handed to it",
+            "a kernel with CONFIG_SYN_COOKIES=y",
+        ),
+    }
+}
+
+fn firewall(machine: &Machine) -> Line {
+    let what = "netfilter";
+    match machine.has_firewall {
+        Some(false) => ok(
+            what,
+            "no rules here; answers of this level would not pass them",
+        ),
+        Some(true) => warn(
+            what,
+            "there are rules; what this level answers does not pass them",
+            "attach --deny PREFIX for clients that rules keep away",
+        ),
+        None => warn(
+            what,
+            "whether there are rules can't be seen; answers do not pass them",
+            "attach --deny PREFIX for clients that rules keep away",
+        ),
+    }
+}
+
+fn port(port: &Port, somaxconn: Option<u32>) -> Vec<Line> {
+    let what = format!("port {}", port.number);
+    let mut lines = vec![match listeners::one_to_ask(port.number, &port.addresses) {
+        Ok(server) => ok(&what, &format!("a server listens; it is asked at {server}")),
+        Err(why) => no(&what, &why, ""),
+    }];
+    let Some(listeners) = &port.listeners else {
+        lines.push(warn(
+            &what,
+            "backlog and Multipath TCP can't be seen",
+            "modprobe tcp_diag",
+        ));
+        return lines;
+    };
+    if listeners.iter().any(|one| one.is_mptcp) {
+        lines.push(no(
+            &what,
+            "a socket of Multipath TCP listens, to which no connection can be handed",
+            "turn it off in the server (Go: GODEBUG=multipathtcp=0), or sysctl -w net.mptcp.enabled=0",
+        ));
+    }
+    // The kernel has cut the backlog to somaxconn when the server began to listen.
+    if let Some(least) = listeners.iter().map(|one| one.backlog).min()
+        && least < BACKLOG_MIN
+    {
+        let why =
+            format!("only {least} connections may wait there; bursts are delayed by a second");
+        let advice = match somaxconn {
+            Some(limit) if limit < BACKLOG_MIN => {
+                "sysctl -w net.core.somaxconn=4096, and a larger backlog in the server"
+            }
+            _ => {
+                "a larger backlog in the server (nginx: listen ... backlog=4096; Apache: ListenBacklog)"
+            }
+        };
+        lines.push(warn(&what, &why, advice));
+    }
+    lines
+}
+
+fn xdp(interface: &Interface, cpus: u32) -> Line {
+    let details = &interface.details;
+    let what = format!("{}: native XDP", details.interface.name);
+    if !details.is_ethernet {
+        return no(&what, "its frames are not Ethernet's", "");
+    }
+    if let Some(why) = details.why_not_xdp() {
+        return no(&what, &format!("{why}; TC ingress is used"), "");
+    }
+    if interface.has_other_xdp {
+        return no(
+            &what,
+            "another XDP program is attached",
+            "take it off, or use TC ingress, which comes after it",
+        );
+    }
+    if interface.has_own_xdp {
+        return ok(&what, "attached");
+    }
+    if let Some(virtio) = interface.virtio
+        && virtio & VIRTIO_GUEST != 0
+        && virtio & VIRTIO_CTRL_GUEST_OFFLOADS == 0
+    {
+        return no(
+            &what,
+            "the host merges segments for virtio_net and can't be told to stop",
+            "on the host: ctrl_guest_offloads=on, or guest_tso4, guest_tso6, guest_ufo, guest_csum=off",
+        );
+    }
+    match interface.xdp_features {
+        Some(features) if features & XDP_BASIC == 0 => {
+            let why = format!("{} has none; TC ingress is used", driver(interface));
+            no(&what, &why, "")
+        }
+        None => warn(&what, "the kernel does not say", "doctor --try"),
+        Some(_) => by_driver(&what, interface, cpus),
+    }
+}
+
+/// What is known of drivers that have native XDP. Room is what is behind a short frame.
+fn by_driver(what: &str, interface: &Interface, cpus: u32) -> Line {
+    let mtu = interface.mtu.unwrap_or(MTU_MAX);
+    match interface.details.driver.as_str() {
+        _ if mtu > MTU_MAX => warn(
+            what,
+            &format!("MTU {mtu}: many drivers take programs only up to {MTU_MAX}"),
+            "doctor --try",
+        ),
+        "virtio_net" => virtio(what, interface, cpus),
+        "ixgbe" | "mlx5_core" if interface.merges => no(
+            what,
+            &format!("{} refuses it while it merges segments", driver(interface)),
+            &format!("ethtool -K {} lro off", interface.details.interface.name),
+        ),
+        "ixgbe" | "i40e" | "ice" => ok(
+            what,
+            &format!(
+                "{} has room for whole answers; attaching resets it",
+                driver(interface)
+            ),
+        ),
+        "mlx5_core" => ok(what, "mlx5 has room for whole answers"),
+        "gve" => warn(
+            what,
+            "gve says nothing of its room behind frames",
+            "doctor --try",
+        ),
+        _ => warn(
+            what,
+            &format!(
+                "nothing is known of the room behind frames of {}",
+                driver(interface)
+            ),
+            "doctor --try, then `status`: up_room counts answers that did not fit",
+        ),
+    }
+}
+
+/// Free transmit queues are needed for each processor, else they are shared under a lock.
+fn virtio(what: &str, interface: &Interface, cpus: u32) -> Line {
+    let room = match interface.virtio {
+        Some(bits) if bits & VIRTIO_MERGEABLE == 0 => "room for a frame of the MTU",
+        _ => "room for whole answers",
+    };
+    match interface.queues {
+        Some((now, most)) if now + cpus > most => warn(
+            what,
+            &format!(
+                "{room}; {now} of {most} queue pairs are in use and each of {cpus} processors wants \
+                 one more: they share some"
+            ),
+            &format!(
+                "more queue pairs on the host, or fewer in use: ethtool -L {} combined N",
+                interface.details.interface.name
+            ),
+        ),
+        _ => ok(what, room),
+    }
+}
+
+fn tc(interface: &Interface) -> Line {
+    let what = format!("{}: TC ingress", interface.details.interface.name);
+    match interface.details.is_ethernet {
+        true => ok(&what, "works with every Ethernet interface"),
+        false => no(&what, "its frames are not Ethernet's", ""),
+    }
+}
+
+fn notes(interface: &Interface) -> Vec<Line> {
+    let name = &interface.details.interface.name;
+    let mut lines = Vec::new();
+    if !interface.details.is_up {
+        lines.push(warn(name, "it is down", &format!("ip link set {name} up")));
+    }
+    if interface.details.is_loopback {
+        let why = "local clients only; `attach` takes it if it is named";
+        lines.push(warn(name, why, ""));
+    }
+    // Virtual devices keep tags beside packets, too, but only those that came with one.
+    let is_real = !interface.details.is_loopback && interface.details.driver != "veth";
+    if interface.strips_vlan && is_real && interface.details.is_ethernet {
+        let why = "it takes VLAN tags out of frames: with native XDP answers would go out untagged";
+        let advice = format!("if VLANs are used: ethtool -K {name} rxvlan off");
+        lines.push(warn(name, why, &advice));
+    }
+    lines
+}
+
+fn driver(interface: &Interface) -> &str {
+    match interface.details.driver.as_str() {
+        "" => "its driver",
+        driver => driver,
+    }
+}
+
+fn line(verdict: Verdict, what: &str, why: &str, advice: &str) -> Line {
+    Line {
+        verdict,
+        what: what.to_owned(),
+        why: why.to_owned(),
+        advice: advice.to_owned(),
+    }
+}
+
+fn ok(what: &str, why: &str) -> Line {
+    line(Verdict::Ok, what, why, "")
+}
+
+fn warn(what: &str, why: &str, advice: &str) -> Line {
+    line(Verdict::Warn, what, why, advice)
+}
+
+fn no(what: &str, why: &str, advice: &str) -> Line {
+    line(Verdict::No, what, why, advice)
+}

@@ -1,0 +1,201 @@
+//! Two questions to the kernel over netlink: which sockets listen, and whether nftables has tables.
+
+use std::io;
+
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send,
+    socket_with,
+};
+
+use super::Listener;
+
+const HEADER_LEN: usize = 16;
+const REQUEST_DUMP: u16 = 0x301;
+const MESSAGE_ERROR: u16 = 2;
+const MESSAGE_DONE: u16 = 3;
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// struct inet_diag_msg
+const SOCKET_LEN: usize = 72;
+const TCP_LISTEN: u32 = 10;
+/// The bit of `INET_DIAG_INFO`; what lies over TCP (`INET_DIAG_ULP_INFO`) comes with it.
+const WITH_INFO: u8 = 1 << 1;
+const ATTRIBUTE_ULP: u16 = 19;
+const ATTRIBUTE_ULP_NAME: u16 = 1;
+
+const NFT_GET_TABLE: u16 = 10 << 8 | 1;
+
+/// The sockets that listen on a TCP port of this thread's network namespace.
+///
+/// # Errors
+/// When the kernel can't say; then the module `tcp_diag` may be missing.
+pub fn listeners(port: u16) -> io::Result<Vec<Listener>> {
+    let mut found = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        // struct inet_diag_req_v2: family, protocol, extensions, padding, states, and no identity.
+        let mut question = vec![byte(family), byte(libc::IPPROTO_TCP), WITH_INFO, 0];
+        question.extend((1u32 << TCP_LISTEN).to_ne_bytes());
+        question.extend([0; 48]);
+        for message in dump(netlink::SOCK_DIAG, SOCK_DIAG_BY_FAMILY, &question)? {
+            found.extend(listener(&message, port));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether nftables has any table in this thread's network namespace.
+///
+/// # Errors
+/// When the kernel can't say.
+pub fn has_tables() -> io::Result<bool> {
+    let tables = dump(netlink::NETFILTER, NFT_GET_TABLE, &[0; 4]);
+    match tables {
+        Ok(tables) => Ok(!tables.is_empty()),
+        // A kernel, or a namespace, in which nobody has used it yet.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A socket of the answer, if it is at the port.
+fn listener(message: &[u8], port: u16) -> Option<Listener> {
+    let (socket, attributes) = message.split_at_checked(SOCKET_LEN)?;
+    let local = u16::from_be_bytes([socket[4], socket[5]]);
+    (local == port).then(|| Listener {
+        // Of a listening socket the send queue's place has the most that may wait.
+        backlog: word(&socket[60..]),
+        is_mptcp: attribute(attributes, ATTRIBUTE_ULP)
+            .and_then(|nested| attribute(nested, ATTRIBUTE_ULP_NAME))
+            .is_some_and(|name| name.starts_with(b"mptcp\0")),
+    })
+}
+
+/// The value of the first attribute of a kind.
+fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    while bytes.len() >= 4 {
+        let len = usize::from(half(bytes));
+        // The upper two bits say how the value is written.
+        let found = half(&bytes[2..]) & 0x3fff;
+        let value = bytes.get(4..len)?;
+        if found == kind {
+            return Some(value);
+        }
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    None
+}
+
+/// Asks for all there is of something; the messages without their headers.
+fn dump(protocol: Protocol, kind: u16, question: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(protocol),
+    )?;
+    let len = u32::try_from(HEADER_LEN + question.len()).expect("short");
+    let mut request = len.to_ne_bytes().to_vec();
+    request.extend(kind.to_ne_bytes());
+    request.extend(REQUEST_DUMP.to_ne_bytes());
+    request.extend([0; 8]);
+    request.extend_from_slice(question);
+    send(&socket, &request, SendFlags::empty())?;
+    let mut messages = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+        if take(&buffer[..len], &mut messages)? {
+            return Ok(messages);
+        }
+    }
+}
+
+/// Takes the messages of a datagram apart; whether the last was among them.
+fn take(mut datagram: &[u8], messages: &mut Vec<Vec<u8>>) -> io::Result<bool> {
+    while datagram.len() >= HEADER_LEN {
+        let len = usize::try_from(word(datagram)).expect("32 bits");
+        let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+        let body = datagram.get(HEADER_LEN..len).ok_or_else(malformed)?;
+        match half(&datagram[4..]) {
+            MESSAGE_DONE => return Ok(true),
+            MESSAGE_ERROR => {
+                let number = body
+                    .first_chunk()
+                    .map_or(0, |code| i32::from_ne_bytes(*code));
+                return Err(io::Error::from_raw_os_error(number.wrapping_neg()));
+            }
+            _ => messages.push(body.to_vec()),
+        }
+        datagram = datagram.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_ne_bytes(bytes[..4].try_into().expect("four bytes"))
+}
+
+fn half(bytes: &[u8]) -> u16 {
+    u16::from_ne_bytes(bytes[..2].try_into().expect("two bytes"))
+}
+
+fn byte(number: i32) -> u8 {
+    u8::try_from(number).expect("a small constant")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_of_this_process_is_found() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = socket.local_addr().expect("an address").port();
+        // Where the kernel has no such module, there is nothing to see.
+        let Ok(found) = listeners(port) else { return };
+        assert_eq!(found.len(), 1);
+        assert!(found[0].backlog > 0 && !found[0].is_mptcp);
+    }
+
+    #[test]
+    fn attributes_are_found_by_kind_and_cut_ones_are_not() {
+        let mut bytes = Vec::new();
+        bytes.extend([5u16.to_ne_bytes(), 3u16.to_ne_bytes()].concat());
+        bytes.extend([9, 0, 0, 0]);
+        bytes.extend([6u16.to_ne_bytes(), 0x8007u16.to_ne_bytes()].concat());
+        bytes.extend([1, 2]);
+        assert_eq!(attribute(&bytes, 7), Some(&[1, 2][..]));
+        assert_eq!(attribute(&bytes, 3), Some(&[9][..]));
+        assert_eq!(attribute(&bytes, 4), None);
+        assert_eq!(attribute(&bytes[..bytes.len() - 1], 7), None);
+        assert_eq!(attribute(&[0; 64], 7), None);
+    }
+
+    #[test]
+    fn datagrams_end_with_done_and_errors_are_errors() {
+        let message = |kind: u16, body: &[u8]| {
+            let mut bytes = u32::try_from(16 + body.len())
+                .expect("short")
+                .to_ne_bytes()
+                .to_vec();
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend([0; 10]);
+            bytes.extend_from_slice(body);
+            bytes
+        };
+        let mut found = Vec::new();
+        let both = [message(20, &[7; 8]), message(MESSAGE_DONE, &[0; 4])].concat();
+        assert!(matches!(take(&both, &mut found), Ok(true)));
+        assert_eq!(found, [[7; 8]]);
+        let error = message(MESSAGE_ERROR, &(-2i32).to_ne_bytes());
+        assert_eq!(
+            take(&error, &mut found)
+                .expect_err("an error")
+                .raw_os_error(),
+            Some(2)
+        );
+        assert!(take(&[1; 20], &mut found).is_err());
+        assert!(matches!(take(&[], &mut found), Ok(false)));
+    }
+}

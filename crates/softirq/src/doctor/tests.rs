@@ -1,0 +1,248 @@
+//! Machines that nobody has, judged.
+
+use super::*;
+use crate::links;
+
+fn machine() -> Machine {
+    Machine {
+        release: "6.18.1-generic".into(),
+        has_btf: true,
+        has_handover: Some(true),
+        is_root: true,
+        capabilities: u64::MAX,
+        has_bpffs: true,
+        syncookies: Some(1),
+        somaxconn: Some(4096),
+        has_firewall: Some(false),
+        cpus: 4,
+    }
+}
+
+fn interface(name: &str, driver: &str) -> Interface {
+    Interface {
+        details: Details {
+            interface: links::Interface {
+                name: name.into(),
+                index: 2,
+            },
+            is_up: true,
+            is_loopback: name == "lo",
+            is_ethernet: true,
+            driver: driver.into(),
+        },
+        mtu: Some(1500),
+        xdp_features: Some(7),
+        has_other_xdp: false,
+        has_own_xdp: false,
+        virtio: None,
+        queues: None,
+        strips_vlan: false,
+        merges: false,
+    }
+}
+
+fn facts(machine: Machine, interface: Interface) -> Facts {
+    Facts {
+        machine,
+        port: None,
+        interfaces: vec![interface],
+    }
+}
+
+/// The line about this, and whether the whole works.
+fn line(facts: &Facts, what: &str) -> (Line, bool) {
+    let report = judge(facts);
+    let found = report.lines.iter().find(|line| line.what == what);
+    (
+        found
+            .unwrap_or_else(|| panic!("{what} in {report:?}"))
+            .clone(),
+        report.works,
+    )
+}
+
+#[test]
+fn a_good_machine_is_good() {
+    let report = judge(&facts(machine(), interface("eth0", "ixgbe")));
+    assert!(report.works);
+    let bad = report
+        .lines
+        .iter()
+        .filter(|line| line.verdict != Verdict::Ok);
+    assert_eq!(bad.count(), 0, "{report:?}");
+}
+
+#[test]
+fn what_the_machine_lacks_keeps_all_tiers_off() {
+    type Change = fn(&mut Machine);
+    let cases: [(&str, &str, Change); 7] = [
+        ("kernel", "CONFIG_DEBUG_INFO_BTF", |m| m.has_btf = false),
+        ("kernel", "6.9", |m| {
+            m.release = "6.1.0-40-amd64".into();
+            m.has_handover = Some(false);
+        }),
+        ("kernel", "CONFIG_SYN_COOKIES", |m| {
+            m.has_handover = Some(false)
+        }),
+        ("rights", "root", |m| m.capabilities = 0),
+        ("rights", "root", |m| m.is_root = false),
+        ("net.ipv4.tcp_syncookies", "sysctl", |m| {
+            m.syncookies = Some(0)
+        }),
+        ("net.ipv4.tcp_syncookies", "CONFIG", |m| m.syncookies = None),
+    ];
+    for (what, advice, change) in cases {
+        let mut machine = machine();
+        change(&mut machine);
+        let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), what);
+        assert_eq!((line.verdict, works), (Verdict::No, false), "{line:?}");
+        assert!(line.advice.contains(advice), "{line:?}");
+    }
+}
+
+#[test]
+fn sys_admin_stands_for_the_finer_capabilities_but_not_for_the_network() {
+    let with = |bits: &[u32]| {
+        let mut machine = machine();
+        machine.capabilities = bits.iter().map(|bit| 1 << bit).sum();
+        line(&facts(machine, interface("eth0", "ixgbe")), "rights").0
+    };
+    assert_eq!(with(&[12, 21]).verdict, Verdict::Ok);
+    assert_eq!(with(&[12, 38, 39]).verdict, Verdict::Ok);
+    assert!(with(&[21]).why.contains("CAP_NET_ADMIN"));
+    assert!(with(&[12, 39]).why.contains("CAP_PERFMON"));
+}
+
+#[test]
+fn firewalls_and_missing_mounts_are_no_hindrance() {
+    let mut machine = machine();
+    machine.has_firewall = Some(true);
+    machine.has_bpffs = false;
+    let facts = facts(machine, interface("eth0", "ixgbe"));
+    for what in ["netfilter", "/sys/fs/bpf"] {
+        let (line, works) = line(&facts, what);
+        assert_eq!((line.verdict, works), (Verdict::Warn, true), "{line:?}");
+    }
+}
+
+#[test]
+fn interfaces_without_native_xdp_still_have_tc() {
+    let firecracker = Interface {
+        virtio: Some(1 << 1 | 1 << 7),
+        ..interface("eth0", "virtio_net")
+    };
+    let other = Interface {
+        has_other_xdp: true,
+        ..interface("eth0", "ice")
+    };
+    let old = Interface {
+        xdp_features: Some(0),
+        ..interface("eth0", "e1000e")
+    };
+    let merging = Interface {
+        merges: true,
+        ..interface("eth0", "ixgbe")
+    };
+    for (interface, why) in [
+        (firecracker, "the host merges"),
+        (other, "another XDP program"),
+        (old, "e1000e"),
+        (merging, "merges"),
+        (interface("eth0", "veth"), "veth"),
+        (interface("eth0", "ena"), "ena"),
+    ] {
+        let facts = facts(machine(), interface);
+        let (xdp, works) = line(&facts, "eth0: native XDP");
+        assert_eq!((xdp.verdict, works), (Verdict::No, true), "{xdp:?}");
+        assert!(xdp.why.contains(why), "{xdp:?}");
+        assert_eq!(line(&facts, "eth0: TC ingress").0.verdict, Verdict::Ok);
+    }
+}
+
+#[test]
+fn virtio_counts_queues() {
+    let with = |virtio, queues| {
+        let interface = Interface {
+            virtio: Some(virtio),
+            queues: Some(queues),
+            ..interface("eth0", "virtio_net")
+        };
+        line(&facts(machine(), interface), "eth0: native XDP").0
+    };
+    let tunable = 1 << 1 | 1 << 2;
+    assert_eq!(with(tunable, (4, 8)).verdict, Verdict::Ok);
+    assert!(with(tunable, (4, 8)).why.contains("a frame of the MTU"));
+    assert!(
+        with(tunable | 1 << 15, (4, 8))
+            .why
+            .contains("whole answers")
+    );
+    let few = with(tunable, (8, 8));
+    assert!(
+        few.verdict == Verdict::Warn && few.why.contains("8 of 8"),
+        "{few:?}"
+    );
+}
+
+#[test]
+fn what_is_not_ethernet_has_no_tier() {
+    let mut tun = interface("tun0", "tun");
+    tun.details.is_ethernet = false;
+    let report = judge(&facts(machine(), tun));
+    assert!(!report.works);
+}
+
+#[test]
+fn notes_of_interfaces_are_warnings() {
+    let mut down = interface("eth0", "ice");
+    down.details.is_up = false;
+    down.strips_vlan = true;
+    down.mtu = Some(9000);
+    let report = judge(&facts(machine(), down));
+    let warned = |text: &str| {
+        let found = report.lines.iter().find(|line| line.why.contains(text));
+        found.is_some_and(|line| line.verdict == Verdict::Warn)
+    };
+    assert!(warned("down") && warned("VLAN") && warned("9000") && report.works);
+}
+
+#[test]
+fn ports_need_one_server_that_is_no_mptcp_socket() {
+    let listener = Listener {
+        backlog: 4096,
+        is_mptcp: false,
+    };
+    let judged = |addresses: &[[u8; 4]], listeners: Option<Vec<Listener>>| {
+        let mut facts = facts(machine(), interface("eth0", "ice"));
+        facts.port = Some(Port {
+            number: 80,
+            addresses: addresses.iter().map(|bytes| (*bytes).into()).collect(),
+            listeners,
+        });
+        let report = judge(&facts);
+        let about = report.lines.iter().filter(|line| line.what == "port 80");
+        (about.cloned().collect::<Vec<_>>(), report.works)
+    };
+    let any = [[0; 4]];
+    let (lines, works) = judged(&any, Some(vec![listener]));
+    assert!(lines.len() == 1 && works, "{lines:?}");
+    let mptcp = Listener {
+        is_mptcp: true,
+        ..listener
+    };
+    let (lines, works) = judged(&any, Some(vec![mptcp]));
+    assert!(lines[1].why.contains("Multipath") && !works, "{lines:?}");
+    let short = Listener {
+        backlog: 5,
+        ..listener
+    };
+    let (lines, works) = judged(&any, Some(vec![listener, short]));
+    assert!(lines[1].why.contains("only 5") && works, "{lines:?}");
+    let (lines, works) = judged(&any, None);
+    assert!(lines[1].why.contains("can't be seen") && works, "{lines:?}");
+    let (lines, works) = judged(&[], Some(Vec::new()));
+    assert!(
+        lines[0].why.contains("nothing listens") && !works,
+        "{lines:?}"
+    );
+}

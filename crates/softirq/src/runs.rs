@@ -1,0 +1,153 @@
+//! How often the attached programs ran and how long that took, as the kernel counts it. It counts
+//! only while somebody wants it, since looking at the clock costs each run some nanoseconds.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::links::PREFIXES;
+
+/// What one attached program has done since it was loaded, while it was counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// The name of its link, like `tc-eth0`.
+    pub link: String,
+    /// Number of the program, the same for all interfaces of a tier.
+    pub program_id: u32,
+    /// Time in it.
+    pub time_ns: u64,
+    /// How often it ran.
+    pub count: u64,
+}
+
+/// As long as this lives, the kernel counts runs of all programs of the machine.
+#[derive(Debug)]
+pub struct Counting {
+    _fd: OwnedFd,
+}
+
+impl Counting {
+    /// Begins.
+    ///
+    /// # Errors
+    /// When the process may not (CAP_SYS_ADMIN), or the kernel is older than 5.8.
+    pub fn start() -> io::Result<Counting> {
+        // SAFETY: makes a descriptor, and takes no memory of ours.
+        let fd = owned(unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) })?;
+        Ok(Counting { _fd: fd })
+    }
+}
+
+/// Whether the whole machine counts, by `kernel.bpf_stats_enabled`.
+#[must_use]
+pub fn are_counted() -> bool {
+    let setting = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled");
+    setting.is_ok_and(|value| value.trim() == "1")
+}
+
+/// The runs of each program whose link is pinned in the folder of a level; links that can't be asked
+/// are left out.
+#[must_use]
+pub fn of(folder: &Path) -> Vec<Runs> {
+    let mut found: Vec<Runs> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let link = entry.file_name().to_string_lossy().into_owned();
+            let is_link = PREFIXES.iter().any(|prefix| link.starts_with(prefix));
+            let program_id = is_link.then(|| program_of(&entry.path()).ok()).flatten()?;
+            let (time_ns, count) = counts_of(program_id).ok()?;
+            Some(Runs {
+                link,
+                program_id,
+                time_ns,
+                count,
+            })
+        })
+        .collect();
+    found.sort_by(|a, b| a.link.cmp(&b.link));
+    found
+}
+
+/// Time and number of runs, each program once however many links it has.
+#[must_use]
+pub fn sum(runs: &[Runs]) -> (u64, u64) {
+    let mut seen = Vec::new();
+    let mut sums = (0, 0);
+    for one in runs {
+        if !seen.contains(&one.program_id) {
+            seen.push(one.program_id);
+            sums = (sums.0 + one.time_ns, sums.1 + one.count);
+        }
+    }
+    sums
+}
+
+fn program_of(link: &Path) -> io::Result<u32> {
+    let path = CString::new(link.as_os_str().as_bytes())?;
+    // SAFETY: the path is a C string that lives until after the call.
+    let link = owned(unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) })?;
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let mut len = len_of(&info);
+    // SAFETY: the descriptor is open; the struct has the size that is said, and any bytes are a value.
+    checked(unsafe {
+        libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut len)
+    })?;
+    Ok(info.prog_id)
+}
+
+fn counts_of(program_id: u32) -> io::Result<(u64, u64)> {
+    // SAFETY: makes a descriptor, and takes no memory of ours.
+    let program = owned(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program_id) })?;
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = len_of(&info);
+    // SAFETY: as in `program_of`; its pointers are null, so nothing is written through them.
+    checked(unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
+    })?;
+    Ok((info.run_time_ns, info.run_cnt))
+}
+
+fn len_of<T>(_value: &T) -> u32 {
+    u32::try_from(size_of::<T>()).expect("small")
+}
+
+fn owned(fd: i32) -> io::Result<OwnedFd> {
+    checked(fd)?;
+    // SAFETY: a fresh descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// libbpf gives back the negative error number.
+fn checked(status: i32) -> io::Result<()> {
+    match status {
+        0.. => Ok(()),
+        number => Err(io::Error::from_raw_os_error(-number)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_on_several_interfaces_counts_once() {
+        let runs = |link: &str, program_id, time_ns, count| Runs {
+            link: link.into(),
+            program_id,
+            time_ns,
+            count,
+        };
+        let all = [
+            runs("tc-a", 7, 100, 2),
+            runs("tc-b", 7, 100, 2),
+            runs("xdp-c", 8, 50, 1),
+        ];
+        assert_eq!(sum(&all), (150, 3));
+        assert_eq!(sum(&[]), (0, 0));
+    }
+}

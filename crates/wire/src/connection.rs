@@ -1,0 +1,156 @@
+//! What is kept of a connection, and the table of them. It knows no rules.
+
+use alloc::collections::BTreeMap;
+
+use crate::frame::Tuple;
+use crate::options::{Abilities, WINDOW_SCALE};
+
+/// Advertised to clients: as much as a new socket of Linux advertises by default.
+pub const WINDOW: u16 = 64_240;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Answered here.
+    Open,
+    /// We have sent FIN.
+    Closing,
+    /// Both sides have sent FIN; kept to acknowledge the client's again.
+    Done,
+    /// The segment at `rcv_nxt` is on its way to a listener, perhaps not for the first time.
+    Handed,
+    /// The server above has it.
+    Kernel,
+}
+
+/// The answer that is under way: what `snd_nxt` counts and the client has not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    /// The response's publication.
+    pub id: u32,
+    /// Bytes of it, without FIN.
+    pub len: usize,
+    /// Bytes of the request that it answers.
+    pub request_len: usize,
+}
+
+/// One TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// How far it has come.
+    pub state: State,
+    /// The client's next number.
+    pub rcv_nxt: u32,
+    /// Ours.
+    pub snd_nxt: u32,
+    /// What the client can do.
+    pub can: Abilities,
+    /// The answer that is under way.
+    pub under_way: Option<UnderWay>,
+}
+
+impl Connection {
+    /// The window for a segment to the client, as it stands in the header.
+    #[must_use]
+    pub fn own_window(&self) -> u16 {
+        match self.can.scale {
+            Some(_) => WINDOW >> WINDOW_SCALE,
+            None => WINDOW,
+        }
+    }
+}
+
+/// A SYN that was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HalfOpen {
+    /// The client's first number.
+    pub client_isn: u32,
+    /// Ours.
+    pub isn: u32,
+    /// What the SYN said.
+    pub can: Abilities,
+}
+
+/// Where connections are kept. It may forget any of them at any time.
+pub trait Table {
+    /// That of the client.
+    fn get(&mut self, tuple: &Tuple) -> Option<&mut Connection>;
+    /// Puts one in, in the place of that of the same name; false if there is no room.
+    fn put(&mut self, tuple: &Tuple, connection: Connection) -> bool;
+    /// Takes one out.
+    fn remove(&mut self, tuple: &Tuple);
+    /// A SYN that was answered. What a flood of them displaces is no loss: the cookie says nearly
+    /// the same.
+    fn remember(&mut self, tuple: &Tuple, what: HalfOpen);
+    /// The SYN that was remembered.
+    fn recall(&self, tuple: &Tuple) -> Option<HalfOpen>;
+    /// That one is not needed any more.
+    fn forget(&mut self, tuple: &Tuple);
+}
+
+/// A table that is as large as it may be, for tests and small machines. When it is full, connections
+/// that are over make room.
+#[derive(Clone, Debug, Default)]
+pub struct Connections {
+    places: usize,
+    connections: BTreeMap<Tuple, Connection>,
+    half_open: BTreeMap<Tuple, HalfOpen>,
+}
+
+impl Connections {
+    /// With this many places.
+    #[must_use]
+    pub fn new(places: usize) -> Connections {
+        Connections {
+            places,
+            ..Connections::default()
+        }
+    }
+
+    /// Nobody's handshake is remembered.
+    pub fn forget_half_open(&mut self) {
+        self.half_open.clear();
+    }
+
+    fn make_room(&mut self) -> bool {
+        if self.connections.len() >= self.places {
+            let over =
+                |_: &Tuple, one: &mut Connection| !matches!(one.state, State::Done | State::Kernel);
+            self.connections.retain(over);
+        }
+        self.connections.len() < self.places
+    }
+}
+
+impl Table for Connections {
+    fn get(&mut self, tuple: &Tuple) -> Option<&mut Connection> {
+        self.connections.get_mut(tuple)
+    }
+
+    fn put(&mut self, tuple: &Tuple, connection: Connection) -> bool {
+        let fits = self.connections.contains_key(tuple) || self.make_room();
+        if fits {
+            self.connections.insert(*tuple, connection);
+        }
+        fits
+    }
+
+    fn remove(&mut self, tuple: &Tuple) {
+        self.connections.remove(tuple);
+    }
+
+    fn remember(&mut self, tuple: &Tuple, what: HalfOpen) {
+        if self.half_open.len() >= self.places {
+            self.half_open.pop_first();
+        }
+        self.half_open.insert(*tuple, what);
+    }
+
+    fn recall(&self, tuple: &Tuple) -> Option<HalfOpen> {
+        self.half_open.get(tuple).copied()
+    }
+
+    fn forget(&mut self, tuple: &Tuple) {
+        self.half_open.remove(tuple);
+    }
+}

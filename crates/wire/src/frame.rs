@@ -1,0 +1,209 @@
+//! From an Ethernet frame to a TCP segment. It takes what is plain: no VLAN tags, no fragments, no IP
+//! options or extension headers. It knows no connections.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::checksum::Sum;
+
+/// FIN.
+pub const FIN: u8 = 0x01;
+/// SYN.
+pub const SYN: u8 = 0x02;
+/// RST.
+pub const RST: u8 = 0x04;
+/// PSH.
+pub const PSH: u8 = 0x08;
+/// ACK.
+pub const ACK: u8 = 0x10;
+/// URG.
+pub const URG: u8 = 0x20;
+
+/// Bytes before IP.
+pub const ETHERNET_LEN: usize = 14;
+/// An IPv4 header without options.
+pub const IPV4_LEN: usize = 20;
+/// An IPv6 header.
+pub const IPV6_LEN: usize = 40;
+/// A TCP header without options.
+pub const TCP_LEN: usize = 20;
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// TCP's number in IP.
+pub const PROTOCOL_TCP: u8 = 6;
+
+/// Who talks to whom: a connection's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tuple {
+    /// The client's address.
+    pub client: IpAddr,
+    /// Ours.
+    pub local: IpAddr,
+    /// The client's port.
+    pub client_port: u16,
+    /// Ours.
+    pub local_port: u16,
+}
+
+/// A TCP segment in its frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'f> {
+    /// Who talks to whom.
+    pub tuple: Tuple,
+    /// The client's MAC.
+    pub client_mac: [u8; 6],
+    /// Ours.
+    pub local_mac: [u8; 6],
+    /// Its first byte's number.
+    pub seq: u32,
+    /// The number of our byte that the client expects next.
+    pub ack: u32,
+    /// TCP flags.
+    pub flags: u8,
+    /// As in the header, not scaled.
+    pub window: u16,
+    /// TCP options.
+    pub options: &'f [u8],
+    /// Data.
+    pub payload: &'f [u8],
+    /// Header and data, for the checksum.
+    tcp: &'f [u8],
+}
+
+/// Why a frame has no segment for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// Not TCP over IP to one machine.
+    Other,
+    /// A fragment, IP options, or lengths that do not fit together.
+    NotPlain,
+}
+
+impl<'f> Segment<'f> {
+    /// Reads Ethernet, IP and TCP.
+    ///
+    /// # Errors
+    /// [`NotTaken`]; the frame is not broken then, it is for somebody else to read.
+    pub fn parse(frame: &'f [u8]) -> Result<Segment<'f>, NotTaken> {
+        let (ethernet, packet) = frame
+            .split_first_chunk::<ETHERNET_LEN>()
+            .ok_or(NotTaken::Other)?;
+        // TCP has one receiver: a group is never spoken to (RFC 9293 §3.9.2.3).
+        if ethernet[0] & 1 != 0 {
+            return Err(NotTaken::Other);
+        }
+        let (client, local, tcp) = match [ethernet[12], ethernet[13]] {
+            ETHERTYPE_IPV4 => ipv4(packet)?,
+            ETHERTYPE_IPV6 => ipv6(packet)?,
+            _ => return Err(NotTaken::Other),
+        };
+        let head: &[u8; TCP_LEN] = tcp.first_chunk().ok_or(NotTaken::NotPlain)?;
+        let payload_at = usize::from(head[12] >> 4) * 4;
+        let options = tcp.get(TCP_LEN..payload_at).ok_or(NotTaken::NotPlain)?;
+        let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let word = |at: usize| u32::from(half(at)) << 16 | u32::from(half(at + 2));
+        let mac = |at: usize| core::array::from_fn(|i| ethernet[at + i]);
+        Ok(Segment {
+            tuple: Tuple {
+                client,
+                local,
+                client_port: half(0),
+                local_port: half(2),
+            },
+            client_mac: mac(6),
+            local_mac: mac(0),
+            seq: word(4),
+            ack: word(8),
+            flags: head[13],
+            window: half(14),
+            options,
+            payload: tcp.get(payload_at..).unwrap_or_default(),
+            tcp,
+        })
+    }
+
+    /// Whether the TCP checksum is right.
+    #[must_use]
+    pub fn has_right_sum(&self) -> bool {
+        u16::try_from(self.tcp.len())
+            .is_ok_and(|len| pseudo_header(&self.tuple, len).bytes(self.tcp).checksum() == 0)
+    }
+
+    /// The number of what follows the data.
+    #[must_use]
+    pub fn end(&self) -> u32 {
+        self.seq.wrapping_add(len_of(self.payload))
+    }
+
+    /// Whether exactly ACK of SYN, ACK and RST is set, as in all of a connection's life.
+    #[must_use]
+    pub fn is_plain_ack(&self) -> bool {
+        self.flags & (SYN | ACK | RST) == ACK
+    }
+
+    /// The same with its first bytes of data only.
+    #[must_use]
+    pub fn cut(mut self, len: usize) -> Segment<'f> {
+        self.payload = self.payload.get(..len).unwrap_or(self.payload);
+        self
+    }
+}
+
+/// A length in sequence numbers.
+pub(crate) fn len_of(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).expect("within a packet")
+}
+
+/// What the TCP checksum covers besides TCP (RFC 9293 §3.1, RFC 8200 §8.1); its order of addresses does
+/// not matter to a sum.
+pub(crate) fn pseudo_header(tuple: &Tuple, tcp_len: u16) -> Sum {
+    [tuple.client, tuple.local]
+        .iter()
+        .fold(Sum::default(), |sum, address| match address {
+            IpAddr::V4(address) => sum.bytes(&address.octets()),
+            IpAddr::V6(address) => sum.bytes(&address.octets()),
+        })
+        .word(u16::from(PROTOCOL_TCP))
+        .word(tcp_len)
+}
+
+type Packet<'f> = (IpAddr, IpAddr, &'f [u8]);
+
+fn ipv4(packet: &[u8]) -> Result<Packet<'_>, NotTaken> {
+    let (head, _) = packet
+        .split_first_chunk::<IPV4_LEN>()
+        .ok_or(NotTaken::Other)?;
+    if head[9] != PROTOCOL_TCP {
+        return Err(NotTaken::Other);
+    }
+    let is_fragment = head[6] & 0x3f != 0 || head[7] != 0;
+    // Frames may be filled up behind the packet.
+    let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
+    let tcp = packet.get(IPV4_LEN..len).ok_or(NotTaken::NotPlain)?;
+    if head[0] != 0x45 || is_fragment {
+        return Err(NotTaken::NotPlain);
+    }
+    let address = |at: usize| {
+        IpAddr::V4(Ipv4Addr::new(
+            head[at],
+            head[at + 1],
+            head[at + 2],
+            head[at + 3],
+        ))
+    };
+    Ok((address(12), address(16), tcp))
+}
+
+fn ipv6(packet: &[u8]) -> Result<Packet<'_>, NotTaken> {
+    let (head, rest) = packet
+        .split_first_chunk::<IPV6_LEN>()
+        .ok_or(NotTaken::Other)?;
+    let address = |at: usize| Ipv6Addr::from(core::array::from_fn::<u8, 16, _>(|i| head[at + i]));
+    let (client, local) = (address(8), address(24));
+    // Addresses that stand for IPv4 do not belong on a wire (RFC 4942 §2.2).
+    if head[6] != PROTOCOL_TCP || client.to_ipv4_mapped().is_some() {
+        return Err(NotTaken::Other);
+    }
+    let len = usize::from(u16::from_be_bytes([head[4], head[5]]));
+    let tcp = rest.get(..len).ok_or(NotTaken::NotPlain)?;
+    Ok((IpAddr::V6(client), IpAddr::V6(local), tcp))
+}

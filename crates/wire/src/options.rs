@@ -1,0 +1,172 @@
+//! What a client can do, as the options of its SYN say (RFC 9293 §3.2, RFC 7323, RFC 2018), and what
+//! our SYN-ACK says to that. It knows no connections.
+
+use alloc::vec::Vec;
+
+/// What everybody takes (RFC 9293 §3.7.1).
+pub const MSS_DEFAULT: u16 = 536;
+/// Ours.
+pub const WINDOW_SCALE: u8 = 7;
+const SCALE_MAX: u8 = 14;
+/// More than these are not read; no client sends as many.
+const OPTIONS_MAX: usize = 12;
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+const MSS: u8 = 2;
+const SCALE: u8 = 3;
+const SACK: u8 = 4;
+
+/// What a client can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// The longest data in a segment to it.
+    pub mss: u16,
+    /// By how many bits its window is to be shifted, if that is agreed.
+    pub scale: Option<u8>,
+    /// It takes selective acknowledgements.
+    pub sack: bool,
+}
+
+impl Abilities {
+    /// From the options of a SYN; `None` if they are malformed.
+    #[must_use]
+    pub fn read(mut options: &[u8]) -> Option<Abilities> {
+        let mut can = Abilities {
+            mss: MSS_DEFAULT,
+            scale: None,
+            sack: false,
+        };
+        for _ in 0..OPTIONS_MAX {
+            match options {
+                [] | [END, ..] => break,
+                [NOP, rest @ ..] => options = rest,
+                [_] => return None,
+                [kind, len, ..] => {
+                    let (option, rest) = options.split_at_checked(usize::from(*len))?;
+                    match (kind, option.get(2..)?) {
+                        (&MSS, [high, low]) => can.mss = u16::from_be_bytes([*high, *low]),
+                        (&SCALE, [scale]) => can.scale = Some(*scale.min(&SCALE_MAX)),
+                        (&SACK, _) => can.sack = true,
+                        _ => {}
+                    }
+                    options = rest;
+                }
+            }
+        }
+        Some(can)
+    }
+
+    /// The same without what finds no room in a SYN-ACK whose options are no longer than the SYN's:
+    /// what is not said is not agreed.
+    #[must_use]
+    pub fn within(mut self, options_len: usize) -> Abilities {
+        if options_len < 8 {
+            self.scale = None;
+        }
+        if options_len < 8 || options_len < 12 && self.scale.is_some() {
+            self.sack = false;
+        }
+        self
+    }
+
+    /// The options of the SYN-ACK, no longer than those of the SYN.
+    #[must_use]
+    pub fn answer(&self, own_mss: u16, options_len: usize) -> Vec<u8> {
+        let [high, low] = own_mss.to_be_bytes();
+        let sack = if self.sack {
+            [NOP, NOP, SACK, 2]
+        } else {
+            [NOP; 4]
+        };
+        let scale = match self.scale {
+            Some(_) => [NOP, SCALE, 3, WINDOW_SCALE],
+            None => [NOP; 4],
+        };
+        let mut words = Vec::from([[MSS, 4, high, low]]);
+        match options_len {
+            0..4 => words.clear(),
+            4..8 => {}
+            8..12 => words.push(if self.scale.is_some() { scale } else { sack }),
+            _ => words.extend([sack, scale]),
+        }
+        words.concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read() {
+        let plain = Abilities {
+            mss: 536,
+            scale: None,
+            sack: false,
+        };
+        let all = Abilities {
+            mss: 1460,
+            scale: Some(7),
+            sack: true,
+        };
+        let cases: [(&[u8], Option<Abilities>); 9] = [
+            (&[], Some(plain)),
+            (&[0, 2, 4, 9, 9], Some(plain)),
+            (
+                &[
+                    2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3, 3, 7,
+                ],
+                Some(all),
+            ),
+            (
+                &[3, 3, 15],
+                Some(Abilities {
+                    scale: Some(14),
+                    ..plain
+                }),
+            ),
+            (
+                &[77, 3, 0, 4, 2],
+                Some(Abilities {
+                    sack: true,
+                    ..plain
+                }),
+            ),
+            (&[2], None),
+            (&[2, 0], None),
+            (&[2, 1], None),
+            (&[2, 4, 5], None),
+        ];
+        for (bytes, wanted) in cases {
+            assert_eq!(Abilities::read(bytes), wanted, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_agreed_is_said() {
+        for len in (0..=40).step_by(4) {
+            for (scale, sack) in [
+                (None, false),
+                (None, true),
+                (Some(3), false),
+                (Some(3), true),
+            ] {
+                let agreed = Abilities {
+                    mss: 536,
+                    scale,
+                    sack,
+                }
+                .within(len);
+                let said = agreed.answer(1460, len);
+                assert!(said.len() <= len && said.len().is_multiple_of(4));
+                let read = Abilities::read(&said).expect("well-formed");
+                assert_eq!(
+                    (read.scale.is_some(), read.sack),
+                    (agreed.scale.is_some(), agreed.sack)
+                );
+                assert_eq!(read.mss, if len == 0 { 536 } else { 1460 });
+            }
+        }
+    }
+}
