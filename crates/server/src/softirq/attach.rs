@@ -86,6 +86,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     place::check_machine()?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
     place::check_nobody_else(&folder)?;
+    let takes_over = folder.exists();
     folder::make(&folder).map_err(|error| error.to_string())?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -94,7 +95,10 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     }
     let placed = place::load(args, &folder).inspect_err(|_| {
         // Half a level is worse than none; what can't be removed is said by the error that follows.
-        let _ = folder::remove(&folder);
+        // One that answers without a daemon is better than none.
+        if !takes_over {
+            let _ = folder::remove(&folder);
+        }
     })?;
     let level = Level::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);

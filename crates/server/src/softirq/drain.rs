@@ -84,13 +84,19 @@ fn end_daemon(pid: u32, folder: &Path) -> Result<(), String> {
     }
 }
 
+/// Handshakes that were answered before the end are completed within this time, or by nobody.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
+
 /// Lets connections go up, and switches the programs off.
 pub fn end(level: &Level, drain_s: u32) {
     level.set_mode(layout::MODE_DRAIN);
-    let deadline = Instant::now() + Duration::from_secs(u64::from(drain_s));
+    let begin = Instant::now();
+    let deadline = Duration::from_secs(u64::from(drain_s));
+    let earliest = HANDSHAKE_TIME.min(deadline);
     loop {
         let left = level.connections();
-        if left.open + left.handed == 0 || Instant::now() >= deadline {
+        let is_empty = left.open + left.handed == 0;
+        if begin.elapsed() >= deadline || is_empty && begin.elapsed() >= earliest {
             break;
         }
         thread::sleep(LOOK_INTERVAL);
