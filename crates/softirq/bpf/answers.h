@@ -8,12 +8,27 @@
 /* What is to be sent; or, if there is no response, why the request goes up. */
 struct choice {
 	__u32 number;
-	/* Which publication it is. */
-	__u32 id;
+	/* As the connection remembers it. */
+	__u32 answer;
 	__u32 len;
 	__u32 closes;
 	__u32 reason;
 };
+
+static __always_inline __u32 answer_of(__u32 number, const struct response *response)
+{
+	return response->id << ANSWER_NUMBER_BITS | (number + 1);
+}
+
+/* Whether so many bytes go into the client's window. */
+static __always_inline int has_window(const struct segment *segment, const struct connection *connection,
+				      __u32 len)
+{
+	__u32 window = segment->window;
+	if ((connection->options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
+		window <<= connection->options & OPTION_SCALE_MASK;
+	return window > len;
+}
 
 static __always_inline struct scratch *scratch_memory(void)
 {
@@ -60,15 +75,12 @@ SEPARATE int choose(context *ctx, const struct segment *segment ARG,
 		choice->reason = reason_up_large;
 		return 0;
 	}
-	limit = segment->window;
-	if ((connection->options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
-		limit <<= connection->options & OPTION_SCALE_MASK;
-	if (limit <= choice->len) {
+	if (!has_window(segment, connection, choice->len)) {
 		choice->reason = reason_up_window;
 		return 0;
 	}
 	choice->number = number;
-	choice->id = response->id;
+	choice->answer = answer_of(number, response);
 	return 1;
 }
 
@@ -93,15 +105,14 @@ SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
 }
 
 /* Counts and records what was answered. */
-static __always_inline void account(const struct segment *segment, const struct choice *choice,
-				    enum reason reason)
+static __always_inline void account(const struct segment *segment, const struct choice *choice)
 {
 	__u32 number = choice->number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
 	struct control *control = steering();
 	struct scratch *scratch = scratch_memory();
 
-	count(reason);
+	count(reason_answer_hit);
 	if (!response || !control || !scratch)
 		return;
 	__sync_fetch_and_add(&response->hits, 1);

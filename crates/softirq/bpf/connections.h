@@ -55,13 +55,20 @@ static __always_inline struct connection *find(const struct segment *segment)
 	return found && is_of(found, &segment->tuple) ? found : 0;
 }
 
-/* How much a place is worth: 0 is nobody's, then markers, then connections by the time they idle. */
+/* Units of `seen` for which a finished connection keeps its place: its client may not have our FIN. */
+#define LINGER 4
+
+/* How much a place is worth: 0 is nobody's, then what has just finished, then markers, then connections
+ * by the time they idle. Those that live are worth 0x10000 at least. */
 static __always_inline __u32 worth(const struct connection *connection, __u16 now, __u32 idle)
 {
 	__u16 age = now - connection->seen;
-	if (!connection->tag || connection->state == STATE_DONE || age > idle)
+	if (!connection->tag || age > idle)
 		return 0;
-	return (connection->state == STATE_KERNEL ? 1 : 0x10000) + 0xffff - age;
+	if (connection->state == STATE_DONE)
+		return age <= LINGER;
+	/* Nothing idles for longer than 0x7fff. */
+	return (connection->state == STATE_KERNEL ? 2 : 0x10000) + 0x7fff - age;
 }
 
 /* A place for the segment's connection; what is in it goes. Its tag and tuple are set. */
@@ -117,10 +124,10 @@ static __always_inline struct connection *take(const struct segment *segment, __
 	/* Nobody finds it while it is filled. */
 	place->tag = 0;
 	place->tuple = segment->tuple;
-	place->answer_id = 0;
+	place->answer = 0;
 	place->answer_len = 0;
 	place->request_len = 0;
 	place->seen = now;
-	place->spare = 0;
+	place->handshake = 0;
 	return place;
 }

@@ -7,6 +7,8 @@
 /* Before a frame that the program at TC shall hand over (XDP tier). */
 #define META_HAND_OVER 0x4c6f5721
 
+#define TC_ACT_SHOT 2
+
 #ifdef TIER_XDP
 
 typedef struct xdp_md context;
@@ -39,8 +41,6 @@ static __always_inline int frame_reply(context *ctx)
 typedef struct __sk_buff context;
 #define VERDICT_PASS TCX_NEXT
 #define VERDICT_DROP TC_ACT_SHOT
-#define TC_ACT_SHOT 2
-
 static __always_inline long frame_load(context *ctx, __u32 at, void *to, __u32 len)
 {
 	return bpf_skb_load_bytes(ctx, at, to, len);

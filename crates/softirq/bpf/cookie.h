@@ -111,20 +111,20 @@ static __always_inline void remember(const struct segment *syn, __u32 number, co
 	__u32 tag = syn->hash >> 32;
 	if (!place)
 		return;
-	place->who = (__u64)tag << 32 | number;
-	place->what = (__u64)(tag ^ number ^ syn->seq) << 32 | (__u32)can->mss << 16 | can->options;
+	place->who = (__u64)(tag ^ syn->seq) << 32 | number;
+	place->what = (__u64)(tag ^ number) << 32 | (__u32)can->mss << 16 | can->options;
 }
 
-/* Whether the segment completes a handshake that is remembered. */
+/* Whether the segment completes a handshake that is remembered, as the very next after the SYN: what
+ * has overtaken others must not open the connection behind them. */
 static __always_inline int recall(const struct segment *segment, struct abilities *can)
 {
 	struct half_open *place = place_of_half_open(segment);
 	__u32 tag = segment->hash >> 32, number = segment->ack - 1;
-	if (!place || place->who != ((__u64)tag << 32 | number))
+	if (!place || place->who != ((__u64)(tag ^ (segment->seq - 1)) << 32 | number))
 		return 0;
 	__u64 what = place->what;
-	/* The first byte after the SYN, and no later one, whose predecessors would be lost. */
-	if (what >> 32 != (tag ^ number ^ (segment->seq - 1)))
+	if (what >> 32 != (tag ^ number))
 		return 0;
 	place->who = 0;
 	can->mss = what >> 16;
@@ -132,6 +132,24 @@ static __always_inline int recall(const struct segment *segment, struct abilitie
 	return 1;
 }
 
+
+/* Whether this SYN was answered before, and its client has not been heard of since. */
+static __always_inline int is_repeated(const struct segment *syn)
+{
+	struct half_open *place = place_of_half_open(syn);
+	__u32 tag = syn->hash >> 32;
+
+	return place && place->who >> 32 == (tag ^ syn->seq);
+}
+
+/* Whether it belongs to a handshake that is remembered, but is not the first after the SYN. */
+static __always_inline int overtakes(const struct segment *segment)
+{
+	struct half_open *place = place_of_half_open(segment);
+	__u32 tag = segment->hash >> 32, number = segment->ack - 1;
+
+	return place && (__u32)place->who == number && place->what >> 32 == (tag ^ number);
+}
 
 /* Reads the options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018). */
 static __always_inline int read_abilities(context *ctx, const struct segment *syn, struct abilities *can)

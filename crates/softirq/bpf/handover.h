@@ -39,7 +39,7 @@ static __always_inline __u32 socket_state(void *ctx, const struct segment *segme
 	return state;
 }
 
-/* Gives the connection to a listener. That can fail silently, when the listener's queue is full: then
+/* Gives the connection to a listener: not 0 if it must not have this segment. It can fail silently, when the listener's queue is full: then
  * the client sends its segment again, and it is tried again. */
 SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		    struct connection *connection ARG)
@@ -60,12 +60,18 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 	sk = socket_of(skb, segment);
 	if (!sk) {
 		count(reason_tcp_not_handed);
-		return -1;
+		return 0;
 	}
 	if (sk->state != TCP_STATE_LISTEN) {
 		connection->state = STATE_KERNEL;
 		bpf_sk_release(sk);
 		count(reason_tcp_kept);
+		return 0;
+	}
+	/* The listener had no room for what came before this: nobody would ask for that again. */
+	if (segment->seq != connection->rcv_nxt) {
+		bpf_sk_release(sk);
+		count(reason_drop_early);
 		return -1;
 	}
 	listener = (struct tcp_sock *)bpf_skc_to_tcp_sock(sk);
@@ -73,7 +79,7 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		failed = bpf_sk_assign_tcp_reqsk(skb, (struct sock *)listener, &attrs, sizeof(attrs));
 	bpf_sk_release(sk);
 	count(failed ? reason_tcp_not_handed : reason_tcp_handed);
-	return failed;
+	return 0;
 }
 
 /* The segment, whole, goes to the kernel; the connection is its from now on. */
@@ -92,7 +98,8 @@ static __always_inline int hand_over(context *ctx, const struct segment *segment
 			control->meta_broken = 1;
 	}
 #else
-	assign(ctx, segment, connection);
+	if (assign(ctx, segment, connection))
+		return VERDICT_DROP;
 #endif
 	return VERDICT_PASS;
 }

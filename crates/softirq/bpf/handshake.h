@@ -96,40 +96,41 @@ static __always_inline int answer_syn(context *ctx, const struct control *contro
 	return frame_reply(ctx);
 }
 
-/* The kernel answers the SYN, unless it is of a connection of ours that lives: then the client is asked
- * whether it means it (RFC 5961 §4), and resets that one if so. */
-static __always_inline int pass_syn(context *ctx, const struct segment *syn, enum reason reason)
+/* The kernel will answer this SYN: an entry that is left of the client's port would keep what follows
+ * from it. Of a live connection only its client can say that it is gone (RFC 5961 §4). */
+static __always_inline int pass_syn(context *ctx, const struct segment *syn, struct connection *old,
+				    enum reason reason)
 {
-	struct connection *old = find(syn);
-
+	if (old && (old->state == STATE_OPEN || old->state == STATE_CLOSING)) {
+		count(reason_tcp_challenge);
+		return reply_bare(ctx, syn, old->snd_nxt, old->rcv_nxt, FLAG_ACK, old->options);
+	}
 	if (old && old->state == STATE_DONE)
 		old->tag = 0;
-	if (!old || (old->state != STATE_OPEN && old->state != STATE_CLOSING))
-		return pass(reason);
-	count(reason_tcp_challenge);
-	return reply_bare(ctx, syn, old->snd_nxt, old->rcv_nxt, FLAG_ACK, old->options);
+	return pass(reason);
 }
 
 SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 {
 	struct control *control = steering();
-	struct connection *old;
+	struct connection *old = find(syn);
 	struct abilities can;
 
 	if (!control)
-		return VERDICT_PASS;
-	if (!is_alive(control, syn) ||
-	    (!control->published && !(control->settings & SETTING_LEARN)))
-		return pass_syn(ctx, syn, reason_pass_syn_off);
+		return pass(reason_pass_syn_off);
+	/* Of one handshake, one of us answers everything. */
+	if (!is_repeated(syn) && (!is_alive(control, syn) ||
+	    (!control->published && !(control->settings & SETTING_LEARN))))
+		return pass_syn(ctx, syn, old, reason_pass_syn_off);
 	if (syn->payload_len || syn->flags & (FLAG_ACK | FLAG_FIN | FLAG_RST) ||
 	    is_exempt(control, syn))
-		return pass_syn(ctx, syn, reason_pass_syn_unusual);
+		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
 	if (is_denied(control, syn))
-		return pass_syn(ctx, syn, reason_pass_denied);
+		return pass_syn(ctx, syn, old, reason_pass_denied);
 	if (read_abilities(ctx, syn, &can) || can.mss < (syn->is_v6 ? 1220 : 536))
-		return pass_syn(ctx, syn, reason_pass_syn_unusual);
+		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
 	if (!is_for_us(ctx, syn))
-		return pass_syn(ctx, syn, reason_pass_syn_foreign);
+		return pass(reason_pass_syn_foreign);
 	/* What the SYN-ACK has no room to agree to is not agreed to. */
 	if (syn->payload_at - syn->tcp_at - TCP_LEN < 8)
 		can.options = OPTION_SCALE_NONE;
@@ -138,11 +139,23 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		can.options &= OPTION_SCALE_MASK;
 	/* TIME_WAIT too: the kernel knows how to reuse it, and would refuse a handover later. */
 	if (socket_state(ctx, syn) != TCP_STATE_LISTEN)
-		return pass_syn(ctx, syn, reason_pass_syn_socket);
-	old = find(syn);
+		return pass(reason_pass_syn_socket);
 	if (old && old->state == STATE_KERNEL)
 		old->tag = 0;
 	return answer_syn(ctx, control, syn, &can);
+}
+
+static __always_inline __u16 handshake_of(const struct segment *segment)
+{
+	return (segment->ack - 1) >> 8;
+}
+
+/* Whether the segment is a late copy of one that came with the handshake of this very connection. */
+static __always_inline int is_of_handshake(const struct segment *segment,
+					   const struct connection *connection)
+{
+	return connection->state != STATE_DONE && connection->handshake == handshake_of(segment) &&
+	       connection->rcv_nxt - segment->seq <= 0xffff;
 }
 
 /* Makes the connection whose handshake the segment completes, if it does. */
@@ -167,6 +180,7 @@ SEPARATE int open_connection(const struct segment *segment ARG, int by_cookie)
 	connection->snd_nxt = segment->ack;
 	connection->mss = can.mss;
 	connection->options = can.options;
+	connection->handshake = handshake_of(segment);
 	connection->state = STATE_OPEN;
 	/* Last: from now on it is found. */
 	*(volatile __u32 *)&connection->tag = tag_of(segment);

@@ -223,7 +223,7 @@ static __always_inline void field(struct scratch *scratch, __u32 name_len, const
 			request->reason = reason_up_field;
 		break;
 	case 17:
-		if (name[0] == WORD("if-modif"))
+		if (name[0] == WORD("if-modif") && name[1] == WORD("ied-sinc") && name[2] == WORD("e"))
 			keep_field(scratch, KEY_IF_MODIFIED_SINCE, SEEN_SINCE, from, to);
 		else if (name[0] == WORD("transfer"))
 			request->reason = reason_up_field;

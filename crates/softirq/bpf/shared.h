@@ -29,7 +29,8 @@
 #define CLASS_CLOSE 1
 #define CLASS_HTTP_10 2
 
-/* A stored response. Nothing of it but hits and expires_ns changes while the index names it. */
+/* A stored response. Nothing of it but hits and its times changes while the index names it, and for
+ * some seconds after: it may have to be sent again. */
 struct response {
 	/* CLOCK_MONOTONIC, ns: from then on it is not answered. */
 	__u64 expires_ns;
@@ -82,6 +83,8 @@ enum connection_state {
 	STATE_KERNEL = 5,
 };
 
+#define ANSWER_NUMBER_BITS 19 /* of a connection's answer */
+
 #define OPTION_SCALE_MASK 0x0f /* of the client; 15 is none */
 #define OPTION_SCALE_NONE 0x0f
 #define OPTION_SACK 0x10
@@ -93,8 +96,9 @@ struct connection {
 	struct tuple tuple;
 	__u32 rcv_nxt;
 	__u32 snd_nxt;
-	/* The response that snd_nxt counts and the client has not acknowledged; 0 is none. */
-	__u32 answer_id;
+	/* The response that snd_nxt counts and the client has not acknowledged: its number + 1, and above
+	 * that bits of its id; 0 is none. */
+	__u32 answer;
 	/* Its length, without FIN, and that of the request for it. */
 	__u16 answer_len;
 	__u16 request_len;
@@ -103,7 +107,8 @@ struct connection {
 	__u16 seen;
 	__u8 state;
 	__u8 options;
-	__u16 spare;
+	/* Of our first sequence number, so that the same handshake does not open it again. */
+	__u16 handshake;
 };
 
 #define CONNECTION_WAYS 4
@@ -113,9 +118,9 @@ struct connection_bucket {
 
 /* What a SYN said. Two words, each of which names the connection, so that a torn one is noticed. */
 struct half_open {
-	/* tag << 32 | our first sequence number */
+	/* (tag ^ the client's first sequence number) << 32 | ours */
 	__u64 who;
-	/* (tag ^ number ^ the client's number) << 32 | mss << 16 | options */
+	/* (tag ^ number) << 32 | mss << 16 | options */
 	__u64 what;
 };
 
@@ -237,7 +242,7 @@ struct answered_event {
 	X(tcp_ack, "an acknowledgement") \
 	X(tcp_fin, "the client closes") \
 	X(tcp_reset, "the client resets") \
-	X(tcp_challenge, "a reset beside the mark was answered with an acknowledgement (RFC 5961)") \
+	X(tcp_challenge, "a reset beside the mark, or a SYN of a live connection, was answered with an acknowledgement (RFC 5961)") \
 	X(tcp_probe, "a keep-alive probe was answered") \
 	X(tcp_old, "a segment from the past was acknowledged") \
 	X(tcp_early, "a segment from the future was answered with an acknowledgement") \
@@ -248,7 +253,8 @@ struct answered_event {
 	X(tcp_not_handed, "no listener took the connection") \
 	X(tcp_evicted, "a live connection lost its place in the table") \
 	X(drop_pipelined, "a request before the last answer was acknowledged") \
-	X(drop_odd, "no ACK, or of a connection that is being handed over, too early") \
+	X(drop_early, "overtook what completes the handshake, or what a listener had no room for") \
+	X(drop_odd, "without ACK, where there must be one") \
 	X(drop_sum, "a wrong checksum") \
 	X(drop_no_room, "no room for an acknowledgement") \
 	X(pass_other, "not TCP over Ethernet to one of the ports") \

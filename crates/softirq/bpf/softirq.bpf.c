@@ -59,9 +59,8 @@ int lowroad_handover(struct __sk_buff *skb)
 	if (parse(begin, end, skb->len, control, &segment) != PARSED)
 		return TCX_NEXT;
 	connection = find(&segment);
-	if (connection && connection->state == STATE_HANDED && segment.seq == connection->rcv_nxt &&
-	    segment.ack == connection->snd_nxt)
-		assign(skb, &segment, connection);
+	if (connection && connection->state == STATE_HANDED && assign(skb, &segment, connection))
+		return TC_ACT_SHOT;
 	return TCX_NEXT;
 }
 

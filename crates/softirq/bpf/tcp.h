@@ -60,32 +60,34 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 		return up(ctx, segment, connection, reason_up_room);
 	connection->rcv_nxt = segment->seq + segment->payload_len;
 	connection->snd_nxt += choice.len + !!choice.closes;
-	connection->answer_id = choice.id;
+	connection->answer = choice.answer;
 	connection->answer_len = choice.len;
 	connection->request_len = segment->payload_len;
 	connection->state = choice.closes ? STATE_CLOSING : STATE_OPEN;
-	account(segment, &choice, reason_answer_hit);
+	account(segment, &choice);
 	return frame_reply(ctx);
 }
 
 /* The last request once more. The client may have the answer already, or not, so nobody else may
- * answer it: it gets the same bytes again, or the end. */
+ * answer it: it gets the same again, fresh or not, as long as it is there, or the end. */
 static __always_inline int on_same_request(context *ctx, const struct segment *segment,
 					   struct connection *connection)
 {
-	struct choice choice;
+	struct choice choice = {
+		.number = (connection->answer & ((1 << ANSWER_NUMBER_BITS) - 1)) - 1,
+		.len = connection->answer_len,
+		.closes = connection->state == STATE_CLOSING,
+	};
+	struct response *response = bpf_map_lookup_elem(&responses, &choice.number);
 
-	if (!choose(ctx, segment, connection, &choice)) {
-		if (choice.reason == reason_up_window)
-			return drop(reason_up_window);
+	if (!response || !response->id || answer_of(choice.number, response) != connection->answer)
 		return reset(ctx, segment, connection, reason_tcp_gone);
-	}
-	if (choice.id != connection->answer_id || choice.len != connection->answer_len)
-		return reset(ctx, segment, connection, reason_tcp_gone);
+	if (!has_window(segment, connection, choice.len))
+		return drop(reason_up_window);
 	if (write_answer(ctx, segment, connection, &choice,
-			 connection->snd_nxt - choice.len - !!choice.closes))
+			 connection->snd_nxt - choice.len - choice.closes))
 		return drop(reason_drop_no_room);
-	account(segment, &choice, reason_answer_again);
+	count(reason_answer_again);
 	return frame_reply(ctx);
 }
 
@@ -109,7 +111,7 @@ static __always_inline int on_fin(context *ctx, const struct segment *segment,
 	if (segment->ack != connection->snd_nxt)
 		return drop(reason_tcp_fin);
 	connection->rcv_nxt++;
-	connection->answer_id = 0;
+	connection->answer = 0;
 	if (connection->state == STATE_CLOSING) {
 		connection->state = STATE_DONE;
 		return acknowledge(ctx, segment, connection, reason_tcp_fin);
@@ -120,16 +122,18 @@ static __always_inline int on_fin(context *ctx, const struct segment *segment,
 }
 
 /* Not at rcv_nxt: from the past or from the future. */
-static __always_inline int on_other_seq(context *ctx, struct segment *segment,
+static __always_inline int on_other_seq(context *ctx, const struct segment *segment,
 					struct connection *connection)
 {
 	__u32 before = connection->rcv_nxt - segment->seq;
 
-	if (segment->payload_len && before == connection->request_len && connection->answer_id &&
+	if (segment->payload_len && before == connection->request_len && connection->answer &&
 	    segment->payload_len >= before) {
-		/* With more behind it only the first part is answered; the rest comes again. */
-		segment->payload_len = before;
-		return on_same_request(ctx, segment, connection);
+		/* With more behind it: clients put what is lost together, and would do it again. What is
+		 * behind comes again once this is acknowledged. */
+		struct segment first = *segment;
+		first.payload_len = before;
+		return on_same_request(ctx, &first, connection);
 	}
 	if (connection->state == STATE_DONE && before == 1 && segment->flags & FLAG_FIN) {
 		/* Our FIN, or the acknowledgement of the client's, was lost. */
@@ -148,7 +152,7 @@ static __always_inline int on_other_seq(context *ctx, struct segment *segment,
 
 /* A segment of a connection of ours. */
 static __always_inline int on_ours(context *ctx, const struct control *control,
-				   struct segment *segment, struct connection *connection)
+				   const struct segment *segment, struct connection *connection)
 {
 	if (segment->flags & FLAG_RST)
 		return on_reset(ctx, segment, connection);
@@ -170,7 +174,7 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 		return connection->state == STATE_DONE ? drop(reason_tcp_fin)
 						       : on_fin(ctx, segment, connection);
 	if (segment->ack == connection->snd_nxt) {
-		connection->answer_id = 0;
+		connection->answer = 0;
 		if (connection->state == STATE_DONE)
 			connection->tag = 0;
 	}
@@ -187,35 +191,15 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 		return reason_count;
 	if ((segment->flags & (FLAG_ACK | FLAG_SYN | FLAG_RST)) != FLAG_ACK)
 		return reason_pass_unknown;
+	/* A listener would reset it. It comes again, or what it acknowledges is not lost. */
+	if (overtakes(segment))
+		return reason_drop_early;
 	state = socket_state(ctx, segment);
 	if (state && state != TCP_STATE_LISTEN) {
 		mark_as_kernels(segment);
 		return reason_pass_kernel;
 	}
 	return state && open_connection(segment, 1) ? reason_count : reason_pass_unknown;
-}
-
-/* The segment at rcv_nxt is being handed over: it alone can be, since the kernel takes its numbers for
- * the beginning; what comes behind it passes if that has worked, and else comes again. */
-static __always_inline int on_handed(context *ctx, const struct segment *segment,
-				     struct connection *connection)
-{
-	__u32 state;
-
-	if (segment->flags & (FLAG_RST | FLAG_SYN)) {
-		/* If it is the kernel's by now, the kernel knows what to do; else it is over. */
-		if (segment->seq == connection->rcv_nxt)
-			connection->tag = 0;
-		return pass(reason_tcp_reset);
-	}
-	if (segment->seq == connection->rcv_nxt && segment->ack == connection->snd_nxt)
-		return hand_over(ctx, segment, connection);
-	state = socket_state(ctx, segment);
-	if (!state || state == TCP_STATE_LISTEN)
-		return drop(reason_drop_odd);
-	connection->state = STATE_KERNEL;
-	count(reason_tcp_kept);
-	return VERDICT_PASS;
 }
 
 /* Whether the TCP checksum is right; for devices whose own verdict XDP can't see. */
@@ -261,7 +245,7 @@ static __always_inline int is_far(const struct segment *segment, const struct co
 }
 
 static __always_inline int on_segment(context *ctx, const struct control *control,
-				      struct segment *segment)
+				      const struct segment *segment)
 {
 	struct connection *connection = find(segment);
 	__u16 now = seen_at(segment->now_ns);
@@ -278,9 +262,11 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		return on_syn(ctx, segment);
 	if (!connection) {
 		int reason = on_unknown(ctx, segment);
+		if (reason == reason_drop_early)
+			return drop(reason_drop_early);
 		if (reason != reason_count)
 			return pass(reason & 0xff);
-	} else if (segment->seq != connection->rcv_nxt) {
+	} else if (segment->seq != connection->rcv_nxt && !is_of_handshake(segment, connection)) {
 		/* The client may have begun anew from the same port. */
 		open_connection(segment, is_far(segment, connection));
 	}
@@ -290,7 +276,13 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		return VERDICT_DROP;
 	if (connection->seen != now)
 		connection->seen = now;
-	if (connection->state == STATE_HANDED)
-		return on_handed(ctx, segment, connection);
+	if (connection->state == STATE_HANDED) {
+		if (!(segment->flags & FLAG_RST))
+			return hand_over(ctx, segment, connection);
+		/* If it is the kernel's by now, the kernel knows what to do; else it is over. */
+		if (segment->seq == connection->rcv_nxt)
+			connection->tag = 0;
+		return pass(reason_tcp_reset);
+	}
 	return on_ours(ctx, control, segment, connection);
 }

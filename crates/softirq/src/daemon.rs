@@ -126,6 +126,7 @@ impl State<'_> {
     fn tick(&mut self, now_ns: u64) -> Result<(), Error> {
         let mut actions = Vec::new();
         self.purge_if_asked(&mut actions);
+        self.publisher.recycle(self.level)?;
         let (publisher, level) = (&self.publisher, self.level);
         let hits = |serial, _: &Key| publisher.hits(level, serial);
         self.learner.tick(now_ns, hits, &mut actions);

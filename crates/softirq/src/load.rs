@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
+    MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenMapMut, OpenObject,
+    PrintLevel,
 };
 
 use crate::error::Error;
@@ -176,13 +177,24 @@ fn prepare(
         }
         let path = folder.join(&name);
         if path.exists() {
-            map.reuse_pinned_map(&path).map_err(|error| Error::Usage(format!(
-                "{}: {error}: pinned maps have other sizes than asked for; `lowroad detach` first",
-                path.display()
-            )))?;
+            reuse(&mut map, &path, sizes.of(&name))?;
         }
     }
     Ok(inner)
+}
+
+/// Takes the map that is pinned, if its size is the one wanted: the programs' masks follow from that.
+fn reuse(map: &mut OpenMapMut<'_>, path: &Path, entries: Option<u32>) -> Result<(), Error> {
+    let there = MapHandle::from_pinned_path(path)
+        .map_err(Error::bpf(format!("opening {}", path.display())))?;
+    let fits = entries.is_none_or(|entries| entries == there.max_entries());
+    if fits && map.reuse_pinned_map(path).is_ok() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{}: pinned maps have other sizes than asked for; `lowroad detach` first",
+        path.display()
+    )))
 }
 
 fn write_constants(value: &mut [u8], sizes: Sizes, verify_sums: bool) {

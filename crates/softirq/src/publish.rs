@@ -1,13 +1,17 @@
 //! Publication: responses into their places, and out of the index when they go. Only the daemon has a
 //! [`Publisher`]; others who purge clear entries of the index, and say so in the control.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
 
 use crate::error::Error;
 use crate::layout::{self, response, sum_of};
 use crate::learn::Serial;
 use crate::level::Level;
+
+/// For so long a retired response can be sent again: clients repeat a request after 0.2 s, 0.6 s and
+/// 1.4 s by default.
+const LINGER_NS: u64 = 3_000_000_000;
 
 /// A response to publish.
 #[derive(Clone, Debug)]
@@ -43,6 +47,8 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Publisher {
     free: Vec<u32>,
+    /// Out of the index since then, in this order; what is under way may have to be sent again.
+    retired: VecDeque<(u32, u64)>,
     by_serial: HashMap<Serial, Place>,
     next_id: u32,
 }
@@ -62,6 +68,9 @@ impl Publisher {
         let last_id = (0..level.responses.len())
             .map(|number| level.responses.read(number).id)
             .max();
+        for number in 0..level.responses.len() {
+            level.responses.set(number, offset_of!(response, id), 0u32);
+        }
         for bucket in 0..level.index.len() {
             level.index.write(bucket, layout::index_bucket::default());
         }
@@ -70,6 +79,7 @@ impl Publisher {
         let places = u32::try_from(level.responses.len()).expect("a map's size");
         Ok(Self {
             free: (0..places).rev().collect(),
+            retired: VecDeque::new(),
             by_serial: HashMap::new(),
             next_id: last_id.unwrap_or(0).wrapping_add(1).max(1),
         })
@@ -87,6 +97,9 @@ impl Publisher {
         what: &Publication<'_>,
         replaces: Option<Serial>,
     ) -> Result<(), Refused> {
+        if self.free.is_empty() {
+            self.reuse(level, u64::MAX).map_err(|_| Refused::Full)?;
+        }
         let hash = level.hash_of(what.key);
         let mut fresh = form(what, hash).ok_or(Refused::Form)?;
         let old = replaces.and_then(|old| self.by_serial.get(&old));
@@ -108,7 +121,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Takes these out; when it returns, no program answers with them.
+    /// Takes these out; when it returns, no program answers with them, but for copies of what it has
+    /// answered already.
     ///
     /// # Errors
     /// When the grace period can't be waited for; then their places stay taken.
@@ -127,8 +141,36 @@ impl Publisher {
         self.tell_count(level);
         if !gone.is_empty() {
             level.wait_for_programs()?;
-            self.free.extend(gone);
+            let now_ns = crate::now_ns();
+            let retired = gone.into_iter().map(|number| (number, now_ns));
+            self.retired.extend(retired);
         }
+        Ok(())
+    }
+
+    /// Lets the places of what was retired long enough ago be taken again. Call it each second.
+    ///
+    /// # Errors
+    /// When the grace period can't be waited for; then these places are lost.
+    pub fn recycle(&mut self, level: &Level) -> Result<(), Error> {
+        self.reuse(level, crate::now_ns().saturating_sub(LINGER_NS))
+    }
+
+    /// Places retired before that time.
+    fn reuse(&mut self, level: &Level, before_ns: u64) -> Result<(), Error> {
+        let count = self
+            .retired
+            .partition_point(|(_, since_ns)| *since_ns < before_ns);
+        let places: Vec<u32> = self.retired.drain(..count).map(|one| one.0).collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        for number in &places {
+            let id = offset_of!(response, id);
+            level.responses.set(index_of(*number), id, 0u32);
+        }
+        level.wait_for_programs()?;
+        self.free.extend(places);
         Ok(())
     }
 

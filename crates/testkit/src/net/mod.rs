@@ -12,7 +12,7 @@ pub mod frame;
 pub mod lane;
 pub mod mangler;
 pub mod namespace;
-mod packet_socket;
+pub mod packet_socket;
 pub mod servers;
 pub mod site;
 pub mod wirecheck;

@@ -38,6 +38,9 @@ pub struct Check {
     pub requests_per_connection: Range<usize>,
     /// What is asked for again and again: half of all requests are for the first of these.
     pub pages: Vec<Page>,
+    /// Of a hundred connections, this many ask for nothing that a cache could not answer: short
+    /// pages, in few ways.
+    pub hot_percent: f64,
     /// Where uploads are answered with [`receipt`](super::servers::receipt), if anywhere.
     pub upload: Option<String>,
     /// How long an upload is at most.
@@ -58,6 +61,7 @@ impl Check {
             connections_per_client: 1,
             requests_per_connection: 1..21,
             pages: pages.to_vec(),
+            hot_percent: 0.0,
             upload: Some(super::servers::UPLOAD.to_owned()),
             upload_len_max: 100_000,
             deadline: Duration::from_secs(30),
@@ -92,9 +96,14 @@ impl Check {
         let mut draws = Draws::new(self.seed, stream);
         let range = &self.requests_per_connection;
         let turns = range.start + draws.below(range.len());
+        let is_hot = draws.percent(self.hot_percent);
         let mut connection = None;
         for turn in 0..turns {
-            let plan = plan::draw(self, shared, &mut draws, turn + 1 == turns);
+            let last = turn + 1 == turns;
+            let plan = match is_hot {
+                true => plan::draw_hot(self, shared, &mut draws, last),
+                false => plan::draw(self, shared, &mut draws, last),
+            };
             let told = format!("connection {number}, turn {turn}, {plan}");
             let connected = match connection.take() {
                 Some(connection) => Ok(connection),

@@ -20,6 +20,10 @@ const FIELDS: [&str; 5] = [
 /// Answers longer than this are not asked for and half-closed in one go.
 const HALF_CLOSED_LEN_MAX: usize = 10_000;
 
+/// Pages that are asked for on hot connections are no longer, and no more.
+const HOT_LEN_MAX: usize = 1000;
+const HOT_PAGES_MAX: usize = 3;
+
 /// What is asked for in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -140,6 +144,33 @@ pub fn draw(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -> Pl
         pieces = vec![[pieces, get(second, "", ending, draws)].concat().concat()];
         expectations.push(whole(second));
     }
+    Plan {
+        kind,
+        ending,
+        pieces,
+        expectations,
+    }
+}
+
+/// The next turn of a connection that asks only for what a cache may have.
+pub fn draw_hot(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -> Plan {
+    let short = check.pages.iter().filter(|page| page.len <= HOT_LEN_MAX);
+    let short: Vec<&Page> = short.take(HOT_PAGES_MAX).collect();
+    let page = match short.is_empty() {
+        true => &check.pages[0],
+        false => short[draws.below(short.len())],
+    };
+    let kind = match draws.below(10) {
+        0 => Kind::Head,
+        1 => Kind::Conditional,
+        _ => Kind::Get,
+    };
+    let ending = ending(kind, page, last, draws);
+    let (pieces, expectations) = match kind {
+        Kind::Head => head(page, ending, draws),
+        Kind::Conditional => conditional(page, shared.etag(&page.path), ending, draws),
+        _ => (get(page, "", ending, draws), vec![whole(page)]),
+    };
     Plan {
         kind,
         ending,

@@ -1,0 +1,228 @@
+//! What nobody means well: floods, forged segments, garbage, more connections than there is room for.
+//! The others are served all the same, and nothing is sent that an attacker could multiply.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowroad_testkit::Client;
+use lowroad_testkit::net::draws::Draws;
+use lowroad_testkit::net::{CLIENT, Check, Manglings, Page, Path, Report, Site, WebServer};
+
+use crate::attached::{Attached, get, one, server_v4};
+use crate::raw::{ACK, FIN, PSH, RST, SYN, Segment, Wire};
+use crate::skipped;
+
+/// How long a flood lasts.
+const FLOOD: Duration = Duration::from_secs(3);
+
+fn network(options: &[&str], run: impl FnOnce(&Path, &Site, &Attached)) {
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let site = Site::new(401, &[200, 900, 20_000]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    let options = [&["--ttl", "60"], options].concat();
+    let attached = Attached::start(&path.server, 80, &options);
+    attached.warm(&path.client, server_v4(80), &get(&site.pages[0].path));
+    run(&path, &site, &attached);
+    eprintln!("{:?}", attached.counts());
+}
+
+/// An address of a network that nobody can answer to, or of the client's own.
+fn anybody(draws: &mut Draws) -> Ipv4Addr {
+    let host = u32::try_from(draws.below(0xff00)).expect("16 bits");
+    Ipv4Addr::from(0x0a4d_0100 + host)
+}
+
+fn number(draws: &mut Draws) -> u32 {
+    u32::try_from(draws.number() >> 32).expect("32 bits")
+}
+
+fn check(path: &Path, site: &Site) -> Report {
+    let mut check = Check::new(402, server_v4(80), &site.pages);
+    check.clients = 8;
+    check.connections_per_client = 10;
+    check.requests_per_connection = 1..6;
+    check.hot_percent = 60.0;
+    path.client.enter(|| check.run())
+}
+
+#[test]
+fn a_flood_of_syns_keeps_nobody_out() {
+    if skipped("a_flood_of_syns_keeps_nobody_out", &["nginx"]) {
+        return;
+    }
+    network(&[], |path, site, attached| {
+        let wire = Wire::new(path);
+        let (sent, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let before = attached.count("tcp_syn");
+        let mut reports = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut draws = Draws::new(403, 0);
+                let end = Instant::now() + FLOOD;
+                while Instant::now() < end {
+                    let syn = Segment {
+                        port: u16::try_from(draws.below(60_000)).expect("16 bits") + 1024,
+                        seq: number(&mut draws),
+                        flags: SYN,
+                        ..Segment::default()
+                    };
+                    sent.fetch_add(u64::from(wire.flood(anybody(&mut draws), &syn)), Relaxed);
+                }
+                over.store(true, Relaxed);
+            });
+            while !over.load(Relaxed) {
+                reports.push(check(path, site));
+            }
+        });
+        let answered = attached.count("tcp_syn") - before;
+        let requests: u64 = reports.iter().map(|report| report.requests).sum();
+        eprintln!("{sent:?} SYNs, {answered} answered, {requests} requests meanwhile");
+        for report in &reports {
+            assert!(report.is_clean(), "{report:#?}");
+        }
+        assert!(requests > 0);
+        assert!(answered > 10_000, "{answered} of {sent:?}");
+        let connections = attached.level.connections();
+        assert!(
+            connections.open < 1000,
+            "no SYN has a place: {connections:?}"
+        );
+    });
+}
+
+/// Sends what `draw` draws, so many, and counts the segments that come back to anybody but the client.
+fn flood(path: &Path, count: usize, mut draw: impl FnMut(&mut Draws) -> Segment) -> usize {
+    let mut wire = Wire::new(path);
+    let mut draws = Draws::new(404, 1);
+    let mut answers = 0;
+    for _ in 0..count {
+        let from = anybody(&mut draws);
+        let segment = draw(&mut draws);
+        while !wire.flood(from, &segment) {
+            thread::yield_now();
+        }
+        while wire.next().is_some() {
+            answers += 1;
+        }
+    }
+    // All frames pass the same queues: an answer to this one comes behind all others.
+    path.client
+        .enter(|| one(server_v4(80), "GET /last HTTP/1.0\r\n\r\n"));
+    while let Some((to, _)) = wire.next() {
+        answers += usize::from(to != CLIENT.0);
+    }
+    answers
+}
+
+#[test]
+fn forged_segments_are_not_answered_and_not_remembered() {
+    if skipped(
+        "forged_segments_are_not_answered_and_not_remembered",
+        &["nginx"],
+    ) {
+        return;
+    }
+    network(&[], |path, site, attached| {
+        let request = get(&site.pages[0].path);
+        let (hits, before) = (attached.count("answer_hit"), attached.level.connections());
+        let opened = attached.count("tcp_open") + attached.count("tcp_open_cookie");
+        for payload in ["", request.as_str()] {
+            let answers = flood(path, 50_000, |draws| Segment {
+                port: u16::try_from(draws.below(60_000)).expect("16 bits") + 1024,
+                seq: number(draws),
+                ack: number(draws),
+                flags: ACK,
+                payload: payload.as_bytes().to_vec(),
+            });
+            assert_eq!(answers, 0);
+        }
+        assert_eq!(attached.count("answer_hit"), hits);
+        assert!(
+            attached.count("pass_unknown") >= 50_000,
+            "{:?}",
+            attached.counts()
+        );
+        let more = attached.count("tcp_open") + attached.count("tcp_open_cookie") - opened;
+        assert!(more <= 2, "only those of the last requests: {more}");
+        let after = attached.level.connections();
+        let all = |c: &lowroad_softirq::level::Connections| c.open + c.handed + c.kernel;
+        assert!(all(&after) <= all(&before) + 2, "{before:?} {after:?}");
+    });
+}
+
+#[test]
+fn garbage_harms_nobody() {
+    if skipped("garbage_harms_nobody", &["nginx"]) {
+        return;
+    }
+    network(&[], |path, site, attached| {
+        let request = get(&site.pages[0].path);
+        let flags = [
+            SYN,
+            ACK,
+            SYN | ACK,
+            FIN | ACK,
+            RST,
+            RST | ACK,
+            PSH | ACK,
+            0,
+            0xff,
+            FIN | SYN,
+        ];
+        flood(path, 50_000, |draws| {
+            let mut payload = request.as_bytes().to_vec();
+            for _ in 0..draws.below(4) {
+                let at = draws.below(payload.len());
+                payload[at] = u8::try_from(draws.below(256)).expect("a byte");
+            }
+            payload.truncate(draws.below(payload.len() * 2));
+            Segment {
+                // Few ports and numbers, so that states meet.
+                port: 7000 + u16::try_from(draws.below(4)).expect("small"),
+                seq: u32::try_from(draws.below(3)).expect("small"),
+                ack: number(draws),
+                flags: flags[draws.below(flags.len())],
+                payload,
+            }
+        });
+        let report = check(path, site);
+        assert!(report.is_clean(), "{report:#?}, {:?}", attached.counts());
+    });
+}
+
+#[test]
+fn more_connections_than_places() {
+    if skipped("more_connections_than_places", &["nginx"]) {
+        return;
+    }
+    network(&["--connections", "64"], |path, site, attached| {
+        let address = server_v4(80);
+        let page = &site.pages[0];
+        let connect = || path.client.enter(|| Client::connect(address));
+        let mut clients: Vec<_> = (0..1000).map(|_| connect()).collect();
+        let (mut right, mut reset) = (0, 0);
+        for _ in 0..2 {
+            for client in &mut clients {
+                client.send(get(&page.path));
+                if let Some(response) = client.whole_response() {
+                    assert_eq!(Page::of(&page.path, &response.body), *page);
+                    right += 1;
+                    continue;
+                }
+                // It lost its place, and hears so at once; the next try works.
+                assert!(client.received.is_empty());
+                reset += 1;
+                *client = connect();
+                client.send(get(&page.path));
+                assert_eq!(Page::of(&page.path, &client.response().body), *page);
+            }
+        }
+        let evicted = attached.count("tcp_evicted");
+        eprintln!("{right} right, {reset} reset, {evicted} evicted");
+        assert!(evicted > 500, "{:?}", attached.counts());
+        // Before its first answer a connection is known by its cookie.
+        assert!(right >= 1000 && reset > 0, "{right} {reset}");
+    });
+}

@@ -1,0 +1,165 @@
+//! A level in front of a port of a namespace, as a test starts it, looks at it and ends it. Knows
+//! nothing of what is asked.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use lowroad_softirq::layout::{self, REASONS};
+use lowroad_softirq::level::Level;
+use lowroad_softirq::{folder, now_ns};
+use lowroad_testkit::net::namespace::Program;
+use lowroad_testkit::net::{DEVICE, Namespace, SERVER};
+use lowroad_testkit::{Client, Response, wait_until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+/// The server over IPv4.
+pub fn server_v4(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(SERVER.0), port)
+}
+
+/// The server over both families.
+pub fn servers(port: u16) -> [SocketAddr; 2] {
+    [server_v4(port), SocketAddr::new(IpAddr::V6(SERVER.1), port)]
+}
+
+/// A running `lowroad attach`; taken off at the end, whatever happened.
+pub struct Attached<'n> {
+    namespace: &'n Namespace,
+    port: u16,
+    program: Program,
+    said: Arc<Mutex<String>>,
+    /// Its maps.
+    pub level: Level,
+}
+
+impl<'n> Attached<'n> {
+    /// Attaches to a port of the namespace, at its outer device, and waits until it serves.
+    pub fn start(namespace: &'n Namespace, port: u16, options: &[&str]) -> Attached<'n> {
+        let begin_ns = now_ns();
+        let mut command = Command::new(PROGRAM);
+        command.args(["attach", &port.to_string(), "--netns", &namespace.path()]);
+        command.args(["--interface", DEVICE]).args(options);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut program = namespace.spawn(command).expect("lowroad starts");
+        let child = program.child();
+        let said = Arc::default();
+        gather(child.stdout.take().expect("piped"), &said);
+        gather(child.stderr.take().expect("piped"), &said);
+        let pid = child.id();
+        let level = wait_until("the level", || {
+            let ended = program.child().try_wait().expect("a child of ours");
+            assert_eq!(ended, None, "lowroad attach ended: {}", text(&said));
+            let level = Level::open(&place(namespace, port)).ok()?;
+            let control = level.control();
+            let serves = control.mode == layout::MODE_SERVE && control.heartbeat_ns > begin_ns;
+            (serves && control.pid == pid).then_some(level)
+        });
+        Attached {
+            namespace,
+            port,
+            program,
+            said,
+            level,
+        }
+    }
+
+    /// What it has said.
+    pub fn said(&self) -> String {
+        text(&self.said)
+    }
+
+    /// The counter of a reason.
+    pub fn count(&self, reason: &str) -> u64 {
+        let at = REASONS.iter().position(|(name, _)| *name == reason);
+        self.level.counters().expect("counters")[at.expect("a reason's name")]
+    }
+
+    /// All counters that are not 0.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let counts = self.level.counters().expect("counters");
+        let named = REASONS.iter().map(|(name, _)| *name).zip(counts);
+        named.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Sends a request, from `client`, until this level answers it; the last answer.
+    pub fn warm(&self, client: &Namespace, address: SocketAddr, request: &str) -> Response {
+        let hits = self.count("answer_hit");
+        wait_until(request, || {
+            let response = client.enter(|| one(address, request));
+            (self.count("answer_hit") > hits).then_some(response)
+        })
+    }
+
+    /// The daemon dies without a word. What it left behind is taken off at the end of the value.
+    pub fn kill(&mut self) {
+        self.program.child().kill().expect("a child of ours");
+        self.program.child().wait().expect("a child of ours");
+    }
+
+    /// `lowroad detach`, by another process; waits until all is over.
+    pub fn detach(&mut self, options: &[&str]) {
+        let (port, path) = (self.port.to_string(), self.namespace.path());
+        let arguments = [&["detach", &port, "--netns", &path], options].concat();
+        let said = self.namespace.run(PROGRAM, &arguments);
+        let said = said.unwrap_or_else(|error| panic!("{error}; {}", self.said()));
+        assert!(said.contains("detached"), "{said}");
+    }
+
+    /// Whether anything of it is still pinned.
+    pub fn is_pinned(&self) -> bool {
+        self.level.folder().exists()
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}\n{:?}", self.said(), self.counts());
+        }
+        let _ = self.program.child().kill();
+        let _ = self.program.child().wait();
+        let _ = folder::remove(self.level.folder());
+    }
+}
+
+/// Where the level of a port of a namespace is pinned.
+pub fn place(namespace: &Namespace, port: u16) -> PathBuf {
+    namespace.enter(|| folder::of_port(port)).expect("a folder")
+}
+
+/// One request on a connection of its own.
+pub fn one(address: SocketAddr, request: &str) -> Response {
+    let mut client = Client::connect(address);
+    client.send(request);
+    match request.starts_with("HEAD") {
+        true => client.response_to_head(),
+        false => client.response(),
+    }
+}
+
+/// A GET as most tests send it.
+pub fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n")
+}
+
+fn gather(from: impl Read + Send + 'static, into: &Arc<Mutex<String>>) {
+    let into = into.clone();
+    thread::spawn(move || {
+        let mut from = from;
+        let mut buffer = [0; 4096];
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            let mut into = into.lock().expect("no holder panics");
+            into.push_str(&String::from_utf8_lossy(&buffer[..len]));
+        }
+    });
+}
+
+fn text(said: &Mutex<String>) -> String {
+    said.lock().expect("no holder panics").clone()
+}

@@ -1,0 +1,236 @@
+//! The daemon dies, another takes over, the level is taken off, each under load from clients that try
+//! nothing twice: no request fails.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
+use lowroad_softirq::layout::MODE_OFF;
+use lowroad_testkit::net::{Check, Manglings, Namespace, Path, Report, Site, WebServer};
+use lowroad_testkit::wait_until;
+
+use crate::attached::{Attached, get, server_v4};
+use crate::skipped;
+
+const LENS: [usize; 4] = [200, 600, 900, 50_000];
+
+/// The verifying client, round after round, until dropped from the outside.
+struct Load {
+    stop: AtomicBool,
+    rounds: Mutex<Report>,
+}
+
+impl Load {
+    fn new() -> Load {
+        Load {
+            stop: AtomicBool::new(false),
+            rounds: Mutex::default(),
+        }
+    }
+
+    /// Runs it while `act` acts, and some rounds longer; all that came of it.
+    fn during(&self, client: &Namespace, check: &Check, act: impl FnOnce(&Load)) -> Report {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Also when the test fails in between.
+                let mut check = check.clone();
+                while !self.stop.load(Relaxed) {
+                    check.seed += 1;
+                    let report = client.enter(|| check.run());
+                    self.add(report);
+                }
+            });
+            let stop = StopAtEnd(&self.stop);
+            act(self);
+            self.more(200);
+            drop(stop);
+        });
+        self.rounds.lock().expect("no holder panics").clone()
+    }
+
+    fn add(&self, report: Report) {
+        let mut all = self.rounds.lock().expect("no holder panics");
+        all.requests += report.requests;
+        all.right += report.right;
+        all.connections += report.connections;
+        all.wrong_count += report.wrong_count;
+        all.hung += report.hung;
+        all.reset += report.reset;
+        all.closed_early += report.closed_early;
+        all.wrong.extend(report.wrong);
+        all.troubles.extend(report.troubles);
+    }
+
+    fn requests(&self) -> u64 {
+        self.rounds.lock().expect("no holder panics").requests
+    }
+
+    /// Waits for so many more requests.
+    fn more(&self, requests: u64) {
+        let due = self.requests() + requests;
+        wait_until("more requests", || (self.requests() >= due).then_some(()));
+    }
+}
+
+struct StopAtEnd<'l>(&'l AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// nginx behind a path, and a check that is hot for the most part.
+fn network(seed: u64) -> (Path, Site, WebServer, Check) {
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    // Ports come round, and meet what is left of their last connection.
+    path.client
+        .set("ipv4/tcp_max_tw_buckets", "100")
+        .expect("a parameter");
+    path.client
+        .set("ipv4/ip_local_port_range", "40000 42000")
+        .expect("a parameter");
+    let site = Site::new(seed, &LENS);
+    let nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    let mut check = Check::new(seed, server_v4(80), &site.pages);
+    check.clients = 16;
+    check.requests_per_connection = 1..6;
+    check.connections_per_client = 4;
+    check.hot_percent = 80.0;
+    check.deadline = Duration::from_secs(20);
+    (path, site, nginx, check)
+}
+
+fn assert_clean(report: &Report, attached: &Attached) {
+    eprintln!(
+        "{} requests, {} connections, {:?}",
+        report.requests,
+        report.connections,
+        attached.counts()
+    );
+    assert!(report.is_clean(), "{report:#?}, {:?}", attached.counts());
+}
+
+#[test]
+fn hits_go_on_without_the_daemon_and_another_takes_over() {
+    if skipped(
+        "hits_go_on_without_the_daemon_and_another_takes_over",
+        &["nginx"],
+    ) {
+        return;
+    }
+    let before = complaints();
+    let (path, site, _nginx, check) = network(301);
+    let options = ["--ttl", "60"];
+    let mut first = Attached::start(&path.server, 80, &options);
+    let page = get(&site.pages[0].path);
+    first.warm(&path.client, server_v4(80), &page);
+    let load = Load::new();
+    let mut second = None;
+    let report = load.during(&path.client, &check, |load| {
+        load.more(500);
+        first.kill();
+        let hits = first.count("answer_hit");
+        load.more(1000);
+        assert!(
+            first.count("answer_hit") > hits + 100,
+            "hits without the daemon"
+        );
+        // Twice: the second takes over from one that died.
+        second = Some(Attached::start(&path.server, 80, &options));
+        let hits = first.count("answer_hit");
+        load.more(1000);
+        assert!(first.count("answer_hit") > hits + 100, "hits with the next");
+    });
+    assert_clean(&report, &first);
+    assert_eq!(complaints(), before);
+    // It is one level; the first has nothing to take off any more.
+    drop(second);
+    assert!(!first.is_pinned());
+}
+
+#[test]
+fn who_can_not_take_over_changes_nothing() {
+    if skipped("who_can_not_take_over_changes_nothing", &["nginx"]) {
+        return;
+    }
+    let (path, site, _nginx, _) = network(320);
+    let mut attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
+    let page = get(&site.pages[0].path);
+    attached.warm(&path.client, server_v4(80), &page);
+    attached.kill();
+    // Its table has another size.
+    let namespace = path.server.path();
+    let arguments = ["attach", "80", "--netns", &namespace, "--interface", "eth0"];
+    let other = [&["20", env!("CARGO_BIN_EXE_lowroad")], &arguments[..]].concat();
+    let other = [&other[..], &["--connections", "64"]].concat();
+    let said = path.server.run("timeout", &other);
+    let said = said.expect_err("other sizes").to_string();
+    assert!(said.contains("lowroad detach"), "{said}");
+    attached.warm(&path.client, server_v4(80), &page);
+    attached.detach(&[]);
+    assert!(!attached.is_pinned());
+}
+
+#[test]
+fn taking_it_off_breaks_nothing_and_leaves_nothing() {
+    if skipped(
+        "taking_it_off_breaks_nothing_and_leaves_nothing",
+        &["nginx"],
+    ) {
+        return;
+    }
+    let before = complaints();
+    for round in 0..3 {
+        let (path, site, _nginx, check) = network(310 + round);
+        let mut attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
+        attached.warm(&path.client, server_v4(80), &get(&site.pages[0].path));
+        let (link, program) = ids(&attached);
+        assert!(LinkInfoIter::default().any(|one| one.id == link));
+        let load = Load::new();
+        let begin = Instant::now();
+        let report = load.during(&path.client, &check, |load| {
+            let hits = attached.count("answer_hit");
+            wait_until("hits", || {
+                (attached.count("answer_hit") > hits + 500).then_some(())
+            });
+            if round == 1 {
+                attached.kill();
+            }
+            attached.detach(&[]);
+            load.more(500);
+        });
+        eprintln!("{:?}", begin.elapsed());
+        assert_clean(&report, &attached);
+        assert_eq!(attached.level.control().mode, MODE_OFF);
+        assert!(!attached.is_pinned());
+        // The kernel takes its time with what nobody has any more.
+        wait_until("the end of the link and the program", || {
+            let link_is_there = LinkInfoIter::default().any(|one| one.id == link);
+            let program_is_there = ProgInfoIter::default().any(|one| one.id == program);
+            (!link_is_there && !program_is_there).then_some(())
+        });
+    }
+    assert_eq!(complaints(), before);
+}
+
+/// Of its link, and of the program that it holds.
+fn ids(attached: &Attached) -> (libbpf_sys::__u32, libbpf_sys::__u32) {
+    let path = attached.level.folder().join("tc-eth0");
+    let link = libbpf_rs::Link::open(path).expect("a pinned link");
+    let info = link.info().expect("the link's numbers");
+    (info.id, info.prog_id)
+}
+
+/// How often the kernel's log says that the kernel is in trouble.
+fn complaints() -> usize {
+    let log = std::process::Command::new("dmesg").output();
+    let log = log.map_or_else(|_| Vec::new(), |output| output.stdout);
+    let log = String::from_utf8_lossy(&log).into_owned();
+    let signs = ["WARNING:", "BUG:", "Oops", "general protection"];
+    let is_bad = |line: &&str| signs.iter().any(|sign| line.contains(sign));
+    log.lines().filter(is_bad).count()
+}

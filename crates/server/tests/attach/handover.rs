@@ -1,0 +1,322 @@
+//! From this level to the server above, in the middle of a connection: nothing is lost, doubled or
+//! mixed up, whatever the connection does before and after.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowroad_testkit::net::servers::{UPLOAD, receipt};
+use lowroad_testkit::net::site::content;
+use lowroad_testkit::net::{Check, Manglings, Namespace, Page, Path, Site, WebServer};
+use lowroad_testkit::{Client, wait_until};
+
+use crate::attached::{Attached, get, server_v4, servers};
+use crate::{setting, skipped};
+
+const LONG: usize = 2_000_000;
+const LENS: [usize; 4] = [200, 900, 30_000, LONG];
+
+type Start = fn(&Namespace, &Site) -> WebServer;
+
+fn nginx(namespace: &Namespace, site: &Site) -> WebServer {
+    WebServer::nginx(namespace, site, 80, "").expect("nginx")
+}
+
+fn apache(namespace: &Namespace, site: &Site) -> WebServer {
+    WebServer::apache(namespace, site, 80, "").expect("apache")
+}
+
+/// Asks for the page twice, and sees that this level answers.
+fn two_hits(client: &mut Client, attached: &Attached, page: &Page) {
+    let before = attached.count("answer_hit");
+    for _ in 0..2 {
+        let response = client.get(&page.path, "");
+        assert_eq!(Page::of(&page.path, &response.body), *page);
+    }
+    assert_eq!(attached.count("answer_hit"), before + 2);
+}
+
+/// Behind a server, over both families: two hits, then what `then` does on the same connection,
+/// which must be handed over once.
+fn after_hits(test: &str, program: &str, start: Start, then: impl Fn(&mut Client, &Site)) {
+    if skipped(test, &[program]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let site = Site::new(201, &LENS);
+    let _server = start(&path.server, &site);
+    let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
+    let page = &site.pages[0];
+    for address in servers(80) {
+        attached.warm(&path.client, address, &get(&page.path));
+        let handed = attached.count("tcp_handed");
+        let stream = path.client.enter(|| TcpStream::connect(address));
+        let mut client = Client::new(stream.expect("a connection"));
+        two_hits(&mut client, &attached, page);
+        assert_eq!(attached.count("tcp_handed"), handed);
+        then(&mut client, &site);
+        assert_eq!(attached.count("tcp_handed"), handed + 1);
+        // What would be a hit is the kernel's now.
+        let hits = attached.count("answer_hit");
+        let response = client.get(&page.path, "");
+        assert_eq!(Page::of(&page.path, &response.body), *page);
+        assert_eq!(attached.count("answer_hit"), hits);
+    }
+}
+
+fn downloads(client: &mut Client, site: &Site) {
+    for page in &site.pages[2..] {
+        let response = client.get(&page.path, "");
+        assert_eq!(Page::of(&page.path, &response.body), *page);
+    }
+}
+
+fn uploads(client: &mut Client, _: &Site) {
+    let body = content(7, 7, 300_000);
+    let head = format!("POST {UPLOAD} HTTP/1.1\r\nHost: test\r\n");
+    client.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n"));
+    for chunk in body.chunks(7001) {
+        let line = format!("{:x}\r\n", chunk.len());
+        client.send([line.as_bytes(), chunk, b"\r\n"].concat());
+    }
+    client.send("0\r\n\r\n");
+    assert_eq!(client.response().text(), receipt(&body));
+    client.send(format!("{head}Content-Length: {}\r\n\r\n", body.len()));
+    client.send(&body);
+    assert_eq!(client.response().text(), receipt(&body));
+}
+
+#[test]
+fn downloads_after_hits_from_nginx() {
+    after_hits("downloads_after_hits_from_nginx", "nginx", nginx, downloads);
+}
+
+#[test]
+fn downloads_after_hits_from_apache() {
+    after_hits(
+        "downloads_after_hits_from_apache",
+        "apache2",
+        apache,
+        downloads,
+    );
+}
+
+#[test]
+fn uploads_after_hits_to_nginx() {
+    after_hits("uploads_after_hits_to_nginx", "nginx", nginx, uploads);
+}
+
+#[test]
+fn uploads_after_hits_to_apache() {
+    after_hits("uploads_after_hits_to_apache", "apache2", apache, uploads);
+}
+
+/// Many connections, each a mixture; ports come round within seconds.
+fn mixtures(test: &str, program: &str, start: Start) {
+    if skipped(test, &[program]) {
+        return;
+    }
+    let connections = setting("LOWROAD_WIRE_CONNECTIONS", 2000) / 4;
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let parameters = [
+        ("ipv4/tcp_max_tw_buckets", "100"),
+        ("ipv4/ip_local_port_range", "40000 44000"),
+    ];
+    for (name, value) in parameters {
+        path.client.set(name, value).expect("a parameter");
+    }
+    let site = Site::new(202, &[200, 600, 900, 30_000, 200_000]);
+    let _server = start(&path.server, &site);
+    let attached = Attached::start(&path.server, 80, &["--ttl", "600"]);
+    for address in servers(80) {
+        let mut check = Check::new(203, address, &site.pages);
+        check.clients = 32;
+        check.connections_per_client = connections / 32;
+        check.requests_per_connection = 1..5;
+        check.hot_percent = 50.0;
+        let begin = Instant::now();
+        let report = path.client.enter(|| check.run());
+        eprintln!(
+            "{test}: {address}: {} connections, {} requests, {:?}: {:?}",
+            report.connections,
+            report.requests,
+            begin.elapsed(),
+            attached.counts()
+        );
+        assert!(report.is_clean(), "{report:#?}, {:?}", attached.counts());
+    }
+    for reason in ["answer_hit", "tcp_handed"] {
+        assert!(attached.count(reason) > 100, "{:?}", attached.counts());
+    }
+}
+
+#[test]
+fn mixtures_before_nginx() {
+    mixtures("mixtures_before_nginx", "nginx", nginx);
+}
+
+#[test]
+fn mixtures_before_apache() {
+    mixtures("mixtures_before_apache", "apache2", apache);
+}
+
+/// A listener of ours; connections are taken when the test says so.
+fn listener(namespace: &Namespace, backlog: i32) -> TcpListener {
+    namespace.enter(|| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.expect("a socket");
+        let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 80);
+        socket.bind(&any.into()).expect("port 80");
+        socket.listen(backlog).expect("a listener");
+        socket.into()
+    })
+}
+
+/// Serves a connection: a response to store for GET, a receipt for POST, an echo after an upgrade.
+fn serve(mut stream: TcpStream) -> std::io::Result<()> {
+    loop {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        if head.contains("Upgrade:") {
+            let switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\n\
+                             Connection: Upgrade\r\n\r\n";
+            stream.write_all(switching.as_bytes())?;
+            let mut buffer = [0; 10_000];
+            loop {
+                match stream.read(&mut buffer)? {
+                    0 => return Ok(()),
+                    len => stream.write_all(&buffer[..len])?,
+                }
+            }
+        }
+        let len = head.split("Content-Length: ").nth(1);
+        let len = len.and_then(|rest| rest.split("\r\n").next()?.parse().ok());
+        let mut body = vec![0; len.unwrap_or(0)];
+        stream.read_exact(&mut body)?;
+        let text = receipt(&body);
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n{text}",
+            text.len()
+        );
+        stream.write_all(answer.as_bytes())?;
+    }
+}
+
+#[test]
+fn an_upgrade_after_hits() {
+    if skipped("an_upgrade_after_hits", &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = listener(&path.server, 100);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || serve(stream));
+        }
+    });
+    let attached = Attached::start(&path.server, 80, &[]);
+    attached.warm(&path.client, server_v4(80), &get("/hot"));
+    let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
+    let mut client = Client::new(stream.expect("a connection"));
+    let hot = Page::of("/hot", receipt(b"").as_bytes());
+    two_hits(&mut client, &attached, &hot);
+    let fields = "Connection: Upgrade\r\nUpgrade: echo\r\n";
+    let handed = attached.count("tcp_handed");
+    assert_eq!(client.get("/socket", fields).status, 101);
+    // What looks like a hit is the other protocol's now, and comes back as it was.
+    for text in [
+        "GET /hot HTTP/1.1\r\nHost: test\r\n\r\n",
+        "\0\u{1}\u{2} bye",
+    ] {
+        client.send(text);
+        while client.received.len() < text.len() {
+            assert!(client.more(), "the echo ended");
+        }
+        assert_eq!(client.received, text.as_bytes());
+        client.received.clear();
+    }
+    assert_eq!(attached.count("tcp_handed"), handed + 1);
+}
+
+#[test]
+fn a_full_accept_queue_loses_nothing() {
+    if skipped("a_full_accept_queue_loses_nothing", &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = listener(&path.server, 1);
+    let attached = Attached::start(&path.server, 80, &[]);
+    let connect = || {
+        let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
+        Client::new(stream.expect("a connection"))
+    };
+    // Two fill the queue, the others find it full again and again.
+    let body = "0123456789";
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut clients = Vec::new();
+    for number in 1..=10 {
+        let mut client = connect();
+        client.send(&head);
+        wait_until("a handover", || {
+            (attached.count("tcp_handed") >= number).then_some(())
+        });
+        clients.push(client);
+    }
+    // Room for one: what comes next is not the start of a request.
+    let (first, _) = listener.accept().expect("a connection");
+    for client in &mut clients {
+        client.send(body);
+        client.finish();
+    }
+    thread::spawn(move || serve(first));
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || serve(stream));
+        }
+    });
+    for client in &mut clients {
+        assert_eq!(client.response().text(), receipt(body.as_bytes()));
+    }
+    eprintln!("{:?}", attached.counts());
+}
+
+#[test]
+fn many_misses_at_once_before_a_short_queue() {
+    if skipped("many_misses_at_once_before_a_short_queue", &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = listener(&path.server, 1);
+    let attached = Attached::start(&path.server, 80, &[]);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || serve(stream));
+        }
+    });
+    let begin = Instant::now();
+    let connect = |number| {
+        let mut client = path.client.enter(|| Client::connect(server_v4(80)));
+        // Who finds the queue full tries again after 0.2 s, 0.6 s, 1.4 s and so on.
+        let patience = Some(Duration::from_secs(60));
+        client
+            .stream()
+            .set_read_timeout(patience)
+            .expect("a timeout");
+        client.send(get(&format!("/{number}")));
+        client
+    };
+    let mut clients: Vec<Client> = (0..50).map(connect).collect();
+    for client in &mut clients {
+        assert_eq!(client.response().text(), receipt(b""));
+    }
+    eprintln!("{:?}: {:?}", begin.elapsed(), attached.counts());
+}

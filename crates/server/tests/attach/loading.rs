@@ -1,0 +1,25 @@
+//! The programs of both tiers pass the verifier of this kernel, though cables of tests have one tier only.
+
+use lowroad_softirq::folder;
+use lowroad_softirq::load::{Sizes, Tier, load};
+use lowroad_testkit::net::Namespace;
+
+use crate::attached::place;
+use crate::skipped;
+
+#[test]
+fn the_verifier_takes_the_programs_of_both_tiers() {
+    if skipped("the_verifier_takes_the_programs_of_both_tiers", &[]) {
+        return;
+    }
+    let namespace = Namespace::new("loading").expect("a namespace");
+    let folder = place(&namespace, 1);
+    for tier in [Tier::Xdp, Tier::Tc] {
+        for verify_sums in [false, true] {
+            folder::make(&folder).expect("a folder");
+            let loaded = load(tier, Sizes::default(), verify_sums, &folder);
+            folder::remove(&folder).expect("removed");
+            loaded.unwrap_or_else(|error| panic!("{tier:?}, {verify_sums}: {error}"));
+        }
+    }
+}

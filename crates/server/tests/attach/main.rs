@@ -1,0 +1,35 @@
+//! `lowroad attach` in front of real servers, on real (virtual) cables: whatever clients, links and
+//! attackers do, each answer is right, and the level is gone when it is taken off.
+//!
+//! What each test makes stays in namespaces of its own. `LOWROAD_WIRE_REQUESTS` and
+//! `LOWROAD_WIRE_CONNECTIONS` make the long runs.
+
+mod abuse;
+mod attached;
+mod clients;
+mod ends;
+mod handover;
+mod learning;
+mod loading;
+mod raw;
+mod segments;
+mod wire;
+
+/// A number from the environment, for runs longer than usual.
+fn setting(name: &str, default: usize) -> usize {
+    let text = std::env::var(name).ok();
+    text.map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Whether the test can't run on this machine; says so then.
+fn skipped(test: &str, programs: &[&str]) -> bool {
+    let missing = programs
+        .iter()
+        .find(|program| !lowroad_testkit::net::starts(program));
+    let reason = lowroad_testkit::net::lacks()
+        .or_else(|| missing.map(|program| format!("there is no `{program}`")));
+    if let Some(reason) = &reason {
+        lowroad_testkit::skip(test, reason);
+    }
+    reason.is_some()
+}

@@ -1,0 +1,252 @@
+//! TCP by hand: segments as no kernel would send them, from an address that no kernel has. Knows no
+//! HTTP.
+
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowroad_testkit::PATIENCE;
+use lowroad_testkit::net::packet_socket::PacketSocket;
+use lowroad_testkit::net::{DEVICE, Namespace, Path, SERVER};
+
+pub const FIN: u8 = 0x01;
+pub const SYN: u8 = 0x02;
+pub const RST: u8 = 0x04;
+pub const PSH: u8 = 0x08;
+pub const ACK: u8 = 0x10;
+
+/// Who sends: within the client's network, and nobody's.
+pub const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 77);
+const NOBODY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 77];
+
+/// As long as a silence must be to count as one.
+const SILENCE: Duration = Duration::from_millis(150);
+
+/// The MSS 1460, SACK permitted, a window scale of 7.
+pub const OPTIONS: [u8; 12] = [2, 4, 5, 180, 1, 1, 4, 2, 1, 3, 3, 7];
+
+/// A segment from a client to port 80 of the server, or back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// The client's port.
+    pub port: u16,
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: u8,
+    pub payload: Vec<u8>,
+}
+
+/// A wire to the server at the client's end of a path.
+pub struct Wire {
+    socket: PacketSocket,
+    to_mac: [u8; 6],
+}
+
+impl Wire {
+    /// The server's kernel learns where the client is; there is nobody to ask.
+    pub fn new(path: &Path) -> Wire {
+        let mac: Vec<String> = NOBODY_MAC.iter().map(|b| format!("{b:02x}")).collect();
+        let neighbour = [
+            "neigh",
+            "replace",
+            &NOBODY.to_string(),
+            "lladdr",
+            &mac.join(":"),
+            "dev",
+            DEVICE,
+        ];
+        path.server.run("ip", &neighbour).expect("a neighbour");
+        let socket = path.client.enter(|| PacketSocket::open(DEVICE));
+        Wire {
+            socket: socket.expect("a packet socket"),
+            to_mac: mac_of(&path.server),
+        }
+    }
+
+    /// Sends a segment from [`NOBODY`].
+    pub fn send(&self, segment: &Segment) {
+        let frame = self.frame(NOBODY, segment);
+        // The device's queue is long enough for what tests send one by one.
+        assert!(self.socket.send(&frame), "room for a frame");
+    }
+
+    /// Sends a segment from any address; false if there is no room now.
+    pub fn flood(&self, from: Ipv4Addr, segment: &Segment) -> bool {
+        self.socket.send(&self.frame(from, segment))
+    }
+
+    /// The next segment to this port of [`NOBODY`].
+    pub fn receive(&mut self, port: u16) -> Segment {
+        self.receive_until(port, PATIENCE).expect("a segment")
+    }
+
+    /// Whether a while passes without a segment to this port.
+    pub fn is_silent(&mut self, port: u16) -> bool {
+        self.receive_until(port, SILENCE).is_none()
+    }
+
+    fn receive_until(&mut self, port: u16, patience: Duration) -> Option<Segment> {
+        let end = Instant::now() + patience;
+        while Instant::now() < end {
+            match self.next() {
+                Some((to, segment)) if to == NOBODY && segment.port == port => {
+                    return Some(segment);
+                }
+                Some(_) => {}
+                None => thread::yield_now(),
+            }
+        }
+        None
+    }
+
+    /// The next segment of the server's, to whomever, if one is here.
+    pub fn next(&mut self) -> Option<(Ipv4Addr, Segment)> {
+        loop {
+            let frame = self.socket.receive().expect("the device is up")?;
+            if let Some(found) = read(&frame) {
+                return Some(found);
+            }
+        }
+    }
+
+    fn frame(&self, from: Ipv4Addr, segment: &Segment) -> Vec<u8> {
+        let options: &[u8] = if segment.flags & SYN != 0 {
+            &OPTIONS
+        } else {
+            &[]
+        };
+        let tcp_len = 20 + options.len() + segment.payload.len();
+        let mut tcp = Vec::with_capacity(tcp_len);
+        tcp.extend(segment.port.to_be_bytes());
+        tcp.extend(80u16.to_be_bytes());
+        tcp.extend(segment.seq.to_be_bytes());
+        tcp.extend(segment.ack.to_be_bytes());
+        tcp.push(u8::try_from(5 + options.len() / 4).expect("small") << 4);
+        tcp.push(segment.flags);
+        // Window, then checksum and urgent pointer.
+        tcp.extend([0xff, 0xff, 0, 0, 0, 0]);
+        tcp.extend(options);
+        tcp.extend(&segment.payload);
+        let len = u16::try_from(20 + tcp_len).expect("a frame's length");
+        let mut ip = vec![0x45, 0];
+        ip.extend(len.to_be_bytes());
+        ip.extend([0, 0, 0, 0, 64, 6, 0, 0]);
+        ip.extend(from.octets());
+        ip.extend(SERVER.0.octets());
+        let sum = checksum(&[&ip]);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        let pseudo = [&[0, 6], &(len - 20).to_be_bytes()[..]].concat();
+        let sum = checksum(&[&ip[12..20], &pseudo, &tcp]);
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        [&self.to_mac[..], &NOBODY_MAC, &[8, 0], &ip, &tcp].concat()
+    }
+}
+
+/// A connection of [`NOBODY`], whose sequence numbers are counted by hand.
+pub struct Peer {
+    /// What it sends next; what it has received is acknowledged in it.
+    pub next: Segment,
+}
+
+impl Peer {
+    /// A handshake up to the SYN-ACK; its ACK is for the caller.
+    pub fn open(wire: &mut Wire, port: u16, seq: u32) -> Peer {
+        let syn = Segment {
+            port,
+            seq,
+            flags: SYN,
+            ..Segment::default()
+        };
+        wire.send(&syn);
+        let answer = wire.receive(port);
+        assert_eq!(answer.flags, SYN | ACK, "{answer:?}");
+        assert_eq!(answer.ack, seq.wrapping_add(1));
+        Peer {
+            next: Segment {
+                port,
+                seq: seq.wrapping_add(1),
+                ack: answer.seq.wrapping_add(1),
+                ..Segment::default()
+            },
+        }
+    }
+
+    /// The bare acknowledgement of all that came.
+    pub fn ack(&self) -> Segment {
+        Segment {
+            flags: ACK,
+            ..self.next.clone()
+        }
+    }
+
+    /// A segment with data, at this offset from what is sent next.
+    pub fn data(&self, offset: usize, payload: &str) -> Segment {
+        let offset = u32::try_from(offset).expect("small");
+        Segment {
+            seq: self.next.seq.wrapping_add(offset),
+            flags: PSH | ACK,
+            payload: payload.as_bytes().to_vec(),
+            ..self.next.clone()
+        }
+    }
+
+    /// So many bytes were sent and arrived.
+    pub fn sent(&mut self, len: usize) {
+        let len = u32::try_from(len).expect("small");
+        self.next.seq = self.next.seq.wrapping_add(len);
+    }
+
+    /// A segment was received, the next in order.
+    pub fn received(&mut self, segment: &Segment) {
+        assert_eq!(segment.seq, self.next.ack, "the next in order");
+        let fin = u32::from(segment.flags & FIN != 0);
+        let len = u32::try_from(segment.payload.len()).expect("small") + fin;
+        self.next.ack = self.next.ack.wrapping_add(len);
+    }
+}
+
+fn read(frame: &[u8]) -> Option<(Ipv4Addr, Segment)> {
+    let (ethernet, ip) = frame.split_at_checked(14)?;
+    if ethernet[12..] != [8, 0] || ip.len() < 40 || ip[9] != 6 {
+        return None;
+    }
+    let len = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+    let to = Ipv4Addr::new(ip[16], ip[17], ip[18], ip[19]);
+    let tcp = ip.get(usize::from(ip[0] & 15) * 4..len)?;
+    let word = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().expect("four"));
+    if tcp.len() < 20 || tcp[..2] != 80u16.to_be_bytes() {
+        return None;
+    }
+    let segment = Segment {
+        port: u16::from_be_bytes([tcp[2], tcp[3]]),
+        seq: word(4),
+        ack: word(8),
+        flags: tcp[13],
+        payload: tcp.get(usize::from(tcp[12] >> 4) * 4..)?.to_vec(),
+    };
+    Some((to, segment))
+}
+
+/// RFC 1071. All parts but the last are of an even length.
+fn checksum(parts: &[&[u8]]) -> u16 {
+    let words = parts.iter().flat_map(|part| part.chunks(2));
+    let mut sum: u32 = words
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0)))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).expect("folded")
+}
+
+/// By the kernel's own list.
+fn mac_of(namespace: &Namespace) -> [u8; 6] {
+    let said = namespace.run("ip", &["-o", "link", "show", DEVICE]);
+    let said = said.expect("a device");
+    let text = said.split("link/ether ").nth(1).expect("an address");
+    let mut mac = [0; 6];
+    for (to, digits) in mac.iter_mut().zip(text.split([':', ' '])) {
+        *to = u8::from_str_radix(digits, 16).expect("two digits");
+    }
+    mac
+}

@@ -1,0 +1,183 @@
+//! Segments in an order that kernels rarely send, one by one: copies, overtaking, ports that come back.
+//! Each of these once lost or mixed up a request.
+
+use lowroad_softirq::layout::MODE_DRAIN;
+use lowroad_testkit::net::{Manglings, Page, Path, Site, WebServer};
+
+use crate::attached::{Attached, get, server_v4};
+use crate::raw::{ACK, FIN, Peer, RST, SYN, Segment, Wire};
+use crate::skipped;
+
+/// A path with nginx and a level, for segments by hand.
+fn by_hand(run: impl Fn(&Path, &Site, &Attached, &mut Wire)) {
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let site = Site::new(204, &[200, 900]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
+    for page in &site.pages[..2] {
+        attached.warm(&path.client, server_v4(80), &get(&page.path));
+    }
+    let mut wire = Wire::new(&path);
+    run(&path, &site, &attached, &mut wire);
+}
+
+fn is_answer(segment: &Segment, site: &Site, page: usize) -> bool {
+    let body_at = segment
+        .payload
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n");
+    let page = &site.pages[page];
+    let right = |at: usize| Page::of(&page.path, &segment.payload[at + 4..]) == *page;
+    segment.payload.starts_with(b"HTTP/1.1 200") && body_at.is_some_and(right)
+}
+
+#[test]
+fn what_overtakes_the_handshake_opens_nothing() {
+    if skipped("what_overtakes_the_handshake_opens_nothing", &["nginx"]) {
+        return;
+    }
+    by_hand(|_, site, attached, wire| {
+        let request = get(&site.pages[0].path);
+        let (start, rest) = request.split_at(20);
+        // The second half, or the end, or a late acknowledgement, before all else.
+        for (port, early) in [(5001, rest), (5002, "")] {
+            for flags in [ACK, ACK | FIN] {
+                let mut peer = Peer::open(wire, port + u16::from(flags), 1_000_000);
+                let port = peer.next.port;
+                let mut segment = peer.data(start.len(), early);
+                if early.is_empty() {
+                    segment.seq = segment
+                        .seq
+                        .wrapping_add(u32::try_from(rest.len()).expect("few"));
+                }
+                segment.flags = flags;
+                wire.send(&segment);
+                assert!(wire.is_silent(port), "nothing was complete");
+                wire.send(&peer.ack());
+                let hits = attached.count("answer_hit");
+                wire.send(&peer.data(0, &request));
+                let answer = wire.receive(port);
+                assert!(is_answer(&answer, site, 0), "{answer:?}");
+                assert_eq!(attached.count("answer_hit"), hits + 1);
+                peer.sent(request.len());
+                peer.received(&answer);
+                wire.send(&Segment {
+                    flags: RST,
+                    ..peer.ack()
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn what_clients_put_together_is_taken_apart() {
+    if skipped("what_clients_put_together_is_taken_apart", &["nginx"]) {
+        return;
+    }
+    by_hand(|_, site, _, wire| {
+        let requests = [get(&site.pages[0].path), get(&site.pages[1].path)];
+        let mut peer = Peer::open(wire, 5101, 77);
+        wire.send(&peer.ack());
+        wire.send(&peer.data(0, &requests[0]));
+        let lost = wire.receive(5101);
+        assert!(is_answer(&lost, site, 0), "{lost:?}");
+        // It never arrived; kernels send all that is unacknowledged in one segment.
+        wire.send(&peer.data(0, &requests.concat()));
+        let again = wire.receive(5101);
+        assert_eq!((again.seq, again.ack), (lost.seq, lost.ack));
+        assert!(is_answer(&again, site, 0), "{again:?}");
+        peer.sent(requests[0].len());
+        peer.received(&again);
+        wire.send(&peer.data(0, &requests[1]));
+        let second = wire.receive(5101);
+        assert!(is_answer(&second, site, 1), "{second:?}");
+    });
+}
+
+#[test]
+fn a_late_copy_of_the_start_changes_nothing() {
+    if skipped("a_late_copy_of_the_start_changes_nothing", &["nginx"]) {
+        return;
+    }
+    by_hand(|_, site, _, wire| {
+        let request = get(&site.pages[0].path);
+        let mut peer = Peer::open(wire, 5201, 77);
+        wire.send(&peer.ack());
+        let first = peer.data(0, &request);
+        for _ in 0..2 {
+            wire.send(&peer.data(0, &request));
+            let answer = wire.receive(5201);
+            assert!(is_answer(&answer, site, 0), "{answer:?}");
+            peer.sent(request.len());
+            peer.received(&answer);
+        }
+        // Copies of the SYN and of the first request, from a long way round.
+        Peer::open(wire, 5201, 77);
+        wire.send(&first);
+        let answer = wire.receive(5201);
+        assert_eq!(
+            answer.payload, b"",
+            "at most it is acknowledged: {answer:?}"
+        );
+        wire.send(&peer.data(0, &request));
+        let answer = wire.receive(5201);
+        assert!(is_answer(&answer, site, 0), "{answer:?}");
+        peer.received(&answer);
+    });
+}
+
+#[test]
+fn a_port_comes_back_while_the_level_is_taken_off() {
+    if skipped("a_port_comes_back_while_the_level_is_taken_off", &["nginx"]) {
+        return;
+    }
+    by_hand(|_, site, attached, wire| {
+        let request = get(&site.pages[0].path);
+        // One has closed, but its last acknowledgement is lost; of the other nothing is heard.
+        for (port, closes) in [(5301, true), (5302, false)] {
+            let mut peer = Peer::open(wire, port, 77);
+            wire.send(&peer.ack());
+            wire.send(&peer.data(0, &request));
+            let answer = wire.receive(port);
+            peer.sent(request.len());
+            peer.received(&answer);
+            wire.send(&peer.ack());
+            if closes {
+                wire.send(&Segment {
+                    flags: FIN | ACK,
+                    ..peer.ack()
+                });
+                assert_eq!(wire.receive(port).flags, FIN | ACK);
+            }
+        }
+        attached.level.set_mode(MODE_DRAIN);
+        let syn = Segment {
+            port: 5302,
+            seq: 999_999,
+            flags: SYN,
+            ..Segment::default()
+        };
+        wire.send(&syn);
+        let challenge = wire.receive(5302);
+        assert_eq!(challenge.flags, ACK);
+        let reset = Segment {
+            seq: challenge.ack,
+            flags: RST,
+            port: 5302,
+            ..Segment::default()
+        };
+        wire.send(&reset);
+        for port in [5301, 5302] {
+            let peer = Peer::open(wire, port, 999_999);
+            wire.send(&peer.ack());
+            wire.send(&peer.data(0, &request));
+            let mut answer = wire.receive(port);
+            if answer.payload.is_empty() {
+                answer = wire.receive(port);
+            }
+            assert!(answer.payload.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+        }
+        assert_eq!(attached.count("tcp_handed"), attached.count("tcp_kept"));
+    });
+}

@@ -1,0 +1,203 @@
+//! Bad links between client and server: what comes is right, whoever answers. All bodies are verified.
+
+use std::time::{Duration, Instant};
+
+use lowroad_testkit::net::frame::SynEdits;
+use lowroad_testkit::net::{Check, Mangling, Manglings, Path, Report, Site, WebServer};
+use lowroad_testkit::wait_until;
+
+use crate::attached::{Attached, servers};
+use crate::{setting, skipped};
+
+/// The first, asked for most, fits into the smallest segments; others to the edges of one, and beyond.
+const LENS: [usize; 10] = [200, 0, 1, 536, 900, 1100, 1200, 1300, 5000, 40_000];
+
+/// Turns of a connection: from 1 to twice this.
+const TURNS_MEAN: usize = 4;
+
+/// Requests of one test in usual runs; in long ones all tests share those that are asked for.
+const REQUESTS: usize = 1500;
+const TESTS: usize = 9;
+
+/// Runs the verifying client over one kind of link, both families. `hits_v6` says whether IPv6 can
+/// be answered at this level at all.
+fn check(test: &str, manglings: &Manglings, mtu: u16, hits_v6: bool) {
+    // The rest is new, odd, too long, or comes after such on its connection.
+    let due_percent = [25, if hits_v6 { 25 } else { 0 }];
+    check_with(test, manglings, mtu, "60", due_percent);
+}
+
+/// The same with another lifetime, and so many hits at least over each family.
+fn check_with(test: &str, manglings: &Manglings, mtu: u16, ttl: &str, due_percent: [u64; 2]) {
+    if skipped(test, &["nginx"]) {
+        return;
+    }
+    let requests = setting("LOWROAD_WIRE_REQUESTS", REQUESTS * TESTS) / TESTS;
+    let path = Path::new(manglings, mtu).expect("a path");
+    // Ports come round sooner, and in long runs there are enough of them.
+    path.client
+        .set("ipv4/tcp_max_tw_buckets", "100")
+        .expect("a parameter");
+    path.client
+        .set("ipv4/ip_local_port_range", "2000 65535")
+        .expect("a parameter");
+    let site = Site::new(manglings.seed, &LENS);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    let attached = Attached::start(&path.server, 80, &["--ttl", ttl]);
+    for (address, due_percent) in servers(80).into_iter().zip(due_percent) {
+        let before = attached.count("answer_hit");
+        let mut check = Check::new(manglings.seed, address, &site.pages);
+        check.clients = 32;
+        check.requests_per_connection = 1..TURNS_MEAN * 2;
+        check.connections_per_client = (requests / 2 / TURNS_MEAN / check.clients).max(1);
+        check.deadline = Duration::from_secs(60);
+        if due_percent > 0 {
+            warm(&path, &attached, &check);
+        }
+        check.hot_percent = 60.0;
+        let begin = Instant::now();
+        let report = path.client.enter(|| check.run());
+        let hits = attached.count("answer_hit") - before;
+        let counts = path.mangler.counts();
+        eprintln!(
+            "{test}: {address}: {} requests, {} connections, {hits} hits, {} again, {:?}; {counts:?}",
+            report.requests,
+            report.connections,
+            attached.count("answer_again"),
+            begin.elapsed(),
+        );
+        assert_right(&report, &attached);
+        let due = report.requests * due_percent / 100;
+        assert!(hits >= due, "{hits} hits, {:?}", attached.counts());
+    }
+    for direction in path.mangler.counts() {
+        assert_eq!(direction.bad_checksums, 0, "{:?}", path.mangler.counts());
+        assert_eq!(direction.oversize, 0, "{:?}", path.mangler.counts());
+    }
+    eprintln!("{test}: {:?}", attached.counts());
+}
+
+/// Lets everything be learnt that is asked for on hot connections.
+fn warm(path: &Path, attached: &Attached, check: &Check) {
+    let mut check = check.clone();
+    check.hot_percent = 100.0;
+    check.connections_per_client = 4;
+    wait_until("hits for what is asked for often", || {
+        check.seed += 1;
+        let before = attached.count("answer_hit");
+        let report = path.client.enter(|| check.run());
+        assert_right(&report, attached);
+        let hits = attached.count("answer_hit") - before;
+        (hits * 10 > report.requests * 8).then_some(())
+    });
+}
+
+fn assert_right(report: &Report, attached: &Attached) {
+    assert!(report.is_clean(), "{report:#?}, {:?}", attached.counts());
+}
+
+fn both(seed: u64, mangling: Mangling) -> Manglings {
+    Manglings::both(seed, mangling)
+}
+
+#[test]
+fn a_good_link() {
+    check("a_good_link", &Manglings::default(), 1500, true);
+}
+
+#[test]
+fn a_link_that_loses_doubles_and_swaps() {
+    let mangling = Mangling {
+        loss_percent: 2.0,
+        reorder_percent: 2.0,
+        duplication_percent: 1.0,
+        ..Mangling::default()
+    };
+    let test = "a_link_that_loses_doubles_and_swaps";
+    check(test, &both(101, mangling), 1500, true);
+}
+
+#[test]
+fn short_lives() {
+    let mangling = Mangling {
+        loss_percent: 2.0,
+        reorder_percent: 2.0,
+        duplication_percent: 1.0,
+        ..Mangling::default()
+    };
+    // Most of what is lost is no longer fresh when it is asked for again.
+    check_with("short_lives", &both(108, mangling), 1500, "1", [0, 0]);
+}
+
+#[test]
+fn a_link_that_swaps_and_doubles_most() {
+    let mangling = Mangling {
+        reorder_percent: 20.0,
+        duplication_percent: 20.0,
+        ..Mangling::default()
+    };
+    let test = "a_link_that_swaps_and_doubles_most";
+    check(test, &both(102, mangling), 1500, true);
+}
+
+#[test]
+fn a_slow_link() {
+    let mangling = Mangling {
+        delay_ms: 10,
+        jitter_ms: 5,
+        loss_percent: 0.5,
+        ..Mangling::default()
+    };
+    check("a_slow_link", &both(103, mangling), 1500, true);
+}
+
+#[test]
+fn segments_of_536() {
+    let syn = SynEdits {
+        mss_max: Some(536),
+        ..SynEdits::default()
+    };
+    let mangling = Mangling {
+        syn,
+        loss_percent: 0.5,
+        ..Mangling::default()
+    };
+    // Nothing of IPv6 has so small segments; such a SYN is the kernel's.
+    check("segments_of_536", &both(104, mangling), 1500, false);
+}
+
+#[test]
+fn segments_of_1360() {
+    let syn = SynEdits {
+        mss_max: Some(1360),
+        ..SynEdits::default()
+    };
+    let mangling = Mangling {
+        syn,
+        loss_percent: 0.5,
+        ..Mangling::default()
+    };
+    check("segments_of_1360", &both(105, mangling), 1500, true);
+}
+
+#[test]
+fn clients_without_options() {
+    let mangling = Mangling {
+        syn: SynEdits::strip_all(),
+        loss_percent: 0.5,
+        reorder_percent: 1.0,
+        ..Mangling::default()
+    };
+    let test = "clients_without_options";
+    check(test, &both(106, mangling), 1500, true);
+}
+
+#[test]
+fn jumbo_frames() {
+    let mangling = Mangling {
+        loss_percent: 1.0,
+        reorder_percent: 1.0,
+        ..Mangling::default()
+    };
+    check("jumbo_frames", &both(107, mangling), 9000, true);
+}
