@@ -39,6 +39,10 @@ pub(crate) fn server(section: Section<'_>) -> Server {
             0..=HOUR_MS,
         ),
         admin: section.item("admin").and_then(|item| item.path()),
+        softirq: section
+            .item("softirq")
+            .and_then(|item| item.read(value::softirq))
+            .unwrap_or(default.softirq),
         fd_limit: fd_limit(&section),
     };
     if server.group.is_some() && server.user.is_none() {

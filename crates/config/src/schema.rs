@@ -49,9 +49,23 @@ pub struct Server {
     pub drain_timeout_ms: u64,
     /// The admin socket; None = the server chooses the path.
     pub admin: Option<PathBuf>,
+    /// Whether hot small responses are answered below the server. Default [`Softirq::Off`].
+    pub softirq: Softirq,
     /// File descriptors to ask the system for, 64 to 1 048 576; 0 = as many as the hard limit
     /// allows, at most 1 048 576. Default 0.
     pub fd_limit: u64,
+}
+
+/// Where the soft-interrupt level is wanted in front of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Softirq {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// On all Ethernet interfaces that are up, if this machine can do it.
+    Auto,
+    /// On this interface, or the server does not start.
+    Interface(String),
 }
 
 impl Server {
@@ -75,6 +89,7 @@ impl Default for Server {
             helpers: 4,
             drain_timeout_ms: 30_000,
             admin: None,
+            softirq: Softirq::Off,
             fd_limit: 0,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! They take text and know neither keys nor lines; what they refuse, they explain with [`Refused`].
 
-use crate::Accept;
+use crate::{Accept, Softirq};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -115,6 +115,27 @@ pub fn accept(text: &str) -> Result<Accept, Refused> {
             .filter(|count| (1..=65_536).contains(count))
             .map(Accept::UpTo)
             .ok_or(refused),
+    }
+}
+
+/// Where the soft-interrupt level is wanted: `off`, `auto`, or an interface.
+///
+/// # Errors
+/// What can't be an interface's name.
+pub fn softirq(text: &str) -> Result<Softirq, Refused> {
+    let is_name = (1..16).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'/')
+        && text != "-";
+    match text {
+        "off" => Ok(Softirq::Off),
+        "auto" => Ok(Softirq::Auto),
+        name if is_name => Ok(Softirq::Interface(name.to_owned())),
+        _ => Err(Refused {
+            what: "a place for the soft-interrupt level",
+            allowed: "\"off\", \"auto\", or an interface, like \"eth0\"",
+        }),
     }
 }
 

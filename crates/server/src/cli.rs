@@ -97,6 +97,9 @@ pub struct Serve {
     /// Memory for stored responses; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     cache: String,
+    /// Answer hot small responses in the kernel's soft interrupt: auto, off, or an interface
+    #[arg(long, value_name = "WHERE", default_value = "off")]
+    softirq: String,
     /// Become this user after the start as root [default: nobody, if it can read DIR]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -156,6 +159,12 @@ impl Serve {
         })?;
         config.server.cache_object_len_max =
             config::Server::cache_object_default(config.server.cache_len_max);
+        config.server.softirq = value::softirq(&self.softirq).map_err(|refused| {
+            format!(
+                "--softirq {}: not understood (allowed: {refused})",
+                self.softirq
+            )
+        })?;
         config.server.user.clone_from(&self.user);
         config.log.access = self.log.as_deref().map(|format| config::AccessLog {
             path: config::LogTarget::Stdout,

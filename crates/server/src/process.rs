@@ -31,9 +31,10 @@ use crate::load::Loader;
 use crate::reload;
 use crate::running::{Running, WorkerBox, lock};
 use crate::sites::Sites;
+use crate::softirq::own::Keeper;
 use crate::store::SharedStore;
 use crate::watch::Watcher;
-use crate::{admin, limits, user};
+use crate::{admin, limits, softirq, user};
 
 /// How often error pages are compared with their files, and roots with where their links lead.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
@@ -59,8 +60,9 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     let mut listeners = Listeners::default();
     let opened = listeners.open(&config, worker_count(&config))?;
     let admin = admin::Endpoint::open(config.server.admin.as_deref());
+    let (keeper, softirq_note) = softirq::own::start(&config)?;
     let user_note = user::drop_root(&config)?;
-    for note in [fd_note, user_note].into_iter().flatten() {
+    for note in [fd_note, softirq_note, user_note].into_iter().flatten() {
         logger.info(format_args!("{note}"));
     }
 
@@ -92,7 +94,12 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     // Whoever waits for our readiness is told; where nobody does, that is fine.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
-    live(&running, source.as_deref(), &news, &|| logs.reopen());
+    let outside = Outside {
+        source: source.as_deref(),
+        reopen_logs: &|| logs.reopen(),
+        keeper,
+    };
+    live(&running, &news, outside);
     drop(admin);
     logs.close();
     Ok(())
@@ -228,13 +235,17 @@ fn listen(running: &Running, opened: Vec<Vec<(ListenerId, Listener)>>) {
     }
 }
 
+/// What a life touches outside of the workers.
+struct Outside<'a> {
+    /// The configuration's file.
+    source: Option<&'a std::path::Path>,
+    reopen_logs: &'a dyn Fn(),
+    /// The level below, if there is one.
+    keeper: Option<Keeper>,
+}
+
 /// Waits for signals and does what they ask, until the server has drained or its time is over.
-fn live(
-    running: &Mutex<Running>,
-    source: Option<&std::path::Path>,
-    news: &Receiver<News>,
-    reopen_logs: &dyn Fn(),
-) {
+fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) {
     let mut drain_end: Option<Instant> = None;
     let mut alive = lock(running).workers.len();
     while alive > 0 {
@@ -246,17 +257,21 @@ fn live(
         match told {
             Ok(News::WorkerEnded) => alive -= 1,
             Ok(News::Signal(SIGHUP)) => {
-                reopen_logs();
-                reload::reload(&mut lock(running), source);
+                (with.reopen_logs)();
+                reload::reload(&mut lock(running), with.source);
             }
-            Ok(News::Signal(SIGUSR1)) => reopen_logs(),
+            Ok(News::Signal(SIGUSR1)) => (with.reopen_logs)(),
             Ok(News::Signal(_)) if drain_end.is_some() => {
                 lock(running)
                     .logger
                     .warn(format_args!("told twice to end: ends at once"));
                 return;
             }
-            Ok(News::Signal(_)) => drain_end = Some(drain(&lock(running))),
+            Ok(News::Signal(_)) => {
+                // Its connections come up to listeners that are still open.
+                with.keeper.take().into_iter().for_each(Keeper::end);
+                drain_end = Some(drain(&lock(running)));
+            }
             Err(_) => return,
         }
     }

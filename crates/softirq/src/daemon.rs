@@ -25,6 +25,8 @@ use crate::publish::{Publication, Publisher};
 /// How often the ring of events is looked into, while nothing else happens.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const SECOND_NS: u64 = 1_000_000_000;
+/// How often the state is looked after; several times within the shortest lifetime.
+const TICK_NS: u64 = SECOND_NS / 10;
 /// How often the key of cookies that is not in use is replaced.
 const ROTATE_INTERVAL_NS: u64 = 64 * 60 * SECOND_NS;
 
@@ -79,19 +81,22 @@ impl Daemon<'_> {
             jobs,
             purges: self.level.purges(),
         };
-        let (mut next_tick_ns, mut next_key_ns) = (0, 0);
+        let (mut next_tick_ns, mut next_second_ns, mut next_key_ns) = (0, 0, 0);
         let mut addresses = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let now_ns = crate::now_ns();
             if now_ns >= next_tick_ns {
-                next_tick_ns = now_ns + SECOND_NS;
+                next_tick_ns = now_ns + TICK_NS;
+                self.level.beat(now_ns, &date_now());
+                state.tick(now_ns)?;
+            }
+            if now_ns >= next_second_ns {
+                next_second_ns = now_ns + SECOND_NS;
                 let current = interfaces::addresses().map_err(Error::system("addresses"))?;
                 if current != addresses {
                     self.level.set_addresses(&current)?;
                     addresses = current;
                 }
-                self.level.beat(now_ns, &date_now());
-                state.tick(now_ns)?;
             }
             if now_ns >= next_key_ns {
                 next_key_ns = now_ns + ROTATE_INTERVAL_NS;

@@ -15,7 +15,7 @@ use lowroad_softirq::load::Sizes;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::place::{self, Placed};
-use super::{drain, log, origin};
+use super::{drain, log, origin, own};
 use crate::cli::{Cli, Command};
 
 /// Where the programs may run.
@@ -69,6 +69,9 @@ pub struct Attach {
     /// Seconds that idle connections get at the end
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub drain: u32,
+    /// In front of the server that started this
+    #[arg(long, hide = true)]
+    pub own: bool,
     /// Write an access log of these answers to standard output: combined or json
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
           value_parser = ["combined", "json"])]
@@ -93,6 +96,9 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|error| format!("signals: {error}"))?;
+    }
+    if args.own {
+        own::end_with_input(stop.clone());
     }
     let placed = place::load(args, &folder).inspect_err(|_| {
         // Half a level is worse than none, but one that was there works on. What can't be removed is
@@ -137,11 +143,7 @@ fn serve(
     let mut lines = log::Lines::new(args.log.as_deref());
     let daemon = Daemon {
         level,
-        learning: Settings {
-            published_max: usize::try_from(args.responses).expect("fits"),
-            ttl_secs: args.ttl,
-            ..Settings::default()
-        },
+        learning: learning(args),
         connect: origin::connector(level.clone(), servers.to_vec()),
         answered: Box::new(move |event| lines.write(event)),
         note: Box::new(|text| eprintln!("lowroad: {text}")),
@@ -173,13 +175,28 @@ pub fn ttl_of(pid: u32) -> Option<u64> {
     }
 }
 
+fn learning(args: &Attach) -> Settings {
+    let published_max = usize::try_from(args.responses).expect("fits");
+    if args.own {
+        return own::learning(published_max);
+    }
+    Settings {
+        published_max,
+        ttl_secs: args.ttl,
+        ..Settings::default()
+    }
+}
+
 fn settings(args: &Attach) -> u32 {
     let when = |wanted, bit| if wanted { bit } else { 0 };
     layout::SETTING_LEARN
         | when(args.log.is_some(), layout::SETTING_LOG)
-        | when(args.ignore_cookies, layout::SETTING_IGNORE_COOKIES)
         | when(
-            args.ignore_cache_control,
+            args.ignore_cookies || args.own,
+            layout::SETTING_IGNORE_COOKIES,
+        )
+        | when(
+            args.ignore_cache_control || args.own,
             layout::SETTING_IGNORE_CACHE_CONTROL,
         )
         | when(!args.deny.is_empty(), layout::SETTING_DENY)

@@ -8,6 +8,7 @@ mod explain;
 mod levels;
 mod log;
 mod origin;
+pub mod own;
 mod place;
 mod purge;
 mod status;

@@ -183,7 +183,7 @@ impl Loads<'_> {
     }
 
     fn attach(&mut self, details: &Details, tier: Tier) -> Result<(), Error> {
-        let verify_sums = true && (!details.has_partial_sums() || tier == Tier::Xdp);
+        let verify_sums = !details.has_partial_sums() || tier == Tier::Xdp;
         let there = self
             .loaded
             .iter()
