@@ -11,6 +11,7 @@ use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
+use crate::changes;
 use crate::files::{self, Folder, Place, is_hidden};
 use crate::heads::{self, HeadFacts};
 use crate::place::{self, About, Made, OVERHEAD, Unplaced};
@@ -90,6 +91,9 @@ impl Loader {
             Kind::Folder => true,
             Kind::Refused(status) => status.code() < 500 && want.encoding == Encoding::Identity,
         };
+        if !stored.is_watched() && matches!(stored.kind, Kind::Representation(_)) {
+            changes::tell_brief();
+        }
         if keeps {
             self.store.insert(want.hash, &want.key, stored.clone());
         }
@@ -125,6 +129,9 @@ impl Loader {
         let resolved = match folder.find(&relative) {
             Ok(resolved) => resolved,
             Err(denied) if denied.status == Status::NOT_FOUND => {
+                if denied.linked {
+                    changes::tell_brief();
+                }
                 let trust = trust.filter(|_| !denied.linked);
                 return Ok(Arc::new(refused(Status::NOT_FOUND, trust, checked_ms)));
             }
@@ -153,7 +160,13 @@ impl Loader {
     }
 
     fn trust(&self, site: &Site, within: &Path) -> Trust {
-        self.watcher.as_ref()?.folder(site.base(), within)
+        let watch = |within: &Path| self.watcher.as_ref()?.folder(site.base(), within);
+        let trust = watch(within);
+        // A folder that is not there is told by those above it, unless they can't be watched either.
+        if trust.is_none() && watch(Path::new("")).is_none() {
+            changes::tell_brief();
+        }
+        trust
     }
 
     /// A folder is answered with its index file, or a list if the site wants that.

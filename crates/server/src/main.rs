@@ -8,6 +8,7 @@
 mod access;
 mod admin;
 mod answer;
+mod changes;
 mod cli;
 mod clock;
 mod compress;

@@ -72,6 +72,7 @@ impl Pages {
                 Some(page) => pages.insert(*status, page),
                 None => pages.remove(status),
             };
+            crate::changes::tell();
         }
     }
 

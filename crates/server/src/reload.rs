@@ -10,6 +10,7 @@ use lowroad_config::Config;
 use lowroad_engine::worker::Message;
 
 use crate::answer::Command;
+use crate::changes;
 use crate::limits;
 use crate::running::{Running, lock};
 use crate::sites::Sites;
@@ -70,6 +71,7 @@ fn serve(running: &mut Running, sites: Arc<Sites>) {
         worker.post(Message::Command(Command::Sites(sites.clone())));
     }
     running.sites = sites;
+    changes::tell();
 }
 
 fn keep_old(running: &Running, text: &str) {

@@ -66,6 +66,11 @@ impl Stored {
         Stored { kind, size, trust }
     }
 
+    /// Whether changes of what it was made from are told.
+    pub fn is_watched(&self) -> bool {
+        self.trust.folder.is_some()
+    }
+
     /// Whether it may be used without another look at the file system.
     #[inline]
     pub fn fresh(&self, now_ms: u64) -> bool {

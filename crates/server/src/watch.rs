@@ -18,6 +18,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::changes;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 /// Folders watched at most: about 1.5 KiB of kernel memory and 300 bytes of ours each.
@@ -45,6 +46,7 @@ impl Folder {
     fn changed(&self) {
         self.generation
             .store(NEXT_GENERATION.fetch_add(1, Relaxed), Release);
+        changes::tell();
     }
 }
 

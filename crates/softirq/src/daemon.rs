@@ -45,6 +45,8 @@ pub struct Daemon<'a> {
     pub answered: Box<dyn FnMut(&Event<'_>) + 'a>,
     /// Hears what an operator should know.
     pub note: Box<dyn FnMut(&str) + 'a>,
+    /// From when it is set on, nothing is trusted for more than a second.
+    pub brief: &'a AtomicBool,
     /// Ends the loop.
     pub stop: &'a AtomicBool,
 }
@@ -88,6 +90,9 @@ impl Daemon<'_> {
             if now_ns >= next_tick_ns {
                 next_tick_ns = now_ns + TICK_NS;
                 self.level.beat(now_ns, &date_now());
+                if self.brief.load(Ordering::Relaxed) {
+                    state.learner.limit_lifetimes(1);
+                }
                 state.tick(now_ns)?;
             }
             if now_ns >= next_second_ns {

@@ -135,6 +135,11 @@ impl Learner {
         }
     }
 
+    /// From now on nothing is published for longer than this, whatever it says.
+    pub fn limit_lifetimes(&mut self, secs: u64) {
+        self.settings.lifetime_secs_max = secs.min(self.settings.lifetime_secs_max);
+    }
+
     /// What was done so far.
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -97,9 +97,6 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|error| format!("signals: {error}"))?;
     }
-    if args.own {
-        own::end_with_input(stop.clone());
-    }
     let placed = place::load(args, &folder).inspect_err(|_| {
         // Half a level is worse than none, but one that was there works on. What can't be removed is
         // said by the error that follows.
@@ -109,11 +106,25 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     })?;
     let level = Level::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);
-    let done = serve(args, &level, &servers, &placed, &stop);
+    let brief = Arc::new(AtomicBool::new(false));
+    if args.own {
+        own::follow(level.clone(), brief.clone(), stop.clone());
+    }
+    let flags = Flags {
+        stop: &stop,
+        brief: &brief,
+    };
+    let done = serve(args, &level, &servers, &placed, &flags);
     drain::end(&level, args.drain);
     folder::remove(&folder).map_err(|error| error.to_string())?;
     eprintln!("lowroad: detached");
     done
+}
+
+/// What others tell the daemon while it works.
+struct Flags<'a> {
+    stop: &'a AtomicBool,
+    brief: &'a AtomicBool,
 }
 
 /// Where each port's server is asked for what it would answer.
@@ -133,7 +144,7 @@ fn serve(
     level: &Arc<Level>,
     servers: &[SocketAddr],
     placed: &[Placed],
-    stop: &AtomicBool,
+    flags: &Flags<'_>,
 ) -> Result<(), String> {
     level
         .prepare(settings(args), args.idle)
@@ -147,7 +158,8 @@ fn serve(
         connect: origin::connector(level.clone(), servers.to_vec()),
         answered: Box::new(move |event| lines.write(event)),
         note: Box::new(|text| eprintln!("lowroad: {text}")),
-        stop,
+        brief: flags.brief,
+        stop: flags.stop,
     };
     for one in placed {
         eprintln!("lowroad: {one}");
@@ -160,7 +172,7 @@ fn serve(
     daemon.run().map_err(|error| error.to_string())
 }
 
-/// The `--ttl` that the daemon of this number was started with.
+/// For how long the daemon of this number trusts responses that do not say.
 pub fn ttl_of(pid: u32) -> Option<u64> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = line
@@ -170,7 +182,7 @@ pub fn ttl_of(pid: u32) -> Option<u64> {
     match Cli::try_parse_from(words.iter().map(|word| &**word)) {
         Ok(Cli {
             command: Command::Attach(attach),
-        }) => attach.ttl,
+        }) => learning(&attach).ttl_secs,
         _ => None,
     }
 }

@@ -2,19 +2,32 @@
 //! does what `lowroad attach` does. It ends when its standard input does, so it never outlives the
 //! server by more than its drain.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use lowroad_config::{Config, Softirq};
 use lowroad_softirq::learn::Settings;
+use lowroad_softirq::level::Level;
+use lowroad_softirq::publish;
+
+use crate::changes;
+
+/// How long answers are trusted without a word from the server.
+const LIFETIME_SECS: u64 = 60;
+/// The server's words: something has changed; that, and from now on not all changes will be told.
+const CHANGED: u8 = b'c';
+const BRIEF: u8 = b'b';
+/// A change is known everywhere in the server after this time.
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 
 /// The process that keeps the level, and the pipe whose end it waits for.
 pub struct Keeper {
     process: Child,
-    alive: Option<ChildStdin>,
+    news: Arc<Mutex<Option<ChildStdin>>>,
 }
 
 /// Starts it, if it is wanted. What is said instead, if it is not there, comes second.
@@ -64,7 +77,7 @@ fn launch(interface: Option<&str>, ports: &[u16]) -> Result<Keeper, String> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| format!("starting it: {error}"))?;
-    let alive = process.stdin.take();
+    let news = process.stdin.take().expect("it is a pipe");
     let said = process.stdout.take().expect("it is a pipe");
     let mut line = String::new();
     // It says one line when it is ready, or ends and has said why to standard error.
@@ -74,37 +87,72 @@ fn launch(interface: Option<&str>, ports: &[u16]) -> Result<Keeper, String> {
         let _ = process.wait();
         return Err("the process ended; its reason stands above".into());
     }
-    Ok(Keeper { process, alive })
+    let news = Arc::new(Mutex::new(Some(news)));
+    let teller = news.clone();
+    thread::Builder::new()
+        .name("softirq".into())
+        .spawn(move || tell_changes(&teller))
+        .map_err(|error| format!("starting a thread: {error}"))?;
+    Ok(Keeper { process, news })
+}
+
+/// Passes changes on, each a second time too: what was answered just before it was known everywhere
+/// may have been fetched after the first.
+fn tell_changes(news: &Mutex<Option<ChildStdin>>) {
+    changes::listen();
+    loop {
+        changes::wait();
+        for _ in 0..2 {
+            let word = if changes::is_brief() { BRIEF } else { CHANGED };
+            let mut news = news.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(pipe) = news.as_mut() else { return };
+            if pipe.write_all(&[word]).is_err() {
+                return;
+            }
+            drop(news);
+            thread::sleep(SETTLE_TIME);
+        }
+    }
 }
 
 impl Keeper {
     /// Ends the level: live connections come up with their next request, so the server must still
     /// accept them.
     pub fn end(mut self) {
-        drop(self.alive.take());
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(news.take());
+        drop(news);
         // What it could not do it has said.
         let _ = self.process.wait();
     }
 }
 
-/// How the level learns from its own server: nothing is trusted for longer than the server itself
-/// trusts its files, and answers are the origin's, without Age.
+/// How the level learns from its own server, which tells of changes: answers are the origin's, without
+/// Age, and trusted for a while.
 pub fn learning(published_max: usize) -> Settings {
     Settings {
         published_max,
-        ttl_secs: Some(1),
-        lifetime_secs_max: 1,
+        ttl_secs: Some(LIFETIME_SECS),
+        lifetime_secs_max: LIFETIME_SECS,
         with_age: false,
         ..Settings::default()
     }
 }
 
-/// Sets `stop` when standard input ends.
-pub fn end_with_input(stop: Arc<AtomicBool>) {
+/// Does what the server says on standard input, and sets `stop` when that ends.
+pub fn follow(level: Arc<Level>, brief: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
     thread::spawn(move || {
-        let mut nothing = [0; 64];
+        let mut word = [0];
         let mut input = std::io::stdin().lock();
-        while matches!(input.read(&mut nothing), Ok(1..)) {}
+        while matches!(input.read(&mut word), Ok(1)) {
+            if word[0] == BRIEF {
+                brief.store(true, Ordering::Relaxed);
+            }
+            if let Err(error) = publish::purge(&level, &publish::published(&level)) {
+                eprintln!("lowroad: {error}");
+                break;
+            }
+        }
         stop.store(true, Ordering::Relaxed);
     });
 }

@@ -11,6 +11,7 @@ mod ends;
 mod handover;
 mod learning;
 mod loading;
+mod own;
 mod raw;
 mod segments;
 mod wire;
