@@ -29,7 +29,7 @@ const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 /// # Errors
 /// With what is missing, and what brings it.
 pub fn check(peer: &Peer, settings: &Settings) -> Result<(), Failure> {
-    if peer.name == "lowroad" {
+    if matches!(peer.name, "lowroad" | "lowroad-softirq") {
         let found = programs::lowroad(settings.text("binary"));
         return found.map(|_| ()).map_err(Failure::NotInstalled);
     }
@@ -56,7 +56,11 @@ pub fn check(peer: &Peer, settings: &Settings) -> Result<(), Failure> {
 pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
     let mut plan = Plan::default();
     match peer.name {
-        "lowroad" => lowroad(&mut plan, run)?,
+        "lowroad" => lowroad(&mut plan, run, None)?,
+        "lowroad-softirq" => {
+            let here = run.address.ip().is_loopback();
+            lowroad(&mut plan, run, Some(if here { "lo" } else { "auto" }))?;
+        }
         "howl" => howl(&mut plan, run)?,
         "nginx" => nginx(&mut plan, run, &own_port(run), ""),
         "apache-prefork" => apache(&mut plan, run, "prefork", ""),
@@ -85,21 +89,23 @@ fn program(name: &str) -> String {
     found.display().to_string()
 }
 
-fn lowroad(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+fn lowroad(plan: &mut Plan, run: &Run<'_>, softirq: Option<&str>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?
         .display()
         .to_string();
     let (root, listen) = (run.root.display().to_string(), run.address.to_string());
     let workers = run.workers.to_string();
-    plan.start(&[
-        &binary,
+    let mut words = vec![
+        binary.as_str(),
         "serve",
         &root,
         "--listen",
         &listen,
         "--workers",
         &workers,
-    ]);
+    ];
+    words.extend(softirq.into_iter().flat_map(|place| ["--softirq", place]));
+    plan.start(&words);
     Ok(())
 }
 

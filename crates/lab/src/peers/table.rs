@@ -135,6 +135,18 @@ static PEERS: &[Peer] = &[
         )],
     ),
     peer(
+        "lowroad-softirq",
+        &[],
+        &[],
+        "Lowroad, hot small answers in the soft interrupt (as root)",
+        &[setting(
+            "binary",
+            Kind::Text,
+            "",
+            "the program; else beside this one, else in PATH",
+        )],
+    ),
+    peer(
         "howl",
         &[],
         &[],
@@ -214,11 +226,6 @@ static PEERS: &[Peer] = &[
             "",
             "a file with SQL to begin with",
         )],
-    ),
-    absent(
-        "lowroad-softirq",
-        "Lowroad in the soft interrupt",
-        "the soft-interrupt level (lowroad attach) does not exist yet",
     ),
     absent(
         "lowroad-module",
@@ -364,7 +371,7 @@ mod tests {
 
     #[test]
     fn levels_to_come_say_so() {
-        let failure = named("lowroad-softirq").expect_err("not there yet");
+        let failure = named("lowroad-bare").expect_err("not there yet");
         assert!(
             matches!(failure, Failure::Absent(ref text) if text.contains("does not exist yet"))
         );
