@@ -126,6 +126,7 @@ fn every_key_of_the_process_is_read() {
         helpers = 8
         drain_timeout = "500ms"
         admin = "run/admin.sock"
+        softirq = "eth0"
         fd_limit = 65536
         [limits]
         header_timeout = 1
@@ -161,6 +162,7 @@ fn every_key_of_the_process_is_read() {
         helpers: 8,
         drain_timeout_ms: 500,
         admin: Some("run/admin.sock".into()),
+        softirq: Softirq::Interface("eth0".into()),
         fd_limit: 65_536,
     };
     let limits = Limits {
