@@ -1,27 +1,36 @@
 //! Connections of the daemon to the server above. They must not be answered by the level itself, which
 //! may be in front of `lo`: so each says from which port it comes before it begins.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lowroad_softirq::daemon::Connect;
 use lowroad_softirq::level::Level;
 use socket2::{Domain, Protocol, Socket, Type};
 
+/// More connections than this the daemon does not have at a time: the ports of earlier ones are anybody's
+/// again.
+const EXEMPT_MAX: usize = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connects to whichever of the servers has the port.
 pub fn connector(level: Arc<Level>, servers: Vec<SocketAddr>) -> Connect {
+    let exempt = Mutex::new(VecDeque::new());
     Arc::new(move |port| {
         let server = servers.iter().find(|server| server.port() == port);
         let server = server.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
-        connect(&level, *server)
+        connect(&level, *server, &exempt)
     })
 }
 
-fn connect(level: &Level, server: SocketAddr) -> io::Result<TcpStream> {
+fn connect(
+    level: &Level,
+    server: SocketAddr,
+    exempt: &Mutex<VecDeque<u16>>,
+) -> io::Result<TcpStream> {
     let socket = Socket::new(
         Domain::for_address(server),
         Type::STREAM,
@@ -29,7 +38,14 @@ fn connect(level: &Level, server: SocketAddr) -> io::Result<TcpStream> {
     )?;
     // From the server's own address: the program exempts ports of this machine only.
     socket.bind(&SocketAddr::new(server.ip(), 0).into())?;
-    if let Some(from) = socket.local_addr()?.as_socket() {
+    if let Some(from) = socket.local_addr()?.as_socket()
+        && let Ok(mut exempt) = exempt.lock()
+    {
+        exempt.push_back(from.port());
+        if exempt.len() > EXEMPT_MAX {
+            let old = exempt.pop_front().expect("there are some");
+            level.exempt_port(old, exempt.contains(&old));
+        }
         level.exempt_port(from.port(), true);
     }
     socket.connect_timeout(&server.into(), CONNECT_TIMEOUT)?;

@@ -60,7 +60,7 @@ pub fn enter_namespace(name: &str) -> Result<(), String> {
 /// A text for the user: what is missing, and how to get it.
 pub fn check_machine() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("this needs root (or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON)".into());
+        return Err("this needs root, for CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON".into());
     }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(
@@ -97,8 +97,11 @@ pub fn check_nobody_else(folder: &Path) -> Result<(), String> {
 /// The process that keeps a level, if it lives.
 pub fn keeper(level: &Level) -> Option<u32> {
     let pid = level.control().pid;
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    (pid != std::process::id() && name.trim() == "lowroad").then_some(pid)
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // "PID (NAME) STATE …": a zombie keeps its name.
+    let (name, rest) = stat.split_once(" (")?.1.rsplit_once(") ")?;
+    let lives = name == "lowroad" && !rest.starts_with(['Z', 'X']);
+    (pid != std::process::id() && lives).then_some(pid)
 }
 
 /// Loads what is needed and attaches it to the interfaces that are wanted.
