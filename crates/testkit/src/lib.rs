@@ -434,6 +434,8 @@ impl Client {
         let mut buffer = [0; 65536];
         let len = match self.stream.read(&mut buffer) {
             Ok(len) => len,
+            // Somebody's signal: there may be more.
+            Err(error) if error.kind() == ErrorKind::Interrupted => return true,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
             Err(error) => panic!("nothing comes from the server: {error}"),
         };
