@@ -71,8 +71,9 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 	return (connection->state == STATE_KERNEL ? 2 : 0x10000) + 0x7fff - age;
 }
 
-/* A place for the segment's connection; what is in it goes. Its tag and tuple are set. */
-static __always_inline struct connection *take(const struct segment *segment, __u32 idle)
+/* A place for the segment's connection; what is in it goes, a live connection only for one of ours. Its
+ * tuple is set, its tag is not. */
+static __always_inline struct connection *take(const struct segment *segment, __u32 idle, int is_ours)
 {
 	__u32 tag = tag_of(segment), least = ~0;
 	__u16 now = seen_at(segment->now_ns);
@@ -116,8 +117,11 @@ static __always_inline struct connection *take(const struct segment *segment, __
 				}
 			}
 		}
-		if (least >= 0x10000)
+		if (least >= 0x10000) {
+			if (!is_ours)
+				return 0;
 			count(reason_tcp_evicted);
+		}
 	}
 	if (!place)
 		return 0;

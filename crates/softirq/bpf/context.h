@@ -36,6 +36,12 @@ static __always_inline int frame_reply(context *ctx)
 	return XDP_TX;
 }
 
+/* Native XDP there is not. */
+static __always_inline int is_on_loopback(context *ctx)
+{
+	return 0;
+}
+
 #else
 
 typedef struct __sk_buff context;
@@ -59,6 +65,11 @@ static __always_inline long frame_resize(context *ctx, __u32 from, __u32 to)
 static __always_inline int frame_reply(context *ctx)
 {
 	return bpf_redirect(ctx->ifindex, 0);
+}
+
+static __always_inline int is_on_loopback(context *ctx)
+{
+	return ctx->ifindex == LOOPBACK_IFINDEX;
 }
 
 #endif

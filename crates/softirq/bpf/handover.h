@@ -39,8 +39,8 @@ static __always_inline __u32 socket_state(void *ctx, const struct segment *segme
 	return state;
 }
 
-/* Gives the connection to a listener: not 0 if it must not have this segment. It can fail silently, when the listener's queue is full: then
- * the client sends its segment again, and it is tried again. */
+/* Gives the connection to a listener: not 0 if it must not have this segment. It can fail silently, when
+ * the listener's queue is full: then the client sends its segment again, and it is tried again. */
 SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		    struct connection *connection ARG)
 {
@@ -68,8 +68,9 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		count(reason_tcp_kept);
 		return 0;
 	}
-	/* The listener had no room for what came before this: nobody would ask for that again. */
-	if (segment->seq != connection->rcv_nxt) {
+	/* The kernel takes the numbers of this segment for those of the connection. The listener had no room
+	 * for what came before it, or it is an old copy that does not acknowledge our last answer. */
+	if (segment->seq != connection->rcv_nxt || segment->ack != connection->snd_nxt) {
 		bpf_sk_release(sk);
 		count(reason_drop_early);
 		return -1;

@@ -41,6 +41,15 @@ static __always_inline int is_exempt(const struct control *control, const struct
 	       is_in(control->exempt, bpf_ntohs(segment->tuple.client_port_be));
 }
 
+/* 127.0.0.0/8 and ::1, which belong on no wire (RFC 1122 §3.2.1.3). */
+static __always_inline int is_loopback(const __u32 *address_be)
+{
+	if (address_be[0] || address_be[1])
+		return 0;
+	return address_be[2] == bpf_htonl(0xffff) ? (address_be[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000)
+						  : !address_be[2] && address_be[3] == bpf_htonl(1);
+}
+
 /* A router or a bridge sees SYNs for others, and a socket for all addresses would match them. */
 static __always_inline int is_for_us(context *ctx, const struct segment *syn)
 {
@@ -52,8 +61,8 @@ static __always_inline int is_for_us(context *ctx, const struct segment *syn)
 	/* To a group of machines, as a link-layer broadcast. */
 	if (frame_load(ctx, 0, &first, 1) || first & 1)
 		return 0;
-	if (!syn->is_v6 && (syn->tuple.local_be[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000))
-		return (syn->tuple.client_be[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+	if (is_loopback(syn->tuple.local_be) || is_loopback(syn->tuple.client_be))
+		return is_on_loopback(ctx) && is_loopback(syn->tuple.local_be);
 	return bpf_map_lookup_elem(&addresses, syn->tuple.local_be) != 0;
 }
 
@@ -68,13 +77,14 @@ static __always_inline int answer_syn(context *ctx, const struct control *contro
 	__u32 sack = can->options & OPTION_SACK ? bpf_htonl(0x01010402) : NO_OPERATIONS;
 	__u32 scale = (can->options & OPTION_SCALE_MASK) == OPTION_SCALE_NONE
 			      ? NO_OPERATIONS : bpf_htonl(0x01030300 | WINDOW_SCALE);
+	__u32 mss = control->mtu - (syn->is_v6 ? 60 : 40), most = syn->is_v6 ? 1440 : 1460;
 	struct answer answer = {
 		.ack = syn->seq + 1, .flags = FLAG_SYN | FLAG_ACK, .window = WINDOW, .options_len = len,
 	};
 	__u32 size = syn->tcp_at + TCP_LEN + len;
 
 	if (len)
-		options[0] = bpf_htonl(0x02040000 | (syn->is_v6 ? 1440 : 1460));
+		options[0] = bpf_htonl(0x02040000 | (mss < most ? mss & 0xffff : most));
 	if (len == 12) {
 		options[1] = sack;
 		options[2] = scale;
@@ -96,6 +106,19 @@ static __always_inline int answer_syn(context *ctx, const struct control *contro
 	return frame_reply(ctx);
 }
 
+/* The numbers of an acknowledgement without data. A request whose answer is under way is not
+ * acknowledged by anything but the answer: else, if that gets lost, the client would not send it again. */
+static __always_inline __u32 acknowledged_to(const struct connection *connection)
+{
+	return connection->rcv_nxt - (connection->answer ? connection->request_len : 0);
+}
+
+static __always_inline __u32 acknowledged_from(const struct connection *connection)
+{
+	__u32 fin = connection->state == STATE_CLOSING;
+	return connection->snd_nxt - (connection->answer ? connection->answer_len + fin : 0);
+}
+
 /* The kernel will answer this SYN: an entry that is left of the client's port would keep what follows
  * from it. Of a live connection only its client can say that it is gone (RFC 5961 §4). */
 static __always_inline int pass_syn(context *ctx, const struct segment *syn, struct connection *old,
@@ -103,7 +126,8 @@ static __always_inline int pass_syn(context *ctx, const struct segment *syn, str
 {
 	if (old && (old->state == STATE_OPEN || old->state == STATE_CLOSING)) {
 		count(reason_tcp_challenge);
-		return reply_bare(ctx, syn, old->snd_nxt, old->rcv_nxt, FLAG_ACK, old->options);
+		return reply_bare(ctx, syn, acknowledged_from(old), acknowledged_to(old), FLAG_ACK,
+				  old->options);
 	}
 	if (old && old->state == STATE_DONE)
 		old->tag = 0;
@@ -119,7 +143,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	if (!control)
 		return pass(reason_pass_syn_off);
 	/* Of one handshake, one of us answers everything. */
-	if (!is_repeated(syn) && (!is_alive(control, syn) ||
+	if (!is_repeated(syn) && (!is_alive(control, syn) || control->handover_broken ||
 	    (!control->published && !(control->settings & SETTING_LEARN))))
 		return pass_syn(ctx, syn, old, reason_pass_syn_off);
 	if (syn->payload_len || syn->flags & (FLAG_ACK | FLAG_FIN | FLAG_RST) ||
@@ -131,6 +155,10 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
 	if (!is_for_us(ctx, syn))
 		return pass(reason_pass_syn_foreign);
+	if (control->settings & SETTING_NO_SACK)
+		can.options &= OPTION_SCALE_MASK;
+	if (control->settings & SETTING_NO_SCALE)
+		can.options |= OPTION_SCALE_NONE;
 	/* What the SYN-ACK has no room to agree to is not agreed to. */
 	if (syn->payload_at - syn->tcp_at - TCP_LEN < 8)
 		can.options = OPTION_SCALE_NONE;
@@ -173,7 +201,7 @@ SEPARATE int open_connection(const struct segment *segment ARG, int by_cookie)
 		count(reason_tcp_open_cookie);
 	else
 		return 0;
-	connection = take(segment, control->idle);
+	connection = take(segment, control->idle, 1);
 	if (!connection)
 		return 0;
 	connection->rcv_nxt = segment->seq;
@@ -191,7 +219,7 @@ SEPARATE int open_connection(const struct segment *segment ARG, int by_cookie)
 SEPARATE int mark_as_kernels(const struct segment *segment ARG)
 {
 	struct control *control = steering();
-	struct connection *connection = control ? take(segment, control->idle) : 0;
+	struct connection *connection = control ? take(segment, control->idle, 0) : 0;
 
 	if (!connection)
 		return -1;

@@ -16,6 +16,8 @@
 /* linux/if_packet.h */
 #define PACKET_HOST 0
 #define PACKET_LOOPBACK 5
+/* Of every network namespace (net/core/dev.h). */
+#define LOOPBACK_IFINDEX 1
 
 /* include/net/tcp.h, since 6.9 */
 struct bpf_tcp_req_attrs {

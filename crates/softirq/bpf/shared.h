@@ -7,7 +7,7 @@
 #include <linux/types.h>
 
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
-#define LAYOUT_VERSION 1
+#define LAYOUT_VERSION 2
 
 /* A response: head and body in one segment (Ethernet 1500, no options). */
 #define RESPONSE_MAX 1460
@@ -149,6 +149,8 @@ enum mode {
 #define SETTING_IGNORE_COOKIES 2
 #define SETTING_IGNORE_CACHE_CONTROL 4 /* of requests */
 #define SETTING_LEARN 8
+#define SETTING_NO_SACK 32 /* the kernel would not take over a connection that has it */
+#define SETTING_NO_SCALE 64
 #define SETTING_DENY 16 /* the map of denied prefixes is not empty */
 
 /* How user space steers the programs. */
@@ -168,6 +170,10 @@ struct control {
 	__u32 purges;
 	/* Data before the frame does not arrive at the TC program: it looks for itself. */
 	__u32 meta_broken;
+	/* The kernel has refused a handover for good: connections are left to it. */
+	__u32 handover_broken;
+	/* Of the interface with the smallest. */
+	__u32 mtu;
 	struct date dates[2];
 	/* SipHash keys of cookies; (minutes >> 6) & 1 is used. */
 	__u64 cookie_key[2][2];

@@ -10,8 +10,8 @@ static __always_inline int acknowledge(context *ctx, const struct segment *segme
 				       const struct connection *connection, enum reason reason)
 {
 	count(reason);
-	return reply_bare(ctx, segment, connection->snd_nxt, connection->rcv_nxt, FLAG_ACK,
-			  connection->options);
+	return reply_bare(ctx, segment, acknowledged_from(connection), acknowledged_to(connection),
+			  FLAG_ACK, connection->options);
 }
 
 /* Our FIN, for the first time or once more. */
@@ -127,10 +127,9 @@ static __always_inline int on_other_seq(context *ctx, const struct segment *segm
 {
 	__u32 before = connection->rcv_nxt - segment->seq;
 
-	if (segment->payload_len && before == connection->request_len && connection->answer &&
-	    segment->payload_len >= before) {
-		/* With more behind it: clients put what is lost together, and would do it again. What is
-		 * behind comes again once this is acknowledged. */
+	if (segment->payload_len && before == connection->request_len && connection->answer) {
+		/* With more behind it, or with less: clients cut anew what is lost, and would do it again. What
+		 * is behind comes again once this is acknowledged. */
 		struct segment first = *segment;
 		first.payload_len = before;
 		return on_same_request(ctx, &first, connection);

@@ -17,6 +17,7 @@ use crate::fetch::{FetchError, Fetcher, Limits};
 use crate::fetched::{Fetched, Validators};
 use crate::interfaces;
 use crate::key::Key;
+use crate::layout;
 use crate::learn::{Action, Learner, Settings, Ticket};
 use crate::level::Level;
 use crate::pattern::Pattern;
@@ -82,7 +83,9 @@ impl Daemon<'_> {
             publisher: Publisher::new(self.level)?,
             jobs,
             purges: self.level.purges(),
+            handed: (0, 0),
         };
+        state.handovers_fail()?;
         let (mut next_tick_ns, mut next_second_ns, mut next_key_ns) = (0, 0, 0);
         let mut addresses = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
@@ -101,6 +104,10 @@ impl Daemon<'_> {
                 if current != addresses {
                     self.level.set_addresses(&current)?;
                     addresses = current;
+                }
+                if state.handovers_fail()? {
+                    self.level.break_handover();
+                    (self.note)(BROKEN);
                 }
             }
             if now_ns >= next_key_ns {
@@ -124,8 +131,15 @@ impl Daemon<'_> {
     }
 }
 
+/// So many handovers in a second, of which none works, are no accident.
+const FAILED_MAX: u64 = 8;
+const BROKEN: &str = "the kernel takes no connection over (is the listener one of Multipath TCP, or a \
+                      setting of net.ipv4.tcp_* off?): all connections are left to it from now on";
+
 struct State<'a> {
     level: &'a Level,
+    /// Handovers that worked, and that did not, a second ago.
+    handed: (u64, u64),
     learner: Learner,
     publisher: Publisher,
     jobs: Sender<Job>,
@@ -136,11 +150,22 @@ impl State<'_> {
     fn tick(&mut self, now_ns: u64) -> Result<(), Error> {
         let mut actions = Vec::new();
         self.purge_if_asked(&mut actions);
-        self.publisher.recycle(self.level)?;
+        self.publisher.recycle(self.level, now_ns)?;
         let (publisher, level) = (&self.publisher, self.level);
         let hits = |serial, _: &Key| publisher.hits(level, serial);
         self.learner.tick(now_ns, hits, &mut actions);
         self.act(actions)
+    }
+
+    /// Whether handovers have been tried since the last time, and none has worked.
+    fn handovers_fail(&mut self) -> Result<bool, Error> {
+        let counts = self.level.counters()?;
+        let now = (
+            counts[usize::try_from(layout::reason_tcp_handed).expect("small")],
+            counts[usize::try_from(layout::reason_tcp_not_handed).expect("small")],
+        );
+        let before = std::mem::replace(&mut self.handed, now);
+        Ok(now.0 == before.0 && now.1 > before.1 + FAILED_MAX)
     }
 
     /// Somebody else has taken responses out of the index. Which of them does not matter: what is

@@ -8,6 +8,9 @@ use crate::error::Error;
 use crate::layout::{self, answered_event, asked_event};
 use crate::level::Level;
 
+/// Events taken in one turn.
+const TURN_MAX: usize = 4096;
+
 /// One event.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -59,12 +62,17 @@ impl<'a> Events<'a> {
         Ok(Self { ring })
     }
 
-    /// Gives everything that is there to the sink.
+    /// Gives what is there to the sink, and a bounded number at a time: the daemon has more to do.
     ///
     /// # Errors
     /// When the ring can't be read.
     pub fn take(&self) -> Result<(), Error> {
-        self.ring.consume().map_err(Error::bpf("reading events"))
+        match self.ring.consume_raw_n(TURN_MAX) {
+            0.. => Ok(()),
+            status => Err(Error::system("reading events")(
+                std::io::Error::from_raw_os_error(-status),
+            )),
+        }
     }
 }
 

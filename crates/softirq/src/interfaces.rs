@@ -9,6 +9,7 @@ use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::{AddressFamily, SockaddrLike};
 use rustix::net::{SocketType, socket};
 
+use crate::doctor::device;
 use crate::links::Interface;
 
 /// What is known of an interface.
@@ -24,6 +25,8 @@ pub struct Details {
     pub is_ethernet: bool,
     /// Its driver, as the driver says; empty if it does not.
     pub driver: String,
+    /// Bytes of its IP packets.
+    pub mtu: u32,
 }
 
 impl Details {
@@ -77,6 +80,7 @@ pub fn all() -> io::Result<Vec<Details>> {
             is_loopback: kind == ARPHRD_LOOPBACK,
             is_ethernet: kind == ARPHRD_ETHER || kind == ARPHRD_LOOPBACK,
             driver: driver(&name).unwrap_or_default(),
+            mtu: device::mtu(&name).unwrap_or(1500),
             interface: Interface {
                 name,
                 index: i32::try_from(index).expect("interfaces have small numbers"),

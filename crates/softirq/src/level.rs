@@ -79,12 +79,12 @@ impl Level {
         self.control.read(0)
     }
 
-    /// Says who keeps it, which settings hold, and after which idle time a connection's place may be
+    /// Says who keeps it, which settings hold, how long packets may be, and after which idle time a connection's place may be
     /// taken; makes keys if there are none.
     ///
     /// # Errors
     /// When the system has no random numbers.
-    pub fn prepare(&self, settings: u32, idle_timeout_s: u32) -> Result<(), Error> {
+    pub fn prepare(&self, settings: u32, idle_timeout_s: u32, mtu: u32) -> Result<(), Error> {
         let control = self.control();
         if control.hash_key == [0; 2] {
             let mut keys = [0u64; 6];
@@ -98,6 +98,8 @@ impl Level {
             );
         }
         self.set(offset_of!(layout::control, settings), settings);
+        self.set(offset_of!(layout::control, mtu), mtu);
+        self.set(offset_of!(layout::control, handover_broken), 0u32);
         let idle = (u64::from(idle_timeout_s) * 1_000_000_000) >> 30;
         self.set(
             offset_of!(layout::control, idle),
@@ -181,6 +183,11 @@ impl Level {
 
     pub(crate) fn set_published(&self, count: u32) {
         self.set(offset_of!(layout::control, published), count);
+    }
+
+    /// Connections are left to the kernel from now on: it does not take them over.
+    pub fn break_handover(&self) {
+        self.set(offset_of!(layout::control, handover_broken), 1u32);
     }
 
     /// How often somebody purged.

@@ -47,12 +47,16 @@ pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(
     }
 }
 
-/// Takes everything off an interface.
+/// Takes the programs of one tier off an interface.
 ///
 /// # Errors
 /// When a link can't be removed.
-pub fn detach(interface_name: &str, folder: &Path) -> Result<(), Error> {
-    for prefix in PREFIXES {
+pub fn remove(interface_name: &str, tier: Tier, folder: &Path) -> Result<(), Error> {
+    let prefixes = match tier {
+        Tier::Xdp => ["xdp-", "handover-"].as_slice(),
+        Tier::Tc => &["tc-"],
+    };
+    for prefix in prefixes {
         let path = folder.join(format!("{prefix}{interface_name}"));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -102,7 +106,13 @@ fn place(
         let status = unsafe {
             libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
         };
-        return checked(status).map_err(Error::system(what()));
+        match checked(status) {
+            // Its interface has gone; another has the name now.
+            Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {
+                fs::remove_file(path).map_err(Error::system(path.display().to_string()))?;
+            }
+            other => return other.map_err(Error::system(what())),
+        }
     }
     let mut options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,

@@ -65,24 +65,29 @@ impl Publisher {
     /// # Errors
     /// When the grace period can't be waited for.
     pub fn new(level: &Level) -> Result<Self, Error> {
-        let last_id = (0..level.responses.len())
-            .map(|number| level.responses.read(number).id)
-            .max();
-        for number in 0..level.responses.len() {
-            level.responses.set(number, offset_of!(response, id), 0u32);
-        }
         for bucket in 0..level.index.len() {
             level.index.write(bucket, layout::index_bucket::default());
         }
         level.set_published(0);
         level.wait_for_programs()?;
-        let places = u32::try_from(level.responses.len()).expect("a map's size");
-        Ok(Self {
-            free: (0..places).rev().collect(),
+        let mut publisher = Self {
+            free: Vec::new(),
             retired: VecDeque::new(),
             by_serial: HashMap::new(),
-            next_id: last_id.unwrap_or(0).wrapping_add(1).max(1),
-        })
+            next_id: 1,
+        };
+        let now_ns = crate::now_ns();
+        for number in (0..level.responses.len()).rev() {
+            let id: u32 = level.responses.get(number, offset_of!(response, id));
+            let place = u32::try_from(number).expect("a map's size");
+            // An answer that was sent a moment ago may have to be sent again.
+            match id {
+                0 => publisher.free.push(place),
+                _ => publisher.retired.push_back((place, now_ns)),
+            }
+            publisher.next_id = publisher.next_id.max(id.wrapping_add(1));
+        }
+        Ok(publisher)
     }
 
     /// Publishes under a name, in the entry of another with the same key if there is one; that one is
@@ -152,8 +157,8 @@ impl Publisher {
     ///
     /// # Errors
     /// When the grace period can't be waited for; then these places are lost.
-    pub fn recycle(&mut self, level: &Level) -> Result<(), Error> {
-        self.reuse(level, crate::now_ns().saturating_sub(LINGER_NS))
+    pub fn recycle(&mut self, level: &Level, now_ns: u64) -> Result<(), Error> {
+        self.reuse(level, now_ns.saturating_sub(LINGER_NS))
     }
 
     /// Places retired before that time.

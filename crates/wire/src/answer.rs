@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, State, UnderWay};
 use crate::frame::{ACK, FIN, PSH, Segment, URG, len_of};
 use crate::key;
 use crate::reason::Reason;
@@ -71,8 +71,7 @@ pub(crate) fn choose(
     if len > path.min(usize::from(connection.can.mss)) {
         return Err(Reason::UpLarge);
     }
-    // One more for FIN.
-    if usize::from(segment.window) << connection.can.scale.unwrap_or(0) <= len {
+    if !has_window(segment, connection, len) {
         return Err(Reason::UpWindow);
     }
     let bytes = filled_in(&stored, len, &world.date(), now_ns);
@@ -81,6 +80,29 @@ pub(crate) fn choose(
         id: stored.id,
         closes: asked.closes,
     })
+}
+
+/// The answer that is under way once more, with the date of now: fresh or not, as long as it is there.
+pub(crate) fn again(
+    world: &impl World,
+    segment: &Segment<'_>,
+    connection: &Connection,
+    under_way: &UnderWay,
+) -> Result<Answer, Reason> {
+    let stored = world.publication(under_way.id).ok_or(Reason::TcpGone)?;
+    if !has_window(segment, connection, under_way.len) {
+        return Err(Reason::UpWindow);
+    }
+    Ok(Answer {
+        bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
+        id: under_way.id,
+        closes: connection.state == State::Closing,
+    })
+}
+
+/// Whether so many bytes go into the client's window, and a FIN.
+fn has_window(segment: &Segment<'_>, connection: &Connection, len: usize) -> bool {
+    usize::from(segment.window) << connection.can.scale.unwrap_or(0) > len
 }
 
 /// The first bytes of a response, with the date and its age of now.
@@ -116,11 +138,11 @@ pub(crate) fn write(
     answer: &Answer,
     segment: &Segment<'_>,
     connection: &Connection,
-    seq: u32,
+    (seq, ack): (u32, u32),
 ) -> Vec<u8> {
     let reply = Reply {
         seq,
-        ack: segment.end(),
+        ack,
         flags: ACK | PSH | if answer.closes { FIN } else { 0 },
         window: connection.own_window(),
         options: &[],

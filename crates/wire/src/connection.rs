@@ -1,5 +1,6 @@
 //! What is kept of a connection, and the table of them. It knows no rules.
 
+use crate::frame::ACK;
 use alloc::collections::BTreeMap;
 
 use crate::frame::Tuple;
@@ -47,9 +48,43 @@ pub struct Connection {
     pub can: Abilities,
     /// The answer that is under way.
     pub under_way: Option<UnderWay>,
+    /// Of our first number, so that a late copy of its handshake does not open it again.
+    pub handshake: u16,
 }
 
 impl Connection {
+    /// Numbers and flags of an acknowledgement without data. A request whose answer is under way is not
+    /// acknowledged by anything but the answer: else, if that gets lost, it would not come again.
+    pub(crate) fn acknowledged(&self) -> (u32, u32, u8) {
+        let Some(under_way) = self.under_way else {
+            return (self.snd_nxt, self.rcv_nxt, ACK);
+        };
+        let fin = u32::from(self.state == State::Closing);
+        let len = |bytes: usize| u32::try_from(bytes).expect("within a packet");
+        (
+            self.snd_nxt.wrapping_sub(len(under_way.len) + fin),
+            self.rcv_nxt.wrapping_sub(len(under_way.request_len)),
+            ACK,
+        )
+    }
+
+    /// The server above has it: nothing else is known.
+    #[must_use]
+    pub fn of_kernel() -> Connection {
+        Connection {
+            state: State::Kernel,
+            rcv_nxt: 0,
+            snd_nxt: 0,
+            can: Abilities {
+                mss: 0,
+                scale: None,
+                sack: false,
+            },
+            under_way: None,
+            handshake: 0,
+        }
+    }
+
     /// The window for a segment to the client, as it stands in the header.
     #[must_use]
     pub fn own_window(&self) -> u16 {
@@ -71,7 +106,8 @@ pub struct HalfOpen {
     pub can: Abilities,
 }
 
-/// Where connections are kept. It may forget any of them at any time.
+/// Where connections are kept. It may forget any of them at any time; those that are over it keeps for
+/// some seconds if it can, because a client may not have our FIN.
 pub trait Table {
     /// That of the client.
     fn get(&mut self, tuple: &Tuple) -> Option<&mut Connection>;

@@ -72,7 +72,7 @@ pub struct Segment<'f> {
 /// Why a frame has no segment for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// Not TCP over IP to one machine.
+    /// Not TCP over IP.
     Other,
     /// A fragment, IP options, or lengths that do not fit together.
     NotPlain,
@@ -87,10 +87,6 @@ impl<'f> Segment<'f> {
         let (ethernet, packet) = frame
             .split_first_chunk::<ETHERNET_LEN>()
             .ok_or(NotTaken::Other)?;
-        // TCP has one receiver: a group is never spoken to (RFC 9293 §3.9.2.3).
-        if ethernet[0] & 1 != 0 {
-            return Err(NotTaken::Other);
-        }
         let (client, local, tcp) = match [ethernet[12], ethernet[13]] {
             ETHERTYPE_IPV4 => ipv4(packet)?,
             ETHERTYPE_IPV6 => ipv6(packet)?,
@@ -126,6 +122,12 @@ impl<'f> Segment<'f> {
     pub fn has_right_sum(&self) -> bool {
         u16::try_from(self.tcp.len())
             .is_ok_and(|len| pseudo_header(&self.tuple, len).bytes(self.tcp).checksum() == 0)
+    }
+
+    /// Whether it was sent to a group of machines: TCP never is (RFC 9293 §3.9.2.3).
+    #[must_use]
+    pub fn is_to_group(&self) -> bool {
+        self.local_mac[0] & 1 != 0
     }
 
     /// The number of what follows the data.

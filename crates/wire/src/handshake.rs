@@ -24,7 +24,7 @@ pub(crate) fn on_syn(
     table: &mut impl Table,
     syn: &Segment<'_>,
 ) -> Result<Vec<u8>, Reason> {
-    let can = acceptable(world, syn)?;
+    let can = acceptable(world, table, syn)?;
     // A new connection, whatever the server above had for these ports.
     if table
         .get(&syn.tuple)
@@ -54,8 +54,14 @@ pub(crate) fn on_syn(
     Ok(reply.write(syn))
 }
 
-fn acceptable(world: &impl World, syn: &Segment<'_>) -> Result<Abilities, Reason> {
-    if world.mode() != Mode::Serve || !world.is_kept() || !world.has_responses() {
+fn acceptable(
+    world: &impl World,
+    table: &impl Table,
+    syn: &Segment<'_>,
+) -> Result<Abilities, Reason> {
+    let serves = world.mode() == Mode::Serve && world.is_kept() && world.has_responses();
+    // Of one handshake, one of us answers everything.
+    if !serves && !is_repeated(table, syn) {
         return Err(Reason::PassSynOff);
     }
     let is_odd = !syn.payload.is_empty() || syn.flags & (ACK | FIN | RST) != 0;
@@ -68,7 +74,7 @@ fn acceptable(world: &impl World, syn: &Segment<'_>) -> Result<Abilities, Reason
     let least = if is_v6(syn) { MSS_MIN_V6 } else { MSS_MIN_V4 };
     let can = Abilities::read(syn.options).filter(|can| can.mss >= least);
     let can = can.ok_or(Reason::PassSynUnusual)?;
-    if !world.is_here(&syn.tuple) {
+    if syn.is_to_group() || !world.is_here(&syn.tuple) {
         return Err(Reason::PassSynForeign);
     }
     match world.socket(&syn.tuple) {
@@ -78,54 +84,75 @@ fn acceptable(world: &impl World, syn: &Segment<'_>) -> Result<Abilities, Reason
     }
 }
 
-/// What a segment is to the handshakes that are under way.
-pub(crate) enum Opened {
-    /// It completes one: there is a connection now.
-    Now(Reason),
-    /// It belongs to one, but what comes before it has not come. Taking it for the beginning would
-    /// make a request of what is the middle of one.
-    Early,
-    /// Nothing.
-    No,
+/// Whether this SYN was answered before, and its client has not been heard of since.
+fn is_repeated(table: &impl Table, syn: &Segment<'_>) -> bool {
+    table
+        .recall(&syn.tuple)
+        .is_some_and(|half_open| half_open.client_isn == syn.seq)
 }
 
-/// Makes the connection whose handshake the segment completes, if it does.
+/// Makes the connection whose handshake the segment completes, if it does. It must be the very next
+/// after the SYN: what has overtaken others would make a request of what is the middle of one.
 pub(crate) fn open(
     world: &impl World,
     table: &mut impl Table,
     segment: &Segment<'_>,
     by_cookie: bool,
-) -> Opened {
+) -> Option<Reason> {
     if !segment.is_plain_ack() {
-        return Opened::No;
+        return None;
     }
     let (isn, client_isn) = (segment.ack.wrapping_sub(1), segment.seq.wrapping_sub(1));
     let remembered = table
         .recall(&segment.tuple)
-        .filter(|half_open| half_open.isn == isn);
+        .filter(|half_open| (half_open.isn, half_open.client_isn) == (isn, client_isn));
     let (can, reason) = match remembered {
-        Some(half_open) if half_open.client_isn != client_isn => return Opened::Early,
-        Some(half_open) => (half_open.can, Reason::TcpOpen),
-        None => match by_cookie
-            .then(|| said(world, segment, client_isn, isn))
-            .flatten()
-        {
-            Some(can) => (can, Reason::TcpOpenCookie),
-            None => return Opened::No,
-        },
+        Some(half_open) => {
+            table.forget(&segment.tuple);
+            (half_open.can, Reason::TcpOpen)
+        }
+        None if !by_cookie => return None,
+        None => (
+            said(world, segment, client_isn, isn)?,
+            Reason::TcpOpenCookie,
+        ),
     };
-    table.forget(&segment.tuple);
     let connection = Connection {
         state: State::Open,
         rcv_nxt: segment.seq,
         snd_nxt: segment.ack,
         can,
         under_way: None,
+        handshake: handshake_of(segment),
     };
-    match table.put(&segment.tuple, connection) {
-        true => Opened::Now(reason),
-        false => Opened::No,
-    }
+    table.put(&segment.tuple, connection).then_some(reason)
+}
+
+/// Whether it belongs to a handshake that is remembered, but is not the first after the SYN.
+pub(crate) fn overtakes(table: &impl Table, segment: &Segment<'_>) -> bool {
+    table
+        .recall(&segment.tuple)
+        .is_some_and(|half_open| half_open.isn == segment.ack.wrapping_sub(1))
+}
+
+/// Whether the segment is a late copy of one that came with the handshake of this very connection: it
+/// must not begin it anew.
+pub(crate) fn is_of_handshake(segment: &Segment<'_>, connection: &Connection) -> bool {
+    connection.state != State::Done
+        && connection.handshake == handshake_of(segment)
+        && connection.rcv_nxt.wrapping_sub(segment.seq) <= 0xffff
+}
+
+/// A segment that can't be of the connection as it is known: nowhere near its window.
+pub(crate) fn is_far(segment: &Segment<'_>, connection: &Connection) -> bool {
+    let ahead = segment.seq.wrapping_sub(connection.rcv_nxt);
+    ahead.wrapping_add(0x1_0000) > 0x2_0000 && segment.flags & FIN == 0
+}
+
+/// The middle bits of our first number, if the segment acknowledges nothing else.
+fn handshake_of(segment: &Segment<'_>) -> u16 {
+    let [_, high, low, _] = segment.ack.wrapping_sub(1).to_be_bytes();
+    u16::from_be_bytes([high, low])
 }
 
 /// What a cookie of this minute or the last says.

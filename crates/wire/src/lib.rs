@@ -28,10 +28,12 @@ pub mod options;
 pub mod reason;
 pub mod reply;
 pub mod responder;
+pub mod verdict;
 pub mod world;
 
 pub use connection::{Connection, State, Table};
 pub use frame::Segment;
 pub use reason::Reason;
-pub use responder::{Responder, Verdict};
+pub use responder::Responder;
+pub use verdict::Verdict;
 pub use world::World;

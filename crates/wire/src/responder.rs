@@ -1,28 +1,13 @@
 //! What is done with a segment, by the state of its connection: RFC 9293 §3.10.7 for a server that
 //! never has more than one segment under way. It keeps nothing but the table.
 
-use alloc::vec::Vec;
-
-use crate::answer::{choose, may_answer, write};
+use crate::answer::{again, choose, may_answer, write};
 use crate::connection::{Connection, State, Table, UnderWay, WINDOW};
 use crate::frame::{ACK, FIN, NotTaken, RST, SYN, Segment};
-use crate::handshake::{self, Opened};
+use crate::handshake;
 use crate::reason::Reason;
-use crate::reply::Reply;
+use crate::verdict::{Verdict, acknowledge, bare, counted, finish, replied};
 use crate::world::{Mode, Socket, World};
-
-/// What becomes of a frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// This frame goes back.
-    Reply(Vec<u8>),
-    /// The connection goes to the server above, which takes this segment for its first.
-    Up(Reason),
-    /// Nobody sees it any more.
-    Drop(Reason),
-    /// The server above sees it as if nobody were here.
-    Pass(Reason),
-}
 
 /// The rules with their table.
 #[derive(Clone, Debug)]
@@ -68,10 +53,7 @@ impl<T: Table> Responder<T> {
             return counted(world, Verdict::Drop(Reason::DropSum));
         }
         if is_syn {
-            return match handshake::on_syn(world, &mut self.table, segment) {
-                Ok(frame) => replied(world, Reason::TcpSyn, frame),
-                Err(reason) => counted(world, Verdict::Pass(reason)),
-            };
+            return self.on_syn(world, segment, known.as_ref());
         }
         if let Err(verdict) = self.find_or_open(world, segment, known.as_ref()) {
             return counted(world, verdict);
@@ -87,6 +69,29 @@ impl<T: Table> Responder<T> {
         }
     }
 
+    fn on_syn(
+        &mut self,
+        world: &mut impl World,
+        syn: &Segment<'_>,
+        old: Option<&Connection>,
+    ) -> Verdict {
+        let reason = match handshake::on_syn(world, &mut self.table, syn) {
+            Ok(frame) => return replied(world, Reason::TcpSyn, frame),
+            Err(reason) => reason,
+        };
+        // The server above will answer it: what is left here of the client's port would keep what
+        // follows from it. Of a live connection only its client can say that it is gone (RFC 5961 §4).
+        let is_refused = !matches!(reason, Reason::PassSynForeign | Reason::PassSynSocket);
+        match old.filter(|_| is_refused) {
+            Some(old) if matches!(old.state, State::Open | State::Closing) => {
+                return acknowledge(world, syn, old, Reason::TcpChallenge);
+            }
+            Some(old) if old.state == State::Done => self.table.remove(&syn.tuple),
+            _ => {}
+        }
+        counted(world, Verdict::Pass(reason))
+    }
+
     /// Sees to it that the segment's connection is in the table, or says why it can't be.
     fn find_or_open(
         &mut self,
@@ -95,77 +100,79 @@ impl<T: Table> Responder<T> {
         known: Option<&Connection>,
     ) -> Result<(), Verdict> {
         let opened = match known {
-            Some(known) if known.rcv_nxt == segment.seq => return Ok(()),
+            None => Some(self.open_unknown(world, segment)?),
+            Some(known) if segment.seq == known.rcv_nxt => None,
+            Some(known) if handshake::is_of_handshake(segment, known) => None,
             // The client may have begun anew from the same port. Its cookie alone says so only where
             // the segment can't be a late one of this connection.
-            Some(known) => {
-                let near = known
-                    .rcv_nxt
-                    .wrapping_sub(segment.seq)
-                    .wrapping_add(u32::from(WINDOW));
-                handshake::open(
-                    world,
-                    &mut self.table,
-                    segment,
-                    near > 2 * u32::from(WINDOW),
-                )
-            }
-            None => match handshake::open(world, &mut self.table, segment, false) {
-                Opened::No => self.ask_above(world, segment)?,
-                opened => opened,
-            },
+            Some(known) => handshake::open(
+                world,
+                &mut self.table,
+                segment,
+                handshake::is_far(segment, known),
+            ),
         };
-        match opened {
-            Opened::Now(reason) => world.count(reason),
-            Opened::Early => return Err(Verdict::Drop(Reason::TcpEarly)),
-            Opened::No if known.is_none() => return Err(Verdict::Pass(Reason::PassUnknown)),
-            Opened::No => {}
+        if let Some(reason) = opened {
+            world.count(reason);
         }
         Ok(())
     }
 
-    /// Of no connection of ours: the server above may have it. Only where it could not, the cookie is
-    /// looked at.
-    fn ask_above(&mut self, world: &impl World, segment: &Segment<'_>) -> Result<Opened, Verdict> {
+    /// Of no connection that is known: perhaps a handshake completes, perhaps the server above has it.
+    /// Only where it could not, the cookie is looked at.
+    fn open_unknown(
+        &mut self,
+        world: &impl World,
+        segment: &Segment<'_>,
+    ) -> Result<Reason, Verdict> {
+        if let Some(reason) = handshake::open(world, &mut self.table, segment, false) {
+            return Ok(reason);
+        }
+        let unknown = Verdict::Pass(Reason::PassUnknown);
         if !segment.is_plain_ack() {
-            return Ok(Opened::No);
+            return Err(unknown);
+        }
+        // A listener would reset it. It comes again, or what it acknowledges is not lost.
+        if handshake::overtakes(&self.table, segment) {
+            return Err(Verdict::Drop(Reason::DropEarly));
         }
         match world.socket(&segment.tuple) {
-            Socket::None => Ok(Opened::No),
-            Socket::Listener => Ok(handshake::open(world, &mut self.table, segment, true)),
+            Socket::None => Err(unknown),
+            Socket::Listener => {
+                handshake::open(world, &mut self.table, segment, true).ok_or(unknown)
+            }
             Socket::Connection => {
-                let marker = Connection {
-                    state: State::Kernel,
-                    rcv_nxt: 0,
-                    snd_nxt: 0,
-                    can: crate::options::Abilities {
-                        mss: 0,
-                        scale: None,
-                        sack: false,
-                    },
-                    under_way: None,
-                };
                 // Without room for the marker it is asked again.
-                let _ = self.table.put(&segment.tuple, marker);
+                let _ = self.table.put(&segment.tuple, Connection::of_kernel());
                 Err(Verdict::Pass(Reason::PassKernel))
             }
         }
     }
 
     /// The server above may not have taken the connection yet: then only the segment that it is to
-    /// begin with may come through, for it takes any for the first.
+    /// begin with may come through, for it takes the numbers of any as those of the first.
     fn on_handed(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
-        let socket = world.socket(&segment.tuple);
         let connection = self.table.get(&segment.tuple).expect("just found");
-        if socket == Socket::Connection {
-            connection.state = State::Kernel;
-            return counted(world, Verdict::Pass(Reason::PassKernel));
+        let is_next = segment.seq == connection.rcv_nxt;
+        if segment.flags & RST != 0 {
+            // If the server above has it, it knows what to do; else it is over.
+            if is_next {
+                self.table.remove(&segment.tuple);
+            }
+            return counted(world, Verdict::Pass(Reason::TcpReset));
         }
-        let is_it = segment.seq == connection.rcv_nxt && segment.ack == connection.snd_nxt;
-        match is_it && segment.is_plain_ack() {
-            true => counted(world, Verdict::Up(Reason::TcpHanded)),
-            false => counted(world, Verdict::Drop(Reason::DropHanded)),
-        }
+        let verdict = match world.socket(&segment.tuple) {
+            Socket::None => Verdict::Up(Reason::TcpNotHanded),
+            Socket::Connection => {
+                connection.state = State::Kernel;
+                Verdict::Pass(Reason::TcpKept)
+            }
+            Socket::Listener if is_next && segment.ack == connection.snd_nxt => {
+                Verdict::Up(Reason::TcpHanded)
+            }
+            Socket::Listener => Verdict::Drop(Reason::DropEarly),
+        };
+        counted(world, verdict)
     }
 
     /// A segment of a connection of ours.
@@ -179,7 +186,7 @@ impl<T: Table> Responder<T> {
             return acknowledge(world, segment, connection, Reason::TcpChallenge);
         }
         if segment.flags & ACK == 0 {
-            return counted(world, Verdict::Drop(Reason::TcpAck));
+            return counted(world, Verdict::Drop(Reason::DropOdd));
         }
         if segment.seq != connection.rcv_nxt {
             return self.on_other_seq(world, segment);
@@ -221,7 +228,12 @@ impl<T: Table> Responder<T> {
                 return counted(world, Verdict::Up(reason));
             }
         };
-        let frame = write(&answer, segment, connection, connection.snd_nxt);
+        let frame = write(
+            &answer,
+            segment,
+            connection,
+            (connection.snd_nxt, segment.end()),
+        );
         connection.rcv_nxt = segment.end();
         connection.snd_nxt = connection.snd_nxt.wrapping_add(answer.len());
         connection.under_way = Some(UnderWay {
@@ -241,10 +253,10 @@ impl<T: Table> Responder<T> {
         let before = connection.rcv_nxt.wrapping_sub(segment.seq);
         if let Some(under_way) = connection.under_way
             && usize::try_from(before) == Ok(under_way.request_len)
-            && segment.payload.len() >= under_way.request_len
+            && !segment.payload.is_empty()
         {
-            // There may be more behind it, for clients put together what they send again; that is
-            // for when this is acknowledged.
+            // There may be more behind it, or less of it, for clients cut anew what they send again; what
+            // is behind is for when this is acknowledged.
             return self.on_same_request(world, &segment.cut(under_way.request_len), under_way);
         }
         let has_fin = segment.flags & FIN != 0;
@@ -267,7 +279,7 @@ impl<T: Table> Responder<T> {
     }
 
     /// The last request once more. The client may have the answer already, or not, so nobody else may
-    /// answer it: it gets the same bytes again, or the end.
+    /// answer it: it gets the same again, fresh or not, as long as it is there, or the end.
     fn on_same_request(
         &mut self,
         world: &mut impl World,
@@ -275,14 +287,14 @@ impl<T: Table> Responder<T> {
         under_way: UnderWay,
     ) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        match choose(world, segment, connection) {
-            Ok(answer) if answer.id == under_way.id && answer.bytes.len() == under_way.len => {
+        match again(world, segment, connection, &under_way) {
+            Ok(answer) => {
                 let seq = connection.snd_nxt.wrapping_sub(answer.len());
-                let frame = write(&answer, segment, connection, seq);
+                let frame = write(&answer, segment, connection, (seq, connection.rcv_nxt));
                 replied(world, Reason::AnswerAgain, frame)
             }
             Err(Reason::UpWindow) => counted(world, Verdict::Drop(Reason::UpWindow)),
-            _ => self.reset(world, segment, Reason::TcpGone),
+            Err(_) => self.reset(world, segment, Reason::TcpGone),
         }
     }
 
@@ -323,62 +335,4 @@ fn on_fin(world: &mut impl World, segment: &Segment<'_>, connection: &mut Connec
     }
     connection.snd_nxt = connection.snd_nxt.wrapping_add(1);
     finish(world, segment, connection)
-}
-
-fn acknowledge(
-    world: &mut impl World,
-    segment: &Segment<'_>,
-    connection: &Connection,
-    reason: Reason,
-) -> Verdict {
-    bare(
-        world,
-        segment,
-        connection,
-        reason,
-        (connection.snd_nxt, connection.rcv_nxt, ACK),
-    )
-}
-
-/// Our FIN, for the first time or once more.
-fn finish(world: &mut impl World, segment: &Segment<'_>, connection: &Connection) -> Verdict {
-    let seq = connection.snd_nxt.wrapping_sub(1);
-    bare(
-        world,
-        segment,
-        connection,
-        Reason::TcpFin,
-        (seq, connection.rcv_nxt, FIN | ACK),
-    )
-}
-
-/// A segment without data.
-fn bare(
-    world: &mut impl World,
-    segment: &Segment<'_>,
-    connection: &Connection,
-    reason: Reason,
-    (seq, ack, flags): (u32, u32, u8),
-) -> Verdict {
-    let reply = Reply {
-        seq,
-        ack,
-        flags,
-        window: connection.own_window(),
-        options: &[],
-        payload: &[],
-    };
-    replied(world, reason, reply.write(segment))
-}
-
-fn replied(world: &mut impl World, reason: Reason, frame: Vec<u8>) -> Verdict {
-    world.count(reason);
-    Verdict::Reply(frame)
-}
-
-fn counted(world: &mut impl World, verdict: Verdict) -> Verdict {
-    if let Verdict::Up(reason) | Verdict::Drop(reason) | Verdict::Pass(reason) = verdict {
-        world.count(reason);
-    }
-    verdict
 }

@@ -82,10 +82,13 @@ pub trait World {
     fn cookie_key(&self, minute: u64) -> [u64; 2];
     /// The value of Date.
     fn date(&self) -> [u8; 29];
-    /// Whether anything is published.
+    /// Whether anything is published, or is learned from what is asked for.
     fn has_responses(&self) -> bool;
     /// What is published under a key, fresh or not.
     fn response(&self, key: &[u8]) -> Option<Stored<'_>>;
+    /// A publication by its number, for as long as its bytes are there: fresh or not, and for some
+    /// seconds after it was retired.
+    fn publication(&self, id: u32) -> Option<Stored<'_>>;
     /// Counts an exit.
     fn count(&mut self, reason: Reason);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Parser, ValueEnum};
+use lowroad_log::{Target, Writer};
 use lowroad_softirq::daemon::Daemon;
 use lowroad_softirq::folder;
 use lowroad_softirq::layout;
@@ -89,7 +90,11 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let servers = servers(&args.ports)?;
     place::check_machine()?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
-    place::check_nobody_else(&folder)?;
+    for port in &args.ports {
+        place::check_port(*port)?;
+    }
+    let _held = place::hold(&folder)?;
+    place::check_ports_free(&args.ports, &folder)?;
     let was_there = folder.exists();
     folder::make(&folder).map_err(|error| error.to_string())?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -147,11 +152,17 @@ fn serve(
     flags: &Flags<'_>,
 ) -> Result<(), String> {
     level
-        .prepare(settings(args), args.idle)
+        .prepare(settings(args), args.idle, place::least_mtu(placed))
         .map_err(|error| error.to_string())?;
     place::deny(level, &args.deny)?;
     level.set_ports(&args.ports);
-    let mut lines = log::Lines::new(args.log.as_deref());
+    let writer = match args.log {
+        Some(_) => {
+            Some(Writer::open(&Target::Stdout).map_err(|error| format!("the log: {error}"))?)
+        }
+        None => None,
+    };
+    let mut lines = log::Lines::new(args.log.as_deref(), writer.as_ref().map(Writer::sink));
     let daemon = Daemon {
         level,
         learning: learning(args),
@@ -169,7 +180,14 @@ fn serve(
     level.set_mode(layout::MODE_SERVE);
     // Whoever waits for our readiness is told; where nobody does, that is fine.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    daemon.run().map_err(|error| error.to_string())
+    let done = daemon.run().map_err(|error| error.to_string());
+    if let Some(writer) = writer {
+        if writer.lost() > 0 {
+            eprintln!("lowroad: {} lines of the log were lost", writer.lost());
+        }
+        writer.close();
+    }
+    done
 }
 
 /// For how long the daemon of this number trusts responses that do not say.
@@ -188,7 +206,9 @@ pub fn ttl_of(pid: u32) -> Option<u64> {
 }
 
 fn learning(args: &Attach) -> Settings {
-    let published_max = usize::try_from(args.responses).expect("fits");
+    // Places that were left a moment ago are not free yet.
+    let places = usize::try_from(args.responses).expect("fits");
+    let published_max = places - places / 16;
     if args.own {
         return own::learning(published_max);
     }
@@ -202,6 +222,7 @@ fn learning(args: &Attach) -> Settings {
 fn settings(args: &Attach) -> u32 {
     let when = |wanted, bit| if wanted { bit } else { 0 };
     layout::SETTING_LEARN
+        | place::settings()
         | when(args.log.is_some(), layout::SETTING_LOG)
         | when(
             args.ignore_cookies || args.own,

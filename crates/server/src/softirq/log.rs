@@ -1,24 +1,26 @@
-//! The access log's lines of answers at this level, to standard output.
+//! The access log's lines of answers at this level, to standard output, by a thread of the log: if that
+//! can't keep up, lines are lost and counted, and the daemon does not wait.
 
-use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{Parsed, first_line, parse};
-use lowroad_log::{Entry, combined, json};
+use lowroad_log::{Entry, Sink, combined, json};
 use lowroad_softirq::events::Event;
 
 /// Writes lines, or nothing.
 pub struct Lines {
     is_json: Option<bool>,
+    sink: Option<Sink>,
     line: Vec<u8>,
 }
 
 impl Lines {
-    /// In the format of that name.
-    pub fn new(format: Option<&str>) -> Lines {
+    /// In the format of that name, into that log.
+    pub fn new(format: Option<&str>, sink: Option<Sink>) -> Lines {
         Lines {
             is_json: format.map(|format| format == "json"),
+            sink,
             line: Vec::new(),
         }
     }
@@ -64,13 +66,14 @@ impl Lines {
             outcome: "hit",
             level: "softirq",
         };
-        self.line.clear();
         match is_json {
             true => json(&entry, &mut self.line),
             false => combined(&entry, &mut self.line),
         }
-        // Nobody is there to be told that nobody reads the log.
-        let _ = std::io::stdout().lock().write_all(&self.line);
+        if let Some(sink) = &self.sink {
+            // Lost lines are counted by the log.
+            let _ = sink.push(std::mem::take(&mut self.line));
+        }
     }
 }
 

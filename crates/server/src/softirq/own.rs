@@ -107,6 +107,7 @@ fn tell_changes(news: &Mutex<Option<ChildStdin>>) {
             let mut news = news.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(pipe) = news.as_mut() else { return };
             if pipe.write_all(&[word]).is_err() {
+                eprintln!("lowroad: the process of the softirq level is gone; it answers no more");
                 return;
             }
             drop(news);

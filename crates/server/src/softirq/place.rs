@@ -6,8 +6,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
+use lowroad_softirq::doctor;
 use lowroad_softirq::error::Error;
+use lowroad_softirq::folder;
 use lowroad_softirq::interfaces::{self, Details};
+use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::links;
 use lowroad_softirq::load::{self, Loaded, Sizes, Tier};
@@ -20,8 +23,14 @@ use super::attach::{Attach, TierWanted};
 pub struct Placed {
     name: String,
     tier: Tier,
+    mtu: u32,
     /// Why it is not native XDP.
     reason: Option<String>,
+}
+
+/// The smallest MTU of these.
+pub fn least_mtu(placed: &[Placed]) -> u32 {
+    placed.iter().map(|one| one.mtu).min().unwrap_or(1500)
 }
 
 impl fmt::Display for Placed {
@@ -69,8 +78,14 @@ pub fn check_machine() -> Result<(), String> {
                 .into(),
         );
     }
-    let cookies = fs::read_to_string("/proc/sys/net/ipv4/tcp_syncookies").unwrap_or_default();
-    if cookies.trim() == "0" {
+    if doctor::machine().has_handover == Some(false) {
+        return Err(
+            "the kernel can't take connections over from eBPF (bpf_sk_assign_tcp_reqsk, Linux \
+                    6.9): requests that are not answered here would be lost"
+                .into(),
+        );
+    }
+    if sysctl("tcp_syncookies") == Some(0) {
         return Err(
             "net.ipv4.tcp_syncookies is 0, so the kernel would refuse connections that are \
                     handed to it: sysctl -w net.ipv4.tcp_syncookies=1"
@@ -80,18 +95,71 @@ pub fn check_machine() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether another daemon keeps the level in this folder.
+/// Whether the sockets of a port can be handed connections.
+///
+/// # Errors
+/// A text for the user.
+pub fn check_port(port: u16) -> Result<(), String> {
+    let found =
+        doctor::port(port).map_err(|error| format!("who listens on port {port}: {error}"))?;
+    let listeners = found.listeners.unwrap_or_default();
+    match listeners.iter().any(|listener| listener.is_mptcp) {
+        true => Err(format!(
+            "the server on port {port} listens for Multipath TCP, and such sockets can't be handed \
+             connections; switch that off there (Go: GODEBUG=multipathtcp=0)"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A setting of IPv4's TCP.
+fn sysctl(name: &str) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Settings of the level that follow from those of the kernel: it refuses connections that agreed to
+/// what it would not have agreed to.
+pub fn settings() -> u32 {
+    let off = |name, bit| if sysctl(name) == Some(0) { bit } else { 0 };
+    off("tcp_sack", layout::SETTING_NO_SACK) | off("tcp_window_scaling", layout::SETTING_NO_SCALE)
+}
+
+/// Holds the level of a folder for this process: nobody else can while it lives.
+///
+/// # Errors
+/// A text for the user: who has it, or what can't be written.
+pub fn hold(folder: &Path) -> Result<fs::File, String> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let path = Path::new("/run/lowroad").join(format!("softirq-{name}.lock"));
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    fs::create_dir_all("/run/lowroad").map_err(failed)?;
+    let file = fs::File::create(&path).map_err(failed)?;
+    file.try_lock().map_err(|_| {
+        let keeper = Level::open(folder).ok().and_then(|level| keeper(&level));
+        match keeper {
+            Some(pid) => format!("process {pid} is attached there already"),
+            None => "another process is attaching there".to_owned(),
+        }
+    })?;
+    Ok(file)
+}
+
+/// Whether a level elsewhere answers on one of these ports.
 ///
 /// # Errors
 /// Then a text for the user.
-pub fn check_nobody_else(folder: &Path) -> Result<(), String> {
-    let Ok(level) = Level::open(folder) else {
-        return Ok(());
-    };
-    match keeper(&level) {
-        Some(pid) => Err(format!("process {pid} is attached there already")),
-        None => Ok(()),
+pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
+    let all = folder::all().map_err(|error| error.to_string())?;
+    for other in all.iter().filter(|folder| *folder != own) {
+        let theirs = Level::open(other).map_or(Vec::new(), |level| level.ports());
+        if let Some(port) = ports.iter().find(|port| theirs.contains(port)) {
+            return Err(format!(
+                "port {port} is attached already, together with {theirs:?}; detach that first"
+            ));
+        }
     }
+    Ok(())
 }
 
 /// The process that keeps a level, if it lives.
@@ -117,10 +185,20 @@ pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
         folder,
         loaded: Vec::new(),
     };
-    wanted(&args.interface)?
+    let placed: Vec<Placed> = wanted(&args.interface)?
         .into_iter()
         .map(|details| loads.place(&details, args.tier))
-        .collect()
+        .collect::<Result<_, _>>()?;
+    // What an earlier daemon had elsewhere, or at another tier.
+    for (name, tier) in links::attached(folder) {
+        if !placed
+            .iter()
+            .any(|one| one.name == name && one.tier == tier)
+        {
+            links::remove(&name, tier, folder).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(placed)
 }
 
 fn wanted(names: &[String]) -> Result<Vec<Details>, String> {
@@ -158,7 +236,10 @@ struct Loads<'a> {
 impl Loads<'_> {
     fn place(&mut self, details: &Details, wanted: TierWanted) -> Result<Placed, String> {
         let name = &details.interface.name;
-        let reason = match (wanted, details.why_not_xdp()) {
+        let why_not = details.why_not_xdp().or_else(|| {
+            has_vlans(name).then_some("it has VLANs, whose tags native XDP may not see")
+        });
+        let reason = match (wanted, why_not) {
             (TierWanted::Tc, _) => None,
             (TierWanted::Xdp, Some(reason)) => return Err(format!("{name}: {reason}")),
             (TierWanted::Auto, Some(reason)) => Some(reason.to_owned()),
@@ -167,6 +248,7 @@ impl Loads<'_> {
                     return Ok(Placed {
                         name: name.clone(),
                         tier: Tier::Xdp,
+                        mtu: details.mtu,
                         reason: None,
                     });
                 }
@@ -181,6 +263,7 @@ impl Loads<'_> {
         Ok(Placed {
             name: name.clone(),
             tier: Tier::Tc,
+            mtu: details.mtu,
             reason,
         })
     }
@@ -201,6 +284,16 @@ impl Loads<'_> {
         };
         links::attach(&self.loaded[at].2, &details.interface, self.folder)
     }
+}
+
+/// Whether 802.1Q interfaces are on this one.
+fn has_vlans(name: &str) -> bool {
+    let table = fs::read_to_string("/proc/net/vlan/config").unwrap_or_default();
+    table.lines().any(|line| {
+        line.rsplit('|')
+            .next()
+            .is_some_and(|parent| parent.trim() == name)
+    })
 }
 
 /// Writes prefixes into the map of denied ones.

@@ -29,6 +29,7 @@ fn interface(name: &str, driver: &str) -> Interface {
             is_loopback: name == "lo",
             is_ethernet: true,
             driver: driver.into(),
+            mtu: 1500,
         },
         mtu: Some(1500),
         xdp_features: Some(7),

@@ -13,6 +13,14 @@ pub struct Ticket(pub(super) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Serial(pub(super) u64);
 
+impl Serial {
+    /// For who publishes without a [`super::Learner`]; what is asked of a name is for the caller to keep.
+    #[must_use]
+    pub fn new(number: u64) -> Serial {
+        Serial(number)
+    }
+}
+
 /// A response that is published no longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {

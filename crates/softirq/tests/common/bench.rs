@@ -1,0 +1,255 @@
+//! The eBPF programs on a bench: loaded into the kernel, with maps of their own, in a network
+//! namespace with a listener, and run on one frame at a time without a device
+//! (`BPF_PROG_TEST_RUN`). What is the same for every subject of the traces is in `script`.
+
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use lowroad_softirq::Level;
+use lowroad_softirq::layout::{self, connection, connection_bucket};
+use lowroad_softirq::load::{Loaded, Sizes, Tier, load};
+use lowroad_testkit::net::{self, CLIENT, Namespace, SERVER};
+
+use super::frames::PORT;
+
+/// The date that answers carry.
+pub const DATE: &[u8; 29] = b"Sat, 21 Nov 2026 12:00:00 GMT";
+
+/// What a program did with a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Did {
+    /// It sends this back.
+    Reply(Vec<u8>),
+    /// It goes to the kernel, marked: the connection is handed over.
+    Up,
+    /// It goes to the kernel.
+    Pass,
+    /// Nobody sees it any more.
+    Drop,
+}
+
+/// Programs, maps and namespace; gone at the end of the value.
+pub struct Bench {
+    /// Its maps.
+    pub level: Level,
+    /// Where the listener is; programs must be run in it.
+    pub namespace: Namespace,
+    loaded: Loaded,
+    connections: MapHandle,
+    folder: PathBuf,
+    _listener: TcpListener,
+}
+
+/// What the machine lacks for a bench.
+pub fn lacks() -> Option<String> {
+    if !std::path::Path::new("/sys/fs/bpf").is_dir() {
+        return Some("there is no /sys/fs/bpf".to_owned());
+    }
+    net::lacks()
+}
+
+impl Bench {
+    /// Loads the programs of a tier.
+    pub fn new(tier: Tier, verify_sums: bool) -> Bench {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = PathBuf::from(format!(
+            "/sys/fs/bpf/lowroad-bench-{}-{number}",
+            std::process::id()
+        ));
+        std::fs::create_dir_all(&folder).expect("bpffs takes folders");
+        let sizes = Sizes {
+            connections: 1024,
+            responses: 4096,
+        };
+        let loaded =
+            load(tier, sizes, verify_sums, &folder).unwrap_or_else(|error| panic!("{error}"));
+        let level = Level::open(&folder).expect("maps");
+        let namespace = Namespace::new("bench").expect("root");
+        for address in [
+            format!("{}/32", CLIENT.0),
+            format!("{}/32", SERVER.0),
+            format!("{}/128", CLIENT.1),
+            format!("{}/128", SERVER.1),
+        ] {
+            let add = ["address", "add", &address, "dev", "lo"];
+            namespace.run("ip", &add).expect("an address");
+        }
+        // A router, with a way to everybody: what is for others must be left alone.
+        let cable: Vec<&str> = "link add out type veth peer name out-peer"
+            .split(' ')
+            .collect();
+        namespace.run("ip", &cable).expect("a device");
+        for words in [
+            "link set out up",
+            "route add default dev out",
+            "-6 route add default dev out",
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            namespace.run("ip", &words).expect("a route");
+        }
+        for family in ["ipv4", "ipv6"] {
+            namespace
+                .set(&format!("{family}/conf/all/forwarding"), "1")
+                .expect("a router");
+        }
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+        let listener = namespace
+            .enter(|| TcpListener::bind(any))
+            .expect("a listener");
+        let connections = MapHandle::from_pinned_path(folder.join("connections")).expect("a map");
+        level.prepare(0, 60, 1500).expect("keys");
+        level.set_ports(&[PORT]);
+        let own = [SERVER.0.to_ipv6_mapped().octets(), SERVER.1.octets()];
+        level.set_addresses(&own).expect("addresses");
+        level.set_mode(layout::MODE_SERVE);
+        Bench {
+            level,
+            namespace,
+            loaded,
+            connections,
+            folder,
+            _listener: listener,
+        }
+    }
+
+    /// The daemon was heard of this long ago.
+    pub fn beat(&self, age_ns: u64) {
+        self.level.beat(lowroad_softirq::now_ns() - age_ns, DATE);
+    }
+
+    /// The program that answers.
+    pub fn answering(&self) -> BorrowedFd<'_> {
+        self.loaded.answering()
+    }
+
+    /// Runs the answering program on a frame, in the namespace of the thread.
+    pub fn run(&self, frame: &[u8]) -> Did {
+        let mut out = [0u8; 4096];
+        let (code, len) = test_run(self.loaded.answering(), frame, &mut out);
+        self.did(frame, code, &out[..len])
+    }
+
+    fn did(&self, frame: &[u8], code: i32, out: &[u8]) -> Did {
+        match (self.loaded.tier(), code) {
+            (Tier::Xdp, 3) | (Tier::Tc, 7) => Did::Reply(out.to_vec()),
+            (Tier::Xdp, 1) | (Tier::Tc, 2) => Did::Drop,
+            // The mark stands before the frame.
+            (Tier::Xdp, 2) if out.len() == frame.len() + 4 => {
+                assert_eq!(&out[4..], frame, "a frame handed up is whole");
+                assert_eq!(out[..4], 0x4c6f_5721u32.to_ne_bytes());
+                Did::Up
+            }
+            (Tier::Xdp, 2) | (Tier::Tc, -1) => {
+                assert_eq!(out, frame, "a frame that passes is whole");
+                Did::Pass
+            }
+            other => panic!("an unknown verdict: {other:?}"),
+        }
+    }
+
+    /// Where the connection of a client is, and what the table says.
+    pub fn connection(&self, is_v6: bool, port: u16) -> Option<(u32, usize, connection)> {
+        let client = if is_v6 {
+            CLIENT.1
+        } else {
+            CLIENT.0.to_ipv6_mapped()
+        };
+        let mut client_be = [0; 4];
+        for (word, bytes) in client_be.iter_mut().zip(client.octets().chunks_exact(4)) {
+            *word = u32::from_ne_bytes(bytes.try_into().expect("four bytes"));
+        }
+        let all = self.connections.max_entries();
+        let buckets = self
+            .connections
+            .lookup_batch(all, MapFlags::ANY, MapFlags::ANY)
+            .expect("an array");
+        (0..).zip(buckets).find_map(|(index, (_, bytes))| {
+            let bucket = bucket_from(&bytes);
+            let way = bucket.way.iter().position(|way| {
+                way.tag != 0
+                    && way.tuple.client_be == client_be
+                    && way.tuple.client_port_be == port.to_be()
+            })?;
+            Some((index, way, bucket.way[way]))
+        })
+    }
+
+    /// How many buckets the table has.
+    pub fn buckets(&self) -> u32 {
+        self.connections.max_entries()
+    }
+
+    /// A bucket of the table.
+    pub fn bucket(&self, index: u32) -> connection_bucket {
+        let bytes = self.connections.lookup(&index.to_ne_bytes(), MapFlags::ANY);
+        bucket_from(&bytes.expect("a map").expect("an array"))
+    }
+
+    /// Overwrites a bucket of the table.
+    pub fn set_bucket(&self, index: u32, bucket: &connection_bucket) {
+        // SAFETY: a value made of integers without padding, as bytes.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(std::ptr::from_ref(bucket).cast::<u8>(), size_of_val(bucket))
+        };
+        let key = index.to_ne_bytes();
+        self.connections
+            .update(&key, bytes, MapFlags::ANY)
+            .expect("an array");
+    }
+
+    /// Somebody else's handshakes have taken all places of those that were under way.
+    pub fn forget_half_open(&self) {
+        let map = MapHandle::from_pinned_path(self.folder.join("half_open")).expect("a map");
+        for index in 0..map.max_entries() {
+            map.update(&index.to_ne_bytes(), &[0; 16], MapFlags::ANY)
+                .expect("an array");
+        }
+    }
+
+    /// The client is in the list of denied prefixes.
+    pub fn deny(&self, is_v6: bool) {
+        let client = if is_v6 {
+            CLIENT.1
+        } else {
+            CLIENT.0.to_ipv6_mapped()
+        };
+        self.level
+            .deny_prefix(128, client.octets())
+            .expect("a prefix");
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // Maps go with the last name and descriptor; what can't be removed stays for the operator.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn bucket_from(bytes: &[u8]) -> connection_bucket {
+    assert_eq!(bytes.len(), size_of::<connection_bucket>());
+    // SAFETY: as many bytes as the type has, which is made of integers.
+    unsafe { bytes.as_ptr().cast::<connection_bucket>().read_unaligned() }
+}
+
+/// Verdict and length of what is in `out`.
+fn test_run(program: BorrowedFd<'_>, frame: &[u8], out: &mut [u8]) -> (i32, usize) {
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: u32::try_from(frame.len()).expect("fits"),
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: u32::try_from(out.len()).expect("fits"),
+        repeat: 1,
+        ..Default::default()
+    };
+    // SAFETY: the pointers are to slices of the given lengths, which outlive the call.
+    let status = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
+    assert_eq!(status, 0, "BPF_PROG_TEST_RUN: {status} of {frame:02x?}");
+    let len = usize::try_from(options.data_size_out).expect("fits");
+    (options.retval.cast_signed(), len)
+}

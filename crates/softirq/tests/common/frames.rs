@@ -1,0 +1,233 @@
+//! Frames of TCP segments for tests: made from a description, and read back with every checksum
+//! looked at. It knows no connections.
+
+use lowroad_testkit::net::frame;
+use lowroad_testkit::net::{CLIENT, SERVER};
+
+/// FIN.
+pub const FIN: u8 = 0x01;
+/// SYN.
+pub const SYN: u8 = 0x02;
+/// RST.
+pub const RST: u8 = 0x04;
+/// PSH.
+pub const PSH: u8 = 0x08;
+/// ACK.
+pub const ACK: u8 = 0x10;
+/// URG.
+pub const URG: u8 = 0x20;
+
+/// The port of the server in all tests.
+pub const PORT: u16 = 80;
+
+const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// That of the loopback device, at which test runs arrive: at TC, what is for others is left alone.
+const SERVER_MAC: [u8; 6] = [0; 6];
+
+/// A segment of the client.
+#[derive(Clone, Debug, Default)]
+pub struct Sent {
+    /// IPv6.
+    pub is_v6: bool,
+    /// The client's port.
+    pub port: u16,
+    /// TCP flags.
+    pub flags: u8,
+    /// Sequence number.
+    pub seq: u32,
+    /// Acknowledgement.
+    pub ack: u32,
+    /// Window as in the header.
+    pub window: u16,
+    /// TCP options, a multiple of four bytes.
+    pub options: Vec<u8>,
+    /// Data.
+    pub payload: Vec<u8>,
+    /// The TCP checksum is wrong.
+    pub bad_sum: bool,
+    /// The IPv4 header says that more fragments follow.
+    pub is_fragment: bool,
+    /// The IPv4 header has an option.
+    pub has_ip_options: bool,
+    /// The destination is an address of another machine.
+    pub is_for_others: bool,
+    /// The source is an address of the server.
+    pub is_from_here: bool,
+    /// The destination's MAC is that of everybody.
+    pub is_broadcast: bool,
+}
+
+impl Sent {
+    /// The frame, padded to 60 bytes as on a wire.
+    pub fn frame(&self) -> Vec<u8> {
+        let mut tcp = Vec::with_capacity(60 + self.payload.len());
+        tcp.extend(self.port.to_be_bytes());
+        tcp.extend(PORT.to_be_bytes());
+        tcp.extend(self.seq.to_be_bytes());
+        tcp.extend(self.ack.to_be_bytes());
+        tcp.push(u8::try_from((20 + self.options.len()) / 4).expect("fits") << 4);
+        tcp.push(self.flags);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0; 4]);
+        tcp.extend(&self.options);
+        tcp.extend(&self.payload);
+        let (addresses, mut ip) = match self.is_v6 {
+            true => self.v6(tcp.len()),
+            false => self.v4(tcp.len()),
+        };
+        let len = u32::try_from(tcp.len()).expect("fits");
+        let sum = !folded(sum(&addresses) + 6 + len + sum(&tcp)) ^ u16::from(self.bad_sum);
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        let to = if self.is_broadcast {
+            [0xff; 6]
+        } else {
+            SERVER_MAC
+        };
+        let mut frame = [to, CLIENT_MAC].concat();
+        frame.extend(if self.is_v6 { [0x86, 0xdd] } else { [8, 0] });
+        frame.append(&mut ip);
+        frame.append(&mut tcp);
+        frame.resize(frame.len().max(60), 0);
+        frame
+    }
+
+    fn v4(&self, tcp_len: usize) -> (Vec<u8>, Vec<u8>) {
+        let client = if self.is_from_here {
+            SERVER.0
+        } else {
+            CLIENT.0
+        };
+        let mut addresses = [client.octets(), SERVER.0.octets()].concat();
+        addresses[7] ^= u8::from(self.is_for_others) << 4;
+        let options: &[u8] = if self.has_ip_options {
+            &[1, 1, 1, 0]
+        } else {
+            &[]
+        };
+        let head_len = 20 + options.len();
+        let mut ip = vec![0x40 | u8::try_from(head_len / 4).expect("fits"), 0];
+        ip.extend(
+            u16::try_from(head_len + tcp_len)
+                .expect("fits")
+                .to_be_bytes(),
+        );
+        ip.extend([
+            0x12,
+            0x34,
+            if self.is_fragment { 0x20 } else { 0x40 },
+            0,
+            64,
+            6,
+            0,
+            0,
+        ]);
+        ip.extend(&addresses);
+        ip.extend(options);
+        let check = !folded(sum(&ip));
+        ip[10..12].copy_from_slice(&check.to_be_bytes());
+        (addresses, ip)
+    }
+
+    fn v6(&self, tcp_len: usize) -> (Vec<u8>, Vec<u8>) {
+        let client = if self.is_from_here {
+            SERVER.1
+        } else {
+            CLIENT.1
+        };
+        let mut addresses = [client.octets(), SERVER.1.octets()].concat();
+        addresses[31] ^= u8::from(self.is_for_others) << 4;
+        let mut ip = vec![0x60, 0, 0, 0];
+        ip.extend(u16::try_from(tcp_len).expect("fits").to_be_bytes());
+        ip.extend([6, 64]);
+        ip.extend(&addresses);
+        (addresses, ip)
+    }
+}
+
+/// A segment that came back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// TCP flags.
+    pub flags: u8,
+    /// Sequence number.
+    pub seq: u32,
+    /// Acknowledgement.
+    pub ack: u32,
+    /// Window as in the header.
+    pub window: u16,
+    /// TCP options.
+    pub options: Vec<u8>,
+    /// Data.
+    pub payload: Vec<u8>,
+}
+
+/// Reads the answer to a segment of the client at `port`; all that must hold of any answer is
+/// checked.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
+    let found = frame::segment(reply).ok_or("no TCP segment")?;
+    let check = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
+    check(frame::checksums_hold(reply, &found), "a wrong checksum")?;
+    check(
+        reply[..6] == asked[6..12] && reply[6..12] == asked[..6],
+        "wrong MACs",
+    )?;
+    check(reply[12..14] == asked[12..14], "another protocol")?;
+    let is_v6 = reply[12] == 0x86;
+    let (tcp_at, ip_end, addresses, len) = match is_v6 {
+        true => (54, 54 + usize::from(be16(reply, 18)), 22, 16),
+        false => (34, 14 + usize::from(be16(reply, 16)), 26, 4),
+    };
+    let (own, other) = (
+        addresses..addresses + len,
+        addresses + len..addresses + 2 * len,
+    );
+    check(
+        reply[own.clone()] == asked[other.clone()] && reply[other] == asked[own],
+        "wrong addresses",
+    )?;
+    check(
+        be16(reply, tcp_at) == be16(asked, tcp_at + 2)
+            && be16(reply, tcp_at + 2) == be16(asked, tcp_at),
+        "wrong ports",
+    )?;
+    // Filled up where it came filled up.
+    let least = if asked.len() < 60 { 0 } else { 60 };
+    check(
+        reply.len() == ip_end.max(least),
+        "a frame longer or shorter than its packet",
+    )?;
+    check(reply[ip_end..].len() < 60, "padding")?;
+    let ttl = if is_v6 { reply[21] } else { reply[22] };
+    check(ttl == 64, "a TTL other than 64")?;
+    let data_at = tcp_at + usize::from(reply[tcp_at + 12] >> 4) * 4;
+    check(be16(reply, tcp_at + 18) == 0, "an urgent pointer")?;
+    Ok(Received {
+        flags: reply[tcp_at + 13],
+        seq: be32(reply, tcp_at + 4),
+        ack: be32(reply, tcp_at + 8),
+        window: be16(reply, tcp_at + 14),
+        options: reply[tcp_at + 20..data_at].to_vec(),
+        payload: reply[data_at..ip_end].to_vec(),
+    })
+}
+
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn sum(bytes: &[u8]) -> u32 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    bytes.chunks(2).map(word).sum()
+}
+
+fn folded(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    u16::try_from((sum & 0xffff) + (sum >> 16)).expect("folded twice")
+}

@@ -1,0 +1,11 @@
+//! What the tests of the programs share.
+#![allow(dead_code)]
+
+pub mod bench;
+pub mod frames;
+pub mod model;
+pub mod oracle;
+pub mod programs;
+pub mod requests;
+pub mod responses;
+pub mod script;

@@ -1,0 +1,239 @@
+//! `lowroad-wire` as a subject of traces, in a world made of plain values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use lowroad_softirq::layout::REASONS;
+use lowroad_testkit::net::SERVER;
+use lowroad_wire::connection::{Connections, State, Table};
+use lowroad_wire::frame::Tuple;
+use lowroad_wire::world::{Ignore, Mode, Socket, Stored, World};
+use lowroad_wire::{Reason, Responder, Segment, Verdict};
+
+use super::bench::{DATE, Did};
+use super::frames::PORT;
+use super::responses::{AGE_S, Prepared, Response};
+use super::script::Subject;
+
+const NOW_NS: u64 = 1_000_000_000;
+
+struct Published {
+    what: Prepared,
+    expires_ns: u64,
+}
+
+/// The world.
+struct Values {
+    mode: Mode,
+    is_kept: bool,
+    ignore: Ignore,
+    verify_sums: bool,
+    exempt: Option<u16>,
+    is_denied: bool,
+    learns: bool,
+    socket: Socket,
+    /// Numbers of publications.
+    index: BTreeMap<&'static [u8], u32>,
+    publications: BTreeMap<u32, Published>,
+    next_id: u32,
+    counted: BTreeSet<Reason>,
+}
+
+impl Values {
+    fn new() -> Values {
+        Values {
+            mode: Mode::Serve,
+            is_kept: true,
+            ignore: Ignore::default(),
+            verify_sums: false,
+            exempt: None,
+            is_denied: false,
+            learns: false,
+            socket: Socket::Listener,
+            index: BTreeMap::new(),
+            publications: BTreeMap::new(),
+            next_id: 1,
+            counted: BTreeSet::new(),
+        }
+    }
+
+    fn publish(&mut self, name: &str, edition: u8) {
+        let one = Response::named(name);
+        let what = one.prepare(edition);
+        let expires_ns = u64::MAX;
+        self.publications
+            .insert(self.next_id, Published { what, expires_ns });
+        self.index.insert(one.key, self.next_id);
+        self.next_id += 1;
+    }
+
+    /// One of the settings, and no other: programs keep them in one word.
+    fn set(&mut self, setting: &str) {
+        self.is_denied = setting == "deny";
+        self.learns = setting == "learn";
+        self.ignore.cookies = setting == "ignore-cookies";
+    }
+
+    fn expire(&mut self, name: &str) {
+        let id = self.index[Response::named(name).key];
+        let found = self.publications.get_mut(&id);
+        found.expect("it is published").expires_ns = NOW_NS;
+    }
+}
+
+impl World for Values {
+    fn now_ns(&self) -> u64 {
+        NOW_NS
+    }
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+    fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+    fn ignore(&self) -> Ignore {
+        self.ignore
+    }
+    fn verify_sums(&self) -> bool {
+        self.verify_sums
+    }
+    fn is_served(&self, port: u16) -> bool {
+        port == PORT
+    }
+    fn is_exempt(&self, tuple: &Tuple) -> bool {
+        tuple.client == tuple.local && self.exempt == Some(tuple.client_port)
+    }
+    fn is_denied(&self, _: IpAddr) -> bool {
+        self.is_denied
+    }
+    fn is_here(&self, tuple: &Tuple) -> bool {
+        [IpAddr::V4(SERVER.0), IpAddr::V6(SERVER.1)].contains(&tuple.local)
+    }
+    fn socket(&self, _: &Tuple) -> Socket {
+        self.socket
+    }
+    fn cookie_key(&self, _: u64) -> [u64; 2] {
+        [1, 2]
+    }
+    fn date(&self) -> [u8; 29] {
+        *DATE
+    }
+    fn has_responses(&self) -> bool {
+        self.learns || !self.index.is_empty()
+    }
+    fn response(&self, key: &[u8]) -> Option<Stored<'_>> {
+        self.publication(*self.index.get(key)?)
+    }
+    fn publication(&self, id: u32) -> Option<Stored<'_>> {
+        self.publications.get(&id).map(|one| Stored {
+            id,
+            bytes: &one.what.bytes,
+            head_len: one.what.head_len,
+            date_at: Some(one.what.date_at),
+            age_at: Some(one.what.age_at),
+            // Before the clock's start.
+            born_ns: NOW_NS.wrapping_sub(AGE_S * 1_000_000_000),
+            expires_ns: one.expires_ns,
+        })
+    }
+    fn count(&mut self, reason: Reason) {
+        self.counted.insert(reason);
+    }
+}
+
+/// The responder in its world.
+pub struct Model {
+    responder: Responder<Connections>,
+    world: Values,
+    last: Option<Tuple>,
+}
+
+impl Model {
+    /// A new one.
+    pub fn new() -> Model {
+        Model {
+            responder: Responder::new(Connections::new(100)),
+            world: Values::new(),
+            last: None,
+        }
+    }
+}
+
+impl Subject for Model {
+    fn frame(&mut self, frame: &[u8]) -> Did {
+        if let Ok(segment) = Segment::parse(frame) {
+            self.last = Some(segment.tuple);
+        }
+        match self.responder.frame(&mut self.world, frame) {
+            Verdict::Reply(reply) => Did::Reply(reply),
+            Verdict::Up(_) => Did::Up,
+            Verdict::Pass(_) => Did::Pass,
+            Verdict::Drop(_) => Did::Drop,
+        }
+    }
+
+    fn reasons(&mut self) -> Vec<String> {
+        let counted: Vec<&str> = self
+            .world
+            .counted
+            .iter()
+            .map(|reason| reason.name())
+            .collect();
+        self.world.counted.clear();
+        // The programs count it in what gives connections to listeners.
+        let is_handing = |name: &str| matches!(name, "tcp_handed" | "tcp_not_handed");
+        let is_told = |name: &&&str| counted.contains(name) && !is_handing(name);
+        REASONS
+            .iter()
+            .map(|(name, _)| name)
+            .filter(is_told)
+            .map(|name| (*name).to_owned())
+            .collect()
+    }
+
+    fn state(&mut self, _: bool, _: u16) -> String {
+        let found = self
+            .last
+            .and_then(|tuple| self.responder.table().get(&tuple).copied());
+        match found.map(|connection| connection.state) {
+            None => "-",
+            Some(State::Open) => "OPEN",
+            Some(State::Closing) => "CLOSING",
+            Some(State::Done) => "DONE",
+            Some(State::Handed) => "HANDED",
+            Some(State::Kernel) => "KERNEL",
+        }
+        .to_owned()
+    }
+
+    fn act(&mut self, words: &[&str], _: bool, port: u16) -> bool {
+        let world = &mut self.world;
+        match words {
+            ["publish", names @ ..] => names.iter().for_each(|name| world.publish(name, 0)),
+            ["retire", name] => drop(world.index.remove(Response::named(name).key)),
+            ["replace", name] => world.publish(name, 1),
+            ["expire", name] => world.expire(name),
+            ["purge"] => world.index.clear(),
+            ["restart"] => {
+                world.index.clear();
+                world.publications.clear();
+            }
+            ["forget"] => self.responder.table().forget_half_open(),
+            ["mode", "drain"] => world.mode = Mode::Drain,
+            ["mode", "serve"] => world.mode = Mode::Serve,
+            ["mode", "off"] => world.mode = Mode::Off,
+            ["stale"] => world.is_kept = false,
+            ["fresh"] => world.is_kept = true,
+            ["deny" | "learn" | "ignore-cookies" | "strict"] => world.set(words[0]),
+            ["exempt"] => world.exempt = Some(port),
+            ["sums"] => world.verify_sums = true,
+            ["socket"] => world.socket = Socket::Connection,
+            _ => panic!("no such act: {words:?}"),
+        }
+        true
+    }
+
+    fn reset(&mut self) {
+        *self = Model::new();
+    }
+}

@@ -1,0 +1,288 @@
+//! Whether the program's treatment of a request is right: what it answers, `lowroad-http` must read as
+//! one whole request with the same key, and the answer must be what is stored under that key.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{MemberAttr, Struct};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use lowroad_http::{Limits, Refusal, request};
+use lowroad_softirq::layout::{REASONS, connection_bucket};
+use lowroad_wire::key;
+use lowroad_wire::world::Ignore;
+
+use super::bench::{Bench, DATE, Did};
+use super::frames::{self, ACK, FIN, PSH, SYN, Sent};
+use super::responses::{self, Prepared, Shelf};
+
+const CLIENT_PORT: u16 = 30_000;
+const CLIENT_ISN: u32 = 0xffff_fe00;
+const DAY_NS: u64 = 86_400_000_000_000;
+/// Longer ones are not read.
+const REQUEST_MAX: usize = 1500;
+
+/// How many cases ended how.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Answered.
+    pub answered: u64,
+    /// Looked up with the right key, and not there.
+    pub missed: u64,
+    /// Handed up, as the other reader would have done.
+    pub handed: u64,
+    /// Handed up, where the other reader has a key: by the program's reason.
+    pub stricter: BTreeMap<&'static str, u64>,
+    /// Looked up, where the other reader refuses: by what of it, with one request.
+    pub looser: BTreeMap<&'static str, (u64, String)>,
+}
+
+/// A connection that is put back to its start before each request.
+pub struct Oracle<'b> {
+    bench: &'b Bench,
+    shelf: Shelf,
+    published: HashMap<Vec<u8>, Prepared>,
+    scratch: MapHandle,
+    places: Places,
+    place: u32,
+    fresh: connection_bucket,
+    base: Sent,
+    snd_nxt: u32,
+    /// What has happened.
+    pub tally: Tally,
+}
+
+impl<'b> Oracle<'b> {
+    /// Opens the connection; to be used in the bench's namespace.
+    pub fn new(bench: &'b Bench, is_v6: bool) -> Oracle<'b> {
+        let mut shelf = Shelf::new(&bench.level);
+        let first = responses::RESPONSES[0].prepare(0);
+        shelf.publish(&bench.level, responses::RESPONSES[0].key, &first, DAY_NS);
+        bench.beat(0);
+        let mut base = Sent {
+            is_v6,
+            port: CLIENT_PORT,
+            seq: CLIENT_ISN,
+            flags: SYN,
+            window: 64_000,
+            ..Sent::default()
+        };
+        base.options = vec![2, 4, 5, 0xb4];
+        let syn = base.frame();
+        let Did::Reply(reply) = bench.run(&syn) else {
+            panic!("no SYN-ACK")
+        };
+        base.options.clear();
+        base.ack = frames::receive(&reply, &syn)
+            .expect("a right answer")
+            .seq
+            .wrapping_add(1);
+        base.seq = CLIENT_ISN.wrapping_add(1);
+        base.flags = ACK;
+        assert_eq!(bench.run(&base.frame()), Did::Drop);
+        base.flags = ACK | PSH;
+        let (place, _, connection) = bench.connection(is_v6, CLIENT_PORT).expect("open");
+        Oracle {
+            shelf,
+            places: Places::of(bench),
+            published: HashMap::from([(responses::RESPONSES[0].key.to_vec(), first)]),
+            scratch: MapHandle::from_pinned_path(bench.level.folder().join("scratch"))
+                .expect("a map"),
+            place,
+            fresh: bench.bucket(place),
+            snd_nxt: connection.snd_nxt,
+            base,
+            bench,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Tries a request.
+    ///
+    /// # Errors
+    /// What the program did wrong.
+    pub fn try_request(&mut self, request: &[u8]) -> Result<(), String> {
+        self.bench.set_bucket(self.place, &self.fresh);
+        self.base.payload.clear();
+        self.base.payload.extend_from_slice(request);
+        let frame = self.base.frame();
+        let did = self.bench.run(&frame);
+        let read = key::read(request, frames::PORT, Ignore::default());
+        match did {
+            Did::Reply(reply) => {
+                let asked = read.map_err(|reason| format!("answered, but {}", reason.name()))?;
+                self.check_answer(&asked, &frame, &reply)?;
+                self.tally.answered += 1;
+                Ok(())
+            }
+            // At TC a test run can't hand over.
+            Did::Up | Did::Pass => self.check_handed(request, read),
+            Did::Drop => Err("dropped".to_owned()),
+        }
+    }
+
+    fn check_answer(&self, asked: &key::Asked, frame: &[u8], reply: &[u8]) -> Result<(), String> {
+        let got = frames::receive(reply, frame)?;
+        let stored = self
+            .published
+            .get(&asked.key)
+            .ok_or("answered with what is under no such key")?;
+        let mut wanted = stored.bytes.clone();
+        wanted[stored.date_at..stored.date_at + 29].copy_from_slice(DATE);
+        let age = stored.age_at..stored.age_at + 5;
+        wanted[age.clone()].copy_from_slice(got.payload.get(age).ok_or("a short answer")?);
+        if asked.is_head {
+            wanted.truncate(stored.head_len);
+        }
+        if got.payload != wanted {
+            return Err(format!("another response: {}", got.payload.escape_ascii()));
+        }
+        let flags = ACK | PSH | if asked.closes { FIN } else { 0 };
+        let end = self
+            .base
+            .seq
+            .wrapping_add(u32::try_from(self.base.payload.len()).expect("short"));
+        match (got.flags, got.seq, got.ack) == (flags, self.snd_nxt, end) {
+            true => Ok(()),
+            false => Err(format!(
+                "flags {:02x}, seq {}, ack {}",
+                got.flags, got.seq, got.ack
+            )),
+        }
+    }
+
+    fn check_handed(
+        &mut self,
+        request: &[u8],
+        read: Result<key::Asked, lowroad_wire::Reason>,
+    ) -> Result<(), String> {
+        let program = self.program_read(request);
+        match (program, read) {
+            (Some(Ok(key)), Ok(asked)) if key == asked.key => {
+                if self.published.contains_key(&key) {
+                    return Err("not found, but it is there".to_owned());
+                }
+                self.tally.missed += 1;
+                self.publish(key);
+                Ok(())
+            }
+            (Some(Ok(key)), Ok(asked)) => Err(format!(
+                "the keys differ: {} and {}",
+                key.escape_ascii(),
+                asked.key.escape_ascii()
+            )),
+            (Some(Ok(_)), Err(reason)) => {
+                // The program does not look at what a host or a target is made of: nothing is published
+                // under such a key. Everything else it must see.
+                let seen = match request::parse(request, &Limits::default()) {
+                    Err(Refusal::HostInvalid) => self.tally.looser.entry("host").or_default(),
+                    Err(Refusal::TargetInvalid) => self.tally.looser.entry("target").or_default(),
+                    other => return Err(format!("looked up, but {}: {other:?}", reason.name())),
+                };
+                seen.0 += 1;
+                seen.1 = request.escape_ascii().to_string();
+                Ok(())
+            }
+            (Some(Err(reason)), Ok(_)) => {
+                *self.tally.stricter.entry(reason).or_default() += 1;
+                Ok(())
+            }
+            (None, _) if request.len() <= REQUEST_MAX => Err("not read".to_owned()),
+            (Some(Err(_)) | None, _) => {
+                self.tally.handed += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// What is asked for is there the next time; so few that no bucket of the index is ever full.
+    fn publish(&mut self, key: Vec<u8>) {
+        if self.published.len() >= 400 {
+            return;
+        }
+        let mut what = responses::RESPONSES[0].prepare(0);
+        // Each is another, also in length.
+        let number = self.published.len();
+        what.bytes.resize(what.bytes.len() + number, b'x');
+        let mark = format!("{number:04}");
+        let at = what.head_len;
+        what.bytes[at..at + 4].copy_from_slice(mark.as_bytes());
+        self.shelf.publish(&self.bench.level, &key, &what, DAY_NS);
+        self.published.insert(key, what);
+    }
+
+    /// What the program's reader made of the request, if it has looked at it.
+    fn program_read(&self, request: &[u8]) -> Option<Result<Vec<u8>, &'static str>> {
+        let places = &self.places;
+        let word = |bytes: &[u8], at: usize| {
+            usize::try_from(u32::from_ne_bytes(
+                bytes[at..at + 4].try_into().expect("four bytes"),
+            ))
+            .expect("fits")
+        };
+        let each = self
+            .scratch
+            .lookup_percpu(&[0; 4], MapFlags::ANY)
+            .expect("a map")
+            .expect("an array");
+        // The processor on which it ran has the request.
+        let ours = each.iter().find(|bytes| {
+            bytes[places.head..].starts_with(request) && word(bytes, places.len) == request.len()
+        })?;
+        Some(match REASONS.get(word(ours, places.reason)) {
+            Some((reason, _)) => Err(reason),
+            None => {
+                let key = &ours[places.key..];
+                Ok(key[..word(ours, places.key_len)].to_vec())
+            }
+        })
+    }
+}
+
+/// Where things are in `struct scratch`, by the types that the kernel has of the program.
+struct Places {
+    head: usize,
+    key: usize,
+    len: usize,
+    key_len: usize,
+    reason: usize,
+}
+
+impl Places {
+    fn of(bench: &Bench) -> Places {
+        let btf = Btf::from_prog_id(program_id(bench.answering())).expect("types");
+        let at = |owner: &str, member: &str| {
+            let is_owner = |one: &Struct<'_>| one.name().is_some_and(|name| name == owner);
+            let owner = btf.type_by_kind::<Struct<'_>>().find(is_owner);
+            let owner = owner.expect("the struct");
+            let found = owner
+                .iter()
+                .find(|one| one.name.is_some_and(|name| name == member));
+            match found.map(|one| one.attr) {
+                Some(MemberAttr::Normal { offset } | MemberAttr::BitField { offset, .. }) => {
+                    usize::try_from(offset / 8).expect("fits")
+                }
+                None => panic!("no {member}"),
+            }
+        };
+        let request = at("scratch", "request");
+        Places {
+            head: at("scratch", "head"),
+            key: at("scratch", "key"),
+            len: request + at("request", "len"),
+            key_len: request + at("request", "key_len"),
+            reason: request + at("request", "reason"),
+        }
+    }
+}
+
+fn program_id(program: BorrowedFd<'_>) -> u32 {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = u32::try_from(size_of_val(&info)).expect("fits");
+    let pointer = std::ptr::from_mut(&mut info).cast();
+    // SAFETY: the pointer is to as many bytes as are said, which outlive the call.
+    let status =
+        unsafe { libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), pointer, &mut len) };
+    assert_eq!(status, 0, "BPF_OBJ_GET_INFO_BY_FD");
+    info.id
+}

@@ -1,0 +1,157 @@
+//! The eBPF programs as a subject of traces.
+
+use lowroad_softirq::layout::{self, REASONS};
+use lowroad_softirq::load::Tier;
+use lowroad_softirq::publish;
+use lowroad_testkit::net::{CLIENT, SERVER};
+use rustix::fd::OwnedFd;
+
+use super::bench::{Bench, Did};
+use super::frames::PORT;
+use super::responses::{Response, Shelf};
+use super::script::Subject;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// Programs on a bench; to be used within its namespace.
+pub struct Programs<'b> {
+    bench: &'b Bench,
+    shelf: Shelf,
+    tier: Tier,
+    verify_sums: bool,
+    counted: Vec<u64>,
+    /// Connections of the kernel that a trace has made.
+    sockets: Vec<OwnedFd>,
+}
+
+impl<'b> Programs<'b> {
+    /// Of a bench with this tier.
+    pub fn new(bench: &'b Bench, tier: Tier, verify_sums: bool) -> Programs<'b> {
+        let shelf = Shelf::new(&bench.level);
+        let counted = bench.level.counters().expect("counters");
+        Programs {
+            bench,
+            shelf,
+            tier,
+            verify_sums,
+            counted,
+            sockets: Vec::new(),
+        }
+    }
+
+    fn publish(&mut self, name: &str, edition: u8, lives_ns: u64) {
+        let one = Response::named(name);
+        let what = one.prepare(edition);
+        self.shelf
+            .publish(&self.bench.level, one.key, &what, lives_ns);
+    }
+}
+
+impl Subject for Programs<'_> {
+    fn frame(&mut self, frame: &[u8]) -> Did {
+        let did = self.bench.run(frame);
+        // At TC no mark is needed: which exit was counted tells.
+        let handed = |name: &str| name == "tcp_not_handed";
+        if self.tier == Tier::Tc && did == Did::Pass {
+            let now = self.bench.level.counters().expect("counters");
+            let changed = |at: &usize| now[*at] != self.counted[*at] && handed(REASONS[*at].0);
+            if (0..now.len()).any(|at| changed(&at)) {
+                return Did::Up;
+            }
+        }
+        did
+    }
+
+    fn reasons(&mut self) -> Vec<String> {
+        let now = self.bench.level.counters().expect("counters");
+        let before = std::mem::replace(&mut self.counted, now);
+        let changed = REASONS
+            .iter()
+            .zip(before)
+            .zip(&self.counted)
+            .filter(|((_, before), now)| before != *now);
+        // A run without a device is never at TC ingress, so that nothing can be given to a listener.
+        let names = changed
+            .map(|((reason, _), _)| reason.0.to_owned())
+            .filter(|name| name != "tcp_not_handed");
+        names.collect()
+    }
+
+    fn state(&mut self, is_v6: bool, port: u16) -> String {
+        let found = self.bench.connection(is_v6, port);
+        match found.map(|(_, _, connection)| u32::from(connection.state)) {
+            None => "-",
+            Some(layout::STATE_OPEN) => "OPEN",
+            Some(layout::STATE_CLOSING) => "CLOSING",
+            Some(layout::STATE_DONE) => "DONE",
+            Some(layout::STATE_HANDED) => "HANDED",
+            Some(layout::STATE_KERNEL) => "KERNEL",
+            Some(_) => "unknown",
+        }
+        .to_owned()
+    }
+
+    fn hands_over_apart(&self) -> bool {
+        self.tier == Tier::Xdp
+    }
+
+    fn act(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool {
+        let level = &self.bench.level;
+        match words {
+            ["publish", names @ ..] => names.iter().for_each(|name| self.publish(name, 0, HOUR_NS)),
+            ["retire", name] => self.shelf.retire(level, Response::named(name).key),
+            ["replace", name] => self.publish(name, 1, HOUR_NS),
+            ["expire", name] => self.shelf.expire(level, Response::named(name).key),
+            ["purge"] => publish::purge(level, &publish::published(level)).expect("a grace period"),
+            ["restart"] => self.shelf = Shelf::new(level),
+            ["strict"] => level.prepare(0, 60, 1500).expect("keys"),
+            ["learn"] => level
+                .prepare(layout::SETTING_LEARN, 60, 1500)
+                .expect("keys"),
+            ["forget"] => self.bench.forget_half_open(),
+            ["mode", "drain"] => level.set_mode(layout::MODE_DRAIN),
+            ["mode", "serve"] => level.set_mode(layout::MODE_SERVE),
+            ["mode", "off"] => level.set_mode(layout::MODE_OFF),
+            ["stale"] => self.bench.beat(31_000_000_000),
+            ["fresh"] => self.bench.beat(0),
+            ["deny"] => {
+                level.prepare(layout::SETTING_DENY, 60, 1500).expect("keys");
+                self.bench.deny(is_v6);
+            }
+            ["ignore-cookies"] => level
+                .prepare(layout::SETTING_IGNORE_COOKIES, 60, 1500)
+                .expect("keys"),
+            ["exempt"] => level.exempt_port(port, true),
+            ["sums"] => return self.verify_sums,
+            ["socket"] => self.sockets.push(connected(is_v6, port)),
+            _ => panic!("no such act: {words:?}"),
+        }
+        true
+    }
+
+    fn reset(&mut self) {
+        let level = &self.bench.level;
+        self.sockets.clear();
+        level.set_mode(layout::MODE_SERVE);
+        level.prepare(0, 60, 1500).expect("keys");
+        self.shelf = Shelf::new(level);
+        self.bench.beat(0);
+    }
+}
+
+/// A connection of the kernel with this client port.
+fn connected(is_v6: bool, port: u16) -> OwnedFd {
+    use rustix::net::{
+        AddressFamily, SocketAddrV4, SocketAddrV6, SocketType, bind, connect, socket,
+    };
+    if is_v6 {
+        let made = socket(AddressFamily::INET6, SocketType::STREAM, None).expect("a socket");
+        bind(&made, &SocketAddrV6::new(CLIENT.1, port, 0, 0)).expect("a free port");
+        connect(&made, &SocketAddrV6::new(SERVER.1, PORT, 0, 0)).expect("a listener");
+        return made;
+    }
+    let made = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&made, &SocketAddrV4::new(CLIENT.0, port)).expect("a free port");
+    connect(&made, &SocketAddrV4::new(SERVER.0, PORT)).expect("a listener");
+    made
+}

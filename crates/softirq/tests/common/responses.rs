@@ -1,0 +1,194 @@
+//! The requests and responses that traces speak of by name. Each response is stored under the key of
+//! its request.
+
+use std::collections::HashMap;
+
+use lowroad_softirq::Level;
+use lowroad_softirq::learn::Serial;
+use lowroad_softirq::publish::{Publication, Publisher};
+
+/// Seconds since the Age of each response was 0.
+pub const AGE_S: u64 = 70;
+
+/// A named request.
+pub struct Request {
+    /// The name in traces.
+    pub name: &'static str,
+    /// All of it.
+    pub bytes: &'static str,
+}
+
+/// All of them.
+pub const REQUESTS: &[Request] = &[
+    request("get", "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request("get_b", "GET /b HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request(
+        "close",
+        "GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    ),
+    request("old", "GET /a HTTP/1.0\r\nHost: h\r\n\r\n"),
+    request(
+        "old_keep",
+        "GET /a HTTP/1.0\r\nHost: h\r\nConnection: Keep-Alive\r\n\r\n",
+    ),
+    request("head", "HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request(
+        "head_close",
+        "HEAD /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    ),
+    request("miss", "GET /nothing HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request("large", "GET /large HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request(
+        "gzip",
+        "GET /a HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n",
+    ),
+    request(
+        "cookie",
+        "GET /a HTTP/1.1\r\nHost: h\r\nCookie: a=b\r\n\r\n",
+    ),
+    request(
+        "post",
+        "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
+    ),
+    request("first_half", "GET /a HTTP/1.1\r\nHo"),
+    request("second_half", "st: h\r\n\r\n"),
+    request(
+        "two",
+        "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n",
+    ),
+];
+
+const fn request(name: &'static str, bytes: &'static str) -> Request {
+    Request { name, bytes }
+}
+
+/// A response: its name, the key without port, bytes of its body.
+pub struct Response {
+    /// The name in traces; `name.head` is its head.
+    pub name: &'static str,
+    /// With port 80.
+    pub key: &'static [u8],
+    body_len: usize,
+}
+
+/// All of them.
+pub const RESPONSES: &[Response] = &[
+    response("A", b"\x00\x00\x50\x01/a\x02h", 100),
+    response("B", b"\x00\x00\x50\x01/b\x02h", 33),
+    response("A_close", b"\x01\x00\x50\x01/a\x02h", 101),
+    response("A_old", b"\x03\x00\x50\x01/a\x02h", 102),
+    response("A_old_keep", b"\x02\x00\x50\x01/a\x02h", 103),
+    response("A_gzip", b"\x00\x00\x50\x01/a\x02h\x03gzip", 0),
+    response("Large", b"\x00\x00\x50\x01/large\x02h", 1300),
+];
+
+const fn response(name: &'static str, key: &'static [u8], body_len: usize) -> Response {
+    Response {
+        name,
+        key,
+        body_len,
+    }
+}
+
+/// A response as bytes, and where things are in it.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// Head and body, with the wrong date and age.
+    pub bytes: Vec<u8>,
+    /// Where the body begins.
+    pub head_len: usize,
+    /// Where Date's value begins.
+    pub date_at: usize,
+    /// Where Age's value begins.
+    pub age_at: usize,
+}
+
+impl Response {
+    /// Its bytes; another edition has another body of the same length.
+    pub fn prepare(&self, edition: u8) -> Prepared {
+        let name = self.name;
+        let before = format!("HTTP/1.1 200 OK\r\nX-Name: {name}\r\nDate: ");
+        let age = format!("{before}{}\r\nAge: ", "?".repeat(29));
+        let head = format!("{age}?????\r\nContent-Length: {}\r\n\r\n", self.body_len);
+        let mut bytes = head.clone().into_bytes();
+        bytes.resize(head.len() + self.body_len, b'a' + edition);
+        Prepared {
+            bytes,
+            head_len: head.len(),
+            date_at: before.len(),
+            age_at: age.len(),
+        }
+    }
+
+    /// By its name.
+    pub fn named(name: &str) -> &'static Response {
+        RESPONSES
+            .iter()
+            .find(|one| one.name == name)
+            .unwrap_or_else(|| panic!("no response {name}"))
+    }
+}
+
+/// A publisher that names responses by their keys.
+pub struct Shelf {
+    publisher: Publisher,
+    serials: HashMap<Vec<u8>, Serial>,
+    count: u64,
+}
+
+impl Shelf {
+    /// With nothing on it; what another has published is gone.
+    pub fn new(level: &Level) -> Shelf {
+        let mut publisher = Publisher::new(level).expect("a grace period");
+        // Much later, so that what was sent before is not sent again.
+        let later_ns = lowroad_softirq::now_ns() + 60_000_000_000;
+        publisher.recycle(level, later_ns).expect("a grace period");
+        Shelf {
+            publisher,
+            serials: HashMap::new(),
+            count: 0,
+        }
+    }
+
+    /// Publishes, in the place of what has the same key.
+    pub fn publish(&mut self, level: &Level, key: &[u8], what: &Prepared, lives_ns: u64) {
+        let now = lowroad_softirq::now_ns();
+        let at = |at: usize| u16::try_from(at).expect("short");
+        let publication = Publication {
+            key,
+            bytes: &what.bytes,
+            head_len: at(what.head_len),
+            date_at: Some(at(what.date_at)),
+            age_at: Some(at(what.age_at)),
+            status: 200,
+            born_ns: born_ns(now),
+            expires_ns: now + lives_ns,
+        };
+        self.count += 1;
+        let serial = Serial::new(self.count);
+        let old = self.serials.insert(key.to_vec(), serial);
+        self.publisher
+            .publish(level, serial, &publication, old)
+            .expect("room");
+        self.publisher.retire(level, old).expect("a grace period");
+    }
+
+    /// Takes it out of the index.
+    pub fn retire(&mut self, level: &Level, key: &[u8]) {
+        let serial = self.serials.remove(key);
+        self.publisher
+            .retire(level, serial)
+            .expect("a grace period");
+    }
+
+    /// It is no longer fresh.
+    pub fn expire(&self, level: &Level, key: &[u8]) {
+        let born_ns = born_ns(lowroad_softirq::now_ns());
+        self.publisher.extend(level, self.serials[key], born_ns, 1);
+    }
+}
+
+/// May be before boot: the programs compute with wrapping numbers.
+fn born_ns(now_ns: u64) -> u64 {
+    now_ns.wrapping_sub(AGE_S * 1_000_000_000)
+}

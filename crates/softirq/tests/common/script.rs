@@ -1,0 +1,347 @@
+//! Traces: what a client sends, and what must come of it, as text. It knows nothing of how a
+//! subject answers; eBPF programs and `lowroad-wire` run the same.
+//!
+//! ```text
+//! == a name [v6]
+//! do publish A B                    the state of the world
+//! > AP 1 1 win=500 get              sent: flags, seq, ack, and what else there is
+//! < AP 1 1+get A ; answer_hit ; OPEN   the answer, the exits counted, the state afterwards
+//! = drop ; tcp_ack ; OPEN           or no answer: up, pass, drop
+//! = late ; drop_early ; HANDED      dropped, at the XDP tier by the program that hands over
+//! = kept ; tcp_kept ; KERNEL        passed, at the XDP tier by that program
+//! ```
+//!
+//! Numbers count from the first of each side: 0 is the SYN. They are sums of numbers and of names,
+//! which stand for the lengths of these requests and responses. `seq` of an answer counts ours. `A'` is
+//! what has replaced `A`.
+
+use super::bench::{DATE, Did};
+use super::frames::{self, ACK, FIN, PSH, RST, Received, SYN, Sent, URG};
+use super::responses::{REQUESTS, RESPONSES, Response};
+
+/// Who is tried.
+pub trait Subject {
+    /// A frame comes.
+    fn frame(&mut self, frame: &[u8]) -> Did;
+    /// The exits counted since the last call, each name once, in their order.
+    fn reasons(&mut self) -> Vec<String>;
+    /// The state of the connection of this client; `-` if there is none.
+    fn state(&mut self, is_v6: bool, port: u16) -> String;
+    /// A `do` line; false: this subject can't, and the trace is left out.
+    fn act(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool;
+    /// Whether a second program, which is not tried here, looks at what is handed over.
+    fn hands_over_apart(&self) -> bool {
+        false
+    }
+    /// Before each trace: as after the start, with nothing published.
+    fn reset(&mut self);
+}
+
+/// The client's first number.
+const CLIENT_ISN: u32 = 0xffff_ff00;
+
+/// Runs all traces of a text, with client ports from `first_port` on; what went wrong, and how many
+/// were run.
+pub fn run(text: &str, first_port: u16, subject: &mut dyn Subject) -> (Vec<String>, usize) {
+    let mut faults = Vec::new();
+    let mut count = 0;
+    let text = text.split_once("\n== ").map_or("", |(_, traces)| traces);
+    for (port, trace) in (first_port..).zip(text.split("\n== ")) {
+        let (name, lines) = trace.split_once('\n').unwrap_or((trace, ""));
+        subject.reset();
+        let mut client = Client {
+            is_v6: name.ends_with(" v6"),
+            port,
+            our_isn: 0,
+        };
+        count += 1;
+        match client.play(lines, subject) {
+            Ok(true) => {}
+            Ok(false) => count -= 1,
+            Err(fault) => faults.push(format!("{name}: {fault}")),
+        }
+    }
+    (faults, count)
+}
+
+struct Client {
+    is_v6: bool,
+    port: u16,
+    our_isn: u32,
+}
+
+impl Client {
+    fn play(&mut self, lines: &str, subject: &mut dyn Subject) -> Result<bool, String> {
+        let mut sent: Option<(Vec<u8>, Did)> = None;
+        for line in lines.lines() {
+            let line = line.split('#').next().unwrap_or("").trim();
+            let Some((kind, rest)) = line.split_once(' ') else {
+                continue;
+            };
+            let fault = |what: String| format!("`{line}`: {what}");
+            match kind {
+                "do" => {
+                    let words: Vec<&str> = rest.split_whitespace().collect();
+                    if !subject.act(&words, self.is_v6, self.port) {
+                        return Ok(false);
+                    }
+                }
+                ">" => {
+                    let frame = self.sent(rest).frame();
+                    subject.reasons();
+                    let did = subject.frame(&frame);
+                    sent = Some((frame, did));
+                }
+                _ => {
+                    let (frame, did) = sent
+                        .take()
+                        .ok_or_else(|| fault("nothing was sent".into()))?;
+                    let parts: Vec<&str> = rest.split(';').map(str::trim).collect();
+                    let [mut what, mut reasons, mut state] = parts[..] else {
+                        return Err(fault("three parts are needed".into()));
+                    };
+                    if matches!(what, "late" | "kept") {
+                        (what, reasons, state) = match what {
+                            _ if subject.hands_over_apart() => ("up", "", "HANDED"),
+                            "late" => ("drop", reasons, state),
+                            _ => ("pass", reasons, state),
+                        };
+                    }
+                    let (counted, is) = (
+                        subject.reasons().join(" "),
+                        subject.state(self.is_v6, self.port),
+                    );
+                    let end = format!("; {counted} ; {is}");
+                    match kind {
+                        "<" => self.compare(what, &frame, &did),
+                        _ if what == word(&did) => Ok(()),
+                        _ => Err(format!("it was {}", self.told(&did, &frame))),
+                    }
+                    .map_err(|what| fault(format!("{what} {end}")))?;
+                    if reasons != counted || state != is {
+                        return Err(fault(format!("it was {end}")));
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn sent(&self, text: &str) -> Sent {
+        let mut words = text.split_whitespace();
+        let mut next = || words.next().expect("flags, seq and ack");
+        let (flag_letters, seq, ack) = (next(), number(next()), number(next()));
+        let mut sent = Sent {
+            is_v6: self.is_v6,
+            port: self.port,
+            flags: flags(flag_letters),
+            seq: CLIENT_ISN.wrapping_add(seq),
+            ack: self.our_isn.wrapping_add(ack),
+            window: 64_000,
+            ..Sent::default()
+        };
+        for word in words {
+            match word.split_once('=') {
+                Some(("win", window)) => sent.window = window.parse().expect("a window"),
+                Some(("bytes", len)) => sent.payload = vec![b'x'; len.parse().expect("a length")],
+                _ if option(word, &mut sent.options) => {}
+                _ => match word {
+                    "badsum" => sent.bad_sum = true,
+                    "fragment" => sent.is_fragment = true,
+                    "here" => sent.is_from_here = true,
+                    "elsewhere" => sent.is_for_others = true,
+                    "broadcast" => sent.is_broadcast = true,
+                    "ipoptions" => sent.has_ip_options = true,
+                    _ => sent.payload = payload(word),
+                },
+            }
+        }
+        while !sent.options.len().is_multiple_of(4) {
+            sent.options.push(1);
+        }
+        sent
+    }
+
+    fn compare(&mut self, text: &str, frame: &[u8], did: &Did) -> Result<(), String> {
+        let Did::Reply(reply) = did else {
+            return Err(format!("it was {}", word(did)));
+        };
+        let mut is = frames::receive(reply, frame)?;
+        let mut words = text.split_whitespace();
+        let mut next = || words.next().expect("flags, seq and ack");
+        let (flag_letters, seq, ack) = (next(), number(next()), number(next()));
+        if is.flags == SYN | ACK {
+            self.our_isn = is.seq;
+        }
+        let mut wanted = Received {
+            flags: flags(flag_letters),
+            seq: self.our_isn.wrapping_add(seq),
+            ack: CLIENT_ISN.wrapping_add(ack),
+            window: is.window,
+            ..Received::default()
+        };
+        for word in words {
+            match word.split_once('=') {
+                Some(("win", window)) => wanted.window = window.parse().expect("a window"),
+                _ if option(word, &mut wanted.options) => {}
+                _ => wanted.payload = Self::answer(word, &mut is.payload)?,
+            }
+        }
+        // Which places NOPs take is the subject's own matter.
+        is.options = without_nops(&is.options);
+        (is == wanted)
+            .then_some(())
+            .ok_or_else(|| format!("it was {}", self.told(did, frame)))
+    }
+
+    /// The bytes of a response by its name, with the date and age that it must have now.
+    fn answer(name: &str, came: &mut [u8]) -> Result<Vec<u8>, String> {
+        let (name, is_head) = match name.strip_suffix(".head") {
+            Some(name) => (name, true),
+            None => (name, false),
+        };
+        let first = name.trim_end_matches('\'');
+        let edition = u8::from(first != name);
+        let mut wanted = Response::named(first).prepare(edition);
+        wanted.bytes[wanted.date_at..wanted.date_at + 29].copy_from_slice(DATE);
+        let place = wanted.age_at..wanted.age_at + 5;
+        wanted.bytes[place.clone()].copy_from_slice(b"00070");
+        if is_head {
+            wanted.bytes.truncate(wanted.head_len);
+        }
+        if let Some(age) = came.get_mut(place) {
+            let seconds: u64 = std::str::from_utf8(age)
+                .ok()
+                .and_then(|age| age.parse().ok())
+                .unwrap_or(0);
+            // The programs' clock is up to a tick behind.
+            if (69..100).contains(&seconds) {
+                age.copy_from_slice(b"00070");
+            }
+        }
+        Ok(wanted.bytes)
+    }
+
+    fn told(&self, did: &Did, frame: &[u8]) -> String {
+        let Did::Reply(reply) = did else {
+            return word(did).to_owned();
+        };
+        match frames::receive(reply, frame) {
+            Err(what) => what,
+            Ok(is) => format!(
+                "< {} {} {} win={} options {:02x?} data {:?}",
+                letters(is.flags),
+                is.seq.wrapping_sub(self.our_isn),
+                is.ack.wrapping_sub(CLIENT_ISN),
+                is.window,
+                is.options,
+                String::from_utf8_lossy(&is.payload)
+            ),
+        }
+    }
+}
+
+fn word(did: &Did) -> &'static str {
+    match did {
+        Did::Reply(_) => "reply",
+        Did::Up => "up",
+        Did::Pass => "pass",
+        Did::Drop => "drop",
+    }
+}
+
+const LETTERS: [(char, u8); 6] = [
+    ('S', SYN),
+    ('F', FIN),
+    ('R', RST),
+    ('P', PSH),
+    ('A', ACK),
+    ('U', URG),
+];
+
+fn flags(letters: &str) -> u8 {
+    let bit = |letter| {
+        LETTERS
+            .iter()
+            .find(|(name, _)| *name == letter)
+            .map_or(0, |(_, bit)| *bit)
+    };
+    letters.chars().map(bit).fold(0, |all, bit| all | bit)
+}
+
+fn letters(flags: u8) -> String {
+    LETTERS
+        .iter()
+        .filter(|(_, bit)| flags & bit != 0)
+        .map(|(letter, _)| letter)
+        .collect()
+}
+
+/// `1+get+A-1`
+fn number(text: &str) -> u32 {
+    let mut sum = 0u32;
+    for term in text.split('+') {
+        let mut parts = term.split('-');
+        sum = sum.wrapping_add(length(parts.next().unwrap_or("0")));
+        for less in parts {
+            sum = sum.wrapping_sub(length(less));
+        }
+    }
+    sum
+}
+
+fn length(name: &str) -> u32 {
+    let len = match name.parse::<u32>() {
+        Ok(number) => return number,
+        Err(_) if name.ends_with(".head") => {
+            Response::named(&name[..name.len() - 5]).prepare(0).head_len
+        }
+        Err(_) if RESPONSES.iter().any(|one| one.name == name) => {
+            Response::named(name).prepare(0).bytes.len()
+        }
+        Err(_) => payload(name).len(),
+    };
+    u32::try_from(len).expect("short")
+}
+
+fn payload(name: &str) -> Vec<u8> {
+    let found = REQUESTS.iter().find(|one| one.name == name);
+    found
+        .unwrap_or_else(|| panic!("no request {name}"))
+        .bytes
+        .as_bytes()
+        .to_vec()
+}
+
+/// `mss=1460`, `sack`, `scale=7`, `time`.
+fn option(word: &str, to: &mut Vec<u8>) -> bool {
+    match word.split_once('=') {
+        Some(("mss", mss)) => {
+            to.extend([2, 4]);
+            to.extend(mss.parse::<u16>().expect("an MSS").to_be_bytes());
+        }
+        Some(("scale", scale)) => to.extend([3, 3, scale.parse::<u8>().expect("a scale")]),
+        None if word == "sack" => to.extend([4, 2]),
+        None if word == "nop" => to.push(1),
+        None if word == "time" => to.extend([8, 10, 0, 0, 0, 1, 0, 0, 0, 0]),
+        _ => return false,
+    }
+    true
+}
+
+/// Options without the bytes that mean nothing.
+pub fn without_nops(options: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut rest = options;
+    while let Some(kind) = rest.first() {
+        let len = match kind {
+            0 | 1 => 1,
+            _ => usize::from(*rest.get(1).unwrap_or(&1)).clamp(1, rest.len()),
+        };
+        if *kind > 1 {
+            kept.extend(&rest[..len]);
+        }
+        rest = &rest[len..];
+    }
+    kept
+}

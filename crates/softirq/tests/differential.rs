@@ -1,0 +1,178 @@
+//! Millions of requests and segments through the eBPF programs: whatever they answer, the other
+//! readers of this project must agree with. `LOWROAD_FUZZ_CASES` says how many, `LOWROAD_FUZZ_SEED`
+//! which.
+
+mod common;
+
+use common::bench::{Bench, Did, lacks};
+use common::frames::{self, ACK, FIN, PSH, RST, SYN, Sent, URG};
+use common::oracle::Oracle;
+use common::requests::{self, Draws};
+use common::responses::{RESPONSES, Shelf};
+use lowroad_softirq::load::Tier;
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    let said = std::env::var(name).ok();
+    said.map_or(otherwise, |said| {
+        said.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number"))
+    })
+}
+
+fn answers_agree(test: &str, tier: Tier, is_v6: bool, seed: u64) {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip(test, &reason);
+    }
+    let bench = Bench::new(tier, false);
+    let cases = number("LOWROAD_FUZZ_CASES", 50_000);
+    let mut draws = Draws::new(number("LOWROAD_FUZZ_SEED", seed));
+    bench.namespace.enter(|| {
+        let mut oracle = Oracle::new(&bench, is_v6);
+        let mut request = Vec::new();
+        for case in 0..cases {
+            if case % 1000 == 0 {
+                bench.beat(0);
+            }
+            requests::draw(&mut draws, &mut request);
+            if request.is_empty() {
+                continue;
+            }
+            if let Err(fault) = oracle.try_request(&request) {
+                panic!("case {case}: {fault}: {}", request.escape_ascii());
+            }
+        }
+        eprintln!("{cases} cases: {:#?}", oracle.tally);
+        assert!(
+            oracle.tally.answered > cases / 20,
+            "too few are answered to say anything"
+        );
+    });
+}
+
+#[test]
+fn what_the_xdp_program_answers_is_read_the_same_way() {
+    answers_agree(
+        "what_the_xdp_program_answers_is_read_the_same_way",
+        Tier::Xdp,
+        false,
+        1,
+    );
+}
+
+#[test]
+fn what_the_tc_program_answers_is_read_the_same_way() {
+    answers_agree(
+        "what_the_tc_program_answers_is_read_the_same_way",
+        Tier::Tc,
+        true,
+        2,
+    );
+}
+
+/// Without a connection, a SYN gets a SYN-ACK that is no longer, and nothing else gets anything.
+fn nobody_is_reflected(test: &str, tier: Tier) {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip(test, &reason);
+    }
+    let bench = Bench::new(tier, false);
+    let cases = number("LOWROAD_FUZZ_CASES", 50_000);
+    let mut draws = Draws::new(number("LOWROAD_FUZZ_SEED", 3));
+    let mut replies = 0u64;
+    bench.namespace.enter(|| {
+        let one = &RESPONSES[0];
+        let mut shelf = Shelf::new(&bench.level);
+        shelf.publish(&bench.level, one.key, &one.prepare(0), 86_400_000_000_000);
+        for case in 0..cases {
+            if case % 1000 == 0 {
+                bench.beat(0);
+            }
+            let frame = any_frame(&mut draws);
+            let Did::Reply(reply) = bench.run(&frame) else {
+                continue;
+            };
+            replies += 1;
+            let what = frames::receive(&reply, &frame)
+                .unwrap_or_else(|what| panic!("case {case}: {what}: {frame:02x?}"));
+            let tcp_at = if frame[12] == 8 { 34 } else { 54 };
+            let asked = frame[tcp_at + 13];
+            assert_eq!(
+                asked & (SYN | ACK | FIN | RST),
+                SYN,
+                "case {case}: {frame:02x?}"
+            );
+            assert_eq!(what.flags, SYN | ACK, "case {case}: {frame:02x?}");
+            assert!(
+                what.payload.is_empty() && reply.len() <= frame.len().max(60),
+                "case {case}: {frame:02x?}"
+            );
+        }
+    });
+    eprintln!("{cases} cases, {replies} SYN-ACKs");
+    assert!(
+        replies > cases / 100,
+        "too few SYNs are answered to say anything"
+    );
+}
+
+#[test]
+fn the_xdp_program_reflects_nothing() {
+    nobody_is_reflected("the_xdp_program_reflects_nothing", Tier::Xdp);
+}
+
+#[test]
+fn the_tc_program_reflects_nothing() {
+    nobody_is_reflected("the_tc_program_reflects_nothing", Tier::Tc);
+}
+
+/// A segment of anybody, bent.
+fn any_frame(draws: &mut Draws) -> Vec<u8> {
+    const FLAGS: [u8; 10] = [
+        SYN,
+        ACK,
+        ACK | PSH,
+        FIN | ACK,
+        RST,
+        SYN | ACK,
+        FIN,
+        URG | ACK,
+        0,
+        RST | ACK,
+    ];
+    let word = |draws: &mut Draws| u32::try_from(draws.word() >> 32).expect("shifted");
+    let mut sent = Sent {
+        is_v6: draws.once_in(2),
+        port: u16::try_from(draws.below(60_000)).expect("below"),
+        flags: FLAGS[draws.below(FLAGS.len())],
+        seq: word(draws),
+        ack: word(draws),
+        window: u16::try_from(draws.below(65_536)).expect("below"),
+        ..Sent::default()
+    };
+    let options: [&[u8]; 5] = [
+        &[2, 4, 5, 0xb4],
+        &[
+            2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7,
+        ],
+        &[3, 3, 9, 1, 2, 4, 5, 0xa0],
+        &[],
+        &[0, 0, 0, 0],
+    ];
+    sent.options = options[draws.below(options.len())].to_vec();
+    if sent.flags & SYN == 0 && !draws.once_in(3) {
+        requests::draw(draws, &mut sent.payload);
+    }
+    let mut frame = sent.frame();
+    for _ in 0..draws.below(4) {
+        let end = frame.len().min(90);
+        let at = draws.below(end);
+        match draws.below(4) {
+            0 => frame[at] = u8::try_from(draws.below(256)).expect("below"),
+            1 => frame[at] ^= 1 << draws.below(8),
+            // Test runs take no less.
+            2 if draws.once_in(4) => frame.truncate(at.max(54)),
+            3 if draws.once_in(4) => frame.extend([0; 7]),
+            _ => {}
+        }
+    }
+    frame
+}

@@ -1,0 +1,170 @@
+//! Whose place in a full table a new connection takes. It knows no segments but those of a handshake.
+
+mod common;
+
+use common::bench::{Bench, Did, lacks};
+use common::frames::{self, ACK, SYN, Sent};
+use common::responses::{RESPONSES, Shelf};
+use lowroad_softirq::layout::{
+    REASONS, STATE_CLOSING, STATE_DONE, STATE_HANDED, STATE_KERNEL, STATE_OPEN, connection,
+    connection_bucket,
+};
+use lowroad_softirq::load::Tier;
+
+/// State and age, in units of 2^30 ns, of those that have the four places of each bucket; 0 is nobody.
+type Places = [(u32, u16); 4];
+
+/// With it, the place that goes, and whether a live connection is lost by that.
+const CASES: [(Places, usize, bool); 9] = [
+    // What nobody needs.
+    (
+        [(STATE_OPEN, 0), (STATE_DONE, 9), (0, 0), (STATE_KERNEL, 9)],
+        1,
+        false,
+    ),
+    // What has finished long ago, before what has just finished: its client may not have our FIN.
+    (
+        [
+            (STATE_KERNEL, 30),
+            (STATE_DONE, 1),
+            (STATE_DONE, 7),
+            (STATE_OPEN, 20),
+        ],
+        2,
+        false,
+    ),
+    // What has just finished, before markers and what lives.
+    (
+        [
+            (STATE_OPEN, 30),
+            (STATE_KERNEL, 30),
+            (STATE_DONE, 1),
+            (STATE_HANDED, 30),
+        ],
+        2,
+        false,
+    ),
+    // The older of two markers, however old the others are.
+    (
+        [
+            (STATE_OPEN, 40),
+            (STATE_KERNEL, 3),
+            (STATE_KERNEL, 9),
+            (STATE_CLOSING, 40),
+        ],
+        2,
+        false,
+    ),
+    // What is idle for longer than is granted, whatever it is.
+    (
+        [
+            (STATE_KERNEL, 2),
+            (STATE_OPEN, 40),
+            (STATE_DONE, 1),
+            (STATE_OPEN, 70),
+        ],
+        3,
+        false,
+    ),
+    (
+        [
+            (STATE_HANDED, 70),
+            (STATE_OPEN, 40),
+            (STATE_DONE, 1),
+            (STATE_OPEN, 2),
+        ],
+        0,
+        false,
+    ),
+    // Nobody else than who lives: the one that was not heard of for longest.
+    (
+        [
+            (STATE_OPEN, 0),
+            (STATE_OPEN, 5),
+            (STATE_CLOSING, 20),
+            (STATE_HANDED, 9),
+        ],
+        2,
+        true,
+    ),
+    (
+        [
+            (STATE_OPEN, 9),
+            (STATE_OPEN, 5),
+            (STATE_CLOSING, 2),
+            (STATE_HANDED, 20),
+        ],
+        3,
+        true,
+    ),
+    (
+        [
+            (STATE_OPEN, 20),
+            (STATE_OPEN, 5),
+            (STATE_OPEN, 2),
+            (STATE_OPEN, 9),
+        ],
+        0,
+        true,
+    ),
+];
+
+/// Fills every bucket: which two are looked at follows from a secret.
+fn fill(bench: &Bench, places: &Places) {
+    let now = u16::try_from(lowroad_softirq::now_ns() >> 30 & 0xffff).expect("masked");
+    let way = places.map(|(state, age)| connection {
+        tag: u32::from(state != 0),
+        state: u8::try_from(state).expect("small"),
+        seen: now.wrapping_sub(age),
+        ..connection::default()
+    });
+    for index in 0..bench.buckets() {
+        bench.set_bucket(index, &connection_bucket { way });
+    }
+}
+
+fn open(bench: &Bench, port: u16) {
+    let mut sent = Sent {
+        port,
+        flags: SYN,
+        options: vec![2, 4, 5, 0xb4],
+        window: 64_000,
+        ..Sent::default()
+    };
+    let syn = sent.frame();
+    let Did::Reply(reply) = bench.run(&syn) else {
+        panic!("no SYN-ACK")
+    };
+    let isn = frames::receive(&reply, &syn).expect("a right answer").seq;
+    (sent.seq, sent.ack, sent.flags) = (1, isn.wrapping_add(1), ACK);
+    sent.options.clear();
+    assert_eq!(bench.run(&sent.frame()), Did::Drop);
+}
+
+fn evicted(bench: &Bench) -> u64 {
+    let at = REASONS.iter().position(|(name, _)| *name == "tcp_evicted");
+    bench.level.counters().expect("counters")[at.expect("a reason")]
+}
+
+#[test]
+fn the_least_worth_goes() {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip("the_least_worth_goes", &reason);
+    }
+    let bench = Bench::new(Tier::Tc, false);
+    bench.namespace.enter(|| {
+        bench.beat(0);
+        let mut shelf = Shelf::new(&bench.level);
+        let one = &RESPONSES[0];
+        shelf.publish(&bench.level, one.key, &one.prepare(0), 3_600_000_000_000);
+        for (port, (places, goes, is_loss)) in (30_000..).zip(CASES) {
+            fill(&bench, &places);
+            let before = evicted(&bench);
+            open(&bench, port);
+            let found = bench.connection(false, port).map(|(_, way, _)| way);
+            assert_eq!(found, Some(goes), "{places:?}");
+            let lost = evicted(&bench) - before;
+            assert_eq!(lost, u64::from(is_loss), "{places:?}");
+        }
+    });
+}

@@ -1,0 +1,65 @@
+//! The rules of the level, segment by segment: `traces/*.txt`, run against the eBPF programs of both
+//! tiers and against `lowroad-wire`, which states the same rules in Rust.
+
+mod common;
+
+use common::bench::{Bench, lacks};
+use common::model::Model;
+use common::programs::Programs;
+use common::script::{self, Subject};
+use lowroad_softirq::load::Tier;
+
+const TRACES: [(&str, &str); 5] = [
+    ("handshake", include_str!("traces/handshake.txt")),
+    ("answers", include_str!("traces/answers.txt")),
+    ("handover", include_str!("traces/handover.txt")),
+    ("repeats", include_str!("traces/repeats.txt")),
+    ("ends", include_str!("traces/ends.txt")),
+];
+
+fn run_all(subject: &mut dyn Subject) -> Vec<String> {
+    let mut all = Vec::new();
+    for (first_port, (name, text)) in (20_000..).step_by(100).zip(TRACES) {
+        let (faults, count) = script::run(text, first_port, subject);
+        eprintln!("{name}: {count} traces");
+        all.extend(faults.into_iter().map(|fault| format!("{name}: {fault}")));
+    }
+    all
+}
+
+fn programs_follow(test: &str, tier: Tier, verify_sums: bool) {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip(test, &reason);
+    }
+    let bench = Bench::new(tier, verify_sums);
+    let faults = bench.namespace.enter(|| {
+        let mut subject = Programs::new(&bench, tier, verify_sums);
+        run_all(&mut subject)
+    });
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn the_xdp_program_follows_the_traces() {
+    programs_follow("the_xdp_program_follows_the_traces", Tier::Xdp, false);
+}
+
+#[test]
+fn the_xdp_program_follows_the_traces_when_it_verifies_sums() {
+    programs_follow(
+        "the_xdp_program_follows_the_traces_when_it_verifies_sums",
+        Tier::Xdp,
+        true,
+    );
+}
+
+#[test]
+fn the_tc_program_follows_the_traces() {
+    programs_follow("the_tc_program_follows_the_traces", Tier::Tc, false);
+}
+
+#[test]
+fn the_rules_in_rust_follow_the_traces() {
+    let faults = run_all(&mut Model::new());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

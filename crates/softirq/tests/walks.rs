@@ -1,0 +1,324 @@
+//! Random walks: a client that does what no client does, against the eBPF program and the rules in
+//! Rust at the same time. Both must do the same with every segment.
+//!
+//! `LOWROAD_FUZZ_CASES` says how many walks, `LOWROAD_FUZZ_SEED` which.
+
+mod common;
+
+use common::bench::{Bench, Did, lacks};
+use common::frames::{self, ACK, FIN, PSH, RST, Received, SYN, Sent, URG};
+use common::model::Model;
+use common::programs::Programs;
+use common::requests::Draws;
+use common::responses::{REQUESTS, RESPONSES};
+use common::script::{Subject, without_nops};
+use lowroad_softirq::layout::connection_bucket;
+use lowroad_softirq::load::Tier;
+
+const CLIENT_ISN: u32 = 0xffff_ff80;
+
+/// A segment with numbers that count from the first of each side.
+#[derive(Clone, Debug)]
+struct Step {
+    sent: Sent,
+    ack: u32,
+}
+
+/// One of the two, and what our first numbers were there.
+struct Side<'s> {
+    subject: &'s mut dyn Subject,
+    isns: Vec<u32>,
+}
+
+impl Side<'_> {
+    /// What came of it, told so that both sides can be compared.
+    fn take(&mut self, step: &Step) -> String {
+        let mut sent = step.sent.clone();
+        sent.ack = self.isns.last().unwrap_or(&0).wrapping_add(step.ack);
+        let frame = sent.frame();
+        self.subject.reasons();
+        let did = self.subject.frame(&frame);
+        let told = match did {
+            Did::Reply(reply) => match frames::receive(&reply, &frame) {
+                Ok(received) => self.told(received),
+                Err(fault) => format!("a wrong answer: {fault}"),
+            },
+            other => format!("{other:?}"),
+        };
+        format!("{told} {:?}", self.subject.reasons())
+    }
+
+    fn told(&mut self, mut received: Received) -> String {
+        if received.flags == SYN | ACK {
+            self.isns.push(received.seq);
+        }
+        // Of which handshake it is.
+        let near = |isn: &u32| received.seq.wrapping_sub(*isn).wrapping_add(10_000) < 20_000;
+        let which = self.isns.iter().rposition(near);
+        received.seq = received
+            .seq
+            .wrapping_sub(which.map_or(0, |which| self.isns[which]));
+        received.ack = received.ack.wrapping_sub(CLIENT_ISN);
+        received.options = without_nops(&received.options);
+        // The clocks differ.
+        if let Some(at) = received
+            .payload
+            .windows(5)
+            .position(|bytes| bytes == b"Age: ")
+        {
+            received.payload[at + 5..at + 10].fill(b'?');
+        }
+        format!("{received:?} of handshake {which:?}")
+    }
+}
+
+/// Where the client believes to be: what a client could know of the numbers.
+#[derive(Default)]
+struct Guess {
+    /// Candidates for the next number of the client and of ours.
+    seqs: Vec<u32>,
+    acks: Vec<u32>,
+}
+
+fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize) -> Step {
+    const FLAGS: [u8; 12] = [
+        ACK,
+        ACK,
+        ACK | PSH,
+        ACK | PSH,
+        ACK | PSH,
+        FIN | ACK,
+        FIN | ACK,
+        RST,
+        RST | ACK,
+        FIN | ACK | PSH,
+        URG | ACK,
+        PSH,
+    ];
+    let mut sent = Sent {
+        is_v6,
+        port,
+        window: 64_000,
+        ..Sent::default()
+    };
+    if at == 0 || draws.once_in(20) {
+        let options: [&[u8]; 4] = [
+            &[2, 4, 5, 0xb4],
+            &[
+                2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7,
+            ],
+            &[4, 2, 3, 3, 9, 1, 1, 1],
+            &[],
+        ];
+        sent.options = options[draws.below(options.len())].to_vec();
+        sent.flags = SYN;
+        let begin = if at == 0 {
+            0
+        } else {
+            u32::try_from(draws.below(3) * 1_000_000).expect("below")
+        };
+        sent.seq = CLIENT_ISN.wrapping_add(begin);
+        guess.seqs.push(begin.wrapping_add(1));
+        guess.acks.push(1);
+        return Step { sent, ack: 0 };
+    }
+    sent.flags = if draws.once_in(30) {
+        SYN | ACK
+    } else {
+        FLAGS[draws.below(FLAGS.len())]
+    };
+    let pick = |draws: &mut Draws, from: &[u32]| match draws.below(8) {
+        // Mostly the latest.
+        0..=4 => *from.last().expect("after the SYN"),
+        5..=6 => from[draws.below(from.len())],
+        _ => from[draws.below(from.len())]
+            .wrapping_add(u32::try_from(draws.below(5)).expect("below"))
+            .wrapping_sub(2),
+    };
+    let (seq, ack) = (pick(draws, &guess.seqs), pick(draws, &guess.acks));
+    sent.seq = CLIENT_ISN.wrapping_add(seq);
+    if sent.flags & PSH != 0 || draws.once_in(6) {
+        sent.payload = REQUESTS[draws.below(REQUESTS.len())]
+            .bytes
+            .as_bytes()
+            .to_vec();
+        // Those that are answered, more often.
+        if draws.once_in(2) {
+            sent.payload = REQUESTS[draws.below(3)].bytes.as_bytes().to_vec();
+        }
+    }
+    if draws.once_in(10) {
+        sent.window = [0, 150, 300, 65_535][draws.below(4)];
+    }
+    let len = u32::try_from(sent.payload.len()).expect("short");
+    guess.seqs.push(
+        seq.wrapping_add(len)
+            .wrapping_add(u32::from(sent.flags & FIN != 0)),
+    );
+    Step { sent, ack }
+}
+
+/// What the client learns from an answer.
+fn learn(told: &str, guess: &mut Guess) {
+    let number = |name: &str| {
+        let (_, rest) = told.split_once(name)?;
+        rest.split([',', ' ']).next()?.parse::<u32>().ok()
+    };
+    let payload = told
+        .split_once("payload: [")
+        .and_then(|(_, rest)| rest.split_once(']'));
+    let len = payload.map_or(0, |(bytes, _)| {
+        bytes.split(", ").filter(|byte| !byte.is_empty()).count()
+    });
+    if let (Some(flags), Some(seq), Some(ack)) =
+        (number("flags: "), number("seq: "), number("ack: "))
+    {
+        let fin = flags & u32::from(FIN | SYN) != 0;
+        let next = seq
+            .wrapping_add(u32::try_from(len).expect("short"))
+            .wrapping_add(u32::from(fin));
+        guess.acks.push(next);
+        guess.seqs.push(ack);
+    }
+}
+
+/// What changes between segments. The program has the latest of the settings only.
+const ACTS: [&str; 15] = [
+    "mode drain",
+    "mode serve",
+    "stale",
+    "fresh",
+    "publish A B",
+    "publish A_close",
+    "replace A",
+    "replace A_close",
+    "retire A",
+    "restart",
+    "forget",
+    "deny",
+    "learn",
+    "ignore-cookies",
+    "strict",
+];
+
+/// Both on the same bench, and how far they are.
+struct Walks<'b> {
+    bench: &'b Bench,
+    programs: Programs<'b>,
+    draws: Draws,
+    /// All responses, as an act.
+    publish_all: Vec<&'static str>,
+    sums: bool,
+    steps: u64,
+}
+
+impl Walks<'_> {
+    fn walk(&mut self, walk: u64) {
+        self.bench.beat(0);
+        if walk.is_multiple_of(40_000) {
+            // The same ports come again.
+            self.bench.forget_half_open();
+        }
+        let is_v6 = self.draws.once_in(3);
+        let port = u16::try_from(10_000 + walk % 40_000).expect("below");
+        let mut model = Model::new();
+        assert!(model.act(&self.publish_all, is_v6, port));
+        if self.sums {
+            assert!(model.act(&["sums"], is_v6, port));
+        }
+        let is_apart = self.programs.hands_over_apart();
+        let subjects: [&mut dyn Subject; 2] = [&mut self.programs, &mut model];
+        let mut sides = subjects.map(|subject| Side {
+            subject,
+            isns: Vec::new(),
+        });
+        let (mut guess, mut history) = (Guess::default(), Vec::new());
+        let changes = self.draws.once_in(4);
+        for at in 0..2 + self.draws.below(14) {
+            if changes && self.draws.once_in(4) {
+                let act = self.draws.of(&ACTS);
+                let words: Vec<&str> = act.split(' ').collect();
+                for side in &mut sides {
+                    assert!(side.subject.act(&words, is_v6, port));
+                }
+                history.push(format!("do {act}"));
+            }
+            let mut step = step(&mut self.draws, &mut guess, is_v6, port, at);
+            step.sent.bad_sum = self.sums && self.draws.once_in(15);
+            let [program, rules] = sides.each_mut().map(|side| side.take(&step));
+            history.push(format!("{step:?}\n   -> {program}"));
+            // Another program drops it, which is not tried here.
+            let is_for_other = is_apart && program == "Up []" && rules == "Drop [\"drop_early\"]";
+            assert!(
+                is_for_other || program == rules,
+                "walk {walk}, the rules say {rules}, after\n{}",
+                history.join("\n")
+            );
+            learn(&program, &mut guess);
+            self.steps += 1;
+        }
+        let [program, rules] = sides.each_mut().map(|side| side.subject.state(is_v6, port));
+        assert_eq!(
+            program,
+            rules,
+            "walk {walk}, states after\n{}",
+            history.join("\n")
+        );
+        if changes {
+            self.programs.reset();
+            assert!(self.programs.act(&self.publish_all, is_v6, port));
+        }
+        if let Some((index, _, _)) = self.bench.connection(is_v6, port) {
+            self.bench.set_bucket(index, &connection_bucket::default());
+        }
+    }
+}
+
+fn walks_end_alike(test: &str, tier: Tier, sums: bool, seed: u64) {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip(test, &reason);
+    }
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |said| said.parse().expect("a number"))
+    };
+    let count = number("LOWROAD_FUZZ_CASES", 300);
+    let bench = Bench::new(tier, sums);
+    let steps = bench.namespace.enter(|| {
+        let names = RESPONSES.iter().map(|one| one.name);
+        let mut walks = Walks {
+            programs: Programs::new(&bench, tier, sums),
+            bench: &bench,
+            draws: Draws::new(number("LOWROAD_FUZZ_SEED", seed)),
+            publish_all: std::iter::once("publish").chain(names).collect(),
+            sums,
+            steps: 0,
+        };
+        walks.programs.reset();
+        assert!(walks.programs.act(&walks.publish_all, false, 0));
+        for walk in 0..count {
+            walks.walk(walk);
+        }
+        walks.steps
+    });
+    eprintln!("{count} walks, {steps} segments");
+}
+
+#[test]
+fn the_tc_program_and_the_rules_walk_alike() {
+    walks_end_alike(
+        "the_tc_program_and_the_rules_walk_alike",
+        Tier::Tc,
+        false,
+        4,
+    );
+}
+
+#[test]
+fn the_xdp_program_and_the_rules_walk_alike() {
+    walks_end_alike(
+        "the_xdp_program_and_the_rules_walk_alike",
+        Tier::Xdp,
+        true,
+        5,
+    );
+}

@@ -1,0 +1,86 @@
+//! What becomes of a frame, and the segments without data that answer one. It knows no rules.
+
+use alloc::vec::Vec;
+
+use crate::connection::Connection;
+use crate::frame::{ACK, FIN, Segment};
+use crate::reason::Reason;
+use crate::reply::Reply;
+use crate::world::World;
+
+/// What becomes of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// This frame goes back.
+    Reply(Vec<u8>),
+    /// The connection goes to the server above, which takes this segment for its first.
+    Up(Reason),
+    /// Nobody sees it any more.
+    Drop(Reason),
+    /// The server above sees it as if nobody were here.
+    Pass(Reason),
+}
+
+/// Where both sides are.
+/// A segment without data; it does not acknowledge a request whose answer is under way.
+pub(crate) fn acknowledge(
+    world: &mut impl World,
+    segment: &Segment<'_>,
+    connection: &Connection,
+    reason: Reason,
+) -> Verdict {
+    bare(
+        world,
+        segment,
+        connection,
+        reason,
+        connection.acknowledged(),
+    )
+}
+
+/// Our FIN, for the first time or once more.
+pub(crate) fn finish(
+    world: &mut impl World,
+    segment: &Segment<'_>,
+    connection: &Connection,
+) -> Verdict {
+    let seq = connection.snd_nxt.wrapping_sub(1);
+    bare(
+        world,
+        segment,
+        connection,
+        Reason::TcpFin,
+        (seq, connection.rcv_nxt, FIN | ACK),
+    )
+}
+
+/// A segment without data.
+pub(crate) fn bare(
+    world: &mut impl World,
+    segment: &Segment<'_>,
+    connection: &Connection,
+    reason: Reason,
+    (seq, ack, flags): (u32, u32, u8),
+) -> Verdict {
+    let reply = Reply {
+        seq,
+        ack,
+        flags,
+        window: connection.own_window(),
+        options: &[],
+        payload: &[],
+    };
+    replied(world, reason, reply.write(segment))
+}
+
+pub(crate) fn replied(world: &mut impl World, reason: Reason, frame: Vec<u8>) -> Verdict {
+    world.count(reason);
+    Verdict::Reply(frame)
+}
+
+pub(crate) fn counted(world: &mut impl World, verdict: Verdict) -> Verdict {
+    if let Verdict::Up(reason) | Verdict::Drop(reason) | Verdict::Pass(reason) = verdict {
+        world.count(reason);
+    }
+    verdict
+}
