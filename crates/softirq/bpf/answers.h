@@ -30,48 +30,89 @@ static __always_inline int has_window(const struct segment *segment, const struc
 	return window > len;
 }
 
-static __always_inline struct scratch *scratch_memory(void)
+/* The segment's payload, to be read there or told of. */
+SEPARATE int load_request(context *ctx, const struct segment *segment ARG)
 {
-	__u32 zero = 0;
-	return bpf_map_lookup_elem(&scratch, &zero);
+	struct scratch *scratch = scratch_memory();
+	__u32 len = segment->payload_len;
+
+	if (!scratch || len == 0 || len > REQUEST_MAX)
+		return -1;
+	OPAQUE(len);
+	if (len == 0 || len > REQUEST_MAX || frame_load(ctx, segment->payload_at, scratch->head, len))
+		return -1;
+	/* The reader looks up to eight bytes behind. */
+	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
+	return 0;
 }
 
-/* The stored response for the request in the segment. */
-SEPARATE int choose(context *ctx, const struct segment *segment ARG,
-		    const struct connection *connection ARG, struct choice *choice ARG)
+/* Reads the request in the segment and looks its response up: reason_count, or why there is none. */
+SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, struct reading *reading ARG)
 {
 	struct scratch *scratch = scratch_memory();
 	struct control *control = steering();
 	struct request *request;
-	__u32 len = segment->payload_len, limit;
 
-	choice->number = NO_RESPONSE;
-	choice->reason = reason_up_long;
-	if (!control || !scratch || len > REQUEST_MAX)
-		return 0;
-	OPAQUE(len);
-	if (len == 0 || len > REQUEST_MAX || frame_load(ctx, segment->payload_at, scratch->head, len))
-		return 0;
-	/* The reader looks up to eight bytes behind. */
-	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
+	if (!control || !scratch || load_request(ctx, segment))
+		return reason_up_long;
 	request = &scratch->request;
-	read_request(scratch, len, bpf_ntohs(segment->tuple.local_port_be), control->settings);
-	choice->reason = request->reason;
+	/* Before the index is looked at: a purge in between makes the memo void. */
+	__u32 purges = *(volatile __u32 *)&control->purges;
+	read_request(scratch, segment->payload_len, bpf_ntohs(segment->tuple.local_port_be), control->settings);
 	if (request->reason != reason_count)
-		return 0;
+		return request->reason;
 	__u64 hash = hash_of_key(scratch, control);
 	__u32 number = number_for(scratch, request->key_len, hash);
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
 	if (!response || response->expires_ns <= segment->now_ns) {
-		choice->reason = response ? reason_up_expired : reason_up_miss;
 		if (control->settings & SETTING_LEARN)
 			tell_asked(scratch, request->key_len, hash, segment->now_ns);
+		return response ? reason_up_expired : reason_up_miss;
+	}
+	reading->hash = hash;
+	reading->number = number;
+	reading->is_head = request->is_head;
+	reading->closes = scratch->key[0] & CLASS_CLOSE;
+	if (segment->payload_hash)
+		keep_reading(segment, reading, purges);
+	return reason_count;
+}
+
+/* Whether what is answered is told, with the request. */
+static __always_inline int is_recorded(void)
+{
+	struct control *control = steering();
+	return control && control->settings & SETTING_LOG;
+}
+
+/* The stored response for the request in the segment. */
+SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct connection *connection ARG,
+		    struct choice *choice ARG)
+{
+	struct reading reading = {};
+	struct control *control = steering();
+	__u32 limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX;
+	__u32 room = control ? control->mtu - (segment->is_v6 ? 60 : 40) : 0;
+
+	if (!segment->payload_hash)
+		walk(ctx, segment);
+	choice->number = NO_RESPONSE;
+	choice->reason = reason_count;
+	if (!segment->payload_hash || !recall_reading(ctx, segment, &reading))
+		choice->reason = read_and_find(ctx, segment, &reading);
+	else if (is_recorded())
+		load_request(ctx, segment);
+	if (choice->reason != reason_count)
+		return 0;
+	__u32 number = reading.number;
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	if (!response) {
+		choice->reason = reason_up_miss;
 		return 0;
 	}
-	choice->len = request->is_head ? response->head_len : response->len;
-	choice->closes = scratch->key[0] & CLASS_CLOSE;
-	limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX;
-	if (choice->len > limit || choice->len > connection->mss) {
+	choice->len = reading.is_head ? response->head_len : response->len;
+	choice->closes = reading.closes;
+	if (choice->len > limit || choice->len > room || choice->len > connection->mss) {
 		choice->reason = reason_up_large;
 		return 0;
 	}

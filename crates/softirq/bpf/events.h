@@ -3,7 +3,7 @@
  * daemon looks into the ring several times a second. */
 #pragma once
 
-#include "responses.h"
+#include "memo.h"
 
 static __always_inline void tell(void *event, __u32 len)
 {

@@ -159,6 +159,12 @@ static __always_inline struct control *steering(void)
 	return bpf_map_lookup_elem(&control, &zero);
 }
 
+static __always_inline struct scratch *scratch_memory(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&scratch, &zero);
+}
+
 static __always_inline void count(enum reason reason)
 {
 	__u32 index = reason;

@@ -25,6 +25,8 @@ struct segment {
 	__u64 hash;
 	/* When it came: CLOCK_MONOTONIC. */
 	__u64 now_ns;
+	/* By which a memo of it is found; 0: not walked over. */
+	__u64 payload_hash;
 	__u32 frame_len;
 	__u32 payload_len;
 	__u16 window;
@@ -113,6 +115,7 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 		return NOT_PLAIN;
 	segment->payload_len = ip_len - segment->payload_at;
 	segment->hash = hash_of(&segment->tuple, control);
+	segment->payload_hash = 0;
 	segment->now_ns = bpf_ktime_get_coarse_ns();
 	return PARSED;
 }
@@ -149,6 +152,20 @@ struct answer {
 	__u8 options_len;
 };
 
+/* By words: of an array of bytes the compiler copies each alone. */
+static __always_inline void swap_addresses(struct ethhdr *eth)
+{
+	__u32 *words = (__u32 *)eth;
+	__u16 *halves = (__u16 *)eth;
+	__u32 to = words[0], from = *(__u32 *)(halves + 3);
+	__u16 to_end = halves[2], from_end = halves[5];
+
+	words[0] = from;
+	halves[2] = from_end;
+	*(__u32 *)(halves + 3) = to;
+	halves[5] = to_end;
+}
+
 /* Writes Ethernet, IP and TCP over those of the segment; the frame has its length already.
  * IPv4 may be fragmented on the way, since nobody here hears of it if it must be. */
 static __always_inline int write_headers(context *ctx, const struct segment *segment,
@@ -159,13 +176,10 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 	struct tcphdr *tcp;
 	__u64 sum;
 	__u16 tcp_len = TCP_LEN + answer->options_len + answer->payload_len;
-	__u8 mac[ETH_ALEN];
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return -1;
-	memcpy(mac, eth->h_dest, ETH_ALEN);
-	memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
-	memcpy(eth->h_source, mac, ETH_ALEN);
+	swap_addresses(eth);
 	if (!segment->is_v6) {
 		struct iphdr *ip = begin + ETH_HLEN;
 		ip->tos = 0;

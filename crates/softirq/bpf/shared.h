@@ -261,7 +261,7 @@ struct answered_event {
 	X(drop_pipelined, "a request before the last answer was acknowledged") \
 	X(drop_early, "overtook what completes the handshake, or what a listener had no room for") \
 	X(drop_odd, "without ACK, where there must be one") \
-	X(drop_sum, "a wrong checksum") \
+	X(drop_sum, "a wrong checksum; if of no connection of ours, it passes") \
 	X(drop_no_room, "no room for an acknowledgement") \
 	X(pass_other, "not TCP over Ethernet to one of the ports") \
 	X(pass_fragment, "a fragment, or IP options") \

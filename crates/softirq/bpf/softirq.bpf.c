@@ -7,8 +7,8 @@
  *                                                    \-> up -> hand_over -> assign
  *
  * packet.h: frames. handshake.h, cookie.h: SYN to connection. connections.h: the table. tcp.h: the
- * rules. answers.h: a request to its answer; request.h: HTTP; responses.h: the store; events.h: what
- * user space hears. handover.h: the kernel's sockets.
+ * rules. answers.h: a request to its answer; memo.h: requests seen before; request.h: HTTP;
+ * responses.h: the store; events.h: what user space hears. handover.h: the kernel's sockets.
  */
 #include "tcp.h"
 

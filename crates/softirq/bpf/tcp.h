@@ -42,7 +42,7 @@ static __always_inline int up(context *ctx, const struct segment *segment,
 
 /* A request at rcv_nxt, with everything of ours acknowledged. */
 static __always_inline int on_request(context *ctx, const struct control *control,
-				      const struct segment *segment, struct connection *connection)
+				      struct segment *segment, struct connection *connection)
 {
 	struct choice choice;
 
@@ -151,7 +151,7 @@ static __always_inline int on_other_seq(context *ctx, const struct segment *segm
 
 /* A segment of a connection of ours. */
 static __always_inline int on_ours(context *ctx, const struct control *control,
-				   const struct segment *segment, struct connection *connection)
+				   struct segment *segment, struct connection *connection)
 {
 	if (segment->flags & FLAG_RST)
 		return on_reset(ctx, segment, connection);
@@ -201,24 +201,39 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 	return state && open_connection(segment, 1) ? reason_count : reason_pass_unknown;
 }
 
-/* Whether the TCP checksum is right; for devices whose own verdict XDP can't see. */
-SEPARATE int has_right_sum(context *ctx, const struct segment *segment ARG)
+/* The sum of a TCP header and its options; negative: it isn't in one piece. */
+static __always_inline __s64 sum_of_header(context *ctx, const struct segment *segment)
+{
+	void *at = frame_begin(ctx) + (segment->tcp_at & 0x3f), *end = frame_end(ctx);
+	__u32 left = segment->payload_at - segment->tcp_at;
+	__u64 sum;
+
+	if (at + TCP_LEN > end)
+		return -1;
+	sum = words_of(at, 5);
+	at += TCP_LEN;
+	for (int i = 0; i < 10 && left > TCP_LEN; i++, at += 4, left -= 4) {
+		OPAQUE(end);
+		if (at + 4 > end)
+			return -1;
+		sum += *(__u32 *)at;
+	}
+	return sum;
+}
+
+/* The sum of a long segment, or of one in pieces; negative: the kernel looks for itself. */
+SEPARATE __s64 sum_of_long(context *ctx, const struct segment *segment ARG)
 {
 	__u32 len = segment->payload_at - segment->tcp_at + segment->payload_len, done = 0;
 	struct scratch *scratch = scratch_memory();
 	__s64 sum = 0;
 
-#ifndef TIER_XDP
-	/* The device has looked. */
-	if (bpf_csum_level(ctx, BPF_CSUM_LEVEL_QUERY) >= 0)
-		return 1;
-#endif
-	/* Longer ones are not answered here, and the kernel looks for itself. */
+	/* Longer ones are not answered here. */
 	if (!scratch || len > REQUEST_MAX)
-		return 1;
+		return -1;
 	OPAQUE(len);
 	if (len < TCP_LEN || len > REQUEST_MAX || frame_load(ctx, segment->tcp_at, scratch->head, len))
-		return 1;
+		return -1;
 	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
 #pragma unroll
 	for (int i = 0; i < 3; i++) {
@@ -232,9 +247,42 @@ SEPARATE int has_right_sum(context *ctx, const struct segment *segment ARG)
 		sum = bpf_csum_diff(0, 0, (__be32 *)(scratch->head + 512 * i), rest, sum);
 		done += 512;
 	}
+	return (__u32)sum;
+}
+
+/* From a peer on this machine whose device would have filled in the rest. */
+static __always_inline int has_partial_sum(context *ctx, const struct segment *segment, __u16 pseudo)
+{
+	__u16 check = 0;
+	return !frame_load(ctx, segment->tcp_at + 16, &check, sizeof(check)) && check == pseudo;
+}
+
+/* Whether the TCP checksum is right; for devices whose own verdict XDP can't see. */
+SEPARATE int has_right_sum(context *ctx, struct segment *segment ARG)
+{
+	__u32 len = segment->payload_at - segment->tcp_at + segment->payload_len;
+	int payload = 0;
+	__s64 sum = -1;
+
+#ifndef TIER_XDP
+	/* The device has looked. */
+	if (bpf_csum_level(ctx, BPF_CSUM_LEVEL_QUERY) >= 0)
+		return 1;
+#endif
+	if (segment->payload_len)
+		payload = walk(ctx, segment);
+	if (payload >= 0)
+		sum = sum_of_header(ctx, segment);
+	if (sum >= 0)
+		sum += payload;
+	else
+		sum = sum_of_long(ctx, segment);
+	if (sum < 0)
+		return 1;
 	__u64 pseudo = segment->is_v6 ? words_of(&segment->tuple, 8)
 				      : (__u64)segment->tuple.client_be[3] + segment->tuple.local_be[3];
-	return fold((__u64)(__u32)sum + pseudo + bpf_htons(IPPROTO_TCP) + bpf_htons(len)) == 0xffff;
+	pseudo += bpf_htons(IPPROTO_TCP) + bpf_htons(len);
+	return fold(sum + pseudo) == 0xffff || has_partial_sum(ctx, segment, fold(pseudo));
 }
 
 /* A segment that can't be of the connection as it is known: nowhere near its window. */
@@ -244,7 +292,7 @@ static __always_inline int is_far(const struct segment *segment, const struct co
 }
 
 static __always_inline int on_segment(context *ctx, const struct control *control,
-				      const struct segment *segment)
+				      struct segment *segment)
 {
 	struct connection *connection = find(segment);
 	__u16 now = seen_at(segment->now_ns);
@@ -256,7 +304,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		return pass(reason_pass_kernel);
 	}
 	if (constants.verify_sums && !has_right_sum(ctx, segment))
-		return drop(reason_drop_sum);
+		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
 	if (is_syn)
 		return on_syn(ctx, segment);
 	if (!connection) {

@@ -1,5 +1,8 @@
 //! Publication: responses into their places, and out of the index when they go. Only the daemon has a
 //! [`Publisher`]; others who purge clear entries of the index, and say so in the control.
+//!
+//! The programs also find responses without the index, by requests that they remember (memo.h): what
+//! leaves the index expires with that, or is counted as purged.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
@@ -107,9 +110,9 @@ impl Publisher {
         }
         let hash = level.hash_of(what.key);
         let mut fresh = form(what, hash).ok_or(Refused::Form)?;
-        let old = replaces.and_then(|old| self.by_serial.get(&old));
+        let old = replaces.and_then(|old| self.by_serial.get(&old)).copied();
         let (bucket, way) = old
-            .and_then(|old| find_entry(level, *old))
+            .and_then(|old| find_entry(level, old))
             .or_else(|| free_entry(level, hash))
             .ok_or(Refused::Full)?;
         let number = self.free.pop().ok_or(Refused::Full)?;
@@ -121,6 +124,9 @@ impl Publisher {
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         let place = Place { number, hash };
         level.index.set(bucket, way * 8, place.entry());
+        if let Some(old) = old {
+            forget(level, old);
+        }
         self.by_serial.insert(serial, place);
         self.tell_count(level);
         Ok(())
@@ -140,6 +146,7 @@ impl Publisher {
         for serial in serials {
             if let Some(place) = self.by_serial.remove(&serial) {
                 clear_entry(level, place);
+                forget(level, place);
                 gone.push(place.number);
             }
         }
@@ -257,6 +264,9 @@ pub fn purge(level: &Level, which: &[Published]) -> Result<(), Error> {
     for one in which {
         clear_entry(level, one.place);
     }
+    // Once more: a program may have remembered one since the first. Not by their expiry, since the
+    // daemon may extend what it does not know to be purged yet.
+    level.count_purge();
     level.wait_for_programs()
 }
 
@@ -300,6 +310,14 @@ fn clear_entry(level: &Level, place: Place) {
     if let Some((bucket, way)) = find_entry(level, place) {
         level.index.set(bucket, way * 8, 0u64);
     }
+}
+
+/// What is remembered of requests for it does not hold any more.
+fn forget(level: &Level, place: Place) {
+    let expires_ns = offset_of!(response, expires_ns);
+    level
+        .responses
+        .set(index_of(place.number), expires_ns, 0u64);
 }
 
 fn form(what: &Publication<'_>, hash: u64) -> Option<response> {

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* Requests byte for byte, and the responses that they were read to ask for: clients repeat themselves,
+ * and the same bytes need not be read again. Each processor keeps its own, so there are no races; what
+ * a memo names may be gone, so it is looked at before it is believed:
+ *
+ * - A response out of the index has expires_ns 0, or its purge is counted (control->purges).
+ * - A place with another response has another id; should a new daemon count from the same number,
+ *   another hash of its key. */
+#pragma once
+
+#include "responses.h"
+
+#define MEMO_MAX 512
+#define MEMO_ENTRIES 1024
+#define MEMO_SHIFT (64 - 10)
+
+struct memo {
+	/* What else a reading depends on; 0 is an empty memo. */
+	__u64 terms;
+	/* Of the last request that had no memo here: it gets this one when it comes again at once. */
+	__u64 candidate;
+	/* Of the response's key. */
+	__u64 hash;
+	__u32 number;
+	__u32 id;
+	__u32 purges;
+	__u16 is_head;
+	__u16 closes;
+	/* The request, the last word filled up with zeros. */
+	__u64 words[MEMO_MAX / 8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MEMO_ENTRIES);
+	__type(key, __u32);
+	__type(value, struct memo);
+} memos SEC(".maps");
+
+/* What a request asks for. */
+struct reading {
+	__u64 hash;
+	__u32 number;
+	__u16 is_head;
+	__u16 closes;
+};
+
+static __always_inline __u64 terms_of(const struct segment *segment, const struct control *control)
+{
+	return (__u64)control->settings << 32 | (__u32)segment->tuple.local_port_be << 16 | segment->payload_len;
+}
+
+static __always_inline struct memo *memo_at(const struct segment *segment)
+{
+	__u32 index = segment->payload_hash >> MEMO_SHIFT;
+	return bpf_map_lookup_elem(&memos, &index);
+}
+
+/* The last one to seven bytes of the payload, filled up with zeros; what is before it is the header. */
+static __always_inline int last_word(context *ctx, const struct segment *segment, __u32 left, __u64 *word)
+{
+	__u32 from = (segment->payload_at + segment->payload_len - 8) & 0x3ff;
+	OPAQUE(from);
+	void *at = frame_begin(ctx) + from;
+
+	if (at + 8 > frame_end(ctx))
+		return -1;
+	*word = *(__u64 *)at >> ((64 - 8 * left) & 63);
+	return 0;
+}
+
+/* The frame's first `len` bytes in one piece, if they can be had so: XDP has what it has. */
+static __always_inline long frame_pull(context *ctx, __u32 len)
+{
+#ifndef TIER_XDP
+	if (frame_begin(ctx) + len > frame_end(ctx))
+		return bpf_skb_pull_data(ctx, len);
+#endif
+	return 0;
+}
+
+/* Walks over the payload: sets its hash, and gives its sum. Negative: it is too long for a memo. */
+SEPARATE int walk(context *ctx, struct segment *segment ARG)
+{
+	struct control *control = steering();
+	__u32 left = segment->payload_len;
+	__u64 sum = 0, word, hash;
+
+	if (!control || left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
+		return -1;
+	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
+	hash = control->hash_key[0];
+	for (int i = 0; i < MEMO_MAX / 8 && left >= 8; i++, at += 8, left -= 8) {
+		OPAQUE(end);
+		if (at + 8 > end)
+			return -1;
+		word = *(__u64 *)at;
+		hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+		sum += (__u32)word;
+		sum += word >> 32;
+	}
+	if (left) {
+		if (last_word(ctx, segment, left, &word))
+			return -1;
+		hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+		sum += (__u32)word;
+		sum += word >> 32;
+	}
+	segment->payload_hash = hash;
+	return fold(sum);
+}
+
+/* Whether the memo is of these very bytes. */
+static __always_inline int is_memo_of(context *ctx, const struct memo *memo, const struct segment *segment)
+{
+	__u32 left = segment->payload_len;
+	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
+	__u64 word = 0;
+	int i;
+
+	for (i = 0; i < MEMO_MAX / 8 && left >= 8; i++, at += 8, left -= 8) {
+		OPAQUE(end);
+		if (at + 8 > end || *(__u64 *)at != memo->words[i])
+			return 0;
+	}
+	return !left || (!last_word(ctx, segment, left, &word) && word == memo->words[i & (MEMO_MAX / 8 - 1)]);
+}
+
+/* What the segment's request asks for, if it is known: 1. */
+SEPARATE int recall_reading(context *ctx, const struct segment *segment ARG, struct reading *reading ARG)
+{
+	struct control *control = steering();
+	struct memo *memo = memo_at(segment);
+
+	if (!control || !memo || memo->terms != terms_of(segment, control) || memo->purges != control->purges)
+		return 0;
+	__u32 number = memo->number;
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	if (!response || response->id != memo->id || response->hash != memo->hash ||
+	    response->expires_ns <= segment->now_ns || !is_memo_of(ctx, memo, segment))
+		return 0;
+	reading->number = number;
+	reading->is_head = memo->is_head;
+	reading->closes = memo->closes;
+	return 1;
+}
+
+/* Keeps what the request in scratch was read to ask for. `purges`: as counted before it was looked up. */
+SEPARATE int keep_reading(const struct segment *segment ARG, const struct reading *reading ARG, __u32 purges)
+{
+	struct control *control = steering();
+	struct scratch *scratch = scratch_memory();
+	struct memo *memo = memo_at(segment);
+	__u32 number = reading->number;
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+
+	if (!control || !scratch || !memo || !response || segment->payload_len > MEMO_MAX)
+		return 0;
+	if (memo->candidate != segment->payload_hash) {
+		memo->candidate = segment->payload_hash;
+		return 0;
+	}
+	memo->terms = terms_of(segment, control);
+	memo->hash = reading->hash;
+	memo->number = number;
+	memo->id = response->id;
+	memo->purges = purges;
+	memo->is_head = reading->is_head;
+	memo->closes = reading->closes;
+	for (__u32 i = 0; i < MEMO_MAX / 8 && i * 8 < segment->payload_len; i++)
+		memo->words[i] = *(__u64 *)(scratch->head + 8 * i);
+	return 1;
+}
