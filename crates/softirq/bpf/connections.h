@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The table of connections: an array in which each has two buckets of four places. No lists and no
+/* The table of connections: an array in which each has two buckets of eight places. No lists and no
  * locks are shared between processors; a place idle for long enough may be taken by another. */
 #pragma once
 
@@ -71,60 +71,51 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 	return (connection->state == STATE_KERNEL ? 2 : 0x10000) + 0x7fff - age;
 }
 
+/* Of a bucket: how many places are nobody's << 32 | least worth << 8 | its way. */
+SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u32 idle)
+{
+	__u64 least = ~0u, vacant = 0;
+
+	for (__u32 i = 0; i < CONNECTION_WAYS; i++) {
+		__u64 value = (__u64)worth(&bucket->way[i], now, idle) << 8 | i;
+		vacant += value < 1 << 8;
+		least = value < least ? value : least;
+	}
+	return vacant << 32 | least;
+}
+
+#define WORTH_LIVE (0x10000 << 8)
+
 /* A place for the segment's connection; what is in it goes, a live connection only for one of ours. Its
  * tuple is set, its tag is not. */
 static __always_inline struct connection *take(const struct segment *segment, __u32 idle, int is_ours)
 {
-	__u32 tag = tag_of(segment), least = ~0;
+	__u32 tag = tag_of(segment);
 	__u16 now = seen_at(segment->now_ns);
 	struct connection_bucket *first = bucket_of(segment, 0), *second = bucket_of(segment, 1);
-	struct connection *place = 0, *others = 0;
-	int free_first = 0, free_second = 0;
+	struct connection *place, *other;
 
 	if (!first || !second)
 		return 0;
-#pragma unroll
-	for (int i = 0; i < CONNECTION_WAYS; i++) {
-		free_first += !worth(&first->way[i], now, idle);
-		free_second += !worth(&second->way[i], now, idle);
-	}
-	if (free_second > free_first) {
-		struct connection_bucket *swap = first;
-		first = second;
-		second = swap;
-	}
 	/* The same connection, or one that looks like it, keeps its place. */
 	place = tagged(first, tag);
-	others = tagged(second, tag);
-	if (others && is_of(others, &segment->tuple))
-		place = others;
+	other = tagged(second, tag);
+	if (other && is_of(other, &segment->tuple))
+		place = other;
 	if (!place) {
-#pragma unroll
-		for (int i = 0; i < CONNECTION_WAYS; i++) {
-			__u32 value = worth(&first->way[i], now, idle);
-			if (value < least) {
-				least = value;
-				place = &first->way[i];
-			}
-		}
-		if (least >= 0x10000) {
-#pragma unroll
-			for (int i = 0; i < CONNECTION_WAYS; i++) {
-				__u32 value = worth(&second->way[i], now, idle);
-				if (value < least) {
-					least = value;
-					place = &second->way[i];
-				}
-			}
-		}
-		if (least >= 0x10000) {
+		__u64 of_first = survey(first, now, idle), of_second = survey(second, now, idle);
+		/* Where more is free; if nothing is, where less is lost. */
+		int is_second = of_first >> 32 != of_second >> 32 ? of_second >> 32 > of_first >> 32
+								  : (__u32)of_second < (__u32)of_first;
+		__u32 least = is_second ? of_second : of_first;
+
+		if (least >= WORTH_LIVE) {
 			if (!is_ours)
 				return 0;
 			count(reason_tcp_evicted);
 		}
+		place = &(is_second ? second : first)->way[least & (CONNECTION_WAYS - 1)];
 	}
-	if (!place)
-		return 0;
 	/* Nobody finds it while it is filled. */
 	place->tag = 0;
 	place->tuple = segment->tuple;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::error::Error;
-use crate::layout::{self, REASONS};
+use crate::layout::{self, CONNECTION_WAYS, REASONS};
 use crate::load;
 use crate::mapped::Mapped;
 
@@ -245,7 +245,7 @@ impl Level {
         let now = crate::now_ns() >> 30;
         let idle = self.control().idle;
         let mut found = Connections {
-            places: self.connections.len() * 4,
+            places: self.connections.len() * CONNECTION_WAYS as usize,
             ..Connections::default()
         };
         for index in 0..self.connections.len() {

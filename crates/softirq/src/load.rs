@@ -48,10 +48,10 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Buckets of four places.
+    /// Buckets of eight places.
     #[must_use]
     pub fn connection_buckets(self) -> u32 {
-        (self.connections.clamp(16, 1 << 22) / 2).next_power_of_two()
+        (self.connections.clamp(16, 1 << 22) / 4).next_power_of_two()
     }
 
     /// How many responses there are places for.

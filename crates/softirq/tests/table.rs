@@ -11,7 +11,7 @@ use lowroad_softirq::layout::{
 };
 use lowroad_softirq::load::Tier;
 
-/// State and age, in units of 2^30 ns, of those that have the four places of each bucket; 0 is nobody.
+/// State and age, in units of 2^30 ns, of those that have the first places of each bucket; 0 is nobody, the rest are fresh.
 type Places = [(u32, u16); 4];
 
 /// With it, the place that goes, and whether a live connection is lost by that.
@@ -112,11 +112,15 @@ const CASES: [(Places, usize, bool); 9] = [
 /// Fills every bucket: which two are looked at follows from a secret.
 fn fill(bench: &Bench, places: &Places) {
     let now = u16::try_from(lowroad_softirq::now_ns() >> 30 & 0xffff).expect("masked");
-    let way = places.map(|(state, age)| connection {
-        tag: u32::from(state != 0),
-        state: u8::try_from(state).expect("small"),
-        seen: now.wrapping_sub(age),
-        ..connection::default()
+    let fresh = (STATE_OPEN, 0);
+    let way = std::array::from_fn(|way| {
+        let (state, age) = *places.get(way).unwrap_or(&fresh);
+        connection {
+            tag: u32::from(state != 0),
+            state: u8::try_from(state).expect("small"),
+            seen: now.wrapping_sub(age),
+            ..connection::default()
+        }
     });
     for index in 0..bench.buckets() {
         bench.set_bucket(index, &connection_bucket { way });
@@ -124,6 +128,17 @@ fn fill(bench: &Bench, places: &Places) {
 }
 
 fn open(bench: &Bench, port: u16) {
+    open_from(bench, port, None);
+}
+
+/// From another IPv4 address, if one is given.
+fn open_from(bench: &Bench, port: u16, client: Option<u32>) {
+    let moved = |mut frame: Vec<u8>| {
+        if let Some(client) = client {
+            frame[26..30].copy_from_slice(&client.to_be_bytes());
+        }
+        frame
+    };
     let mut sent = Sent {
         port,
         flags: SYN,
@@ -131,14 +146,18 @@ fn open(bench: &Bench, port: u16) {
         window: 64_000,
         ..Sent::default()
     };
-    let syn = sent.frame();
+    let syn = moved(sent.frame());
     let Did::Reply(reply) = bench.run(&syn) else {
         panic!("no SYN-ACK")
     };
-    let isn = frames::receive(&reply, &syn).expect("a right answer").seq;
+    // The sum of what was moved is not that of the frame: nobody looks at it here.
+    let isn = u32::from_be_bytes(reply[38..42].try_into().expect("four bytes"));
+    if client.is_none() {
+        frames::receive(&reply, &syn).expect("a right answer");
+    }
     (sent.seq, sent.ack, sent.flags) = (1, isn.wrapping_add(1), ACK);
     sent.options.clear();
-    assert_eq!(bench.run(&sent.frame()), Did::Drop);
+    assert_eq!(bench.run(&moved(sent.frame())), Did::Drop);
 }
 
 fn evicted(bench: &Bench) -> u64 {
@@ -166,5 +185,36 @@ fn the_least_worth_goes() {
             let lost = evicted(&bench) - before;
             assert_eq!(lost, u64::from(is_loss), "{places:?}");
         }
+    });
+}
+
+/// As many connections as were asked for find a place each: 128 bytes a connection.
+#[test]
+fn as_many_as_asked_for_have_room() {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip("as_many_as_asked_for_have_room", &reason);
+    }
+    let wanted = std::env::var("LOWROAD_TABLE_CONNECTIONS").ok();
+    let wanted = wanted.map_or(32_768, |text| text.parse().expect("a number"));
+    let bench = Bench::with_room(Tier::Tc, false, wanted);
+    let bytes = u64::from(bench.buckets()) * size_of::<connection_bucket>() as u64;
+    assert!(bytes <= 128 * u64::from(wanted.next_power_of_two()));
+    bench.namespace.enter(|| {
+        bench.beat(0);
+        let mut shelf = Shelf::new(&bench.level);
+        let one = &RESPONSES[0];
+        shelf.publish(&bench.level, one.key, &one.prepare(0), 3_600_000_000_000);
+        // Nobody's time is over while they come.
+        bench.level.prepare(0, 3600, 1500).expect("keys");
+        for number in 0..wanted {
+            if number % 65_536 == 0 {
+                bench.beat(0);
+            }
+            let port = u16::try_from(1024 + number % 60_000).expect("a port");
+            open_from(&bench, port, Some(0x0b00_0000 + number / 60_000));
+        }
+        assert_eq!(evicted(&bench), 0);
+        let found = bench.level.connections();
+        assert_eq!(found.open, usize::try_from(wanted).expect("fits"));
     });
 }

@@ -52,8 +52,13 @@ pub fn lacks() -> Option<String> {
 }
 
 impl Bench {
-    /// Loads the programs of a tier.
+    /// Loads the programs of a tier, with a small table of connections.
     pub fn new(tier: Tier, verify_sums: bool) -> Bench {
+        Bench::with_room(tier, verify_sums, 1024)
+    }
+
+    /// The same with room for so many connections.
+    pub fn with_room(tier: Tier, verify_sums: bool, connections: u32) -> Bench {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = PathBuf::from(format!(
@@ -62,7 +67,7 @@ impl Bench {
         ));
         std::fs::create_dir_all(&folder).expect("bpffs takes folders");
         let sizes = Sizes {
-            connections: 1024,
+            connections,
             responses: 4096,
         };
         let loaded =
