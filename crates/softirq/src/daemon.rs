@@ -90,14 +90,7 @@ impl Daemon<'_> {
         let mut addresses = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let now_ns = crate::now_ns();
-            if now_ns >= next_tick_ns {
-                next_tick_ns = now_ns + TICK_NS;
-                self.level.beat(now_ns, &date_now());
-                if self.brief.load(Ordering::Relaxed) {
-                    state.learner.limit_lifetimes(1);
-                }
-                state.tick(now_ns)?;
-            }
+            // Before the first beat, from which on connections are taken.
             if now_ns >= next_second_ns {
                 next_second_ns = now_ns + SECOND_NS;
                 let current = interfaces::addresses().map_err(Error::system("addresses"))?;
@@ -109,6 +102,14 @@ impl Daemon<'_> {
                     self.level.break_handover();
                     (self.note)(BROKEN);
                 }
+            }
+            if now_ns >= next_tick_ns {
+                next_tick_ns = now_ns + TICK_NS;
+                self.level.beat(now_ns, &date_now());
+                if self.brief.load(Ordering::Relaxed) {
+                    state.learner.limit_lifetimes(1);
+                }
+                state.tick(now_ns)?;
             }
             if now_ns >= next_key_ns {
                 next_key_ns = now_ns + ROTATE_INTERVAL_NS;
