@@ -2,7 +2,6 @@
 //! facts are gathered in one place (`gather`) and judged in another (`judge`), so that machines that
 //! nobody has can be judged too. Nothing is attached, and nothing is changed.
 
-pub(crate) mod device;
 pub mod gather;
 mod judge;
 mod netlink;

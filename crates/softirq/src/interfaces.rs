@@ -1,15 +1,12 @@
 //! The interfaces of this network namespace, and which tier suits each.
 
-use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::AsRawFd;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::{AddressFamily, SockaddrLike};
-use rustix::net::{SocketType, socket};
 
-use crate::doctor::device;
+use crate::device;
 use crate::links::Interface;
 
 /// What is known of an interface.
@@ -79,7 +76,7 @@ pub fn all() -> io::Result<Vec<Details>> {
             is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
             is_loopback: kind == ARPHRD_LOOPBACK,
             is_ethernet: kind == ARPHRD_ETHER || kind == ARPHRD_LOOPBACK,
-            driver: driver(&name).unwrap_or_default(),
+            driver: device::driver(&name).unwrap_or_default(),
             mtu: device::mtu(&name).unwrap_or(1500),
             interface: Interface {
                 name,
@@ -110,36 +107,4 @@ pub fn addresses() -> io::Result<Vec<[u8; 16]>> {
     found.sort_unstable();
     found.dedup();
     Ok(found)
-}
-
-/// What the driver calls itself (ethtool's `GDRVINFO`).
-fn driver(interface: &str) -> io::Result<String> {
-    #[repr(C)]
-    struct DriverInfo {
-        command: u32,
-        driver: [u8; 32],
-        rest: [u8; 160],
-    }
-    const GDRVINFO: u32 = 3;
-    let name = CString::new(interface)?;
-    let mut info = DriverInfo {
-        command: GDRVINFO,
-        driver: [0; 32],
-        rest: [0; 160],
-    };
-    // SAFETY: an ifreq is plain data, for which zeros are a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes()).take(15) {
-        *to = libc::c_char::from_ne_bytes([*from]);
-    }
-    request.ifr_ifru.ifru_data = (&raw mut info).cast();
-    let any = socket(rustix::net::AddressFamily::INET, SocketType::DGRAM, None)?;
-    // SAFETY: the request names an interface and points to a struct of the size that this command
-    // fills (struct ethtool_drvinfo, 196 bytes), which lives until after the call.
-    let status = unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
-    if status < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let driver = CStr::from_bytes_until_nul(&info.driver).unwrap_or_default();
-    Ok(driver.to_string_lossy().into_owned())
 }

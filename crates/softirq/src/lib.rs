@@ -6,6 +6,7 @@
 
 pub mod asking;
 pub mod daemon;
+mod device;
 pub mod doctor;
 pub mod error;
 pub mod events;

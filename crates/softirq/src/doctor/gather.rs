@@ -8,7 +8,8 @@ use std::path::Path;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 
-use super::{Interface, Machine, Port, device, netlink};
+use super::{Interface, Machine, Port, netlink};
+use crate::device;
 use crate::interfaces::Details;
 use crate::{folder, listeners, runs};
 

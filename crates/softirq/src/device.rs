@@ -1,6 +1,6 @@
 //! What a network device says of itself, by ioctl, netlink and sysfs.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -12,6 +12,7 @@ pub const STRIPS_VLAN: u32 = 1 << 8;
 /// See [`STRIPS_VLAN`].
 pub const MERGES: u32 = 1 << 15;
 
+const GET_DRIVER: u32 = 3;
 const GET_FLAGS: u32 = 0x25;
 const GET_CHANNELS: u32 = 0x3c;
 
@@ -22,6 +23,20 @@ pub fn mtu(name: &str) -> io::Result<u32> {
     // SAFETY: the kernel has filled in the MTU.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// What its driver calls itself.
+pub fn driver(name: &str) -> io::Result<String> {
+    // The command, then 32 bytes of the driver's name, then more (struct ethtool_drvinfo).
+    let mut words = [0; 49];
+    words[0] = GET_DRIVER;
+    ethtool(name, &mut words)?;
+    let bytes: Vec<u8> = words[1..9]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
+    let driver = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
+    Ok(driver.to_string_lossy().into_owned())
 }
 
 /// Switches of its offloads.
