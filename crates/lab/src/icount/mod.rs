@@ -57,7 +57,19 @@ pub fn measure(
         slopes.push(slope([before, between, after], short));
         before = after;
     }
-    Ok(median(slopes))
+    plausible(median(slopes))
+}
+
+/// A server that learns while it is measured does more in the short run than in the long one.
+fn plausible(slope: f64) -> Result<f64, String> {
+    match slope > 0.0 {
+        true => Ok(slope),
+        false => Err(
+            "no figure: what a request costs changed from one run to the next; try again, \
+                      with more requests (-n)"
+                .into(),
+        ),
+    }
 }
 
 /// `points`: totals before the short run, between it and the long one, and after that.
@@ -75,6 +87,13 @@ fn median(mut figures: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_not_be_is_no_figure() {
+        assert_eq!(plausible(7.0), Ok(7.0));
+        assert!(plausible(-7.0).is_err_and(|why| why.contains("no figure")));
+        assert!(plausible(0.0).is_err());
+    }
 
     #[test]
     fn what_is_no_requests_cancels_out() {
