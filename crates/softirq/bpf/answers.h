@@ -150,13 +150,14 @@ static __always_inline void account(const struct segment *segment, const struct 
 {
 	__u32 number = choice->number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
-	struct control *control = steering();
-	struct scratch *scratch = scratch_memory();
 
 	count(reason_answer_hit);
-	if (!response || !control || !scratch)
+	if (!response)
 		return;
 	__sync_fetch_and_add(&response->hits, 1);
-	if (control->settings & SETTING_LOG)
-		tell_answered(scratch, segment, response, choice->len - response->head_len);
+	if (is_recorded()) {
+		struct scratch *scratch = scratch_memory();
+		if (scratch)
+			tell_answered(scratch, segment, response, choice->len - response->head_len);
+	}
 }

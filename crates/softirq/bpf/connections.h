@@ -35,10 +35,12 @@ static __always_inline struct connection *tagged(struct connection_bucket *bucke
 
 static __always_inline int is_of(const struct connection *connection, const struct tuple *tuple)
 {
-	const __u32 *a = (const __u32 *)&connection->tuple, *b = (const __u32 *)tuple;
-	__u32 differs = 0;
+	const __u64 *a = (const __u64 *)&connection->tuple, *b = (const __u64 *)tuple;
+	__u64 differs = connection->tuple.client_port_be ^ tuple->client_port_be;
+
+	differs |= connection->tuple.local_port_be ^ tuple->local_port_be;
 #pragma unroll
-	for (int i = 0; i < 9; i++)
+	for (int i = 0; i < 4; i++)
 		differs |= a[i] ^ b[i];
 	return !differs;
 }

@@ -91,9 +91,9 @@ enum connection_state {
 
 /* Of one TCP connection. */
 struct connection {
+	struct tuple tuple;
 	/* Upper half of the hash, odd; 0 is free. */
 	__u32 tag;
-	struct tuple tuple;
 	__u32 rcv_nxt;
 	__u32 snd_nxt;
 	/* The response that snd_nxt counts and the client has not acknowledged: its number + 1, and above
