@@ -4,11 +4,11 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::links::PREFIXES;
+use crate::links::{PREFIXES, checked, owned};
 
 /// What one attached program has done since it was loaded, while it was counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,20 +114,6 @@ fn counts_of(program_id: u32) -> io::Result<(u64, u64)> {
 
 fn len_of<T>(_value: &T) -> u32 {
     u32::try_from(size_of::<T>()).expect("small")
-}
-
-fn owned(fd: i32) -> io::Result<OwnedFd> {
-    checked(fd)?;
-    // SAFETY: a fresh descriptor that nobody else has.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// libbpf gives back the negative error number.
-fn checked(status: i32) -> io::Result<()> {
-    match status {
-        0.. => Ok(()),
-        number => Err(io::Error::from_raw_os_error(-number)),
-    }
 }
 
 #[cfg(test)]
