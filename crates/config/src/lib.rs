@@ -115,6 +115,8 @@ fn config(
     check::names_and_listeners(source, &sites);
     more_checks(source, &sites);
     Config {
+        modules: Vec::new(),
+        databases: Vec::new(),
         server,
         limits,
         log,

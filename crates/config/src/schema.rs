@@ -18,6 +18,10 @@ pub struct Config {
     pub limits: Limits,
     /// Where the logs go. `[log]`
     pub log: Log,
+    /// Modules that routes name. `[[module]]`
+    pub modules: Vec<Module>,
+    /// Databases that routes name. `[[database]]`
+    pub databases: Vec<Database>,
     /// The sites, in the order of the file. `[[site]]`; a parsed file has at least one.
     pub sites: Vec<Site>,
 }
@@ -277,6 +281,9 @@ pub struct Site {
     pub redirects: Vec<Redirect>,
     /// Fields to set and to remove; all rules that match are applied in order. `[[site.header]]`
     pub headers: Vec<HeaderRule>,
+    /// Paths that are not files but are answered by a program; the first that matches counts.
+    /// `[[site.route]]`
+    pub routes: Vec<Route>,
 }
 
 /// A site for one folder with every default: what `lowroad serve DIR` serves.
@@ -295,6 +302,7 @@ pub fn site_for_folder(root: PathBuf) -> Site {
         cache_control: Vec::new(),
         redirects: Vec::new(),
         headers: Vec::new(),
+        routes: Vec::new(),
     }
 }
 
@@ -401,4 +409,131 @@ pub struct HeaderRule {
     pub set: Vec<(String, String)>,
     /// Names, in lower case, of fields to take away.
     pub remove: Vec<String>,
+}
+
+/// Paths whose requests, of all methods, go to a program. `[[site.route]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Which paths. Files that it matches are never sent as files.
+    pub pattern: Pattern,
+    /// The route counts only where there is no such file: for applications with paths of their
+    /// own. Default false.
+    pub missing: bool,
+    /// What answers.
+    pub to: RouteTo,
+    /// From a request's head to its response's, and between two parts of a body, in milliseconds.
+    /// Default 30 000. Key `timeout`.
+    pub timeout_ms: u64,
+    /// Requests that are answered at a time, 1 to 65 536; others get 503. Default 256.
+    /// Key `concurrency`.
+    pub concurrency_max: usize,
+}
+
+/// What answers a route's requests; one of these keys must be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteTo {
+    /// The module of this name. `module = "NAME"`
+    Module(String),
+    /// Programs in a folder, RFC 3875. `cgi = "DIR"`
+    Cgi(Cgi),
+    /// A FastCGI server. `fastcgi = "ADDRESS"`
+    FastCgi(FastCgi),
+    /// Templates with queries among the site's files. `pages = "DATABASE"`, or `pages = true`
+    /// where they need none.
+    Pages(Pages),
+}
+
+/// CGI programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgi {
+    /// The folder of the programs: what follows the part of the path that the pattern's text before
+    /// its first wildcard names is a program in it, and what follows that is PATH_INFO.
+    pub folder: PathBuf,
+    /// Environment variables that programs get besides those of RFC 3875. `[site.route.env]`
+    pub env: Vec<(String, String)>,
+    /// Bytes of address space for a program and each of its children; 0 = no limit. Default 1 GiB.
+    /// Key `memory`.
+    pub memory_len_max: u64,
+    /// Seconds of processor time for a program and each of its children. Default 30. Key `cpu`.
+    pub cpu_s_max: u64,
+}
+
+/// A FastCGI server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastCgi {
+    /// Where it listens.
+    pub address: Upstream,
+    /// The script that gets all requests, as an absolute path under the root. Default none: the
+    /// path itself is the script. Key `script`.
+    pub script: Option<String>,
+    /// The file that a folder's path stands for. Default `index.php`. Key `index`.
+    pub index: String,
+    /// Connections to it, all workers together, 1 to 4096. Default 32. Key `connections`.
+    pub connections_max: usize,
+    /// Parameters besides those of CGI. `[site.route.env]`
+    pub env: Vec<(String, String)>,
+}
+
+/// Where another server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upstream {
+    /// `unix:/run/php/php-fpm.sock`
+    Unix(PathBuf),
+    /// `127.0.0.1:9000`
+    Tcp(SocketAddr),
+}
+
+/// Pages made of templates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// The database that `query` means.
+    pub database: Option<String>,
+}
+
+/// Code that answers requests. `[[module]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// How routes call it.
+    pub name: String,
+    /// What it is.
+    pub code: ModuleCode,
+    /// What it is told at its start. `[module.settings]`
+    pub settings: Vec<(String, String)>,
+    /// A library runs in a process of its own. Default false. Key `separate`.
+    pub separate: bool,
+    /// WebAssembly: bytes of memory for an instance. Default 16 MiB. Key `memory`.
+    pub memory_len_max: u64,
+    /// WebAssembly: how long an instance may compute without a pause, in milliseconds. Default
+    /// 1 000. Key `compute`.
+    pub compute_ms_max: u64,
+    /// WebAssembly: instances are used for one request after the other, and keep what they know.
+    /// Default false: each request has a new one. Key `keep`.
+    pub keep: bool,
+}
+
+/// What a module is; one of these keys must be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModuleCode {
+    /// A crate that was linked in. `linked = "NAME"`
+    Linked(String),
+    /// A shared library. `library = "FILE.so"`
+    Library(PathBuf),
+    /// A WebAssembly module. `wasm = "FILE.wasm"`
+    Wasm(PathBuf),
+}
+
+/// A database. `[[database]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Database {
+    /// How routes and pages call it.
+    pub name: String,
+    /// `sqlite:FILE`, `mysql://USER:PASSWORD@HOST/NAME` or `postgres://…`; where it says
+    /// `${NAME}`, that environment variable.
+    pub url: String,
+    /// Connections, 1 to 1024. Default 8. Key `connections`.
+    pub connections_max: u32,
+    /// For a connection, and for a query, in milliseconds. Default 5 000. Key `timeout`.
+    pub timeout_ms: u64,
+    /// Rows that a query may give, 1 to 1 000 000. Default 10 000. Key `rows`.
+    pub rows_max: usize,
 }

@@ -65,6 +65,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
             .into_iter()
             .filter_map(rules::header)
             .collect(),
+        routes: Vec::new(),
     };
     section.finish();
     let marks = Marks {

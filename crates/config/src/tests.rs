@@ -62,6 +62,7 @@ fn the_defaults_are_the_documented_ones() {
         limits,
         log,
         sites,
+        ..
     } = Config::default();
     assert_eq!(
         (server.workers, server.affinity, server.accept),

@@ -26,6 +26,7 @@ pub mod mailbox;
 pub mod service;
 pub mod settings;
 pub mod sim;
+pub mod stream;
 #[allow(unsafe_code)]
 // the few system calls that have no safe wrapper; each block says why it is sound
 mod sys;

@@ -217,9 +217,14 @@ impl<'b> Request<'b> {
         self.line
     }
 
+    /// The field lines with their CRLFs, validated, for who keeps a copy of them.
+    pub fn lines(&self) -> &'b [u8] {
+        self.lines
+    }
+
     /// All fields in their order: name as received, value without surrounding whitespace.
     pub fn fields(&self) -> Fields<'b> {
-        Fields::new(self.lines)
+        Fields::of_lines(self.lines)
     }
 }
 
@@ -231,7 +236,8 @@ pub struct Fields<'b> {
 }
 
 impl<'b> Fields<'b> {
-    pub(crate) fn new(lines: &'b [u8]) -> Fields<'b> {
+    /// The fields of lines that [`Request::lines`] gave, or of a copy of them.
+    pub fn of_lines(lines: &'b [u8]) -> Fields<'b> {
         Fields { lines }
     }
 }

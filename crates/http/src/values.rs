@@ -38,7 +38,7 @@ impl<'b> Values<'b> {
 
     /// The value of each line, without surrounding whitespace.
     pub fn iter(&self) -> ValuesIter<'b> {
-        let more = Fields::new(self.more.unwrap_or_default());
+        let more = Fields::of_lines(self.more.unwrap_or_default());
         ValuesIter {
             first: self.first,
             name: more.clone().next().map_or(&[], |(name, _)| name),

@@ -1,0 +1,54 @@
+//! What makes answers: the one trait behind all kinds of dynamic content, and how it fails.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use lowroad_http::status::Status;
+
+use crate::{Request, Response};
+
+/// An answer being made. Dropping it gives it up: what works for it is ended.
+pub type Answering = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>>;
+
+/// Makes answers to requests. Shared by all workers; knows its own limits (how many at a time, how
+/// long, how much memory) and keeps them.
+pub trait Handler: Send + Sync {
+    /// Begins to answer, on the worker with this number: it must neither wait nor take long. What
+    /// takes time it returns as a future, which is polled on a tokio runtime with timers and I/O.
+    fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun;
+}
+
+/// How far an answer has come.
+pub enum Begun {
+    /// It is there.
+    Answered(Result<Response, Failure>),
+    /// It is to come.
+    Later(Answering),
+}
+
+/// Why there is no response. The client gets a page with the status and a number; the log gets the
+/// number and the detail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What the client is told: 404, 413, 500, 502, 503 or 504.
+    pub status: Status,
+    /// What the operator is told: what, where, and what to do about it. Empty where there is
+    /// nothing to tell, as for a program that is not there.
+    pub detail: String,
+}
+
+impl Failure {
+    /// A failure with something to tell the operator.
+    pub fn new(status: Status, detail: impl Into<String>) -> Failure {
+        Failure {
+            status,
+            detail: detail.into(),
+        }
+    }
+
+    /// There is no such thing.
+    pub fn not_found() -> Failure {
+        Failure::new(Status::NOT_FOUND, "")
+    }
+}

@@ -1,0 +1,14 @@
+//! Content that is made for each request: modules, CGI and FastCGI programs, SQL pages.
+//!
+//! Each of them is a [`Handler`]: it gets a [`Request`] whose body streams in, and gives a
+//! [`Response`] whose body may stream out. Handlers run beside the workers and never on them; how
+//! a request gets here and an answer back is the server's affair. Nothing here knows sites,
+//! connections or caches.
+
+pub mod handler;
+pub mod request;
+pub mod response;
+
+pub use handler::{Answering, Begun, Failure, Handler};
+pub use request::{Body, Loading, Objects, Request};
+pub use response::{Content, Response};

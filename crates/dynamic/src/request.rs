@@ -1,0 +1,122 @@
+//! A request as a handler sees it: an owned copy of its head, and its body as a stream.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lowroad_engine::stream::{Next, Receiver};
+use lowroad_http::method::Method;
+use lowroad_http::request::{Fields, Version};
+
+/// A request.
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The version that the client speaks.
+    pub version: Version,
+    /// The path and the query as they were sent, still percent-encoded.
+    pub target: Bytes,
+    /// The decoded path; begins with `/`, has no dot segments, no `//` and no NUL.
+    pub path: Bytes,
+    /// What follows the first `?` of the target, as it was sent.
+    pub query: Option<Bytes>,
+    /// The host name that the client asked for, as it was sent, with its port if it has one; empty
+    /// if the client named none.
+    pub host: Bytes,
+    /// All field lines with their CRLFs, validated.
+    pub lines: Bytes,
+    /// Where the client is.
+    pub peer: IpAddr,
+    /// Where it connected.
+    pub local: SocketAddr,
+    /// The site's folder for this host: absolute, without symbolic links.
+    pub root: Arc<Path>,
+    /// What the site has.
+    pub objects: Arc<dyn Objects>,
+    /// The body.
+    pub body: Body,
+}
+
+impl Request {
+    /// All fields in their order: name as received, value without surrounding whitespace.
+    pub fn fields(&self) -> Fields<'_> {
+        Fields::of_lines(&self.lines)
+    }
+
+    /// The value of the first field with this name, in any case.
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        self.fields()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
+    }
+}
+
+/// What a site would send for its paths: files, from memory where they are there.
+pub trait Objects: Send + Sync {
+    /// The bytes for a decoded path if they are in memory and fresh. `host` is the request's.
+    fn now(&self, host: &[u8], path: &[u8]) -> Option<Bytes>;
+
+    /// The bytes for a decoded path, loaded if need be; `None` if there are none, or more than can
+    /// be held in memory.
+    fn load(&self, host: &[u8], path: &[u8]) -> Loading;
+}
+
+/// An object being loaded.
+pub type Loading = Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>;
+
+/// A request's body, with its framing taken away.
+#[derive(Default)]
+pub struct Body {
+    /// Its length in bytes; `None` if the client did not say (chunked).
+    pub len: Option<u64>,
+    /// The bytes; `None` if there is no body.
+    pub stream: Option<Receiver>,
+}
+
+impl Body {
+    /// No body.
+    pub fn none() -> Body {
+        Body {
+            len: Some(0),
+            stream: None,
+        }
+    }
+
+    /// Waits for what is next. `Cut` when the client went away or broke its framing.
+    pub async fn next(&mut self) -> Next {
+        match &self.stream {
+            Some(stream) => stream.next().await,
+            None => Next::End,
+        }
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// [`Unread`] when it is longer than `len_max` bytes, or cut.
+    pub async fn read(&mut self, len_max: usize) -> Result<Vec<u8>, Unread> {
+        let mut all = Vec::new();
+        loop {
+            match self.next().await {
+                Next::Bytes(bytes) if all.len() + bytes.len() > len_max => {
+                    return Err(Unread::TooLong);
+                }
+                Next::Bytes(bytes) => all.extend_from_slice(&bytes),
+                Next::End => return Ok(all),
+                Next::Cut => return Err(Unread::Cut),
+            }
+        }
+    }
+}
+
+/// Why a body was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// It is longer than allowed.
+    TooLong,
+    /// The client did not send all of it.
+    Cut,
+}

@@ -1,0 +1,58 @@
+//! A response as a handler makes it. Framing, `Date`, `Connection` and `Content-Length` are the
+//! server's affair.
+
+use bytes::Bytes;
+use lowroad_engine::stream::Receiver;
+use lowroad_http::status::Status;
+
+/// A response.
+pub struct Response {
+    /// The status, 200 to 999.
+    pub status: Status,
+    /// Fields in their order. Names must be tokens; the server drops those that are its own:
+    /// Connection, Content-Length, Date, Keep-Alive, Transfer-Encoding, Upgrade.
+    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// The body.
+    pub content: Content,
+}
+
+/// The body of a response.
+pub enum Content {
+    /// Bytes, perhaps none.
+    Bytes(Bytes),
+    /// Bytes that are still being made.
+    Stream {
+        /// How many there will be, if that is known.
+        len: Option<u64>,
+        /// The bytes.
+        stream: Receiver,
+    },
+    /// What the site has stored for a path, with text around it; it does not pass through here.
+    Stored {
+        /// What comes before it.
+        before: Bytes,
+        /// The decoded path, beginning with `/`.
+        path: Bytes,
+        /// What comes after it.
+        after: Bytes,
+    },
+}
+
+impl Response {
+    /// A response of bytes with a Content-Type.
+    pub fn of(status: Status, content_type: &str, body: impl Into<Bytes>) -> Response {
+        Response {
+            status,
+            fields: vec![("Content-Type".into(), content_type.as_bytes().into())],
+            content: Content::Bytes(body.into()),
+        }
+    }
+
+    /// Adds a field.
+    #[must_use]
+    pub fn field(mut self, name: &str, value: impl Into<Vec<u8>>) -> Response {
+        let value: Vec<u8> = value.into();
+        self.fields.push((name.into(), value.into()));
+        self
+    }
+}

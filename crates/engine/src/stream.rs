@@ -1,0 +1,217 @@
+//! Bytes on their way from who makes them to who uses them, with a bound on how many wait between.
+//!
+//! Request bodies go to handlers through it and their responses come back through it. Both ends
+//! are polled with any [`Waker`], so that a worker, a task of any executor and a plain thread can
+//! hold either. It knows nothing of framing or of what the bytes mean.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+/// A stream that lets its sender go on while fewer than `len_max` bytes wait.
+pub fn stream(len_max: usize) -> (Sender, Receiver) {
+    let state = State {
+        len_max,
+        ..State::default()
+    };
+    let shared = Arc::new(Mutex::new(state));
+    (Sender(shared.clone()), Receiver(shared))
+}
+
+/// Where bytes go in. Dropped without [`Sender::end`], the stream counts as cut.
+pub struct Sender(Arc<Mutex<State>>);
+
+/// Where bytes come out. When it is dropped, the sender finds the stream closed.
+pub struct Receiver(Arc<Mutex<State>>);
+
+/// What comes out of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Some bytes, at least one.
+    Bytes(Bytes),
+    /// That was all.
+    End,
+    /// There will be no more, though that was not all.
+    Cut,
+}
+
+/// Nobody takes the bytes any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("nobody takes the bytes any more")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+#[derive(Default)]
+struct State {
+    chunks: VecDeque<Bytes>,
+    len: usize,
+    len_max: usize,
+    end: Option<Next>,
+    closed: bool,
+    sender: Option<Waker>,
+    receiver: Option<Waker>,
+}
+
+impl Sender {
+    /// Puts bytes in, whether there is room or not: for who can only stop afterwards. Says whether
+    /// there is room for more.
+    ///
+    /// # Errors
+    /// [`Closed`] when nobody takes them.
+    pub fn push(&self, bytes: Bytes) -> Result<bool, Closed> {
+        let mut state = lock(&self.0);
+        if state.closed {
+            return Err(Closed);
+        }
+        if !bytes.is_empty() {
+            state.len += bytes.len();
+            state.chunks.push_back(bytes);
+            wake(state.receiver.take());
+        }
+        Ok(state.len < state.len_max)
+    }
+
+    /// Ready when there is room, or when nobody takes bytes any more.
+    pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        let mut state = lock(&self.0);
+        if state.closed {
+            return Poll::Ready(Err(Closed));
+        }
+        if state.len < state.len_max {
+            return Poll::Ready(Ok(()));
+        }
+        state.sender = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Waits for room, then puts bytes in.
+    ///
+    /// # Errors
+    /// [`Closed`] when nobody takes them.
+    pub async fn send(&self, bytes: Bytes) -> Result<(), Closed> {
+        poll_fn(|context| self.poll_room(context)).await?;
+        self.push(bytes).map(drop)
+    }
+
+    /// Says that this was all.
+    pub fn end(self) {
+        lock(&self.0).end = Some(Next::End);
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0);
+        state.end.get_or_insert(Next::Cut);
+        wake(state.receiver.take());
+    }
+}
+
+impl Receiver {
+    /// What is next, once there is something.
+    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Next> {
+        let mut state = lock(&self.0);
+        if let Some(bytes) = state.chunks.pop_front() {
+            state.len -= bytes.len();
+            if state.len < state.len_max {
+                wake(state.sender.take());
+            }
+            return Poll::Ready(Next::Bytes(bytes));
+        }
+        match &state.end {
+            Some(end) => Poll::Ready(end.clone()),
+            None => {
+                state.receiver = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Waits for what is next.
+    pub async fn next(&self) -> Next {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0);
+        state.closed = true;
+        state.chunks.clear();
+        wake(state.sender.take());
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_and_then_the_end() {
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let mut context = Context::from_waker(&waker);
+        let (sender, receiver) = stream(4);
+        assert!(receiver.poll_next(&mut context).is_pending());
+        assert_eq!(sender.push(Bytes::from_static(b"abc")), Ok(true));
+        assert_eq!(sender.push(Bytes::from_static(b"de")), Ok(false));
+        assert_eq!(count.0.load(SeqCst), 1);
+        assert!(sender.poll_room(&mut context).is_pending());
+        let next = Next::Bytes(Bytes::from_static(b"abc"));
+        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
+        assert_eq!(count.0.load(SeqCst), 2, "there is room again");
+        sender.end();
+        let next = Next::Bytes(Bytes::from_static(b"de"));
+        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
+        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(Next::End));
+    }
+
+    #[test]
+    fn a_sender_that_goes_away_leaves_a_cut_stream() {
+        let mut context = Context::from_waker(Waker::noop());
+        let (sender, receiver) = stream(4);
+        drop(sender);
+        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(Next::Cut));
+    }
+
+    #[test]
+    fn a_receiver_that_goes_away_closes_the_stream() {
+        let mut context = Context::from_waker(Waker::noop());
+        let (sender, receiver) = stream(1);
+        assert_eq!(sender.push(Bytes::from_static(b"abc")), Ok(false));
+        assert!(sender.poll_room(&mut context).is_pending());
+        drop(receiver);
+        assert_eq!(sender.poll_room(&mut context), Poll::Ready(Err(Closed)));
+        assert_eq!(sender.push(Bytes::from_static(b"abc")), Err(Closed));
+    }
+}
