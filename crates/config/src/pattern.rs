@@ -78,6 +78,11 @@ impl Pattern {
         }
     }
 
+    /// Whether the whole path is matched, and not its last segment alone.
+    pub fn is_absolute(&self) -> bool {
+        self.text.starts_with('/')
+    }
+
     /// Whether it matches this decoded path, which begins with `/`.
     pub fn matches(&self, path: &[u8]) -> bool {
         self.capture(path).is_some()

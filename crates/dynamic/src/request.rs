@@ -54,7 +54,7 @@ impl Request {
     }
 }
 
-/// What a site would send for its paths: files, from memory where they are there.
+/// What the request's site would send for its paths: files, from memory where they are there.
 pub trait Objects: Send + Sync {
     /// The bytes for a decoded path if they are in memory and fresh. `host` is the request's.
     fn now(&self, host: &[u8], path: &[u8]) -> Option<Bytes>;

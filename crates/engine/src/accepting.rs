@@ -56,6 +56,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             unread: false,
             closing: false,
             leftover: false,
+            incoming: None,
         });
         // Most connections have said something already; many are over after one answer and are
         // never registered at all.
@@ -97,6 +98,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             unix_s: self.unix_s,
             date: &self.date,
             keep_alive: false,
+            body: None,
         };
         let record = self
             .service

@@ -18,6 +18,7 @@ use lowroad_http::body::BodyReader;
 
 use crate::body::Part;
 use crate::driver::{ListenerId, Token};
+use crate::incoming::Incoming;
 use crate::settings::Settings;
 
 /// How often the pace of a slow client is looked at.
@@ -44,6 +45,8 @@ pub(crate) struct Connection<S, R, O> {
     pub closing: bool,
     /// There are, or may come, bytes that nobody will read.
     pub leftover: bool,
+    /// The body of the current request, while it streams to who answers it.
+    pub incoming: Option<Box<Incoming>>,
 }
 
 /// Where a connection stands.
@@ -77,6 +80,8 @@ pub(crate) struct Waiting<O> {
     pub since_ms: u64,
     /// What the helper made of it, if earlier answers are still being sent.
     pub outcome: Option<O>,
+    /// Dropped when the connection ends: what works for it can give up.
+    pub _hold: Option<Box<dyn Send>>,
 }
 
 /// An answer on its way.
@@ -170,6 +175,8 @@ pub(crate) enum Transfer {
     Settling { tail: Vec<u8>, since_ms: u64 },
     /// All is acknowledged; a helper asks whether the file is unchanged.
     Proving(Vec<u8>),
+    /// What is next is still being made.
+    Awaiting,
 }
 
 impl Transfer {
@@ -177,7 +184,10 @@ impl Transfer {
     pub fn is_ours(&self) -> bool {
         matches!(
             self,
-            Transfer::Underway { .. } | Transfer::Postponed | Transfer::Proving(_)
+            Transfer::Underway { .. }
+                | Transfer::Postponed
+                | Transfer::Proving(_)
+                | Transfer::Awaiting
         )
     }
 }
@@ -193,6 +203,9 @@ impl<S, R, O> Connection<S, R, O> {
 
     /// Whether received bytes can be used now.
     pub fn reads(&self) -> bool {
+        if let Some(incoming) = &self.incoming {
+            return !incoming.full;
+        }
         matches!(
             self.state,
             State::Head { .. } | State::Body(_) | State::Lingering

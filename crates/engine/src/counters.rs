@@ -71,6 +71,8 @@ counters! {
     file_changed,
     /// Answers cut because their file could not be read.
     file_failed,
+    /// Answers cut because the program that made them broke off.
+    streams_cut,
     /// Connections that broke while an answer was under way.
     broken,
 }

@@ -79,11 +79,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             State::Body(_) => self.body_expired(id),
             State::Sending(_) => self.sending_expired(id),
-            // A helper's outcome always comes; the file system decides when.
-            State::Waiting(_) => {
-                let idle_timeout_ms = self.settings.idle_timeout_ms;
-                self.connections[id].deadline_ms = self.driver.now_ms() + idle_timeout_ms;
-            }
+            State::Waiting(_) => self.waiting_expired(id),
             State::Lingering => self.close(id),
         }
     }
@@ -108,6 +104,30 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.refuse(id, Refused::Timeout, &[]);
     }
 
+    /// An outcome always comes: the file system, or whoever answers, decides when. The client is
+    /// judged only for a body that it still sends.
+    pub(crate) fn waiting_expired(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let connection = &mut self.connections[id];
+        let Some(incoming) = &mut connection.incoming else {
+            connection.deadline_ms = now_ms + self.settings.idle_timeout_ms;
+            return;
+        };
+        if incoming.full {
+            incoming.pace.excuse(now_ms);
+        }
+        let timeout_ms = self.settings.body_timeout_ms;
+        match incoming.pace.judge(&self.settings, timeout_ms, now_ms) {
+            Verdict::Fine { look_again_ms } => {
+                connection.deadline_ms = look_again_ms;
+                return;
+            }
+            Verdict::Stalled => self.counters.body_timeouts.bump(),
+            Verdict::TooSlow => self.counters.rate_too_low.bump(),
+        }
+        self.break_incoming(id, Refused::Timeout);
+    }
+
     pub(crate) fn sending_expired(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
@@ -116,6 +136,20 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         let queued = self.driver.unacknowledged(&connection.socket);
         sending.pace.acknowledged(queued, now_ms);
+        if let Some(incoming) = &mut connection.incoming
+            && !incoming.full
+            && matches!(
+                incoming
+                    .pace
+                    .judge(&self.settings, self.settings.body_timeout_ms, now_ms),
+                Verdict::Stalled
+            )
+        {
+            self.counters.body_timeouts.bump();
+            connection.incoming = None;
+            connection.closing = true;
+            connection.leftover = true;
+        }
         if sending.transfer.is_ours() {
             // The client waits for us: neither its stall nor its rate.
             sending.pace.excuse(now_ms);

@@ -99,7 +99,7 @@ pub trait Driver {
     /// A connection's socket; dropping it closes the connection.
     type Socket;
     /// A listening socket, made elsewhere.
-    type Listener;
+    type Listener: Send + 'static;
 
     /// Waits until something happens or the time is over; appends what happened to `events`.
     /// `None` waits without end. Reads the clocks afterwards.

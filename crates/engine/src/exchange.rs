@@ -3,12 +3,16 @@
 //! Reads are taken until the socket is empty; every complete request in what came is answered into
 //! one output, in order, which leaves in as few system calls as it fits (see `transmit`).
 
+use std::task::Context;
+
 use lowroad_http::body::BodyReader;
 use lowroad_http::request::{Framing, Parsed, Request, head_complete, parse};
 
-use crate::connection::{Body, Pace, State, Waiting};
+use crate::connection::{Body, Pace, State, Transfer, Waiting};
 use crate::driver::{Driver, Received};
-use crate::service::{Answer, Exchange, Refused, Service};
+use crate::incoming::{Incoming, WAITING_LEN_MAX};
+use crate::service::{Answer, BodyUse, Exchange, Refused, Service};
+use crate::stream::{Receiver, stream};
 use crate::worker::Worker;
 
 /// Output that is sent before more pipelined requests are looked at.
@@ -123,11 +127,15 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let mut used = 0;
         while used < input.len() {
             let rest = &input[used..];
-            let step = match self.connections.get(id).map(|connection| &connection.state) {
-                Some(State::Head { .. }) => self.head(id, rest),
-                Some(State::Body(_)) => self.body(id, rest),
-                Some(State::Lingering) => Step::Used(rest.len()),
-                Some(State::Waiting(_) | State::Sending(_)) | None => Step::Stop,
+            let step = match self.connections.get(id) {
+                Some(connection) if connection.incoming.is_some() => self.incoming(id, rest),
+                Some(connection) => match connection.state {
+                    State::Head { .. } => self.head(id, rest),
+                    State::Body(_) => self.body(id, rest),
+                    State::Lingering => Step::Used(rest.len()),
+                    State::Waiting(_) | State::Sending(_) => Step::Stop,
+                },
+                None => Step::Stop,
             };
             match step {
                 Step::Used(len) => used += len,
@@ -149,11 +157,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 self.connections[id].requests += 1;
                 match request.framing {
                     Framing::None | Framing::Length(0) => {
-                        self.answer(id, request, input, None);
+                        self.answer(id, request, input, None, None);
+                        Step::Used(request.head_len)
                     }
                     _ => self.start_body(id, request, input),
                 }
-                Step::Used(request.head_len)
             }
             Ok(Parsed::Partial) => {
                 self.await_head(id);
@@ -186,6 +194,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         id: usize,
         request: &Request<'_>,
         input: &[u8],
+        body: Option<Receiver>,
         deferred: Option<(V::Outcome, u64)>,
     ) {
         let now_ms = self.driver.now_ms();
@@ -197,6 +206,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let requests_max = self.settings.requests_max;
         let keep_alive = request.keep_alive
             && !connection.closing
+            // Whoever answers before the body has come may leave the rest of it unread.
+            && connection.incoming.is_none()
             && self.drain_until_ms.is_none()
             && (requests_max == 0 || connection.requests < requests_max);
         let mut exchange = Exchange {
@@ -208,6 +219,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             unix_s: self.unix_s,
             date: &self.date,
             keep_alive,
+            body,
         };
         self.out.body_in_bytes = 0;
         let answer = self
@@ -228,12 +240,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
                     self.flush(id);
                 }
             }
-            Answer::Deferred => {
+            Answer::Deferred(hold) => {
                 let head = input[..request.head_len].into();
                 let waiting = Waiting {
                     head,
                     since_ms: started_ms,
                     outcome: None,
+                    _hold: hold,
                 };
                 connection.state = State::Waiting(Box::new(waiting));
                 self.counters.deferred.bump();
@@ -277,42 +290,154 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// Answers a request whose head was kept.
     fn answer_again(&mut self, id: usize, head: &[u8], deferred: Option<(V::Outcome, u64)>) {
         match parse(head, &self.settings.http) {
-            Ok(Parsed::Complete(request)) => self.answer(id, &request, head, deferred),
+            Ok(Parsed::Complete(request)) => self.answer(id, &request, head, None, deferred),
             // The limits became stricter meanwhile.
             Ok(Parsed::Partial) => self.refuse(id, Refused::Timeout, head),
             Err(refusal) => self.refuse(id, Refused::Request(refusal), head),
         }
     }
 
-    /// A request with a body: the answer waits for the body's end, or comes at once and ends the
-    /// connection if the body is of no use.
-    fn start_body(&mut self, id: usize, request: &Request<'_>, input: &[u8]) {
-        let now_ms = self.driver.now_ms();
+    /// A request with a body: the answer waits for the body's end, or is made while the body comes,
+    /// or comes at once and ends the connection if the body is of no use.
+    fn start_body(&mut self, id: usize, request: &Request<'_>, input: &[u8]) -> Step {
+        let head_len = request.head_len;
         let connection = &mut self.connections[id];
-        if self.service.refuses_body(request) {
+        let body_use = self.service.body_use(request, connection.listener);
+        if body_use == BodyUse::Refused {
             connection.closing = true;
             connection.leftover = true;
-            return self.answer(id, request, input, None);
+            self.answer(id, request, input, None, None);
+            return Step::Used(head_len);
         }
         let reader = match BodyReader::new(request.framing, &self.settings.http) {
             Ok(reader) => reader,
             Err(refusal) => {
                 self.counters.refused.bump();
-                return self.refuse(id, Refused::Request(refusal), input);
+                self.refuse(id, Refused::Request(refusal), input);
+                return Step::Used(head_len);
             }
         };
         // Whoever has sent some of the body already does not wait for our word.
         if request.expect_continue && input.len() == request.head_len {
             self.out.bytes.extend_from_slice(CONTINUE);
         }
-        let head = input[..request.head_len].into();
-        connection.state = State::Body(Box::new(Body {
-            reader,
-            head,
-            pace: Pace::new(now_ms),
-        }));
+        if body_use == BodyUse::Streamed {
+            return self.stream_body(id, request, input, reader);
+        }
+        let head = input[..head_len].into();
+        let pace = Pace::new(self.driver.now_ms());
+        connection.state = State::Body(Box::new(Body { reader, head, pace }));
         self.body_expired(id); // not yet: finds out when to look at its pace
         self.note(id);
+        Step::Used(head_len)
+    }
+
+    /// Puts a request whose body streams in. What has come of the body goes first: often it is all,
+    /// and then the connection can stay open whatever the answer.
+    fn stream_body(
+        &mut self,
+        id: usize,
+        request: &Request<'_>,
+        input: &[u8],
+        reader: BodyReader,
+    ) -> Step {
+        let now_ms = self.driver.now_ms();
+        let (sender, receiver) = stream(WAITING_LEN_MAX);
+        let mut incoming = Box::new(Incoming::new(reader, sender, now_ms));
+        let (used, done) = match incoming.feed(&input[request.head_len..], now_ms) {
+            Ok(fed) => fed,
+            Err(refusal) => {
+                self.counters.refused.bump();
+                self.refuse(id, Refused::Request(refusal), input);
+                return Step::Used(input.len());
+            }
+        };
+        self.connections[id].incoming = (!done).then_some(incoming);
+        self.answer(id, request, input, Some(receiver), None);
+        self.watch_incoming(id);
+        Step::Used(request.head_len + used)
+    }
+
+    /// Reads on in a body that streams to who answers.
+    fn incoming(&mut self, id: usize, input: &[u8]) -> Step {
+        let now_ms = self.driver.now_ms();
+        let connection = &mut self.connections[id];
+        let Some(incoming) = &mut connection.incoming else {
+            return Step::Stop;
+        };
+        match incoming.feed(input, now_ms) {
+            Ok((used, true)) => {
+                connection.incoming = None;
+                Step::Used(used)
+            }
+            Ok((0, false)) => Step::Stop,
+            Ok((used, false)) => {
+                self.watch_incoming(id);
+                Step::Used(used)
+            }
+            Err(refusal) => {
+                self.counters.refused.bump();
+                self.break_incoming(id, Refused::Request(refusal));
+                Step::Used(input.len())
+            }
+        }
+    }
+
+    /// Has the worker told when there is room for more of a body, and looks at its pace.
+    fn watch_incoming(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        let waker = self.stream_waker(connection.token(id));
+        let connection = &mut self.connections[id];
+        let Some(incoming) = &mut connection.incoming else {
+            return;
+        };
+        if incoming.full {
+            incoming.look_for_room(&mut Context::from_waker(&waker), now_ms);
+        }
+        if matches!(connection.state, State::Waiting(_)) {
+            self.waiting_expired(id); // not yet: finds out when to look at its pace
+            self.note(id);
+        }
+    }
+
+    /// The rest of a body will not come, or not as it should.
+    pub(crate) fn break_incoming(&mut self, id: usize, why: Refused) {
+        let connection = &mut self.connections[id];
+        connection.incoming = None;
+        match connection.state {
+            State::Waiting(_) => self.refuse(id, why, &[]),
+            // The answer is on its way: who makes it finds the body cut.
+            _ => {
+                connection.closing = true;
+                connection.leftover = true;
+            }
+        }
+    }
+
+    /// A stream of this connection's has bytes, or room for some.
+    pub(crate) fn stream_moved(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        if connection
+            .incoming
+            .as_ref()
+            .is_some_and(|incoming| incoming.full)
+        {
+            self.watch_incoming(id);
+            self.go_on(id);
+        }
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        if let State::Sending(sending) = &mut connection.state
+            && matches!(sending.transfer, Transfer::Awaiting)
+        {
+            sending.transfer = Transfer::Idle;
+            self.transmit(id);
+        }
+        self.resume(id);
     }
 
     /// Reads on in a body; at its end the request is answered.
@@ -353,6 +478,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             unix_s: self.unix_s,
             date: &self.date,
             keep_alive: false,
+            body: None,
         };
         self.out.body_in_bytes = 0;
         let record = self

@@ -21,6 +21,7 @@ pub mod epoll;
 mod exchange;
 pub mod file;
 pub mod helpers;
+mod incoming;
 pub mod listener;
 pub mod mailbox;
 pub mod service;
@@ -34,6 +35,6 @@ mod transmit;
 mod wheel;
 pub mod worker;
 
-pub use body::{Out, Part};
+pub use body::{Framing, Out, Part, Streamed};
 pub use driver::{Driver, ListenerId, Token};
-pub use service::{Answer, Exchange, Service};
+pub use service::{Answer, BodyUse, Exchange, Service};

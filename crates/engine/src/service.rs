@@ -9,6 +9,7 @@ use lowroad_http::request::{Request, Version};
 
 use crate::body::Out;
 use crate::driver::{ListenerId, Token};
+use crate::stream::Receiver;
 
 /// What is known about one request besides its own bytes.
 pub struct Exchange<'a> {
@@ -28,6 +29,9 @@ pub struct Exchange<'a> {
     pub date: &'a [u8; 29],
     /// Whether the connection stays open after the answer. A service may set it to false.
     pub keep_alive: bool,
+    /// The request's body, where [`Service::body_use`] said [`BodyUse::Streamed`]; not with a
+    /// deferred request that comes again.
+    pub body: Option<Receiver>,
 }
 
 impl Exchange<'_> {
@@ -46,8 +50,20 @@ impl Exchange<'_> {
 pub enum Answer<R> {
     /// The whole answer is in [`Out`]. The record, if any, comes back when it has been sent.
     Ready(Option<R>),
-    /// An outcome will come through the mailbox; the request is put again then.
-    Deferred,
+    /// An outcome will come through the mailbox; the request is put again then. What is given is
+    /// dropped when the connection ends before.
+    Deferred(Option<Box<dyn Send>>),
+}
+
+/// What becomes of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyUse {
+    /// The request is refused without regard to it: it need not be read.
+    Refused,
+    /// It is read and dropped, and then the request is put.
+    Dropped,
+    /// The request is put at once, and the body streams in.
+    Streamed,
 }
 
 /// The program above the workers; one value per worker.
@@ -69,8 +85,8 @@ pub trait Service {
         out: &mut Out,
     ) -> Answer<Self::Record>;
 
-    /// Whether the request is refused without regard to its body, which then need not be read.
-    fn refuses_body(&self, request: &Request<'_>) -> bool;
+    /// What becomes of the body of a request that came in at `listener`.
+    fn body_use(&mut self, request: &Request<'_>, listener: ListenerId) -> BodyUse;
 
     /// Answers what is not a request. `input` is what came of it; the connection closes afterwards.
     fn refuse(

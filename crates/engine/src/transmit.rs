@@ -4,7 +4,9 @@
 
 use std::collections::VecDeque;
 
-use crate::body::Part;
+use std::task::Context;
+
+use crate::body::{Filled, Part};
 use crate::connection::{Pace, Sending, State, Transfer};
 use crate::driver::{Driver, Sent};
 use crate::file::TAIL_LEN;
@@ -37,7 +39,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return self.discard_out();
         };
         let len = self.out.bytes.len();
-        let more = !self.out.parts.is_empty();
+        let parts = !self.out.parts.is_empty();
+        let more = follows_at_once(self.out.parts.first());
         let sent = match self.driver.send(&connection.socket, &self.out.bytes, more) {
             Sent::Bytes(sent) => sent,
             Sent::Full => 0,
@@ -46,7 +49,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 return self.close_broken(id);
             }
         };
-        if more || sent < len {
+        if parts || sent < len {
             return self.start_sending(id, sent);
         }
         self.out.bytes.clear();
@@ -82,10 +85,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let len = self.out.bytes.len() as u64;
         let mut parts = VecDeque::with_capacity(1 + self.out.parts.len());
         if sent < self.out.bytes.len() {
-            parts.push_back(Part::Bytes {
-                data: self.out.bytes[sent..].to_vec(),
-                at: 0,
-            });
+            let left = self.out.bytes[sent..].to_vec();
+            parts.push_back(Part::Bytes(left.into()));
         }
         parts.extend(self.out.parts.drain(..));
         self.out.bytes.clear();
@@ -142,7 +143,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// Sends parts until the socket is full, a helper is needed, or none is left.
-    fn transmit(&mut self, id: usize) {
+    pub(crate) fn transmit(&mut self, id: usize) {
         loop {
             let Some(connection) = self.connections.get_mut(id) else {
                 return;
@@ -173,23 +174,40 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let State::Sending(sending) = &mut connection.state else {
             return Try::Blocked;
         };
-        let more = sending.parts.len() > 1;
+        if matches!(sending.parts.front(), Some(Part::Stream(_)))
+            && let Some(done) = self.fill_stream(id)
+        {
+            return done;
+        }
+        let connection = &mut self.connections[id];
+        let State::Sending(sending) = &mut connection.state else {
+            return Try::Blocked;
+        };
+        let more = follows_at_once(sending.parts.get(1));
         let sent = match sending.parts.front_mut() {
-            Some(Part::Bytes { data, at }) => {
-                let sent = self.driver.send(&connection.socket, &data[*at..], more);
-                advance(&sent, at);
+            Some(Part::Bytes(bytes)) => {
+                let sent = self.driver.send(&connection.socket, bytes, more);
+                if let Sent::Bytes(len) = sent {
+                    bytes::Buf::advance(bytes, len);
+                }
                 sent
             }
             Some(Part::Block { block, range }) => {
                 let sent = self
                     .driver
                     .send_block(&connection.socket, block, range.clone());
-                advance(&sent, &mut range.start);
+                if let Sent::Bytes(len) = sent {
+                    range.start += len;
+                }
                 sent
             }
-            Some(Part::Shared { data, at }) => {
-                let sent = self.driver.send(&connection.socket, &data[*at..], more);
-                advance(&sent, at);
+            Some(Part::Stream(streamed)) => {
+                let sent = self
+                    .driver
+                    .send(&connection.socket, streamed.ready(), false);
+                if let Sent::Bytes(len) = sent {
+                    streamed.advance(len);
+                }
                 sent
             }
             Some(Part::File { file, range }) => {
@@ -221,10 +239,44 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
+    /// Sees to it that the stream at the front has bytes to send; else says what comes of it.
+    fn fill_stream(&mut self, id: usize) -> Option<Try> {
+        let waker = self.stream_waker(self.connections[id].token(id));
+        let State::Sending(sending) = &mut self.connections[id].state else {
+            return Some(Try::Blocked);
+        };
+        let Some(Part::Stream(streamed)) = sending.parts.front_mut() else {
+            return Some(Try::Blocked);
+        };
+        let filled = streamed.fill(&mut Context::from_waker(&waker));
+        sending.transfer = match filled {
+            Filled::Pending => Transfer::Awaiting,
+            _ => Transfer::Idle,
+        };
+        match filled {
+            Filled::Ready => None,
+            Filled::Pending => Some(Try::Blocked),
+            Filled::Ended => {
+                sending.parts.pop_front();
+                Some(Try::Moved)
+            }
+            Filled::Cut => {
+                self.counters.streams_cut.bump();
+                self.close(id);
+                Some(Try::Blocked)
+            }
+        }
+    }
+
     fn all_sent(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
         let idle_timeout_ms = self.idle_timeout_ms();
         let connection = &mut self.connections[id];
+        if connection.incoming.take().is_some() {
+            // Nobody will read the rest of the request's body.
+            connection.closing = true;
+            connection.leftover = true;
+        }
         let closing = connection.closing;
         match std::mem::replace(&mut connection.state, State::Head { begun: false }) {
             State::Sending(sending) => {
@@ -345,7 +397,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         sending.paged = false;
         sending.parts.pop_front();
-        sending.parts.push_front(Part::Bytes { data: tail, at: 0 });
+        sending.parts.push_front(Part::Bytes(tail.into()));
         self.transmit(id);
         self.resume(id);
     }
@@ -366,8 +418,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 }
 
-fn advance(sent: &Sent, at: &mut usize) {
-    if let Sent::Bytes(len) = sent {
-        *at += len;
-    }
+/// Whether a part follows that needs no wait: what comes before it may go out with it.
+fn follows_at_once(next: Option<&Part>) -> bool {
+    next.is_some_and(|part| !matches!(part, Part::Stream(_)))
 }

@@ -4,6 +4,7 @@
 //! due. What a connection then does is told in `accepting`, `exchange`, `transmit` and `deadlines`.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use slab::Slab;
 
@@ -29,6 +30,8 @@ pub(crate) const LINGER_MS: u64 = 2_000;
 pub enum Message<O, C, L> {
     /// What a deferred request waited for.
     Outcome(Token, O),
+    /// A stream of this connection's has bytes, or room for some.
+    Moved(Token),
     /// New settings, for what begins from now on.
     Settings(Arc<Settings>),
     /// An operator's change for the service.
@@ -42,6 +45,17 @@ pub enum Message<O, C, L> {
         /// How long connections may last from now on.
         timeout_ms: u64,
     },
+}
+
+struct StreamWake<O, C, L> {
+    mailbox: Mailbox<Message<O, C, L>>,
+    token: Token,
+}
+
+impl<O: Send, C: Send, L: Send> std::task::Wake for StreamWake<O, C, L> {
+    fn wake(self: Arc<Self>) {
+        self.mailbox.post(Message::Moved(self.token));
+    }
 }
 
 /// What a worker with this driver and service is told.
@@ -197,6 +211,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
                     self.outcome(id, outcome);
                 }
             }
+            Message::Moved(token) => {
+                if let Some(id) = self.find(token) {
+                    self.stream_moved(id);
+                }
+            }
             Message::Settings(settings) => self.settings = settings,
             Message::Command(command) => self.service.command(command),
             Message::Listen(id, listener) => self.start_listening(id, listener),
@@ -220,6 +239,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let id = token.slot as usize;
         let connection = self.connections.get(id)?;
         (connection.generation == token.generation).then_some(id)
+    }
+
+    /// What tells the worker that a stream of this connection's has bytes, or room for some.
+    pub(crate) fn stream_waker(&self, token: Token) -> Waker {
+        let mailbox = self.mailbox.clone();
+        Waker::from(Arc::new(StreamWake { mailbox, token }))
     }
 
     /// Closes a connection at once. What was under way is logged as far as it got.

@@ -12,7 +12,7 @@ use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
 use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_engine::mailbox::Mailbox;
-use lowroad_engine::service::{Answer, Exchange, Refused, Service};
+use lowroad_engine::service::{Answer, BodyUse, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
 use lowroad_engine::sim::{Faults, Shared, SimDriver};
 use lowroad_engine::worker::{Message, Worker};
@@ -70,7 +70,7 @@ impl Service for Echo {
             let (mailbox, token) = (self.mailbox.clone(), exchange.token);
             self.world
                 .later(move || mailbox.post(Message::Outcome(token, 7)));
-            return Answer::Deferred;
+            return Answer::Deferred(None);
         }
         let head = answer_of(0, !exchange.keep_alive);
         let head = String::from_utf8(head)
@@ -93,8 +93,8 @@ impl Service for Echo {
         Answer::Ready(Some(len as u64))
     }
 
-    fn refuses_body(&self, _request: &Request<'_>) -> bool {
-        false
+    fn body_use(&mut self, _request: &Request<'_>, _listener: ListenerId) -> BodyUse {
+        BodyUse::Dropped
     }
 
     fn refuse(&mut self, _: Refused, _: &[u8], _: &mut Exchange<'_>, out: &mut Out) -> Option<u64> {

@@ -20,6 +20,8 @@ pub enum Outcome {
     Miss,
     /// Made for this request: redirects by rule, refusals.
     Made,
+    /// By a program.
+    Program,
 }
 
 impl Outcome {
@@ -28,7 +30,15 @@ impl Outcome {
         match self {
             Outcome::Hit => "hit",
             Outcome::Miss => "miss",
-            Outcome::Made => "made",
+            Outcome::Made | Outcome::Program => "made",
+        }
+    }
+
+    /// The level that answered.
+    fn level(self) -> &'static str {
+        match self {
+            Outcome::Program => "module",
+            _ => "worker",
         }
     }
 }
@@ -126,7 +136,7 @@ impl AccessLog {
             user_agent: &record.user_agent,
             duration_us: now_ms.saturating_sub(record.started_ms) * 1000,
             outcome: record.outcome.as_str(),
-            level: "worker",
+            level: record.outcome.level(),
         };
         match self.format {
             Format::Combined => combined(&entry, &mut self.lines),

@@ -4,30 +4,35 @@
 //! trusted; which encoding; then `respond` writes it. What is not in memory is fetched by a helper
 //! and the request comes again.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use lowroad_dynamic::Failure;
 use lowroad_engine::service::Refused;
-use lowroad_engine::{Answer, Exchange, Out, Service};
+use lowroad_engine::stream::Receiver;
+use lowroad_engine::{Answer, BodyUse, Exchange, ListenerId, Out, Service};
 use lowroad_http::encoding::{self, Encoding};
 use lowroad_http::method::Method;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 use lowroad_http::target;
+use lowroad_log::Logger;
 
 use crate::access::{AccessLog, Outcome as Logged, Record};
-use crate::fetch::{Fetcher, Outcome, Reply};
+use crate::dynamic::calls::{self, Started};
+use crate::dynamic::reply::Reply;
+use crate::dynamic::routes;
+use crate::dynamic::{Calls, Route};
+use crate::fetch::{Loaded, Reply as PostReply};
 use crate::load::Want;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
-use crate::store::SharedStore;
 use crate::stored::{Kind, Representation, Stored};
 
 /// Serves the sites: the service of one worker.
 pub struct Web {
     sites: Arc<Sites>,
-    store: Arc<SharedStore>,
-    fetcher: Arc<Fetcher>,
-    reply: Reply,
+    calls: Calls,
+    logger: Logger,
     log: Option<AccessLog>,
     /// Where keys are put together and paths decoded.
     scratch: Scratch,
@@ -45,28 +50,29 @@ pub enum Command {
     Sites(Arc<Sites>),
 }
 
+/// What a deferred request waited for.
+pub enum Outcome {
+    /// What is stored for it now; and its body, if that may be for a program.
+    Loaded(Loaded, Option<Receiver>),
+    /// What a program answered.
+    Reply(Result<Box<Reply>, Failure>),
+}
+
 /// What the decision came to.
 enum Decision {
     /// The answer was written.
     Answered(Status, Logged),
-    /// It will be possible later.
-    Deferred,
+    /// It will be possible later; what is given is dropped if nobody waits for it any more.
+    Deferred(Option<Box<dyn Send>>),
 }
 
 impl Web {
-    /// A service for `sites`; `reply` brings outcomes to its worker.
-    pub fn new(
-        sites: Arc<Sites>,
-        store: Arc<SharedStore>,
-        fetcher: Arc<Fetcher>,
-        reply: Reply,
-        log: Option<AccessLog>,
-    ) -> Web {
+    /// A service for `sites`; `calls` leads to programs and to what is stored.
+    pub fn new(sites: Arc<Sites>, calls: Calls, logger: Logger, log: Option<AccessLog>) -> Web {
         Web {
             sites,
-            store,
-            fetcher,
-            reply,
+            calls,
+            logger,
             log,
             scratch: Scratch::default(),
         }
@@ -109,9 +115,6 @@ impl Web {
         {
             return made(to.redirect(At { site, path }, status, &location));
         }
-        if !reads {
-            return made(to.other_method(At { site, path }));
-        }
         let host = if site.per_host() { host } else { &[] };
         let asked = Asked {
             site,
@@ -120,12 +123,36 @@ impl Web {
             query,
         };
         let web = Lookup {
-            store: &self.store,
-            fetcher: &self.fetcher,
-            reply: &self.reply,
+            sites: &self.sites,
+            calls: &self.calls,
+            logger: &self.logger,
             key: &mut self.scratch.key,
         };
+        if !site.routes.is_empty() {
+            return web.route(&asked, outcome, to);
+        }
+        if !reads {
+            return made(to.other_method(asked.at()));
+        }
         web.serve(&asked, outcome, to)
+    }
+
+    /// Whether a request's body may be for a program.
+    fn takes_body(&mut self, request: &Request<'_>, listener: ListenerId) -> bool {
+        let mut name = [0; 256];
+        let Some(found) = self.sites.find(listener, request.host, &mut name) else {
+            return false;
+        };
+        let Target::Origin { path, .. } = request.target else {
+            return false;
+        };
+        self.scratch.path.resize(path.len(), 0);
+        let Ok(path) = target::decode(path, &mut self.scratch.path) else {
+            return false;
+        };
+        let routes = &found.site.routes;
+        let route = routes.of(path).or_else(|| routes.of_missing(path));
+        routes::takes(request.method) && (route.is_some() || path.ends_with(b"/"))
     }
 }
 
@@ -146,15 +173,36 @@ impl Asked<'_> {
     }
 }
 
-/// Finds what is stored, or has it fetched.
+/// Finds what is stored, or has it fetched, or has a program asked.
 struct Lookup<'w> {
-    store: &'w SharedStore,
-    fetcher: &'w Arc<Fetcher>,
-    reply: &'w Reply,
+    sites: &'w Sites,
+    calls: &'w Calls,
+    logger: &'w Logger,
     key: &'w mut Vec<u8>,
 }
 
 impl Lookup<'_> {
+    /// A site with routes: what belongs to a program goes there, the rest is served; a path without
+    /// a file may still belong to a program then.
+    fn route(
+        self,
+        asked: &Asked<'_>,
+        outcome: Option<Outcome>,
+        to: &mut Responder<'_, '_, '_>,
+    ) -> Decision {
+        let routable = routes::takes(to.request.method);
+        let route = asked.site.routes.of(asked.path).filter(|_| routable);
+        match (outcome, route) {
+            (Some(Outcome::Reply(reply)), _) => self.replied(asked, reply, to),
+            (None, Some(route)) => self.call(asked, asked.path, route, to),
+            (Some(Outcome::Loaded(loaded, body)), _) => {
+                to.exchange.body = body;
+                self.serve(asked, Some(Outcome::Loaded(loaded, None)), to)
+            }
+            (None, None) => self.serve(asked, None, to),
+        }
+    }
+
     #[inline]
     fn serve(
         mut self,
@@ -169,10 +217,12 @@ impl Lookup<'_> {
             Logged::Hit
         };
         let (base, encoded) = match outcome {
-            Some(outcome) => (outcome.base, outcome.encoded),
+            Some(Outcome::Loaded(loaded, _)) => (loaded.base, loaded.encoded),
+            // The site's routes are gone since a program was asked.
+            Some(Outcome::Reply(reply)) => return self.replied(asked, reply, to),
             None => {
                 let hash = self.key_of(asked, Encoding::Identity);
-                match self.store.find(hash, self.key) {
+                match self.calls.store.find(hash, self.key) {
                     Some(stored) if stored.fresh(now_ms) => (stored, None),
                     stale => return self.fetch(asked, Encoding::Identity, hash, stale, to),
                 }
@@ -180,15 +230,11 @@ impl Lookup<'_> {
         };
         let identity = match &base.kind {
             Kind::Representation(representation) => representation,
-            Kind::Folder => {
-                let location = folder_location(asked.path, asked.query);
-                let status = Status::MOVED_PERMANENTLY;
-                return Decision::Answered(to.redirect(asked.at(), status, &location), logged);
-            }
-            Kind::Refused(status) => {
-                return Decision::Answered(to.refuse(Some(asked.at()), *status), logged);
-            }
+            other => return self.no_file(asked, other, logged, to),
         };
+        if !matches!(to.request.method, Method::Get | Method::Head) {
+            return made(to.other_method(asked.at()));
+        }
         let wanted = encoding::choose(&to.request.accept_encoding, identity.encodings());
         if wanted == Encoding::Identity {
             return Decision::Answered(to.send(asked.at(), identity), logged);
@@ -200,7 +246,7 @@ impl Lookup<'_> {
             return Decision::Answered(to.send(asked.at(), representation), logged);
         }
         let hash = self.key_of(asked, wanted);
-        let stored = self.store.find(hash, self.key);
+        let stored = self.calls.store.find(hash, self.key);
         match stored
             .as_deref()
             .and_then(|stored| made_of(stored, identity))
@@ -208,6 +254,72 @@ impl Lookup<'_> {
             Some(encoded) => Decision::Answered(to.send(asked.at(), encoded), logged),
             None => self.fetch(asked, wanted, hash, Some(base), to),
         }
+    }
+
+    /// A path that is no file: a folder, or nothing, unless a program answers for it.
+    fn no_file(
+        self,
+        asked: &Asked<'_>,
+        kind: &Kind,
+        logged: Logged,
+        to: &mut Responder<'_, '_, '_>,
+    ) -> Decision {
+        let routes = &asked.site.routes;
+        let (path, route) = match kind {
+            Kind::Index(path) => (&**path, routes.of(path)),
+            Kind::Refused(Status::NOT_FOUND) => (asked.path, routes.of_missing(asked.path)),
+            _ => (asked.path, None),
+        };
+        let reads = matches!(to.request.method, Method::Get | Method::Head);
+        let status = match (kind, route) {
+            (_, Some(route)) if routes::takes(to.request.method) => {
+                return self.call(asked, path, route, to);
+            }
+            _ if !reads => return made(to.other_method(asked.at())),
+            (Kind::Folder, _) => {
+                let location = folder_location(asked.path, asked.query);
+                let status = Status::MOVED_PERMANENTLY;
+                to.redirect(asked.at(), status, &location)
+            }
+            (Kind::Refused(status), _) => to.refuse(Some(asked.at()), *status),
+            // The route that the index file belonged to is gone: the next look finds the file.
+            _ => to.refuse(Some(asked.at()), Status::NOT_FOUND),
+        };
+        Decision::Answered(status, logged)
+    }
+
+    /// Puts a request to the program of a route; `path` may be that of a folder's index file.
+    fn call(
+        &self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Route,
+        to: &mut Responder<'_, '_, '_>,
+    ) -> Decision {
+        let call = calls::Asked {
+            site: asked.site,
+            host: asked.host,
+            path,
+            local: self.sites.address(to.exchange.listener),
+            request: to.request,
+        };
+        match self.calls.start(&call, route, to.exchange) {
+            Started::Runs(hold) => Decision::Deferred(Some(hold)),
+            Started::Over(reply) => self.replied(asked, reply.map(Box::new), to),
+        }
+    }
+
+    fn replied(
+        &self,
+        asked: &Asked<'_>,
+        reply: Result<Box<Reply>, Failure>,
+        to: &mut Responder<'_, '_, '_>,
+    ) -> Decision {
+        let status = match reply {
+            Ok(reply) => to.reply(asked.at(), *reply),
+            Err(failure) => to.failed(asked.at(), &failure, self.logger),
+        };
+        Decision::Answered(status, Logged::Program)
     }
 
     #[cold]
@@ -228,11 +340,12 @@ impl Lookup<'_> {
             key: self.key.as_slice().into(),
             hash,
         };
-        match self
-            .fetcher
-            .fetch(want, self.reply.clone(), to.exchange.token)
-        {
-            Ok(()) => Decision::Deferred,
+        let reply = match to.exchange.body.take() {
+            Some(body) => with_body(self.calls.post.clone(), body),
+            None => self.calls.post.clone(),
+        };
+        match self.calls.fetcher.fetch(want, reply, to.exchange.token) {
+            Ok(()) => Decision::Deferred(None),
             Err(_) => made(to.refuse(Some(asked.at()), Status::SERVICE_UNAVAILABLE)),
         }
     }
@@ -240,8 +353,23 @@ impl Lookup<'_> {
     #[inline]
     fn key_of(&mut self, asked: &Asked<'_>, encoding: Encoding) -> u64 {
         write_key(self.key, asked.site, asked.host, asked.path, encoding);
-        self.store.hash(self.key)
+        self.calls.store.hash(self.key)
     }
+}
+
+/// A reply that brings the request's body back with what was loaded.
+fn with_body(post: PostReply, body: Receiver) -> PostReply {
+    let body = Mutex::new(Some(body));
+    Arc::new(move |token, outcome| {
+        let outcome = match outcome {
+            Outcome::Loaded(loaded, _) => {
+                let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Outcome::Loaded(loaded, body)
+            }
+            reply => reply,
+        };
+        post(token, outcome);
+    })
 }
 
 /// Writes the key under which an answer is stored.
@@ -303,7 +431,7 @@ impl Service for Web {
             out,
         };
         match self.decide(request, outcome, &mut to) {
-            Decision::Deferred => Answer::Deferred,
+            Decision::Deferred(hold) => Answer::Deferred(hold),
             Decision::Answered(status, logged) => {
                 let log = self.log.as_ref();
                 Answer::Ready(log.map(|_| Record::of(request, to.exchange, status, logged)))
@@ -311,8 +439,14 @@ impl Service for Web {
         }
     }
 
-    fn refuses_body(&self, request: &Request<'_>) -> bool {
-        !matches!(request.method, Method::Get | Method::Head | Method::Options)
+    fn body_use(&mut self, request: &Request<'_>, listener: ListenerId) -> BodyUse {
+        if self.sites.any_routes && self.takes_body(request, listener) {
+            return BodyUse::Streamed;
+        }
+        match request.method {
+            Method::Get | Method::Head | Method::Options => BodyUse::Dropped,
+            _ => BodyUse::Refused,
+        }
     }
 
     fn refuse(

@@ -100,6 +100,9 @@ fn walk(view: &View, listener: ListenerId, request: &Request<'_>, out: &mut Stri
         let why = format!("a redirect rule: to {}", String::from_utf8_lossy(&location));
         return refused(status, &why, out);
     }
+    if site.routes.of(path).is_some() {
+        return routed(site, path, out);
+    }
     let host: &[u8] = if site.per_host() {
         &name[..found.host_len]
     } else {
@@ -126,7 +129,11 @@ fn look_up(place: &Place<'_>, request: &Request<'_>, out: &mut String) {
             let why = "it is a folder, and those end in a slash";
             return refused(Status::MOVED_PERMANENTLY, why, out);
         }
+        Kind::Refused(Status::NOT_FOUND) if place.site.routes.of_missing(place.path).is_some() => {
+            return routed(place.site, place.path, out);
+        }
         Kind::Refused(status) => return refused(*status, crate::pages::explanation(*status), out),
+        Kind::Index(path) => return routed(place.site, path, out),
     };
     let wanted = encoding::choose(&request.accept_encoding, identity.encodings());
     if wanted == Encoding::Identity {
@@ -135,6 +142,19 @@ fn look_up(place: &Place<'_>, request: &Request<'_>, out: &mut String) {
     let (encoded, note) = place.look(wanted, Some(base.clone()));
     let sent = encoded.representation().unwrap_or(identity);
     describe(place.view, sent, &base, &note, out);
+}
+
+/// What a program answers for.
+fn routed(site: &Site, path: &[u8], out: &mut String) {
+    let Some(route) = site
+        .routes
+        .of(path)
+        .or_else(|| site.routes.of_missing(path))
+    else {
+        return;
+    };
+    line(out, "level", "module: made for each request");
+    line(out, "route", &route.label);
 }
 
 fn refused(status: Status, why: &str, out: &mut String) {

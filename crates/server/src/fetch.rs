@@ -7,12 +7,13 @@ use lowroad_engine::Token;
 use lowroad_engine::helpers::{Helpers, QueueFull};
 use lowroad_http::encoding::Encoding;
 
+use crate::answer::Outcome;
 use crate::load::{Loader, Want};
 use crate::stored::Stored;
 
-/// What a request waited for.
+/// What was loaded.
 #[derive(Clone)]
-pub struct Outcome {
+pub struct Loaded {
     /// The answer for the path itself.
     pub base: Arc<Stored>,
     /// The encoding that was wanted, and the answer in it; refused if it can't be had.
@@ -76,19 +77,19 @@ impl Fetcher {
 
     fn work(&self, want: &Want) {
         let stored = self.loader.load(want);
-        let outcome = match (want.encoding, &want.base) {
-            (Encoding::Identity, _) | (_, None) => Outcome {
+        let loaded = match (want.encoding, &want.base) {
+            (Encoding::Identity, _) | (_, None) => Loaded {
                 base: stored,
                 encoded: None,
             },
-            (encoding, Some(base)) => Outcome {
+            (encoding, Some(base)) => Loaded {
                 base: base.clone(),
                 encoded: Some((encoding, stored)),
             },
         };
         let waiting = self.waiting().remove(&job_of(want));
         for (reply, token) in waiting.into_iter().flatten() {
-            reply(token, outcome.clone());
+            reply(token, Outcome::Loaded(loaded.clone(), None));
         }
     }
 

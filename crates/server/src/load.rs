@@ -88,7 +88,7 @@ impl Loader {
             Kind::Representation(representation) => {
                 !matches!(representation.content, Content::File(_))
             }
-            Kind::Folder => true,
+            Kind::Folder | Kind::Index(_) => true,
             Kind::Refused(status) => status.code() < 500 && want.encoding == Encoding::Identity,
         };
         if !stored.is_watched() && matches!(stored.kind, Kind::Representation(_)) {
@@ -195,6 +195,10 @@ impl Loader {
             };
             let path = [&want.path, name.as_bytes()].concat();
             let trust = trust.filter(|_| !resolved.linked);
+            if want.site.routes.of(&path).is_some() {
+                let kind = Kind::Index(path.into());
+                return Ok(Arc::new(Stored::new(kind, OVERHEAD, trust, checked_ms)));
+            }
             return self.file(
                 want,
                 folder,

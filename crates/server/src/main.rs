@@ -12,6 +12,7 @@ mod changes;
 mod cli;
 mod clock;
 mod compress;
+mod dynamic;
 mod explain;
 mod fetch;
 mod files;

@@ -24,7 +24,7 @@ pub struct Page {
     /// Its Content-Type.
     pub content_type: Arc<str>,
     /// Its bytes.
-    pub body: Arc<[u8]>,
+    pub body: bytes::Bytes,
     stamp: Stamp,
 }
 

@@ -24,8 +24,9 @@ use lowroad_log::{Logger, Sink, Target, Writer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::access::AccessLog;
-use crate::answer::Web;
-use crate::fetch::{Fetcher, Outcome, Reply};
+use crate::answer::{Outcome, Web};
+use crate::dynamic::{Calls, Programs};
+use crate::fetch::{Fetcher, Reply};
 use crate::listeners::Listeners;
 use crate::load::Loader;
 use crate::reload;
@@ -112,7 +113,9 @@ fn prepare(
     helpers: &Helpers,
     logger: Logger,
 ) -> Result<Running, String> {
-    let sites = Sites::new(&config, &listeners).map_err(|error| error.to_string())?;
+    let programs =
+        Programs::start(logger.clone()).map_err(|error| format!("can't start: {error}"))?;
+    let sites = Sites::new(&config, &listeners, &programs).map_err(|error| error.to_string())?;
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
     let store = Arc::new(store);
@@ -121,6 +124,7 @@ fn prepare(
     Ok(Running {
         sites: Arc::new(sites),
         listeners,
+        programs,
         fetcher: Arc::new(Fetcher::new(Arc::new(loader), helpers.clone())),
         store,
         workers: Vec::new(),
@@ -197,8 +201,14 @@ fn start_worker(
     let reply: Reply =
         Arc::new(move |token, outcome: Outcome| own.post(Message::Outcome(token, outcome)));
     let log = place.log.map(|(sink, format)| AccessLog::new(sink, format));
-    let (store, fetcher) = (running.store.clone(), running.fetcher.clone());
-    let web = Web::new(running.sites.clone(), store, fetcher, reply, log);
+    let calls = Calls {
+        worker: place.number,
+        runtime: running.programs.runtime(),
+        post: reply,
+        store: running.store.clone(),
+        fetcher: running.fetcher.clone(),
+    };
+    let web = Web::new(running.sites.clone(), calls, running.logger.clone(), log);
     let counters = Arc::new(Counters::default());
     let admission = running.admission.clone();
     let mut worker = Worker::new(

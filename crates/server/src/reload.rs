@@ -84,7 +84,7 @@ fn keep_old(running: &Running, text: &str) {
 fn apply(running: &mut Running, config: Config) -> Result<(), String> {
     // Sockets first: all that can fail comes before all that takes effect.
     let opened = running.listeners.open(&config, running.workers.len())?;
-    let sites = Sites::new(&config, &running.listeners).map_err(|error| {
+    let sites = Sites::new(&config, &running.listeners, &running.programs).map_err(|error| {
         running.listeners.close_unused(&running.config);
         error.to_string()
     })?;

@@ -218,6 +218,12 @@ impl Responder<'_, '_, '_> {
         status
     }
 
+    /// Says no, and why.
+    pub fn refuse_with(&mut self, at: Option<At<'_>>, status: Status, explanation: &str) -> Status {
+        self.page(at, status, Some(explanation), &[]);
+        status
+    }
+
     /// Says no to a target that is not a path of ours.
     pub fn refuse_target(&mut self, at: At<'_>, refusal: Refusal) -> Status {
         // What could be read in two ways is not answered on a connection that others may share.
@@ -317,10 +323,7 @@ fn write_page(
     out.bytes.extend_from_slice(exchange.head_end(version));
     match own {
         Some(own) if body && own.body.len() > SHARED_LEN_MIN => {
-            out.parts.push(Part::Shared {
-                data: own.body,
-                at: 0,
-            });
+            out.parts.push(Part::Bytes(own.body));
         }
         _ if body => out.body(&bytes),
         _ => {}
@@ -337,7 +340,7 @@ fn is_conditional(request: &Request<'_>) -> bool {
 }
 
 /// Appends a range of a body: copied if it is short, referred to if it is long.
-fn append(representation: &Representation, range: ByteRange, out: &mut Out) {
+pub fn append(representation: &Representation, range: ByteRange, out: &mut Out) {
     // Ranges are cut to the representation's length; in memory that is a usize.
     let within = range.start as usize..range.end as usize;
     match &representation.content {
@@ -355,10 +358,7 @@ fn append(representation: &Representation, range: ByteRange, out: &mut Out) {
         }
         // Only listings live there, with `--cache 0`; those are never asked for by range.
         Content::Heap(data) if within == (0..data.len()) => {
-            out.parts.push(Part::Shared {
-                data: data.clone(),
-                at: 0,
-            });
+            out.parts.push(Part::Bytes(data.clone()));
         }
         Content::Inline | Content::Heap(_) => {
             if let Some(bytes) = representation.body(within) {
@@ -372,10 +372,7 @@ fn append_slice(bytes: &[u8], out: &mut Out) {
     if out.parts.is_empty() {
         out.body(bytes);
     } else {
-        out.parts.push(Part::Bytes {
-            data: bytes.to_vec(),
-            at: 0,
-        });
+        out.parts.push(Part::Bytes(bytes.to_vec().into()));
     }
 }
 
@@ -383,7 +380,7 @@ fn append_bytes(bytes: Vec<u8>, out: &mut Out) {
     if out.parts.is_empty() {
         out.body(&bytes);
     } else {
-        out.parts.push(Part::Bytes { data: bytes, at: 0 });
+        out.parts.push(Part::Bytes(bytes.into()));
     }
 }
 

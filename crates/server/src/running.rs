@@ -12,6 +12,7 @@ use lowroad_engine::worker::WorkerMessage;
 use lowroad_log::{Logger, Sink};
 
 use crate::answer::Web;
+use crate::dynamic::Programs;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
 use crate::sites::Sites;
@@ -28,6 +29,8 @@ pub struct Running {
     pub sites: Arc<Sites>,
     /// Where it listens.
     pub listeners: Listeners,
+    /// The programs of sites.
+    pub programs: Programs,
     /// Stored answers.
     pub store: Arc<SharedStore>,
     /// Who loads them.

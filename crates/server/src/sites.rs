@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use lowroad_engine::ListenerId;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::host;
 
+use crate::dynamic::{Programs, Routes};
 use crate::listeners::Listeners;
 use crate::pages::Pages;
 
@@ -25,6 +27,10 @@ pub struct Sites {
     listeners: Vec<Names>,
     /// Every site once.
     pub all: Vec<Arc<Site>>,
+    /// Where listeners really are.
+    addresses: Vec<(ListenerId, SocketAddr)>,
+    /// Whether any site has routes.
+    pub any_routes: bool,
 }
 
 /// One site.
@@ -39,8 +45,12 @@ pub struct Site {
     pub encodings: EncodingSet,
     /// Pages for errors.
     pub pages: Pages,
+    /// Paths that belong to programs.
+    pub routes: Arc<Routes>,
     /// Folder that contains everything: the root, or the part before `{host}`.
     base: PathBuf,
+    /// The same, for programs.
+    folder: Arc<Path>,
     /// Device and inode of `base`.
     base_id: Option<(u64, u64)>,
 }
@@ -79,12 +89,16 @@ impl Sites {
     ///
     /// # Errors
     /// When a root can't be opened; the text says which and why.
-    pub fn new(config: &config::Config, listeners: &Listeners) -> io::Result<Sites> {
-        let all: io::Result<Vec<_>> = config
-            .sites
-            .iter()
-            .map(|rules| Site::new(rules).map(Arc::new))
-            .collect();
+    pub fn new(
+        config: &config::Config,
+        listeners: &Listeners,
+        programs: &Programs,
+    ) -> io::Result<Sites> {
+        let of = |rules: &config::Site| {
+            let routes = programs.routes(rules, config).map_err(io::Error::other)?;
+            Site::new(rules, Arc::new(routes)).map(Arc::new)
+        };
+        let all: io::Result<Vec<_>> = config.sites.iter().map(of).collect();
         Ok(Sites::at(all?, config, listeners))
     }
 
@@ -92,7 +106,7 @@ impl Sites {
     /// that can't be served leaves its site as it was. Blocks on the disk.
     pub fn renewed(&self, config: &config::Config, listeners: &Listeners) -> Option<Sites> {
         let anew = |site: &Arc<Site>| match site.moved() {
-            true => Site::new(&site.rules)
+            true => Site::new(&site.rules, site.routes.clone())
                 .map(Arc::new)
                 .unwrap_or_else(|_| site.clone()),
             false => site.clone(),
@@ -115,8 +129,19 @@ impl Sites {
         }
         Sites {
             listeners: names,
+            any_routes: all.iter().any(|site| !site.routes.is_empty()),
             all,
+            addresses: listeners.addresses.clone(),
         }
+    }
+
+    /// Where a listener really is; the unspecified address for a Unix socket.
+    pub fn address(&self, listener: ListenerId) -> SocketAddr {
+        let found = self.addresses.iter().find(|(id, _)| *id == listener);
+        found.map_or_else(
+            || SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            |(_, address)| *address,
+        )
     }
 
     /// The site for a request that came in at `listener` for `authority` (a valid one, RFC 9110
@@ -177,7 +202,7 @@ impl Names {
 }
 
 impl Site {
-    fn new(rules: &config::Site) -> io::Result<Site> {
+    fn new(rules: &config::Site, routes: Arc<Routes>) -> io::Result<Site> {
         let base = resolved_base(rules).map_err(|error| {
             let (Root::Folder(folder) | Root::PerHost { prefix: folder, .. }) = &rules.root;
             let text = format!("the folder {} can't be served: {error}", folder.display());
@@ -203,6 +228,8 @@ impl Site {
             rules: rules.clone(),
             encodings,
             pages,
+            routes,
+            folder: base.as_path().into(),
             base_id: id_of(&base),
             base,
         })
@@ -229,6 +256,14 @@ impl Site {
                 let host = String::from_utf8_lossy(host);
                 Path::new(&*host).join(suffix.trim_start_matches('/'))
             }
+        }
+    }
+
+    /// The absolute folder of a host's files.
+    pub fn folder(&self, host: &[u8]) -> Arc<Path> {
+        match self.per_host() {
+            true => self.base.join(self.host_folder(host)).into(),
+            false => self.folder.clone(),
         }
     }
 

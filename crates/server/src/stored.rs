@@ -39,6 +39,8 @@ pub enum Kind {
     Folder,
     /// Nothing, or nothing for clients: the status says which.
     Refused(Status),
+    /// A folder whose index file, at this decoded path, a program answers for.
+    Index(Box<[u8]>),
 }
 
 /// Until when a stored answer is taken for true.
@@ -189,7 +191,7 @@ pub enum Content {
     /// In a block of its own.
     Block(Block),
     /// On the heap.
-    Heap(Arc<[u8]>),
+    Heap(bytes::Bytes),
     /// Only in its file.
     File(Arc<OpenFile>),
 }

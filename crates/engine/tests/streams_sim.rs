@@ -1,0 +1,406 @@
+//! Bodies that stream in and out, in the simulator: a program that takes and gives bytes whenever
+//! it likes gets every byte of the request, and the client every byte of the answer.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::Bytes;
+use lowroad_engine::admission::Admission;
+use lowroad_engine::counters::Counters;
+use lowroad_engine::driver::{Driver, ListenerId, Token};
+use lowroad_engine::mailbox::Mailbox;
+use lowroad_engine::service::{Answer, BodyUse, Exchange, Refused, Service};
+use lowroad_engine::settings::Settings;
+use lowroad_engine::sim::{Faults, Shared, SimDriver};
+use lowroad_engine::stream::{Next, Receiver, Sender, stream};
+use lowroad_engine::worker::{Message, Worker};
+use lowroad_engine::{Framing, Out, Part, Streamed};
+use lowroad_http::body::BodyReader;
+use lowroad_http::limits::Limits;
+use lowroad_http::request::{self, Request, Target};
+
+type Box_ = Mailbox<Message<u64, (), ()>>;
+
+/// What an echo program does besides echoing.
+#[derive(Clone, Copy, PartialEq)]
+enum Habit {
+    /// Nothing.
+    Echo,
+    /// It breaks off after so many bytes.
+    Break(usize),
+    /// It takes so many bytes and says it is done.
+    Enough(usize),
+}
+
+/// Sends back what it gets, a piece whenever it is woken.
+struct Program {
+    world: Shared,
+    from: Receiver,
+    to: Option<Sender>,
+    held: Option<Bytes>,
+    habit: Habit,
+    len: usize,
+}
+
+/// Wakes a program after a while.
+struct Later(Arc<Mutex<Program>>, Shared);
+
+impl Wake for Later {
+    fn wake(self: Arc<Self>) {
+        let program = self.0.clone();
+        self.1.later(move || Program::go_on(&program));
+    }
+}
+
+impl Program {
+    fn go_on(shared: &Arc<Mutex<Program>>) {
+        let mut program = shared.lock().expect("no panic");
+        let waker = Waker::from(Arc::new(Later(shared.clone(), program.world.clone())));
+        program.work(&mut Context::from_waker(&waker));
+    }
+
+    fn work(&mut self, context: &mut Context<'_>) {
+        while let Some(to) = &self.to {
+            if let Some(bytes) = self.held.take() {
+                match to.poll_room(context) {
+                    Poll::Pending => {
+                        self.held = Some(bytes);
+                        return;
+                    }
+                    Poll::Ready(Err(_)) => return self.to = None,
+                    Poll::Ready(Ok(())) => {
+                        self.len += bytes.len();
+                        to.push(bytes).expect("the receiver is there");
+                    }
+                }
+            }
+            match self.habit {
+                Habit::Break(len) if self.len >= len => return self.to = None,
+                Habit::Enough(len) if self.len >= len => {
+                    return self.to.take().into_iter().for_each(Sender::end);
+                }
+                _ => {}
+            }
+            match self.from.poll_next(context) {
+                Poll::Pending => return,
+                Poll::Ready(Next::Bytes(bytes)) => self.held = Some(bytes),
+                Poll::Ready(Next::End) => return self.to.take().into_iter().for_each(Sender::end),
+                Poll::Ready(Next::Cut) => return self.to = None,
+            }
+        }
+    }
+}
+
+/// Has bodies echoed.
+struct Echo {
+    world: Shared,
+    mailbox: Box_,
+    habit: Habit,
+    answers: HashMap<Token, Receiver>,
+    whole: Vec<bool>,
+}
+
+impl Service for Echo {
+    type Outcome = u64;
+    type Record = ();
+    type Command = ();
+
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Exchange<'_>,
+        outcome: Option<u64>,
+        out: &mut Out,
+    ) -> Answer<()> {
+        let token = exchange.token;
+        if outcome.is_none() {
+            let (to, answer) = stream(700);
+            let program = Program {
+                world: self.world.clone(),
+                from: exchange.body.take().expect("it was promised"),
+                to: Some(to),
+                held: None,
+                habit: self.habit,
+                len: 0,
+            };
+            self.answers.insert(token, answer);
+            Program::go_on(&Arc::new(Mutex::new(program)));
+            let mailbox = self.mailbox.clone();
+            self.world
+                .later(move || mailbox.post(Message::Outcome(token, 0)));
+            return Answer::Deferred(None);
+        }
+        let answer = self.answers.remove(&token).expect("a program");
+        let Target::Origin { path, .. } = request.target else {
+            panic!("a path")
+        };
+        let len: Option<u64> = std::str::from_utf8(&path[1..]).expect("ASCII").parse().ok();
+        let (field, framing) = match len {
+            Some(len) => (format!("Content-Length: {len}"), Framing::Length(len)),
+            None => ("Transfer-Encoding: chunked".into(), Framing::Chunked),
+        };
+        let end = exchange.head_end(request.version);
+        out.bytes
+            .extend_from_slice(format!("HTTP/1.1 200 OK\r\n{field}\r\n").as_bytes());
+        out.bytes.extend_from_slice(end);
+        out.parts.push(Part::Stream(Streamed::new(answer, framing)));
+        Answer::Ready(Some(()))
+    }
+
+    fn body_use(&mut self, _request: &Request<'_>, _listener: ListenerId) -> BodyUse {
+        BodyUse::Streamed
+    }
+
+    fn refuse(&mut self, _: Refused, _: &[u8], _: &mut Exchange<'_>, out: &mut Out) -> Option<()> {
+        out.bytes
+            .extend_from_slice(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        None
+    }
+
+    fn sent(&mut self, (): (), _body_len: u64, whole: bool, _now_ms: u64) {
+        self.whole.push(whole);
+    }
+
+    fn command(&mut self, (): ()) {}
+    fn turn_ended(&mut self, _now_ms: u64) {}
+}
+
+struct Case {
+    world: Shared,
+    worker: Worker<SimDriver, Echo>,
+    counters: Arc<Counters>,
+    admission: Arc<Admission>,
+}
+
+fn settings() -> Settings {
+    Settings {
+        accept_max: 4,
+        header_timeout_ms: 60_000,
+        body_timeout_ms: 60_000,
+        idle_timeout_ms: 120_000,
+        send_timeout_ms: 60_000,
+        rate_min: 0,
+        rate_grace_ms: 10_000,
+        connections_max: 1000,
+        connections_per_address_max: 1000,
+        requests_max: 0,
+        http: Limits::default(),
+    }
+}
+
+fn faults(seed: u64) -> Faults {
+    let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
+    Faults {
+        piece_len_max: pick(0, &[40, 700, 9000, 50_000]),
+        delay_ms_max: pick(2, &[0, 3, 400]) as u64,
+        window_len: pick(1, &[900, 20_000, 1_000_000]),
+        clock_jumps: 0,
+        accept_failures: 0,
+        file_failures: 0,
+    }
+}
+
+impl Case {
+    fn new(seed: u64, habit: Habit) -> Case {
+        let world = Shared::new(seed, faults(seed));
+        let driver = world.driver();
+        let mailbox: Box_ = Mailbox::new(driver.waker());
+        let service = Echo {
+            world: world.clone(),
+            mailbox: mailbox.clone(),
+            habit,
+            answers: HashMap::new(),
+            whole: Vec::new(),
+        };
+        let counters = Arc::new(Counters::default());
+        let admission = Arc::new(Admission::default());
+        let worker = Worker::new(
+            driver,
+            service,
+            mailbox.clone(),
+            Arc::new(settings()),
+            admission.clone(),
+            counters.clone(),
+        );
+        mailbox.post(Message::Listen(ListenerId(0), ()));
+        Case {
+            world,
+            worker,
+            counters,
+            admission,
+        }
+    }
+
+    fn turn_until_over(&mut self, seed: u64, client: usize) {
+        for _ in 0..400_000 {
+            if self.world.over(client) {
+                return self.linger();
+            }
+            self.worker.turn();
+        }
+        panic!("seed {seed}: the connection does not end");
+    }
+}
+
+impl Case {
+    /// The worker waits a while for what clients still send.
+    fn linger(&mut self) {
+        let until_ms = self.world.now_ms() + 10_000;
+        self.world.alarm(until_ms);
+        while self.world.now_ms() < until_ms {
+            self.worker.turn();
+        }
+    }
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|at| b'a' + (at % 23) as u8).collect()
+}
+
+/// A request whose body is `content`, by length or in chunks.
+fn request_of(path: &str, content: &[u8], chunked: bool) -> Vec<u8> {
+    let mut request =
+        format!("POST /{path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n").into_bytes();
+    if !chunked {
+        request.extend(format!("Content-Length: {}\r\n\r\n", content.len()).into_bytes());
+        request.extend_from_slice(content);
+        return request;
+    }
+    request.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+    for chunk in content.chunks(1234) {
+        request.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
+        request.extend_from_slice(chunk);
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"0\r\n\r\n");
+    request
+}
+
+/// Takes chunks apart; `None` if the last has not come.
+fn dechunked(body: &[u8]) -> Option<Vec<u8>> {
+    let limits = Limits {
+        body_len_max: u64::MAX,
+        ..Limits::default()
+    };
+    let mut reader = BodyReader::new(request::Framing::Chunked, &limits).expect("chunks");
+    let (mut at, mut all) = (0, Vec::new());
+    loop {
+        let fed = reader.feed(&body[at..]).expect("good chunks");
+        all.extend_from_slice(fed.data);
+        at += fed.consumed;
+        if fed.done {
+            return (at == body.len()).then_some(all);
+        }
+        if fed.consumed == 0 {
+            return None;
+        }
+    }
+}
+
+fn body_of(answer: &[u8]) -> &[u8] {
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n");
+    &answer[end.expect("a head") + 4..]
+}
+
+#[test]
+fn what_streams_in_streams_out_whole() {
+    for seed in 0..150 {
+        let mut case = Case::new(seed, Habit::Echo);
+        let len = [0, 1, 700, 70_000, 400_000][(seed % 5) as usize];
+        let content = content(len);
+        let (in_chunks, out_chunks) = (seed % 2 == 0 || len == 0, seed % 3 == 0);
+        let path = if out_chunks {
+            "chunks".into()
+        } else {
+            len.to_string()
+        };
+        let client = case.world.connect();
+        case.world
+            .send(client, &request_of(&path, &content, in_chunks));
+        case.turn_until_over(seed, client);
+        let answer = case.world.read(client);
+        let body = body_of(&answer);
+        if out_chunks {
+            assert!(dechunked(body).as_deref() == Some(&content), "seed {seed}");
+        } else {
+            assert!(body == content, "seed {seed}: {} of {len}", body.len());
+        }
+        assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
+        assert_eq!(case.admission.open(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_program_that_breaks_off_ends_the_connection_without_the_end_of_the_body() {
+    for seed in 0..60 {
+        let mut case = Case::new(seed, Habit::Break(50_000));
+        let client = case.world.connect();
+        case.world
+            .send(client, &request_of("chunks", &content(400_000), false));
+        case.turn_until_over(seed, client);
+        let answer = case.world.read(client);
+        // What the client still sends may turn the close into a reset, and take the head with it.
+        let whole = answer.ends_with(b"\r\n0\r\n\r\n");
+        assert!(!whole, "seed {seed}");
+        assert_eq!(case.counters.streams_cut.value(), 1, "seed {seed}");
+        assert_eq!(case.admission.open(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_wait_for_the_body_arrives_whole() {
+    for seed in 0..60 {
+        let mut case = Case::new(seed, Habit::Enough(50_000));
+        let client = case.world.connect();
+        let content = content(400_000);
+        case.world
+            .send(client, &request_of("chunks", &content, seed % 2 == 0));
+        case.turn_until_over(seed, client);
+        let answer = case.world.read(client);
+        let body = dechunked(body_of(&answer)).expect("a whole body");
+        assert!(
+            body.len() >= 50_000 && content.starts_with(&body),
+            "seed {seed}"
+        );
+        assert_eq!(case.admission.open(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn clients_that_go_away_leave_nothing_behind() {
+    for seed in 0..60 {
+        let mut case = Case::new(seed, Habit::Echo);
+        let client = case.world.connect();
+        let request = request_of("chunks", &content(200_000), false);
+        case.world.send(client, &request[..100_000]);
+        match seed % 2 {
+            0 => case.world.end(client),
+            _ => case.world.reset(client),
+        }
+        for _ in 0..20_000 {
+            if case.admission.open() == 0 && case.world.over(client) {
+                break;
+            }
+            case.worker.turn();
+        }
+        assert_eq!(case.admission.open(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_body_that_stops_coming_is_given_up() {
+    for seed in 0..20 {
+        let mut case = Case::new(seed, Habit::Echo);
+        let client = case.world.connect();
+        let request = request_of("chunks", &content(200_000), false);
+        case.world.send(client, &request[..1000]);
+        let until_ms = case.world.now_ms() + 300_000;
+        case.world.alarm(until_ms);
+        while case.world.now_ms() < until_ms {
+            case.worker.turn();
+        }
+        assert_eq!(case.admission.open(), 0, "seed {seed}");
+        assert_eq!(case.counters.body_timeouts.value(), 1, "seed {seed}");
+    }
+}

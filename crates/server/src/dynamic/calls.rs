@@ -1,0 +1,184 @@
+//! Puts requests to programs: at once on the worker where they answer at once, else on the runtime
+//! beside it, from where the answer comes by the worker's mailbox.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as Call};
+use lowroad_engine::Exchange;
+use lowroad_http::request::{Framing, Request, Target};
+use lowroad_http::status::Status;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::answer::Outcome;
+use crate::dynamic::objects::SiteObjects;
+use crate::dynamic::reply::Reply;
+use crate::dynamic::routes::{Route, Slot};
+use crate::fetch::{Fetcher, Reply as Post};
+use crate::sites::Site;
+use crate::store::SharedStore;
+
+/// One worker's way to the programs.
+pub struct Calls {
+    /// The number of the worker.
+    pub worker: usize,
+    /// Where what takes time is done.
+    pub runtime: Handle,
+    /// How what came of it gets back.
+    pub post: Post,
+    /// What sites have stored.
+    pub store: Arc<SharedStore>,
+    /// Who loads it.
+    pub fetcher: Arc<Fetcher>,
+}
+
+/// What is put to a program.
+pub struct Asked<'a> {
+    /// The site.
+    pub site: &'a Arc<Site>,
+    /// The normalised host name, where each has a folder of its own; else empty.
+    pub host: &'a [u8],
+    /// The decoded path.
+    pub path: &'a [u8],
+    /// The address at which it came in.
+    pub local: SocketAddr,
+    /// The request itself.
+    pub request: &'a Request<'a>,
+}
+
+/// How far a call has come.
+pub enum Started {
+    /// It is over.
+    Over(Result<Reply, Failure>),
+    /// It goes on; dropping this gives it up.
+    Runs(Box<dyn Send>),
+}
+
+impl Calls {
+    /// Puts a request to a route's program.
+    pub fn start(&self, asked: &Asked<'_>, route: &Route, exchange: &mut Exchange<'_>) -> Started {
+        let Some(slot) = route.slot() else {
+            let detail = format!(
+                "{}: as many requests as allowed are being answered",
+                route.label
+            );
+            return Started::Over(Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail)));
+        };
+        let objects = Arc::new(SiteObjects {
+            site: asked.site.clone(),
+            store: self.store.clone(),
+            fetcher: self.fetcher.clone(),
+            host: asked.host.into(),
+        });
+        let call = call_of(asked, exchange, objects.clone());
+        let timeout = Duration::from_millis(route.timeout_ms);
+        let task = match route.handler.clone().begin(self.worker, call) {
+            Begun::Answered(Err(failure)) => return Started::Over(Err(failure)),
+            Begun::Answered(Ok(response)) => match objects.complete_now(response) {
+                Ok(reply) => return Started::Over(Ok(reply)),
+                Err(response) => Task {
+                    answering: Box::pin(async { Ok(*response) }),
+                    objects,
+                    slot,
+                },
+            },
+            Begun::Later(answering) => Task {
+                answering,
+                objects,
+                slot,
+            },
+        };
+        let (post, token, label) = (self.post.clone(), exchange.token, route.label.clone());
+        let task = self.runtime.spawn(async move {
+            let result = tokio::time::timeout(timeout, task.run()).await;
+            let result = result.unwrap_or_else(|_| {
+                let detail = format!("{label}: no answer in {} ms", timeout.as_millis());
+                Err(Failure::new(Status::GATEWAY_TIMEOUT, detail))
+            });
+            post(token, Outcome::Reply(result.map(Box::new)));
+        });
+        Started::Runs(Box::new(Running(task.abort_handle())))
+    }
+}
+
+/// An answer being made.
+struct Task {
+    answering: Answering,
+    objects: Arc<SiteObjects>,
+    slot: Slot,
+}
+
+impl Task {
+    async fn run(self) -> Result<Reply, Failure> {
+        let response = self.answering.await?;
+        let reply = self.objects.complete(response).await;
+        drop(self.slot);
+        reply
+    }
+}
+
+/// A call that is given up when nobody waits for it any more.
+struct Running(AbortHandle);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The request as programs see it, its parts in one piece of memory.
+fn call_of(asked: &Asked<'_>, exchange: &mut Exchange<'_>, objects: Arc<dyn Objects>) -> Call {
+    let request = asked.request;
+    let (raw_path, query) = match request.target {
+        Target::Origin { path, query, .. } => (path, query),
+        _ => (asked.path, None),
+    };
+    let host = request.host.unwrap_or_default();
+    let query_len = query.map_or(0, |query| query.len() + 1);
+    let (lines, path) = (request.lines(), asked.path);
+    let mut all =
+        Vec::with_capacity(raw_path.len() + query_len + path.len() + host.len() + lines.len());
+    let mut ends = [0; 4];
+    all.extend_from_slice(raw_path);
+    if let Some(query) = query {
+        all.push(b'?');
+        all.extend_from_slice(query);
+    }
+    ends[0] = all.len();
+    all.extend_from_slice(path);
+    ends[1] = all.len();
+    all.extend_from_slice(host);
+    ends[2] = all.len();
+    all.extend_from_slice(lines);
+    ends[3] = all.len();
+    let all = Bytes::from(all);
+    Call {
+        method: request.method,
+        version: request.version,
+        target: all.slice(..ends[0]),
+        path: all.slice(ends[0]..ends[1]),
+        query: query.map(|_| all.slice(raw_path.len() + 1..ends[0])),
+        host: all.slice(ends[1]..ends[2]),
+        lines: all.slice(ends[2]..ends[3]),
+        peer: exchange.peer,
+        local: asked.local,
+        root: asked.site.folder(asked.host),
+        objects,
+        body: body_of(request.framing, exchange),
+    }
+}
+
+fn body_of(framing: Framing, exchange: &mut Exchange<'_>) -> Body {
+    let stream = exchange.body.take();
+    match framing {
+        Framing::None => Body::none(),
+        Framing::Length(len) => Body {
+            len: Some(len),
+            stream,
+        },
+        Framing::Chunked => Body { len: None, stream },
+    }
+}

@@ -1,0 +1,15 @@
+//! The module level: requests that programs answer, from the route to the written response.
+//!
+//! `routes` says which program a path belongs to, `build` makes the programs from the
+//! configuration, `calls` puts a request to one, and `reply` writes what came of it. What the
+//! programs are and how they work is told in the crate `lowroad-dynamic`.
+
+mod build;
+pub mod calls;
+mod objects;
+pub mod reply;
+pub mod routes;
+
+pub use build::Programs;
+pub use calls::Calls;
+pub use routes::{Route, Routes};

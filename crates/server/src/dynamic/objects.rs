@@ -1,0 +1,127 @@
+//! What a site has stored, for programs that use it. Finds and loads as `answer` does.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lowroad_dynamic::{Content, Failure, Loading, Objects, Response};
+use lowroad_http::encoding::Encoding;
+use tokio::sync::oneshot;
+
+use crate::answer::{Outcome, write_key};
+use crate::clock;
+use crate::dynamic::reply::Reply;
+use crate::fetch::Fetcher;
+use crate::load::Want;
+use crate::sites::Site;
+use crate::store::SharedStore;
+use crate::stored::Stored;
+
+/// The objects of one site, for one host.
+#[derive(Clone)]
+pub struct SiteObjects {
+    pub site: Arc<Site>,
+    pub store: Arc<SharedStore>,
+    pub fetcher: Arc<Fetcher>,
+    /// The normalised host name, where each has a folder of its own; else empty.
+    pub host: Box<[u8]>,
+}
+
+impl SiteObjects {
+    /// What is stored for a path, if it can be trusted; else how it is fetched.
+    fn find(&self, path: &[u8]) -> Result<Arc<Stored>, Want> {
+        let mut key = Vec::new();
+        write_key(&mut key, &self.site, &self.host, path, Encoding::Identity);
+        let hash = self.store.hash(&key);
+        let base = match self.store.find(hash, &key) {
+            Some(stored) if stored.fresh(clock::now_ms()) => return Ok(stored),
+            stale => stale,
+        };
+        Err(Want {
+            site: self.site.clone(),
+            host: self.host.clone(),
+            path: path.into(),
+            encoding: Encoding::Identity,
+            base,
+            key: key.into(),
+            hash,
+        })
+    }
+
+    async fn stored(&self, path: &[u8]) -> Option<Arc<Stored>> {
+        let want = match self.find(path) {
+            Ok(stored) => return Some(stored),
+            Err(want) => want,
+        };
+        let (sender, loaded) = oneshot::channel();
+        let sender = std::sync::Mutex::new(Some(sender));
+        let reply = move |_, outcome| {
+            let mut sender = sender.lock().unwrap_or_else(|held| held.into_inner());
+            if let (Some(sender), Outcome::Loaded(loaded, _)) = (sender.take(), outcome) {
+                // Whoever asked may have gone.
+                let _ = sender.send(loaded.base);
+            }
+        };
+        let token = lowroad_engine::Token {
+            slot: 0,
+            generation: 0,
+        };
+        self.fetcher.fetch(want, Arc::new(reply), token).ok()?;
+        loaded.await.ok()
+    }
+
+    /// Adds to a response what it refers to, if that is in memory.
+    pub fn complete_now(&self, response: Response) -> Result<Reply, Box<Response>> {
+        let Content::Stored { path, .. } = &response.content else {
+            return Ok(Reply::new(response, None));
+        };
+        match self.find(path) {
+            Ok(stored) if stored.representation().is_some() => {
+                Ok(Reply::new(response, Some(stored)))
+            }
+            _ => Err(Box::new(response)),
+        }
+    }
+
+    /// Adds to a response what it refers to.
+    pub async fn complete(&self, response: Response) -> Result<Reply, Failure> {
+        let Content::Stored { path, .. } = &response.content else {
+            return Ok(Reply::new(response, None));
+        };
+        let stored = self.stored(path).await;
+        match stored.filter(|stored| stored.representation().is_some()) {
+            Some(stored) => Ok(Reply::new(response, Some(stored))),
+            None => Err(Failure::not_found()),
+        }
+    }
+}
+
+impl Objects for SiteObjects {
+    fn now(&self, _host: &[u8], path: &[u8]) -> Option<Bytes> {
+        self.find(path).ok().and_then(bytes_of)
+    }
+
+    fn load(&self, _host: &[u8], path: &[u8]) -> Loading {
+        let (objects, path) = (self.clone(), path.to_vec());
+        Box::pin(async move { objects.stored(&path).await.and_then(bytes_of) })
+    }
+}
+
+/// The bytes of a stored answer, where they are.
+fn bytes_of(stored: Arc<Stored>) -> Option<Bytes> {
+    let representation = stored.representation()?;
+    let len = usize::try_from(representation.len).ok()?;
+    representation.body(0..len)?;
+    Some(Bytes::from_owner(Held(stored, len)))
+}
+
+/// Bytes that stay where they are stored.
+struct Held(Arc<Stored>, usize);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        let representation = self.0.representation();
+        representation
+            .and_then(|representation| representation.body(0..self.1))
+            .unwrap_or_default()
+    }
+}

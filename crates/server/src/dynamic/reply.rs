@@ -1,0 +1,165 @@
+//! Writes what a program answered: its head with our framing, and its body as it is or as it comes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lowroad_dynamic::{Content, Failure, Response};
+use lowroad_engine::{Framing, Part, Streamed};
+use lowroad_http::head::HeadWriter;
+use lowroad_http::method::Method;
+use lowroad_http::range::ByteRange;
+use lowroad_http::request::Version;
+use lowroad_http::status::Status;
+use lowroad_log::Logger;
+
+use crate::heads;
+use crate::respond::{Responder, append};
+use crate::sites::At;
+use crate::stored::Stored;
+
+/// Fields that say how a message is sent: they are ours.
+const OWN: [&str; 7] = [
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+/// A longer body is not copied behind its head.
+const COPIED_LEN_MAX: usize = 16 * 1024;
+
+/// A response, and what it refers to.
+pub struct Reply {
+    response: Response,
+    stored: Option<Arc<Stored>>,
+}
+
+impl Reply {
+    /// A response; `stored` is what it refers to by [`Content::Stored`], a representation.
+    pub fn new(response: Response, stored: Option<Arc<Stored>>) -> Reply {
+        Reply { response, stored }
+    }
+
+    /// The length of the body, if it is known.
+    fn len(&self) -> Option<u64> {
+        match &self.response.content {
+            Content::Bytes(bytes) => Some(bytes.len() as u64),
+            Content::Stream { len, .. } => *len,
+            Content::Stored { before, after, .. } => {
+                let stored = self
+                    .stored
+                    .as_ref()
+                    .and_then(|stored| stored.representation());
+                let between = stored.map_or(0, |representation| representation.len);
+                Some(before.len() as u64 + between + after.len() as u64)
+            }
+        }
+    }
+}
+
+impl Responder<'_, '_, '_> {
+    /// Writes what a program answered.
+    pub fn reply(&mut self, at: At<'_>, reply: Reply) -> Status {
+        let status = reply.response.status;
+        if status.code() < 200 {
+            return self.refuse(Some(at), Status::BAD_GATEWAY);
+        }
+        let framing = self.framing(&reply);
+        let mut head = HeadWriter::start(&mut self.out.bytes, status, self.exchange.date);
+        for (name, value) in &reply.response.fields {
+            if !OWN.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+                head.field(name, value);
+            }
+        }
+        for (name, value) in heads::fields_for_all(at, status) {
+            head.field(name, value.as_bytes());
+        }
+        match framing {
+            _ if status.is_bodiless() => {}
+            Framing::Length(len) => {
+                head.field_u64("Content-Length", len);
+            }
+            Framing::Chunked => {
+                head.field("Transfer-Encoding", b"chunked");
+            }
+            Framing::Close => {}
+        }
+        head.finish_open();
+        let end = self.exchange.head_end(self.request.version);
+        self.out.bytes.extend_from_slice(end);
+        if self.request.method != Method::Head && !status.is_bodiless() {
+            self.body(reply, framing);
+        }
+        status
+    }
+
+    /// How the body is delimited; may decide that the connection ends with it.
+    fn framing(&mut self, reply: &Reply) -> Framing {
+        match (reply.len(), self.request.version) {
+            (Some(len), _) => Framing::Length(len),
+            (None, Version::Http11) => Framing::Chunked,
+            (None, Version::Http10) => {
+                self.exchange.keep_alive = false;
+                Framing::Close
+            }
+        }
+    }
+
+    fn body(&mut self, reply: Reply, framing: Framing) {
+        match reply.response.content {
+            Content::Bytes(bytes) => self.bytes(bytes),
+            Content::Stream { stream, .. } => {
+                let streamed = Streamed::new(stream, framing);
+                self.out.parts.push(Part::Stream(streamed));
+            }
+            Content::Stored { before, after, .. } => {
+                self.bytes(before);
+                let stored = reply.stored.as_ref();
+                if let Some(representation) = stored.and_then(|stored| stored.representation()) {
+                    let range = ByteRange {
+                        start: 0,
+                        end: representation.len,
+                    };
+                    append(representation, range, self.out);
+                }
+                self.bytes(after);
+            }
+        }
+    }
+
+    fn bytes(&mut self, bytes: bytes::Bytes) {
+        if self.out.parts.is_empty() && bytes.len() <= COPIED_LEN_MAX {
+            self.out.body(&bytes);
+        } else if !bytes.is_empty() {
+            self.out.parts.push(Part::Bytes(bytes));
+        }
+    }
+
+    /// Says that a program did not answer: to the client a number, to the log what is behind it.
+    pub fn failed(&mut self, at: At<'_>, failure: &Failure, logger: &Logger) -> Status {
+        if failure.detail.is_empty() {
+            return self.refuse(Some(at), failure.status);
+        }
+        let number = next_number();
+        let path = String::from_utf8_lossy(at.path);
+        let (code, detail) = (failure.status.code(), &failure.detail);
+        let line = format_args!("fault {number}: {code} at {path}: {detail}");
+        match code {
+            500.. => logger.error(line),
+            _ => logger.info(line),
+        }
+        let explanation = format!("This is fault number {number} in the server's log.");
+        self.refuse_with(Some(at), failure.status, &explanation);
+        failure.status
+    }
+}
+
+/// A number for a fault, other than those of earlier runs.
+fn next_number() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let start = crate::clock::unix_ns() as u64 / 1_000_000;
+    let _ = NEXT.compare_exchange(0, start, Relaxed, Relaxed);
+    format!("{:x}", NEXT.fetch_add(1, Relaxed))
+}

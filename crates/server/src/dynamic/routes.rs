@@ -1,0 +1,138 @@
+//! Which paths of a site belong to programs. Knows nothing of what the programs do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use lowroad_config::Pattern;
+use lowroad_dynamic::Handler;
+use lowroad_http::method::Method;
+
+/// Paths that a program answers for.
+pub struct Route {
+    /// How to call it in logs and explanations: `fastcgi 127.0.0.1:9000`.
+    pub label: String,
+    /// The program.
+    pub handler: Arc<dyn Handler>,
+    /// From the request to the response's head, ms.
+    pub timeout_ms: u64,
+    pattern: Pattern,
+    missing: bool,
+    slots: Arc<Slots>,
+}
+
+/// The routes of a site, in the order of their configuration.
+#[derive(Default)]
+pub struct Routes(Vec<Arc<Route>>);
+
+/// How many requests a route answers at a time.
+struct Slots {
+    used: AtomicUsize,
+    max: usize,
+}
+
+/// Leave to answer one request; given back when it is dropped.
+pub struct Slot(Arc<Slots>);
+
+impl Route {
+    /// A route by its configuration and its program.
+    pub fn new(rules: &lowroad_config::Route, label: String, handler: Arc<dyn Handler>) -> Route {
+        Route {
+            label,
+            handler,
+            timeout_ms: rules.timeout_ms,
+            pattern: rules.pattern.clone(),
+            missing: rules.missing,
+            slots: Arc::new(Slots {
+                used: AtomicUsize::new(0),
+                max: rules.concurrency_max,
+            }),
+        }
+    }
+
+    /// Leave for one more request, unless as many as allowed are being answered.
+    pub fn slot(&self) -> Option<Slot> {
+        let slots = &self.slots;
+        if slots.used.fetch_add(1, Relaxed) >= slots.max {
+            slots.used.fetch_sub(1, Relaxed);
+            return None;
+        }
+        Some(Slot(slots.clone()))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.used.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Routes {
+    /// Routes in their order.
+    pub fn new(routes: Vec<Route>) -> Routes {
+        Routes(routes.into_iter().map(Arc::new).collect())
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The route for a decoded path, whatever files there are.
+    pub fn of(&self, path: &[u8]) -> Option<&Arc<Route>> {
+        self.0
+            .iter()
+            .find(|route| !route.missing && covers(&route.pattern, path))
+    }
+
+    /// The route for a decoded path under which there is no file.
+    pub fn of_missing(&self, path: &[u8]) -> Option<&Arc<Route>> {
+        self.0
+            .iter()
+            .find(|route| route.missing && covers(&route.pattern, path))
+    }
+}
+
+/// Whether a program may be asked with this method. TRACE would show fields that scripts must not
+/// see; CONNECT is for proxies.
+pub fn takes(method: Method) -> bool {
+    !matches!(method, Method::Trace | Method::Connect)
+}
+
+/// A pattern for names covers what follows such a name, too: `/a/index.php/b` is the script
+/// `/a/index.php` with the path `/b` for it to make sense of.
+fn covers(pattern: &Pattern, path: &[u8]) -> bool {
+    if pattern.matches(path) {
+        return true;
+    }
+    let slashes = path.iter().enumerate().skip(1).filter(|(_, b)| **b == b'/');
+    !pattern.is_absolute()
+        && slashes
+            .into_iter()
+            .any(|(at, _)| pattern.matches(&path[..at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covered(pattern: &str, path: &str) -> bool {
+        covers(&Pattern::parse(pattern).expect("pattern"), path.as_bytes())
+    }
+
+    #[test]
+    fn a_name_covers_what_follows_it() {
+        assert!(covered("*.php", "/a/index.php"));
+        assert!(covered("*.php", "/a/index.php/b/c"));
+        assert!(covered("*.php", "/a/index.php/"));
+        assert!(!covered("*.php", "/a/index.phpx/b"));
+        assert!(!covered("*.php", "/"));
+    }
+
+    #[test]
+    fn a_path_covers_only_what_it_says() {
+        assert!(covered("/cgi/**", "/cgi/a/b"));
+        assert!(covered("/a", "/a"));
+        assert!(!covered("/a", "/a/b"));
+    }
+}
