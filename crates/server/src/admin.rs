@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::cli::Explain;
 use crate::explain;
 use crate::running::{Running, lock};
+use crate::say;
 
 /// A question longer than this is not read.
 const QUESTION_LEN_MAX: u64 = 64 * 1024;
@@ -102,7 +103,7 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>) -> std::io::Result<(
 /// # Errors
 /// When no running server answers for the URL.
 pub fn ask_to_explain(explain: &Explain) -> Result<(), String> {
-    explanation(explain).map(|text| print!("{text}"))
+    explanation(explain).and_then(say::out)
 }
 
 /// What the running server says to `lowroad explain`.
@@ -129,10 +130,7 @@ pub fn explanation(explain: &Explain) -> Result<String, String> {
 /// # Errors
 /// When no running server answers.
 pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
-    ask(admin, "status\n")?
-        .iter()
-        .for_each(|answer| print!("{answer}"));
-    Ok(())
+    say::out(ask(admin, "status\n")?.concat())
 }
 
 fn ask(admin: Option<&Path>, question: &str) -> Result<Vec<String>, String> {

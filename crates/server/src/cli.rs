@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use lowroad_config::{self as config, Config, value};
 
+use crate::say;
 use crate::softirq::{Attach, Detach, Doctor, Purge, Status, Top};
 
 /// A web server that answers every request at the lowest level of the machine that can answer it.
@@ -197,8 +198,10 @@ pub fn check(file: &Path) -> Result<(), String> {
     let config = load(file)?;
     let count = config.sites.len();
     let sites = if count == 1 { "site" } else { "sites" };
-    println!("{}: {count} {sites}, nothing wrong", file.display());
-    Ok(())
+    say::out(format_args!(
+        "{}: {count} {sites}, nothing wrong\n",
+        file.display()
+    ))
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

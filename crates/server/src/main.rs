@@ -28,6 +28,7 @@ mod process;
 mod reload;
 mod respond;
 mod running;
+mod say;
 mod sites;
 mod softirq;
 mod store;
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("lowroad: {message}");
+            say::note(message);
             ExitCode::FAILURE
         }
     }

@@ -8,6 +8,7 @@ use lowroad_softirq::links;
 use lowroad_softirq::load::{self, Sizes, Tier};
 
 use super::place;
+use crate::say;
 
 /// `lowroad doctor`.
 #[derive(Args)]
@@ -53,7 +54,7 @@ pub fn doctor(args: &Doctor) -> Result<(), String> {
             .flat_map(try_both);
         report.lines.extend(tried);
     }
-    print!("{}", table(&report));
+    say::out(table(&report))?;
     match report.works {
         true => Ok(()),
         false => Err("`attach` can't work here: see the lines with `no`".into()),

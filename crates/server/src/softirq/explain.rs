@@ -24,6 +24,7 @@ use super::view::View;
 use super::{attach, origin, place};
 use crate::admin;
 use crate::cli::Explain;
+use crate::say;
 
 /// Variants of a response that are named at most.
 const VARIANTS_MAX: usize = 8;
@@ -43,14 +44,14 @@ pub fn explain(args: &Explain) -> Result<(), String> {
     if levels.is_empty() {
         return admin::ask_to_explain(args);
     }
-    println!("GET {}", asked.url);
+    say::out(format_args!("GET {}\n", asked.url))?;
     for level in levels {
-        print!("{}", account(&Arc::new(level), &asked)?);
+        say::out(account(&Arc::new(level), &asked)?)?;
     }
     // Another server has nothing to say to that, and that is no error.
     if let Ok(text) = admin::explanation(args) {
         // It begins with the URL, as we did.
-        print!("{}", text.split_once('\n').map_or("", |(_, rest)| rest));
+        say::out(text.split_once('\n').map_or("", |(_, rest)| rest))?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use lowroad_softirq::pattern::Pattern;
 use lowroad_softirq::publish::{self, Published};
 
 use super::{levels, place};
+use crate::say;
 
 /// `lowroad purge`.
 #[derive(Args)]
@@ -39,12 +40,11 @@ pub fn purge(args: &Purge) -> Result<(), String> {
     for level in levels::at_least_one(args.port)? {
         gone += purge_level(&level, &pattern, args.port)?;
     }
-    match gone {
-        0 => println!("nothing of it was published"),
-        1 => println!("purged 1 response"),
-        _ => println!("purged {} responses", levels::grouped(gone)),
-    }
-    Ok(())
+    say::out(match gone {
+        0 => "nothing of it was published\n".to_owned(),
+        1 => "purged 1 response\n".to_owned(),
+        _ => format!("purged {} responses\n", levels::grouped(gone)),
+    })
 }
 
 /// Also where nothing matches the purge is told: what is being fetched now was made before it.

@@ -13,6 +13,7 @@ use super::levels::{self, grouped};
 use super::place;
 use super::view::{GROUPS, View};
 use crate::admin;
+use crate::say;
 
 /// `lowroad status`.
 #[derive(Args)]
@@ -57,7 +58,7 @@ pub fn status(args: &Status) -> Result<(), String> {
     match (server, found.is_empty()) {
         (Err(_), false) => print_levels(args),
         (Ok(()), false) => {
-            println!();
+            say::out("\n")?;
             print_levels(args)
         }
         (Err(error), true) => match broken.first() {
@@ -88,13 +89,11 @@ fn print_levels(args: &Status) -> Result<(), String> {
     }
     if args.json {
         let all: Vec<_> = views.iter().map(View::to_json).collect();
-        println!("{:#}", json!({"levels": all}));
-        return Ok(());
+        return say::out(format_args!("{:#}\n", json!({"levels": all})));
     }
     let counted = args.stats || runs::are_counted();
     let texts: Vec<String> = views.iter().map(|view| text(view, counted)).collect();
-    print!("{}", texts.join("\n"));
-    Ok(())
+    say::out(texts.join("\n"))
 }
 
 /// Only what was counted after `before`.
