@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes that may wait to be written.
 const QUEUE_LEN_MAX: usize = 4 << 20;
+/// Batches are joined up to this many bytes.
+const WRITE_LEN_MAX: usize = 64 * 1024;
 /// How long closing waits for the rest to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 2000 });
 
@@ -206,13 +208,26 @@ fn write_all(shared: &Shared, target: &Target, mut file: File) {
         if reopen && let Ok(opened) = open(target) {
             file = opened;
         }
-        for batch in batches {
+        for batch in joined(batches) {
             if file.write_all(&batch).is_err() {
                 shared.count_lost(&batch);
             }
             shared.count_done(batch.len());
         }
     }
+}
+
+/// Small batches as large ones: each becomes a system call.
+fn joined(batches: VecDeque<Vec<u8>>) -> impl Iterator<Item = Vec<u8>> {
+    let mut batches = batches.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let mut first = batches.next()?;
+        let fits = |len: usize, more: &Vec<u8>| len + more.len() <= WRITE_LEN_MAX;
+        while let Some(more) = batches.next_if(|more| fits(first.len(), more)) {
+            first.extend_from_slice(&more);
+        }
+        Some(first)
+    })
 }
 
 /// Waits for something to do: batches, and whether to open the file anew. None when closed.
@@ -340,6 +355,25 @@ mod tests {
                 .all(|line| line[..9].iter().all(|b| *b == line[0]))
         );
         std::fs::remove_file(path).expect("remove");
+    }
+
+    #[test]
+    fn small_batches_are_joined_in_order() {
+        let batch = |len, byte| vec![byte; len];
+        let batches = [
+            batch(10, b'a'),
+            batch(WRITE_LEN_MAX - 10, b'b'),
+            batch(1, b'c'),
+        ];
+        let lens: Vec<usize> = joined(batches.into()).map(|batch| batch.len()).collect();
+        assert_eq!(lens, [WRITE_LEN_MAX, 1]);
+        let large = [
+            batch(WRITE_LEN_MAX + 1, b'a'),
+            batch(2, b'b'),
+            batch(3, b'c'),
+        ];
+        let lens: Vec<usize> = joined(large.into()).map(|batch| batch.len()).collect();
+        assert_eq!(lens, [WRITE_LEN_MAX + 1, 5]);
     }
 
     #[test]
