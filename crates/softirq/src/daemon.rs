@@ -19,7 +19,7 @@ use crate::interfaces;
 use crate::key::Key;
 use crate::layout;
 use crate::learn::{Action, Learner, Settings, Ticket};
-use crate::level::Level;
+use crate::level::{self, Level};
 use crate::pattern::Pattern;
 use crate::publish::{Publication, Publisher};
 
@@ -28,8 +28,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const SECOND_NS: u64 = 1_000_000_000;
 /// How often the state is looked after; several times within the shortest lifetime.
 const TICK_NS: u64 = SECOND_NS / 10;
-/// How often the key of cookies that is not in use is replaced.
-const ROTATE_INTERVAL_NS: u64 = 64 * 60 * SECOND_NS;
 
 /// Makes a connection to a port of the server above.
 pub type Connect = Arc<dyn Fn(u16) -> io::Result<TcpStream> + Send + Sync>;
@@ -61,7 +59,7 @@ struct Job {
 type Done = (Ticket, Result<Fetched, FetchError>);
 
 impl Daemon<'_> {
-    /// Works until it is stopped. The level's mode is the caller's.
+    /// Works until it is stopped, and lets the level drain then. Its mode is the caller's otherwise.
     ///
     /// # Errors
     /// When the kernel refuses what it did not refuse before.
@@ -86,7 +84,8 @@ impl Daemon<'_> {
             handed: (0, 0),
         };
         state.handovers_fail()?;
-        let (mut next_tick_ns, mut next_second_ns, mut next_key_ns) = (0, 0, 0);
+        let (mut next_tick_ns, mut next_second_ns) = (0, 0);
+        let mut rotated_in = None;
         let mut addresses = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let now_ns = crate::now_ns();
@@ -111,24 +110,34 @@ impl Daemon<'_> {
                 }
                 state.tick(now_ns)?;
             }
-            if now_ns >= next_key_ns {
-                next_key_ns = now_ns + ROTATE_INTERVAL_NS;
+            let period = level::idle_key_period(now_ns);
+            if period.is_some() && period != rotated_in {
+                rotated_in = period;
                 self.level.rotate_cookie_key(now_ns)?;
             }
-            events.take()?;
+            let has_more = events.take()?;
             let heard = asked.lock().map(|mut asked| std::mem::take(&mut *asked));
             for (key, hash) in heard.unwrap_or_default() {
                 let mut actions = Vec::new();
                 state.learner.asked(key, hash, now_ns, &mut actions);
                 state.act(actions)?;
             }
-            match done.recv_timeout(LOOK_INTERVAL) {
+            let patience = if has_more {
+                Duration::ZERO
+            } else {
+                LOOK_INTERVAL
+            };
+            match done.recv_timeout(patience) {
                 Ok(result) => state.fetched(result, &mut self.note)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        events.take()
+        // After this nothing is answered any more, so what is in the ring is the last of the log.
+        self.level.set_mode(layout::MODE_DRAIN);
+        self.level.wait_for_programs()?;
+        while events.take()? {}
+        Ok(())
     }
 }
 

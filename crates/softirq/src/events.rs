@@ -63,12 +63,13 @@ impl<'a> Events<'a> {
     }
 
     /// Gives what is there to the sink, and a bounded number at a time: the daemon has more to do.
+    /// Whether there may be more.
     ///
     /// # Errors
     /// When the ring can't be read.
-    pub fn take(&self) -> Result<(), Error> {
+    pub fn take(&self) -> Result<bool, Error> {
         match self.ring.consume_raw_n(TURN_MAX) {
-            0.. => Ok(()),
+            taken @ 0.. => Ok(usize::try_from(taken).is_ok_and(|taken| taken >= TURN_MAX)),
             status => Err(Error::system("reading events")(
                 std::io::Error::from_raw_os_error(-status),
             )),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatFs, statfs};
@@ -14,6 +14,8 @@ use crate::layout::LAYOUT_VERSION;
 const MOUNT: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FS: u64 = 0xcafe_4a11;
+/// Of the folders; the kernel gives pins 0600.
+const MODE: u32 = 0o700;
 
 /// The folder of the level that answers on this port, in the network namespace of this thread.
 ///
@@ -29,14 +31,18 @@ pub fn of_port(port: u16) -> Result<PathBuf, Error> {
 /// All folders of levels in the network namespace of this thread.
 ///
 /// # Errors
-/// When the thread's namespace can't be found out.
+/// When the thread's namespace can't be found out, or the process may not look: that is root's.
 pub fn all() -> Result<Vec<PathBuf>, Error> {
     let begin = of_port(0)?;
     let name = begin.file_name().expect("it has one").to_string_lossy();
     let begin = name.trim_end_matches('0').to_owned();
-    let mut found: Vec<PathBuf> = fs::read_dir(base())
-        .into_iter()
-        .flatten()
+    let entries = match fs::read_dir(base()) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Error::system(base().display().to_string())(error));
+        }
+        entries => entries.into_iter().flatten(),
+    };
+    let mut found: Vec<PathBuf> = entries
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(&begin))
         .map(|entry| entry.path())
@@ -51,16 +57,39 @@ fn base() -> PathBuf {
         .join(format!("v{LAYOUT_VERSION}"))
 }
 
-/// Makes the folder, and mounts the file system for it where nobody has.
+/// Mounts the file system for pins where nobody has.
+///
+/// # Errors
+/// When the process may not (CAP_SYS_ADMIN).
+pub fn mount_pins() -> Result<(), Error> {
+    if is_mounted() {
+        return Ok(());
+    }
+    mount("bpf", MOUNT, "bpf", MountFlags::empty(), None)
+        .map_err(|error| Error::system(format!("mounting {MOUNT}"))(error.into()))
+}
+
+/// Makes the folder, for root alone, and mounts the file system for it where nobody has.
 ///
 /// # Errors
 /// When the process may not.
 pub fn make(folder: &Path) -> Result<(), Error> {
-    if !is_mounted() {
-        mount("bpf", MOUNT, "bpf", MountFlags::empty(), None)
-            .map_err(|error| Error::system(format!("mounting {MOUNT}"))(error.into()))?;
+    mount_pins()?;
+    let failed = || Error::system(folder.display().to_string());
+    let private = fs::Permissions::from_mode(MODE);
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(MODE)
+        .create(folder)
+        .map_err(failed())?;
+    // What an earlier version has made was for all to see.
+    for made in folder
+        .ancestors()
+        .take_while(|made| *made != Path::new(MOUNT))
+    {
+        fs::set_permissions(made, private.clone()).map_err(failed())?;
     }
-    fs::create_dir_all(folder).map_err(Error::system(folder.display().to_string()))
+    Ok(())
 }
 
 /// Whether the file system for pins is there.

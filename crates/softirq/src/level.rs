@@ -98,7 +98,7 @@ impl Level {
             );
         }
         self.set(offset_of!(layout::control, settings), settings);
-        self.set(offset_of!(layout::control, mtu), mtu);
+        self.set_mtu(mtu);
         self.set(offset_of!(layout::control, handover_broken), 0u32);
         let idle = (u64::from(idle_timeout_s) * 1_000_000_000) >> 30;
         self.set(
@@ -109,8 +109,13 @@ impl Level {
         Ok(())
     }
 
+    /// How long packets may be.
+    pub fn set_mtu(&self, mtu: u32) {
+        self.set(offset_of!(layout::control, mtu), mtu);
+    }
+
     /// A new key for cookies, in the place of the one that is not in use: every 64 minutes the
-    /// programs change over.
+    /// programs change over. For when, see [`idle_key_period`].
     ///
     /// # Errors
     /// When the system has no random numbers.
@@ -275,6 +280,26 @@ impl Level {
             .map_err(Error::bpf("denying a prefix"))
     }
 
+    /// Denies these prefixes and no others: what an earlier daemon has left is gone.
+    ///
+    /// # Errors
+    /// When the map is full.
+    pub fn set_denied(&self, wanted: &[(u32, [u8; 16])]) -> Result<(), Error> {
+        for known in self.denied.keys() {
+            let is_wanted = wanted
+                .iter()
+                .any(|(bits, address)| known[..4] == bits.to_ne_bytes() && known[4..] == *address);
+            if !is_wanted {
+                self.denied
+                    .delete(&known)
+                    .map_err(Error::bpf("a denied prefix"))?;
+            }
+        }
+        wanted
+            .iter()
+            .try_for_each(|(bits, address)| self.deny_prefix(*bits, *address))
+    }
+
     /// Only SYNs to these addresses are answered; IPv4 as `::ffff:a.b.c.d`.
     ///
     /// # Errors
@@ -311,6 +336,15 @@ impl Level {
     }
 }
 
+/// The period of 64 minutes that a cookie's key is used for, while the other key has nothing to do:
+/// cookies of the period before are good for a minute into this one, and in the last minute the next
+/// period may begin before the key is written.
+#[must_use]
+pub fn idle_key_period(now_ns: u64) -> Option<u64> {
+    let minute = now_ns / 60_000_000_000;
+    (2..62).contains(&(minute % 64)).then_some(minute / 64)
+}
+
 fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {
     let entries = usize::try_from(map.max_entries()).expect("fits");
     Mapped::new(map, entries).map_err(Error::system("mapping a map into memory"))
@@ -321,4 +355,17 @@ fn random() -> Result<u64, Error> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|error| Error::system("random numbers")(error.into()))?;
     Ok(u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_left_alone_while_cookies_of_theirs_are_under_way() {
+        let at = |minute: u64| idle_key_period(minute * 60_000_000_000 + 59_999_999_999);
+        assert_eq!([at(0), at(1), at(2)], [None, None, Some(0)]);
+        assert_eq!([at(61), at(62), at(63)], [Some(0), None, None]);
+        assert_eq!([at(64), at(65), at(66)], [None, None, Some(1)]);
+    }
 }
