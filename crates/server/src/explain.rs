@@ -276,6 +276,9 @@ pub fn status(running: &Running) -> String {
     for (_, address) in &running.listeners.addresses {
         line(&mut out, "listens", &address.to_string());
     }
+    if let Some(health) = &running.softirq {
+        line(&mut out, "softirq", &health.text());
+    }
     line(&mut out, "workers", &running.workers.len().to_string());
     line(
         &mut out,

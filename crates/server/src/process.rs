@@ -61,9 +61,9 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     let mut listeners = Listeners::default();
     let opened = listeners.open(&config, worker_count(&config))?;
     let admin = admin::Endpoint::open(config.server.admin.as_deref());
-    let (keeper, softirq_note) = softirq::own::start(&config)?;
+    let own = softirq::own::start(&config, logs.access_sink(), &logger)?;
     let user_note = user::drop_root(&config)?;
-    for note in [fd_note, softirq_note, user_note].into_iter().flatten() {
+    for note in [fd_note, own.note, user_note].into_iter().flatten() {
         logger.info(format_args!("{note}"));
     }
 
@@ -72,6 +72,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     let mut running = prepare(config, listeners, &helpers, logger)?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
+    running.softirq = own.health;
     let (sender, news) = channel();
     let settings = Arc::new(limits::settings(&running.config, fd_limit));
     for number in 0..opened.len() {
@@ -98,7 +99,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     let outside = Outside {
         source: source.as_deref(),
         reopen_logs: &|| logs.reopen(),
-        keeper,
+        keeper: own.keeper,
     };
     live(&running, &news, outside);
     drop(admin);
@@ -134,6 +135,7 @@ fn prepare(
         logger,
         sinks: Vec::new(),
         reloads: 0,
+        softirq: None,
         started: Instant::now(),
         config,
     })

@@ -16,6 +16,7 @@ use crate::dynamic::Programs;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
 use crate::sites::Sites;
+use crate::softirq::Health;
 use crate::store::SharedStore;
 
 /// A way to one worker.
@@ -49,6 +50,8 @@ pub struct Running {
     pub sinks: Vec<Sink>,
     /// How often it was told to read its configuration again.
     pub reloads: u64,
+    /// How the level below is, if it is wanted.
+    pub softirq: Option<Arc<Health>>,
     /// Since when it runs.
     pub started: Instant,
 }

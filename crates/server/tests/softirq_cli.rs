@@ -19,19 +19,14 @@ struct Place {
     _server: Server,
     client: Namespace,
     server: Namespace,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Place {
     fn new(options: &[&str]) -> Place {
         let client = Namespace::new("client").expect("a namespace");
         let server = Namespace::new("server").expect("a namespace");
-        let end = |namespace, addresses| End {
-            namespace,
-            device: DEVICE,
-            addresses: Some(addresses),
-        };
-        net::pair(&end(&client, CLIENT), &end(&server, SERVER), 1500).expect("a cable");
+        connect(&client, &server, 1500);
         let folder = Folder::new();
         folder.file("small", "hello");
         folder.file("other", "other");
@@ -45,7 +40,7 @@ impl Place {
             attached: attach(&server, options),
             client,
             server,
-            _folder: folder,
+            folder,
         };
         wait_until("the daemon's first sign of life", || {
             let text = place.say(&["status"]);
@@ -89,18 +84,43 @@ impl Place {
     }
 
     fn output(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(arguments);
+        command.output().expect("the program starts")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command
             .args(arguments)
             .args(["--netns", &self.server.path()]);
         command.stdin(Stdio::null());
-        command.output().expect("the program starts")
+        command
     }
+
+    /// The daemon dies without a word.
+    fn kill(&mut self) {
+        self.attached.child().kill().expect("a child of ours");
+        self.attached.child().wait().expect("a child of ours");
+    }
+}
+
+/// A cable between the two.
+fn connect(client: &Namespace, server: &Namespace, mtu: u16) {
+    let end = |namespace, addresses| End {
+        namespace,
+        device: DEVICE,
+        addresses: Some(addresses),
+    };
+    net::pair(&end(client, CLIENT), &end(server, SERVER), mtu).expect("a cable");
 }
 
 /// Waits until it is attached.
 fn attach(namespace: &Namespace, options: &[&str]) -> Program {
-    let mut command = Command::new(PROGRAM);
+    attach_by(PROGRAM, namespace, options)
+}
+
+fn attach_by(program: &str, namespace: &Namespace, options: &[&str]) -> Program {
+    let mut command = Command::new(program);
     command.args(["attach", &PORT.to_string(), "-i", DEVICE, "--drain", "1"]);
     command
         .args(options)
@@ -331,4 +351,106 @@ fn where_nothing_is_attached_the_commands_say_so() {
             "{command:?}: {said}"
         );
     }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    if !can_run("a_reader_that_has_seen_enough_is_no_error") {
+        return;
+    }
+    let place = Place::new(&["--ttl", "60"]);
+    place.warm("/small");
+    let url = format!("http://{HOST}/small");
+    for arguments in [
+        &["explain", &url][..],
+        &["status"],
+        &["status", "--json"],
+        &["top", "--count", "2", "--interval", "0.1"],
+        &["doctor"],
+        &["purge", "all"],
+        &["detach", "8080", "--drain", "1"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = place.command(arguments);
+        let child = command.stdout(writer).stderr(Stdio::piped()).spawn();
+        let output = child.and_then(std::process::Child::wait_with_output);
+        let output = output.expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success() && said.is_empty(),
+            "{arguments:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_new_daemon_denies_what_it_is_told_and_no_more() {
+    if !can_run("a_new_daemon_denies_what_it_is_told_and_no_more") {
+        return;
+    }
+    let mut place = Place::new(&["--ttl", "60", "--deny", "10.77.0.1/24"]);
+    for _ in 0..5 {
+        assert_eq!(place.get("/small", "").field("age"), None);
+    }
+    assert!(place.counter("pass_denied") >= 5);
+    place.kill();
+    place.attached = attach(&place.server, &["--ttl", "60", "--deny", "192.0.2.0/24"]);
+    place.warm("/small");
+}
+
+#[test]
+fn an_interface_that_is_made_anew_is_attached_to() {
+    if !can_run("an_interface_that_is_made_anew_is_attached_to") {
+        return;
+    }
+    let place = Place::new(&["--ttl", "60"]);
+    place.warm("/small");
+    let gone = place.server.run("ip", &["link", "delete", DEVICE]);
+    gone.expect("the cable is cut");
+    connect(&place.client, &place.server, 1400);
+    place.warm("/small");
+    // It may be shorter, and become so while the level is there.
+    let pinned = place
+        .server
+        .enter(|| lowroad_softirq::folder::of_port(PORT));
+    let level = lowroad_softirq::Level::open(&pinned.expect("a folder")).expect("a level");
+    for mtu in [1400, 1300] {
+        let set = ["link", "set", DEVICE, "mtu", &mtu.to_string()];
+        place.server.run("ip", &set).expect("an MTU");
+        wait_until("the MTU", || (level.control().mtu == mtu).then_some(()));
+    }
+}
+
+#[test]
+fn the_daemon_has_what_it_needs_and_is_known_by_its_lock() {
+    if !can_run("the_daemon_has_what_it_needs_and_is_known_by_its_lock") {
+        return;
+    }
+    let mut place = Place::new(&["--ttl", "60"]);
+    place.kill();
+    // The name of its program does not matter.
+    let other = place.folder.path().join("renamed");
+    std::os::unix::fs::symlink(PROGRAM, &other).expect("a link");
+    let other = other.to_str().expect("a plain path");
+    place.attached = attach_by(other, &place.server, &["--ttl", "60"]);
+    place.warm("/small");
+    let pid = place.attached.pid();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    // CAP_NET_ADMIN is 12, CAP_PERFMON 38, CAP_BPF 39.
+    let kept = format!("{:016x}", 1u64 << 12 | 1 << 38 | 1 << 39);
+    for line in [
+        format!("CapEff:\t{kept}\n"),
+        format!("CapBnd:\t{kept}\n"),
+        "NoNewPrivs:\t1\n".into(),
+    ] {
+        assert!(status.contains(&line), "{line} in\n{status}");
+    }
+    let second = place.output(&["attach", "8080", "-i", DEVICE]);
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    let expected = format!("process {pid} is attached there already");
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!(place.say(&["detach", "8080"]), "detached\n");
+    let end = place.attached.child().wait().expect("a child of ours");
+    assert!(end.success(), "{end}");
 }

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use clap::{Args, Parser, ValueEnum};
 use lowroad_log::{Target, Writer};
@@ -13,11 +14,12 @@ use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::listeners;
 use lowroad_softirq::load::Sizes;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::place::{self, Placed};
-use super::{drain, log, origin, own};
+use super::{drain, follow, hold, keep, log, origin, own, privileges};
 use crate::cli::{Cli, Command};
+use crate::say;
 
 /// Where the programs may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -73,6 +75,9 @@ pub struct Attach {
     /// In front of the server that started this
     #[arg(long, hide = true)]
     pub own: bool,
+    /// Only start the daemon, and start it again when it dies
+    #[arg(long, hide = true, requires = "own")]
+    pub keep: bool,
     /// Write an access log of these answers to standard output: combined or json
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
           value_parser = ["combined", "json"])]
@@ -84,24 +89,26 @@ pub struct Attach {
 /// # Errors
 /// A text for the user: what can't be had, and what would change it.
 pub fn attach(args: &Attach) -> Result<(), String> {
+    if args.keep {
+        return keep::keep(args);
+    }
     if let Some(namespace) = &args.netns {
         place::enter_namespace(namespace)?;
     }
     let servers = servers(&args.ports)?;
     place::check_machine()?;
+    folder::mount_pins().map_err(|error| error.to_string())?;
+    privileges::reduce()?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
     for port in &args.ports {
         place::check_port(*port)?;
     }
-    let _held = place::hold(&folder)?;
+    let _held = hold::hold(&folder)?;
     place::check_ports_free(&args.ports, &folder)?;
     let was_there = folder.exists();
     folder::make(&folder).map_err(|error| error.to_string())?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| format!("signals: {error}"))?;
-    }
+    hear_signals(args.own, &stop).map_err(|error| format!("signals: {error}"))?;
     let placed = place::load(args, &folder).inspect_err(|_| {
         // Half a level is worse than none, but one that was there works on. What can't be removed is
         // said by the error that follows.
@@ -119,11 +126,31 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         stop: &stop,
         brief: &brief,
     };
-    let done = serve(args, &level, &servers, &placed, &flags);
+    let done = serve(args, &level, &servers, placed, &flags);
+    if args.own && done.is_err() {
+        // It is started again, and takes over.
+        return done;
+    }
     drain::end(&level, args.drain);
     folder::remove(&folder).map_err(|error| error.to_string())?;
-    eprintln!("lowroad: detached");
+    say::note("detached");
     done
+}
+
+fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
+    let nothing = Arc::new(AtomicBool::new(false));
+    // Those that reopen logs are for the server, and would end this.
+    let hangup = if own { &nothing } else { stop };
+    for (signal, flag) in [
+        (SIGINT, stop),
+        (SIGTERM, stop),
+        (SIGQUIT, stop),
+        (SIGHUP, hangup),
+        (SIGUSR1, &nothing),
+    ] {
+        signal_hook::flag::register(signal, flag.clone())?;
+    }
+    Ok(())
 }
 
 /// What others tell the daemon while it works.
@@ -148,11 +175,11 @@ fn serve(
     args: &Attach,
     level: &Arc<Level>,
     servers: &[SocketAddr],
-    placed: &[Placed],
+    placed: Vec<Placed>,
     flags: &Flags<'_>,
 ) -> Result<(), String> {
     level
-        .prepare(settings(args), args.idle, place::least_mtu(placed))
+        .prepare(settings(args), args.idle, place::least_mtu(&placed))
         .map_err(|error| error.to_string())?;
     place::deny(level, &args.deny)?;
     level.set_ports(&args.ports);
@@ -168,26 +195,46 @@ fn serve(
         learning: learning(args),
         connect: origin::connector(level.clone(), servers.to_vec()),
         answered: Box::new(move |event| lines.write(event)),
-        note: Box::new(|text| eprintln!("lowroad: {text}")),
+        note: Box::new(|text| say::note(text)),
         brief: flags.brief,
         stop: flags.stop,
     };
-    for one in placed {
-        eprintln!("lowroad: {one}");
-    }
-    let ports: Vec<String> = args.ports.iter().map(ToString::to_string).collect();
-    println!("attached to port {}", ports.join(", "));
+    placed.iter().for_each(say::note);
+    say_ready(args);
     level.set_mode(layout::MODE_SERVE);
-    // Whoever waits for our readiness is told; where nobody does, that is fine.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    let done = daemon.run().map_err(|error| error.to_string());
+    // Set when the daemon has ended, whatever the reason.
+    let over = &AtomicBool::new(false);
+    let done = thread::scope(|scope| {
+        let follower = thread::Builder::new().name("interfaces".into());
+        follower
+            .spawn_scoped(scope, move || follow::follow(args, level, placed, over))
+            .map_err(|error| format!("starting a thread: {error}"))?;
+        let done = daemon.run().map_err(|error| error.to_string());
+        over.store(true, Ordering::Relaxed);
+        done
+    });
     if let Some(writer) = writer {
         if writer.lost() > 0 {
-            eprintln!("lowroad: {} lines of the log were lost", writer.lost());
+            say::note(format_args!("{} lines of the log were lost", writer.lost()));
         }
         writer.close();
     }
     done
+}
+
+/// Says that it answers from now on.
+fn say_ready(args: &Attach) {
+    let ports: Vec<String> = args.ports.iter().map(ToString::to_string).collect();
+    let text = format!("attached to port {}", ports.join(", "));
+    if args.own {
+        // The service is the server, which has a readiness of its own.
+        own::say_to_server(own::ATTACHED, &text);
+        return;
+    }
+    // Whoever does not read it does not need it.
+    let _ = say::out(format_args!("{text}\n"));
+    // Whoever waits for our readiness is told; where nobody does, that is fine.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
 
 /// For how long the daemon of this number trusts responses that do not say.

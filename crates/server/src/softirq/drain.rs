@@ -1,6 +1,7 @@
 //! How a level ends: new connections go to the kernel at once, live ones with their next request, and
 //! what is idle then is let go. `lowroad detach` does it for a daemon that lives, and for one that is dead.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,9 +10,12 @@ use clap::Args;
 use lowroad_softirq::folder;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
 
-use super::place;
+use super::{hold, place};
+use crate::say;
 
 /// `lowroad detach`.
 #[derive(Args)]
@@ -42,16 +46,24 @@ pub fn detach(args: &Detach) -> Result<(), String> {
         place::enter_namespace(namespace)?;
     }
     let folder = find(args.port)?;
-    let level = Level::open(&folder);
-    if let Some(pid) = level.as_ref().ok().and_then(place::keeper) {
-        return end_daemon(pid, &folder);
+    if let Some((process, pid)) = hold::keeper_itself(&folder) {
+        return end_daemon(&process, pid, &folder);
     }
-    if let Ok(level) = level {
-        end(&level, args.drain);
+    take_off(&folder, args.drain)?;
+    say::out(format_args!("detached from port {}\n", args.port))
+}
+
+/// Takes off what a dead daemon has left.
+///
+/// # Errors
+/// A text for the user.
+pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
+    // Nobody attaches there meanwhile.
+    let _held = hold::hold(folder)?;
+    if let Ok(level) = Level::open(folder) {
+        end(&level, drain_s);
     }
-    folder::remove(&folder).map_err(|error| error.to_string())?;
-    println!("detached from port {}", args.port);
-    Ok(())
+    folder::remove(folder).map_err(|error| error.to_string())
 }
 
 /// The level that answers on a port.
@@ -70,20 +82,25 @@ pub fn find(port: u16) -> Result<std::path::PathBuf, String> {
 }
 
 /// Ends a daemon that lives: it drains and removes its level itself.
-fn end_daemon(pid: u32, folder: &Path) -> Result<(), String> {
-    let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let process = process.ok_or("the daemon's number is no process's")?;
-    kill_process(process, Signal::TERM).map_err(|error| format!("process {pid}: {error}"))?;
+fn end_daemon(process: &OwnedFd, pid: u32, folder: &Path) -> Result<(), String> {
+    pidfd_send_signal(process, Signal::TERM).map_err(|error| format!("process {pid}: {error}"))?;
     // It knows its own drain time, and dies or removes the folder in the end.
-    while folder.exists() && Path::new(&format!("/proc/{pid}")).exists() {
-        thread::sleep(LOOK_INTERVAL);
-    }
+    while folder.exists() && !has_ended(process)? {}
     match folder.exists() {
         true => Err(format!("process {pid} ended without detaching; try again")),
-        false => {
-            println!("detached");
-            Ok(())
-        }
+        false => say::out("detached\n"),
+    }
+}
+
+/// Waits a little for the end of a process.
+fn has_ended(process: &OwnedFd) -> Result<bool, String> {
+    let patience = Timespec::try_from(LOOK_INTERVAL).expect("it is short");
+    // It can be read when the process has ended.
+    let mut ends = [PollFd::new(process, PollFlags::IN)];
+    match poll(&mut ends, Some(&patience)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(format!("waiting for the daemon: {error}")),
     }
 }
 

@@ -1,20 +1,23 @@
-//! The level in front of this very server: a process of its own, started before root is given up, that
-//! does what `lowroad attach` does. It ends when its standard input does, so it never outlives the
-//! server by more than its drain.
+//! The level in front of this very server: processes of its own, started before root is given up. One
+//! (`keep`) starts the other again if it dies, which does what `lowroad attach` does. They end when their
+//! standard input does, so they never outlive the server by more than their drain. On their standard
+//! output they tell what becomes of them, and write the access log's lines.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lowroad_config::{Config, Softirq};
+use lowroad_config::{Config, Format, Softirq};
+use lowroad_log::{Logger, Sink};
 use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::publish;
 
-use crate::changes;
+use super::heard::{Health, Hearing};
+use crate::{changes, say};
 
 /// How long answers are trusted without a word from the server.
 const LIFETIME_SECS: u64 = 60;
@@ -24,30 +27,64 @@ const BRIEF: u8 = b'b';
 /// A change is known everywhere in the server after this time.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// The process that keeps the level, and the pipe whose end it waits for.
+/// Beginnings of lines to the server, which no line of a log has: it answers; it does so no longer.
+pub const ATTACHED: &str = "=attached: ";
+/// See [`ATTACHED`].
+pub const GONE: &str = "=gone: ";
+
+/// What a server has of its level.
+#[derive(Default)]
+pub struct Own {
+    /// The processes, if they could be started.
+    pub keeper: Option<Keeper>,
+    /// How it is, if it was wanted.
+    pub health: Option<Arc<Health>>,
+    /// What is to be said of it.
+    pub note: Option<String>,
+}
+
+/// The processes that keep the level, the pipe whose end they wait for, and who hears them.
 pub struct Keeper {
     process: Child,
     news: Arc<Mutex<Option<ChildStdin>>>,
+    health: Arc<Health>,
+    hearing: JoinHandle<()>,
 }
 
-/// Starts it, if it is wanted. What is said instead, if it is not there, comes second.
+/// Starts it, if it is wanted. Its lines of the access log go into `access`.
 ///
 /// # Errors
 /// A text for the user, when an interface was named and can't be used.
-pub fn start(config: &Config) -> Result<(Option<Keeper>, Option<String>), String> {
+pub fn start(
+    config: &Config,
+    access: Option<(Sink, Format)>,
+    logger: &Logger,
+) -> Result<Own, String> {
     let interface = match &config.server.softirq {
-        Softirq::Off => return Ok((None, None)),
+        Softirq::Off => return Ok(Own::default()),
         Softirq::Auto => None,
         Softirq::Interface(name) => Some(name.as_str()),
     };
+    let health = Arc::new(Health::default());
     let ports = ports(config);
-    if ports.is_empty() {
-        return Ok((None, Some("softirq: no fixed TCP port to answer on".into())));
-    }
-    match launch(interface, &ports) {
-        Ok(keeper) => Ok((Some(keeper), None)),
-        Err(problem) if interface.is_none() => {
-            Ok((None, Some(format!("softirq: not here: {problem}"))))
+    let launched = match ports.is_empty() {
+        true => Err("no fixed TCP port to answer on".to_owned()),
+        false => launch(interface, &ports, access, logger, &health),
+    };
+    match launched {
+        Ok(keeper) => Ok(Own {
+            keeper: Some(keeper),
+            health: Some(health),
+            note: None,
+        }),
+        Err(problem) if interface.is_none() || ports.is_empty() => {
+            let text = format!("not here: {problem}");
+            health.is_not_here(&text);
+            Ok(Own {
+                keeper: None,
+                health: Some(health),
+                note: Some(format!("softirq: {text}")),
+            })
         }
         Err(problem) => Err(format!("softirq: {problem}")),
     }
@@ -64,36 +101,68 @@ fn ports(config: &Config) -> Vec<u16> {
     ports
 }
 
-fn launch(interface: Option<&str>, ports: &[u16]) -> Result<Keeper, String> {
-    let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
-    let mut command = Command::new(program);
-    command.arg("attach").arg("--own").args(["--drain", "2"]);
-    if let Some(name) = interface {
-        command.args(["--interface", name]);
-    }
-    command.args(ports.iter().map(ToString::to_string));
-    let mut process = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
+fn launch(
+    interface: Option<&str>,
+    ports: &[u16],
+    access: Option<(Sink, Format)>,
+    logger: &Logger,
+    health: &Arc<Health>,
+) -> Result<Keeper, String> {
+    let format = access.as_ref().map(|(_, format)| *format);
+    let mut process = command(interface, ports, format)?
         .spawn()
         .map_err(|error| format!("starting it: {error}"))?;
     let news = process.stdin.take().expect("it is a pipe");
     let said = process.stdout.take().expect("it is a pipe");
-    let mut line = String::new();
-    // It says one line when it is ready, or ends and has said why to standard error.
-    let ready = BufReader::new(said).read_line(&mut line);
-    if !matches!(ready, Ok(1..)) {
+    let mut hearing = Hearing {
+        said: BufReader::with_capacity(64 * 1024, said),
+        access,
+        logger: logger.clone(),
+        health: health.clone(),
+    };
+    // It says so when it is ready, or ends and has said why to standard error.
+    if !hearing.until_attached() {
+        drop(news);
         // It has ended: this only collects it.
         let _ = process.wait();
         return Err("the process ended; its reason stands above".into());
     }
     let news = Arc::new(Mutex::new(Some(news)));
     let teller = news.clone();
-    thread::Builder::new()
-        .name("softirq".into())
-        .spawn(move || tell_changes(&teller))
-        .map_err(|error| format!("starting a thread: {error}"))?;
-    Ok(Keeper { process, news })
+    start_thread("softirq", move || tell_changes(&teller))?;
+    let hearing = start_thread("softirq-said", move || hearing.until_the_end())?;
+    Ok(Keeper {
+        process,
+        news,
+        health: health.clone(),
+        hearing,
+    })
+}
+
+fn command(
+    interface: Option<&str>,
+    ports: &[u16],
+    format: Option<Format>,
+) -> Result<Command, String> {
+    let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    let mut command = Command::new(program);
+    command.args(["attach", "--own", "--keep", "--drain", "2"]);
+    if let Some(name) = interface {
+        command.args(["--interface", name]);
+    }
+    match format {
+        Some(Format::Combined) => command.arg("--log=combined"),
+        Some(Format::Json) => command.arg("--log=json"),
+        None => &mut command,
+    };
+    command.args(ports.iter().map(ToString::to_string));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    Ok(command)
+}
+
+fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
+    let started = thread::Builder::new().name(name.into()).spawn(run);
+    started.map_err(|error| format!("starting a thread: {error}"))
 }
 
 /// Passes changes on, each a second time too: what was answered just before it was known everywhere
@@ -107,7 +176,7 @@ fn tell_changes(news: &Mutex<Option<ChildStdin>>) {
             let mut news = news.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(pipe) = news.as_mut() else { return };
             if pipe.write_all(&[word]).is_err() {
-                eprintln!("lowroad: the process of the softirq level is gone; it answers no more");
+                // Whoever hears the processes says that they are gone.
                 return;
             }
             drop(news);
@@ -120,10 +189,13 @@ impl Keeper {
     /// Ends the level: live connections come up with their next request, so the server must still
     /// accept them.
     pub fn end(mut self) {
+        self.health.is_to_end();
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         drop(news.take());
         drop(news);
-        // What it could not do it has said.
+        // Until both processes have closed it: the daemon may be alone by now. A panic of the thread
+        // has been reported already, and what the processes could not do they have said.
+        let _ = self.hearing.join();
         let _ = self.process.wait();
     }
 }
@@ -140,6 +212,12 @@ pub fn learning(published_max: usize) -> Settings {
     }
 }
 
+/// Tells the server, from one of its processes.
+pub fn say_to_server(begin: &str, text: &str) {
+    // A line of the log may have been cut where its process died. A server that is gone hears nothing.
+    let _ = say::out(format_args!("\n{begin}{text}\n"));
+}
+
 /// Does what the server says on standard input, and sets `stop` when that ends.
 pub fn follow(level: Arc<Level>, brief: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
     thread::spawn(move || {
@@ -150,7 +228,7 @@ pub fn follow(level: Arc<Level>, brief: Arc<AtomicBool>, stop: Arc<AtomicBool>) 
                 brief.store(true, Ordering::Relaxed);
             }
             if let Err(error) = publish::purge(&level, &publish::published(&level)) {
-                eprintln!("lowroad: {error}");
+                say::note(error);
                 break;
             }
         }

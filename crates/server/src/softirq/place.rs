@@ -12,7 +12,7 @@ use lowroad_softirq::folder;
 use lowroad_softirq::interfaces::{self, Details};
 use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
-use lowroad_softirq::links;
+use lowroad_softirq::links::{self, Interface};
 use lowroad_softirq::load::{self, Loaded, Sizes, Tier};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -21,11 +21,18 @@ use super::attach::{Attach, TierWanted};
 /// An interface with programs on it.
 #[derive(Debug)]
 pub struct Placed {
-    name: String,
+    interface: Interface,
     tier: Tier,
     mtu: u32,
     /// Why it is not native XDP.
     reason: Option<String>,
+}
+
+impl Placed {
+    /// The interface.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
 }
 
 /// The smallest MTU of these.
@@ -39,7 +46,7 @@ impl fmt::Display for Placed {
             Tier::Xdp => "native XDP",
             Tier::Tc => "TC ingress",
         };
-        write!(f, "{}: {tier}", self.name)?;
+        write!(f, "{}: {tier}", self.interface.name)?;
         match &self.reason {
             Some(reason) => write!(f, " ({reason})"),
             None => Ok(()),
@@ -125,26 +132,6 @@ pub fn settings() -> u32 {
     off("tcp_sack", layout::SETTING_NO_SACK) | off("tcp_window_scaling", layout::SETTING_NO_SCALE)
 }
 
-/// Holds the level of a folder for this process: nobody else can while it lives.
-///
-/// # Errors
-/// A text for the user: who has it, or what can't be written.
-pub fn hold(folder: &Path) -> Result<fs::File, String> {
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let path = Path::new("/run/lowroad").join(format!("softirq-{name}.lock"));
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    fs::create_dir_all("/run/lowroad").map_err(failed)?;
-    let file = fs::File::create(&path).map_err(failed)?;
-    file.try_lock().map_err(|_| {
-        let keeper = Level::open(folder).ok().and_then(|level| keeper(&level));
-        match keeper {
-            Some(pid) => format!("process {pid} is attached there already"),
-            None => "another process is attaching there".to_owned(),
-        }
-    })?;
-    Ok(file)
-}
-
 /// Whether a level elsewhere answers on one of these ports.
 ///
 /// # Errors
@@ -162,29 +149,12 @@ pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The process that keeps a level, if it lives.
-pub fn keeper(level: &Level) -> Option<u32> {
-    let pid = level.control().pid;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // "PID (NAME) STATE …": a zombie keeps its name.
-    let (name, rest) = stat.split_once(" (")?.1.rsplit_once(") ")?;
-    let lives = name == "lowroad" && !rest.starts_with(['Z', 'X']);
-    (pid != std::process::id() && lives).then_some(pid)
-}
-
 /// Loads what is needed and attaches it to the interfaces that are wanted.
 ///
 /// # Errors
 /// A text for the user.
 pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
-    let mut loads = Loads {
-        sizes: Sizes {
-            connections: args.connections,
-            responses: args.responses,
-        },
-        folder,
-        loaded: Vec::new(),
-    };
+    let mut loads = Loads::new(args, folder);
     let placed: Vec<Placed> = wanted(&args.interface)?
         .into_iter()
         .map(|details| loads.place(&details, args.tier))
@@ -193,12 +163,20 @@ pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
     for (name, tier) in links::attached(folder) {
         if !placed
             .iter()
-            .any(|one| one.name == name && one.tier == tier)
+            .any(|one| one.interface.name == name && one.tier == tier)
         {
             links::remove(&name, tier, folder).map_err(|error| error.to_string())?;
         }
     }
     Ok(placed)
+}
+
+/// Attaches to an interface that is another one by now, under the same name.
+///
+/// # Errors
+/// A text for the user.
+pub fn again(args: &Attach, folder: &Path, details: &Details) -> Result<Placed, String> {
+    Loads::new(args, folder).place(details, args.tier)
 }
 
 fn wanted(names: &[String]) -> Result<Vec<Details>, String> {
@@ -233,9 +211,26 @@ struct Loads<'a> {
     loaded: Vec<(Tier, bool, Loaded)>,
 }
 
-impl Loads<'_> {
+impl<'a> Loads<'a> {
+    fn new(args: &Attach, folder: &'a Path) -> Self {
+        Self {
+            sizes: Sizes {
+                connections: args.connections,
+                responses: args.responses,
+            },
+            folder,
+            loaded: Vec::new(),
+        }
+    }
+
     fn place(&mut self, details: &Details, wanted: TierWanted) -> Result<Placed, String> {
         let name = &details.interface.name;
+        let placed = |tier, reason| Placed {
+            interface: details.interface.clone(),
+            tier,
+            mtu: details.mtu,
+            reason,
+        };
         let why_not = details.why_not_xdp().or_else(|| {
             has_vlans(name).then_some("it has VLANs, whose tags native XDP may not see")
         });
@@ -244,14 +239,7 @@ impl Loads<'_> {
             (TierWanted::Xdp, Some(reason)) => return Err(format!("{name}: {reason}")),
             (TierWanted::Auto, Some(reason)) => Some(reason.to_owned()),
             (_, None) => match self.attach(details, Tier::Xdp) {
-                Ok(()) => {
-                    return Ok(Placed {
-                        name: name.clone(),
-                        tier: Tier::Xdp,
-                        mtu: details.mtu,
-                        reason: None,
-                    });
-                }
+                Ok(()) => return Ok(placed(Tier::Xdp, None)),
                 Err(error @ Error::System { .. }) if wanted == TierWanted::Auto => {
                     Some(error.to_string())
                 }
@@ -260,12 +248,7 @@ impl Loads<'_> {
         };
         self.attach(details, Tier::Tc)
             .map_err(|error| error.to_string())?;
-        Ok(Placed {
-            name: name.clone(),
-            tier: Tier::Tc,
-            mtu: details.mtu,
-            reason,
-        })
+        Ok(placed(Tier::Tc, reason))
     }
 
     fn attach(&mut self, details: &Details, tier: Tier) -> Result<(), Error> {
@@ -296,29 +279,58 @@ fn has_vlans(name: &str) -> bool {
     })
 }
 
-/// Writes prefixes into the map of denied ones.
+/// Denies these prefixes and no others.
 ///
 /// # Errors
 /// A text for the user.
 pub fn deny(level: &Level, prefixes: &[String]) -> Result<(), String> {
-    for text in prefixes {
-        let bad = || format!("--deny {text}: not understood (allowed: ADDRESS or ADDRESS/BITS)");
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
-            None => (text.as_str(), None),
+    let read: Result<Vec<_>, _> = prefixes.iter().map(|text| prefix(text)).collect();
+    level.set_denied(&read?).map_err(|error| error.to_string())
+}
+
+/// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
+fn prefix(text: &str) -> Result<(u32, [u8; 16]), String> {
+    let bad = || format!("--deny {text}: not understood (allowed: ADDRESS or ADDRESS/BITS)");
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| bad())?;
+    let (mut bytes, begin) = match address {
+        IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 96),
+        IpAddr::V6(address) => (address.octets(), 0),
+    };
+    let bits = bits.map_or(Some(128), |bits| bits.checked_add(begin));
+    let bits = bits.filter(|bits| *bits <= 128).ok_or_else(bad)?;
+    // The kernel keeps them as they are given, and gives them back so: one prefix, one spelling.
+    let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+    bytes = (u128::from_be_bytes(bytes) & mask).to_be_bytes();
+    Ok((bits, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_bits_and_an_address() {
+        let v4 = |a, b, c, d| {
+            std::net::Ipv4Addr::new(a, b, c, d)
+                .to_ipv6_mapped()
+                .octets()
         };
-        let address: IpAddr = address.parse().map_err(|_| bad())?;
-        let (bytes, begin) = match address {
-            IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 96),
-            IpAddr::V6(address) => (address.octets(), 0),
-        };
-        let bits = begin + bits.unwrap_or(128 - begin);
-        if bits > 128 {
-            return Err(bad());
+        assert_eq!(prefix("10.1.2.3/8"), Ok((104, v4(10, 0, 0, 0))));
+        assert_eq!(prefix("10.1.2.3"), Ok((128, v4(10, 1, 2, 3))));
+        assert_eq!(prefix("::/0"), Ok((0, [0; 16])));
+        for bad in [
+            "",
+            "x",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/4294967295",
+            "1.2.3.4/",
+        ] {
+            assert!(prefix(bad).is_err(), "{bad}");
         }
-        level
-            .deny_prefix(bits, bytes)
-            .map_err(|error| error.to_string())?;
     }
-    Ok(())
 }

@@ -9,7 +9,7 @@ use lowroad_softirq::load::Tier;
 use lowroad_softirq::runs::{self, Runs};
 use serde_json::{Value, json};
 
-use super::place;
+use super::hold;
 
 /// A level at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl View {
                 .map(|(name, tier)| (name, tier_name(tier)))
                 .collect(),
             mode: mode_name(control.mode),
-            pid: place::keeper(level),
+            pid: hold::keeper(level.folder()),
             heartbeat_age_ms: (heard != 0).then_some(age_ms),
             published: (control.published, level.places()),
             connections: level.connections(),

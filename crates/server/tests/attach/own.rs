@@ -1,64 +1,289 @@
-//! `lowroad serve --softirq`: the server's own level.
+//! `lowroad serve --softirq` and `lowroad run`: the server's own level, its log, and what becomes of it
+//! when its processes are killed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use lowroad_softirq::layout::REASONS;
 use lowroad_softirq::level::Level;
-use lowroad_testkit::net::{DEVICE, Manglings, Path, Site};
-use lowroad_testkit::wait_until;
+use lowroad_testkit::net::{DEVICE, Manglings, Path, Program};
+use lowroad_testkit::{Folder, Response, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::attached::{get, one, place, server_v4};
 use crate::skipped;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+/// Our own server with its level, its files and its logs.
+struct Own {
+    // Ends before its namespaces do.
+    server: Program,
+    level: Level,
+    path: Path,
+    folder: Folder,
+    place: PathBuf,
+}
+
+impl Own {
+    fn start(format: &str) -> Own {
+        let path = Path::new(&Manglings::default(), 1500).expect("a path");
+        let folder = Folder::new();
+        // Whoever the server becomes may make a new log here.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
+        folder.file("root/page.txt", "old");
+        let root = folder.path().display();
+        let config = format!(
+            "[server]\nsoftirq = \"{DEVICE}\"\nadmin = \"{root}/admin\"\n[log]\naccess = \"access\"\n\
+             error = \"error\"\nformat = \"{format}\"\n[[site]]\nlisten = \"*:80\"\n\
+             root = \"{root}/root\"\n"
+        );
+        let config = folder.file("lowroad.toml", config);
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "-c"]).arg(config);
+        command.stdout(Stdio::null());
+        let mut server = path.server.spawn(command).expect("lowroad starts");
+        let place = place(&path.server, 80);
+        let level = wait_until("the level", || {
+            let ended = server.child().try_wait().expect("a child of ours");
+            assert_eq!(ended, None, "the server ended");
+            let level = Level::open(&place).ok()?;
+            (level.control().heartbeat_ns > 0).then_some(level)
+        });
+        Own {
+            server,
+            level,
+            path,
+            folder,
+            place,
+        }
+    }
+
+    fn ask(&self) -> Response {
+        let client = &self.path.client;
+        client.enter(|| one(server_v4(80), &get("/page.txt")))
+    }
+
+    fn hits(&self) -> u64 {
+        let at = REASONS.iter().position(|(name, _)| *name == "answer_hit");
+        self.level.counters().expect("counters")[at.expect("a reason's name")]
+    }
+
+    /// Asks until the level answers; how often.
+    fn hit(&self) -> (Response, usize) {
+        let (before, mut asked) = (self.hits(), 0);
+        let response = wait_until("a hit", || {
+            let response = self.ask();
+            asked += 1;
+            (self.hits() > before).then_some(response)
+        });
+        (response, asked)
+    }
+
+    fn daemon(&self) -> Pid {
+        pid(self.level.control().pid)
+    }
+
+    /// A file of its logs.
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+
+    fn wait_for_error(&self, text: &str) {
+        wait_until(text, || self.log("error").contains(text).then_some(()));
+    }
+
+    fn status(&self) -> String {
+        let admin = self.folder.path().join("admin").display().to_string();
+        let said = self
+            .path
+            .server
+            .run(PROGRAM, &["status", "--admin", &admin]);
+        said.expect("the server is asked")
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        kill_process(Pid::from_child(self.server.child()), signal).expect("it lives");
+    }
+
+    fn end(&mut self) {
+        self.signal(Signal::TERM);
+        let status = self.server.child().wait().expect("a child of ours");
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log("error"));
+        }
+        // Else pins would be left behind: no kernel removes them with the namespace.
+        let _ = lowroad_softirq::folder::remove(&self.place);
+    }
+}
+
+fn pid(number: u32) -> Pid {
+    let number = i32::try_from(number).expect("a process's number");
+    Pid::from_raw(number).expect("not 0")
+}
+
+/// A field of the kernel's account of a process.
+fn status_of(process: Pid, name: &str) -> String {
+    let path = format!("/proc/{}/status", process.as_raw_nonzero());
+    let text = fs::read_to_string(path).expect("it lives");
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.expect("the field is there").trim().to_owned()
+}
 
 #[test]
 fn our_own_server_answers_below_itself() {
     if skipped("our_own_server_answers_below_itself", &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(701, &[100]);
-    let page = site.root().join("page.txt");
-    fs::write(&page, "old").expect("a page");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lowroad"));
-    command
-        .arg("serve")
-        .arg(site.root())
-        .args(["--listen", "*:80", "--softirq", DEVICE])
-        .stdout(Stdio::null());
-    let mut server = path.server.spawn(command).expect("lowroad starts");
-    let folder = place(&path.server, 80);
-    let level = wait_until("the level", || {
-        let ended = server.child().try_wait().expect("a child of ours");
-        assert_eq!(ended, None, "the server ended");
-        let level = Level::open(&folder).ok()?;
-        (level.control().heartbeat_ns > 0).then_some(level)
-    });
-    let hits = || {
-        let at = REASONS.iter().position(|(name, _)| *name == "answer_hit");
-        level.counters().expect("counters")[at.expect("a reason's name")]
-    };
-    let ask = || path.client.enter(|| one(server_v4(80), &get("/page.txt")));
-    let before = hits();
-    let hit = wait_until("a hit", || {
-        let response = ask();
-        (hits() > before).then_some(response)
-    });
+    let mut own = Own::start("combined");
+    let (hit, _) = own.hit();
     assert_eq!((hit.status, hit.text()), (200, "old".into()));
     assert_eq!(hit.field("age"), None, "it is the origin's own answer");
+    assert!(own.status().contains("softirq                attached\n"));
 
-    fs::write(&page, "new").expect("a page");
-    wait_until("the change", || (ask().text() == "new").then_some(()));
-    let before = hits();
+    own.folder.file("root/page.txt", "new");
+    wait_until("the change", || (own.ask().text() == "new").then_some(()));
+    let before = own.hits();
     wait_until("a hit of the new page", || {
-        assert_eq!(ask().text(), "new");
-        (hits() > before).then_some(())
+        assert_eq!(own.ask().text(), "new");
+        (own.hits() > before).then_some(())
     });
 
-    let pid = Pid::from_child(server.child());
-    kill_process(pid, Signal::TERM).expect("it lives");
-    let status = server.child().wait().expect("a child of ours");
-    assert!(status.success(), "{status}");
-    assert!(!folder.exists(), "the level has gone before the server");
+    own.end();
+    assert!(!own.place.exists(), "the level has gone before the server");
+}
+
+#[test]
+fn its_hits_are_in_the_servers_log_wherever_that_is() {
+    if skipped("its_hits_are_in_the_servers_log_wherever_that_is", &[]) {
+        return;
+    }
+    let mut own = Own::start("json");
+    let (_, asked) = own.hit();
+    let is_hit = |line: &&str| line.contains("\"level\":\"softirq\"");
+    // The daemon asks too, from this machine.
+    let is_ours = |line: &&str| line.contains("\"peer\":\"10.77.0.1\"");
+    wait_until("all lines", || {
+        let log = own.log("access");
+        let is_there = log.lines().filter(is_ours).count() == asked;
+        (is_there && log.lines().any(|line| is_hit(&line))).then_some(())
+    });
+    let old = own.log("access");
+    let line = old.lines().filter(is_ours).find(is_hit).expect("a hit");
+    for part in [
+        "\"request\":\"GET /page.txt HTTP/1.1\"",
+        "\"status\":200,\"bytes\":3",
+        "\"host\":\"test\"",
+    ] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+
+    let access = own.folder.path().join("access");
+    fs::rename(&access, own.folder.path().join("access.1")).expect("rotated");
+    own.signal(Signal::USR1);
+    wait_until("a new log", || access.exists().then_some(()));
+    let begin = own.hits();
+    let asked: usize = (0..20).map(|_| own.hit().1).sum();
+    let hits = own.hits() - begin;
+    // What is on its way when the server ends is written too.
+    own.end();
+    assert_eq!(own.log("access.1"), old);
+    let new = own.log("access");
+    assert_eq!(new.lines().filter(is_ours).count(), asked, "{new}");
+    let found = u64::try_from(new.lines().filter(is_hit).count());
+    assert_eq!(found, Ok(hits), "{new}");
+}
+
+#[test]
+fn a_killed_daemon_is_started_again() {
+    if skipped("a_killed_daemon_is_started_again", &[]) {
+        return;
+    }
+    let mut own = Own::start("combined");
+    own.hit();
+    let first = own.daemon();
+    kill_process(first, Signal::KILL).expect("it lives");
+    wait_until("another daemon", || (own.daemon() != first).then_some(()));
+    own.wait_for_error("softirq: the level's process is gone: killed by signal 9; again in 1 s");
+    own.hit();
+    own.wait_for_error("softirq: the level is back (start 1)");
+    assert!(
+        own.status()
+            .contains("softirq                attached, started again: 1\n")
+    );
+    // Changes are heard of as before.
+    own.folder.file("root/page.txt", "new");
+    wait_until("the change", || (own.ask().text() == "new").then_some(()));
+    assert_eq!(own.hit().0.text(), "new");
+    // What reopens logs does not end it, and its server's end finds it dead.
+    let second = own.daemon();
+    for signal in [Signal::HUP, Signal::USR1] {
+        kill_process(second, signal).expect("it lives");
+    }
+    own.hit();
+    assert_eq!(own.daemon(), second);
+    kill_process(second, Signal::KILL).expect("it lives");
+    own.end();
+    assert!(!own.place.exists(), "the level has gone before the server");
+}
+
+#[test]
+fn without_the_one_that_keeps_it_the_daemon_works_on() {
+    if skipped("without_the_one_that_keeps_it_the_daemon_works_on", &[]) {
+        return;
+    }
+    let mut own = Own::start("combined");
+    let daemon = own.daemon();
+    let keeper = pid(status_of(daemon, "PPid:").parse().expect("a number"));
+    kill_process(keeper, Signal::KILL).expect("it lives");
+    wait_until("its end", || {
+        (status_of(daemon, "PPid:") != keeper.as_raw_nonzero().to_string()).then_some(())
+    });
+    own.hit();
+    kill_process(daemon, Signal::KILL).expect("it lives");
+    own.wait_for_error("softirq: off: its processes have ended; a restart of the server brings");
+    assert!(
+        own.status()
+            .contains("softirq                off: its processes have ended")
+    );
+    assert_eq!(own.ask().status, 200);
+    own.end();
+}
+
+#[test]
+fn its_processes_have_what_they_need_and_no_more() {
+    if skipped("its_processes_have_what_they_need_and_no_more", &[]) {
+        return;
+    }
+    let own = Own::start("combined");
+    let daemon = own.daemon();
+    let keeper = pid(status_of(daemon, "PPid:").parse().expect("a number"));
+    // CAP_NET_ADMIN is 12, CAP_PERFMON 38, CAP_BPF 39.
+    let kept = format!("{:016x}", 1u64 << 12 | 1 << 38 | 1 << 39);
+    for process in [daemon, keeper] {
+        for set in ["CapEff:", "CapPrm:", "CapBnd:"] {
+            assert_eq!(status_of(process, set), kept, "{set}");
+        }
+        assert_eq!(status_of(process, "CapInh:"), "0".repeat(16));
+        assert_eq!(status_of(process, "NoNewPrivs:"), "1");
+    }
+    // Nobody but root looks at the pins, let alone changes them.
+    let mode = |path: &std::path::Path| {
+        let permissions = fs::metadata(path).expect("it is there").permissions();
+        permissions.mode() & 0o777
+    };
+    for folder in own.place.ancestors().take(3) {
+        assert_eq!(mode(folder), 0o700, "{}", folder.display());
+    }
+    for pin in fs::read_dir(&own.place).expect("a folder").flatten() {
+        assert_eq!(mode(&pin.path()), 0o600, "{}", pin.path().display());
+    }
 }

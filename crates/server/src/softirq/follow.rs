@@ -1,0 +1,74 @@
+//! Interfaces change under a level: one is deleted and made anew, or gets another MTU. A thread looks
+//! once a second. Interfaces that were not there when the level was attached are none of its business.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lowroad_softirq::interfaces::{self, Details};
+use lowroad_softirq::level::Level;
+
+use super::attach::Attach;
+use super::place::{self, Placed};
+use crate::say;
+
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How soon the end is noticed.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Follows the interfaces until `stop`.
+pub fn follow(args: &Attach, level: &Level, mut placed: Vec<Placed>, stop: &AtomicBool) {
+    let mut last_problem = String::new();
+    while wait(stop) {
+        // One that goes away while it is looked at: the next look is soon.
+        let Ok(all) = interfaces::all() else { continue };
+        for (at, details) in new_ones(&placed, &all) {
+            match place::again(args, level.folder(), details) {
+                Ok(again) => {
+                    say::note(format_args!("a new interface: {again}"));
+                    placed[at] = again;
+                }
+                Err(problem) if problem != last_problem => {
+                    say::note(&problem);
+                    last_problem = problem;
+                }
+                // Said already, and tried again.
+                Err(_) => {}
+            }
+        }
+        if let Some(mtu) = least_mtu(&placed, &all)
+            && mtu != level.control().mtu
+        {
+            level.set_mtu(mtu);
+        }
+    }
+}
+
+/// Waits for the next look; whether there is one.
+fn wait(stop: &AtomicBool) -> bool {
+    let mut left = LOOK_INTERVAL;
+    while !left.is_zero() && !stop.load(Ordering::Relaxed) {
+        thread::sleep(PATIENCE);
+        left = left.saturating_sub(PATIENCE);
+    }
+    !stop.load(Ordering::Relaxed)
+}
+
+/// Places whose interface is another one by now, with what is known of that.
+fn new_ones<'d>(placed: &[Placed], all: &'d [Details]) -> Vec<(usize, &'d Details)> {
+    let known = placed.iter().map(Placed::interface).enumerate();
+    known
+        .filter_map(|(at, known)| {
+            let now = all.iter().find(|one| one.interface.name == known.name)?;
+            (now.interface.index != known.index).then_some((at, now))
+        })
+        .collect()
+}
+
+/// The smallest MTU of those that are there.
+fn least_mtu(placed: &[Placed], all: &[Details]) -> Option<u32> {
+    let there = all
+        .iter()
+        .filter(|one| placed.iter().any(|p| *p.interface() == one.interface));
+    there.map(|one| one.mtu).min()
+}

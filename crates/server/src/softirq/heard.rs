@@ -1,0 +1,223 @@
+//! What the server hears of the processes that keep its level, and what it makes of that: lines of its
+//! access log, words in its error log, and the level's health for `lowroad status`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lowroad_config::Format;
+use lowroad_log::{Logger, Sink};
+
+use super::own::{ATTACHED, GONE};
+use crate::changes;
+
+/// Bytes of lines handed over at a time.
+const BATCH_LEN: usize = 64 * 1024;
+
+/// How the level is.
+#[derive(Default)]
+pub struct Health {
+    state: Mutex<State>,
+    /// The server ends it.
+    is_ending: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// How often its process has said that it answers.
+    starts: u64,
+    now: Now,
+}
+
+#[derive(Default)]
+enum Now {
+    #[default]
+    Starting,
+    Attached,
+    /// It will be started again; how it ended.
+    Gone(String),
+    /// It will not.
+    Off(String),
+}
+
+const OFF: &str = "off: its processes have ended; a restart of the server brings it back";
+
+impl Health {
+    /// As `lowroad status` says it.
+    pub fn text(&self) -> String {
+        let state = self.state();
+        let again = state.starts.saturating_sub(1);
+        match &state.now {
+            Now::Starting => "starting".into(),
+            Now::Attached if again > 0 => format!("attached, started again: {again}"),
+            Now::Attached => "attached".into(),
+            Now::Gone(how) => format!("gone: {how}; started again before: {again}"),
+            Now::Off(text) => text.clone(),
+        }
+    }
+
+    /// It was not started.
+    pub fn is_not_here(&self, text: &str) {
+        self.state().now = Now::Off(text.into());
+    }
+
+    /// Its end is no accident from now on.
+    pub fn is_to_end(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The ear.
+pub struct Hearing<R> {
+    /// What they say.
+    pub said: BufReader<R>,
+    /// Where lines of the access log go.
+    pub access: Option<(Sink, Format)>,
+    /// The error log.
+    pub logger: Logger,
+    /// What becomes of it.
+    pub health: Arc<Health>,
+}
+
+impl<R: Read> Hearing<R> {
+    /// Hears until the level answers; whether it does. One that dies at once is not waited for.
+    pub fn until_attached(&mut self) -> bool {
+        let mut line = Vec::new();
+        while self.next(&mut line) {
+            if line.starts_with(b"=") {
+                self.told(&line);
+                return line.starts_with(ATTACHED.as_bytes());
+            }
+        }
+        false
+    }
+
+    /// Hears until the processes have ended.
+    pub fn until_the_end(&mut self) {
+        let (mut line, mut batch) = (Vec::new(), Vec::new());
+        while self.next(&mut line) {
+            match (line.first(), &self.access) {
+                (Some(b'='), _) => self.told(&line),
+                (Some(_), Some((_, format))) if is_whole(&line, *format) => {
+                    batch.extend_from_slice(&line);
+                }
+                _ => {}
+            }
+            let waits = self.said.buffer().is_empty();
+            if let Some((sink, _)) = &self.access
+                && (batch.len() >= BATCH_LEN || waits && !batch.is_empty())
+            {
+                // Lost lines are counted by the log.
+                let _ = sink.push(std::mem::take(&mut batch));
+            }
+        }
+        if let Some((sink, _)) = &self.access {
+            let _ = sink.push(batch);
+        }
+        self.health.state().now = Now::Off(OFF.into());
+        if !self.health.is_ending.load(Ordering::Relaxed) {
+            self.logger.error(format_args!("softirq: {OFF}"));
+        }
+    }
+
+    /// The next line, if there is one.
+    fn next(&mut self, line: &mut Vec<u8>) -> bool {
+        line.clear();
+        matches!(self.said.read_until(b'\n', line), Ok(1..))
+    }
+
+    fn told(&self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        let line = line.trim_end();
+        let mut state = self.health.state();
+        if line.starts_with(ATTACHED) {
+            state.starts += 1;
+            state.now = Now::Attached;
+            if let again @ 1.. = state.starts - 1 {
+                self.logger
+                    .warn(format_args!("softirq: the level is back (start {again})"));
+            }
+            // What it was told before, its predecessor has heard.
+            changes::tell();
+        } else if let Some(how) = line.strip_prefix(GONE) {
+            self.logger
+                .error(format_args!("softirq: the level's process is gone: {how}"));
+            state.now = Now::Gone(how.into());
+        }
+    }
+}
+
+/// Whether a line was not cut where its writer died.
+fn is_whole(line: &[u8], format: Format) -> bool {
+    line.ends_with(match format {
+        Format::Combined => b"\"\n",
+        Format::Json => b"}\n",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use lowroad_log::{Level, Target, Writer};
+
+    use super::*;
+
+    fn file(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("lowroad-heard-{name}-{}", std::process::id()))
+    }
+
+    /// What is in the access log and in the error log after all of this was said, and the health.
+    fn after(name: &str, said: &str) -> (String, String, String) {
+        let files = [
+            file(&format!("{name}-access")),
+            file(&format!("{name}-error")),
+        ];
+        let open = |path: &PathBuf| Writer::open(&Target::File(path.clone())).expect("a log");
+        let (access, errors) = (open(&files[0]), open(&files[1]));
+        let health = Arc::new(Health::default());
+        let mut hearing = Hearing {
+            said: BufReader::new(said.as_bytes()),
+            access: Some((access.sink(), Format::Combined)),
+            logger: Logger::new(errors.sink(), Level::Info),
+            health: health.clone(),
+        };
+        let healthy = match hearing.until_attached() {
+            true => health.text(),
+            false => "no".into(),
+        };
+        hearing.until_the_end();
+        drop(hearing);
+        access.close();
+        errors.close();
+        let [access, errors] = files.map(|path| {
+            let text = std::fs::read_to_string(&path).expect("a log");
+            std::fs::remove_file(path).expect("removed");
+            text
+        });
+        assert_eq!(health.text(), OFF);
+        (access, errors, healthy)
+    }
+
+    #[test]
+    fn lines_of_the_log_pass_and_cut_ones_do_not() {
+        let said = "\n=attached: to port 80\n1.2.3.4 - \"a\"\n1.2.3.5 - \"cu\n=gone: signal 9\n\
+                    \n=attached: to port 80\n1.2.3.6 - \"b\"\n";
+        let (access, errors, healthy) = after("cut", said);
+        assert_eq!(access, "1.2.3.4 - \"a\"\n1.2.3.6 - \"b\"\n");
+        assert_eq!(healthy, "attached");
+        for part in ["gone: signal 9", "back (start 1)", OFF] {
+            assert!(errors.contains(part), "{part} in {errors}");
+        }
+    }
+
+    #[test]
+    fn one_that_dies_at_once_is_not_attached() {
+        assert_eq!(after("dies", "\n=gone: signal 9\n").2, "no");
+        assert_eq!(after("silent", "").2, "no");
+    }
+}

@@ -1,0 +1,83 @@
+//! Who keeps a level: the process that has locked its file. The kernel says which one that is, and gives
+//! the lock back when it ends, however it ends.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
+use rustix::process::{Flock, FlockType, Pid, PidfdFlags, fcntl_getlk, pidfd_open};
+
+/// Of root alone: whoever could replace a file there could make a second keeper.
+const LOCKS: &str = "/run/lowroad-softirq";
+
+/// Holds the level of a folder for this process, until the file is closed: nobody else can meanwhile.
+/// Any other file of this process for the same level would give it back when it is closed.
+///
+/// # Errors
+/// A text for the user: who has it, or what can't be written.
+pub fn hold(folder: &Path) -> Result<fs::File, String> {
+    let path = path_of(folder);
+    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    make_private(Path::new(LOCKS))?;
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::AGAIN | Errno::ACCESS) => Err(match holder(&file) {
+            Some(pid) => format!("process {} is attached there already", pid.as_raw_nonzero()),
+            None => "another process is attached there already".to_owned(),
+        }),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// The process that keeps the level of a folder, if one does. Not for the one that does.
+pub fn keeper(folder: &Path) -> Option<u32> {
+    let file = fs::File::open(path_of(folder)).ok()?;
+    u32::try_from(holder(&file)?.as_raw_nonzero().get()).ok()
+}
+
+/// The same, as a descriptor that stays its own when its number is another's, with the number.
+pub fn keeper_itself(folder: &Path) -> Option<(OwnedFd, u32)> {
+    let file = fs::File::open(path_of(folder)).ok()?;
+    let pid = holder(&file)?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    // It held the lock before and does after, so the number was its own between.
+    let is_it = holder(&file) == Some(pid);
+    let number = u32::try_from(pid.as_raw_nonzero().get()).ok()?;
+    is_it.then_some((process, number))
+}
+
+fn holder(file: &fs::File) -> Option<Pid> {
+    let lock = fcntl_getlk(file, &Flock::from(FlockType::WriteLock)).ok()?;
+    lock?.pid
+}
+
+fn path_of(folder: &Path) -> PathBuf {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    Path::new(LOCKS).join(format!("{name}.lock"))
+}
+
+fn make_private(folder: &Path) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{}: {error}", folder.display());
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(folder).map_err(failed)?;
+    let is_private = found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0;
+    is_private.then_some(()).ok_or(format!(
+        "{}: not a folder that only root may write; remove it",
+        folder.display()
+    ))
+}
