@@ -1,0 +1,159 @@
+//! A server of ours in a namespace with a level in front of it, as a test starts it, asks it and ends
+//! it. Knows nothing of what is tested.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Output, Stdio};
+
+use lowroad_testkit::net::{self, CLIENT, DEVICE, End, Namespace, Program, SERVER};
+use lowroad_testkit::{Client, Folder, Response, Server, skip, wait_until};
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+pub const PORT: u16 = 8080;
+pub const HOST: &str = "10.77.0.2:8080";
+
+/// A client and a server with a cable between them, our own server at its port and a level before it.
+pub struct Place {
+    // Ends before the server and the namespaces do.
+    pub attached: Program,
+    _server: Server,
+    /// Where clients are.
+    pub client: Namespace,
+    /// Where the server is.
+    pub server: Namespace,
+    /// What it serves.
+    pub folder: Folder,
+}
+
+impl Place {
+    pub fn new(options: &[&str]) -> Place {
+        let client = Namespace::new("client").expect("a namespace");
+        let server = Namespace::new("server").expect("a namespace");
+        connect(&client, &server, 1500);
+        let folder = Folder::new();
+        folder.file("small", "hello");
+        folder.file("other", "other");
+        folder.file("large", vec![b'l'; 3000]);
+        let mut serve = Command::new(PROGRAM);
+        serve.args(["serve", "--listen"]).arg(format!("*:{PORT}"));
+        serve.arg(folder.path()).stdin(Stdio::null());
+        server.prepare(&mut serve);
+        let place = Place {
+            _server: Server::spawn(serve),
+            attached: attach(&server, options),
+            client,
+            server,
+            folder,
+        };
+        wait_until("the daemon's first sign of life", || {
+            let text = place.say(&["status"]);
+            (!text.contains("never heard of")).then_some(())
+        });
+        place
+    }
+
+    pub fn get(&self, path: &str, fields: &str) -> Response {
+        let address = SocketAddr::from((SERVER.0, PORT));
+        let stream = self.client.enter(|| TcpStream::connect(address));
+        let fields = format!("Host: {HOST}\r\n{fields}");
+        let mut client = Client::new(stream.expect("a connection"));
+        client.send(format!("GET {path} HTTP/1.1\r\n{fields}\r\n"));
+        client.response()
+    }
+
+    /// Asks until the level answers.
+    pub fn warm(&self, path: &str) {
+        wait_until("an answer of the level", || {
+            self.get(path, "").field("age").map(drop)
+        });
+    }
+
+    pub fn counter(&self, reason: &str) -> u64 {
+        let json = self.say(&["status", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let count = &json["levels"][0]["counters"][reason];
+        count.as_u64().expect("a counter")
+    }
+
+    pub fn say(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    }
+
+    pub fn output(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(arguments);
+        command.output().expect("the program starts")
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(arguments)
+            .args(["--netns", &self.server.path()]);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// The daemon dies without a word.
+    pub fn kill(&mut self) {
+        self.attached.child().kill().expect("a child of ours");
+        self.attached.child().wait().expect("a child of ours");
+    }
+}
+
+/// A cable between the two.
+pub fn connect(client: &Namespace, server: &Namespace, mtu: u16) {
+    let end = |namespace, addresses| End {
+        namespace,
+        device: DEVICE,
+        addresses: Some(addresses),
+    };
+    net::pair(&end(client, CLIENT), &end(server, SERVER), mtu).expect("a cable");
+}
+
+/// Waits until it is attached.
+pub fn attach(namespace: &Namespace, options: &[&str]) -> Program {
+    attach_by(PROGRAM, namespace, options)
+}
+
+pub fn attach_by(program: &str, namespace: &Namespace, options: &[&str]) -> Program {
+    let mut command = Command::new(program);
+    command.args(["attach", &PORT.to_string(), "-i", DEVICE, "--drain", "1"]);
+    command
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut attached = namespace.spawn(command).expect("the program starts");
+    let output = attached.child().stdout.take().expect("piped");
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("attached to port"), "{line:?}");
+    attached
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Else pins would be left behind: no kernel removes them with the namespace.
+        let port = PORT.to_string();
+        let _ = self.output(&["detach", &port, "--drain", "1"]);
+    }
+}
+
+/// Whether the test can run; notes it if not.
+pub fn can_run(test: &str) -> bool {
+    if let Some(reason) = net::lacks() {
+        skip(test, &reason);
+        return false;
+    }
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        skip(test, "the kernel has no BTF");
+        return false;
+    }
+    true
+}
