@@ -4,7 +4,7 @@
 
 use crate::reader::Source;
 use crate::site::Marks;
-use crate::{Name, Root, Site};
+use crate::{Module, ModuleCode, Name, Root, RouteTo, Site, module};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -41,9 +41,16 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, Marks)]) 
     wildcard_conflicts(source, sites);
 }
 
-/// That roots are folders, and that error pages are files where one root is all there is.
-pub(crate) fn paths(source: &Source<'_>, sites: &[(Site, Marks)]) {
+/// That roots and folders of programs are folders, that modules are files, and that error pages are
+/// files where one root is all there is.
+pub(crate) fn paths(
+    source: &Source<'_>,
+    sites: &[(Site, Marks)],
+    modules: &[(Module, module::Marks)],
+) {
+    module_files(source, modules);
     for (site, marks) in sites {
+        program_folders(source, site, marks);
         let Some(at) = &marks.root else { continue };
         let folder = match &site.root {
             Root::Folder(folder) => folder,
@@ -65,6 +72,30 @@ pub(crate) fn paths(source: &Source<'_>, sites: &[(Site, Marks)]) {
                     "a file under the root",
                 );
             }
+        }
+    }
+}
+
+fn module_files(source: &Source<'_>, modules: &[(Module, module::Marks)]) {
+    for (module, marks) in modules {
+        let (ModuleCode::Library(path) | ModuleCode::Wasm(path), Some(at)) =
+            (&module.code, &marks.file)
+        else {
+            continue;
+        };
+        if !path.is_file() {
+            source.report(at, format!("{} is not a file", path.display()), "a file");
+        }
+    }
+}
+
+fn program_folders(source: &Source<'_>, site: &Site, marks: &Marks) {
+    for (route, at) in site.routes.iter().zip(&marks.routes) {
+        let RouteTo::Cgi(cgi) = &route.to else {
+            continue;
+        };
+        if let Err(reason) = folder_problem(&cgi.folder) {
+            source.report(at, format!("{} {reason}", cgi.folder.display()), "a folder");
         }
     }
 }

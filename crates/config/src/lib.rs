@@ -11,11 +11,15 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod database;
+mod module;
 mod name;
+mod named;
 mod pattern;
 mod problem;
 mod process;
 mod reader;
+mod route;
 mod rules;
 pub mod schema;
 mod site;
@@ -39,11 +43,11 @@ mod tests;
 /// # Errors
 /// All problems of the text in the order of their lines; a syntax error is reported alone.
 pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<Problem>> {
-    read(text, file, |_, _| ())
+    read(text, file, |_, _, _| ())
 }
 
-/// Reads a configuration file, as [`parse`] does, and checks that roots are folders and that error
-/// pages are files.
+/// Reads a configuration file, as [`parse`] does, and checks that roots and folders of programs are
+/// folders and that error pages and modules are files.
 ///
 /// # Errors
 /// All problems found; a file that cannot be read is one problem, at line 1.
@@ -69,7 +73,7 @@ pub fn load(file: &Path) -> Result<Config, Vec<Problem>> {
 fn read(
     text: &str,
     file: &Path,
-    more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)]),
+    more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)], &[(Module, module::Marks)]),
 ) -> Result<Config, Vec<Problem>> {
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
@@ -92,7 +96,7 @@ fn read(
 fn config(
     source: &Source<'_>,
     top: Section<'_>,
-    more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)]),
+    more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)], &[(Module, module::Marks)]),
 ) -> Config {
     let server = top
         .section("server")
@@ -103,6 +107,16 @@ fn config(
         .map(process::limits)
         .unwrap_or_default();
     let log = top.section("log").map(process::log).unwrap_or_default();
+    let modules: Vec<(Module, module::Marks)> = top
+        .sections("module")
+        .into_iter()
+        .filter_map(module::module)
+        .collect();
+    let databases: Vec<(Database, At)> = top
+        .sections("database")
+        .into_iter()
+        .filter_map(database::database)
+        .collect();
     let sites: Vec<(Site, Marks)> = top.sections("site").into_iter().map(site::site).collect();
     if top.is_without("site") {
         let file = At {
@@ -113,10 +127,17 @@ fn config(
     }
     top.finish();
     check::names_and_listeners(source, &sites);
-    more_checks(source, &sites);
+    more_checks(source, &sites, &modules);
+    let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));
+    named::each_once(source, "module", module_names);
+    let database_names = databases.iter().map(|(it, at)| (&*it.name, at));
+    named::each_once(source, "database", database_names);
+    let modules: Vec<Module> = modules.into_iter().map(|(module, _)| module).collect();
+    let databases: Vec<Database> = databases.into_iter().map(|(base, _)| base).collect();
+    route::check_names(source, &sites, &modules, &databases);
     Config {
-        modules: Vec::new(),
-        databases: Vec::new(),
+        modules,
+        databases,
         server,
         limits,
         log,

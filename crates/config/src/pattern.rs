@@ -110,6 +110,17 @@ impl Pattern {
         }
     }
 
+    /// The text before the first wildcard, which all paths that match begin with; empty when the
+    /// pattern is for file names. Without a wildcard it is all of the text.
+    pub fn front(&self) -> &str {
+        let end = self.text.find('*').unwrap_or(self.text.len());
+        if self.text.starts_with('/') {
+            &self.text[..end]
+        } else {
+            ""
+        }
+    }
+
     /// Whether [`Pattern::capture`] can give anything.
     pub fn has_capture(&self) -> bool {
         self.parts.last().is_some_and(Part::is_wildcard)

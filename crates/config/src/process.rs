@@ -2,13 +2,12 @@
 //!
 //! Here are their keys and ranges; what they mean and their defaults are in [`crate::schema`].
 
+use crate::named::{DAY_MS, HOUR_MS};
 use crate::reader::{Item, Section, size_text};
 use crate::value;
 use crate::{AccessLog, Format, Level, Limits, Log, LogTarget, Server};
 use std::ops::RangeInclusive;
 
-const DAY_MS: u64 = 24 * 3_600_000;
-const HOUR_MS: u64 = 3_600_000;
 const CACHE_LEN_MIN: u64 = 64 << 10;
 const TIB: u64 = 1 << 40;
 
@@ -126,22 +125,7 @@ pub(crate) fn log(section: Section<'_>) -> Log {
 
 /// 0 is off; anything smaller than a few objects would only be work.
 fn cache(section: &Section<'_>, default: u64) -> u64 {
-    let Some(item) = section.item("cache") else {
-        return default;
-    };
-    let Some(len) = item.read(value::size) else {
-        return default;
-    };
-    if len != 0 && !(CACHE_LEN_MIN..=TIB).contains(&len) {
-        let allowed = format!(
-            "0 (off), or {} to {}",
-            size_text(CACHE_LEN_MIN),
-            size_text(TIB)
-        );
-        item.report(format!("{} is out of range", item.shown()), allowed);
-        return default;
-    }
-    len
+    section.size_or_zero("cache", default, CACHE_LEN_MIN..=TIB)
 }
 
 fn cache_object(section: &Section<'_>, cache_len_max: u64) -> u64 {
@@ -206,7 +190,7 @@ fn target(item: &Item<'_>, text: &str) -> LogTarget {
 }
 
 /// A count for which the range says that it fits.
-fn count(
+pub(crate) fn count(
     section: &Section<'_>,
     key: &'static str,
     default: usize,

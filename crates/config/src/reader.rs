@@ -151,6 +151,13 @@ impl<'d> Section<'d> {
         self.source.report(at, what, allowed);
     }
 
+    /// Reports a key that means nothing here, if it is there. It counts as known.
+    pub(crate) fn only_with(&self, key: &'static str, other: &str) {
+        if let Some(item) = self.item(key) {
+            item.report("means nothing here", format!("only with {other}"));
+        }
+    }
+
     /// Whether a key is not there or is an empty array; does not make it a known one.
     pub(crate) fn is_without(&self, key: &str) -> bool {
         let value = self.table.get(key).map(toml::Spanned::get_ref);
@@ -201,6 +208,30 @@ impl Section<'_> {
     pub(crate) fn size(&self, key: &'static str, default: u64, range: RangeInclusive<u64>) -> u64 {
         self.number(key, value::size, size_text, range)
             .unwrap_or(default)
+    }
+
+    /// A size for which 0 is allowed beside the range.
+    pub(crate) fn size_or_zero(
+        &self,
+        key: &'static str,
+        default: u64,
+        range: RangeInclusive<u64>,
+    ) -> u64 {
+        let Some(item) = self.item(key) else {
+            return default;
+        };
+        let Some(len) = item.read(value::size) else {
+            return default;
+        };
+        if len != 0 && !range.contains(&len) {
+            let (low, high) = (size_text(*range.start()), size_text(*range.end()));
+            item.report(
+                format!("{} is out of range", item.shown()),
+                format!("0 (off), or {low} to {high}"),
+            );
+            return default;
+        }
+        len
     }
 
     pub(crate) fn duration_ms(

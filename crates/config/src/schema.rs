@@ -422,11 +422,29 @@ pub struct Route {
     /// What answers.
     pub to: RouteTo,
     /// From a request's head to its response's, and between two parts of a body, in milliseconds.
-    /// Default 30 000. Key `timeout`.
+    /// 1 ms to 24 hours. Default 30 000. Key `timeout`.
     pub timeout_ms: u64,
     /// Requests that are answered at a time, 1 to 65 536; others get 503. Default 256.
     /// Key `concurrency`.
     pub concurrency_max: usize,
+}
+
+impl Route {
+    /// The default of `timeout_ms`.
+    pub const TIMEOUT_MS: u64 = 30_000;
+    /// The default of `concurrency_max`.
+    pub const CONCURRENCY_MAX: usize = 256;
+
+    /// A route with every default.
+    pub fn new(pattern: Pattern, to: RouteTo) -> Route {
+        Route {
+            pattern,
+            missing: false,
+            to,
+            timeout_ms: Route::TIMEOUT_MS,
+            concurrency_max: Route::CONCURRENCY_MAX,
+        }
+    }
 }
 
 /// What answers a route's requests; one of these keys must be there.
@@ -446,16 +464,30 @@ pub enum RouteTo {
 /// CGI programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
-    /// The folder of the programs: what follows the part of the path that the pattern's text before
-    /// its first wildcard names is a program in it, and what follows that is PATH_INFO.
+    /// The folder of the programs: what follows [`Pattern::front`] in the path is a program in it,
+    /// and what follows that is PATH_INFO. The front ends in `/`.
     pub folder: PathBuf,
-    /// Environment variables that programs get besides those of RFC 3875. `[site.route.env]`
+    /// Environment variables that programs get besides those of RFC 3875 §4.1; none of those, and
+    /// no `HTTP_…`. `[site.route.env]`
     pub env: Vec<(String, String)>,
-    /// Bytes of address space for a program and each of its children; 0 = no limit. Default 1 GiB.
-    /// Key `memory`.
+    /// Bytes of address space for a program and each of its children, 1 MiB to 1 TiB; 0 = no limit.
+    /// Default 1 GiB. Key `memory`.
     pub memory_len_max: u64,
-    /// Seconds of processor time for a program and each of its children. Default 30. Key `cpu`.
+    /// Seconds of processor time for a program and each of its children, 1 to 86 400. Default 30.
+    /// Key `cpu`, a duration, rounded up.
     pub cpu_s_max: u64,
+}
+
+impl Cgi {
+    /// Programs in this folder, with every default.
+    pub fn new(folder: PathBuf) -> Cgi {
+        Cgi {
+            folder,
+            env: Vec::new(),
+            memory_len_max: 1 << 30,
+            cpu_s_max: 30,
+        }
+    }
 }
 
 /// A FastCGI server.
@@ -470,8 +502,22 @@ pub struct FastCgi {
     pub index: String,
     /// Connections to it, all workers together, 1 to 4096. Default 32. Key `connections`.
     pub connections_max: usize,
-    /// Parameters besides those of CGI. `[site.route.env]`
+    /// Parameters besides those of RFC 3875 §4.1, perhaps `DOCUMENT_ROOT` or `SCRIPT_FILENAME` for a
+    /// server that sees other paths. `[site.route.env]`
     pub env: Vec<(String, String)>,
+}
+
+impl FastCgi {
+    /// The server at this address, with every default.
+    pub fn new(address: Upstream) -> FastCgi {
+        FastCgi {
+            address,
+            script: None,
+            index: "index.php".to_string(),
+            connections_max: 32,
+            env: Vec::new(),
+        }
+    }
 }
 
 /// Where another server listens.
@@ -493,7 +539,7 @@ pub struct Pages {
 /// Code that answers requests. `[[module]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// How routes call it.
+    /// How routes call it: 1 to 64 letters, digits, `-`, `_` and `.`; no other module has it.
     pub name: String,
     /// What it is.
     pub code: ModuleCode,
@@ -501,14 +547,29 @@ pub struct Module {
     pub settings: Vec<(String, String)>,
     /// A library runs in a process of its own. Default false. Key `separate`.
     pub separate: bool,
-    /// WebAssembly: bytes of memory for an instance. Default 16 MiB. Key `memory`.
+    /// WebAssembly: bytes of memory for an instance, 64 KiB to 4 GiB. Default 16 MiB. Key `memory`.
     pub memory_len_max: u64,
-    /// WebAssembly: how long an instance may compute without a pause, in milliseconds. Default
-    /// 1 000. Key `compute`.
+    /// WebAssembly: how long an instance may compute without a pause, in milliseconds, 1 ms to 24
+    /// hours. Default 1 000. Key `compute`.
     pub compute_ms_max: u64,
     /// WebAssembly: instances are used for one request after the other, and keep what they know.
     /// Default false: each request has a new one. Key `keep`.
     pub keep: bool,
+}
+
+impl Module {
+    /// A module with every default.
+    pub fn new(name: String, code: ModuleCode) -> Module {
+        Module {
+            name,
+            code,
+            settings: Vec::new(),
+            separate: false,
+            memory_len_max: 16 << 20,
+            compute_ms_max: 1000,
+            keep: false,
+        }
+    }
 }
 
 /// What a module is; one of these keys must be there.
@@ -525,15 +586,30 @@ pub enum ModuleCode {
 /// A database. `[[database]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Database {
-    /// How routes and pages call it.
+    /// How routes and pages call it: as with modules.
     pub name: String,
     /// `sqlite:FILE`, `mysql://USER:PASSWORD@HOST/NAME` or `postgres://…`; where it says
-    /// `${NAME}`, that environment variable.
+    /// `${NAME}`, that environment variable, for whoever connects to put in. A relative `FILE` has got
+    /// the folder of the configuration in front, unless a variable begins it or all of the URL.
     pub url: String,
     /// Connections, 1 to 1024. Default 8. Key `connections`.
     pub connections_max: u32,
-    /// For a connection, and for a query, in milliseconds. Default 5 000. Key `timeout`.
+    /// For a connection, and for a query, in milliseconds, 1 ms to 1 hour. Default 5 000.
+    /// Key `timeout`.
     pub timeout_ms: u64,
     /// Rows that a query may give, 1 to 1 000 000. Default 10 000. Key `rows`.
     pub rows_max: usize,
+}
+
+impl Database {
+    /// A database with every default.
+    pub fn new(name: String, url: String) -> Database {
+        Database {
+            name,
+            url,
+            connections_max: 8,
+            timeout_ms: 5000,
+            rows_max: 10_000,
+        }
+    }
 }

@@ -4,7 +4,8 @@
 //! concerns several keys or several sites in [`crate::check`].
 
 use crate::reader::{At, Item, Section};
-use crate::{Compress, Encoding, Name, Root, Site, Symlinks, rules, site_for_folder, value};
+use crate::{Compress, Encoding, Name, Root, Site, Symlinks};
+use crate::{route, rules, site_for_folder, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -18,6 +19,8 @@ pub(crate) struct Marks {
     pub(crate) root: Option<At>,
     /// In the order of the site's `error_pages`.
     pub(crate) error_pages: Vec<At>,
+    /// Where each route's target is named, in the order of the site's routes.
+    pub(crate) routes: Vec<At>,
 }
 
 pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
@@ -32,6 +35,11 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         None => (default.root, None),
     };
     let (error_pages, page_marks) = error_pages(&section);
+    let (routes, route_marks) = section
+        .sections("route")
+        .into_iter()
+        .filter_map(route::route)
+        .unzip();
     let links = [
         ("beneath", Symlinks::Beneath),
         ("none", Symlinks::None),
@@ -65,7 +73,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
             .into_iter()
             .filter_map(rules::header)
             .collect(),
-        routes: Vec::new(),
+        routes,
     };
     section.finish();
     let marks = Marks {
@@ -73,6 +81,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         listen: listen_marks,
         root: root_mark,
         error_pages: page_marks,
+        routes: route_marks,
     };
     (site, marks)
 }
@@ -160,7 +169,7 @@ fn index(section: &Section<'_>) -> Option<Vec<String>> {
     Some(items.iter().filter_map(file_name).collect())
 }
 
-fn file_name(item: &Item<'_>) -> Option<String> {
+pub(crate) fn file_name(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     if text.contains('/') || matches!(text, "." | "..") {
         item.refuse("a file name", "a name without /");
@@ -201,7 +210,7 @@ fn error_pages(section: &Section<'_>) -> (BTreeMap<u16, String>, Vec<At>) {
 }
 
 /// A path under the root as it stands in a request: decoded, absolute, without tricks.
-fn absolute_path(item: &Item<'_>) -> Option<String> {
+pub(crate) fn absolute_path(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     let clean = |segment: &str| !matches!(segment, "" | "." | "..");
     if !text

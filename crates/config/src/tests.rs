@@ -5,6 +5,8 @@ use super::*;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+mod dynamic;
+
 fn good(text: &str) -> Config {
     match parse(text, Path::new("lowroad.toml")) {
         Ok(config) => config,
@@ -391,13 +393,13 @@ fn unknown_keys() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
         "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, listen, root, error_pages, \
-         index, listing, hidden, symlinks, compress, types, cache_control, redirect, header)\n\
+         route, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header)\n\
          4:1: site[0].xyz: unknown key (allowed: names, listen, root, error_pages, \
-         index, listing, hidden, symlinks, compress, types, cache_control, redirect, header)"
+         route, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header)"
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
-        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, log, site)\n\
+        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, log, module, database, site)\n\
          5:1: log.levl: unknown key; did you mean level? (allowed: access, format, error, level)"
     );
     assert_eq!(

@@ -74,6 +74,9 @@ fn every_key_is_documented_in_its_chapter_and_no_other_is() {
             "### `[[site.header]]`",
             "[[site]]\n[[site.header]]\nzzz = 1",
         ),
+        ("### `[[site.route]]`", "[[site]]\n[[site.route]]\nzzz = 1"),
+        ("## `[[module]]`", "[[module]]\nzzz = 1"),
+        ("## `[[database]]`", "[[database]]\nzzz = 1"),
     ] {
         let rows = chapter(&document, heading)
             .lines()

@@ -226,3 +226,18 @@ fn no_request_makes_a_redirect_lead_elsewhere() {
     let split = location("/a", "/b", b"/a", Some("x\r\ny z\u{e9}"));
     assert_eq!(split.as_deref(), Some("/b?x%0D%0Ay%20z%C3%A9"));
 }
+
+#[test]
+fn the_front_is_what_all_matches_begin_with() {
+    for (text, front) in [
+        ("/cgi-bin/**", "/cgi-bin/"),
+        ("/a/b*/c", "/a/b"),
+        ("/a", "/a"),
+        ("/**", "/"),
+        ("*.php", ""),
+        ("index.php", ""),
+    ] {
+        let pattern = Pattern::parse(text).expect("a pattern");
+        assert_eq!(pattern.front(), front, "{text}");
+    }
+}

@@ -51,6 +51,20 @@ impl<'d> Item<'d> {
         self.value.as_str()
     }
 
+    /// A boolean, for who says himself what else it may be.
+    pub(crate) fn value_bool(&self) -> Option<bool> {
+        self.value.as_bool()
+    }
+
+    /// A string, or a number or a boolean as it is written.
+    pub(crate) fn plain_text(&self) -> Option<String> {
+        match self.value {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => Some(self.shown()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_empty_array(&self) -> bool {
         self.value.as_array().is_some_and(|array| array.is_empty())
     }

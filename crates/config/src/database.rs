@@ -1,0 +1,118 @@
+//! Reads `[[database]]`: where routes and pages get rows from, and what that may cost.
+//!
+//! It looks at the form of a URL alone: whether a database answers there is found out by the server.
+//! URLs hold passwords, so no problem shows one.
+
+use crate::Database;
+use crate::named::{self, HOUR_MS};
+use crate::process::count;
+use crate::reader::{At, Item, Section};
+
+const ALLOWED: &str =
+    "sqlite:FILE, mysql://USER:PASSWORD@HOST/NAME, postgres://USER:PASSWORD@HOST/NAME, or ${NAME}";
+
+pub(crate) fn database(section: Section<'_>) -> Option<(Database, At)> {
+    let name_item = section.required("name");
+    let name = name_item.as_ref().and_then(named::name);
+    let url = section.required("url").and_then(|item| url(&item));
+    let default = Database::new(name.unwrap_or_default(), url.unwrap_or_default());
+    let connections = u64::from(default.connections_max);
+    let connections = section.count("connections", connections, 1..=1024);
+    let database = Database {
+        connections_max: u32::try_from(connections).unwrap_or(default.connections_max),
+        timeout_ms: section.duration_ms("timeout", default.timeout_ms, 1..=HOUR_MS),
+        rows_max: count(&section, "rows", default.rows_max, 1..=1_000_000),
+        ..default
+    };
+    section.finish();
+    Some((database, name_item?.at))
+}
+
+/// A URL as it is to be used, with variables still in it; an SQLite file gets its folder.
+fn url(item: &Item<'_>) -> Option<String> {
+    let text = item.value_text().filter(|text| {
+        !text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace())
+    });
+    let Some(text) = text else {
+        item.report(
+            "this is not a URL",
+            format!("{ALLOWED}; no spaces: %20 stands for one"),
+        );
+        return None;
+    };
+    if !has_sound_variables(text) {
+        item.report(
+            "the URL has a ${ that names no variable",
+            "${NAME} with letters, digits and _",
+        );
+        return None;
+    }
+    if text.starts_with("${") {
+        return Some(text.to_string());
+    }
+    match text.split_once(':') {
+        Some(("sqlite", file)) => sqlite(item, file),
+        Some(("mysql" | "postgres", rest))
+            if rest.strip_prefix("//").is_some_and(|rest| !rest.is_empty()) =>
+        {
+            Some(text.to_string())
+        }
+        Some((scheme @ ("mysql" | "postgres"), _)) => {
+            item.report(format!("a {scheme} URL begins with {scheme}://"), ALLOWED);
+            None
+        }
+        Some((scheme, _)) if is_scheme(scheme) => {
+            item.report(
+                format!("{scheme}: is not a known kind of database"),
+                ALLOWED,
+            );
+            None
+        }
+        _ => {
+            item.report("the URL does not say what kind of database it is", ALLOWED);
+            None
+        }
+    }
+}
+
+fn sqlite(item: &Item<'_>, file: &str) -> Option<String> {
+    if file.is_empty() || file.starts_with("//") || file.starts_with([':', '?']) {
+        item.report(
+            "the URL names no SQLite file",
+            "sqlite:FILE, absolute or relative to the folder of the configuration file",
+        );
+        return None;
+    }
+    if file.starts_with("${") {
+        return Some(format!("sqlite:{file}"));
+    }
+    Some(format!("sqlite:{}", item.resolve(file).display()))
+}
+
+fn is_scheme(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    text.bytes().all(plain) && text.starts_with(|c: char| c.is_ascii_alphabetic())
+}
+
+/// Whether each `${` begins a `${NAME}`.
+fn has_sound_variables(text: &str) -> bool {
+    text.split("${").skip(1).all(|rest| {
+        rest.split_once('}')
+            .is_some_and(|(name, _)| named::is_variable(name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_have_names_and_ends() {
+        for text in ["", "a", "${A}", "x${A_1}y${b}", "$", "}", "$A"] {
+            assert!(has_sound_variables(text), "{text}");
+        }
+        for text in ["${", "${}", "${A", "${1A}", "${A B}", "${A${B}}", "x${A}${"] {
+            assert!(!has_sound_variables(text), "{text}");
+        }
+    }
+}

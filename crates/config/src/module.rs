@@ -1,0 +1,83 @@
+//! Reads `[[module]]`: what code there is to answer requests, and what it may use.
+//!
+//! What the keys mean and their defaults are in [`crate::schema`]. Whether the code can be loaded is
+//! found out by the server.
+
+use crate::named::{self, DAY_MS};
+use crate::reader::{At, Item, Section};
+use crate::{Module, ModuleCode};
+
+/// The three keys of which a module has one.
+const CODE: [&str; 3] = ["linked", "library", "wasm"];
+
+/// The least memory of a WebAssembly instance: one page of it.
+const MEMORY_LEN_MIN: u64 = 64 << 10;
+/// The most memory of a WebAssembly instance: all that 32-bit addresses reach.
+const MEMORY_LEN_MAX: u64 = 4 << 30;
+
+/// Where in the text a module's values came from, for the checks that follow.
+pub(crate) struct Marks {
+    pub(crate) name: At,
+    /// Where its file is named; None if it has none.
+    pub(crate) file: Option<At>,
+}
+
+pub(crate) fn module(section: Section<'_>) -> Option<(Module, Marks)> {
+    let name_item = section.required("name");
+    let name = name_item.as_ref().and_then(named::name);
+    let code = code(&section);
+    let is = |kind: fn(&ModuleCode) -> bool| code.as_ref().is_none_or(|(code, _)| kind(code));
+    let is_library = is(|code| matches!(code, ModuleCode::Library(_)));
+    let is_wasm = is(|code| matches!(code, ModuleCode::Wasm(_)));
+    for (key, is_right, kind) in [
+        ("separate", is_library, "library"),
+        ("memory", is_wasm, "wasm"),
+        ("compute", is_wasm, "wasm"),
+        ("keep", is_wasm, "wasm"),
+    ] {
+        if !is_right {
+            section.only_with(key, kind);
+        }
+    }
+    // Without code there is no module in the end; what else is wrong with it is told all the same.
+    let (code, file) = code.map_or((ModuleCode::Linked(String::new()), None), |(code, at)| {
+        let has_file = !matches!(code, ModuleCode::Linked(_));
+        (code, has_file.then_some(at))
+    });
+    let default = Module::new(name.unwrap_or_default(), code);
+    let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
+    let module = Module {
+        settings: section
+            .section("settings")
+            .map_or_else(Vec::new, named::settings),
+        separate: section.flag("separate", default.separate),
+        memory_len_max: section.size("memory", default.memory_len_max, memory),
+        compute_ms_max: section.duration_ms("compute", default.compute_ms_max, 1..=DAY_MS),
+        keep: section.flag("keep", default.keep),
+        ..default
+    };
+    section.finish();
+    let name = name_item?.at;
+    Some((module, Marks { name, file }))
+}
+
+fn code(section: &Section<'_>) -> Option<(ModuleCode, At)> {
+    let [linked, library, wasm] = CODE.map(|key| section.item(key));
+    let read = |item: &Item<'_>, code: Option<ModuleCode>| Some((code?, item.at.clone()));
+    match (linked, library, wasm) {
+        (Some(item), None, None) => read(&item, named::name(&item).map(ModuleCode::Linked)),
+        (None, Some(item), None) => read(&item, item.path().map(ModuleCode::Library)),
+        (None, None, Some(item)) => read(&item, item.path().map(ModuleCode::Wasm)),
+        (None, None, None) => {
+            section.report("there is no code", "one of linked, library and wasm");
+            None
+        }
+        _ => {
+            section.report(
+                "there is more than one kind of code",
+                "one of linked, library and wasm",
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Reads `[[site.route]]`: which paths are answered by a program, and by which.
+//!
+//! What the keys mean and their defaults are in [`crate::schema`]. Whether the module or database
+//! that a route names is there, is checked once all of the file is read.
+
+use crate::named::{self, DAY_MS};
+use crate::process::count;
+use crate::reader::{At, Item, Section, Source};
+use crate::site::{Marks, absolute_path, file_name};
+use crate::value;
+use crate::{Cgi, Database, FastCgi, Module, Pages, Pattern, Route, RouteTo, Site, Upstream};
+use std::path::PathBuf;
+
+/// The keys of which a route has one.
+const TARGETS: [&str; 4] = ["module", "cgi", "fastcgi", "pages"];
+
+/// Keys that mean something with some targets only.
+const KEYS_OF_TARGETS: [(&str, &[&str]); 6] = [
+    ("env", &["cgi", "fastcgi"]),
+    ("memory", &["cgi"]),
+    ("cpu", &["cgi"]),
+    ("script", &["fastcgi"]),
+    ("index", &["fastcgi"]),
+    ("connections", &["fastcgi"]),
+];
+
+/// The least address space that a program can begin in.
+const MEMORY_LEN_MIN: u64 = 1 << 20;
+const MEMORY_LEN_MAX: u64 = 1 << 40;
+
+/// A route and where in the text its target is named.
+pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
+    let pattern_item = section.required("pattern");
+    let pattern = pattern_item.as_ref().and_then(Item::pattern);
+    let target = target(&section);
+    let to = target
+        .as_ref()
+        .and_then(|(kind, item)| to(&section, kind, item));
+    let missing = section.flag("missing", false);
+    let timeout_ms = section.duration_ms("timeout", Route::TIMEOUT_MS, 1..=DAY_MS);
+    let concurrency_max = count(&section, "concurrency", Route::CONCURRENCY_MAX, 1..=65_536);
+    keys_of_other_targets(&section, target.as_ref().map(|(kind, _)| *kind));
+    section.finish();
+    let route = Route {
+        missing,
+        timeout_ms,
+        concurrency_max,
+        ..Route::new(pattern?, to?)
+    };
+    if matches!(route.to, RouteTo::Cgi(_)) {
+        check_folder_pattern(&route.pattern, &pattern_item?);
+    }
+    Some((route, target?.1.at))
+}
+
+/// Reports keys that mean nothing with this target; without one, any may be meant.
+fn keys_of_other_targets(section: &Section<'_>, target: Option<&str>) {
+    for (key, targets) in KEYS_OF_TARGETS {
+        match target {
+            None => drop(section.item(key)),
+            Some(target) if targets.contains(&target) => {}
+            Some(_) => section.only_with(key, &targets.join(" or ")),
+        }
+    }
+}
+
+/// Reports the modules and databases that routes name and that are not there.
+pub(crate) fn check_names(
+    source: &Source<'_>,
+    sites: &[(Site, Marks)],
+    modules: &[Module],
+    databases: &[Database],
+) {
+    let modules: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
+    let databases: Vec<&str> = databases.iter().map(|base| base.name.as_str()).collect();
+    let routes = sites
+        .iter()
+        .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
+    for (route, at) in routes {
+        match &route.to {
+            RouteTo::Module(name) => named::check_known(source, "module", name, at, &modules),
+            RouteTo::Pages(Pages {
+                database: Some(name),
+            }) => named::check_known(source, "database", name, at, &databases),
+            RouteTo::Pages(_) | RouteTo::Cgi(_) | RouteTo::FastCgi(_) => {}
+        }
+    }
+}
+
+/// The one key that says what answers.
+fn target<'d>(section: &Section<'d>) -> Option<(&'static str, Item<'d>)> {
+    let present = TARGETS.map(|key| section.item(key).map(|item| (key, item)));
+    let mut present = present.into_iter().flatten();
+    let (first, second) = (present.next(), present.next());
+    let what = match (&first, &second) {
+        (Some(_), None) => return first,
+        (None, _) => "nothing answers".to_string(),
+        (Some((one, _)), Some((other, _))) => format!("{one} and {other} cannot both answer"),
+    };
+    section.report(what, "one of module, cgi, fastcgi and pages");
+    None
+}
+
+fn to(section: &Section<'_>, kind: &str, item: &Item<'_>) -> Option<RouteTo> {
+    match kind {
+        "module" => named::name(item).map(RouteTo::Module),
+        "cgi" => cgi(section, item).map(RouteTo::Cgi),
+        "fastcgi" => fastcgi(section, item).map(RouteTo::FastCgi),
+        _ => pages(item).map(RouteTo::Pages),
+    }
+}
+
+fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
+    let folder = item.path();
+    let default = Cgi::new(folder.clone().unwrap_or_default());
+    let cpu_ms_max = section.duration_ms("cpu", default.cpu_s_max * 1000, 1000..=DAY_MS);
+    let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
+    let cgi = Cgi {
+        env: environment(section),
+        // In less than the least no program begins.
+        memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
+        cpu_s_max: cpu_ms_max.div_ceil(1000),
+        ..default
+    };
+    folder.is_some().then_some(cgi)
+}
+
+fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
+    let address = upstream(item);
+    let default = FastCgi::new(address.clone().unwrap_or(Upstream::Unix(PathBuf::new())));
+    let connections = 1..=4096;
+    let fastcgi = FastCgi {
+        script: section.item("script").and_then(|item| absolute_path(&item)),
+        index: section
+            .item("index")
+            .and_then(|item| file_name(&item))
+            .unwrap_or(default.index),
+        connections_max: count(section, "connections", default.connections_max, connections),
+        env: environment(section),
+        ..default
+    };
+    address.is_some().then_some(fastcgi)
+}
+
+fn pages(item: &Item<'_>) -> Option<Pages> {
+    let database = match (item.value_bool(), item.value_text()) {
+        (Some(true), _) => None,
+        (None, Some(_)) => Some(named::name(item)?),
+        _ => {
+            item.refuse(
+                "a database",
+                "the name of a [[database]], or true for pages without one",
+            );
+            return None;
+        }
+    };
+    Some(Pages { database })
+}
+
+/// Where a FastCGI server listens.
+fn upstream(item: &Item<'_>) -> Option<Upstream> {
+    if let Some(path) = item
+        .value_text()
+        .and_then(|text| text.strip_prefix("unix:"))
+    {
+        let is_path = !path.is_empty() && !path.chars().any(char::is_control);
+        if !is_path {
+            item.refuse("a socket", "unix:/PATH");
+        }
+        return is_path.then(|| Upstream::Unix(item.resolve(path)));
+    }
+    let read = |text: &str| {
+        let refused = value::Refused {
+            what: "the address of a server",
+            allowed: "unix:/PATH, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1",
+        };
+        let address = value::address(text).ok();
+        let known = address.filter(|at| at.port() != 0 && !at.ip().is_unspecified());
+        known.ok_or(refused)
+    };
+    item.read(read).map(Upstream::Tcp)
+}
+
+fn environment(section: &Section<'_>) -> Vec<(String, String)> {
+    section
+        .section("env")
+        .map_or_else(Vec::new, named::environment)
+}
+
+/// A pattern must name the path that stands for the folder of programs.
+fn check_folder_pattern(pattern: &Pattern, item: &Item<'_>) {
+    if !pattern.front().ends_with('/') {
+        item.report(
+            format!("{pattern} does not say which path stands for the folder of programs"),
+            "a pattern with its first wildcard after a /: /cgi-bin/**",
+        );
+    }
+}

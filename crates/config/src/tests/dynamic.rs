@@ -1,0 +1,451 @@
+//! Routes, modules and databases: what comes out of good ones, and what is said of each mistake.
+
+use super::*;
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::parse(text).expect("a pattern")
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
+}
+
+/// A site with one route, whose first line after the header is line 4.
+fn in_route(lines: &str) -> String {
+    format!("[[site]]\nroot = \"r\"\n[[site.route]]\n{lines}\n")
+}
+
+/// A text with a site behind it, so that nothing else is wrong.
+fn with_site(text: &str) -> String {
+    format!("{text}\n[[site]]\nroot = \"r\"\n")
+}
+
+#[test]
+fn every_key_of_a_route_is_read() {
+    let text = r#"
+        [[module]]
+        name = "m"
+        linked = "m"
+        [[database]]
+        name = "d"
+        url = "sqlite:d.db"
+        [[site]]
+        root = "r"
+        [[site.route]]
+        pattern = "/m/**"
+        module = "m"
+        missing = true
+        timeout = "2s"
+        concurrency = 7
+        [[site.route]]
+        pattern = "/cgi-bin/**"
+        cgi = "programs"
+        memory = "64M"
+        cpu = "1500ms"
+        env = { LANG = "C", EMPTY = "", N = 5, YES = true }
+        [[site.route]]
+        pattern = "*.php"
+        fastcgi = "unix:run/fpm.sock"
+        script = "/a/index.php"
+        index = "start.php"
+        connections = 3
+        [site.route.env]
+        DOCUMENT_ROOT = "/inside"
+        [[site.route]]
+        pattern = "*.lrp"
+        pages = "d"
+        [[site.route]]
+        pattern = "/plain/*"
+        pages = true
+    "#;
+    let config = parse(text, Path::new("/etc/lowroad/lowroad.toml"));
+    let config = config.unwrap_or_else(|problems| panic!("{}", lines(&problems)));
+    let cgi = Cgi {
+        memory_len_max: 64 << 20,
+        cpu_s_max: 2,
+        env: pairs(&[("EMPTY", ""), ("LANG", "C"), ("N", "5"), ("YES", "true")]),
+        ..Cgi::new("/etc/lowroad/programs".into())
+    };
+    let fastcgi = FastCgi {
+        script: Some("/a/index.php".into()),
+        index: "start.php".into(),
+        connections_max: 3,
+        env: pairs(&[("DOCUMENT_ROOT", "/inside")]),
+        ..FastCgi::new(Upstream::Unix("/etc/lowroad/run/fpm.sock".into()))
+    };
+    let pages = |database: Option<&str>| {
+        RouteTo::Pages(Pages {
+            database: database.map(str::to_string),
+        })
+    };
+    let expected = [
+        Route {
+            missing: true,
+            timeout_ms: 2000,
+            concurrency_max: 7,
+            ..Route::new(pattern("/m/**"), RouteTo::Module("m".into()))
+        },
+        Route::new(pattern("/cgi-bin/**"), RouteTo::Cgi(cgi)),
+        Route::new(pattern("*.php"), RouteTo::FastCgi(fastcgi)),
+        Route::new(pattern("*.lrp"), pages(Some("d"))),
+        Route::new(pattern("/plain/*"), pages(None)),
+    ];
+    assert_eq!(config.sites[0].routes, expected);
+    assert_eq!(config.databases[0].url, "sqlite:/etc/lowroad/d.db");
+}
+
+#[test]
+fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
+    let config = good(
+        r#"
+        [[module]]
+        name = "a"
+        linked = "b"
+        [[database]]
+        name = "a"
+        url = "${URL}"
+        [[site]]
+        root = "r"
+        [[site.route]]
+        pattern = "/c/**"
+        cgi = "/c"
+        [[site.route]]
+        pattern = "/f"
+        fastcgi = 9000
+        "#,
+    );
+    let [cgi, fastcgi] = &config.sites[0].routes[..] else {
+        panic!("two routes");
+    };
+    assert_eq!(
+        (cgi.missing, cgi.timeout_ms, cgi.concurrency_max),
+        (false, 30_000, 256)
+    );
+    let expected = Cgi {
+        folder: "/c".into(),
+        env: Vec::new(),
+        memory_len_max: 1 << 30,
+        cpu_s_max: 30,
+    };
+    assert_eq!(cgi.to, RouteTo::Cgi(expected));
+    let expected = FastCgi {
+        address: Upstream::Tcp(([127, 0, 0, 1], 9000).into()),
+        script: None,
+        index: "index.php".into(),
+        connections_max: 32,
+        env: Vec::new(),
+    };
+    assert_eq!(fastcgi.to, RouteTo::FastCgi(expected));
+    let module = Module {
+        name: "a".into(),
+        code: ModuleCode::Linked("b".into()),
+        settings: Vec::new(),
+        separate: false,
+        memory_len_max: 16 << 20,
+        compute_ms_max: 1000,
+        keep: false,
+    };
+    assert_eq!(config.modules, [module]);
+    let database = Database {
+        name: "a".into(),
+        url: "${URL}".into(),
+        connections_max: 8,
+        timeout_ms: 5000,
+        rows_max: 10_000,
+    };
+    assert_eq!(config.databases, [database]);
+}
+
+#[test]
+fn every_key_of_a_module_and_a_database_is_read() {
+    let config = good(
+        r#"
+        [[module]]
+        name = "w.1"
+        wasm = "/m/w.wasm"
+        memory = "1M"
+        compute = "20ms"
+        keep = true
+        settings = { text = "a\nb", n = 5, f = 1.5, yes = true, "any key" = "" }
+        [[module]]
+        name = "l-2"
+        library = "l.so"
+        separate = true
+        [[database]]
+        name = "maria"
+        url = "mysql://u:${P_1}@localhost/n?socket=/run/m.sock"
+        connections = 2
+        timeout = "300ms"
+        rows = 5
+        [[site]]
+        root = "r"
+        "#,
+    );
+    let wasm = Module {
+        memory_len_max: 1 << 20,
+        compute_ms_max: 20,
+        keep: true,
+        settings: pairs(&[
+            ("any key", ""),
+            ("f", "1.5"),
+            ("n", "5"),
+            ("text", "a\nb"),
+            ("yes", "true"),
+        ]),
+        ..Module::new("w.1".into(), ModuleCode::Wasm("/m/w.wasm".into()))
+    };
+    let library = Module {
+        separate: true,
+        ..Module::new("l-2".into(), ModuleCode::Library("l.so".into()))
+    };
+    assert_eq!(config.modules, [wasm, library]);
+    let url = "mysql://u:${P_1}@localhost/n?socket=/run/m.sock";
+    let maria = Database {
+        connections_max: 2,
+        timeout_ms: 300,
+        rows_max: 5,
+        ..Database::new("maria".into(), url.into())
+    };
+    assert_eq!(config.databases, [maria]);
+}
+
+#[test]
+fn a_route_has_one_target() {
+    let one = "one of module, cgi, fastcgi and pages";
+    assert_eq!(
+        shown(&in_route("pattern = \"/a\"")),
+        format!("3:1: site[0].route[0]: nothing answers (allowed: {one})")
+    );
+    assert_eq!(
+        shown(&in_route(
+            "pattern = \"/a/**\"\ncgi = \"c\"\nfastcgi = 1\nenv = 1"
+        )),
+        format!("3:1: site[0].route[0]: cgi and fastcgi cannot both answer (allowed: {one})")
+    );
+    assert_eq!(
+        shown(&in_route("pages = true")),
+        "3:1: site[0].route[0]: pattern is missing"
+    );
+}
+
+#[test]
+fn keys_of_other_targets_are_refused() {
+    for (target, line, allowed) in [
+        ("pages = true", "env = {}", "only with cgi or fastcgi"),
+        ("fastcgi = 1", "memory = 0", "only with cgi"),
+        ("fastcgi = 1", "cpu = 1", "only with cgi"),
+        ("cgi = \"c\"", "script = \"/x\"", "only with fastcgi"),
+        ("cgi = \"c\"", "index = \"x\"", "only with fastcgi"),
+        ("pages = true", "connections = 1", "only with fastcgi"),
+    ] {
+        let found = shown(&in_route(&format!("pattern = \"/a/**\"\n{target}\n{line}")));
+        let key = line.split(' ').next().expect("a key");
+        let end = format!("site[0].route[0].{key}: means nothing here (allowed: {allowed})");
+        assert!(found.starts_with("6:") && found.ends_with(&end), "{found}");
+    }
+    for (code, line, allowed) in [
+        ("linked", "separate = true", "library"),
+        ("wasm", "separate = true", "library"),
+        ("library", "memory = 65536", "wasm"),
+        ("linked", "compute = 1", "wasm"),
+        ("library", "keep = true", "wasm"),
+    ] {
+        let text = format!("[[module]]\nname = \"a\"\n{code} = \"a\"\n{line}");
+        let found = shown(&with_site(&text));
+        let end = format!("means nothing here (allowed: only with {allowed})");
+        assert!(found.starts_with("4:") && found.ends_with(&end), "{found}");
+    }
+}
+
+#[test]
+fn what_routes_name_is_there() {
+    let text = in_route("pattern = \"/a\"\nmodule = \"m\"");
+    assert_eq!(
+        shown(&text),
+        "5:10: site[0].route[0].module: there is no module \"m\" \
+         (allowed: [[module]] with name = \"m\")"
+    );
+    let databases = "[[database]]\nname = \"a\"\nurl = \"sqlite:a\"\n\
+                     [[database]]\nname = \"b\"\nurl = \"sqlite:b\"\n";
+    let text = in_route("pattern = \"/a\"\npages = \"c\"");
+    assert_eq!(
+        shown(&format!("{text}{databases}")),
+        "5:9: site[0].route[0].pages: there is no database \"c\" (allowed: a, b)"
+    );
+}
+
+#[test]
+fn names_are_given_once() {
+    let module = "[[module]]\nname = \"a\"\nlinked = \"a\"\n";
+    let database = "[[database]]\nname = \"a\"\nurl = \"sqlite:a\"\n";
+    good(&with_site(&format!("{module}{database}")));
+    assert_eq!(
+        shown(&with_site(&format!("{module}{module}"))),
+        "5:8: module[1].name: \"a\" is module[0] already (allowed: each name once)"
+    );
+    assert_eq!(
+        shown(&with_site(&format!("{database}{database}"))),
+        "5:8: database[1].name: \"a\" is database[0] already (allowed: each name once)"
+    );
+}
+
+#[test]
+fn values_of_routes_that_are_wrong() {
+    for (lines, expected) in [
+        (
+            "pattern = \"/a\"\ncgi = \"c\"",
+            "4:11: site[0].route[0].pattern: /a does not say which path stands for the folder of \
+             programs (allowed: a pattern with its first wildcard after a /: /cgi-bin/**)",
+        ),
+        (
+            "pattern = \"*.cgi\"\ncgi = \"c\"",
+            "4:11: site[0].route[0].pattern: *.cgi does not say which path stands for the folder of \
+             programs (allowed: a pattern with its first wildcard after a /: /cgi-bin/**)",
+        ),
+        (
+            "pattern = \"/a\"\nfastcgi = \"localhost:9000\"",
+            "5:11: site[0].route[0].fastcgi: \"localhost:9000\" is not the address of a server \
+             (allowed: unix:/PATH, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1)",
+        ),
+        (
+            "pattern = \"/a\"\nfastcgi = \"*:9000\"",
+            "5:11: site[0].route[0].fastcgi: \"*:9000\" is not the address of a server \
+             (allowed: unix:/PATH, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1)",
+        ),
+        (
+            "pattern = \"/a\"\nfastcgi = \"unix:\"",
+            "5:11: site[0].route[0].fastcgi: \"unix:\" is not a socket (allowed: unix:/PATH)",
+        ),
+        (
+            "pattern = \"/a\"\nfastcgi = 1\nscript = \"x.php\"",
+            "6:10: site[0].route[0].script: \"x.php\" is not a path under the root (allowed: /PATH \
+             of a file, without empty segments, . and ..)",
+        ),
+        (
+            "pattern = \"/a\"\npages = false",
+            "5:9: site[0].route[0].pages: false is not a database (allowed: the name of a \
+             [[database]], or true for pages without one)",
+        ),
+        (
+            "pattern = \"/a\"\npages = true\nconcurrency = 0",
+            "6:15: site[0].route[0].concurrency: 0 is out of range (allowed: 1 to 65536)",
+        ),
+        (
+            "pattern = \"/a/*\"\ncgi = \"c\"\nmemory = \"1K\"",
+            "6:10: site[0].route[0].memory: \"1K\" is out of range (allowed: 0 (off), or 1M to 1024G)",
+        ),
+        (
+            "pattern = \"/a/*\"\ncgi = \"c\"\ncpu = \"10ms\"",
+            "6:7: site[0].route[0].cpu: \"10ms\" is out of range (allowed: 1s to 24h)",
+        ),
+        (
+            "pattern = \"/a/*\"\ncgi = \"c\"\nenv.PATH_INFO = \"x\"",
+            "6:5: site[0].route[0].env.PATH_INFO: \"PATH_INFO\" says something about the request \
+             (allowed: letters, digits and _, no digit in front, none of RFC 3875 section 4.1, \
+             no HTTP_…)",
+        ),
+        (
+            "pattern = \"/a/*\"\ncgi = \"c\"\nenv.\"A=B\" = \"x\"",
+            "6:5: site[0].route[0].env.A=B: \"A=B\" is not the name of a variable \
+             (allowed: letters, digits and _, no digit in front, none of RFC 3875 section 4.1, \
+             no HTTP_…)",
+        ),
+        (
+            "pattern = \"/a/*\"\ncgi = \"c\"\nenv.A = [1]",
+            "6:9: site[0].route[0].env.A: an array is not a plain value \
+             (allowed: a string without NUL, a number, true or false)",
+        ),
+    ] {
+        assert_eq!(shown(&in_route(lines)), expected, "{lines}");
+    }
+}
+
+#[test]
+fn values_of_modules_that_are_wrong() {
+    let one = "one of linked, library and wasm";
+    for (lines, expected) in [
+        (
+            "name = \"a\"".to_string(),
+            format!("1:1: module[0]: there is no code (allowed: {one})"),
+        ),
+        (
+            "name = \"a\"\nlinked = \"a\"\nwasm = \"a\"\nkeep = true".to_string(),
+            format!("1:1: module[0]: there is more than one kind of code (allowed: {one})"),
+        ),
+        (
+            "linked = \"a\"".to_string(),
+            "1:1: module[0]: name is missing".to_string(),
+        ),
+        (
+            "name = \"a/b\"\nlinked = \"a\"".to_string(),
+            "2:8: module[0].name: \"a/b\" is not a name (allowed: 1 to 64 letters, digits, - _ \
+             and ., not - or . in front)"
+                .to_string(),
+        ),
+        (
+            "name = \"a\"\nwasm = \"a\"\nmemory = \"8G\"".to_string(),
+            "4:10: module[0].memory: \"8G\" is out of range (allowed: 64K to 4G)".to_string(),
+        ),
+    ] {
+        assert_eq!(
+            shown(&with_site(&format!("[[module]]\n{lines}"))),
+            expected,
+            "{lines}"
+        );
+    }
+}
+
+#[test]
+fn urls_that_are_wrong_are_not_shown() {
+    let database = |url: &str| {
+        shown(&with_site(&format!(
+            "[[database]]\nname = \"a\"\nurl = \"{url}\""
+        )))
+    };
+    for (url, what) in [
+        ("", "this is not a URL"),
+        ("mysql://u:secret@h/a b", "this is not a URL"),
+        ("oracle://u:secret@h/n", "oracle: is not a known kind"),
+        ("u:secret@h/n", "u: is not a known kind"),
+        ("/secret/n", "does not say what kind of database it is"),
+        ("mysql:secret", "a mysql URL begins with mysql://"),
+        ("postgres://", "a postgres URL begins with postgres://"),
+        ("sqlite:", "names no SQLite file"),
+        ("sqlite://secret.db", "names no SQLite file"),
+        ("sqlite::memory:", "names no SQLite file"),
+        ("mysql://u:${}@secret/n", "a ${ that names no variable"),
+    ] {
+        let found = database(url);
+        assert!(found.starts_with("3:7: database[0].url: "), "{found}");
+        assert!(found.contains(what), "{url}: {found}");
+        assert!(!found.contains("secret"), "{found}");
+    }
+}
+
+#[test]
+fn loading_looks_for_the_files_of_modules_and_the_folders_of_programs() {
+    let folder = Folder::new("dynamic");
+    folder.write("m.wasm", b"x");
+    let good = "[[module]]\nname = \"m\"\nwasm = \"m.wasm\"\n[[site]]\nroot = \"root\"\n\
+                [[site.route]]\npattern = \"/c/*\"\ncgi = \"root\"\n";
+    let file = folder.write("good.toml", good.as_bytes());
+    assert!(load(&file).is_ok());
+    let bad = good
+        .replace("m.wasm", "n.wasm")
+        .replace("cgi = \"root\"", "cgi = \"none\"");
+    let file = folder.write("bad.toml", bad.as_bytes());
+    let problems = load(&file).expect_err("two problems");
+    let found: Vec<_> = problems
+        .iter()
+        .map(|problem| (problem.line, problem.key.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [(3, "module[0].wasm"), (8, "site[0].route[0].cgi")],
+        "{}",
+        lines(&problems)
+    );
+}
