@@ -265,7 +265,7 @@ impl Lookup<'_> {
         to: &mut Responder<'_, '_, '_>,
     ) -> Decision {
         let routes = &asked.site.routes;
-        let (path, route) = match kind {
+        let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
             Kind::Index(path) => (&**path, routes.of(path)),
             Kind::Refused(Status::NOT_FOUND) => (asked.path, routes.of_missing(asked.path)),
             _ => (asked.path, None),
@@ -293,7 +293,7 @@ impl Lookup<'_> {
         &self,
         asked: &Asked<'_>,
         path: &[u8],
-        route: &Route,
+        route: &Arc<Route>,
         to: &mut Responder<'_, '_, '_>,
     ) -> Decision {
         let call = calls::Asked {
@@ -305,6 +305,13 @@ impl Lookup<'_> {
         };
         match self.calls.start(&call, route, to.exchange) {
             Started::Runs(hold) => Decision::Deferred(Some(hold)),
+            Started::Known(known) => {
+                let status = match known.kept() {
+                    Some(kept) => to.kept(asked.at(), kept),
+                    None => to.refuse(Some(asked.at()), Status::INTERNAL_ERROR),
+                };
+                Decision::Answered(status, Logged::Hit)
+            }
             Started::Over(reply) => self.replied(asked, reply.map(Box::new), to),
         }
     }

@@ -134,6 +134,8 @@ fn look_up(place: &Place<'_>, request: &Request<'_>, out: &mut String) {
         }
         Kind::Refused(status) => return refused(*status, crate::pages::explanation(*status), out),
         Kind::Index(path) => return routed(place.site, path, out),
+        // Under a key of its own, which files' answers never have.
+        Kind::Kept(_) => return,
     };
     let wanted = encoding::choose(&request.accept_encoding, identity.encodings());
     if wanted == Encoding::Identity {

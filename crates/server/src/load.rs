@@ -88,7 +88,7 @@ impl Loader {
             Kind::Representation(representation) => {
                 !matches!(representation.content, Content::File(_))
             }
-            Kind::Folder | Kind::Index(_) => true,
+            Kind::Folder | Kind::Index(_) | Kind::Kept(_) => true,
             Kind::Refused(status) => status.code() < 500 && want.encoding == Encoding::Identity,
         };
         if !stored.is_watched() && matches!(stored.kind, Kind::Representation(_)) {

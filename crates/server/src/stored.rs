@@ -13,6 +13,7 @@ use lowroad_http::conditional::Validators;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
+use crate::dynamic::kept::Kept;
 use crate::watch::Folder;
 
 /// For how long an answer is trusted without a watch, ms. A change is noticed within a second.
@@ -41,6 +42,8 @@ pub enum Kind {
     Refused(Status),
     /// A folder whose index file, at this decoded path, a program answers for.
     Index(Box<[u8]>),
+    /// What a program answered.
+    Kept(Box<Kept>),
 }
 
 /// Until when a stored answer is taken for true.
@@ -105,6 +108,14 @@ impl Stored {
     /// It was found to be untrue: the next use looks at the file system.
     pub fn distrust(&self) {
         self.renew(0, 0);
+    }
+
+    /// What a program answered, if that is what it is.
+    pub fn kept(&self) -> Option<&Kept> {
+        match &self.kind {
+            Kind::Kept(kept) => Some(kept),
+            _ => None,
+        }
     }
 
     /// The representation, if there is one.

@@ -3,23 +3,26 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as Call};
-use lowroad_engine::Exchange;
+use lowroad_engine::{Exchange, Token};
 use lowroad_http::request::{Framing, Request, Target};
 use lowroad_http::status::Status;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::answer::Outcome;
+use crate::dynamic::kept::Key;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::routes::{Route, Slot};
 use crate::fetch::{Fetcher, Reply as Post};
 use crate::sites::Site;
 use crate::store::SharedStore;
+use crate::stored::Stored;
 
 /// One worker's way to the programs.
 pub struct Calls {
@@ -51,6 +54,8 @@ pub struct Asked<'a> {
 
 /// How far a call has come.
 pub enum Started {
+    /// There is an answer from before, [`Kept`](crate::dynamic::kept::Kept).
+    Known(Arc<Stored>),
     /// It is over.
     Over(Result<Reply, Failure>),
     /// It goes on; dropping this gives it up.
@@ -58,13 +63,22 @@ pub enum Started {
 }
 
 impl Calls {
-    /// Puts a request to a route's program.
-    pub fn start(&self, asked: &Asked<'_>, route: &Route, exchange: &mut Exchange<'_>) -> Started {
+    /// Puts a request to a route's program, unless its answer is known.
+    pub fn start(
+        &self,
+        asked: &Asked<'_>,
+        route: &Arc<Route>,
+        exchange: &mut Exchange<'_>,
+    ) -> Started {
+        let known = |key: Key| key.find(&self.store, exchange.now_ms);
+        if route.keeps.load(Relaxed)
+            && let Some(known) = self.key(asked).and_then(known)
+        {
+            return Started::Known(known);
+        }
         let Some(slot) = route.slot() else {
-            let detail = format!(
-                "{}: as many requests as allowed are being answered",
-                route.label
-            );
+            let label = &route.label;
+            let detail = format!("{label}: as many requests as allowed are being answered");
             return Started::Over(Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail)));
         };
         let objects = Arc::new(SiteObjects {
@@ -74,33 +88,49 @@ impl Calls {
             host: asked.host.into(),
         });
         let call = call_of(asked, exchange, objects.clone());
-        let timeout = Duration::from_millis(route.timeout_ms);
-        let task = match route.handler.clone().begin(self.worker, call) {
+        let answering = match route.handler.clone().begin(self.worker, call) {
             Begun::Answered(Err(failure)) => return Started::Over(Err(failure)),
             Begun::Answered(Ok(response)) => match objects.complete_now(response) {
-                Ok(reply) => return Started::Over(Ok(reply)),
-                Err(response) => Task {
-                    answering: Box::pin(async { Ok(*response) }),
-                    objects,
-                    slot,
-                },
+                Ok(reply) => {
+                    if reply.may_be_kept()
+                        && let Some(key) = self.key(asked)
+                    {
+                        reply.keep(&key, &self.store, route);
+                    }
+                    return Started::Over(Ok(reply));
+                }
+                Err(response) => Box::pin(async { Ok(*response) }),
             },
-            Begun::Later(answering) => Task {
-                answering,
-                objects,
-                slot,
-            },
+            Begun::Later(answering) => answering,
         };
-        let (post, token, label) = (self.post.clone(), exchange.token, route.label.clone());
+        let task = Task {
+            answering,
+            objects,
+            slot,
+            route: route.clone(),
+            key: self.key(asked),
+        };
+        self.run(task, exchange.token)
+    }
+
+    /// Lets an answer be made beside the worker, which gets it by its mailbox.
+    fn run(&self, task: Task, token: Token) -> Started {
+        let post = self.post.clone();
+        let timeout = Duration::from_millis(task.route.timeout_ms);
+        let label = task.route.clone();
         let task = self.runtime.spawn(async move {
             let result = tokio::time::timeout(timeout, task.run()).await;
             let result = result.unwrap_or_else(|_| {
-                let detail = format!("{label}: no answer in {} ms", timeout.as_millis());
+                let detail = format!("{}: no answer in {} ms", label.label, timeout.as_millis());
                 Err(Failure::new(Status::GATEWAY_TIMEOUT, detail))
             });
             post(token, Outcome::Reply(result.map(Box::new)));
         });
         Started::Runs(Box::new(Running(task.abort_handle())))
+    }
+
+    fn key(&self, asked: &Asked<'_>) -> Option<Key> {
+        Key::of(asked.request, asked.site, &self.store)
     }
 }
 
@@ -109,14 +139,19 @@ struct Task {
     answering: Answering,
     objects: Arc<SiteObjects>,
     slot: Slot,
+    route: Arc<Route>,
+    key: Option<Key>,
 }
 
 impl Task {
     async fn run(self) -> Result<Reply, Failure> {
         let response = self.answering.await?;
-        let reply = self.objects.complete(response).await;
+        let reply = self.objects.complete(response).await?;
         drop(self.slot);
-        reply
+        if let Some(key) = self.key {
+            reply.keep(&key, &self.objects.store, &self.route);
+        }
+        Ok(reply)
     }
 }
 

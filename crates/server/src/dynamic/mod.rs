@@ -1,11 +1,13 @@
 //! The module level: requests that programs answer, from the route to the written response.
 //!
 //! `routes` says which program a path belongs to, `build` makes the programs from the
-//! configuration, `calls` puts a request to one, and `reply` writes what came of it. What the
+//! configuration, `calls` puts a request to one, `kept` holds responses that may be used again, and
+//! `reply` writes what came of it. What the
 //! programs are and how they work is told in the crate `lowroad-dynamic`.
 
 mod build;
 pub mod calls;
+pub mod kept;
 mod objects;
 pub mod reply;
 pub mod routes;

@@ -12,13 +12,18 @@ use lowroad_http::request::Version;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
+use crate::clock;
+use crate::dynamic::kept::{self, Kept, Key};
+use crate::dynamic::routes::Route;
 use crate::heads;
 use crate::respond::{Responder, append};
 use crate::sites::At;
+use crate::store::SharedStore;
 use crate::stored::Stored;
 
-/// Fields that say how a message is sent: they are ours.
-const OWN: [&str; 7] = [
+/// Fields that say how a message is sent, and one that is for us alone.
+const OWN: [&str; 8] = [
+    kept::TAG_FIELD,
     "connection",
     "content-length",
     "date",
@@ -36,10 +41,33 @@ pub struct Reply {
     stored: Option<Arc<Stored>>,
 }
 
+/// A head to be written.
+struct Head<'a> {
+    status: Status,
+    fields: &'a [(Box<str>, Box<[u8]>)],
+    age_s: Option<u64>,
+    framing: Framing,
+}
+
 impl Reply {
     /// A response; `stored` is what it refers to by [`Content::Stored`], a representation.
     pub fn new(response: Response, stored: Option<Arc<Stored>>) -> Reply {
         Reply { response, stored }
+    }
+
+    /// Whether it is worth a closer look.
+    pub fn may_be_kept(&self) -> bool {
+        let mut fields = self.response.fields.iter();
+        fields.any(|(name, _)| {
+            name.eq_ignore_ascii_case("cache-control") || name.eq_ignore_ascii_case("expires")
+        })
+    }
+
+    /// Keeps it for later, if it says that it may be.
+    pub fn keep(&self, key: &Key, store: &SharedStore, route: &Route) {
+        if key.offer(store, &self.response, clock::now_ms()) {
+            route.keeps.store(true, Relaxed);
+        }
     }
 
     /// The length of the body, if it is known.
@@ -48,10 +76,8 @@ impl Reply {
             Content::Bytes(bytes) => Some(bytes.len() as u64),
             Content::Stream { len, .. } => *len,
             Content::Stored { before, after, .. } => {
-                let stored = self
-                    .stored
-                    .as_ref()
-                    .and_then(|stored| stored.representation());
+                let stored = self.stored.as_ref();
+                let stored = stored.and_then(|stored| stored.representation());
                 let between = stored.map_or(0, |representation| representation.len);
                 Some(before.len() as u64 + between + after.len() as u64)
             }
@@ -67,32 +93,67 @@ impl Responder<'_, '_, '_> {
             return self.refuse(Some(at), Status::BAD_GATEWAY);
         }
         let framing = self.framing(&reply);
-        let mut head = HeadWriter::start(&mut self.out.bytes, status, self.exchange.date);
-        for (name, value) in &reply.response.fields {
-            if !OWN.iter().any(|own| name.eq_ignore_ascii_case(own)) {
-                head.field(name, value);
-            }
-        }
-        for (name, value) in heads::fields_for_all(at, status) {
-            head.field(name, value.as_bytes());
-        }
-        match framing {
-            _ if status.is_bodiless() => {}
-            Framing::Length(len) => {
-                head.field_u64("Content-Length", len);
-            }
-            Framing::Chunked => {
-                head.field("Transfer-Encoding", b"chunked");
-            }
-            Framing::Close => {}
-        }
-        head.finish_open();
-        let end = self.exchange.head_end(self.request.version);
-        self.out.bytes.extend_from_slice(end);
+        let head = Head {
+            status,
+            fields: &reply.response.fields,
+            age_s: None,
+            framing,
+        };
+        self.head(at, &head);
         if self.request.method != Method::Head && !status.is_bodiless() {
             self.body(reply, framing);
         }
         status
+    }
+
+    /// Writes what a program answered before.
+    pub fn kept(&mut self, at: At<'_>, kept: &Kept) -> Status {
+        let known = kept.is_known(self.request, self.exchange.unix_s);
+        let status = if known {
+            Status::NOT_MODIFIED
+        } else {
+            kept.status
+        };
+        let head = Head {
+            status,
+            fields: &kept.fields,
+            age_s: Some(kept.age_s(self.exchange.now_ms)),
+            framing: Framing::Length(kept.body.len() as u64),
+        };
+        self.head(at, &head);
+        if self.request.method != Method::Head && !status.is_bodiless() {
+            self.bytes(kept.body.clone());
+        }
+        status
+    }
+
+    fn head(&mut self, at: At<'_>, head: &Head<'_>) {
+        let status = head.status;
+        let mut out = HeadWriter::start(&mut self.out.bytes, status, self.exchange.date);
+        for (name, value) in head.fields {
+            if !OWN.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+                out.field(name, value);
+            }
+        }
+        if let Some(age_s) = head.age_s {
+            out.field_u64("Age", age_s);
+        }
+        for (name, value) in heads::fields_for_all(at, status) {
+            out.field(name, value.as_bytes());
+        }
+        match head.framing {
+            _ if status.is_bodiless() => {}
+            Framing::Length(len) => {
+                out.field_u64("Content-Length", len);
+            }
+            Framing::Chunked => {
+                out.field("Transfer-Encoding", b"chunked");
+            }
+            Framing::Close => {}
+        }
+        out.finish_open();
+        let end = self.exchange.head_end(self.request.version);
+        self.out.bytes.extend_from_slice(end);
     }
 
     /// How the body is delimited; may decide that the connection ends with it.

@@ -1,7 +1,7 @@
 //! Which paths of a site belong to programs. Knows nothing of what the programs do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use lowroad_config::Pattern;
 use lowroad_dynamic::Handler;
@@ -15,6 +15,8 @@ pub struct Route {
     pub handler: Arc<dyn Handler>,
     /// From the request to the response's head, ms.
     pub timeout_ms: u64,
+    /// A response of it was kept: it pays to look for one before it is asked.
+    pub keeps: AtomicBool,
     pattern: Pattern,
     missing: bool,
     slots: Arc<Slots>,
@@ -40,6 +42,7 @@ impl Route {
             label,
             handler,
             timeout_ms: rules.timeout_ms,
+            keeps: AtomicBool::new(false),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
             slots: Arc::new(Slots {

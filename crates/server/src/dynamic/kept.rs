@@ -1,0 +1,189 @@
+//! Responses of programs that may be used again: which, for how long, and under what key. They lie
+//! in the same store as files' answers.
+//!
+//! Whether a response may be kept is decided as a shared cache does (RFC 9111), but only with a
+//! lifetime that the program gave, and only where nothing of the request but its target and Host
+//! plays a part.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lowroad_cache::freshness::{Received, Source};
+use lowroad_cache::storable;
+use lowroad_dynamic::{Content, Response};
+use lowroad_http::conditional::{self, Precondition, Validators};
+use lowroad_http::date;
+use lowroad_http::method::Method;
+use lowroad_http::request::{Request, Target};
+use lowroad_http::status::Status;
+
+use crate::place::OVERHEAD;
+use crate::sites::Site;
+use crate::store::SharedStore;
+use crate::stored::{Kind, Stored};
+
+/// In the place of an encoding in keys of files' answers.
+const MARK: u8 = 0xff;
+/// A longer body is not kept.
+const BODY_LEN_MAX: usize = 1 << 20;
+/// The field by which a program names what its response depends on; not for clients.
+pub const TAG_FIELD: &str = "cache-tag";
+
+/// A response that was kept.
+pub struct Kept {
+    pub status: Status,
+    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    pub body: Bytes,
+    /// When it was made, monotonic ms.
+    made_ms: u64,
+    /// Until when it may be used, monotonic ms.
+    until_ms: u64,
+}
+
+impl Kept {
+    /// Whether it may still be used.
+    pub fn fresh(&self, now_ms: u64) -> bool {
+        now_ms < self.until_ms
+    }
+
+    /// Its age in seconds, for the field of that name.
+    pub fn age_s(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.made_ms) / 1000
+    }
+
+    /// Whether the client has it already, by its own account.
+    pub fn is_known(&self, request: &Request<'_>, now_s: u64) -> bool {
+        let field = |name: &str| {
+            let mut named = self.fields.iter();
+            let found = named.find(|(known, _)| known.eq_ignore_ascii_case(name));
+            found.map(|(_, value)| &**value)
+        };
+        let modified = field("Last-Modified").and_then(|value| date::parse(value, now_s));
+        let validators = Validators {
+            etag: field("ETag").unwrap_or_default(),
+            last_modified: modified,
+        };
+        let precondition = conditional::evaluate(request, &validators, now_s);
+        self.status == Status::OK && precondition == Precondition::NotModified
+    }
+
+    fn size(&self) -> u64 {
+        let fields = self.fields.iter();
+        let fields: usize = fields
+            .map(|(name, value)| name.len() + value.len() + 32)
+            .sum();
+        (self.body.len() + fields) as u64 + OVERHEAD
+    }
+}
+
+/// Where a response is kept.
+pub struct Key {
+    bytes: Vec<u8>,
+    hash: u64,
+    /// The request is a GET: what comes of it has its body.
+    whole: bool,
+}
+
+impl Key {
+    /// The key for a request, if its response may be kept or be one that was: GET and HEAD without
+    /// credentials.
+    pub fn of(request: &Request<'_>, site: &Site, store: &SharedStore) -> Option<Key> {
+        let reads = matches!(request.method, Method::Get | Method::Head);
+        let mut fields = request.fields();
+        if !reads || fields.any(|(name, _)| name.eq_ignore_ascii_case(b"authorization")) {
+            return None;
+        }
+        let Target::Origin { path, query, .. } = request.target else {
+            return None;
+        };
+        let host = request.host.unwrap_or_default();
+        let mut bytes = Vec::with_capacity(6 + host.len() + request.line().len());
+        bytes.extend_from_slice(&site.id.to_le_bytes());
+        bytes.push(MARK);
+        bytes.extend_from_slice(host);
+        bytes.extend_from_slice(path);
+        if let Some(query) = query {
+            bytes.push(b'?');
+            bytes.extend_from_slice(query);
+        }
+        let hash = store.hash(&bytes);
+        let whole = request.method == Method::Get;
+        Some(Key { bytes, hash, whole })
+    }
+
+    /// What is kept there and may still be used.
+    pub fn find(&self, store: &SharedStore, now_ms: u64) -> Option<Arc<Stored>> {
+        let stored = store.find(self.hash, &self.bytes)?;
+        stored
+            .kept()
+            .is_some_and(|kept| kept.fresh(now_ms))
+            .then_some(stored)
+    }
+
+    /// Keeps a response there if it says that it may be. Says whether it did.
+    pub fn offer(&self, store: &SharedStore, response: &Response, now_ms: u64) -> bool {
+        let Content::Bytes(body) = &response.content else {
+            return false;
+        };
+        if !self.whole || body.len() > BODY_LEN_MAX {
+            return false;
+        }
+        let Some(lifetime_ms) = lifetime_ms(response) else {
+            return false;
+        };
+        let kept = Kept {
+            status: response.status,
+            fields: response.fields.clone(),
+            body: body.clone(),
+            made_ms: now_ms,
+            until_ms: now_ms.saturating_add(lifetime_ms),
+        };
+        let size = kept.size();
+        let stored = Stored::new(Kind::Kept(Box::new(kept)), size, None, now_ms);
+        store.insert(self.hash, &self.bytes, Arc::new(stored));
+        true
+    }
+}
+
+/// For how long a response may be kept, if it may be at all.
+fn lifetime_ms(response: &Response) -> Option<u64> {
+    let fields = response.fields.iter();
+    let fields = fields.map(|(name, value)| (name.as_bytes(), &**value));
+    let varies = fields
+        .clone()
+        .any(|(name, _)| name.eq_ignore_ascii_case(b"vary"));
+    if varies {
+        return None;
+    }
+    let received = Received {
+        at_unix_secs: (crate::clock::unix_ns() / 1_000_000_000) as u64,
+        delay_ms: 0,
+    };
+    let freshness = storable::judge(response.status.code(), fields, &received, None).ok()?;
+    (freshness.source != Source::Heuristic).then(|| freshness.left_ms())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response() -> Response {
+        Response::of(Status::OK, "text/plain", "hello")
+    }
+
+    #[test]
+    fn only_what_says_so_is_kept() {
+        assert_eq!(lifetime_ms(&response()), None);
+        let kept = response().field("Cache-Control", "max-age=60");
+        assert_eq!(lifetime_ms(&kept), Some(60_000));
+        assert_eq!(lifetime_ms(&kept.field("Vary", "Cookie")), None);
+        let private = response().field("Cache-Control", "private, max-age=60");
+        assert_eq!(lifetime_ms(&private), None);
+        let cookie = response()
+            .field("Cache-Control", "max-age=60")
+            .field("Set-Cookie", "a=b");
+        assert_eq!(lifetime_ms(&cookie), None);
+        let guessed = response().field("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(lifetime_ms(&guessed), None);
+    }
+}
