@@ -58,7 +58,7 @@ SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, stru
 	request = &scratch->request;
 	/* Before the index is looked at: a purge in between makes the memo void. */
 	__u32 purges = *(volatile __u32 *)&control->purges;
-	read_request(scratch, segment->payload_len, bpf_ntohs(segment->tuple.local_port_be), control->settings);
+	read_request(scratch, segment, control->settings);
 	if (request->reason != reason_count)
 		return request->reason;
 	__u64 hash = hash_of_key(scratch, control);

@@ -17,6 +17,8 @@
 struct memo {
 	/* What else a reading depends on; 0 is an empty memo. */
 	__u64 terms;
+	/* The address that was asked. */
+	__u64 local[2];
 	/* Of the last request that had no memo here: it gets this one when it comes again at once. */
 	__u64 candidate;
 	/* Of the response's key. */
@@ -48,6 +50,14 @@ struct reading {
 static __always_inline __u64 terms_of(const struct segment *segment, const struct control *control)
 {
 	return (__u64)control->settings << 32 | (__u32)segment->tuple.local_port_be << 16 | segment->payload_len;
+}
+
+/* Whether the memo is of a request at this address, to this port, under these settings. */
+static __always_inline int has_terms(const struct memo *memo, const struct segment *segment,
+				     const struct control *control)
+{
+	return memo->terms == terms_of(segment, control) && memo->local[0] == local_word(segment, 0) &&
+	       memo->local[1] == local_word(segment, 1);
 }
 
 static __always_inline struct memo *memo_at(const struct segment *segment)
@@ -89,7 +99,8 @@ SEPARATE int walk(context *ctx, struct segment *segment ARG)
 	if (!control || left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
 		return -1;
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
-	hash = control->hash_key[0];
+	/* Each address has memos of its own. */
+	hash = control->hash_key[0] ^ local_word(segment, 0) ^ local_word(segment, 1);
 	for (int i = 0; i < MEMO_MAX / 8 && left >= 8; i++, at += 8, left -= 8) {
 		OPAQUE(end);
 		if (at + 8 > end)
@@ -132,7 +143,7 @@ SEPARATE int recall_reading(context *ctx, const struct segment *segment ARG, str
 	struct control *control = steering();
 	struct memo *memo = memo_at(segment);
 
-	if (!control || !memo || memo->terms != terms_of(segment, control) || memo->purges != control->purges)
+	if (!control || !memo || !has_terms(memo, segment, control) || memo->purges != control->purges)
 		return 0;
 	__u32 number = memo->number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
@@ -161,6 +172,8 @@ SEPARATE int keep_reading(const struct segment *segment ARG, const struct readin
 		return 0;
 	}
 	memo->terms = terms_of(segment, control);
+	memo->local[0] = local_word(segment, 0);
+	memo->local[1] = local_word(segment, 1);
 	memo->hash = reading->hash;
 	memo->number = number;
 	memo->id = response->id;

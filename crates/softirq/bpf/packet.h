@@ -50,6 +50,12 @@ static __always_inline __u64 hash_of(const struct tuple *tuple, const struct con
 	return hash ^ (hash >> 32);
 }
 
+/* Half of the address that was asked, as on the wire. */
+static __always_inline __u64 local_word(const struct segment *segment, int half)
+{
+	return ((const __u64 *)segment->tuple.local_be)[half];
+}
+
 static __always_inline int is_in(const __u64 *ports, __u16 port)
 {
 	return ports[(port >> 6) & 1023] >> (port & 63) & 1;

@@ -4,7 +4,7 @@
  * Eight bytes are looked at a time (SWAR). To read first: RFC 9112 §3, §5; RFC 9110 §5.6. */
 #pragma once
 
-#include "maps.h"
+#include "packet.h"
 
 #define ONES 0x0101010101010101ull
 #define HIGHS 0x8080808080808080ull
@@ -327,20 +327,22 @@ static __always_inline void request_line(struct scratch *scratch)
 
 #define LINES_MAX 48
 
-/* Reads the `len` bytes of a request that are in scratch, and writes its key there. */
-static __always_inline void read_request(struct scratch *scratch, __u32 len, __u16 port, __u32 settings)
+/* Reads the request of a segment, which is in scratch, and writes its key there. */
+static __always_inline void read_request(struct scratch *scratch, const struct segment *segment,
+					 __u32 settings)
 {
 	struct request *request = &scratch->request;
 	struct cursor cursor = { scratch };
 
-	request->len = len;
+	request->len = segment->payload_len;
 	request->seen = 0;
 	request->settings = settings;
 	request->reason = reason_count;
 	request->is_head = 0;
-	request->key_len = 3;
-	scratch->key[1] = port >> 8;
-	scratch->key[2] = port;
+	request->key_len = KEY_START;
+	*(__u16 *)(scratch->key + KEY_PORT_AT) = segment->tuple.local_port_be;
+	put_key_word(scratch, KEY_ADDRESS_AT, local_word(segment, 0));
+	put_key_word(scratch, KEY_ADDRESS_AT + 8, local_word(segment, 1));
 	request_line(scratch);
 	if (request->reason != reason_count)
 		return;

@@ -7,7 +7,7 @@
 #include <linux/types.h>
 
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
-#define LAYOUT_VERSION 2
+#define LAYOUT_VERSION 3
 
 /* A response: head and body in one segment (Ethernet 1500, no options). */
 #define RESPONSE_MAX 1460
@@ -19,7 +19,12 @@
 #define DATE_LEN 29
 #define AGE_LEN 5
 
-/* Pieces of a key: class, port, then these, each with its bytes as received. */
+/* What a key begins with: class, port, and the address that was asked (IPv4 as ::ffff:a.b.c.d), port and
+ * address as on the wire; one machine's servers may answer differently at each. */
+#define KEY_PORT_AT 1
+#define KEY_ADDRESS_AT 3
+#define KEY_START 19
+/* Then come its pieces, each with its bytes as received. */
 #define KEY_TARGET 1
 #define KEY_HOST 2
 #define KEY_ACCEPT_ENCODING 3

@@ -1,7 +1,9 @@
 //! What the packet program makes of a request: its key, or the reason for which it goes up. The same
 //! rules as in `bpf/request.h`, for explanations; a segment is never judged by this.
 
-use crate::key::Key;
+use std::net::SocketAddr;
+
+use crate::key::{Class, Key, start};
 use crate::layout::{KEY_MAX, REQUEST_MAX, SETTING_IGNORE_CACHE_CONTROL, SETTING_IGNORE_COOKIES};
 
 /// Why a request goes up.
@@ -44,11 +46,12 @@ const PIECES: [(u8, &str); 4] = [
     (5, "if-modified-since"),
 ];
 
-/// Reads the head of a request to a port, under some of the `SETTING_` bits.
+/// Reads the head of a request to an address and port of this machine, under some of the `SETTING_`
+/// bits.
 ///
 /// # Errors
 /// Why it goes up.
-pub fn key_of(head: &[u8], port: u16, settings: u32) -> Result<Key, GoesUp> {
+pub fn key_of(head: &[u8], local: SocketAddr, settings: u32) -> Result<Key, GoesUp> {
     if head.len() > fits(REQUEST_MAX) {
         return Err(up("up_cut"));
     }
@@ -59,8 +62,7 @@ pub fn key_of(head: &[u8], port: u16, settings: u32) -> Result<Key, GoesUp> {
     }
     let mut lines = head.split("\r\n");
     let (target, is_http10) = request_line(lines.next().unwrap_or_default())?;
-    let mut key = vec![0];
-    key.extend(port.to_be_bytes());
+    let mut key = start(Class::default(), local).to_vec();
     add(&mut key, 1, target)?;
     let mut seen = Seen::default();
     for (number, line) in lines.enumerate() {
@@ -189,28 +191,37 @@ mod tests {
     use super::*;
     use crate::layout::REASONS;
 
+    fn local() -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], 80))
+    }
+
+    /// Its pieces.
     fn key(fields: &str) -> Result<Vec<u8>, &'static str> {
         let head = format!("GET /x HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-        key_of(head.as_bytes(), 80, 0)
-            .map(|key| key.as_bytes().to_vec())
+        key_of(head.as_bytes(), local(), 0)
+            .map(|key| key.as_bytes()[19..].to_vec())
             .map_err(|up| up.reason)
     }
 
     fn reason(head: &str) -> &'static str {
-        let reason = key_of(head.as_bytes(), 80, 0).expect_err(head).reason;
+        let reason = key_of(head.as_bytes(), local(), 0).expect_err(head).reason;
         assert!(REASONS.iter().any(|(name, _)| *name == reason), "{reason}");
         reason
     }
 
     #[test]
     fn keys_hold_what_the_response_depends_on_in_its_order() {
-        assert_eq!(key(""), Ok(b"\x00\x00\x50\x01/x\x02a".to_vec()));
+        assert_eq!(key(""), Ok(b"\x01/x\x02a".to_vec()));
         assert_eq!(
             key("User-Agent: u\r\naccept-encoding: gzip\r\nConnection: Close\r\n"),
-            Ok(b"\x01\x00\x50\x01/x\x02a\x03gzip".to_vec())
+            Ok(b"\x01/x\x02a\x03gzip".to_vec())
         );
-        let old = key_of(b"HEAD / HTTP/1.0\r\nHost: a\r\n\r\n", 80, 0).expect("a key");
+        let old = key_of(b"HEAD / HTTP/1.0\r\nHost: a\r\n\r\n", local(), 0).expect("a key");
         assert_eq!(old.as_bytes()[0], 3);
+        assert_eq!(old.parts().local(), local());
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Close\r\n\r\n";
+        let closes = key_of(head, local(), 0).expect("a key");
+        assert!(closes.parts().class.closes());
     }
 
     #[test]
@@ -243,8 +254,8 @@ mod tests {
     fn settings_let_cookies_and_cache_control_pass() {
         let head = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: x\r\nCache-Control: no-cache\r\n\r\n";
         let both = SETTING_IGNORE_CACHE_CONTROL | SETTING_IGNORE_COOKIES;
-        assert!(key_of(head, 80, both).is_ok());
-        let up = key_of(head, 80, SETTING_IGNORE_COOKIES).expect_err("a field");
+        assert!(key_of(head, local(), both).is_ok());
+        let up = key_of(head, local(), SETTING_IGNORE_COOKIES).expect_err("a field");
         assert_eq!(up.field.as_deref(), Some("Cache-Control: no-cache"));
     }
 

@@ -2,7 +2,7 @@
 //! freshness, and says once a second that it lives. What to do is decided in `learn`; here it is done.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -29,8 +29,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// How often the state is looked after; several times within the shortest lifetime.
 const TICK_NS: u64 = SECOND_NS / 10;
 
-/// Makes a connection to a port of the server above.
-pub type Connect = Arc<dyn Fn(u16) -> io::Result<TcpStream> + Send + Sync>;
+/// Makes a connection to the server above, at the address of this machine that was asked.
+pub type Connect = Arc<dyn Fn(SocketAddr) -> io::Result<TcpStream> + Send + Sync>;
 
 /// What the daemon needs beside the level.
 pub struct Daemon<'a> {
@@ -192,8 +192,14 @@ impl State<'_> {
         let mut actions = Vec::new();
         // What was fetched before a purge is not published after it.
         self.purge_if_asked(&mut actions);
-        if let Err(FetchError::Connect(_)) = &result {
-            note("the server above can't be reached: what it would answer can't be learned");
+        match &result {
+            Err(FetchError::Connect(_)) => {
+                note("the server above can't be reached: what it would answer can't be learned");
+            }
+            Err(gone @ FetchError::AddressGone(_)) => {
+                note(&format!("what is asked there can't be learned: {gone}"));
+            }
+            _ => {}
         }
         self.learner
             .fetched(ticket, result, crate::now_ns(), &mut actions);
@@ -265,7 +271,7 @@ fn start_fetchers(connect: &Connect, count: usize) -> Result<(Sender<Job>, Recei
     for number in 0..count.max(1) {
         let (waiting, results, connect) = (waiting.clone(), results.clone(), connect.clone());
         let work = move || {
-            let mut fetcher = Fetcher::new(|port| connect(port), Limits::default());
+            let mut fetcher = Fetcher::new(|local| connect(local), Limits::default());
             loop {
                 let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
                 let Some(job) = job else { return };

@@ -1,7 +1,7 @@
 //! Asks the origin for a response, as a shared cache would. It knows nothing of what is stored.
 //!
-//! Connections are kept and used again; the caller makes them, since they may need a certain source
-//! address. Everything that the origin sends is bounded and checked: what could be read in two ways
+//! Connections are kept and used again; the caller makes them, to the address that the key names, since
+//! they may need a certain source address. Everything that the origin sends is bounded and checked: what could be read in two ways
 //! is an error, and the connection is given up. Read RFC 9112 §6.3, §7.1 and §9.3.
 
 mod head;
@@ -14,14 +14,14 @@ use crate::key::KeyParts;
 use lowroad_http::{BodyReader, Framing, Limits as BodyLimits, Refusal};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes read at once.
 const READ_LEN: usize = 8 << 10;
 /// Interim responses (1xx) that may come before the final one.
 const INTERIM_MAX: usize = 4;
-/// Connections kept for later, whatever the number of ports.
+/// Connections kept for later, whatever the number of addresses.
 const IDLE_MAX: usize = 4;
 
 /// How long and how much.
@@ -51,6 +51,8 @@ impl Default for Limits {
 /// Why there is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchError {
+    /// The address that was asked is no address of this machine any more, or one of several devices.
+    AddressGone(IpAddr),
     /// No connection could be made.
     Connect(ErrorKind),
     /// The connection broke.
@@ -79,6 +81,7 @@ impl FetchError {
     /// A short name for counters.
     pub fn label(&self) -> &'static str {
         match self {
+            FetchError::AddressGone(_) => "address-gone",
             FetchError::Connect(_) => "origin-unreachable",
             FetchError::Broken(_) => "origin-broken",
             FetchError::TimedOut => "origin-timeout",
@@ -94,6 +97,10 @@ impl FetchError {
 impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            FetchError::AddressGone(address) => write!(
+                f,
+                "{address} is no address of this machine any more, or one of several devices"
+            ),
             FetchError::Connect(kind) => write!(
                 f,
                 "no connection to the origin ({kind}); see whether it listens"
@@ -119,17 +126,17 @@ impl fmt::Display for FetchError {
 
 impl std::error::Error for FetchError {}
 
-/// Fetches one response at a time over connections that it keeps. `connect` makes one to a port of
-/// the origin, within a time of its own.
+/// Fetches one response at a time over connections that it keeps. `connect` makes one to an address of
+/// the origin, within a time of its own; `AddrNotAvailable` says that there is no such address.
 #[derive(Debug)]
 pub struct Fetcher<C> {
     connect: C,
     limits: Limits,
-    /// Connections on which nothing is under way, with their ports; the latest last.
-    idle: Vec<(u16, TcpStream)>,
+    /// Connections on which nothing is under way, with where they lead; the latest last.
+    idle: Vec<(SocketAddr, TcpStream)>,
 }
 
-impl<C: Fn(u16) -> io::Result<TcpStream>> Fetcher<C> {
+impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
     /// Without connections yet.
     pub fn new(connect: C, limits: Limits) -> Fetcher<C> {
         Fetcher {
@@ -151,23 +158,27 @@ impl<C: Fn(u16) -> io::Result<TcpStream>> Fetcher<C> {
     ) -> Result<Fetched, FetchError> {
         let request = request(key, validators);
         let deadline = Instant::now() + Duration::from_millis(self.limits.total_ms);
-        if let Some(stream) = self.take_idle(key.port) {
-            match self.exchange(stream, key.port, &request, deadline) {
+        let local = key.local();
+        if let Some(stream) = self.take_idle(local) {
+            match self.exchange(stream, local, &request, deadline) {
                 // It may have been closed while the request was on its way; a GET may be repeated.
                 Err(FetchError::Closed | FetchError::Broken(_)) => {}
                 result => return result,
             }
         }
-        let stream = (self.connect)(key.port).map_err(|e| FetchError::Connect(e.kind()))?;
+        let stream = (self.connect)(local).map_err(|error| match error.kind() {
+            ErrorKind::AddrNotAvailable => FetchError::AddressGone(key.address),
+            kind => FetchError::Connect(kind),
+        })?;
         // The request is one write; the answer's acknowledgement need not wait for more.
         stream.set_nodelay(true).map_err(broken)?;
-        self.exchange(stream, key.port, &request, deadline)
+        self.exchange(stream, local, &request, deadline)
     }
 
     fn exchange(
         &mut self,
         stream: TcpStream,
-        port: u16,
+        local: SocketAddr,
         request: &[u8],
         deadline: Instant,
     ) -> Result<Fetched, FetchError> {
@@ -181,7 +192,7 @@ impl<C: Fn(u16) -> io::Result<TcpStream>> Fetcher<C> {
         let head = input.final_head()?;
         let (body, ends_exactly) = input.body(&head)?;
         if ends_exactly && head.keeps_alive && input.bytes.is_empty() {
-            self.keep(port, input.stream);
+            self.keep(local, input.stream);
         }
         Ok(Fetched {
             status: head.status,
@@ -193,8 +204,8 @@ impl<C: Fn(u16) -> io::Result<TcpStream>> Fetcher<C> {
     }
 
     /// A kept connection on which nothing has come meanwhile.
-    fn take_idle(&mut self, port: u16) -> Option<TcpStream> {
-        while let Some(at) = self.idle.iter().rposition(|(p, _)| *p == port) {
+    fn take_idle(&mut self, local: SocketAddr) -> Option<TcpStream> {
+        while let Some(at) = self.idle.iter().rposition(|(to, _)| *to == local) {
             let (_, stream) = self.idle.remove(at);
             if is_quiet(&stream).unwrap_or(false) {
                 return Some(stream);
@@ -203,11 +214,11 @@ impl<C: Fn(u16) -> io::Result<TcpStream>> Fetcher<C> {
         None
     }
 
-    fn keep(&mut self, port: u16, stream: TcpStream) {
+    fn keep(&mut self, local: SocketAddr, stream: TcpStream) {
         if self.idle.len() == IDLE_MAX {
             self.idle.remove(0);
         }
-        self.idle.push((port, stream));
+        self.idle.push((local, stream));
     }
 }
 

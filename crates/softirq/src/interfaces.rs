@@ -1,6 +1,7 @@
 //! The interfaces of this network namespace, and which tier suits each.
 
 use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
@@ -93,18 +94,88 @@ pub fn all() -> io::Result<Vec<Details>> {
 /// # Errors
 /// When the kernel does not list them.
 pub fn addresses() -> io::Result<Vec<[u8; 16]>> {
+    let mut found: Vec<_> = assigned()?.iter().map(|one| one.ip().octets()).collect();
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// Where to connect for an address of this machine: itself, with its device if it is only one of that.
+///
+/// # Errors
+/// `AddrNotAvailable` when it is none, or of several devices, which may be of different servers.
+pub fn own(local: SocketAddr) -> io::Result<SocketAddr> {
+    match local.ip().is_loopback() {
+        true => Ok(local),
+        false => own_among(local, &assigned()?),
+    }
+}
+
+fn own_among(local: SocketAddr, assigned: &[SocketAddrV6]) -> io::Result<SocketAddr> {
+    let address = match local.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let scopes = || {
+        let same = assigned.iter().filter(|one| *one.ip() == address);
+        same.map(SocketAddrV6::scope_id)
+    };
+    let first = scopes().next();
+    match first {
+        Some(scope) if scopes().all(|other| other == scope) => {
+            let mut found = local;
+            if let SocketAddr::V6(v6) = &mut found {
+                v6.set_scope_id(scope);
+            }
+            Ok(found)
+        }
+        _ => Err(io::ErrorKind::AddrNotAvailable.into()),
+    }
+}
+
+/// All addresses with their devices, where they are only theirs; IPv4 as `::ffff:a.b.c.d`.
+fn assigned() -> io::Result<Vec<SocketAddrV6>> {
+    let of = |address: Ipv6Addr, scope| SocketAddrV6::new(address, 0, 0, scope);
     let mut found = Vec::new();
     for entry in getifaddrs()? {
         let Some(address) = entry.address else {
             continue;
         };
         if let Some(v4) = address.as_sockaddr_in() {
-            found.push(v4.ip().to_ipv6_mapped().octets());
+            found.push(of(v4.ip().to_ipv6_mapped(), 0));
         } else if let Some(v6) = address.as_sockaddr_in6() {
-            found.push(v6.ip().octets());
+            found.push(of(v6.ip(), v6.scope_id()));
         }
     }
-    found.sort_unstable();
-    found.dedup();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_addresses_are_found_with_their_devices() {
+        let address = |text: &str| text.parse::<SocketAddrV6>().expect(text);
+        let assigned = [
+            "[::ffff:192.0.2.1]:0",
+            "[fe80::1%2]:0",
+            "[fe80::2%2]:0",
+            "[fe80::2%3]:0",
+            "[2001:db8::1]:0",
+            "[2001:db8::1]:0",
+        ]
+        .map(address);
+        let own = |text: &str| {
+            let local = text.parse().expect(text);
+            let found = own_among(local, &assigned);
+            found.map_or("none".to_owned(), |found| found.to_string())
+        };
+        assert_eq!(own("192.0.2.1:80"), "192.0.2.1:80");
+        assert_eq!(own("[2001:db8::1]:80"), "[2001:db8::1]:80");
+        assert_eq!(own("[fe80::1]:80"), "[fe80::1%2]:80");
+        for other in ["[fe80::2]:80", "192.0.2.2:80", "0.0.0.0:80", "[::]:80"] {
+            assert_eq!(own(other), "none", "{other}");
+        }
+    }
 }

@@ -2,21 +2,26 @@
 //! It knows nothing of tables, hashes or purges.
 //!
 //! ```text
-//! class  port (BE)   0x01 target   0x02 Host   0x03 Accept-Encoding   …
-//! u8     u16         value bytes, 0x20 to 0x7e, up to the next byte below 0x20
+//! class  port (BE)  address   0x01 target   0x02 Host   0x03 Accept-Encoding   …
+//! u8     u16        16 bytes  value bytes, 0x20 to 0x7e, up to the next byte below 0x20
 //! ```
+//!
+//! Port and address are those that the client asked, IPv4 as `::ffff:a.b.c.d`: a server may answer
+//! differently at each.
 //!
 //! The pieces stand in the order in which the request had them, target first. Values are literal:
 //! another spelling, or another order, is another key.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 /// Longest key, in bytes.
 pub const KEY_LEN_MAX: usize = 440;
 
-/// Class and port.
-const START_LEN: usize = 3;
+/// Class, port and address.
+const START_LEN: usize = 19;
+const ADDRESS_AT: usize = 3;
 
 const TARGET: u8 = 0x01;
 const HOST: u8 = 0x02;
@@ -57,6 +62,8 @@ impl Class {
 pub struct KeyParts<'k> {
     /// How the connection goes on.
     pub class: Class,
+    /// The address of this machine that was asked.
+    pub address: IpAddr,
     /// The port that was asked.
     pub port: u16,
     /// Begins with `/`.
@@ -72,6 +79,11 @@ pub struct KeyParts<'k> {
 }
 
 impl KeyParts<'_> {
+    /// Address and port that were asked.
+    pub fn local(&self) -> SocketAddr {
+        SocketAddr::new(self.address, self.port)
+    }
+
     /// Whether the request asks for the response only if it has changed.
     pub fn is_conditional(&self) -> bool {
         self.if_none_match.is_some() || self.if_modified_since.is_some()
@@ -91,8 +103,7 @@ impl Key {
     /// The key of a request whose fields come in the order of [`KeyParts`]; `None` if a value holds
     /// a byte that it may not hold, or the key is too long.
     pub fn build(parts: &KeyParts<'_>) -> Option<Key> {
-        let mut bytes = vec![parts.class.0];
-        bytes.extend(parts.port.to_be_bytes());
+        let mut bytes = start(parts.class, parts.local()).to_vec();
         for (id, value) in [
             (TARGET, Some(parts.target)),
             (HOST, Some(parts.host)),
@@ -111,7 +122,8 @@ impl Key {
 
     /// Reads a key; `None` if the bytes are none.
     pub fn parse(bytes: &[u8]) -> Option<KeyParts<'_>> {
-        let (&[class, port_high, port_low], pieces) = bytes.split_first_chunk::<START_LEN>()?;
+        let (&[class, port_high, port_low, ..], pieces) = bytes.split_first_chunk::<START_LEN>()?;
+        let address: [u8; 16] = *bytes[ADDRESS_AT..].first_chunk()?;
         if bytes.len() > KEY_LEN_MAX {
             return None;
         }
@@ -138,6 +150,7 @@ impl Key {
         };
         target.starts_with(b"/").then_some(KeyParts {
             class: Class::read(class)?,
+            address: Ipv6Addr::from(address).to_canonical(),
             port: u16::from_be_bytes([port_high, port_low]),
             target,
             host: host?,
@@ -156,6 +169,24 @@ impl Key {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// Whether this is the key of the same request, perhaps to another address.
+    pub fn is_same_request(&self, other: &Key) -> bool {
+        self.0[..ADDRESS_AT] == other.0[..ADDRESS_AT] && self.0[START_LEN..] == other.0[START_LEN..]
+    }
+}
+
+/// What a key begins with.
+pub(crate) fn start(class: Class, local: SocketAddr) -> [u8; START_LEN] {
+    let address = match local.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let mut bytes = [0; START_LEN];
+    bytes[0] = class.0;
+    bytes[1..ADDRESS_AT].copy_from_slice(&local.port().to_be_bytes());
+    bytes[ADDRESS_AT..].copy_from_slice(&address.octets());
+    bytes
 }
 
 impl fmt::Debug for Key {
@@ -177,9 +208,18 @@ fn take_piece(bytes: &[u8], id: u8) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+
+    /// What would be a key of this class at port 80 of 192.0.2.1.
+    fn at_80(class: u8, pieces: &[u8]) -> Vec<u8> {
+        let mut bytes = start(Class(class), SocketAddr::new(PARTS.address, 80)).to_vec();
+        bytes.extend(pieces);
+        bytes
+    }
 
     const PARTS: KeyParts<'static> = KeyParts {
         class: Class(1),
+        address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
         port: 8080,
         target: b"/a?b",
         host: b"example.com:8080",
@@ -192,10 +232,12 @@ mod tests {
     fn what_is_built_is_read() {
         let key = Key::build(&PARTS).expect("a key");
         assert_eq!(key.parts(), PARTS);
-        assert!(
-            key.as_bytes()
-                .starts_with(b"\x01\x1f\x90\x01/a?b\x02example.com:8080\x03gzip, br\x05Sun")
+        assert_eq!(
+            key.as_bytes()[..START_LEN],
+            *b"\x01\x1f\x90\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01"
         );
+        let pieces = b"\x01/a?b\x02example.com:8080\x03gzip, br\x05Sun";
+        assert!(key.as_bytes()[START_LEN..].starts_with(pieces));
         assert!(key.parts().is_conditional());
         assert!(key.parts().class.closes() && !key.parts().class.is_http10());
         assert_eq!(Key::read(key.as_bytes()), Some(key));
@@ -203,47 +245,64 @@ mod tests {
 
     #[test]
     fn the_order_of_fields_is_free_and_makes_another_key() {
-        let one = Key::read(b"\x00\x00\x50\x01/\x02h\x03gzip").expect("a key");
-        let other = Key::read(b"\x00\x00\x50\x01/\x03gzip\x02h").expect("a key");
+        let one = Key::read(&at_80(0, b"\x01/\x02h\x03gzip")).expect("a key");
+        let other = Key::read(&at_80(0, b"\x01/\x03gzip\x02h")).expect("a key");
         assert_eq!(one.parts(), other.parts());
         assert_ne!(one, other);
     }
 
     #[test]
+    fn addresses_make_other_keys_of_the_same_request() {
+        let at = |address: IpAddr| Key::build(&KeyParts { address, ..PARTS }).expect("a key");
+        let v6: IpAddr = "2001:db8::1".parse().expect("an address");
+        let (one, other) = (at(PARTS.address), at(v6));
+        assert_eq!(other.parts().local().to_string(), "[2001:db8::1]:8080");
+        assert_ne!(one, other);
+        assert!(one.is_same_request(&other) && one.is_same_request(&one));
+        let keeps = KeyParts {
+            class: Class(0),
+            ..PARTS
+        };
+        assert!(!one.is_same_request(&Key::build(&keeps).expect("a key")));
+    }
+
+    #[test]
     fn empty_values_are_values() {
-        let key = Key::read(b"\x03\x00\x50\x01/\x02\x03").expect("a key");
+        let key = Key::read(&at_80(3, b"\x01/\x02\x03")).expect("a key");
         assert_eq!(key.parts().host, b"");
         assert_eq!(key.parts().accept_encoding, Some(b"".as_slice()));
     }
 
     #[test]
     fn what_is_no_key_is_not_read() {
-        let cases: [&[u8]; 16] = [
-            b"",
-            b"\x00\x00",
-            b"\x00\x00\x50",
-            b"\x00\x00\x50\x01/",
-            b"\x04\x00\x50\x01/\x02h",
-            b"\x00\x00\x50\x02h\x01/",
-            b"\x00\x00\x50\x01\x02h",
-            b"\x00\x00\x50\x01a\x02h",
-            b"\x00\x00\x50\x01/\x02h\x02h",
-            b"\x00\x00\x50\x01/\x01/\x02h",
-            b"\x00\x00\x50\x01/\x02h\x06x",
-            b"\x00\x00\x50\x01/\x02h\x00",
-            b"\x00\x00\x50\x01/\x02 h",
-            b"\x00\x00\x50\x01/\x02h ",
-            b"\x00\x00\x50\x01/\x02h\x7f",
-            b"\x00\x00\x50\x01/\x02h\xc3",
+        let cases: [(u8, &[u8]); 14] = [
+            (0, b""),
+            (0, b"\x01/"),
+            (4, b"\x01/\x02h"),
+            (0, b"\x02h\x01/"),
+            (0, b"\x01\x02h"),
+            (0, b"\x01a\x02h"),
+            (0, b"\x01/\x02h\x02h"),
+            (0, b"\x01/\x01/\x02h"),
+            (0, b"\x01/\x02h\x06x"),
+            (0, b"\x01/\x02h\x00"),
+            (0, b"\x01/\x02 h"),
+            (0, b"\x01/\x02h "),
+            (0, b"\x01/\x02h\x7f"),
+            (0, b"\x01/\x02h\xc3"),
         ];
-        for bytes in cases {
-            assert_eq!(Key::parse(bytes), None, "{}", bytes.escape_ascii());
+        for (class, pieces) in cases {
+            let bytes = at_80(class, pieces);
+            assert_eq!(Key::parse(&bytes), None, "{}", bytes.escape_ascii());
+        }
+        for len in 0..START_LEN {
+            assert_eq!(Key::parse(&at_80(0, b"")[..len]), None);
         }
     }
 
     #[test]
     fn the_longest_key_is_a_key_and_a_longer_one_is_not() {
-        let mut bytes = b"\x00\x00\x50\x01/\x02h\x03".to_vec();
+        let mut bytes = at_80(0, b"\x01/\x02h\x03");
         bytes.resize(KEY_LEN_MAX, b'a');
         assert!(Key::read(&bytes).is_some());
         bytes.push(b'a');
@@ -287,6 +346,8 @@ mod tests {
             }
             if let Some(key) = Key::read(&bytes) {
                 assert_eq!(Some(key.parts()), Key::parse(&bytes));
+                let parts = key.parts();
+                assert_eq!(start(parts.class, parts.local()), bytes[..START_LEN]);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Who listens on a port of this network namespace, by the kernel's own table.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The addresses on which somebody listens on a TCP port.
 ///
@@ -22,31 +22,22 @@ pub fn addresses(port: u16) -> std::io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// Where to ask the server that listens on these addresses: an error if there are several, which may
-/// be different servers.
+/// Who is asked for what they would answer: whoever listens at the address that a client asked. An error
+/// if nobody listens.
 ///
 /// # Errors
 /// A text for the user.
-pub fn one_to_ask(port: u16, addresses: &[IpAddr]) -> Result<SocketAddr, String> {
-    let any_v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let any_v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-    let special: Vec<_> = addresses
-        .iter()
-        .filter(|address| **address != any_v4 && **address != any_v6)
-        .collect();
-    match (special.as_slice(), addresses) {
-        (_, []) => Err(format!(
+pub fn who_is_asked(port: u16, addresses: &[IpAddr]) -> Result<String, String> {
+    match addresses {
+        [] => Err(format!(
             "nothing listens on port {port} here; start the server first"
         )),
-        ([], _) if addresses.contains(&any_v4) => {
-            Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
-        }
-        // A socket for all IPv6 addresses takes IPv4 too, unless it says otherwise.
-        ([], _) => Ok(SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port)),
-        ([one], [_]) => Ok(SocketAddr::new(**one, port)),
-        _ => Err(format!(
-            "several sockets listen on port {port} at different addresses ({}), and may answer \
-             differently; let one listen on all addresses",
+        [one] if !one.is_unspecified() => Ok(format!("a server listens at {one}")),
+        _ if addresses.iter().all(IpAddr::is_unspecified) => Ok(
+            "a server listens at all addresses, and is asked at that of each request".to_owned(),
+        ),
+        _ => Ok(format!(
+            "servers listen at {}; each is asked for its own",
             addresses
                 .iter()
                 .map(ToString::to_string)
@@ -105,17 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn one_server_is_asked() {
-        let local = IpAddr::from([127, 0, 0, 1]);
+    fn somebody_is_asked() {
         let any = IpAddr::from([0, 0, 0, 0]);
-        let any_v6 = IpAddr::from(Ipv6Addr::UNSPECIFIED);
         let other = IpAddr::from([10, 0, 0, 1]);
-        let ask = |addresses: &[IpAddr]| one_to_ask(80, addresses).map(|found| found.ip());
-        assert_eq!(ask(&[any, any_v6]), Ok(local));
-        assert_eq!(ask(&[any_v6]), Ok(Ipv6Addr::LOCALHOST.into()));
-        assert_eq!(ask(&[other]), Ok(other));
+        let ask = |addresses: &[IpAddr]| who_is_asked(80, addresses);
+        let text = |addresses: &[IpAddr]| ask(addresses).expect("somebody");
+        assert!(text(&[any, Ipv6Addr::UNSPECIFIED.into()]).contains("all addresses"));
+        assert!(text(&[other]).ends_with("at 10.0.0.1"));
+        assert!(text(&[any, other]).contains("0.0.0.0, 10.0.0.1; each"));
         assert!(ask(&[]).expect_err("none").contains("nothing listens"));
-        assert!(ask(&[other, local]).expect_err("two").contains("several"));
-        assert!(ask(&[other, any]).expect_err("two").contains("several"));
     }
 }

@@ -180,6 +180,7 @@ mod tests {
     fn key(host: &str, port: u16, target: &str) -> Key {
         let parts = KeyParts {
             class: Class::default(),
+            address: [192, 0, 2, 1].into(),
             port,
             target: target.as_bytes(),
             host: host.as_bytes(),
@@ -199,6 +200,18 @@ mod tests {
     fn all_means_all() {
         assert!(matches("all", "a", 1, "/x"));
         assert!(matches("all", "", 1, "/x"));
+    }
+
+    #[test]
+    fn a_url_is_meant_at_all_addresses() {
+        let pattern = Pattern::parse("http://a/x").expect("a URL");
+        let one = key("a", 80, "/x");
+        let address = std::net::Ipv6Addr::LOCALHOST.into();
+        let other = Key::build(&KeyParts {
+            address,
+            ..one.parts()
+        });
+        assert!(pattern.matches(&one) && pattern.matches(&other.expect("a key")));
     }
 
     #[test]

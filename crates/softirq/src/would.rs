@@ -84,7 +84,7 @@ fn fits(limit: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Key;
+    use crate::asking;
 
     fn judged(status: u16, fields: &[(&str, &str)], body_len: usize) -> Result<Would, String> {
         let owned = |(n, v): &(&str, &str)| (n.as_bytes().to_vec(), v.as_bytes().to_vec());
@@ -95,7 +95,8 @@ mod tests {
             body: vec![b'x'; body_len],
             at_unix_secs: 1_000_000_000,
         };
-        let key = Key::read(b"\x00\x00\x50\x01/\x02h").expect("a key");
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let key = asking::key_of(head, ([192, 0, 2, 1], 80).into(), 0).expect("a key");
         publish(&response, &key.parts(), &Settings::default(), 0).map_err(|why| why.to_string())
     }
 

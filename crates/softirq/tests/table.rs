@@ -175,7 +175,9 @@ fn the_least_worth_goes() {
         bench.beat(0);
         let mut shelf = Shelf::new(&bench.level);
         let one = &RESPONSES[0];
-        shelf.publish(&bench.level, one.key, &one.prepare(0), 3_600_000_000_000);
+        for key in one.keys() {
+            shelf.publish(&bench.level, &key, &one.prepare(0), 3_600_000_000_000);
+        }
         for (port, (places, goes, is_loss)) in (30_000..).zip(CASES) {
             fill(&bench, &places);
             let before = evicted(&bench);
@@ -203,7 +205,9 @@ fn as_many_as_asked_for_have_room() {
         bench.beat(0);
         let mut shelf = Shelf::new(&bench.level);
         let one = &RESPONSES[0];
-        shelf.publish(&bench.level, one.key, &one.prepare(0), 3_600_000_000_000);
+        for key in one.keys() {
+            shelf.publish(&bench.level, &key, &one.prepare(0), 3_600_000_000_000);
+        }
         // Nobody's time is over while they come.
         bench.level.prepare(0, 3600, 1500).expect("keys");
         for number in 0..wanted {

@@ -2,6 +2,7 @@
 //! the time to answer is for `responder`.
 
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use crate::connection::{Connection, State, UnderWay};
 use crate::frame::{ACK, FIN, PSH, Segment, URG, len_of};
@@ -52,7 +53,8 @@ pub(crate) fn choose(
     segment: &Segment<'_>,
     connection: &Connection,
 ) -> Result<Answer, Reason> {
-    let asked = key::read(segment.payload, segment.tuple.local_port, world.ignore())?;
+    let local = SocketAddr::new(segment.tuple.local, segment.tuple.local_port);
+    let asked = key::read(segment.payload, local, world.ignore())?;
     let now_ns = world.now_ns();
     let stored = world.response(&asked.key).ok_or(Reason::UpMiss)?;
     if stored.expires_ns <= now_ns {

@@ -2,14 +2,17 @@
 //! decided whether it is one that a stored response may answer, and what tells it from others.
 //!
 //! ```text
-//! class  port (BE)   0x01 target   0x02 Host   0x03 Accept-Encoding   0x04 If-None-Match   0x05 …
+//! class  port (BE)  address   0x01 target   0x02 Host   0x03 Accept-Encoding   0x04 If-None-Match   …
 //! ```
+//!
+//! Port and address are those that were asked, IPv4 as `::ffff:a.b.c.d`: servers answer by them too.
 //!
 //! Values are literal, and stand in the order in which the request had them. What is not in the key
 //! is either without influence on a response that a shared cache may store, or a reason to hand the
 //! request up.
 
 use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
 
 use lowroad_http::{Framing, Limits, Method, Parsed, Request, Target, Version, request};
 
@@ -32,11 +35,11 @@ pub struct Asked {
     pub closes: bool,
 }
 
-/// Reads `bytes`, which must be one request and nothing more.
+/// Reads `bytes`, which must be one request to `local` and nothing more.
 ///
 /// # Errors
 /// Why it is for the server above.
-pub fn read(bytes: &[u8], port: u16, ignore: Ignore) -> Result<Asked, Reason> {
+pub fn read(bytes: &[u8], local: SocketAddr, ignore: Ignore) -> Result<Asked, Reason> {
     if !bytes.starts_with(b"GET ") && !bytes.starts_with(b"HEAD ") {
         return Err(Reason::UpMethod);
     }
@@ -44,7 +47,7 @@ pub fn read(bytes: &[u8], port: u16, ignore: Ignore) -> Result<Asked, Reason> {
         Err(_) => Err(Reason::UpSyntax),
         Ok(Parsed::Partial) => Err(Reason::UpCut),
         Ok(Parsed::Complete(request)) if request.head_len < bytes.len() => Err(Reason::UpMore),
-        Ok(Parsed::Complete(request)) => derive(&request, port, ignore),
+        Ok(Parsed::Complete(request)) => derive(&request, local, ignore),
     }
 }
 
@@ -52,7 +55,7 @@ pub fn read(bytes: &[u8], port: u16, ignore: Ignore) -> Result<Asked, Reason> {
 ///
 /// # Errors
 /// Why it is for the server above.
-pub fn derive(request: &Request<'_>, port: u16, ignore: Ignore) -> Result<Asked, Reason> {
+pub fn derive(request: &Request<'_>, local: SocketAddr, ignore: Ignore) -> Result<Asked, Reason> {
     let Target::Origin { .. } = request.target else {
         return Err(Reason::UpTarget);
     };
@@ -68,7 +71,11 @@ pub fn derive(request: &Request<'_>, port: u16, ignore: Ignore) -> Result<Asked,
         if request.keep_alive { 0 } else { CLASS_CLOSE }
             | if is_http_10 { CLASS_HTTP_10 } else { 0 },
     );
-    key.extend(port.to_be_bytes());
+    key.extend(local.port().to_be_bytes());
+    key.extend(match local.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    });
     // The target as it came; `request.target` is in parts.
     let target = request
         .line()
@@ -178,7 +185,8 @@ mod tests {
     use super::*;
 
     fn key(text: &str) -> Result<Vec<u8>, Reason> {
-        read(text.as_bytes(), 8080, Ignore::default()).map(|asked| asked.key)
+        let local = SocketAddr::from(([192, 0, 2, 1], 8080));
+        read(text.as_bytes(), local, Ignore::default()).map(|asked| asked.key)
     }
 
     #[test]
@@ -205,9 +213,16 @@ mod tests {
                 b"\x00\x1f\x90\x01/\x04\"a\"\x02h\x05x",
             ),
         ];
+        let address = b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01";
         for (text, wanted) in cases {
-            assert_eq!(key(text).as_deref(), Ok(wanted), "{text}");
+            let wanted = [&wanted[..3], address, &wanted[3..]].concat();
+            assert_eq!(key(text), Ok(wanted), "{text}");
         }
+        let text = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let v6 = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 80));
+        let wanted = b"\0\0\x50\xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x01/\x02h";
+        let asked = read(text, v6, Ignore::default());
+        assert_eq!(asked.map(|asked| asked.key), Ok(wanted.to_vec()));
     }
 
     #[test]
@@ -258,6 +273,7 @@ mod tests {
             cache_control: true,
         };
         let text = b"GET / HTTP/1.1\r\nHost: h\r\nCookie: a\r\nCache-Control: no-cache\r\n\r\n";
-        assert!(read(text, 80, ignore).is_ok());
+        let local = SocketAddr::from(([192, 0, 2, 1], 80));
+        assert!(read(text, local, ignore).is_ok());
     }
 }

@@ -1,6 +1,5 @@
 //! `lowroad attach`: from the command line to a level in front of a port, until a signal ends it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -95,7 +94,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         place::enter_namespace(namespace)?;
     }
-    let servers = servers(&args.ports)?;
+    check_servers(&args.ports)?;
     place::check_machine()?;
     folder::mount_pins().map_err(|error| error.to_string())?;
     privileges::reduce()?;
@@ -126,7 +125,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         stop: &stop,
         brief: &brief,
     };
-    let done = serve(args, &level, &servers, placed, &flags);
+    let done = serve(args, &level, placed, &flags);
     if args.own && done.is_err() {
         // It is started again, and takes over.
         return done;
@@ -159,22 +158,19 @@ struct Flags<'a> {
     brief: &'a AtomicBool,
 }
 
-/// Where each port's server is asked for what it would answer.
-fn servers(ports: &[u16]) -> Result<Vec<SocketAddr>, String> {
-    ports
-        .iter()
-        .map(|port| {
-            let addresses = listeners::addresses(*port)
-                .map_err(|error| format!("who listens on port {port}: {error}"))?;
-            listeners::one_to_ask(*port, &addresses)
-        })
-        .collect()
+/// Somebody listens on each port.
+fn check_servers(ports: &[u16]) -> Result<(), String> {
+    for port in ports {
+        let addresses = listeners::addresses(*port)
+            .map_err(|error| format!("who listens on port {port}: {error}"))?;
+        listeners::who_is_asked(*port, &addresses)?;
+    }
+    Ok(())
 }
 
 fn serve(
     args: &Attach,
     level: &Arc<Level>,
-    servers: &[SocketAddr],
     placed: Vec<Placed>,
     flags: &Flags<'_>,
 ) -> Result<(), String> {
@@ -193,7 +189,7 @@ fn serve(
     let daemon = Daemon {
         level,
         learning: learning(args),
-        connect: origin::connector(level.clone(), servers.to_vec()),
+        connect: origin::connector(level.clone()),
         answered: Box::new(move |event| lines.write(event)),
         note: Box::new(|text| say::note(text)),
         brief: flags.brief,
@@ -222,6 +218,7 @@ fn serve(
     done
 }
 
+<<<<<<< HEAD
 /// Says that it answers from now on.
 fn say_ready(args: &Attach) {
     let ports: Vec<String> = args.ports.iter().map(ToString::to_string).collect();
@@ -239,6 +236,10 @@ fn say_ready(args: &Attach) {
 
 /// For how long the daemon of this number trusts responses that do not say.
 pub fn ttl_of(pid: u32) -> Option<u64> {
+=======
+/// By which rules the daemon of this number learns.
+pub fn learning_of(pid: u32) -> Option<Settings> {
+>>>>>>> 79722a2 (softirq: keys name the address that was asked)
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = line
         .split(|byte| *byte == 0)
@@ -247,7 +248,7 @@ pub fn ttl_of(pid: u32) -> Option<u64> {
     match Cli::try_parse_from(words.iter().map(|word| &**word)) {
         Ok(Cli {
             command: Command::Attach(attach),
-        }) => learning(&attach).ttl_secs,
+        }) => Some(learning(&attach)),
         _ => None,
     }
 }

@@ -3,13 +3,14 @@
 
 use std::cell::Cell;
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use lowroad_softirq::asking::{self, GoesUp};
 use lowroad_softirq::fetch::{Fetcher, Limits};
 use lowroad_softirq::fetched::Validators;
+use lowroad_softirq::interfaces;
 use lowroad_softirq::key::Key;
 use lowroad_softirq::layout::{REASONS, RESPONSE_MAX_V6};
 use lowroad_softirq::learn::Settings;
@@ -59,6 +60,8 @@ pub fn explain(args: &Explain) -> Result<(), String> {
 /// The request that is explained.
 struct Asked {
     url: String,
+    /// If the URL names one of this machine.
+    address: Option<IpAddr>,
     port: u16,
     head: String,
 }
@@ -78,12 +81,25 @@ impl Asked {
             let _ = write!(head, "{}\r\n", field.trim());
         }
         head.push_str("\r\n");
+        let port = lowroad_http::host::port(authority.as_bytes()).unwrap_or(80);
+        let address = address_in(authority);
         Ok(Asked {
-            port: lowroad_http::host::port(authority.as_bytes()).unwrap_or(80),
+            address: address.filter(|ip| interfaces::own(SocketAddr::new(*ip, port)).is_ok()),
+            port,
             url,
             head,
         })
     }
+}
+
+/// What is published, with its key.
+type Named<'p> = (&'p Published, Key);
+
+/// Of an authority that has one instead of a name.
+fn address_in(authority: &str) -> Option<IpAddr> {
+    let with_port = authority.parse().map(|socket: SocketAddr| socket.ip());
+    let alone = || authority.trim_matches(['[', ']']).parse();
+    with_port.or_else(|_| alone()).ok()
 }
 
 fn account(level: &Arc<Level>, asked: &Asked) -> Result<String, String> {
@@ -97,7 +113,14 @@ fn account(level: &Arc<Level>, asked: &Asked) -> Result<String, String> {
         return Ok(out);
     }
     let settings = level.control().settings;
-    let key = match asking::key_of(asked.head.as_bytes(), asked.port, settings) {
+    let server = match asked.address {
+        Some(address) => Ok(SocketAddr::new(address, asked.port)),
+        None => server_of(asked.port),
+    };
+    // Whether it goes up does not depend on the address.
+    let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), asked.port);
+    let local = *server.as_ref().unwrap_or(&nowhere);
+    let key = match asking::key_of(asked.head.as_bytes(), local, settings) {
         Ok(key) => key,
         Err(up) => {
             line(&mut out, "answers", &format!("no: {}", goes_up(&up)));
@@ -105,11 +128,25 @@ fn account(level: &Arc<Level>, asked: &Asked) -> Result<String, String> {
         }
     };
     let published = publish::published(level);
-    match published.iter().find(|one| one.key == key.as_bytes()) {
-        Some(found) => describe(found, &mut out),
-        None => not_published(level, &view, &key, &mut out),
+    // Without an address in the URL each that is published is told.
+    let is_meant = |address| asked.address.is_none_or(|wanted| wanted == address);
+    let is_it = |other: &Key| other.is_same_request(&key) && is_meant(other.parts().address);
+    let (found, others): (Vec<Named<'_>>, Vec<Named<'_>>) = published
+        .iter()
+        .filter_map(|one| Some((one, Key::read(&one.key)?)))
+        .partition(|(_, other)| is_it(other));
+    for (one, key) in &found {
+        describe(one, key.parts().address, &mut out);
     }
-    variants(&published, &key, &asked.url, &mut out);
+    match server {
+        _ if !found.is_empty() => {}
+        Ok(_) => not_published(level, &view, &key, &mut out),
+        Err(why) => {
+            let what = format!("no, and can't be learned: {why}");
+            line(&mut out, "answers", &what);
+        }
+    }
+    variants(&others, &asked.url, &mut out);
     Ok(out)
 }
 
@@ -144,7 +181,7 @@ fn is_cache_control(up: &GoesUp) -> bool {
     field.starts_with("cache-control:") || field.starts_with("pragma:")
 }
 
-fn describe(found: &Published, out: &mut String) {
+fn describe(found: &Published, address: IpAddr, out: &mut String) {
     let left_ms = found.expires_ns.saturating_sub(lowroad_softirq::now_ns()) / 1_000_000;
     match left_ms {
         0 => line(
@@ -156,6 +193,7 @@ fn describe(found: &Published, out: &mut String) {
     }
     let what = format!("status {}, {} bytes with its head", found.status, found.len);
     line(out, "published", &what);
+    line(out, "at", &address.to_string());
     line(
         out,
         "expires in",
@@ -173,18 +211,8 @@ fn too_long_for_v6() -> String {
 
 /// Asks the server above itself, as the daemon would, and judges.
 fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
-    let settings = Settings {
-        ttl_secs: view.pid.and_then(attach::ttl_of),
-        ..Settings::default()
-    };
-    let (server, result) = match server_of(key.parts().port) {
-        Ok(server) => (server, fetch(level, server, key, &settings)),
-        Err(why) => {
-            line(out, "answers", &format!("no, and can't be learned: {why}"));
-            return;
-        }
-    };
-    match result {
+    let settings = view.pid.and_then(attach::learning_of).unwrap_or_default();
+    match fetch(level, key, &settings) {
         Ok(would) => {
             line(
                 out,
@@ -201,25 +229,50 @@ fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
         }
         Err(why) => line(out, "answers", &format!("no: {why}")),
     }
+    let server = key.parts().local();
     line(out, "asked", &format!("the server at {server}"));
 }
 
+/// One of the addresses at which the port can be asked, rather one that others can ask too.
 fn server_of(port: u16) -> Result<SocketAddr, String> {
-    let addresses: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
-    listeners::one_to_ask(port, &addresses)
+    let listening: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
+    listeners::who_is_asked(port, &listening)?;
+    let own = interfaces::addresses().map_err(|error| error.to_string())?;
+    let own = own
+        .into_iter()
+        .map(|bytes| Ipv6Addr::from(bytes).to_canonical());
+    // A socket for all IPv6 addresses takes IPv4 too, unless it says otherwise.
+    let has_any_v6 = listening.contains(&Ipv6Addr::UNSPECIFIED.into());
+    let has_any_v4 = has_any_v6 || listening.contains(&Ipv4Addr::UNSPECIFIED.into());
+    let is_asked = |address: &IpAddr| {
+        listening.contains(address)
+            || match address {
+                IpAddr::V4(_) => has_any_v4,
+                IpAddr::V6(_) => has_any_v6,
+            }
+    };
+    own.filter(is_asked)
+        .min_by_key(|address| (address.is_loopback(), is_near(address), address.is_ipv6()))
+        .map(|address| SocketAddr::new(address, port))
+        .ok_or_else(|| {
+            format!("whoever listens on port {port} does so at no address of this machine")
+        })
 }
 
-fn fetch(
-    level: &Arc<Level>,
-    server: SocketAddr,
-    key: &Key,
-    settings: &Settings,
-) -> Result<would::Would, String> {
-    let connect = origin::connector(level.clone(), vec![server]);
+/// Of one link only.
+fn is_near(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+fn fetch(level: &Arc<Level>, key: &Key, settings: &Settings) -> Result<would::Would, String> {
+    let connect = origin::connector(level.clone());
     let from = Cell::new(None);
     let mut fetcher = Fetcher::new(
-        |port| {
-            let stream = connect(port)?;
+        |local| {
+            let stream = connect(local)?;
             from.set(stream.local_addr().ok().map(|address| address.port()));
             Ok(stream)
         },
@@ -238,22 +291,19 @@ fn fetch(
 }
 
 /// What is published under the same URL for other requests: a browser's has more fields than ours.
-fn variants(published: &[Published], key: &Key, url: &str, out: &mut String) {
+fn variants(published: &[Named<'_>], url: &str, out: &mut String) {
     let Ok(pattern) = Pattern::parse(url.split('#').next().unwrap_or(url)) else {
         return;
     };
     let mut others: Vec<&Published> = published
         .iter()
-        .filter(|one| one.key != key.as_bytes())
-        .filter(|one| Key::read(&one.key).is_some_and(|key| pattern.matches(&key)))
+        .filter(|(_, key)| pattern.matches(key))
+        .map(|(one, _)| *one)
         .collect();
     others.sort_by_key(|one| std::cmp::Reverse(one.hits));
     for one in others.iter().take(VARIANTS_MAX) {
         let (_, fields) = levels::name_of(&one.key);
-        let fields = match fields.is_empty() {
-            true => "a request without more fields".into(),
-            false => fields.join(", "),
-        };
+        let fields = fields.join(", ");
         let hits = grouped(one.hits);
         line(out, "published also for", &format!("{fields}: {hits} hits"));
     }
@@ -270,6 +320,16 @@ fn line(out: &mut String, name: &str, value: &str) {
 mod tests {
     use super::*;
     use crate::softirq::view::tests::made_up;
+
+    #[test]
+    fn addresses_are_found_in_authorities() {
+        let v4 = Some([192, 0, 2, 1].into());
+        assert_eq!(address_in("192.0.2.1"), v4);
+        assert_eq!(address_in("192.0.2.1:80"), v4);
+        assert_eq!(address_in("[::1]:80"), Some(Ipv6Addr::LOCALHOST.into()));
+        assert_eq!(address_in("[::1]"), Some(Ipv6Addr::LOCALHOST.into()));
+        assert_eq!(address_in("a.example:80"), None);
+    }
 
     #[test]
     fn a_reason_has_its_text_the_field_and_what_to_do() {

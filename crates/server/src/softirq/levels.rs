@@ -65,6 +65,7 @@ pub fn name_of(key: &[u8]) -> (String, Vec<String>) {
     if parts.class.closes() {
         variant.push("Connection: close".into());
     }
+    variant.push(format!("at {}", parts.address));
     (url, variant)
 }
 
@@ -85,12 +86,25 @@ pub fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowroad_softirq::key::{Class, Key, KeyParts};
 
     #[test]
     fn keys_have_names() {
-        let (url, variant) = name_of(b"\x01\x00\x50\x01/a?b\x02h:81\x03gzip");
+        let parts = KeyParts {
+            class: Class::new(true, false),
+            address: [192, 0, 2, 1].into(),
+            port: 80,
+            target: b"/a?b",
+            host: b"h:81",
+            accept_encoding: Some(b"gzip"),
+            if_none_match: None,
+            if_modified_since: None,
+        };
+        let key = Key::build(&parts).expect("a key");
+        let (url, variant) = name_of(key.as_bytes());
         assert_eq!(url, "http://h:81/a?b");
-        assert_eq!(variant, ["Accept-Encoding: gzip", "Connection: close"]);
+        let wanted = ["Accept-Encoding: gzip", "Connection: close", "at 192.0.2.1"];
+        assert_eq!(variant, wanted);
         assert!(name_of(b"\xff").0.contains("no key"));
     }
 

@@ -1,5 +1,6 @@
-//! Connections of the daemon to the server above. They must not be answered by the level itself, which
-//! may be in front of `lo`: so each says from which port it comes before it begins.
+//! Connections of the daemon to the server above, each to the address of this machine that a client
+//! asked. They must not be answered by the level itself, which may be in front of `lo`: so each says from
+//! which port it comes before it begins.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lowroad_softirq::daemon::Connect;
+use lowroad_softirq::interfaces;
 use lowroad_softirq::level::Level;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -16,14 +18,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 const EXEMPT_MAX: usize = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects to whichever of the servers has the port.
-pub fn connector(level: Arc<Level>, servers: Vec<SocketAddr>) -> Connect {
+/// Connects to whoever listens at an address of this machine, as long as it is one.
+pub fn connector(level: Arc<Level>) -> Connect {
     let exempt = Mutex::new(VecDeque::new());
-    Arc::new(move |port| {
-        let server = servers.iter().find(|server| server.port() == port);
-        let server = server.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
-        connect(&level, *server, &exempt)
-    })
+    // Looked up each time: a socket could be bound to an address that is another machine's by now
+    // (net.ipv4.ip_nonlocal_bind), which would then answer.
+    Arc::new(move |local| connect(&level, interfaces::own(local)?, &exempt))
 }
 
 fn connect(
@@ -37,7 +37,9 @@ fn connect(
         Some(Protocol::TCP),
     )?;
     // From the server's own address: the program exempts ports of this machine only.
-    socket.bind(&SocketAddr::new(server.ip(), 0).into())?;
+    let mut from = server;
+    from.set_port(0);
+    socket.bind(&from.into())?;
     if let Some(from) = socket.local_addr()?.as_socket()
         && let Ok(mut exempt) = exempt.lock()
     {

@@ -316,7 +316,7 @@ mod tests {
     use lowroad_softirq::layout::REASONS;
     use lowroad_softirq::runs::Runs;
 
-    const KEY: &[u8] = b"\x00\x00\x50\x01/hot\x02h";
+    const KEY: &[u8] = b"\0\0\x50\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01\x01/hot\x02h";
 
     fn looks() -> (Look, Look) {
         let look = |at_ns, more: u64, hits, time_ns| {

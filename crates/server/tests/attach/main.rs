@@ -5,6 +5,7 @@
 //! `LOWROAD_WIRE_CONNECTIONS` make the long runs.
 
 mod abuse;
+mod addresses;
 mod attached;
 mod clients;
 mod ends;

@@ -174,10 +174,12 @@ fn firewall(machine: &Machine) -> Line {
 
 fn port(port: &Port, somaxconn: Option<u32>) -> Vec<Line> {
     let what = format!("port {}", port.number);
-    let mut lines = vec![match listeners::one_to_ask(port.number, &port.addresses) {
-        Ok(server) => ok(&what, &format!("a server listens; it is asked at {server}")),
-        Err(why) => no(&what, &why, ""),
-    }];
+    let mut lines = vec![
+        match listeners::who_is_asked(port.number, &port.addresses) {
+            Ok(who) => ok(&what, &who),
+            Err(why) => no(&what, &why, ""),
+        },
+    ];
     let Some(listeners) = &port.listeners else {
         lines.push(warn(
             &what,

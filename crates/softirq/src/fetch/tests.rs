@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::key::{Class, KeyParts};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
@@ -10,6 +10,7 @@ const PORT: u16 = 8080;
 
 const KEY: KeyParts<'static> = KeyParts {
     class: Class::new(true, false),
+    address: IpAddr::V4(Ipv4Addr::LOCALHOST),
     port: PORT,
     target: b"/a?b",
     host: b"h.example:8080",
@@ -64,9 +65,9 @@ fn read_request(stream: &mut TcpStream) -> Option<String> {
 fn fetcher(
     address: std::net::SocketAddr,
     limits: Limits,
-) -> Fetcher<impl Fn(u16) -> io::Result<TcpStream>> {
-    let connect = move |port| {
-        assert_eq!(port, PORT);
+) -> Fetcher<impl Fn(SocketAddr) -> io::Result<TcpStream>> {
+    let connect = move |local| {
+        assert_eq!(local, KEY.local());
         TcpStream::connect_timeout(&address, Duration::from_secs(2))
     };
     Fetcher::new(connect, limits)
@@ -151,6 +152,37 @@ fn bodies_end_in_four_ways() {
         let none = format!("HTTP/1.1 {status} X\r\nContent-Length: 9\r\n\r\n");
         assert_eq!(body_of(&none), Ok(String::new()));
     }
+}
+
+#[test]
+fn connections_are_kept_by_address() {
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
+    let both = ["a", "b"].map(|body| {
+        let (address, _requests) = origin(vec![script(&[format!("{ok}{body}").as_str(); 3])]);
+        address
+    });
+    let addresses: [IpAddr; 2] = [[192, 0, 2, 1].into(), Ipv6Addr::LOCALHOST.into()];
+    let connect = move |local: SocketAddr| {
+        let at = addresses.iter().position(|address| *address == local.ip());
+        TcpStream::connect(both[at.expect("one of them")])
+    };
+    let mut fetcher = Fetcher::new(connect, Limits::default());
+    for _ in 0..3 {
+        for (address, body) in addresses.into_iter().zip(["a", "b"]) {
+            let key = KeyParts { address, ..KEY };
+            let fetched = fetcher.fetch(&key, &Validators::default());
+            assert_eq!(fetched.expect("a response").body, body.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn an_address_that_has_gone_is_told_apart() {
+    let gone = |_| Err(ErrorKind::AddrNotAvailable.into());
+    let result = Fetcher::new(gone, Limits::default()).fetch(&KEY, &Validators::default());
+    let error = FetchError::AddressGone(KEY.address);
+    assert_eq!(result, Err(error));
+    assert_eq!(error.label(), "address-gone");
 }
 
 #[test]

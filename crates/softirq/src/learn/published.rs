@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     fn entry(number: u64) -> Entry {
-        let key = Key::read(b"\x00\x00\x50\x01/\x02h").expect("a key");
+        let key = super::super::tests::key_of("/", None);
         let stored = Fetched {
             status: 200,
             reason: Vec::new(),

@@ -12,9 +12,10 @@ mod simulated;
 /// The wall clock when the monotonic one is 0.
 const EPOCH_SECS: u64 = 1_795_000_000;
 
-fn key_of(target: &str, if_none_match: Option<&str>) -> Key {
+pub(super) fn key_of(target: &str, if_none_match: Option<&str>) -> Key {
     let parts = KeyParts {
         class: Class::default(),
+        address: [192, 0, 2, 1].into(),
         port: 80,
         target: target.as_bytes(),
         host: b"h",

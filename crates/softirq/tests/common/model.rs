@@ -33,7 +33,7 @@ struct Values {
     learns: bool,
     socket: Socket,
     /// Numbers of publications.
-    index: BTreeMap<&'static [u8], u32>,
+    index: BTreeMap<Vec<u8>, u32>,
     publications: BTreeMap<u32, Published>,
     next_id: u32,
     counted: BTreeSet<Reason>,
@@ -63,7 +63,9 @@ impl Values {
         let expires_ns = u64::MAX;
         self.publications
             .insert(self.next_id, Published { what, expires_ns });
-        self.index.insert(one.key, self.next_id);
+        for key in one.keys() {
+            self.index.insert(key, self.next_id);
+        }
         self.next_id += 1;
     }
 
@@ -74,8 +76,14 @@ impl Values {
         self.ignore.cookies = setting == "ignore-cookies";
     }
 
+    fn retire(&mut self, name: &str) {
+        for key in Response::named(name).keys() {
+            self.index.remove(&key);
+        }
+    }
+
     fn expire(&mut self, name: &str) {
-        let id = self.index[Response::named(name).key];
+        let id = self.index[&Response::named(name).keys()[0]];
         let found = self.publications.get_mut(&id);
         found.expect("it is published").expires_ns = NOW_NS;
     }
@@ -210,7 +218,7 @@ impl Subject for Model {
         let world = &mut self.world;
         match words {
             ["publish", names @ ..] => names.iter().for_each(|name| world.publish(name, 0)),
-            ["retire", name] => drop(world.index.remove(Response::named(name).key)),
+            ["retire", name] => world.retire(name),
             ["replace", name] => world.publish(name, 1),
             ["expire", name] => world.expire(name),
             ["purge"] => world.index.clear(),

@@ -2,6 +2,7 @@
 //! one whole request with the same key, and the answer must be what is stored under that key.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::btf::Btf;
@@ -9,6 +10,7 @@ use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lowroad_http::{Limits, Refusal, request};
 use lowroad_softirq::layout::{REASONS, connection_bucket};
+use lowroad_testkit::net::SERVER;
 use lowroad_wire::key;
 use lowroad_wire::world::Ignore;
 
@@ -48,6 +50,8 @@ pub struct Oracle<'b> {
     fresh: connection_bucket,
     base: Sent,
     snd_nxt: u32,
+    /// Where it asks.
+    local: SocketAddr,
     /// What has happened.
     pub tally: Tally,
 }
@@ -57,7 +61,13 @@ impl<'b> Oracle<'b> {
     pub fn new(bench: &'b Bench, is_v6: bool) -> Oracle<'b> {
         let mut shelf = Shelf::new(&bench.level);
         let first = responses::RESPONSES[0].prepare(0);
-        shelf.publish(&bench.level, responses::RESPONSES[0].key, &first, DAY_NS);
+        let address = if is_v6 {
+            SERVER.1.into()
+        } else {
+            SERVER.0.into()
+        };
+        let key = responses::RESPONSES[0].key_at(address);
+        shelf.publish(&bench.level, &key, &first, DAY_NS);
         bench.beat(0);
         let mut base = Sent {
             is_v6,
@@ -85,12 +95,13 @@ impl<'b> Oracle<'b> {
         Oracle {
             shelf,
             places: Places::of(bench),
-            published: HashMap::from([(responses::RESPONSES[0].key.to_vec(), first)]),
+            published: HashMap::from([(key, first)]),
             scratch: MapHandle::from_pinned_path(bench.level.folder().join("scratch"))
                 .expect("a map"),
             place,
             fresh: bench.bucket(place),
             snd_nxt: connection.snd_nxt,
+            local: SocketAddr::new(address, frames::PORT),
             base,
             bench,
             tally: Tally::default(),
@@ -107,7 +118,7 @@ impl<'b> Oracle<'b> {
         self.base.payload.extend_from_slice(request);
         let frame = self.base.frame();
         let did = self.bench.run(&frame);
-        let read = key::read(request, frames::PORT, Ignore::default());
+        let read = key::read(request, self.local, Ignore::default());
         match did {
             Did::Reply(reply) => {
                 let asked = read.map_err(|reason| format!("answered, but {}", reason.name()))?;

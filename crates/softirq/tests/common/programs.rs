@@ -42,8 +42,9 @@ impl<'b> Programs<'b> {
     fn publish(&mut self, name: &str, edition: u8, lives_ns: u64) {
         let one = Response::named(name);
         let what = one.prepare(edition);
-        self.shelf
-            .publish(&self.bench.level, one.key, &what, lives_ns);
+        for key in one.keys() {
+            self.shelf.publish(&self.bench.level, &key, &what, lives_ns);
+        }
     }
 }
 
@@ -99,9 +100,15 @@ impl Subject for Programs<'_> {
         let level = &self.bench.level;
         match words {
             ["publish", names @ ..] => names.iter().for_each(|name| self.publish(name, 0, HOUR_NS)),
-            ["retire", name] => self.shelf.retire(level, Response::named(name).key),
+            ["retire", name] => {
+                let keys = Response::named(name).keys();
+                keys.iter().for_each(|key| self.shelf.retire(level, key));
+            }
             ["replace", name] => self.publish(name, 1, HOUR_NS),
-            ["expire", name] => self.shelf.expire(level, Response::named(name).key),
+            ["expire", name] => {
+                let keys = Response::named(name).keys();
+                keys.iter().for_each(|key| self.shelf.expire(level, key));
+            }
             ["purge"] => publish::purge(level, &publish::published(level)).expect("a grace period"),
             ["restart"] => self.shelf = Shelf::new(level),
             ["strict"] => level.prepare(0, 60, 1500).expect("keys"),

@@ -2,10 +2,12 @@
 //! its request.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use lowroad_softirq::Level;
 use lowroad_softirq::learn::Serial;
 use lowroad_softirq::publish::{Publication, Publisher};
+use lowroad_testkit::net::SERVER;
 
 /// Seconds since the Age of each response was 0.
 pub const AGE_S: u64 = 70;
@@ -62,12 +64,12 @@ const fn request(name: &'static str, bytes: &'static str) -> Request {
     Request { name, bytes }
 }
 
-/// A response: its name, the key without port, bytes of its body.
+/// A response: its name, its key but for the address, bytes of its body.
 pub struct Response {
     /// The name in traces; `name.head` is its head.
     pub name: &'static str,
-    /// With port 80.
-    pub key: &'static [u8],
+    /// With port 80, without address.
+    key: &'static [u8],
     body_len: usize,
 }
 
@@ -104,6 +106,21 @@ pub struct Prepared {
 }
 
 impl Response {
+    /// Its key at one of the server's addresses.
+    pub fn key_at(&self, address: IpAddr) -> Vec<u8> {
+        let address = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let (start, pieces) = self.key.split_at(3);
+        [start, &address.octets(), pieces].concat()
+    }
+
+    /// Its keys over both families.
+    pub fn keys(&self) -> [Vec<u8>; 2] {
+        [SERVER.0.into(), SERVER.1.into()].map(|address| self.key_at(address))
+    }
+
     /// Its bytes; another edition has another body of the same length.
     pub fn prepare(&self, edition: u8) -> Prepared {
         let name = self.name;

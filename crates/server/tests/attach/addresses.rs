@@ -1,0 +1,230 @@
+//! One server, several addresses: whoever asks at one of them gets what is answered there, also from
+//! here, whatever was learnt at the others.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener};
+use std::thread;
+
+use lowroad_softirq::publish;
+use lowroad_testkit::net::{DEVICE, Manglings, Namespace, Path, SERVER, Site, WebServer};
+use lowroad_testkit::{Client, wait_until};
+
+use crate::attached::{Attached, get, server_v4};
+use crate::skipped;
+
+/// More addresses of the server's device.
+const SECOND: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 99);
+const SECOND_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 0x99);
+const NEAR: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x99);
+const NEAR_CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x98);
+
+/// A cable whose server has all of them.
+fn path() -> Path {
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let add = |namespace: &Namespace, address: String| {
+        let words = ["address", "add", &address, "dev", DEVICE];
+        let nodad: &[&str] = if address.contains(':') {
+            &["nodad"]
+        } else {
+            &[]
+        };
+        let words = [&words, nodad].concat();
+        namespace.run("ip", &words).expect("an address");
+    };
+    add(&path.server, format!("{SECOND}/24"));
+    add(&path.server, format!("{SECOND_V6}/64"));
+    add(&path.server, format!("{NEAR}/64"));
+    add(&path.client, format!("{NEAR_CLIENT}/64"));
+    path
+}
+
+/// A `server` block of nginx for one address; the last is left open, as the first was found.
+fn block(address: &IpAddr) -> String {
+    let listen = SocketAddr::new(*address, 80);
+    format!(
+        "}}\nserver {{ listen {listen};\n\
+         location = /page {{ add_header Cache-Control max-age=60; return 200 'at {address}'; }}\n"
+    )
+}
+
+/// Of all addresses that need no device, and one for the rest.
+fn blocks() -> String {
+    let any = "location = /page { add_header Cache-Control max-age=60; return 200 'anywhere'; }\n";
+    let addresses: [IpAddr; 4] = [
+        SERVER.0.into(),
+        SECOND.into(),
+        SERVER.1.into(),
+        SECOND_V6.into(),
+    ];
+    let special: String = addresses.iter().map(block).collect();
+    format!("{any}{special}")
+}
+
+/// The number of the device.
+fn index(namespace: &Namespace) -> u32 {
+    let link = namespace.run("ip", &["-o", "link", "show", DEVICE]);
+    let link = link.expect("the device");
+    let index = link.split(':').next().and_then(|index| index.parse().ok());
+    index.expect("a number")
+}
+
+/// All addresses, and what is said there.
+fn wanted(path: &Path) -> Vec<(SocketAddr, String)> {
+    let near = SocketAddrV6::new(NEAR, 80, 0, index(&path.client));
+    let plain = |address: IpAddr| (SocketAddr::new(address, 80), format!("at {address}"));
+    vec![
+        plain(SERVER.0.into()),
+        plain(SECOND.into()),
+        plain(SERVER.1.into()),
+        plain(SECOND_V6.into()),
+        (near.into(), "anywhere".into()),
+    ]
+}
+
+/// Asks at all addresses, for what should be there.
+fn each_has_its_own(path: &Path, wanted: &[(SocketAddr, String)]) {
+    let attached = Attached::start(&path.server, 80, &[]);
+    for (address, text) in wanted {
+        let response = attached.warm(&path.client, *address, &get("/page"));
+        assert_eq!(response.text(), *text, "learnt at {address}");
+    }
+    // On live connections, in turn: what a program remembers of a request is another's too.
+    let connect = |address: &SocketAddr| path.client.enter(|| Client::connect(*address));
+    let mut clients: Vec<Client> = wanted.iter().map(|(address, _)| connect(address)).collect();
+    let hits = attached.count("answer_hit");
+    for _ in 0..10 {
+        for (client, (address, text)) in clients.iter_mut().zip(wanted) {
+            client.send(get("/page"));
+            assert_eq!(client.response().text(), *text, "asked at {address}");
+        }
+    }
+    let hits = attached.count("answer_hit") - hits;
+    assert_eq!(hits, 50, "{:?}", attached.counts());
+    let published = publish::published(&attached.level);
+    assert_eq!(published.len(), wanted.len(), "{published:?}");
+}
+
+#[test]
+fn addresses_that_share_a_socket_have_responses_of_their_own() {
+    let test = "addresses_that_share_a_socket_have_responses_of_their_own";
+    if skipped(test, &["nginx"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(801, &[100]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, &blocks()).expect("nginx");
+    each_has_its_own(&path, &wanted(&path));
+}
+
+#[test]
+fn different_servers_at_different_addresses_have_responses_of_their_own() {
+    let test = "different_servers_at_different_addresses_have_responses_of_their_own";
+    if skipped(test, &[]) {
+        return;
+    }
+    let path = path();
+    let mut wanted = wanted(&path);
+    for (address, text) in &mut wanted {
+        *text = format!("only at {}", address.ip());
+        let mut own = *address;
+        if let SocketAddr::V6(v6) = &mut own
+            && v6.scope_id() != 0
+        {
+            v6.set_scope_id(index(&path.server));
+        }
+        let listener = path.server.enter(|| TcpListener::bind(own));
+        says(listener.expect("a port"), text.clone());
+    }
+    // One that nobody else sees.
+    let local = path.server.enter(|| TcpListener::bind("127.0.0.1:80"));
+    says(local.expect("a port"), "only to this machine".into());
+    each_has_its_own(&path, &wanted);
+}
+
+/// A server that says the same to everybody.
+fn says(listener: TcpListener, text: String) {
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let text = text.clone();
+            thread::spawn(move || -> std::io::Result<()> {
+                let mut lines = BufReader::new(&stream).lines();
+                while let Some(line) = lines.next().transpose()? {
+                    if line.is_empty() {
+                        let len = text.len();
+                        let fields = format!("Cache-Control: max-age=60\r\nContent-Length: {len}");
+                        let answer = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{text}");
+                        (&stream).write_all(answer.as_bytes())?;
+                    }
+                }
+                Ok(())
+            });
+        }
+    });
+}
+
+#[test]
+fn a_purge_is_for_all_addresses() {
+    if skipped("a_purge_is_for_all_addresses", &["nginx"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(803, &[100]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, &blocks()).expect("nginx");
+    let attached = Attached::start(&path.server, 80, &[]);
+    let wanted = wanted(&path);
+    for (address, _) in &wanted {
+        attached.warm(&path.client, *address, &get("/page"));
+    }
+    let lowroad = |words: &[&str]| {
+        let netns = path.server.path();
+        let words = [words, &["--netns", &netns]].concat();
+        let said = path.server.run(env!("CARGO_BIN_EXE_lowroad"), &words);
+        said.unwrap_or_else(|error| panic!("{error}"))
+    };
+    let text = lowroad(&["explain", "http://test/page"]);
+    for (address, _) in &wanted {
+        assert!(text.contains(&address.ip().to_string()), "{text}");
+    }
+    let text = lowroad(&["explain", &format!("http://{SECOND}/page")]);
+    let asked = format!("asked                  the server at {SECOND}:80");
+    assert!(text.contains(&asked), "{text}");
+    assert_eq!(
+        lowroad(&["purge", "http://test/page"]),
+        "purged 5 responses\n"
+    );
+    assert!(publish::published(&attached.level).is_empty());
+}
+
+#[test]
+fn nothing_is_learnt_of_an_address_that_has_gone() {
+    if skipped("nothing_is_learnt_of_an_address_that_has_gone", &["nginx"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(804, &[100]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, &blocks()).expect("nginx");
+    let attached = Attached::start(&path.server, 80, &[]);
+    let client = || path.client.enter(|| Client::connect((SECOND, 80).into()));
+    // Two connections that are ours by their handshakes, at an address that then goes.
+    let mut clients = [client(), client()];
+    path.client.enter(|| {
+        wait_until("both", || {
+            (attached.level.connections().open >= 2).then_some(())
+        })
+    });
+    let address = format!("{SECOND}/24");
+    let delete = ["address", "del", &address, "dev", DEVICE];
+    path.server.run("ip", &delete).expect("it was there");
+    for client in &mut clients {
+        client.send(get("/page"));
+    }
+    wait_until("the daemon's word", || {
+        attached
+            .said()
+            .contains("is no address of this machine")
+            .then_some(())
+    });
+    assert!(publish::published(&attached.level).is_empty());
+    let response = attached.warm(&path.client, server_v4(80), &get("/page"));
+    assert_eq!(response.text(), format!("at {}", SERVER.0));
+}

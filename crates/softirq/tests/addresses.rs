@@ -1,0 +1,126 @@
+//! The same request to two addresses of one machine: each has a response of its own, however often both
+//! are asked in turn, also where programs remember what a request was read to ask for.
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use common::bench::{Bench, Did, lacks};
+use common::frames::{self, ACK, PSH, SYN, Sent};
+use common::responses::{REQUESTS, Response, Shelf};
+use lowroad_softirq::load::Tier;
+use lowroad_testkit::net::SERVER;
+
+const CLIENT_ISN: u32 = 77;
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// Where [`Sent::is_for_others`] leads: here it is another address of the server.
+fn other_of(server: (Ipv4Addr, Ipv6Addr)) -> (Ipv4Addr, Ipv6Addr) {
+    let (mut v4, mut v6) = (server.0.octets(), server.1.octets());
+    v4[3] ^= 1 << 4;
+    v6[15] ^= 1 << 4;
+    (v4.into(), v6.into())
+}
+
+/// A connection of a client.
+struct Client<'b> {
+    bench: &'b Bench,
+    sent: Sent,
+}
+
+impl<'b> Client<'b> {
+    fn open(bench: &'b Bench, is_v6: bool, is_other: bool, port: u16) -> Client<'b> {
+        let mut sent = Sent {
+            is_v6,
+            port,
+            is_for_others: is_other,
+            flags: SYN,
+            seq: CLIENT_ISN,
+            window: 64_000,
+            options: vec![2, 4, 5, 0xb4],
+            ..Sent::default()
+        };
+        let syn = sent.frame();
+        let Did::Reply(reply) = bench.run(&syn) else {
+            panic!("no SYN-ACK")
+        };
+        let reply = frames::receive(&reply, &syn).expect("a right answer");
+        sent.options.clear();
+        sent.seq += 1;
+        sent.ack = reply.seq.wrapping_add(1);
+        sent.flags = ACK;
+        assert_eq!(bench.run(&sent.frame()), Did::Drop);
+        sent.flags = ACK | PSH;
+        Client { bench, sent }
+    }
+
+    /// The last byte of the answer.
+    fn ask(&mut self, request: &str) -> u8 {
+        self.sent.payload = request.as_bytes().to_vec();
+        let frame = self.sent.frame();
+        let Did::Reply(reply) = self.bench.run(&frame) else {
+            panic!("no answer to {request:?}")
+        };
+        let reply = frames::receive(&reply, &frame).expect("a right answer");
+        self.sent.seq = reply.ack;
+        let len = u32::try_from(reply.payload.len()).expect("short");
+        self.sent.ack = reply.seq.wrapping_add(len);
+        *reply.payload.last().expect("a body")
+    }
+}
+
+fn each_has_its_own(test: &str, tier: Tier, verify_sums: bool) {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip(test, &reason);
+    }
+    let bench = Bench::new(tier, verify_sums);
+    let other = other_of(SERVER);
+    let at: [[IpAddr; 2]; 2] = [
+        [SERVER.0.into(), other.0.into()],
+        [SERVER.1.into(), other.1.into()],
+    ];
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    let all = at.concat();
+    let own: Vec<[u8; 16]> = all.iter().map(|address| octets(*address)).collect();
+    bench.level.set_addresses(&own).expect("addresses");
+    let one = Response::named("A");
+    let get = REQUESTS[0].bytes;
+    bench.namespace.enter(|| {
+        let mut shelf = Shelf::new(&bench.level);
+        for (edition, address) in (0..).zip(&all) {
+            let what = one.prepare(edition);
+            shelf.publish(&bench.level, &one.key_at(*address), &what, HOUR_NS);
+        }
+        bench.beat(0);
+        let mut clients: Vec<Client<'_>> = (0u16..4)
+            .map(|at| Client::open(&bench, at >= 2, at % 2 == 1, 20_000 + at))
+            .collect();
+        for round in 0..8 {
+            for (edition, client) in (b'a'..).zip(&mut clients) {
+                assert_eq!(client.ask(get), edition, "round {round}, {:?}", client.sent);
+            }
+        }
+        // One after the other too: the last that was read is the first that is remembered.
+        for (edition, client) in (b'a'..).zip(&mut clients) {
+            for _ in 0..4 {
+                assert_eq!(client.ask(get), edition, "{:?}", client.sent);
+            }
+        }
+        assert_eq!(bench.level.counters().expect("counters")[0], 48);
+    });
+}
+
+#[test]
+fn the_tc_program_knows_which_address_was_asked() {
+    let test = "the_tc_program_knows_which_address_was_asked";
+    each_has_its_own(test, Tier::Tc, false);
+}
+
+#[test]
+fn the_xdp_program_knows_which_address_was_asked() {
+    let test = "the_xdp_program_knows_which_address_was_asked";
+    each_has_its_own(test, Tier::Xdp, true);
+}
