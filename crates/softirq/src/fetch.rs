@@ -61,6 +61,8 @@ pub enum FetchError {
     TimedOut,
     /// The origin closed the connection before the response was whole.
     Closed,
+    /// The body ends with the connection, so that nobody knows whether it is whole.
+    Unframed,
     /// The origin does not speak HTTP/1.1.
     Version,
     /// The response is malformed; what of it.
@@ -86,6 +88,7 @@ impl FetchError {
             FetchError::Broken(_) => "origin-broken",
             FetchError::TimedOut => "origin-timeout",
             FetchError::Closed => "origin-closed",
+            FetchError::Unframed => "unframed",
             FetchError::Version | FetchError::Malformed(_) | FetchError::HeadTooLong { .. } => {
                 "origin-malformed"
             }
@@ -110,6 +113,10 @@ impl fmt::Display for FetchError {
             FetchError::Closed => {
                 f.write_str("the origin closed the connection before its response was whole")
             }
+            FetchError::Unframed => f.write_str(
+                "the body of the origin's response ends with the connection, so it may have been \
+                 cut; let the server send Content-Length or chunks",
+            ),
             FetchError::Version => f.write_str("the origin does not answer with HTTP/1.1"),
             FetchError::Malformed(what) => write!(f, "the origin's response is malformed: {what}"),
             FetchError::HeadTooLong { len_max } => write!(
@@ -190,8 +197,8 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
         };
         input.send(request)?;
         let head = input.final_head()?;
-        let (body, ends_exactly) = input.body(&head)?;
-        if ends_exactly && head.keeps_alive && input.bytes.is_empty() {
+        let body = input.framed(head.framing.ok_or(FetchError::Unframed)?)?;
+        if head.keeps_alive && input.bytes.is_empty() {
             self.keep(local, input.stream);
         }
         Ok(Fetched {
@@ -314,14 +321,6 @@ impl Input {
         }
     }
 
-    /// The body, and whether its end is certain without the connection's end.
-    fn body(&mut self, head: &Head) -> Result<(Vec<u8>, bool), FetchError> {
-        match head.framing {
-            Some(framing) => Ok((self.framed(framing)?, true)),
-            None => Ok((self.until_closed()?, false)),
-        }
-    }
-
     fn framed(&mut self, framing: Framing) -> Result<Vec<u8>, FetchError> {
         let len_max = self.limits.body_len_max;
         let limits = BodyLimits {
@@ -344,18 +343,6 @@ impl Input {
             }
         }
         Ok(body)
-    }
-
-    fn until_closed(&mut self) -> Result<Vec<u8>, FetchError> {
-        let len_max = self.limits.body_len_max;
-        loop {
-            if self.bytes.len() > len_max {
-                return Err(FetchError::TooLong { len_max });
-            }
-            if self.receive()? == 0 {
-                return Ok(std::mem::take(&mut self.bytes));
-            }
-        }
     }
 
     /// Waits for more; 0 means that the origin has closed.

@@ -12,7 +12,7 @@ pub(super) struct Head {
     pub(super) status: u16,
     pub(super) reason: Vec<u8>,
     pub(super) fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// `None` if the body ends with the connection.
+    /// `None` if the body would end with the connection.
     pub(super) framing: Option<Framing>,
     /// The connection may be used again after the body.
     pub(super) keeps_alive: bool,

@@ -318,6 +318,17 @@ fn room_is_made_before_it_is_needed() {
 }
 
 #[test]
+fn a_response_that_may_have_been_cut_ends_what_was_before() {
+    let mut bench = Bench::new(Settings::default());
+    let (serial, _) = published(&bench.learn(&key_of("/", None), 7, &FRESH, "x"));
+    let ticket = ticket(&bench.tick(90, 1));
+    let actions = bench.fetched(ticket, Err(FetchError::Unframed));
+    assert_eq!(retired(&actions[..1]), [serial]);
+    let (reason, _) = denied(&actions[1..]);
+    assert_eq!(reason.label(), "unframed");
+}
+
+#[test]
 fn one_hash_is_one_key() {
     let mut bench = Bench::new(Settings::default());
     bench.learn(&key_of("/a", None), 7, &FRESH, "x");

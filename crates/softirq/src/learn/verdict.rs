@@ -67,7 +67,9 @@ impl Denial {
     pub(super) fn is_failure(&self) -> bool {
         match self {
             Denial::ServerError(_) | Denial::NotAskedAfter | Denial::Busy => true,
-            Denial::Fetch(error) => !matches!(error, FetchError::TooLong { .. }),
+            Denial::Fetch(error) => {
+                !matches!(error, FetchError::TooLong { .. } | FetchError::Unframed)
+            }
             Denial::NotStorable(_) | Denial::Unfit(_) => false,
         }
     }
@@ -75,7 +77,9 @@ impl Denial {
     pub(super) fn secs(&self, settings: &Settings) -> u64 {
         match self {
             Denial::Unfit(PrepareError::TooLong { .. })
-            | Denial::Fetch(FetchError::TooLong { .. }) => settings.denied_long_secs,
+            | Denial::Fetch(FetchError::TooLong { .. } | FetchError::Unframed) => {
+                settings.denied_long_secs
+            }
             Denial::Busy => 1,
             _ => settings.denied_secs,
         }
