@@ -77,7 +77,7 @@ impl Daemon<'_> {
         })?;
         let mut state = State {
             level: self.level,
-            learner: Learner::new(self.learning),
+            learner: Learner::new(self.learning.clone()),
             publisher: Publisher::new(self.level)?,
             jobs,
             purges: self.level.purges(),

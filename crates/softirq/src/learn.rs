@@ -27,6 +27,7 @@ use self::jobs::{Job, Jobs};
 use self::published::{Entry, Published};
 pub use self::verdict::Denial;
 use self::verdict::{Accepted, Rules};
+use crate::exclude::Excluded;
 use crate::fetch::FetchError;
 use crate::fetched::{Fetched, Validators};
 use crate::key::Key;
@@ -41,7 +42,7 @@ const MILLISECOND_NS: u64 = 1_000_000;
 const DENIED_MAX: usize = 16_384;
 
 /// Bounds and rules of a [`Learner`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Responses published at once, at most. Default 16384; about 2 KiB each here.
     pub published_max: usize,
@@ -63,6 +64,8 @@ pub struct Settings {
     pub denied_long_secs: u64,
     /// A fetch that has not ended after this time has failed. Default 30.
     pub fetch_secs_max: u64,
+    /// Of these paths nothing is fetched. Default none.
+    pub excluded: Excluded,
 }
 
 impl Default for Settings {
@@ -78,6 +81,7 @@ impl Default for Settings {
             denied_secs: 10,
             denied_long_secs: 60,
             fetch_secs_max: 30,
+            excluded: Excluded::default(),
         }
     }
 }
@@ -173,7 +177,10 @@ impl Learner {
         if self.denied.get(&hash).is_some_and(|until| *until > now_ns) {
             return;
         }
-        self.enqueue(key, hash, now_ns, out);
+        match Denial::of_path(&key.parts(), &self.settings) {
+            Some(excluded) => self.deny(hash, excluded, now_ns, out),
+            None => self.enqueue(key, hash, now_ns, out),
+        }
         self.pump(now_ns, out);
     }
 

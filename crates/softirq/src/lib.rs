@@ -10,6 +10,7 @@ mod device;
 pub mod doctor;
 pub mod error;
 pub mod events;
+pub mod exclude;
 pub mod fetch;
 pub mod fetched;
 pub mod folder;

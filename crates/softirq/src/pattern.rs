@@ -145,7 +145,7 @@ fn read_target(target: &str) -> Result<(Vec<u8>, bool), PatternError> {
 }
 
 /// Each `%XX` as the byte that it means; what is no escape stays.
-fn decode_escapes(target: &[u8]) -> Vec<u8> {
+pub(crate) fn decode_escapes(target: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(target.len());
     let mut rest = target;
     while let [byte, after @ ..] = rest {

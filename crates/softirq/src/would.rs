@@ -35,6 +35,9 @@ pub fn publish(
     settings: &Settings,
     delay_ms: u64,
 ) -> Result<Would, Denial> {
+    if let Some(excluded) = Denial::of_path(key, settings) {
+        return Err(excluded);
+    }
     if response.status >= 500 {
         return Err(Denial::ServerError(response.status));
     }

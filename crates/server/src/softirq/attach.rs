@@ -7,6 +7,7 @@ use std::thread;
 use clap::{Args, Parser, ValueEnum};
 use lowroad_log::{Target, Writer};
 use lowroad_softirq::daemon::Daemon;
+use lowroad_softirq::exclude::Excluded;
 use lowroad_softirq::folder;
 use lowroad_softirq::layout;
 use lowroad_softirq::learn::Settings;
@@ -59,6 +60,10 @@ pub struct Attach {
     /// Leave clients with these addresses to the server and its firewall: ADDRESS[/BITS]
     #[arg(long, value_name = "PREFIX")]
     pub deny: Vec<String>,
+    /// Leave paths that begin so to the server, such as /server-status: what it answers to this
+    /// machine only must not be everybody's
+    #[arg(long, value_name = "PREFIX")]
+    pub exclude: Vec<String>,
     /// Connections that have a place at the same time
     #[arg(long, value_name = "N", default_value_t = Sizes::default().connections)]
     pub connections: u32,
@@ -94,6 +99,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         place::enter_namespace(namespace)?;
     }
+    let learning = learning(args)?;
     check_servers(&args.ports)?;
     place::check_machine()?;
     folder::mount_pins().map_err(|error| error.to_string())?;
@@ -125,7 +131,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         stop: &stop,
         brief: &brief,
     };
-    let done = serve(args, &level, placed, &flags);
+    let done = serve(args, &level, learning, placed, &flags);
     if args.own && done.is_err() {
         // It is started again, and takes over.
         return done;
@@ -171,6 +177,7 @@ fn check_servers(ports: &[u16]) -> Result<(), String> {
 fn serve(
     args: &Attach,
     level: &Arc<Level>,
+    learning: Settings,
     placed: Vec<Placed>,
     flags: &Flags<'_>,
 ) -> Result<(), String> {
@@ -188,7 +195,7 @@ fn serve(
     let mut lines = log::Lines::new(args.log.as_deref(), writer.as_ref().map(Writer::sink));
     let daemon = Daemon {
         level,
-        learning: learning(args),
+        learning,
         connect: origin::connector(level.clone()),
         answered: Box::new(move |event| lines.write(event)),
         note: Box::new(|text| say::note(text)),
@@ -218,7 +225,6 @@ fn serve(
     done
 }
 
-<<<<<<< HEAD
 /// Says that it answers from now on.
 fn say_ready(args: &Attach) {
     let ports: Vec<String> = args.ports.iter().map(ToString::to_string).collect();
@@ -234,12 +240,8 @@ fn say_ready(args: &Attach) {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
 
-/// For how long the daemon of this number trusts responses that do not say.
-pub fn ttl_of(pid: u32) -> Option<u64> {
-=======
 /// By which rules the daemon of this number learns.
 pub fn learning_of(pid: u32) -> Option<Settings> {
->>>>>>> 79722a2 (softirq: keys name the address that was asked)
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = line
         .split(|byte| *byte == 0)
@@ -248,23 +250,25 @@ pub fn learning_of(pid: u32) -> Option<Settings> {
     match Cli::try_parse_from(words.iter().map(|word| &**word)) {
         Ok(Cli {
             command: Command::Attach(attach),
-        }) => Some(learning(&attach)),
+        }) => learning(&attach).ok(),
         _ => None,
     }
 }
 
-fn learning(args: &Attach) -> Settings {
+fn learning(args: &Attach) -> Result<Settings, String> {
     // Places that were left a moment ago are not free yet.
     let places = usize::try_from(args.responses).expect("fits");
     let published_max = places - places / 16;
     if args.own {
-        return own::learning(published_max);
+        return Ok(own::learning(published_max));
     }
-    Settings {
+    let excluded = Excluded::read(&args.exclude).map_err(|error| format!("--exclude {error}"))?;
+    Ok(Settings {
         published_max,
         ttl_secs: args.ttl,
+        excluded,
         ..Settings::default()
-    }
+    })
 }
 
 fn settings(args: &Attach) -> u32 {

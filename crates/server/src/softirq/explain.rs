@@ -13,7 +13,7 @@ use lowroad_softirq::fetched::Validators;
 use lowroad_softirq::interfaces;
 use lowroad_softirq::key::Key;
 use lowroad_softirq::layout::{REASONS, RESPONSE_MAX_V6};
-use lowroad_softirq::learn::Settings;
+use lowroad_softirq::learn::{Denial, Settings};
 use lowroad_softirq::level::Level;
 use lowroad_softirq::listeners;
 use lowroad_softirq::pattern::Pattern;
@@ -212,6 +212,10 @@ fn too_long_for_v6() -> String {
 /// Asks the server above itself, as the daemon would, and judges.
 fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
     let settings = view.pid.and_then(attach::learning_of).unwrap_or_default();
+    if let Some(excluded) = Denial::of_path(&key.parts(), &settings) {
+        line(out, "answers", &format!("no: {excluded}"));
+        return;
+    }
     match fetch(level, key, &settings) {
         Ok(would) => {
             line(

@@ -9,7 +9,7 @@ use lowroad_softirq::publish;
 use lowroad_testkit::net::{DEVICE, Manglings, Namespace, Path, SERVER, Site, WebServer};
 use lowroad_testkit::{Client, wait_until};
 
-use crate::attached::{Attached, get, server_v4};
+use crate::attached::{Attached, get, one, server_v4};
 use crate::skipped;
 
 /// More addresses of the server's device.
@@ -227,4 +227,53 @@ fn nothing_is_learnt_of_an_address_that_has_gone() {
     assert!(publish::published(&attached.level).is_empty());
     let response = attached.warm(&path.client, server_v4(80), &get("/page"));
     assert_eq!(response.text(), format!("at {}", SERVER.0));
+}
+
+#[test]
+fn excluded_paths_are_never_answered_here() {
+    if skipped("excluded_paths_are_never_answered_here", &["nginx"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(805, &[100]);
+    let location = |name: &str| {
+        format!(
+            "location = /{name} {{ add_header Cache-Control max-age=60; return 200 'this is {name}'; }}\n"
+        )
+    };
+    let directives: String = ["server-status", "open"].map(location).concat();
+    let _nginx = WebServer::nginx(&path.server, &site, 80, &directives).expect("nginx");
+    let options = ["--exclude", "/server-status", "--exclude", "/intern/"];
+    let attached = Attached::start(&path.server, 80, &options);
+    let spellings = [
+        "/server-status",
+        "/server-status?auto",
+        "/%73erver-status",
+        "//server-status",
+        "/./x/../server-status",
+    ];
+    for _ in 0..10 {
+        for spelling in spellings {
+            let response = path.client.enter(|| one(server_v4(80), &get(spelling)));
+            assert_eq!(response.text(), "this is server-status");
+        }
+    }
+    attached.warm(&path.client, server_v4(80), &get("/open"));
+    let hits = attached.count("answer_hit");
+    for spelling in spellings {
+        let ask = || one(server_v4(80), &get(spelling));
+        assert_eq!(path.client.enter(ask).text(), "this is server-status");
+    }
+    assert_eq!(attached.count("answer_hit"), hits);
+    assert_eq!(publish::published(&attached.level).len(), 1);
+    let url = "http://test/server-status";
+    let netns = path.server.path();
+    let text = path
+        .server
+        .run(
+            env!("CARGO_BIN_EXE_lowroad"),
+            &["explain", url, "--netns", &netns],
+        )
+        .expect("an explanation");
+    assert!(text.contains("--exclude /server-status"), "{text}");
 }

@@ -318,6 +318,21 @@ fn room_is_made_before_it_is_needed() {
 }
 
 #[test]
+fn excluded_paths_are_not_even_fetched() {
+    let excluded = Excluded::read(&["/intern".to_owned()]).expect("a path");
+    let mut bench = Bench::new(Settings {
+        excluded,
+        ..Settings::default()
+    });
+    let actions = bench.asked(&key_of("/%49ntern/x", None), 7);
+    let (reason, until_ns) = denied(&actions);
+    assert_eq!(*reason, Denial::Excluded("/intern".to_owned()));
+    assert_eq!(until_ns, bench.now_ns + 60 * SECOND_NS);
+    assert_eq!(bench.learner.counters().denied["excluded"], 1);
+    ticket(&bench.asked(&key_of("/extern", None), 8));
+}
+
+#[test]
 fn a_response_that_may_have_been_cut_ends_what_was_before() {
     let mut bench = Bench::new(Settings::default());
     let (serial, _) = published(&bench.learn(&key_of("/", None), 7, &FRESH, "x"));

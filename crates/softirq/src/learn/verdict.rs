@@ -47,9 +47,17 @@ pub enum Denial {
     Fetch(FetchError),
     /// Too many keys are waiting, or nothing may be published.
     Busy,
+    /// Nothing is to be learnt of its path, by this prefix.
+    Excluded(String),
 }
 
 impl Denial {
+    /// Whether a key is not to be fetched at all.
+    pub fn of_path(key: &KeyParts<'_>, settings: &Settings) -> Option<Denial> {
+        let prefix = settings.excluded.prefix_of(key.target)?;
+        Some(Denial::Excluded(prefix.to_owned()))
+    }
+
     /// A short name for counters.
     pub fn label(&self) -> &'static str {
         match self {
@@ -60,6 +68,7 @@ impl Denial {
             Denial::NotAskedAfter => "not-asked-after",
             Denial::Fetch(error) => error.label(),
             Denial::Busy => "busy",
+            Denial::Excluded(_) => "excluded",
         }
     }
 
@@ -70,16 +79,15 @@ impl Denial {
             Denial::Fetch(error) => {
                 !matches!(error, FetchError::TooLong { .. } | FetchError::Unframed)
             }
-            Denial::NotStorable(_) | Denial::Unfit(_) => false,
+            Denial::NotStorable(_) | Denial::Unfit(_) | Denial::Excluded(_) => false,
         }
     }
 
     pub(super) fn secs(&self, settings: &Settings) -> u64 {
         match self {
             Denial::Unfit(PrepareError::TooLong { .. })
-            | Denial::Fetch(FetchError::TooLong { .. } | FetchError::Unframed) => {
-                settings.denied_long_secs
-            }
+            | Denial::Fetch(FetchError::TooLong { .. } | FetchError::Unframed)
+            | Denial::Excluded(_) => settings.denied_long_secs,
             Denial::Busy => 1,
             _ => settings.denied_secs,
         }
@@ -97,6 +105,12 @@ impl fmt::Display for Denial {
             }
             Denial::Fetch(error) => error.fmt(f),
             Denial::Busy => f.write_str("there is no room for it now"),
+            Denial::Excluded(prefix) => {
+                write!(
+                    f,
+                    "nothing is learnt of its path (attach --exclude {prefix})"
+                )
+            }
         }
     }
 }

@@ -8,18 +8,21 @@ const PAGES: u64 = 40;
 const LIFETIME_SECS: u64 = 20;
 const STEPS: usize = 4000;
 
-const SETTINGS: Settings = Settings {
-    published_max: 10,
-    under_way_max: 3,
-    waiting_max: 5,
-    response_len_max: 1460,
-    ttl_secs: None,
-    lifetime_secs_max: 24 * 3600,
-    with_age: true,
-    denied_secs: 10,
-    denied_long_secs: 60,
-    fetch_secs_max: 30,
-};
+fn settings() -> Settings {
+    Settings {
+        published_max: 10,
+        under_way_max: 3,
+        waiting_max: 5,
+        response_len_max: 1460,
+        ttl_secs: None,
+        lifetime_secs_max: 24 * 3600,
+        with_age: true,
+        denied_secs: 10,
+        denied_long_secs: 60,
+        fetch_secs_max: 30,
+        ..Settings::default()
+    }
+}
 
 /// A published response as the packet program would hold it.
 struct Held {
@@ -54,7 +57,7 @@ impl World {
     fn new(seed: u64) -> World {
         let pages = usize::try_from(PAGES).expect("few");
         World {
-            learner: Learner::new(SETTINGS),
+            learner: Learner::new(settings()),
             now_ns: 5000 * SECOND_NS,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             versions: vec![1; pages],
@@ -249,8 +252,8 @@ impl World {
 
     fn check(&self) {
         let (under_way, waiting) = self.learner.busy();
-        assert!(under_way <= SETTINGS.under_way_max && waiting <= SETTINGS.waiting_max);
-        assert!(self.held.len() <= SETTINGS.published_max);
+        assert!(under_way <= settings().under_way_max && waiting <= settings().waiting_max);
+        assert!(self.held.len() <= settings().published_max);
         assert_eq!(self.held.len(), self.learner.published());
         for held in self.held.values() {
             let at = usize::try_from(held.page).expect("few");

@@ -1,0 +1,197 @@
+//! Paths of which nothing is learnt: those that the server answers differently to itself, or to few.
+//! It knows nothing of keys and responses.
+//!
+//! Where it is in doubt, a path is excluded: that costs a hit, the opposite gives away a page. So
+//! letters are compared without case, and a target both as it is written, percent escapes decoded, and as a
+//! server may resolve it: without empty and dot segments and without parameters (`;x`).
+
+use std::fmt;
+
+use crate::pattern::decode_escapes;
+
+/// Prefixes of paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Excluded(Vec<Prefix>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Prefix {
+    text: String,
+    written: Vec<u8>,
+    resolved: Vec<u8>,
+}
+
+/// A text is no prefix of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoPath(String);
+
+impl fmt::Display for NoPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoPath(text) = self;
+        write!(
+            f,
+            "{text}: not the beginning of a path (allowed: /PATH, without query)"
+        )
+    }
+}
+
+impl std::error::Error for NoPath {}
+
+impl Excluded {
+    /// Takes prefixes of paths.
+    ///
+    /// # Errors
+    /// The first that is none.
+    pub fn read(texts: &[String]) -> Result<Excluded, NoPath> {
+        let read = |text: &String| {
+            let is_path = text.starts_with('/') && !text.contains(['?', '#', ' ']);
+            is_path
+                .then(|| Prefix {
+                    text: text.clone(),
+                    written: written(text.as_bytes()),
+                    resolved: beginning(text.as_bytes()),
+                })
+                .ok_or_else(|| NoPath(text.clone()))
+        };
+        texts
+            .iter()
+            .map(read)
+            .collect::<Result<_, _>>()
+            .map(Excluded)
+    }
+
+    /// The prefix, as it was given, that excludes a target.
+    pub fn prefix_of(&self, target: &[u8]) -> Option<&str> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (written, resolved) = (written(target), resolved(target));
+        let is_meant = |prefix: &&Prefix| {
+            written.starts_with(&prefix.written) || resolved.starts_with(&prefix.resolved)
+        };
+        self.0.iter().find(is_meant).map(|prefix| &*prefix.text)
+    }
+}
+
+/// A path in lower case, without query, decoded until nothing changes: some servers do it twice.
+fn written(target: &[u8]) -> Vec<u8> {
+    let path = target
+        .split(|byte| *byte == b'?')
+        .next()
+        .unwrap_or_default();
+    let mut path = path.to_ascii_lowercase();
+    loop {
+        let decoded = decode_escapes(&path).to_ascii_lowercase();
+        // Each round that changes something makes it shorter.
+        if decoded.len() == path.len() {
+            return decoded;
+        }
+        path = decoded;
+    }
+}
+
+/// The same as a server may resolve it.
+fn resolved(target: &[u8]) -> Vec<u8> {
+    let path = written(target);
+    let mut kept: Vec<&[u8]> = Vec::new();
+    let mut is_folder = false;
+    for segment in path.split(|byte| matches!(byte, b'/' | b'\\')) {
+        let name = segment
+            .split(|byte| *byte == b';')
+            .next()
+            .unwrap_or_default();
+        is_folder = matches!(name, b"" | b"." | b"..");
+        match name {
+            b"" | b"." => {}
+            b".." => drop(kept.pop()),
+            _ => kept.push(name),
+        }
+    }
+    let mut out = Vec::with_capacity(path.len() + 1);
+    for name in &kept {
+        out.push(b'/');
+        out.extend_from_slice(name);
+    }
+    if is_folder {
+        out.push(b'/');
+    }
+    out
+}
+
+/// A prefix in that form: its last segment, which may be a part of one, stays.
+fn beginning(prefix: &[u8]) -> Vec<u8> {
+    let path = written(prefix);
+    let folder_len = path.iter().rposition(|byte| *byte == b'/');
+    let (folder, last) = path.split_at(folder_len.map_or(0, |at| at + 1));
+    [&resolved(folder), last].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn excluded(texts: &[&str]) -> Excluded {
+        let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+        Excluded::read(&texts).expect("paths")
+    }
+
+    #[test]
+    fn all_spellings_of_a_path_are_excluded() {
+        let these = excluded(&["/server-status", "/Intern/"]);
+        for target in [
+            "/server-status",
+            "/server-status?auto",
+            "/server-status/x",
+            "/server-statuses",
+            "/%73erver-status",
+            "/%2573erver%2dstatus",
+            "/SERVER-status",
+            "//server-status",
+            "/a/..//./server-status",
+            "/../server-status",
+            "/x;y/../server-status;z",
+            "/%2e/server-status",
+            "/a%2f..%2fserver-status",
+            "/a\\..\\server-status",
+            "/server-status/../x",
+        ] {
+            let found = these.prefix_of(target.as_bytes());
+            assert_eq!(found, Some("/server-status"), "{target}");
+        }
+        assert_eq!(these.prefix_of(b"/intern/a"), Some("/Intern/"));
+        assert_eq!(these.prefix_of(b"/intern//"), Some("/Intern/"));
+        for target in [
+            "/",
+            "/intern",
+            "/status",
+            "/x?/server-status",
+            "/a/server-status",
+        ] {
+            assert_eq!(these.prefix_of(target.as_bytes()), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_name_is_a_prefix_too() {
+        let these = excluded(&["/.", "/a/../b"]);
+        assert_eq!(these.prefix_of(b"/.git"), Some("/."));
+        assert_eq!(these.prefix_of(b"//.env"), Some("/."));
+        assert_eq!(these.prefix_of(b"/bcd"), Some("/a/../b"));
+        assert_eq!(these.prefix_of(b"/git"), None);
+    }
+
+    #[test]
+    fn a_slash_excludes_everything_and_nothing_excludes_nothing() {
+        assert_eq!(excluded(&["/"]).prefix_of(b"/x"), Some("/"));
+        assert_eq!(Excluded::default().prefix_of(b"/x"), None);
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused() {
+        for text in ["", "x", "http://h/x", "/x?y", "/x y"] {
+            let said = Excluded::read(&[text.to_owned()])
+                .expect_err(text)
+                .to_string();
+            assert!(said.contains("allowed: /PATH"), "{said}");
+        }
+    }
+}
