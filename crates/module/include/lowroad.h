@@ -1,0 +1,298 @@
+/* Modules for the Lowroad web server, in C. docs/modules.md explains it in ten minutes.
+ *
+ * A module answers requests. It is a state machine: the server calls lowroad_handle with an event,
+ * the module does what it can do at once, and says whether it is done or waits for more. It must
+ * not block: other requests wait for it meanwhile.
+ *
+ * The same source makes a shared library, `cc -shared -fPIC -o hello.so hello.c`, and a WebAssembly
+ * module, `clang --target=wasm32 -nostdlib -Wl,--no-entry -o hello.wasm hello.c`.
+ *
+ * Text is counted bytes unless it says "C string". Pointers are used only during the call that
+ * gets them.
+ */
+#ifndef LOWROAD_H
+#define LOWROAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of this interface. Functions may be added to it at the end; anything else changes it. */
+#define LOWROAD_ABI 1
+
+/* A request being answered; or, in lowroad_start, the worker. It is the server's. */
+typedef struct lowroad_call lowroad_call;
+
+/* Why lowroad_handle is called. */
+enum lowroad_event {
+    LOWROAD_REQUEST = 1,   /* A request is there: always the first event of a call. */
+    LOWROAD_BODY = 2,      /* `number` bytes of its body are at hand: lowroad_read. */
+    LOWROAD_BODY_END = 3,  /* That was all of the body; comes too where there is none. */
+    LOWROAD_TIMER = 4,     /* The time set with lowroad_timer has passed. */
+    LOWROAD_FETCHED = 5,   /* Fetch `number` is over: lowroad_fetched. */
+    LOWROAD_CONTINUED = 6, /* Somebody called lowroad_continue. */
+    LOWROAD_ROOM = 7,      /* lowroad_send said 0; now there is room again. */
+    LOWROAD_GONE = 8       /* The client is gone, or the time is up. The last event; free what is held. */
+};
+
+/* What lowroad_handle returns. */
+enum lowroad_next {
+    LOWROAD_DONE = 0,   /* The response is complete. There is no further event. */
+    LOWROAD_WAIT = 1,   /* Call again at the next event. */
+    LOWROAD_FAILED = -1 /* The client gets 500, or a cut response if it has begun. No further event. */
+};
+
+/* What lowroad_get gives. */
+enum lowroad_what {
+    LOWROAD_METHOD = 1,    /* "GET" */
+    LOWROAD_TARGET = 2,    /* path and query as sent */
+    LOWROAD_PATH = 3,      /* decoded path; begins with '/', no dot segments, no NUL */
+    LOWROAD_QUERY = 4,     /* what follows the '?', as sent */
+    LOWROAD_HOST = 5,      /* the host that the client asked for */
+    LOWROAD_PEER = 6,      /* the client's address, "192.0.2.1" */
+    LOWROAD_FIELD = 7,     /* the request field `name`, in any case; the first of them */
+    LOWROAD_COOKIE = 8,    /* the cookie `name` */
+    LOWROAD_PARAMETER = 9, /* the parameter `name` of the query, decoded; the first of them */
+    LOWROAD_FIELDS = 10,   /* all request fields, "Name: value\r\n" each */
+    LOWROAD_ROOT = 11,     /* the site's folder */
+    LOWROAD_SETTING = 12,  /* the module's setting `name`; in lowroad_start too */
+    LOWROAD_WORKER = 13    /* the worker's number, "0"; in lowroad_start too */
+};
+
+/* How grave a line of the log is. */
+enum lowroad_level { LOWROAD_ERROR = 0, LOWROAD_WARN = 1, LOWROAD_INFO = 2, LOWROAD_DEBUG = 3 };
+
+/* ---- What a module defines ---- */
+
+#if defined(__wasm__)
+#define LOWROAD_EXPORT(name) __attribute__((export_name(#name)))
+#else
+#define LOWROAD_EXPORT(name) __attribute__((visibility("default")))
+#endif
+
+/* May be left out. Called once for each worker before its first request. What it returns is passed
+ * to all calls of that worker; it is never used by two threads at a time. NULL: the module cannot
+ * start; say why with lowroad_log. */
+LOWROAD_EXPORT(lowroad_start) void *lowroad_start(lowroad_call *worker);
+
+/* An event. Returns one of enum lowroad_next. */
+LOWROAD_EXPORT(lowroad_handle)
+int lowroad_handle(void *state, lowroad_call *call, int event, uint32_t number);
+
+/* May be left out. The worker ends, or the module is replaced. No call of this worker is left. */
+LOWROAD_EXPORT(lowroad_stop) void lowroad_stop(void *state);
+
+/* ---- What the server offers: the raw functions ---- */
+
+#if defined(__wasm__)
+
+#define LOWROAD_IMPORT(name) __attribute__((import_module("lowroad"), import_name(name))) extern
+LOWROAD_IMPORT("get") int64_t lowroad_raw_get(lowroad_call *, uint32_t, const char *, size_t, char *, size_t);
+LOWROAD_IMPORT("read") int64_t lowroad_raw_read(lowroad_call *, uint32_t, void *, size_t);
+LOWROAD_IMPORT("left") int64_t lowroad_raw_left(lowroad_call *, uint32_t);
+LOWROAD_IMPORT("status") int lowroad_raw_status(lowroad_call *, uint32_t);
+LOWROAD_IMPORT("field") int lowroad_raw_field(lowroad_call *, const char *, size_t, const char *, size_t);
+LOWROAD_IMPORT("send") int lowroad_raw_send(lowroad_call *, const void *, size_t);
+LOWROAD_IMPORT("send_stored") int lowroad_raw_send_stored(lowroad_call *, const char *, size_t);
+LOWROAD_IMPORT("flush") int lowroad_raw_flush(lowroad_call *);
+LOWROAD_IMPORT("timer") int lowroad_raw_timer(lowroad_call *, uint32_t);
+LOWROAD_IMPORT("fetch") int lowroad_raw_fetch(lowroad_call *, const char *, size_t);
+LOWROAD_IMPORT("fetched") int lowroad_raw_fetched(lowroad_call *, uint32_t);
+LOWROAD_IMPORT("memory") uint64_t lowroad_raw_memory(lowroad_call *);
+LOWROAD_IMPORT("set_memory") int lowroad_raw_set_memory(lowroad_call *, uint64_t);
+LOWROAD_IMPORT("ticket") uint64_t lowroad_raw_ticket(lowroad_call *);
+LOWROAD_IMPORT("continue") int lowroad_raw_continue(uint64_t);
+LOWROAD_IMPORT("log") int lowroad_raw_log(lowroad_call *, uint32_t, const char *, size_t);
+LOWROAD_IMPORT("now_ms") uint64_t lowroad_raw_now_ms(void);
+#define LOWROAD_CALL(name) lowroad_raw_##name
+
+LOWROAD_EXPORT(lowroad_abi) __attribute__((weak)) uint32_t lowroad_abi(void);
+__attribute__((weak)) uint32_t lowroad_abi(void) { return LOWROAD_ABI; }
+
+#else
+
+/* The server's functions, passed to the library when it is loaded. */
+struct lowroad_host {
+    uint32_t abi;  /* LOWROAD_ABI of the server */
+    uint32_t size; /* bytes of this struct there */
+    int64_t (*get)(lowroad_call *, uint32_t, const char *, size_t, char *, size_t);
+    int64_t (*read)(lowroad_call *, uint32_t, void *, size_t);
+    int64_t (*left)(lowroad_call *, uint32_t);
+    int (*status)(lowroad_call *, uint32_t);
+    int (*field)(lowroad_call *, const char *, size_t, const char *, size_t);
+    int (*send)(lowroad_call *, const void *, size_t);
+    int (*send_stored)(lowroad_call *, const char *, size_t);
+    int (*flush)(lowroad_call *);
+    int (*timer)(lowroad_call *, uint32_t);
+    int (*fetch)(lowroad_call *, const char *, size_t);
+    int (*fetched)(lowroad_call *, uint32_t);
+    uint64_t (*memory)(lowroad_call *);
+    int (*set_memory)(lowroad_call *, uint64_t);
+    uint64_t (*ticket)(lowroad_call *);
+    int (*continue_)(uint64_t);
+    int (*log)(lowroad_call *, uint32_t, const char *, size_t);
+    uint64_t (*now_ms)(void);
+};
+
+/* Weak, so that several files of one module may include this. Hidden, so that no other module's is
+ * taken for ours. */
+__attribute__((weak, visibility("hidden"))) const struct lowroad_host *lowroad_server;
+#define LOWROAD_CALL(name) lowroad_server->name
+
+/* The server asks for the version before anything else. */
+LOWROAD_EXPORT(lowroad_abi) __attribute__((weak)) uint32_t lowroad_abi(void) { return LOWROAD_ABI; }
+
+/* Then it passes its functions. Not 0: it has fewer of them than this module needs. */
+LOWROAD_EXPORT(lowroad_load) __attribute__((weak)) int lowroad_load(const struct lowroad_host *host)
+{
+    if (host->abi != LOWROAD_ABI || host->size < sizeof(struct lowroad_host))
+        return -1;
+    lowroad_server = host;
+    return 0;
+}
+
+#endif
+
+/* ---- What the server offers: use these. int: 0 or more is good, -1 is refused (the log says why) ---- */
+
+static inline size_t lowroad_len(const char *text)
+{
+    size_t len = 0;
+    while (text && text[len])
+        len++;
+    return len;
+}
+
+/* Copies a value as a C string into buf of `cap` bytes, cut if it must be. Returns its whole length,
+ * which may be more than was copied; -1 if there is none. `name` is a C string, or NULL where `what`
+ * has no names. */
+static inline int64_t lowroad_get(lowroad_call *call, enum lowroad_what what, const char *name, char *buf, size_t cap)
+{
+    size_t room = cap ? cap - 1 : 0;
+    int64_t len = LOWROAD_CALL(get)(call, (uint32_t)what, name, lowroad_len(name), buf, room);
+    if (cap)
+        buf[len < 0 ? 0 : (size_t)len < room ? (size_t)len : room] = 0;
+    return len;
+}
+
+/* Takes up to `cap` bytes of the request's body that are at hand (from = 0), or of fetch `from`.
+ * Returns how many. More of the body comes, with a new event, when all that was at hand is taken. */
+static inline int64_t lowroad_read(lowroad_call *call, uint32_t from, void *buf, size_t cap)
+{
+    return LOWROAD_CALL(read)(call, from, buf, cap);
+}
+
+/* How many bytes lowroad_read could give now. */
+static inline int64_t lowroad_left(lowroad_call *call, uint32_t from) { return LOWROAD_CALL(left)(call, from); }
+
+/* Sets the status, 200 to 599. It is 200 unless this is called. */
+static inline int lowroad_status(lowroad_call *call, uint32_t status) { return LOWROAD_CALL(status)(call, status); }
+
+/* Adds a field to the response; C strings. Connection, Content-Length, Date and Transfer-Encoding
+ * are the server's. */
+static inline int lowroad_field(lowroad_call *call, const char *name, const char *value)
+{
+    return LOWROAD_CALL(field)(call, name, lowroad_len(name), value, lowroad_len(value));
+}
+
+/* Appends bytes to the response's body. 1: there is room for more; 0: they were taken, but wait for
+ * LOWROAD_ROOM before the next; -1: refused, the response is too long. */
+static inline int lowroad_send(lowroad_call *call, const void *bytes, size_t len)
+{
+    return LOWROAD_CALL(send)(call, bytes, len);
+}
+
+/* Appends a C string to the response's body. */
+static inline int lowroad_print(lowroad_call *call, const char *text)
+{
+    return lowroad_send(call, text, lowroad_len(text));
+}
+
+/* Appends what the site has for a path (a C string, decoded) without it passing through the module.
+ * Once in a response, and not after lowroad_flush. */
+static inline int lowroad_send_stored(lowroad_call *call, const char *path)
+{
+    return LOWROAD_CALL(send_stored)(call, path, lowroad_len(path));
+}
+
+/* Sends what is there so far; from now on the response is a stream. Not after lowroad_send_stored. */
+static inline int lowroad_flush(lowroad_call *call) { return LOWROAD_CALL(flush)(call); }
+
+/* LOWROAD_TIMER comes after so many milliseconds; 0: as soon as others had their turn. A call has one
+ * timer: this sets it anew. */
+static inline int lowroad_timer(lowroad_call *call, uint32_t after_ms) { return LOWROAD_CALL(timer)(call, after_ms); }
+
+/* Begins to get what the site has for a path ("/..."), or an http:// URL; a C string. Returns the
+ * number, 1 or more, that LOWROAD_FETCHED will bring. */
+static inline int lowroad_fetch(lowroad_call *call, const char *target)
+{
+    return LOWROAD_CALL(fetch)(call, target, lowroad_len(target));
+}
+
+/* The status of a fetch that is over; 0 if there was no answer; -1 if it is not over. Its bytes:
+ * lowroad_read. */
+static inline int lowroad_fetched(lowroad_call *call, uint32_t number) { return LOWROAD_CALL(fetched)(call, number); }
+
+/* What the module keeps with the call: 0 at first; often a pointer. */
+static inline uint64_t lowroad_memory(lowroad_call *call) { return LOWROAD_CALL(memory)(call); }
+static inline int lowroad_set_memory(lowroad_call *call, uint64_t memory) { return LOWROAD_CALL(set_memory)(call, memory); }
+
+/* A number for this call, with which any thread and any other call can have it continued. */
+static inline uint64_t lowroad_ticket(lowroad_call *call) { return LOWROAD_CALL(ticket)(call); }
+
+/* Has the call of this ticket called with LOWROAD_CONTINUED. -1: it is over. */
+static inline int lowroad_continue(uint64_t ticket)
+{
+#if defined(__wasm__)
+    return lowroad_raw_continue(ticket);
+#else
+    return lowroad_server->continue_(ticket);
+#endif
+}
+
+/* Writes a line (a C string) to the server's error log. */
+static inline int lowroad_log(lowroad_call *call, enum lowroad_level level, const char *text)
+{
+    return LOWROAD_CALL(log)(call, (uint32_t)level, text, lowroad_len(text));
+}
+
+/* Milliseconds since 1970. */
+static inline uint64_t lowroad_now_ms(void)
+{
+#if defined(__wasm__)
+    return lowroad_raw_now_ms();
+#else
+    return lowroad_server->now_ms();
+#endif
+}
+
+/* Makes the response a redirect: status 301, 302, 303, 307 or 308, and where to, as a C string. */
+static inline int lowroad_redirect(lowroad_call *call, uint32_t status, const char *where)
+{
+    int set = lowroad_status(call, status);
+    return set < 0 ? set : lowroad_field(call, "Location", where);
+}
+
+/* Anybody may store the response and use it for this request for so many seconds. */
+static inline int lowroad_cache(lowroad_call *call, uint32_t seconds)
+{
+    char value[40] = "public, max-age=";
+    char digits[10];
+    size_t count = 0, at = 16;
+    do
+        digits[count++] = (char)('0' + seconds % 10);
+    while (seconds /= 10);
+    while (count)
+        value[at++] = digits[--count];
+    value[at] = 0;
+    return lowroad_field(call, "Cache-Control", value);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,227 @@
+//! The interface for shared libraries and WebAssembly modules: `include/lowroad.h`, in Rust.
+//!
+//! [`export!`](crate::export) makes a module's entries; the functions here are what they consist of.
+
+use std::borrow::Cow;
+use std::ffi::c_void;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use crate::{step, Event, Host, Level, Module, Next, Sent, Settings, Ticket, What};
+
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "abi/library.rs"]
+mod sys;
+#[cfg(target_arch = "wasm32")]
+#[path = "abi/wasm.rs"]
+mod sys;
+
+#[cfg(not(target_arch = "wasm32"))]
+pub use sys::{load, Table};
+
+/// The version of the interface.
+pub const ABI: u32 = 1;
+
+/// The server's handle of a call; it means nothing to a module.
+pub type CallPointer = *mut c_void;
+
+/// A call behind the interface.
+struct Foreign(CallPointer);
+
+impl Host for Foreign {
+    fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        const GUESS: usize = 128;
+        let mut value = vec![0; GUESS];
+        let mut len = usize::try_from(sys::get(self.0, what as u32, name, &mut value)).ok()?;
+        if len > value.len() {
+            value.resize(len, 0);
+            len = usize::try_from(sys::get(self.0, what as u32, name, &mut value)).ok()?;
+        }
+        value.truncate(len);
+        Some(Cow::Owned(value))
+    }
+
+    fn read(&mut self, from: u32, buf: &mut [u8]) -> usize {
+        usize::try_from(sys::read(self.0, from, buf)).unwrap_or(0)
+    }
+
+    fn left(&self, from: u32) -> usize {
+        usize::try_from(sys::left(self.0, from)).unwrap_or(0)
+    }
+
+    fn status(&mut self, status: u32) -> bool {
+        sys::status(self.0, status) >= 0
+    }
+
+    fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
+        sys::field(self.0, name, value) >= 0
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Sent {
+        Sent::from_number(sys::send(self.0, bytes))
+    }
+
+    fn send_stored(&mut self, path: &[u8]) -> bool {
+        sys::send_stored(self.0, path) >= 0
+    }
+
+    fn flush(&mut self) -> bool {
+        sys::flush(self.0) >= 0
+    }
+
+    fn timer(&mut self, after_ms: u32) {
+        sys::timer(self.0, after_ms);
+    }
+
+    fn fetch(&mut self, target: &[u8]) -> Option<u32> {
+        u32::try_from(sys::fetch(self.0, target)).ok()
+    }
+
+    fn fetched(&self, number: u32) -> Option<u16> {
+        u16::try_from(sys::fetched(self.0, number)).ok()
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        Ticket::new(sys::ticket(self.0), |number| sys::go_on(number) >= 0)
+    }
+
+    fn log(&self, level: Level, text: &str) {
+        sys::log(self.0, level as u32, text.as_bytes());
+    }
+
+    fn now_ms(&self) -> u64 {
+        sys::now_ms()
+    }
+
+    fn memory(&self) -> u64 {
+        sys::memory(self.0)
+    }
+
+    fn set_memory(&mut self, memory: u64) {
+        sys::set_memory(self.0, memory);
+    }
+}
+
+/// `lowroad_start`: null if the module cannot start.
+pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
+    let mut host = Foreign(worker);
+    let started = catch_unwind(AssertUnwindSafe(|| M::start(&mut Settings::new(&mut host))));
+    let started = started.unwrap_or_else(|_| Err("the module panicked at its start".to_string()));
+    match started {
+        Ok(module) => Box::into_raw(Box::new(module)).cast(),
+        Err(problem) => {
+            host.log(Level::Error, &problem);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// `lowroad_handle`. A panic of the module ends the call, not the server.
+///
+/// # Safety
+/// `state` is what [`start`] gave for the same `M`, not yet stopped and used by nobody else now;
+/// `call` is the server's, and only this function wrote its memory.
+pub unsafe fn handle<M: Module>(
+    state: *mut c_void,
+    call: CallPointer,
+    event: i32,
+    number: u32,
+) -> i32 {
+    let event = match Event::from_numbers(event, number) {
+        Some(event) => event,
+        None => return Next::Wait.to_number(),
+    };
+    let mut host = Foreign(call);
+    let memory = host.memory() as usize as *mut M::Memory;
+    // SAFETY: the caller says that the memory is 0 or a pointer that this function gave away below;
+    // setting it to 0 takes it back, so that it is owned once, also if the module panics.
+    let mut kept = (!memory.is_null()).then(|| unsafe { Box::from_raw(memory) });
+    if kept.is_some() {
+        host.set_memory(0);
+    }
+    // SAFETY: the caller says that `state` is a module of this type that nobody else uses.
+    let module = unsafe { &mut *state.cast::<M>() };
+    let stepped = catch_unwind(AssertUnwindSafe(|| {
+        step(module, &mut host, &mut kept, event)
+    }));
+    match stepped {
+        Ok(next) => {
+            if let Some(memory) = kept {
+                host.set_memory(Box::into_raw(memory) as usize as u64);
+            }
+            next.to_number()
+        }
+        Err(_) => {
+            host.log(Level::Error, "the module panicked");
+            Next::Failed.to_number()
+        }
+    }
+}
+
+/// `lowroad_stop`.
+///
+/// # Safety
+/// `state` is what [`start`] gave for the same `M`, and is not used afterwards.
+pub unsafe fn stop<M: Module>(state: *mut c_void) {
+    // SAFETY: the caller gives back what `start` made.
+    let module = unsafe { Box::from_raw(state.cast::<M>()) };
+    // A panic must not unwind into the server; there is nobody left to tell.
+    let _ = catch_unwind(AssertUnwindSafe(|| module.stop()));
+}
+
+/// Makes the entries of a shared library or a WebAssembly module: once in a crate whose
+/// `crate-type` has `cdylib`.
+#[macro_export]
+macro_rules! export {
+    ($module:ty) => {
+        #[no_mangle]
+        extern "C" fn lowroad_abi() -> u32 {
+            $crate::abi::ABI
+        }
+
+        $crate::export_load!();
+
+        #[no_mangle]
+        extern "C" fn lowroad_start(worker: *mut ::std::ffi::c_void) -> *mut ::std::ffi::c_void {
+            $crate::abi::start::<$module>(worker)
+        }
+
+        #[no_mangle]
+        unsafe extern "C" fn lowroad_handle(
+            state: *mut ::std::ffi::c_void,
+            call: *mut ::std::ffi::c_void,
+            event: i32,
+            number: u32,
+        ) -> i32 {
+            // SAFETY: the server keeps to lowroad.h.
+            unsafe { $crate::abi::handle::<$module>(state, call, event, number) }
+        }
+
+        #[no_mangle]
+        unsafe extern "C" fn lowroad_stop(state: *mut ::std::ffi::c_void) {
+            // SAFETY: the server keeps to lowroad.h.
+            unsafe { $crate::abi::stop::<$module>(state) }
+        }
+    };
+}
+
+/// The entry that only shared libraries have; for [`export!`](crate::export).
+#[cfg(not(target_arch = "wasm32"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export_load {
+    () => {
+        #[no_mangle]
+        unsafe extern "C" fn lowroad_load(table: *const $crate::abi::Table) -> i32 {
+            // SAFETY: the server keeps to lowroad.h.
+            unsafe { $crate::abi::load(table) }
+        }
+    };
+}
+
+/// The entry that only shared libraries have; for [`export!`](crate::export).
+#[cfg(target_arch = "wasm32")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export_load {
+    () => {};
+}

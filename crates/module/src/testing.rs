@@ -1,0 +1,425 @@
+//! A server that is none: runs a request through a module in an author's unit test.
+//!
+//! Time is virtual: a timer is over at once when nothing else can happen. The order of events is
+//! that of a fast client: the body first, then fetches, then timers, then tickets.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::host::{Event, Host, Level, Next, Sent, Ticket, What};
+use crate::{step, Module, Settings};
+
+/// A GET request.
+pub fn get(target: &str) -> Request {
+    Request::new("GET", target)
+}
+
+/// A POST request with a body.
+pub fn post(target: &str, body: impl Into<Vec<u8>>) -> Request {
+    let mut request = Request::new("POST", target);
+    request.body.push_back(body.into());
+    request
+}
+
+/// A request, and the world that it meets.
+#[derive(Clone, Debug)]
+pub struct Request {
+    method: String,
+    target: String,
+    fields: Vec<(String, String)>,
+    body: VecDeque<Vec<u8>>,
+    settings: Vec<(String, String)>,
+    answers: BTreeMap<String, (u16, Vec<u8>)>,
+}
+
+/// What a module answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// The status.
+    pub status: u16,
+    /// The fields in their order.
+    pub fields: Vec<(String, String)>,
+    /// The body, without a stored object.
+    pub body: Vec<u8>,
+    /// The path of a stored object and where in the body it stands.
+    pub stored: Option<(String, usize)>,
+    /// How often what was there was sent.
+    pub flushes: usize,
+    /// The lines for the log.
+    pub log: Vec<String>,
+}
+
+impl Response {
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The first field with this name, in any case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+impl Request {
+    /// A request without a body.
+    pub fn new(method: &str, target: &str) -> Request {
+        Request {
+            method: method.to_string(),
+            target: target.to_string(),
+            fields: vec![("Host".to_string(), "localhost".to_string())],
+            body: VecDeque::new(),
+            settings: Vec::new(),
+            answers: BTreeMap::new(),
+        }
+    }
+
+    /// With a field.
+    pub fn field(mut self, name: &str, value: &str) -> Request {
+        self.fields.push((name.to_string(), value.to_string()));
+        self
+    }
+
+    /// With a setting of the module.
+    pub fn setting(mut self, name: &str, value: &str) -> Request {
+        self.settings.push((name.to_string(), value.to_string()));
+        self
+    }
+
+    /// With another part of the body, which comes with an event of its own.
+    pub fn part(mut self, bytes: impl Into<Vec<u8>>) -> Request {
+        self.body.push_back(bytes.into());
+        self
+    }
+
+    /// With what a fetch of this target gives. Other targets are 404.
+    pub fn answer(mut self, target: &str, status: u16, body: impl Into<Vec<u8>>) -> Request {
+        self.answers
+            .insert(target.to_string(), (status, body.into()));
+        self
+    }
+
+    /// Starts the module, gives it the request and all that follows, and stops it.
+    ///
+    /// # Errors
+    /// Why there is no response.
+    pub fn run<M: Module>(self) -> Result<Response, String> {
+        let mut fake = Fake::new(self);
+        let mut module = M::start(&mut Settings::new(&mut fake))?;
+        let mut memory = None;
+        let mut event = Event::Request;
+        let next = loop {
+            match step(&mut module, &mut fake, &mut memory, event) {
+                Next::Wait => event = fake.next()?,
+                next => break next,
+            }
+        };
+        module.stop();
+        match next {
+            Next::Failed => Err(format!("the module failed; log: {:?}", fake.log())),
+            _ => Ok(fake.into_response()),
+        }
+    }
+}
+
+struct Fake {
+    request: Request,
+    response: Response,
+    at_hand: Vec<u8>,
+    body_ended: bool,
+    timer: bool,
+    full: bool,
+    fetches: Vec<(u16, Vec<u8>)>,
+    fetches_told: usize,
+    ticket: Option<u64>,
+    memory: u64,
+    lines: Mutex<Vec<String>>,
+}
+
+impl Fake {
+    fn new(request: Request) -> Fake {
+        Fake {
+            request,
+            response: Response {
+                status: 200,
+                ..Response::default()
+            },
+            at_hand: Vec::new(),
+            body_ended: false,
+            timer: false,
+            full: false,
+            fetches: Vec::new(),
+            fetches_told: 0,
+            ticket: None,
+            memory: 0,
+            lines: Mutex::default(),
+        }
+    }
+
+    /// What happens next to a call that waits.
+    fn next(&mut self) -> Result<Event, String> {
+        if self.at_hand.is_empty() && !self.body_ended {
+            if let Some(bytes) = self.request.body.pop_front() {
+                self.at_hand = bytes;
+                return Ok(Event::Body(self.at_hand.len() as u32));
+            }
+            self.body_ended = true;
+            return Ok(Event::BodyEnd);
+        }
+        if std::mem::take(&mut self.full) {
+            return Ok(Event::Room);
+        }
+        if self.fetches_told < self.fetches.len() {
+            self.fetches_told += 1;
+            return Ok(Event::Fetched(self.fetches_told as u32));
+        }
+        if std::mem::take(&mut self.timer) {
+            return Ok(Event::Timer);
+        }
+        match self.ticket {
+            Some(ticket) if TICKETS.wait(ticket) => Ok(Event::Continued),
+            Some(_) => Err("the module waits, and nobody continued it for 5 seconds".to_string()),
+            None => Err("the module waits, and nothing would ever happen".to_string()),
+        }
+    }
+
+    fn log(&self) -> Vec<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.clone()
+    }
+
+    fn into_response(self) -> Response {
+        let log = self.log();
+        Response {
+            log,
+            ..self.response
+        }
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.request.target.split_once('?').map(|(_, query)| query)
+    }
+
+    fn field_of(&self, name: &str) -> Option<&str> {
+        let mut fields = self.request.fields.iter();
+        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn cookie(&self, name: &str) -> Option<String> {
+        let cookies = self.field_of("Cookie")?.split(';');
+        let mut pairs = cookies.filter_map(|pair| pair.trim().split_once('='));
+        let found = pairs.find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.to_string())
+    }
+
+    fn setting(&self, name: &str) -> Option<String> {
+        let mut settings = self.request.settings.iter();
+        let found = settings.find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone())
+    }
+
+    fn all_fields(&self) -> String {
+        let fields = self.request.fields.iter();
+        fields
+            .map(|(name, value)| format!("{}: {}\r\n", name, value))
+            .collect()
+    }
+}
+
+impl Host for Fake {
+    fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let name = std::str::from_utf8(name).ok()?;
+        let path = self.request.target.split('?').next().unwrap_or("/");
+        let value: Vec<u8> = match what {
+            What::Method => self.request.method.clone().into(),
+            What::Target => self.request.target.clone().into(),
+            What::Path => decode(path.as_bytes(), false),
+            What::Query => self.query()?.into(),
+            What::Host => self.field_of("Host")?.into(),
+            What::Peer => "127.0.0.1".into(),
+            What::Field => self.field_of(name)?.into(),
+            What::Cookie => self.cookie(name)?.into(),
+            What::Parameter => parameter(self.query()?.as_bytes(), name.as_bytes())?,
+            What::Fields => self.all_fields().into(),
+            What::Root => "/srv".into(),
+            What::Setting => self.setting(name)?.into(),
+            What::Worker => "0".into(),
+        };
+        Some(Cow::Owned(value))
+    }
+
+    fn read(&mut self, from: u32, buf: &mut [u8]) -> usize {
+        let source = match from {
+            0 => &mut self.at_hand,
+            number => match self.fetches.get_mut(number as usize - 1) {
+                Some((_, bytes)) => bytes,
+                None => return 0,
+            },
+        };
+        let len = source.len().min(buf.len());
+        buf[..len].copy_from_slice(&source[..len]);
+        source.drain(..len);
+        len
+    }
+
+    fn left(&self, from: u32) -> usize {
+        match from {
+            0 => self.at_hand.len(),
+            number => match self.fetches.get(number as usize - 1) {
+                Some((_, bytes)) => bytes.len(),
+                None => 0,
+            },
+        }
+    }
+
+    fn status(&mut self, status: u32) -> bool {
+        let good = (200..600).contains(&status) && self.response.flushes == 0;
+        if good {
+            self.response.status = status as u16;
+        }
+        good
+    }
+
+    fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let value = String::from_utf8_lossy(value).into_owned();
+        self.response.fields.push((name, value));
+        self.response.flushes == 0
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Sent {
+        self.response.body.extend_from_slice(bytes);
+        self.full = self.response.flushes > 0;
+        match self.full {
+            true => Sent::Full,
+            false => Sent::Room,
+        }
+    }
+
+    fn send_stored(&mut self, path: &[u8]) -> bool {
+        let good = self.response.stored.is_none() && self.response.flushes == 0;
+        if good {
+            let path = String::from_utf8_lossy(path).into_owned();
+            self.response.stored = Some((path, self.response.body.len()));
+        }
+        good
+    }
+
+    fn flush(&mut self) -> bool {
+        self.response.flushes += 1;
+        self.response.stored.is_none()
+    }
+
+    fn timer(&mut self, _: u32) {
+        self.timer = true;
+    }
+
+    fn fetch(&mut self, target: &[u8]) -> Option<u32> {
+        let target = String::from_utf8_lossy(target);
+        let answer = self.request.answers.get(target.as_ref()).cloned();
+        self.fetches.push(answer.unwrap_or((404, Vec::new())));
+        Some(self.fetches.len() as u32)
+    }
+
+    fn fetched(&self, number: u32) -> Option<u16> {
+        let number = number as usize;
+        let over = (1..=self.fetches_told).contains(&number);
+        over.then(|| self.fetches[number - 1].0)
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        let number = *self.ticket.get_or_insert_with(|| TICKETS.open());
+        Ticket::new(number, |number| TICKETS.go_on(number))
+    }
+
+    fn log(&self, _: Level, text: &str) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push(text.to_string());
+    }
+
+    fn now_ms(&self) -> u64 {
+        0
+    }
+
+    fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    fn set_memory(&mut self, memory: u64) {
+        self.memory = memory;
+    }
+}
+
+/// The tickets of all fake calls: any thread may use them.
+struct Tickets {
+    /// The last number, and those that somebody used.
+    state: Mutex<(u64, Vec<u64>)>,
+    used: Condvar,
+}
+
+static TICKETS: Tickets = Tickets {
+    state: Mutex::new((0, Vec::new())),
+    used: Condvar::new(),
+};
+
+impl Tickets {
+    fn open(&self) -> u64 {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 += 1;
+        state.0
+    }
+
+    fn go_on(&self, number: u64) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1.push(number);
+        self.used.notify_all();
+        true
+    }
+
+    /// Waits until somebody used it.
+    fn wait(&self, number: u64) -> bool {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused = |state: &mut (u64, Vec<u64>)| !state.1.contains(&number);
+        let waited = self.used.wait_timeout_while(state, LIMIT, unused);
+        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.1.retain(|used| *used != number);
+        !timeout.timed_out()
+    }
+}
+
+/// The first parameter of a query with this name, decoded.
+fn parameter(query: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    query.split(|byte| *byte == b'&').find_map(|pair| {
+        let mut halves = pair.splitn(2, |byte| *byte == b'=');
+        let known = decode(halves.next()?, true);
+        (known == name).then(|| decode(halves.next().unwrap_or(b""), true))
+    })
+}
+
+/// Takes the percent encoding away; in queries, `+` is a space.
+fn decode(text: &[u8], query: bool) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        let hex = text.get(at + 1..at + 3);
+        let hex = hex.filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+        let hex = hex.and_then(|hex| std::str::from_utf8(hex).ok());
+        let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match (text[at], byte) {
+            (b'%', Some(byte)) => {
+                decoded.push(byte);
+                at += 2;
+            }
+            (b'+', _) if query => decoded.push(b' '),
+            (byte, _) => decoded.push(byte),
+        }
+        at += 1;
+    }
+    decoded
+}
