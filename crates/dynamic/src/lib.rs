@@ -6,6 +6,7 @@
 //! connections or caches.
 
 pub mod handler;
+pub mod module;
 pub mod request;
 pub mod response;
 

@@ -1,0 +1,162 @@
+//! Modules that are shared libraries, and their replacement while the server runs: a changed file
+//! is loaded beside the old one; new calls go to the new, and the old is closed with its last call.
+//!
+//! What is in the libraries and how they are opened is the affair of `library/loaded.rs`.
+
+mod loaded;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use lowroad_module::Level;
+
+use super::Code;
+use super::call::{Call, Identity};
+use super::native::{Calling, Worker};
+use crate::Failure;
+use loaded::{Loaded, Stamp, Started};
+
+/// How often the file is looked at, in milliseconds. A change counts when two looks agree, so that
+/// a file that is being written is left alone.
+const LOOK_MS: u64 = 500;
+
+/// A library, started for every worker.
+pub struct LibraryCode {
+    path: PathBuf,
+    identity: Arc<Identity>,
+    /// The newest version's state, for each worker.
+    workers: Box<[Mutex<Arc<Worker<Started>>>]>,
+    seen: Mutex<Stamp>,
+    /// States of older versions: kept until nobody uses them, so that they are stopped and closed
+    /// by the watcher and not by a worker.
+    retired: Mutex<Vec<Arc<Worker<Started>>>>,
+}
+
+impl LibraryCode {
+    /// Loads a library and starts it for so many workers; a thread looks for new versions.
+    ///
+    /// # Errors
+    /// A text for the operator: what is wrong with the file, and what to do.
+    pub fn open(
+        path: &Path,
+        identity: &Arc<Identity>,
+        workers: usize,
+    ) -> Result<Arc<LibraryCode>, String> {
+        let (stamp, started) = start(path, identity, workers)?;
+        let code = Arc::new(LibraryCode {
+            path: path.to_path_buf(),
+            identity: identity.clone(),
+            workers: started.into_iter().map(Mutex::new).collect(),
+            seen: Mutex::new(stamp),
+            retired: Mutex::default(),
+        });
+        let watched = Arc::downgrade(&code);
+        let watcher = thread::Builder::new().name("library-watcher".into());
+        watcher
+            .spawn(move || watch(&watched))
+            .map_err(|error| format!("no thread to watch {}: {error}", path.display()))?;
+        Ok(code)
+    }
+
+    /// Loads the file anew if it is another one than before; says whether it did. Takes long: not
+    /// for workers.
+    ///
+    /// # Errors
+    /// Why the file was not taken; the version before it goes on.
+    pub fn reload(&self) -> Result<bool, String> {
+        let mut seen = lock(&self.seen);
+        let found = Stamp::of(&self.path)?;
+        if *seen == found {
+            return Ok(false);
+        }
+        // Not tried again before it changes again.
+        *seen = found;
+        let (stamp, started) = start(&self.path, &self.identity, self.workers.len())?;
+        *seen = stamp;
+        for (worker, started) in self.workers.iter().zip(started) {
+            let old = std::mem::replace(&mut *lock(worker), started);
+            lock(&self.retired).push(old);
+        }
+        Ok(true)
+    }
+
+    /// Closes older versions whose last call has ended; says how many states are left.
+    pub fn close_old(&self) -> usize {
+        let (old, left) = {
+            let mut retired = lock(&self.retired);
+            let all = std::mem::take(&mut *retired).into_iter();
+            // A state that only this list has gets no more calls.
+            let (old, left): (Vec<_>, Vec<_>) =
+                all.partition(|state| Arc::strong_count(state) == 1);
+            let count = left.len();
+            *retired = left;
+            (old, count)
+        };
+        drop(old);
+        left
+    }
+
+    fn look(&self, before: &mut Option<Stamp>) {
+        self.close_old();
+        let found = Stamp::of(&self.path).ok();
+        let settled = found.is_some() && found == *before;
+        *before = found;
+        if !settled {
+            return;
+        }
+        match self.reload() {
+            Ok(false) => {}
+            Ok(true) => self.identity.log(Level::Info, "a new version is loaded"),
+            Err(problem) => {
+                let line = format!("a new version is not taken, the old one goes on: {problem}");
+                self.identity.log(Level::Error, &line);
+            }
+        }
+    }
+}
+
+impl Code for LibraryCode {
+    type Instance = Calling<Started>;
+
+    fn instance(&self, worker: usize, call: Call) -> Result<Calling<Started>, Failure> {
+        let worker = lock(&self.workers[worker % self.workers.len()]).clone();
+        Ok(Calling::new(worker, call))
+    }
+}
+
+/// Looks for new versions until the library is not used any more.
+fn watch(code: &Weak<LibraryCode>) {
+    let mut before = None;
+    loop {
+        thread::sleep(Duration::from_millis(LOOK_MS));
+        match code.upgrade() {
+            Some(code) => code.look(&mut before),
+            None => return,
+        }
+    }
+}
+
+type Workers = Vec<Arc<Worker<Started>>>;
+
+fn start(
+    path: &Path,
+    identity: &Arc<Identity>,
+    workers: usize,
+) -> Result<(Stamp, Workers), String> {
+    let stamp = Stamp::of(path)?;
+    let loaded = Loaded::open(path)
+        .map_err(|problem| format!("module {}: {}: {problem}", identity.name, path.display()))?;
+    let loaded = Arc::new(loaded);
+    let start = |worker| {
+        let started = Started::new(&loaded, identity, worker)?;
+        Ok(Arc::new(Worker::new(started)))
+    };
+    let started = (0..workers).map(start).collect::<Result<_, String>>()?;
+    Ok((stamp, started))
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,223 @@
+//! One version of a library in memory, and its state for a worker.
+//!
+//! The file is copied into memory first and opened from there: so a file that is overwritten later
+//! does not change code that runs, and a new version is never taken for the old one, as the system
+//! does with libraries of the same name. `libloading` does the opening; it keeps symbols from
+//! outliving their library only where types allow it, hence the order of fields here.
+
+use std::ffi::c_void;
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use lowroad_module::abi::{ABI, CallPointer, Table};
+use lowroad_module::{Event, Next};
+
+use super::super::call::{Call, Identity, Starting};
+use super::super::native::State;
+use super::super::table::{Passed, TABLE};
+
+/// The longest library in bytes.
+const LIBRARY_LEN_MAX: u64 = 256 << 20;
+
+type Abi = unsafe extern "C" fn() -> u32;
+type Load = unsafe extern "C" fn(*const Table) -> i32;
+type Start = unsafe extern "C" fn(CallPointer) -> *mut c_void;
+type Handle = unsafe extern "C" fn(*mut c_void, CallPointer, i32, u32) -> i32;
+type Stop = unsafe extern "C" fn(*mut c_void);
+
+/// What differs between two versions of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    len: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    /// Of the file that is there now.
+    pub fn of(path: &Path) -> Result<Stamp, String> {
+        let found = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Stamp {
+            device: found.dev(),
+            inode: found.ino(),
+            len: found.len(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        })
+    }
+}
+
+/// A library in memory.
+pub struct Loaded {
+    start: Option<Start>,
+    handle: Handle,
+    stop: Option<Stop>,
+    /// Closed last of what may run.
+    _library: Library,
+    /// Its number is in the name by which the system knows the library: no other may get it.
+    _memory: OwnedFd,
+}
+
+impl Loaded {
+    /// Copies and opens a file, and checks that it is a module that fits.
+    pub fn open(path: &Path) -> Result<Loaded, String> {
+        let memory = copy(path)?;
+        let name = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        // SAFETY: this runs the initialisers of a library that the operator named as a module.
+        let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
+        let library =
+            library.map_err(|error| format!("it is no library that can be used: {error}"))?;
+        check(&library)?;
+        // SAFETY: the types are those of lowroad.h, which `check` found it was built with; the
+        // pointers live in `Loaded` beside the library.
+        let (start, handle, stop) = unsafe {
+            (
+                library.get(b"lowroad_start\0").ok().map(|found| *found),
+                library.get(b"lowroad_handle\0").map(|found| *found),
+                library.get(b"lowroad_stop\0").ok().map(|found| *found),
+            )
+        };
+        Ok(Loaded {
+            start,
+            handle: handle.map_err(|_| "it has no lowroad_handle; see docs/modules.md")?,
+            stop,
+            _library: library,
+            _memory: memory,
+        })
+    }
+}
+
+/// Asks for the version, then passes the server's functions.
+fn check(library: &Library) -> Result<(), String> {
+    // SAFETY: the types are those that every version of lowroad.h has for these two.
+    let (abi, load) = unsafe {
+        (
+            library.get::<Abi>(b"lowroad_abi\0").map(|found| *found),
+            library.get::<Load>(b"lowroad_load\0").map(|found| *found),
+        )
+    };
+    let (Ok(abi), Ok(load)) = (abi, load) else {
+        return Err(
+            "it is no module: it has no lowroad_abi and lowroad_load; include lowroad.h, or \
+                    use lowroad_module::export!"
+                .to_string(),
+        );
+    };
+    // SAFETY: it takes nothing; see above for the type.
+    let found = unsafe { abi() };
+    // SAFETY: the table is static and begins with its version and size.
+    if found != ABI || unsafe { load(&TABLE) } != 0 {
+        return Err(format!(
+            "it was built for version {found} of the module interface, and this server has version \
+             {ABI}; build it again with this server's lowroad.h or lowroad-module"
+        ));
+    }
+    Ok(())
+}
+
+/// Copies a file into memory that has no name.
+fn copy(path: &Path) -> Result<OwnedFd, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let mut from = File::open(path).map_err(text)?;
+    let len = from.metadata().map_err(text)?.len();
+    if len > LIBRARY_LEN_MAX {
+        return Err(format!(
+            "it has {len} bytes, and {LIBRARY_LEN_MAX} is the most"
+        ));
+    }
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let memory = rustix::fs::memfd_create("lowroad-module", flags)
+        .map_err(|error| format!("no memory for a copy: {error}"))?;
+    let mut to = File::from(memory);
+    let copied = std::io::copy(&mut from, &mut to).map_err(text)?;
+    if !is_whole(&to, copied) {
+        return Err("it is not a whole ELF file; write it elsewhere and move it here".to_string());
+    }
+    Ok(to.into())
+}
+
+/// Whether the file has all that its head promises: the table of sections stands at the end. A part
+/// that is missing would end the server when it is used.
+fn is_whole(file: &File, len: u64) -> bool {
+    use std::os::unix::fs::FileExt;
+    let mut head = [0; 64];
+    if file.read_exact_at(&mut head, 0).is_err() || head[..5] != *b"\x7fELF\x02" {
+        return false;
+    }
+    let number = |at: usize, len: usize| {
+        let mut bytes = [0; 8];
+        bytes[..len].copy_from_slice(&head[at..at + len]);
+        u64::from_le_bytes(bytes)
+    };
+    let (sections_at, section_len, sections) = (number(40, 8), number(58, 2), number(60, 2));
+    sections_at
+        .checked_add(section_len * sections)
+        .is_some_and(|end| end <= len)
+}
+
+/// A library started for one worker.
+pub struct Started {
+    loaded: Arc<Loaded>,
+    state: *mut c_void,
+    identity: Arc<Identity>,
+}
+
+// SAFETY: the header says that a state is used by one thread at a time, not that it is always the
+// same; everything else in here is `Send`.
+unsafe impl Send for Started {}
+
+impl Started {
+    /// Starts it.
+    pub fn new(
+        loaded: &Arc<Loaded>,
+        identity: &Arc<Identity>,
+        worker: usize,
+    ) -> Result<Started, String> {
+        let mut starting = Starting::new(identity.clone(), worker);
+        let mut state = std::ptr::null_mut();
+        if let Some(start) = loaded.start {
+            // SAFETY: the pointer is good for the time of the call; `loaded` keeps the code.
+            state = unsafe { start(Passed::new(&mut starting).pointer()) };
+            if state.is_null() {
+                let name = &identity.name;
+                return Err(format!(
+                    "module {name} does not start: its lowroad_start gave NULL; its own lines in \
+                     the log say why"
+                ));
+            }
+        }
+        Ok(Started {
+            loaded: loaded.clone(),
+            state,
+            identity: identity.clone(),
+        })
+    }
+}
+
+impl State for Started {
+    fn handle(&mut self, call: &mut Call, event: Event) -> Next {
+        let (event, number) = event.to_numbers();
+        let mut passed = Passed::new(call);
+        // SAFETY: `state` came from this library's `start` and is used by nobody else, as `self` is
+        // borrowed; the call's pointer is good for the time of the call.
+        let next = unsafe { (self.loaded.handle)(self.state, passed.pointer(), event, number) };
+        if !(-1..=1).contains(&next) {
+            let line = format!("lowroad_handle gave {next}, which is none of enum lowroad_next");
+            self.identity.log(lowroad_module::Level::Error, &line);
+        }
+        Next::from_number(next)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(stop) = self.loaded.stop {
+            // SAFETY: `state` came from this library, and this is its last use.
+            unsafe { stop(self.state) };
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The response that a module makes: held until it is complete, or sent on piece by piece after the
+//! first flush.
+
+use bytes::Bytes;
+use lowroad_engine::stream::{Closed, Sender, stream};
+use lowroad_http::status::Status;
+use lowroad_module::Sent;
+use std::task::{Context, Poll};
+
+use crate::{Content, Response};
+
+/// Bytes that wait in a stream before its sender is told to wait.
+const STREAM_LEN_MAX: usize = 256 << 10;
+/// Fields of a response.
+const FIELDS_MAX: usize = 128;
+
+/// A response in the making.
+pub struct Outgoing {
+    status: Status,
+    fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// What the module sent and the stream has not; len() <= len_max.
+    bytes: Vec<u8>,
+    len_max: usize,
+    /// The path of a stored object, and where in `bytes` it stands.
+    stored: Option<(Bytes, usize)>,
+    state: State,
+    /// The module was told to wait for room.
+    full: bool,
+}
+
+enum State {
+    /// Everything is held.
+    Held,
+    /// The module flushed; the head is to be sent.
+    Flushed,
+    /// The head is sent.
+    Streaming(Sender),
+}
+
+impl Outgoing {
+    /// One that holds at most so many bytes.
+    pub fn new(len_max: usize) -> Outgoing {
+        Outgoing {
+            status: Status::OK,
+            fields: Vec::new(),
+            bytes: Vec::new(),
+            len_max,
+            stored: None,
+            state: State::Held,
+            full: false,
+        }
+    }
+
+    /// Sets the status; false once the head is made.
+    pub fn status(&mut self, status: Status) -> bool {
+        let good = matches!(self.state, State::Held);
+        if good {
+            self.status = status;
+        }
+        good
+    }
+
+    /// Adds a field; false once the head is made.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let Ok(name) = std::str::from_utf8(name) else {
+            return false;
+        };
+        let good = matches!(self.state, State::Held) && self.fields.len() < FIELDS_MAX;
+        if good {
+            self.fields.push((name.into(), value.into()));
+        }
+        good
+    }
+
+    /// Appends bytes.
+    pub fn send(&mut self, bytes: &[u8]) -> Sent {
+        if self.bytes.len() + bytes.len() > self.len_max {
+            return Sent::Refused;
+        }
+        self.bytes.extend_from_slice(bytes);
+        let held = matches!(self.state, State::Held);
+        if held || self.bytes.len() < STREAM_LEN_MAX {
+            return Sent::Room;
+        }
+        self.full = true;
+        Sent::Full
+    }
+
+    /// Puts a stored object here; false if there is one, or the head is made.
+    pub fn send_stored(&mut self, path: &[u8]) -> bool {
+        let good = matches!(self.state, State::Held) && self.stored.is_none();
+        if good {
+            self.stored = Some((Bytes::copy_from_slice(path), self.bytes.len()));
+        }
+        good
+    }
+
+    /// Has the head sent; false if there is a stored object.
+    pub fn flush(&mut self) -> bool {
+        let good = self.stored.is_none();
+        if good && matches!(self.state, State::Held) {
+            self.state = State::Flushed;
+        }
+        good
+    }
+
+    /// Whether the head is to be sent now.
+    pub fn is_flushed(&self) -> bool {
+        matches!(self.state, State::Flushed)
+    }
+
+    /// Begins to stream: gives the response.
+    pub fn begin_stream(&mut self) -> Response {
+        let (sender, stream) = stream(STREAM_LEN_MAX);
+        self.state = State::Streaming(sender);
+        let content = Content::Stream { len: None, stream };
+        self.response(content)
+    }
+
+    /// The complete response, of which nothing was sent.
+    pub fn take_response(&mut self) -> Response {
+        let mut before = std::mem::take(&mut self.bytes);
+        let content = match self.stored.take() {
+            None => Content::Bytes(before.into()),
+            Some((path, at)) => Content::Stored {
+                after: before.split_off(at).into(),
+                before: before.into(),
+                path,
+            },
+        };
+        self.response(content)
+    }
+
+    fn response(&mut self, content: Content) -> Response {
+        Response {
+            status: self.status,
+            fields: std::mem::take(&mut self.fields),
+            content,
+        }
+    }
+
+    /// Moves bytes into the stream, or finds room for a module that waits for it.
+    ///
+    /// # Errors
+    /// [`Closed`] when nobody takes the bytes any more.
+    pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<Progress, Closed>> {
+        let State::Streaming(sender) = &self.state else {
+            return Poll::Pending;
+        };
+        if !self.bytes.is_empty() {
+            std::task::ready!(sender.poll_room(context))?;
+            sender.push(std::mem::take(&mut self.bytes).into())?;
+            return Poll::Ready(Ok(Progress::Moved));
+        }
+        if !self.full {
+            return Poll::Pending;
+        }
+        std::task::ready!(sender.poll_room(context))?;
+        self.full = false;
+        Poll::Ready(Ok(Progress::Room))
+    }
+
+    /// Ends the stream with what is left.
+    pub fn end_stream(&mut self) {
+        if let State::Streaming(sender) = std::mem::replace(&mut self.state, State::Held) {
+            // Whether anybody takes it makes no difference any more.
+            let _ = sender.push(std::mem::take(&mut self.bytes).into());
+            sender.end();
+        }
+    }
+}
+
+/// What became possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Bytes went on their way.
+    Moved,
+    /// There is room for a module that waits for it.
+    Room,
+}

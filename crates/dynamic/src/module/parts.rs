@@ -1,0 +1,123 @@
+//! Small parts of HTTP that modules ask for, and checks of what they give: pure functions.
+
+use std::borrow::Cow;
+
+use lowroad_http::request::Fields;
+
+/// The value of a cookie (RFC 6265 §4.2.1).
+pub fn cookie<'a>(fields: Fields<'a>, name: &[u8]) -> Option<&'a [u8]> {
+    let cookies = fields.filter(|(known, _)| known.eq_ignore_ascii_case(b"cookie"));
+    let mut pairs = cookies.flat_map(|(_, value)| value.split(|byte| *byte == b';'));
+    pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
+}
+
+/// The first parameter of a query with this name, decoded as HTML forms encode it.
+pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
+    query.split(|byte| *byte == b'&').find_map(|pair| {
+        let at = pair.iter().position(|byte| *byte == b'=');
+        let (known, value) = match at {
+            Some(at) => (&pair[..at], &pair[at + 1..]),
+            None => (pair, &pair[pair.len()..]),
+        };
+        (*decode(known) == *name).then(|| decode(value))
+    })
+}
+
+/// Takes the percent encoding away; `+` is a space.
+fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        rest = after;
+        match (first, after) {
+            (b'%', [high, low, after @ ..]) => match (hex(*high), hex(*low)) {
+                (Some(high), Some(low)) => {
+                    decoded.push(high << 4 | low);
+                    rest = after;
+                }
+                _ => decoded.push(b'%'),
+            },
+            (b'+', _) => decoded.push(b' '),
+            (byte, _) => decoded.push(*byte),
+        }
+    }
+    Cow::Owned(decoded)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    let value = char::from(digit).to_digit(16)?;
+    u8::try_from(value).ok()
+}
+
+/// Whether these may be a field of a response (RFC 9110 §5).
+pub fn is_field(name: &[u8], value: &[u8]) -> bool {
+    let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
+    !name.is_empty() && name.iter().all(token) && value.iter().all(text)
+}
+
+/// Whether this may be a decoded path of the site.
+pub fn is_path(path: &[u8]) -> bool {
+    let mut segments = path.split(|byte| *byte == b'/');
+    path.starts_with(b"/")
+        && !path.contains(&0)
+        && !segments.any(|segment| segment == b"." || segment == b"..")
+}
+
+/// A text as one line of the log: without control characters, and not too long.
+pub fn line(text: &str, len_max: usize) -> Cow<'_, str> {
+    if text.len() <= len_max && !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let visible = |c: char| if c.is_control() { ' ' } else { c };
+    Cow::Owned(text.trim_end().chars().map(visible).take(len_max).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_found_by_their_whole_name() {
+        let fields = || Fields::of_lines(b"Cookie: xid=0; id=7\r\ncookie: b=2;\r\n");
+        assert_eq!(cookie(fields(), b"id"), Some(&b"7"[..]));
+        assert_eq!(cookie(fields(), b"b"), Some(&b"2"[..]));
+        assert_eq!(cookie(fields(), b"i"), None);
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let found =
+            |name: &[u8]| parameter(b"a=1&b%3D=x+y%C3%BC&c&d=%zz%", name).map(Cow::into_owned);
+        assert_eq!(found(b"a").as_deref(), Some(&b"1"[..]));
+        assert_eq!(found(b"b=").as_deref(), Some("x y\u{fc}".as_bytes()));
+        assert_eq!(found(b"c").as_deref(), Some(&b""[..]));
+        assert_eq!(found(b"d").as_deref(), Some(&b"%zz%"[..]));
+        assert_eq!(found(b"e"), None);
+    }
+
+    #[test]
+    fn fields_that_would_break_the_head_are_refused() {
+        assert!(is_field(b"X-A", b"b\tc"));
+        assert!(!is_field(b"", b"b"));
+        assert!(!is_field(b"X A", b"b"));
+        assert!(!is_field(b"X-A", b"b\r\nSet-Cookie: c"));
+    }
+
+    #[test]
+    fn paths_have_no_dot_segments() {
+        assert!(is_path(b"/a/..b/.c"));
+        for path in [&b"a"[..], b"", b"/..", b"/a/./b", b"/a\0"] {
+            assert!(!is_path(path), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn lines_of_the_log_are_lines() {
+        assert_eq!(line("a\nb\u{1b}[0m\n", 100), "a b [0m");
+        assert_eq!(line("abcdef", 3), "abc");
+    }
+}

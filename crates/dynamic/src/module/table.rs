@@ -1,0 +1,238 @@
+//! The functions that a library may call, as C sees them: the table of `lowroad.h` over [`Host`].
+//!
+//! Unsafe by nature: what a library passes is taken as the header says it is. A library that lies
+//! can do anything to the server; it could without this, too.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use lowroad_module::abi::{ABI, CallPointer, Table};
+use lowroad_module::{Host, Level, What};
+
+use super::{call, tickets};
+
+const REFUSED: c_int = -1;
+const DONE: c_int = 0;
+
+/// What a [`CallPointer`] points to; lives on the stack of who calls the library.
+pub struct Passed<'a> {
+    host: &'a mut dyn Host,
+}
+
+impl<'a> Passed<'a> {
+    /// For a call or a start.
+    pub fn new(host: &'a mut dyn Host) -> Passed<'a> {
+        Passed { host }
+    }
+
+    /// What the library gets. It is good until `self` is used again.
+    pub fn pointer(&mut self) -> CallPointer {
+        std::ptr::from_mut(self).cast()
+    }
+}
+
+/// The table that every library gets.
+pub static TABLE: Table = Table {
+    abi: ABI,
+    #[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
+    size: size_of::<Table>() as u32,
+    get,
+    read,
+    left,
+    status,
+    field,
+    send,
+    send_stored,
+    flush,
+    timer,
+    fetch,
+    fetched,
+    memory,
+    set_memory,
+    ticket,
+    go_on,
+    log,
+    now_ms,
+};
+
+/// The call behind a pointer; `None` for NULL.
+///
+/// # Safety
+/// `call` is NULL, or what the server passed to the library's function that is running now.
+unsafe fn host<'a>(call: CallPointer) -> Option<&'a mut dyn Host> {
+    // SAFETY: the caller says that it is a `Passed` that lives now; nobody else uses it, since the
+    // server does not while the library runs.
+    let passed = unsafe { call.cast::<Passed<'a>>().as_mut()? };
+    Some(&mut *passed.host)
+}
+
+/// Bytes of a library.
+///
+/// # Safety
+/// `at` is valid for `len` bytes until the library's function goes on, or `len` is 0.
+unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
+    if at.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller says so.
+    unsafe { std::slice::from_raw_parts(at.cast(), len) }
+}
+
+/// Room of a library, which may not have been written yet: so it is made 0 first.
+///
+/// # Safety
+/// As for [`bytes`], to write to.
+unsafe fn room<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
+    if at.is_null() || len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller says that it may be written.
+    unsafe {
+        at.cast::<u8>().write_bytes(0, len);
+        std::slice::from_raw_parts_mut(at.cast(), len)
+    }
+}
+
+fn done(good: bool) -> c_int {
+    if good { DONE } else { REFUSED }
+}
+
+fn len_of(len: usize) -> i64 {
+    i64::try_from(len).unwrap_or(i64::MAX)
+}
+
+unsafe extern "C" fn get(
+    call: CallPointer,
+    what: u32,
+    name: *const c_char,
+    name_len: usize,
+    to: *mut c_char,
+    to_len: usize,
+) -> i64 {
+    // SAFETY: the library keeps to lowroad.h.
+    let (host, name) = unsafe { (host(call), bytes(name.cast(), name_len)) };
+    let Some((host, what)) = host.zip(What::from_number(what)) else {
+        return -1;
+    };
+    let Some(value) = host.get(what, name) else {
+        return -1;
+    };
+    let len = value.len().min(to_len);
+    if len > 0 && !to.is_null() {
+        // SAFETY: `to` is valid for `to_len` bytes, which is no less than `len`.
+        unsafe { to.cast::<u8>().copy_from(value.as_ptr(), len) };
+    }
+    len_of(value.len())
+}
+
+unsafe extern "C" fn read(call: CallPointer, from: u32, to: *mut c_void, to_len: usize) -> i64 {
+    // SAFETY: the library keeps to lowroad.h.
+    let Some(host) = (unsafe { host(call) }) else {
+        return -1;
+    };
+    let len = to_len.min(host.left(from));
+    // SAFETY: as above; `len` is no more than `to_len`.
+    len_of(host.read(from, unsafe { room(to, len) }))
+}
+
+unsafe extern "C" fn left(call: CallPointer, from: u32) -> i64 {
+    // SAFETY: the library keeps to lowroad.h.
+    unsafe { host(call) }.map_or(-1, |host| len_of(host.left(from)))
+}
+
+unsafe extern "C" fn status(call: CallPointer, status: u32) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    unsafe { host(call) }.map_or(REFUSED, |host| done(host.status(status)))
+}
+
+unsafe extern "C" fn field(
+    call: CallPointer,
+    name: *const c_char,
+    name_len: usize,
+    value: *const c_char,
+    value_len: usize,
+) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    let (host, name, value) = unsafe {
+        let name = bytes(name.cast(), name_len);
+        (host(call), name, bytes(value.cast(), value_len))
+    };
+    host.map_or(REFUSED, |host| done(host.field(name, value)))
+}
+
+unsafe extern "C" fn send(call: CallPointer, at: *const c_void, len: usize) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    let (host, bytes) = unsafe { (host(call), bytes(at, len)) };
+    host.map_or(REFUSED, |host| host.send(bytes).to_number())
+}
+
+unsafe extern "C" fn send_stored(call: CallPointer, path: *const c_char, len: usize) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    let (host, path) = unsafe { (host(call), bytes(path.cast(), len)) };
+    host.map_or(REFUSED, |host| done(host.send_stored(path)))
+}
+
+unsafe extern "C" fn flush(call: CallPointer) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    unsafe { host(call) }.map_or(REFUSED, |host| done(host.flush()))
+}
+
+unsafe extern "C" fn timer(call: CallPointer, after_ms: u32) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    let Some(host) = (unsafe { host(call) }) else {
+        return REFUSED;
+    };
+    host.timer(after_ms);
+    DONE
+}
+
+unsafe extern "C" fn fetch(call: CallPointer, target: *const c_char, len: usize) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    let (host, target) = unsafe { (host(call), bytes(target.cast(), len)) };
+    let number = host.and_then(|host| host.fetch(target));
+    number
+        .and_then(|number| c_int::try_from(number).ok())
+        .unwrap_or(REFUSED)
+}
+
+unsafe extern "C" fn fetched(call: CallPointer, number: u32) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    let status = unsafe { host(call) }.and_then(|host| host.fetched(number));
+    status.map_or(REFUSED, c_int::from)
+}
+
+unsafe extern "C" fn memory(call: CallPointer) -> u64 {
+    // SAFETY: the library keeps to lowroad.h.
+    unsafe { host(call) }.map_or(0, |host| host.memory())
+}
+
+unsafe extern "C" fn set_memory(call: CallPointer, memory: u64) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    let Some(host) = (unsafe { host(call) }) else {
+        return REFUSED;
+    };
+    host.set_memory(memory);
+    DONE
+}
+
+unsafe extern "C" fn ticket(call: CallPointer) -> u64 {
+    // SAFETY: the library keeps to lowroad.h.
+    unsafe { host(call) }.map_or(0, |host| host.ticket().number())
+}
+
+unsafe extern "C" fn go_on(ticket: u64) -> c_int {
+    done(tickets::go_on(ticket))
+}
+
+unsafe extern "C" fn log(call: CallPointer, level: u32, text: *const c_char, len: usize) -> c_int {
+    // SAFETY: the library keeps to lowroad.h.
+    let (host, text) = unsafe { (host(call), bytes(text.cast(), len)) };
+    let Some(host) = host else {
+        return REFUSED;
+    };
+    host.log(Level::from_number(level), &String::from_utf8_lossy(text));
+    DONE
+}
+
+unsafe extern "C" fn now_ms() -> u64 {
+    call::now_ms()
+}

@@ -1,0 +1,97 @@
+//! Tickets: numbers by which any thread can have a waiting call continued.
+//!
+//! Numbers cannot be guessed from others, so that a module can only continue what it was told of.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use lowroad_module::Ticket;
+
+static TICKETS: LazyLock<Mutex<HashMap<u64, Arc<Flag>>>> = LazyLock::new(Mutex::default);
+static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// A call's ticket; it is good while this lives.
+pub struct Held {
+    number: u64,
+    flag: Arc<Flag>,
+}
+
+#[derive(Default)]
+struct Flag(Mutex<(bool, Option<Waker>)>);
+
+impl Held {
+    /// A new ticket.
+    pub fn new() -> Held {
+        let flag = Arc::<Flag>::default();
+        let mut tickets = lock(&TICKETS);
+        loop {
+            let number = KEY.hash_one(LAST.fetch_add(1, Relaxed));
+            if number != 0 && !tickets.contains_key(&number) {
+                tickets.insert(number, flag.clone());
+                return Held { number, flag };
+            }
+        }
+    }
+
+    /// What the module gets.
+    pub fn ticket(&self) -> Ticket {
+        Ticket::new(self.number, go_on)
+    }
+
+    /// Ready once after it was used, however often.
+    pub fn poll_used(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.flag.0);
+        if std::mem::take(&mut state.0) {
+            return Poll::Ready(());
+        }
+        state.1 = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        lock(&TICKETS).remove(&self.number);
+    }
+}
+
+/// Has the call with this ticket continued. False if it is over.
+pub fn go_on(number: u64) -> bool {
+    let Some(flag) = lock(&TICKETS).get(&number).cloned() else {
+        return false;
+    };
+    let mut state = lock(&flag.0);
+    state.0 = true;
+    let waker = state.1.take();
+    drop(state);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+    true
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_good_while_its_call_lives() {
+        let mut context = Context::from_waker(Waker::noop());
+        let held = Held::new();
+        let ticket = held.ticket();
+        assert!(held.poll_used(&mut context).is_pending());
+        assert!(ticket.go_on() && ticket.go_on());
+        assert!(held.poll_used(&mut context).is_ready());
+        assert!(held.poll_used(&mut context).is_pending(), "told once");
+        drop(held);
+        assert!(!ticket.go_on());
+    }
+}

@@ -1,0 +1,154 @@
+//! What only libraries have: entries that may be missing, versions, replacement.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use lowroad_dynamic::Handler;
+use lowroad_dynamic::module::library::LibraryCode;
+use lowroad_dynamic::module::{Limits, Running};
+
+use crate::support::{answer, compile, identity, scratch, settings, text};
+
+fn open(path: &Path) -> Result<(Arc<LibraryCode>, Arc<dyn Handler>), String> {
+    let identity = identity("library", settings());
+    let code = LibraryCode::open(path, &identity, 2)?;
+    let running = Running::new(code.clone(), identity, Limits::default());
+    Ok((code, Arc::new(running)))
+}
+
+fn problem(path: &Path) -> String {
+    open(path).err().expect("it is not taken")
+}
+
+#[tokio::test]
+async fn the_example_in_c() {
+    let to = scratch("hello-c.so");
+    compile("../../../../examples/modules/hello-c/hello.c", &to, &[]);
+    let (_, handler) = open(&to).expect("it loads");
+    assert_eq!(text(&handler, "/?name=You").await, "Hi, You!\n");
+    assert_eq!(text(&handler, "/").await, "Hi, world!\n");
+}
+
+#[tokio::test]
+async fn the_example_in_rust() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/modules/hello-rust");
+    let target = scratch("hello-rust");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--offline", "--manifest-path"])
+        .arg(example.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target)
+        .status()
+        .expect("cargo runs");
+    assert!(status.success(), "the example builds");
+    let (_, handler) = open(&target.join("debug/libhello.so")).expect("it loads");
+    assert_eq!(text(&handler, "/?name=You").await, "Hi, You!\n");
+}
+
+#[test]
+fn what_is_no_module_is_told_so() {
+    let path = scratch("no-module.so");
+    std::fs::write(&path, "no library at all").expect("it is written");
+    let said = problem(&path);
+    assert!(said.contains("not a whole ELF file"), "{said}");
+    compile("nothing.c", &path, &[]);
+    let said = problem(&path);
+    assert!(said.contains("it is no module"), "{said}");
+    compile("nothing.c", &path, &["-DENTRIES"]);
+    let said = problem(&path);
+    assert!(said.contains("no lowroad_handle"), "{said}");
+    let said = problem(&scratch("not-there.so"));
+    assert!(said.contains("No such file"), "{said}");
+}
+
+#[test]
+fn a_module_of_another_version_is_told_so() {
+    let path = scratch("version.so");
+    compile("nothing.c", &path, &["-DOTHER_ABI=2"]);
+    let said = problem(&path);
+    assert!(said.contains("built for version 2"), "{said}");
+    assert!(said.contains("this server has version 1"), "{said}");
+}
+
+#[test]
+fn a_module_that_does_not_start_is_told_so() {
+    let path = scratch("no-start.so");
+    compile("features.c", &path, &[]);
+    let settings = vec![("start".to_string(), "no".to_string())];
+    let said = LibraryCode::open(&path, &identity("library", settings), 2);
+    let said = said.err().expect("it does not start");
+    assert!(said.contains("gave NULL"), "{said}");
+}
+
+#[tokio::test]
+async fn a_torn_file_leaves_the_old_version() {
+    let path = scratch("torn.so");
+    compile("features.c", &path, &[]);
+    let (code, handler) = open(&path).expect("it loads");
+    let whole = std::fs::read(&path).expect("it is there");
+    std::fs::write(&path, &whole[..whole.len() / 2]).expect("it is written");
+    let said = code.reload().expect_err("half a file");
+    assert!(said.contains("not a whole ELF file"), "{said}");
+    assert_eq!(text(&handler, "/version").await, "1");
+    assert_eq!(
+        code.reload(),
+        Ok(false),
+        "it is not tried again before it changes"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_library_is_replaced_under_load_without_a_failure() {
+    let path = scratch("replaced.so");
+    compile("features.c", &path, &["-DVERSION=\"0\""]);
+    let (code, handler) = open(&path).expect("it loads");
+    let (end, count) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let load: Vec<_> = ["/version", "/timer", "/fetch?of=/later.html"]
+        .into_iter()
+        .map(|target| {
+            let (handler, end, count) = (handler.clone(), end.clone(), count.clone());
+            tokio::spawn(async move {
+                while !end.load(SeqCst) {
+                    answer(&handler, target).await.expect("it is answered");
+                    count.fetch_add(1, SeqCst);
+                }
+            })
+        })
+        .collect();
+    for version in 1..=9 {
+        compile("features.c", &path, &[&format!("-DVERSION=\"{version}\"")]);
+        let before = count.load(SeqCst);
+        // The watcher may have been faster.
+        code.reload().expect("it loads");
+        assert_eq!(text(&handler, "/version").await, version.to_string());
+        while count.load(SeqCst) == before {
+            tokio::task::yield_now().await;
+        }
+    }
+    end.store(true, SeqCst);
+    for load in load {
+        load.await.expect("no request failed");
+    }
+    assert_eq!(code.close_old(), 0, "nobody uses an old version any more");
+}
+
+#[tokio::test]
+async fn a_call_ends_with_the_version_with_which_it_began() {
+    let path = scratch("held.so");
+    compile("features.c", &path, &["-DVERSION=\"1\""]);
+    let (code, handler) = open(&path).expect("it loads");
+    let held = handler
+        .clone()
+        .begin(0, crate::support::request("/forever"));
+    compile("features.c", &path, &["-DVERSION=\"2\""]);
+    code.reload().expect("it loads");
+    assert_eq!(code.close_old(), 1, "the old version has a call");
+    assert_eq!(text(&handler, "/version").await, "2");
+    drop(held);
+    assert_eq!(code.close_old(), 0);
+}
