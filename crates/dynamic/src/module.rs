@@ -6,6 +6,8 @@
 //! crate `lowroad-module`, which is what authors see.
 
 pub mod call;
+pub mod catalog;
+pub mod counts;
 mod fetch;
 pub mod library;
 pub mod linked;
@@ -23,6 +25,8 @@ use lowroad_module::{Event, Next};
 
 use crate::Failure;
 pub use call::{Call, Identity, Starting};
+pub use catalog::{Catalog, Opened, Ready, open_native};
+pub use counts::Counts;
 pub use run::{Limits, Running};
 pub use tickets::go_on;
 

@@ -14,6 +14,7 @@ use lowroad_log::{Level as LogLevel, Logger};
 use lowroad_module::linked::Kept;
 use lowroad_module::{Event, Host, Level, Sent, Ticket, What};
 
+use super::counts::Counts;
 use super::outgoing::{Outgoing, Progress};
 use super::parts;
 use super::tickets::Held;
@@ -32,6 +33,8 @@ pub struct Identity {
     pub settings: Vec<(String, String)>,
     /// Where its lines go; `None` for nowhere.
     pub logger: Option<Logger>,
+    /// What happened to its calls.
+    pub counts: Counts,
 }
 
 impl Identity {
@@ -41,6 +44,7 @@ impl Identity {
             name: name.to_string(),
             settings,
             logger,
+            counts: Counts::default(),
         }
     }
 

@@ -14,6 +14,7 @@ use lowroad_module::Level;
 
 use super::Code;
 use super::call::{Call, Identity};
+use super::counts::one;
 use super::native::{Calling, Worker};
 use crate::Failure;
 use loaded::{Loaded, Stamp, Started};
@@ -73,12 +74,15 @@ impl LibraryCode {
         }
         // Not tried again before it changes again.
         *seen = found;
-        let (stamp, started) = start(&self.path, &self.identity, self.workers.len())?;
+        let counts = &self.identity.counts;
+        let started = start(&self.path, &self.identity, self.workers.len());
+        let (stamp, started) = started.inspect_err(|_| one(&counts.rejected))?;
         *seen = stamp;
         for (worker, started) in self.workers.iter().zip(started) {
             let old = std::mem::replace(&mut *lock(worker), started);
             lock(&self.retired).push(old);
         }
+        one(&counts.reloads);
         Ok(true)
     }
 

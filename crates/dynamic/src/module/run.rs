@@ -11,6 +11,7 @@ use lowroad_http::status::Status;
 use lowroad_module::{Event, Next};
 
 use super::call::{Call, Happened, Identity};
+use super::counts::one;
 use super::wait::{End, Wait};
 use super::{Code, Instance};
 use crate::{Answering, Begun, Failure, Handler, Request, Response};
@@ -62,6 +63,7 @@ impl<C: Code> Running<C> {
 
 impl<C: Code> Handler for Running<C> {
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
+        one(&self.identity.counts.calls);
         let limits = self.limits;
         let call = Call::new(
             self.identity.clone(),
@@ -145,6 +147,7 @@ async fn drive<I: Instance, C: Code>(
         let wait = match &mut wait {
             Some(wait) => wait,
             None => {
+                one(&instance.call().identity().counts.waited);
                 on_the_runtime().await;
                 wait.insert(Wait::new(limits))
             }
@@ -188,7 +191,7 @@ async fn stream<I: Instance, C: Code>(mut instance: I, mut wait: Wait, slot: Slo
 async fn step<I: Instance>(instance: &mut I, wait: &mut Wait) -> Result<Next, Failure> {
     let event = match wait.event(instance.call()).await {
         Ok(event) => event,
-        Err(End::Gone) => return Err(Failure::new(Status::BAD_REQUEST, "")),
+        Err(End::Gone) => return Err(gone(instance)),
         Err(End::Late) => return Err(late(instance)),
     };
     let handled = {
@@ -212,14 +215,24 @@ async fn on_the_runtime() {
     .await;
 }
 
+/// Nobody hears of it; the status is for the log.
+fn gone(instance: &mut impl Instance) -> Failure {
+    one(&instance.call().identity().counts.gone);
+    Failure::new(Status::BAD_REQUEST, "")
+}
+
 fn failed(instance: &mut impl Instance) -> Failure {
-    let name = &instance.call().identity().name;
+    let identity = instance.call().identity();
+    one(&identity.counts.failed);
+    let name = &identity.name;
     let detail = format!("module {name}: it says that it failed; its own lines say why");
     Failure::new(Status::INTERNAL_ERROR, detail)
 }
 
 fn late(instance: &mut impl Instance) -> Failure {
-    let name = &instance.call().identity().name;
+    let identity = instance.call().identity();
+    one(&identity.counts.late);
+    let name = &identity.name;
     let detail = format!(
         "module {name}: no response within the route's timeout; raise it, or see what the module \
          waits for"
@@ -245,6 +258,7 @@ impl<C> Slot<C> {
         if busy < running.limits.concurrency_max {
             return Ok(slot);
         }
+        one(&running.identity.counts.refused);
         let detail = format!(
             "module {}: {busy} calls are under way, which is the route's concurrency; raise it, or \
              see why they take so long",

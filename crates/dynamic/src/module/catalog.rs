@@ -1,0 +1,120 @@
+//! The modules of a configuration, by name: opened once, used by any number of routes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lowroad_config::schema::{Module, ModuleCode, Route};
+use lowroad_log::Logger;
+use lowroad_module::linked::Linked;
+
+use super::call::Identity;
+use super::library::LibraryCode;
+use super::linked::LinkedCode;
+use super::run::{Limits, Running};
+use super::{Code, counts::Counts};
+use crate::Handler;
+
+/// A module that is opened, whatever its kind.
+pub trait Opened: Send + Sync {
+    /// Makes it answer a route's requests.
+    fn handler(&self, limits: Limits) -> Arc<dyn Handler>;
+    /// What happened to its calls, on all routes.
+    fn counts(&self) -> &Counts;
+}
+
+/// The code of a module, and who it is.
+pub struct Ready<C> {
+    /// The code.
+    pub code: Arc<C>,
+    /// Who it is.
+    pub identity: Arc<Identity>,
+}
+
+impl<C: Code> Opened for Ready<C> {
+    fn handler(&self, limits: Limits) -> Arc<dyn Handler> {
+        let (code, identity) = (self.code.clone(), self.identity.clone());
+        Arc::new(Running::new(code, identity, limits))
+    }
+
+    fn counts(&self) -> &Counts {
+        &self.identity.counts
+    }
+}
+
+impl Limits {
+    /// Those of a route.
+    pub fn of_route(route: &Route) -> Limits {
+        Limits {
+            timeout_ms: route.timeout_ms,
+            concurrency_max: route.concurrency_max,
+            ..Limits::default()
+        }
+    }
+}
+
+/// Opens a linked module or a library. `None` for kinds that are opened elsewhere: WebAssembly, and
+/// libraries with a process of their own.
+///
+/// # Errors
+/// A text for the operator.
+pub fn open_native(
+    module: &Module,
+    linked: &[Linked],
+    workers: usize,
+    logger: Option<Logger>,
+) -> Result<Option<Box<dyn Opened>>, String> {
+    let identity = Identity::new(&module.name, module.settings.clone(), logger);
+    let identity = Arc::new(identity);
+    let opened: Box<dyn Opened> = match &module.code {
+        ModuleCode::Linked(name) => {
+            let code = Arc::new(open_linked(name, linked, &identity, workers)?);
+            Box::new(Ready { code, identity })
+        }
+        ModuleCode::Library(path) if !module.separate => {
+            let code = LibraryCode::open(path, &identity, workers)?;
+            Box::new(Ready { code, identity })
+        }
+        ModuleCode::Library(_) | ModuleCode::Wasm(_) => return Ok(None),
+    };
+    Ok(Some(opened))
+}
+
+fn open_linked(
+    name: &str,
+    linked: &[Linked],
+    identity: &Arc<Identity>,
+    workers: usize,
+) -> Result<LinkedCode, String> {
+    let Some(found) = linked.iter().find(|known| known.name == name) else {
+        let known: Vec<_> = linked.iter().map(|known| known.name).collect();
+        return Err(format!(
+            "module {}: no module {name} is linked in; there are: {}. crates/linked has the list",
+            identity.name,
+            known.join(", ")
+        ));
+    };
+    LinkedCode::start(found, identity, workers)
+}
+
+/// Modules by the names that routes use.
+#[derive(Default)]
+pub struct Catalog(BTreeMap<String, Box<dyn Opened>>);
+
+impl Catalog {
+    /// Adds a module.
+    pub fn insert(&mut self, name: &str, opened: Box<dyn Opened>) {
+        self.0.insert(name.to_string(), opened);
+    }
+
+    /// Makes a module answer a route's requests; `None` if there is no module of this name.
+    pub fn handler(&self, name: &str, limits: Limits) -> Option<Arc<dyn Handler>> {
+        self.0.get(name).map(|opened| opened.handler(limits))
+    }
+
+    /// All counters, by module and name.
+    pub fn counts(&self) -> Vec<(&str, Vec<(&'static str, u64)>)> {
+        let all = self.0.iter();
+        all.map(|(name, opened)| (name.as_str(), opened.counts().list()))
+            .collect()
+    }
+}
