@@ -114,9 +114,10 @@ fn prepare(
     helpers: &Helpers,
     logger: Logger,
 ) -> Result<Running, String> {
-    let programs =
-        Programs::start(logger.clone()).map_err(|error| format!("can't start: {error}"))?;
-    let sites = Sites::new(&config, &listeners, &programs).map_err(|error| error.to_string())?;
+    let programs = Programs::start(logger.clone(), worker_count(&config))
+        .map_err(|error| format!("can't start: {error}"))?;
+    let opened = programs.open(&config)?;
+    let sites = Sites::new(&config, &listeners, &opened).map_err(|error| error.to_string())?;
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
     let store = Arc::new(store);

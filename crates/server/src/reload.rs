@@ -84,9 +84,12 @@ fn keep_old(running: &Running, text: &str) {
 fn apply(running: &mut Running, config: Config) -> Result<(), String> {
     // Sockets first: all that can fail comes before all that takes effect.
     let opened = running.listeners.open(&config, running.workers.len())?;
-    let sites = Sites::new(&config, &running.listeners, &running.programs).map_err(|error| {
+    let sites = running.programs.open(&config).and_then(|programs| {
+        let sites = Sites::new(&config, &running.listeners, &programs);
+        sites.map_err(|error| error.to_string())
+    });
+    let sites = sites.inspect_err(|_| {
         running.listeners.close_unused(&running.config);
-        error.to_string()
     })?;
     let settings = Arc::new(limits::settings(&config, running.fd_limit));
     let unused = running.listeners.close_unused(&config);

@@ -17,7 +17,7 @@ use lowroad_engine::ListenerId;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::host;
 
-use crate::dynamic::{Programs, Routes};
+use crate::dynamic::{Opened, Routes};
 use crate::listeners::Listeners;
 use crate::pages::Pages;
 
@@ -92,10 +92,10 @@ impl Sites {
     pub fn new(
         config: &config::Config,
         listeners: &Listeners,
-        programs: &Programs,
+        programs: &Opened,
     ) -> io::Result<Sites> {
         let of = |rules: &config::Site| {
-            let routes = programs.routes(rules, config).map_err(io::Error::other)?;
+            let routes = programs.routes(rules).map_err(io::Error::other)?;
             Site::new(rules, Arc::new(routes)).map(Arc::new)
         };
         let all: io::Result<Vec<_>> = config.sites.iter().map(of).collect();

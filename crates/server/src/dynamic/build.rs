@@ -4,30 +4,45 @@ use std::io;
 use std::sync::Arc;
 
 use lowroad_config as config;
+use lowroad_config::RouteTo;
 use lowroad_dynamic::Handler;
+use lowroad_dynamic::module::{Catalog, Limits, open_native};
 use lowroad_log::Logger;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::dynamic::routes::{Route, Routes};
 
+/// Threads that wait for programs; those that compute have their own.
+const THREADS: usize = 2;
+
 /// What programs need to run.
 pub struct Programs {
     runtime: Runtime,
     logger: Logger,
+    workers: usize,
+}
+
+/// The programs of one configuration.
+pub struct Opened {
+    catalog: Catalog,
 }
 
 impl Programs {
-    /// Starts the threads that programs are waited for on.
+    /// Starts the threads that programs are waited for on; as many workers will call.
     ///
     /// # Errors
     /// When the machine gives no threads.
-    pub fn start(logger: Logger) -> io::Result<Programs> {
+    pub fn start(logger: Logger, workers: usize) -> io::Result<Programs> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(THREADS)
             .thread_name("programs")
             .enable_all()
             .build()?;
-        Ok(Programs { runtime, logger })
+        Ok(Programs {
+            runtime,
+            logger,
+            workers,
+        })
     }
 
     /// Where programs are waited for.
@@ -35,28 +50,47 @@ impl Programs {
         self.runtime.handle().clone()
     }
 
-    /// The routes of a site.
+    /// Opens what a configuration's routes name.
     ///
     /// # Errors
     /// When a program can't be made ready: which, why, and what to do about it.
-    pub fn routes(&self, site: &config::Site, config: &config::Config) -> Result<Routes, String> {
+    pub fn open(&self, config: &config::Config) -> Result<Opened, String> {
+        let _context = self.runtime.enter();
+        let linked = lowroad_linked::modules();
+        let mut catalog = Catalog::default();
+        for module in &config.modules {
+            let logger = Some(self.logger.clone());
+            match open_native(module, &linked, self.workers, logger)? {
+                Some(opened) => catalog.insert(&module.name, opened),
+                None => return Err(format!("module {}: still to come", module.name)),
+            }
+        }
+        Ok(Opened { catalog })
+    }
+}
+
+impl Opened {
+    /// The routes of a site.
+    ///
+    /// # Errors
+    /// As for [`Programs::open`].
+    pub fn routes(&self, site: &config::Site) -> Result<Routes, String> {
         let routes = site.routes.iter().map(|rules| {
-            let (label, handler) = self.program(rules, config)?;
+            let (label, handler) = self.program(rules)?;
             Ok(Route::new(rules, label, handler))
         });
         routes.collect::<Result<_, String>>().map(Routes::new)
     }
 
     /// A route's program, and how to call it.
-    fn program(
-        &self,
-        rules: &config::Route,
-        _config: &config::Config,
-    ) -> Result<(String, Arc<dyn Handler>), String> {
-        let _ = &self.logger;
-        Err(format!(
-            "{:?}: this kind of route is still to come",
-            rules.to
-        ))
+    fn program(&self, rules: &config::Route) -> Result<(String, Arc<dyn Handler>), String> {
+        match &rules.to {
+            RouteTo::Module(name) => {
+                let handler = self.catalog.handler(name, Limits::of_route(rules));
+                let handler = handler.ok_or_else(|| format!("there is no module {name}"))?;
+                Ok((format!("module {name}"), handler))
+            }
+            other => Err(format!("{other:?}: this kind of route is still to come")),
+        }
     }
 }

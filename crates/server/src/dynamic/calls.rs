@@ -4,13 +4,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as Call};
 use lowroad_engine::{Exchange, Token};
 use lowroad_http::request::{Framing, Request, Target};
-use lowroad_http::status::Status;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -18,7 +16,7 @@ use crate::answer::Outcome;
 use crate::dynamic::kept::Key;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
-use crate::dynamic::routes::{Route, Slot};
+use crate::dynamic::routes::Route;
 use crate::fetch::{Fetcher, Reply as Post};
 use crate::sites::Site;
 use crate::store::SharedStore;
@@ -76,11 +74,6 @@ impl Calls {
         {
             return Started::Known(known);
         }
-        let Some(slot) = route.slot() else {
-            let label = &route.label;
-            let detail = format!("{label}: as many requests as allowed are being answered");
-            return Started::Over(Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail)));
-        };
         let objects = Arc::new(SiteObjects {
             site: asked.site.clone(),
             store: self.store.clone(),
@@ -106,7 +99,6 @@ impl Calls {
         let task = Task {
             answering,
             objects,
-            slot,
             route: route.clone(),
             key: self.key(asked),
         };
@@ -116,15 +108,8 @@ impl Calls {
     /// Lets an answer be made beside the worker, which gets it by its mailbox.
     fn run(&self, task: Task, token: Token) -> Started {
         let post = self.post.clone();
-        let timeout = Duration::from_millis(task.route.timeout_ms);
-        let label = task.route.clone();
         let task = self.runtime.spawn(async move {
-            let result = tokio::time::timeout(timeout, task.run()).await;
-            let result = result.unwrap_or_else(|_| {
-                let detail = format!("{}: no answer in {} ms", label.label, timeout.as_millis());
-                Err(Failure::new(Status::GATEWAY_TIMEOUT, detail))
-            });
-            post(token, Outcome::Reply(result.map(Box::new)));
+            post(token, Outcome::Reply(task.run().await.map(Box::new)));
         });
         Started::Runs(Box::new(Running(task.abort_handle())))
     }
@@ -138,7 +123,6 @@ impl Calls {
 struct Task {
     answering: Answering,
     objects: Arc<SiteObjects>,
-    slot: Slot,
     route: Arc<Route>,
     key: Option<Key>,
 }
@@ -147,7 +131,6 @@ impl Task {
     async fn run(self) -> Result<Reply, Failure> {
         let response = self.answering.await?;
         let reply = self.objects.complete(response).await?;
-        drop(self.slot);
         if let Some(key) = self.key {
             reply.keep(&key, &self.objects.store, &self.route);
         }

@@ -1,7 +1,7 @@
 //! Which paths of a site belong to programs. Knows nothing of what the programs do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 
 use lowroad_config::Pattern;
 use lowroad_dynamic::Handler;
@@ -13,27 +13,15 @@ pub struct Route {
     pub label: String,
     /// The program.
     pub handler: Arc<dyn Handler>,
-    /// From the request to the response's head, ms.
-    pub timeout_ms: u64,
     /// A response of it was kept: it pays to look for one before it is asked.
     pub keeps: AtomicBool,
     pattern: Pattern,
     missing: bool,
-    slots: Arc<Slots>,
 }
 
 /// The routes of a site, in the order of their configuration.
 #[derive(Default)]
 pub struct Routes(Vec<Arc<Route>>);
-
-/// How many requests a route answers at a time.
-struct Slots {
-    used: AtomicUsize,
-    max: usize,
-}
-
-/// Leave to answer one request; given back when it is dropped.
-pub struct Slot(Arc<Slots>);
 
 impl Route {
     /// A route by its configuration and its program.
@@ -41,31 +29,10 @@ impl Route {
         Route {
             label,
             handler,
-            timeout_ms: rules.timeout_ms,
             keeps: AtomicBool::new(false),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
-            slots: Arc::new(Slots {
-                used: AtomicUsize::new(0),
-                max: rules.concurrency_max,
-            }),
         }
-    }
-
-    /// Leave for one more request, unless as many as allowed are being answered.
-    pub fn slot(&self) -> Option<Slot> {
-        let slots = &self.slots;
-        if slots.used.fetch_add(1, Relaxed) >= slots.max {
-            slots.used.fetch_sub(1, Relaxed);
-            return None;
-        }
-        Some(Slot(slots.clone()))
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.0.used.fetch_sub(1, Relaxed);
     }
 }
 

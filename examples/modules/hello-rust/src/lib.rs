@@ -16,7 +16,9 @@ impl Module for Hello {
     }
 
     fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: Event) -> Next {
-        let name = call.parameter("name").unwrap_or_else(|| "world".to_string());
+        let name = call
+            .parameter("name")
+            .unwrap_or_else(|| "world".to_string());
         call.field("Content-Type", "text/plain; charset=utf-8");
         call.send(format!("{}, {}!\n", self.greeting, name));
         Next::Done
