@@ -5,10 +5,13 @@
 //! a request gets here and an answer back is the server's affair. Nothing here knows sites,
 //! connections or caches.
 
+pub mod cgi;
 pub mod handler;
+pub mod head;
 pub mod module;
 pub mod request;
 pub mod response;
+pub mod script;
 
 pub use handler::{Answering, Begun, Failure, Handler};
 pub use request::{Body, Loading, Objects, Request};

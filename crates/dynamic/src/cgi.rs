@@ -1,0 +1,172 @@
+//! CGI programs (RFC 3875): one process for each request.
+//!
+//! A program runs in the folder it is in, in a process group of its own ([`group`]) under limits
+//! ([`limits`]), with exactly the environment that [`environment`] makes, and nothing of the server's.
+//! What it writes to stderr goes to the log, line by line. When its request is over, in whatever
+//! way, its group is ended.
+//!
+//! It knows nothing of sites, nor how a path is found to be this handler's.
+
+pub mod collect;
+pub mod environment;
+pub mod group;
+pub mod limits;
+pub mod process;
+pub mod stderr;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lowroad_config::{Cgi, Route, Symlinks};
+use lowroad_http::status::Status;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::environment::Environment;
+use self::process::Process;
+use crate::head::Form;
+use crate::head::reply::Reply;
+use crate::script::lookup::{self, kind};
+use crate::script::talk::{self, Notice};
+use crate::script::{Meaning, Rules, Script, base_of, find};
+use crate::{Begun, Failure, Handler, Request};
+
+/// Answers a route's requests with the programs of a folder.
+pub struct CgiHandler {
+    rules: Rules,
+    /// The part of a path before the program's.
+    base: String,
+    folder: Arc<Path>,
+    symlinks: Symlinks,
+    cgi: Cgi,
+    silence: Duration,
+    concurrency_max: usize,
+    running: Arc<Semaphore>,
+    notice: Notice,
+}
+
+impl CgiHandler {
+    /// A handler for `route`, which goes to `cgi`. `symlinks` are those of the site.
+    ///
+    /// # Errors
+    /// The folder of the programs can't be found.
+    pub fn new(
+        route: &Route,
+        cgi: &Cgi,
+        symlinks: Symlinks,
+        notice: Notice,
+    ) -> std::io::Result<CgiHandler> {
+        let rules = Rules {
+            pattern: route.pattern.clone(),
+            ending: String::new(),
+            index: String::new(),
+        };
+        Ok(CgiHandler {
+            base: base_of(&route.pattern),
+            rules,
+            folder: Arc::from(std::fs::canonicalize(&cgi.folder)?),
+            symlinks,
+            cgi: cgi.clone(),
+            silence: Duration::from_millis(route.timeout_ms),
+            concurrency_max: route.concurrency_max,
+            running: Arc::new(Semaphore::new(route.concurrency_max)),
+            notice,
+        })
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        mut request: Request,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<crate::Response, Failure> {
+        collect::length(&mut request.body).await?;
+        let body = std::mem::take(&mut request.body);
+        let body_len = body.len.filter(|_| body.stream.is_some());
+        let method = request.method;
+        let handler = self.clone();
+        // Looking for it and starting it wait for the disk.
+        let started =
+            tokio::task::spawn_blocking(move || handler.start(&request, body_len, permit));
+        let (process, form) = started
+            .await
+            .map_err(|_| Failure::new(Status::INTERNAL_ERROR, "a helper thread ended"))??;
+        let reply = Reply::new(process.name().to_string(), form, method);
+        talk::answer(process, body, reply, self.silence, &self.notice)
+            .await
+            .map_err(|stopped| stopped.failure)
+    }
+
+    /// Finds and starts the program. Blocks.
+    fn start(
+        &self,
+        request: &Request,
+        body_len: Option<u64>,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<(Process, Form), Failure> {
+        let script = self.script(&request.path).ok_or_else(Failure::not_found)?;
+        let file = self.file(&script);
+        if !lookup::is_executable(&file) {
+            let detail = format!("{} may not be run; make it executable", file.display());
+            return Err(Failure::new(Status::INTERNAL_ERROR, detail));
+        }
+        let environment = Environment {
+            request,
+            script: &script,
+            file: &file,
+            body_len,
+            authorization: false,
+            extra: &self.cgi.env,
+        };
+        let form = match file.file_name() {
+            Some(name) if name.as_encoded_bytes().starts_with(b"nph-") => Form::Http,
+            _ => Form::Cgi,
+        };
+        let limits = limits::Limits {
+            memory_len_max: self.cgi.memory_len_max,
+            cpu_s_max: self.cgi.cpu_s_max,
+        };
+        let keep = process::Keep {
+            permit,
+            patience: self.silence,
+            notice: self.notice.clone(),
+        };
+        let process = Process::start(&file, &environment, limits, keep)?;
+        Ok((process, form))
+    }
+
+    fn script(&self, path: &[u8]) -> Option<Script> {
+        let base = self.base.len();
+        path.strip_prefix(self.base.as_bytes())?;
+        let look = |name: &[u8]| match name.get(base..) {
+            // The folders before the programs' need not be there.
+            None | Some([]) => crate::script::Kind::Folder,
+            Some(name) => kind(&self.folder, name, self.symlinks),
+        };
+        match find(path, &self.rules, look) {
+            Meaning::Script(script) => Some(script),
+            Meaning::SlashMissing | Meaning::Nothing => None,
+        }
+    }
+
+    fn file(&self, script: &Script) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        let name = script.name.get(self.base.len() + 1..).unwrap_or_default();
+        self.folder.join(std::ffi::OsStr::from_bytes(name))
+    }
+}
+
+impl Handler for CgiHandler {
+    fn begin(self: Arc<Self>, _: usize, request: Request) -> Begun {
+        match self.running.clone().try_acquire_owned() {
+            Ok(permit) => Begun::Later(Box::pin(self.answer(request, permit))),
+            Err(_) => {
+                let detail = format!(
+                    "{} programs of {} run already; the route's concurrency allows no more",
+                    self.concurrency_max,
+                    self.folder.display()
+                );
+                Begun::Answered(Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail)))
+            }
+        }
+    }
+}

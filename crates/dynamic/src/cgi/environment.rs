@@ -1,0 +1,207 @@
+//! The meta-variables of CGI/1.1, which FastCGI parameters are too. It knows nothing of how they
+//! reach a program.
+//!
+//! Read RFC 3875 §4.1. Besides those: REQUEST_URI, DOCUMENT_ROOT, SCRIPT_FILENAME, SERVER_ADDR,
+//! REQUEST_SCHEME and REDIRECT_STATUS, which programs have come to expect. Nothing of a client's
+//! that a program could take for the server's: no HTTP_PROXY (a program's HTTP client would obey
+//! it), no names with `_`, which would look like those with `-`.
+
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use lowroad_http::request::Version;
+
+use crate::Request;
+use crate::script::Script;
+
+/// All that the variables are made of.
+pub struct Environment<'a> {
+    /// The request.
+    pub request: &'a Request,
+    /// The script.
+    pub script: &'a Script,
+    /// Its file.
+    pub file: &'a Path,
+    /// The length of the body in bytes, if there is a body.
+    pub body_len: Option<u64>,
+    /// HTTP_AUTHORIZATION is among them. RFC 3875 §4.1.18 advises against it, but PHP
+    /// applications check passwords themselves.
+    pub authorization: bool,
+    /// Variables of the configuration; they stand in place of those of the same name.
+    pub extra: &'a [(String, String)],
+}
+
+/// Fields that become no HTTP_ variable: they have a variable of their own, concern the connection
+/// only, or are dangerous. In lower case.
+const DROPPED: &[&str] = &[
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "keep-alive",
+    "proxy",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Names the software.
+const SOFTWARE: &str = concat!("lowroad/", env!("CARGO_PKG_VERSION"));
+
+impl Environment<'_> {
+    /// Gives each variable once.
+    pub fn each(&self, mut give: impl FnMut(&[u8], &[u8])) {
+        let mut put = |name: &str, value: &[u8]| {
+            if !self.is_extra(name.as_bytes()) {
+                give(name.as_bytes(), value);
+            }
+        };
+        self.put_script(&mut put);
+        self.put_request(&mut put);
+        self.put_ends(&mut put);
+        self.put_fields(&mut give);
+        for (name, value) in self.extra {
+            give(name.as_bytes(), value.as_bytes());
+        }
+    }
+
+    fn put_script(&self, put: &mut impl FnMut(&str, &[u8])) {
+        let root = self.request.root.as_os_str().as_bytes();
+        put("SCRIPT_FILENAME", self.file.as_os_str().as_bytes());
+        put("SCRIPT_NAME", &self.script.name);
+        put("DOCUMENT_ROOT", root);
+        if !self.script.info.is_empty() {
+            put("PATH_INFO", &self.script.info);
+            put("PATH_TRANSLATED", &[root, &self.script.info].concat());
+        }
+        // PHP's CGI program wants to be sure that it was called by a server.
+        put("REDIRECT_STATUS", b"200");
+    }
+
+    fn put_request(&self, put: &mut impl FnMut(&str, &[u8])) {
+        let request = self.request;
+        let protocol: &[u8] = match request.version {
+            Version::Http10 => b"HTTP/1.0",
+            Version::Http11 => b"HTTP/1.1",
+        };
+        put("GATEWAY_INTERFACE", b"CGI/1.1");
+        put("SERVER_PROTOCOL", protocol);
+        put("SERVER_SOFTWARE", SOFTWARE.as_bytes());
+        put("REQUEST_METHOD", request.method.as_str().as_bytes());
+        put("REQUEST_SCHEME", b"http");
+        put("REQUEST_URI", &request.target);
+        put("QUERY_STRING", request.query.as_deref().unwrap_or_default());
+        if let Some(len) = self.body_len {
+            let mut digits = Vec::with_capacity(20);
+            lowroad_http::head::put_number(&mut digits, len);
+            put("CONTENT_LENGTH", &digits);
+        }
+        if let Some(content_type) = request.field("content-type") {
+            put("CONTENT_TYPE", content_type);
+        }
+    }
+
+    fn put_ends(&self, put: &mut impl FnMut(&str, &[u8])) {
+        let local = self.request.local;
+        let peer = self.request.peer.to_canonical().to_string();
+        let address = local.ip().to_canonical();
+        put("REMOTE_ADDR", peer.as_bytes());
+        put("SERVER_ADDR", address.to_string().as_bytes());
+        put("SERVER_PORT", local.port().to_string().as_bytes());
+        match host_name(&self.request.host) {
+            b"" => put("SERVER_NAME", literal(address).as_bytes()),
+            name => put("SERVER_NAME", name),
+        }
+    }
+
+    /// HTTP_ variables. Lines of the same name become one, as RFC 3875 §4.1.18 says.
+    fn put_fields(&self, give: &mut impl FnMut(&[u8], &[u8])) {
+        let request = self.request;
+        let mut name = Vec::with_capacity(64);
+        let mut joined = Vec::new();
+        for (at, (field, value)) in request.fields().enumerate() {
+            let said = |(known, _): (&[u8], &[u8])| known.eq_ignore_ascii_case(field);
+            if !self.is_wanted(field) || request.fields().take(at).any(said) {
+                continue;
+            }
+            put_name(field, &mut name);
+            if self.is_extra(&name) {
+                continue;
+            }
+            let mut more = request.fields().skip(at + 1).filter(|line| said(*line));
+            let Some((_, second)) = more.next() else {
+                give(&name, value);
+                continue;
+            };
+            let between: &[u8] = match field.eq_ignore_ascii_case(b"cookie") {
+                true => b"; ",
+                false => b", ",
+            };
+            joined.clear();
+            joined.extend_from_slice(value);
+            for value in std::iter::once(second).chain(more.map(|(_, value)| value)) {
+                joined.extend_from_slice(between);
+                joined.extend_from_slice(value);
+            }
+            give(&name, &joined);
+        }
+    }
+
+    fn is_wanted(&self, field: &[u8]) -> bool {
+        let plain = field
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || *b == b'-');
+        let is = |name: &&str| field.eq_ignore_ascii_case(name.as_bytes());
+        let dropped = DROPPED.iter().any(is);
+        let authorization = self.authorization && is(&"authorization");
+        plain && (!dropped || authorization) && !is_named_by_connection(self.request, field)
+    }
+
+    fn is_extra(&self, name: &[u8]) -> bool {
+        self.extra.iter().any(|(known, _)| known.as_bytes() == name)
+    }
+}
+
+/// `Accept-Encoding` becomes `HTTP_ACCEPT_ENCODING`.
+fn put_name(field: &[u8], name: &mut Vec<u8>) {
+    name.clear();
+    name.extend_from_slice(b"HTTP_");
+    name.extend(field.iter().map(|byte| match byte {
+        b'-' => b'_',
+        byte => byte.to_ascii_uppercase(),
+    }));
+}
+
+/// Whether the client says that the field is for this connection only (RFC 9110 §7.6.1).
+fn is_named_by_connection(request: &Request, field: &[u8]) -> bool {
+    request
+        .fields()
+        .filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"))
+        .flat_map(|(_, value)| value.split(|b| *b == b','))
+        .any(|option| option.trim_ascii().eq_ignore_ascii_case(field))
+}
+
+/// A host without its port.
+fn host_name(host: &[u8]) -> &[u8] {
+    let bracket = host.iter().rposition(|b| *b == b']').unwrap_or(0);
+    match host[bracket..].iter().position(|b| *b == b':') {
+        Some(colon) => &host[..bracket + colon],
+        None => host,
+    }
+}
+
+/// An address as it stands in a URL.
+fn literal(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! What a program may use: set between fork and exec, the only place where that holds for all that
+//! it starts. One of the two files of this part with
+//! unsafe code.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// What a program and each of its children may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of address space; 0 = no limit.
+    pub memory_len_max: u64,
+    /// Seconds of processor time; 0 = no limit.
+    pub cpu_s_max: u64,
+}
+
+/// Makes `command` set these limits, and dump no core.
+#[allow(unsafe_code)]
+pub fn limit(command: &mut Command, limits: Limits) {
+    let set = move || {
+        let core = Some(0);
+        setrlimit(Resource::Core, rlimit(core))?;
+        setrlimit(Resource::As, rlimit(some(limits.memory_len_max)))?;
+        setrlimit(Resource::Cpu, rlimit(some(limits.cpu_s_max)))?;
+        Ok(())
+    };
+    // SAFETY: the closure runs in the child of a process with several threads, where only what is
+    // async-signal-safe is allowed. It makes three system calls, owns only two numbers, takes no
+    // lock and allocates nothing (an `Errno` becomes an `io::Error` by its number alone).
+    unsafe {
+        command.pre_exec(set);
+    }
+}
+
+fn some(limit: u64) -> Option<u64> {
+    (limit > 0).then_some(limit)
+}
+
+fn rlimit(limit: Option<u64>) -> Rlimit {
+    Rlimit {
+        current: limit,
+        maximum: limit,
+    }
+}

@@ -1,0 +1,88 @@
+//! What a program complains of, line by line, as much of it as a log can bear. It knows nothing of
+//! logs.
+
+use crate::script::talk::Notice;
+
+/// Longer lines are cut.
+const LINE_LEN_MAX: usize = 2048;
+/// More lines of one request are dropped.
+const LINES_MAX: usize = 100;
+
+/// Makes lines of the bytes of one request's stderr.
+#[derive(Clone)]
+pub struct Complaints {
+    who: String,
+    notice: Notice,
+    line: Vec<u8>,
+    lines: usize,
+}
+
+impl Complaints {
+    /// Of this program.
+    pub fn new(who: String, notice: Notice) -> Complaints {
+        Complaints {
+            who,
+            notice,
+            line: Vec::new(),
+            lines: 0,
+        }
+    }
+
+    /// Takes more bytes.
+    pub fn take(&mut self, bytes: &[u8]) {
+        if self.lines > LINES_MAX {
+            return;
+        }
+        for piece in bytes.split_inclusive(|b| *b == b'\n') {
+            let room = LINE_LEN_MAX.saturating_sub(self.line.len());
+            self.line
+                .extend_from_slice(piece.get(..room).unwrap_or(piece));
+            if piece.ends_with(b"\n") {
+                self.end_line();
+            }
+        }
+    }
+
+    /// Logs what is left of a line.
+    pub fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let text = String::from_utf8_lossy(line.trim_ascii_end());
+        if text.is_empty() || self.lines > LINES_MAX {
+            return;
+        }
+        self.lines += 1;
+        if self.lines > LINES_MAX {
+            (self.notice)(&format!("{}: more lines are dropped", self.who));
+            return;
+        }
+        (self.notice)(&format!("{}: {}", self.who, text.escape_debug()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn lines_are_bounded_in_length_and_number() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = seen.clone();
+        let notice: Notice =
+            Arc::new(move |line| sink.lock().expect("a lock").push(line.to_string()));
+        let mut complaints = Complaints::new("a".into(), notice);
+        complaints.take(b"one\r\n\ntw");
+        complaints.take(b"o\x1b[2J\nthree");
+        complaints.end_line();
+        complaints.take(&[b'x'; 5000]);
+        complaints.take(b"\n");
+        for _ in 0..1000 {
+            complaints.take(b"again\n");
+        }
+        let seen = seen.lock().expect("a lock");
+        assert_eq!(seen[..3], ["a: one", "a: two\\u{1b}[2J", "a: three"]);
+        assert_eq!(seen[3].len(), 3 + LINE_LEN_MAX);
+        assert_eq!(seen.len(), LINES_MAX + 1);
+        assert!(seen[LINES_MAX].contains("dropped"));
+    }
+}

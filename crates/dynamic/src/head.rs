@@ -1,0 +1,219 @@
+//! The head of a program's output, and the response that it makes (RFC 3875 §6).
+//!
+//! Lines may end in LF or CRLF. What a server must not pass on is dropped; a head that is wrong is
+//! refused with words for the operator. It knows nothing of where the bytes come from.
+//!
+//! A `Location` without a `Status` is answered with 302 whether it is a URL or a path of this site:
+//! local redirects (§6.2.2) go through the client.
+
+pub mod reply;
+#[cfg(test)]
+mod tests;
+
+use lowroad_http::status::Status;
+
+/// Longer heads are refused.
+pub const LEN_MAX: usize = 64 << 10;
+/// More fields are refused.
+const FIELDS_MAX: usize = 256;
+
+/// Fields of one connection only, and those that the server makes itself.
+const DROPPED: &[&str] = &[
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "proxy-connection",
+    "status",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// What the output begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A CGI head: fields only.
+    Cgi,
+    /// A whole HTTP head with a status line, from a program whose name begins with `nph-`.
+    Http,
+}
+
+/// A head.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The status.
+    pub status: Status,
+    /// The fields that go to the client.
+    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// The length of the body in bytes, if the program says it.
+    pub len: Option<u64>,
+}
+
+/// Why a head is refused: the end of a sentence that begins with the program's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadHead(pub String);
+
+/// Reads the head at the start of `output` and says where the body begins; `None` when the head is
+/// not complete. `lines_len` is for the next call: how many bytes are known to be whole lines. It
+/// begins with 0.
+///
+/// # Errors
+/// [`BadHead`], as soon as the head is complete or too long.
+pub fn read(
+    output: &[u8],
+    lines_len: &mut usize,
+    form: Form,
+) -> Result<Option<(Head, usize)>, BadHead> {
+    let complete = find_end(output, lines_len);
+    if *lines_len > LEN_MAX || !complete && output.len() > LEN_MAX {
+        return Err(BadHead(format!("sent a head of more than {LEN_MAX} bytes")));
+    }
+    if !complete {
+        return Ok(None);
+    }
+    let head = parse(&output[..*lines_len], form)?;
+    Ok(Some((head, *lines_len)))
+}
+
+/// Goes on line by line up to the first empty one; whether there is one.
+fn find_end(output: &[u8], lines_len: &mut usize) -> bool {
+    while let Some(len) = output[*lines_len..].iter().position(|b| *b == b'\n') {
+        let line = &output[*lines_len..*lines_len + len];
+        *lines_len += len + 1;
+        if line.is_empty() || line == b"\r" {
+            return true;
+        }
+    }
+    false
+}
+
+fn parse(head: &[u8], form: Form) -> Result<Head, BadHead> {
+    let mut lines = head
+        .split(|b| *b == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+        .enumerate();
+    let mut parts = Parts::default();
+    if form == Form::Http {
+        let (_, line) = lines.next().unwrap_or_default();
+        parts.status = Some(status_line(line)?);
+    }
+    for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+        parts.line(number + 1, line)?;
+    }
+    parts.finish(form)
+}
+
+#[derive(Default)]
+struct Parts {
+    status: Option<Status>,
+    fields: Vec<(Box<str>, Box<[u8]>)>,
+    len: Option<u64>,
+    location: bool,
+    content_type: bool,
+    coded: bool,
+}
+
+impl Parts {
+    fn line(&mut self, number: usize, line: &[u8]) -> Result<(), BadHead> {
+        let (name, value) = field(number, line)?;
+        match name.to_ascii_lowercase().as_str() {
+            "status" => self.status = Some(status_of(value)?),
+            "content-length" => self.len = Some(self.len_of(value)?),
+            "transfer-encoding" => self.coded = true,
+            "location" => self.location = true,
+            "content-type" => self.content_type = true,
+            _ => {}
+        }
+        if self.fields.len() == FIELDS_MAX {
+            return Err(BadHead(format!("sent more than {FIELDS_MAX} fields")));
+        }
+        if !DROPPED.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            self.fields.push((name.into(), value.into()));
+        }
+        Ok(())
+    }
+
+    fn len_of(&self, value: &[u8]) -> Result<u64, BadHead> {
+        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+        let text = std::str::from_utf8(value).unwrap_or_default();
+        match text.parse() {
+            Ok(len) if digits && self.len.is_none_or(|known| known == len) => Ok(len),
+            _ => Err(bad("sent a Content-Length that is no number", value)),
+        }
+    }
+
+    fn finish(self, form: Form) -> Result<Head, BadHead> {
+        if form == Form::Http && self.coded {
+            return Err(BadHead(
+                "sent Transfer-Encoding; the server does that: send the bytes as they are".into(),
+            ));
+        }
+        if form == Form::Cgi && !(self.content_type || self.location || self.status.is_some()) {
+            return Err(BadHead(
+                "sent a head with neither Content-Type, Location nor Status".into(),
+            ));
+        }
+        let otherwise = if self.location {
+            Status::FOUND
+        } else {
+            Status::OK
+        };
+        Ok(Head {
+            status: self.status.unwrap_or(otherwise),
+            fields: self.fields,
+            len: self.len,
+        })
+    }
+}
+
+fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
+    let wrong = |what: &str| bad(&format!("sent a head whose line {number} {what}"), line);
+    let colon = line.iter().position(|b| *b == b':');
+    let colon = colon.ok_or_else(|| wrong("has no colon"))?;
+    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    if name.is_empty() || !name.iter().all(|b| is_token(*b)) {
+        return Err(wrong("has a name that is no token"));
+    }
+    if !value
+        .iter()
+        .all(|b| matches!(b, b'\t' | 0x20..=0x7e | 0x80..))
+    {
+        return Err(wrong("has a value with control characters"));
+    }
+    let name = std::str::from_utf8(name).expect("tokens are ASCII");
+    Ok((name, value))
+}
+
+/// `Status: 404 Not Found`
+fn status_of(value: &[u8]) -> Result<Status, BadHead> {
+    let (code, rest) = value.split_at(value.len().min(3));
+    let ends = rest.is_empty() || rest.starts_with(b" ");
+    let code = std::str::from_utf8(code).unwrap_or_default();
+    let code = code.parse().ok().filter(|code| (200..1000).contains(code));
+    code.filter(|_| ends)
+        .and_then(Status::new)
+        .ok_or_else(|| bad("sent a status that is not 200 to 999", value))
+}
+
+/// `HTTP/1.1 404 Not Found`
+fn status_line(line: &[u8]) -> Result<Status, BadHead> {
+    let rest = line.strip_prefix(b"HTTP/1.").and_then(|rest| match rest {
+        [b'0' | b'1', b' ', rest @ ..] => Some(rest),
+        _ => None,
+    });
+    let rest = rest.ok_or_else(|| bad("must begin with a status line as its name says", line))?;
+    status_of(rest)
+}
+
+/// RFC 9110 §5.6.2
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// The words, and the start of what was found.
+fn bad(what: &str, found: &[u8]) -> BadHead {
+    let shown = found.get(..80).unwrap_or(found).escape_ascii();
+    BadHead(format!("{what}: {shown}"))
+}

@@ -1,0 +1,211 @@
+//! From a program's output to a response: the head, then the body within the length that the head
+//! gives. It knows nothing of where the bytes come from, nor of time.
+
+use bytes::Bytes;
+use lowroad_engine::stream::{Closed, Receiver, Sender, stream};
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+
+use super::{Form, Head, read};
+use crate::{Content, Failure, Response};
+
+/// How many bytes of a response wait for the client.
+const WAITING_LEN_MAX: usize = 64 << 10;
+
+/// A program's output up to its head, and what came with it.
+pub struct Reply {
+    /// Who answers, for the operator.
+    who: String,
+    form: Form,
+    method: Method,
+    output: Vec<u8>,
+    lines_len: usize,
+    head: Option<(Head, usize)>,
+}
+
+impl Reply {
+    /// Nothing so far, to a request with this method.
+    pub fn new(who: String, form: Form, method: Method) -> Reply {
+        Reply {
+            who,
+            form,
+            method,
+            output: Vec::new(),
+            lines_len: 0,
+            head: None,
+        }
+    }
+
+    /// Where output is appended; then [`Reply::look`] is called.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    /// Looks at what was appended. Whether the head is there.
+    ///
+    /// # Errors
+    /// 502 if the head is wrong.
+    pub fn look(&mut self) -> Result<bool, Failure> {
+        if self.head.is_none() {
+            self.head = read(&self.output, &mut self.lines_len, self.form)
+                .map_err(|bad| self.failure(&bad.0))?;
+        }
+        Ok(self.head.is_some())
+    }
+
+    /// Who answers.
+    pub fn who(&self) -> &str {
+        &self.who
+    }
+
+    /// How many bytes of the body are there.
+    pub fn body_len(&self) -> usize {
+        self.head
+            .as_ref()
+            .map_or(0, |(_, at)| self.output.len() - at)
+    }
+
+    /// That was all: the whole response.
+    ///
+    /// # Errors
+    /// 502 if there is no head, or less of a body than the head says.
+    pub fn finish(mut self) -> Result<Response, Failure> {
+        let Some((head, at)) = self.head.take() else {
+            let sent = self.output.len();
+            let start = self.output.get(..80).unwrap_or(&self.output).escape_ascii();
+            return Err(self.failure(&format!(
+                "ended without a head, after {sent} bytes: {start}"
+            )));
+        };
+        let body = Bytes::from(self.output).slice(at..);
+        let len = u64::try_from(body.len()).unwrap_or(u64::MAX);
+        if is_bodiless(self.method, head.status) {
+            return Ok(empty(head.status, head.fields, head.len.or(Some(len))));
+        }
+        let body = match head.len {
+            Some(said) if said > len => {
+                let detail = format!("{} sent {len} of {said} bytes", self.who);
+                return Err(Failure::new(Status::BAD_GATEWAY, detail));
+            }
+            Some(said) => body.slice(..usize::try_from(said).unwrap_or(body.len())),
+            None => body,
+        };
+        Ok(Response {
+            status: head.status,
+            fields: head.fields,
+            content: Content::Bytes(body),
+        })
+    }
+
+    /// There is more to come: the response as far as it is there, and where the rest goes.
+    ///
+    /// # Panics
+    /// Without a head.
+    pub fn stream(mut self) -> (Response, Rest) {
+        let (head, at) = self.head.take().expect("a head that was seen");
+        if is_bodiless(self.method, head.status) {
+            let rest = Rest {
+                who: self.who,
+                sender: None,
+                left: None,
+            };
+            return (empty(head.status, head.fields, head.len), rest);
+        }
+        let (sender, receiver) = stream(WAITING_LEN_MAX);
+        let mut rest = Rest {
+            who: self.who,
+            sender: Some(sender),
+            left: head.len,
+        };
+        let body = Bytes::from(self.output).slice(at..);
+        rest.put(body).expect("the receiver is here");
+        let response = streamed(head.status, head.fields, head.len, receiver);
+        (response, rest)
+    }
+
+    fn failure(&self, what: &str) -> Failure {
+        Failure::new(Status::BAD_GATEWAY, format!("{} {what}", self.who))
+    }
+}
+
+/// Where the rest of a body goes. Dropped before [`Rest::end`], the client sees it cut.
+pub struct Rest {
+    who: String,
+    /// `None` where the response has no body: then it is read and dropped.
+    sender: Option<Sender>,
+    left: Option<u64>,
+}
+
+impl Rest {
+    /// Puts bytes in; what is beyond the length in the head is dropped. Whether there is room for
+    /// more.
+    ///
+    /// # Errors
+    /// [`Closed`] when the client is gone.
+    pub fn put(&mut self, mut bytes: Bytes) -> Result<bool, Closed> {
+        let Some(sender) = &self.sender else {
+            return Ok(true);
+        };
+        if let Some(left) = &mut self.left {
+            bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+            *left -= u64::try_from(bytes.len()).unwrap_or(*left);
+        }
+        sender.push(bytes)
+    }
+
+    /// Waits for room.
+    ///
+    /// # Errors
+    /// [`Closed`] when the client is gone.
+    pub async fn room(&self) -> Result<(), Closed> {
+        match &self.sender {
+            Some(sender) => std::future::poll_fn(|context| sender.poll_room(context)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Who answers.
+    pub fn who(&self) -> &str {
+        &self.who
+    }
+
+    /// That was all. Says how many bytes are missing, and leaves the body cut then.
+    ///
+    /// # Errors
+    /// The number of missing bytes.
+    pub fn end(self) -> Result<(), u64> {
+        match (self.left, self.sender) {
+            (Some(missing @ 1..), _) => Err(missing),
+            (_, Some(sender)) => {
+                sender.end();
+                Ok(())
+            }
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+/// RFC 9110 §6.4.1
+fn is_bodiless(method: Method, status: Status) -> bool {
+    method == Method::Head || status == Status::NO_CONTENT || status == Status::NOT_MODIFIED
+}
+
+/// A response without a body. Its length is that which GET would have.
+fn empty(status: Status, fields: Vec<(Box<str>, Box<[u8]>)>, len: Option<u64>) -> Response {
+    let (sender, receiver) = stream(1);
+    sender.end();
+    streamed(status, fields, len, receiver)
+}
+
+fn streamed(
+    status: Status,
+    fields: Vec<(Box<str>, Box<[u8]>)>,
+    len: Option<u64>,
+    stream: Receiver,
+) -> Response {
+    Response {
+        status,
+        fields,
+        content: Content::Stream { len, stream },
+    }
+}

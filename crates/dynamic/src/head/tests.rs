@@ -1,0 +1,131 @@
+use lowroad_http::status::Status;
+
+use super::{BadHead, Form, Head, LEN_MAX, read};
+
+fn whole(output: &[u8], form: Form) -> Result<Option<(Head, usize)>, BadHead> {
+    read(output, &mut 0, form)
+}
+
+fn cgi(output: &str) -> Head {
+    let read = whole(output.as_bytes(), Form::Cgi).expect("a good head");
+    read.expect("a whole head").0
+}
+
+fn refused(output: &str) -> String {
+    whole(output.as_bytes(), Form::Cgi).expect_err(output).0
+}
+
+#[test]
+fn heads_with_either_line_end() {
+    for output in [
+        "Content-Type: text/plain\nX-A:  b \n\nbody",
+        "Content-Type: text/plain\r\nX-A: b\r\n\r\nbody",
+        "Content-Type: text/plain\r\nX-A: b\n\r\nbody",
+    ] {
+        let (head, at) = whole(output.as_bytes(), Form::Cgi)
+            .expect("a good head")
+            .expect("a whole head");
+        assert_eq!(&output[at..], "body");
+        assert_eq!(head.status, Status::OK);
+        let fields: Vec<(&str, &[u8])> = head.fields.iter().map(|(n, v)| (&**n, &**v)).collect();
+        assert_eq!(
+            fields,
+            [("Content-Type", &b"text/plain"[..]), ("X-A", b"b")]
+        );
+        // Split at every byte, it is the same.
+        let mut lines_len = 0;
+        for end in 0..at {
+            let part = read(&output.as_bytes()[..end], &mut lines_len, Form::Cgi);
+            assert_eq!(part, Ok(None), "{end}");
+        }
+        let read = read(output.as_bytes(), &mut lines_len, Form::Cgi);
+        assert_eq!(read, Ok(Some((head, at))));
+    }
+}
+
+#[test]
+fn status_and_location() {
+    for (output, status) in [
+        ("Status: 404 Not Found\n\n", Status::NOT_FOUND),
+        ("Status: 404\n\n", Status::NOT_FOUND),
+        ("Location: http://a/\n\n", Status::FOUND),
+        ("Location: /a\n\n", Status::FOUND),
+        ("Status: 301\nLocation: /a\n\n", Status::MOVED_PERMANENTLY),
+        (
+            "Content-Type: a/b\nLocation: /a\nStatus: 201 x\n\n",
+            Status::CREATED,
+        ),
+    ] {
+        assert_eq!(cgi(output).status, status, "{output}");
+    }
+    assert_eq!(&*cgi("Location: /a\n\n").fields[0].1, b"/a");
+}
+
+#[test]
+fn what_is_not_for_the_client_is_dropped() {
+    let head = cgi(concat!(
+        "Status: 200\nConnection: close\nKeep-Alive: x\nTransfer-Encoding: chunked\n",
+        "content-length: 12\nDate: now\nUpgrade: x\nTrailer: y\nX: 1\nX: 2\n\n"
+    ));
+    assert_eq!(head.len, Some(12));
+    let fields: Vec<&str> = head.fields.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(fields, ["X", "X"]);
+}
+
+#[test]
+fn bad_heads_are_refused_with_words() {
+    for (output, words) in [
+        ("\n", "neither Content-Type"),
+        ("X: 1\n\n", "neither Content-Type"),
+        ("Hello world\n\n", "line 1 has no colon"),
+        ("Content-Type: a/b\n folded\n\n", "line 2 has no colon"),
+        ("Content-Type: a/b\n folded: x\n\n", "no token"),
+        ("Content Type: a/b\n\n", "no token"),
+        (": a/b\n\n", "no token"),
+        ("Content-Type: a\rb\n\n", "control"),
+        ("Content-Type: a\0b\n\n", "control"),
+        ("Status: abc\n\n", "status"),
+        ("Status: 101\n\n", "status"),
+        ("Status: 2000\n\n", "status"),
+        ("Status: \n\n", "status"),
+        ("Status: 200\nContent-Length: -1\n\n", "Content-Length"),
+        (
+            "Status: 200\nContent-Length: 1\nContent-Length: 2\n\n",
+            "Content-Length",
+        ),
+        (
+            "Status: 200\nContent-Length: 99999999999999999999\n\n",
+            "Content-Length",
+        ),
+    ] {
+        let found = refused(output);
+        assert!(found.contains(words), "{output:?}: {found}");
+    }
+}
+
+#[test]
+fn long_heads_are_refused_complete_or_not() {
+    let long = format!("Status: 200\nX: {}", "a".repeat(LEN_MAX));
+    assert!(refused(&long).contains("65536"));
+    assert!(refused(&format!("{long}\n\n")).contains("65536"));
+    let many = "X: 1\n".repeat(257) + "\n";
+    assert!(refused(&many).contains("256 fields"));
+}
+
+#[test]
+fn heads_of_nph_programs() {
+    let read = |output: &str| whole(output.as_bytes(), Form::Http);
+    let (head, _) = read("HTTP/1.0 404 Not Found\r\nServer: x\r\n\r\n")
+        .expect("a good head")
+        .expect("a whole head");
+    assert_eq!(head.status, Status::NOT_FOUND);
+    assert_eq!(&*head.fields[0].0, "Server");
+    for output in [
+        "Status: 200\n\n",
+        "HTTP/2 200 OK\n\n",
+        "HTTP/1.1 99 x\n\n",
+        "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n",
+    ] {
+        assert!(read(output).is_err(), "{output}");
+    }
+}

@@ -1,0 +1,136 @@
+//! What is at a path below a folder, without ever leaving the folder, and the files that were found
+//! lately. It knows nothing of scripts.
+//!
+//! The kernel does the keeping-in, as for the site's files: openat2(2) with RESOLVE_BENEATH. Asking
+//! takes microseconds where the folder is on a local disk.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lowroad_config::Symlinks;
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+
+use super::{Kind, Meaning};
+
+/// What is at the decoded path `path` below `folder`.
+pub fn kind(folder: &Path, path: &[u8], symlinks: Symlinks) -> Kind {
+    kind_of(folder, path, symlinks).unwrap_or(Kind::Nothing)
+}
+
+/// Whether this process may run the file.
+pub fn is_executable(file: &Path) -> bool {
+    rustix::fs::accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+}
+
+fn kind_of(folder: &Path, path: &[u8], symlinks: Symlinks) -> rustix::io::Result<Kind> {
+    let relative = path.strip_prefix(b"/").unwrap_or(path);
+    let relative = if relative.is_empty() { b"." } else { relative };
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = match symlinks {
+        Symlinks::Beneath => ResolveFlags::BENEATH,
+        Symlinks::None => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+        Symlinks::Follow => ResolveFlags::empty(),
+    };
+    let folder = rustix::fs::openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let relative = OsStr::from_bytes(relative);
+    let place = rustix::fs::openat2(&folder, relative, flags, Mode::empty(), resolve)?;
+    let mode = rustix::fs::fstat(&place)?.st_mode;
+    Ok(match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Folder,
+        _ => Kind::Nothing,
+    })
+}
+
+/// What was found lately, so that a busy script costs no system calls. Trusted for half a second,
+/// as the site's files are where their changes are not told. Only scripts are kept, not misses.
+#[derive(Default)]
+pub struct Lately {
+    found: Mutex<HashMap<Arc<Path>, Found>>,
+}
+
+type Found = HashMap<Box<[u8]>, (Instant, Meaning)>;
+
+/// How long something that was found is trusted.
+const TRUST: Duration = Duration::from_millis(500);
+/// Paths that are kept for all folders; beyond that all are forgotten.
+const PATHS_MAX: usize = 1024;
+/// Longer paths are not kept.
+const PATH_LEN_MAX: usize = 512;
+
+impl Lately {
+    /// What `path` means: as it was found lately, or as `find` finds it now.
+    pub fn find(&self, root: &Arc<Path>, path: &[u8], find: impl FnOnce() -> Meaning) -> Meaning {
+        let now = Instant::now();
+        if let Some(meaning) = self.known(root, path, now) {
+            return meaning;
+        }
+        let meaning = find();
+        if matches!(meaning, Meaning::Script(_)) && path.len() <= PATH_LEN_MAX {
+            self.keep(root, path, now, &meaning);
+        }
+        meaning
+    }
+
+    fn known(&self, root: &Arc<Path>, path: &[u8], now: Instant) -> Option<Meaning> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, meaning) = found.get(root)?.get(path)?;
+        (now.duration_since(*at) < TRUST).then(|| meaning.clone())
+    }
+
+    fn keep(&self, root: &Arc<Path>, path: &[u8], now: Instant, meaning: &Meaning) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.values().map(HashMap::len).sum::<usize>() >= PATHS_MAX {
+            found.clear();
+        }
+        let paths = found.entry(root.clone()).or_default();
+        paths.insert(path.into(), (now, meaning.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_outside_the_folder_is_found() {
+        let folder = lowroad_testkit::Folder::new();
+        folder.file("in/a.php", "x");
+        folder.file("out.php", "x");
+        let root = folder.path().join("in");
+        std::os::unix::fs::symlink("a.php", root.join("beside.php")).expect("a link");
+        std::os::unix::fs::symlink("../out.php", root.join("out.php")).expect("a link");
+        for (path, symlinks, want) in [
+            ("/a.php", Symlinks::Beneath, Kind::File),
+            ("/", Symlinks::Beneath, Kind::Folder),
+            ("/none", Symlinks::Beneath, Kind::Nothing),
+            ("/a.php/x", Symlinks::Beneath, Kind::Nothing),
+            ("/beside.php", Symlinks::Beneath, Kind::File),
+            ("/beside.php", Symlinks::None, Kind::Nothing),
+            ("/out.php", Symlinks::Beneath, Kind::Nothing),
+            ("/out.php", Symlinks::None, Kind::Nothing),
+            ("/out.php", Symlinks::Follow, Kind::File),
+        ] {
+            assert_eq!(kind(&root, path.as_bytes(), symlinks), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_script_is_looked_for_once_and_a_miss_each_time() {
+        let lately = Lately::default();
+        let root: Arc<Path> = Arc::from(Path::new("/srv"));
+        let script = super::super::front(b"/", "/a.php");
+        let script = Meaning::Script(script);
+        assert_eq!(lately.find(&root, b"/a", || script.clone()), script);
+        assert_eq!(lately.find(&root, b"/a", || Meaning::Nothing), script);
+        assert_eq!(
+            lately.find(&root, b"/b", || Meaning::Nothing),
+            Meaning::Nothing
+        );
+        assert_eq!(lately.find(&root, b"/b", || script.clone()), script);
+    }
+}

@@ -1,0 +1,367 @@
+//! The conversation with a program that answers a request: the request's body goes in while its
+//! output comes out, each as fast as the other side takes it. Knows time and streams; knows nothing
+//! of processes and sockets, which are a [`Program`].
+//!
+//! Neither direction waits for the other, so a program may read and write in any order. What is
+//! held at a time is one piece of the body, one part of the output, and what the streams hold.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lowroad_engine::stream::Next;
+use lowroad_http::status::Status;
+use tokio::time::{Instant, timeout};
+
+use crate::head::reply::{Reply, Rest};
+use crate::{Body, Failure, Response};
+
+/// Takes what an operator should know: a program's complaints, how it ended.
+pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A program, running or reached by a connection.
+pub trait Program: Send + Unpin + 'static {
+    /// Takes some bytes of the request's body off the front; ready when it has. One that wants no
+    /// more of the body says so.
+    fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<Fed>;
+
+    /// Tells it that the body is over; ready when it is told.
+    fn poll_feed_end(&mut self, context: &mut Context<'_>) -> Poll<()>;
+
+    /// Waits for what it says next; output is appended.
+    ///
+    /// # Errors
+    /// It is lost.
+    fn poll_part(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Poll<Result<Part, Failure>>;
+
+    /// Whether it was lost before it can have used anything of the request.
+    fn is_unused(&self) -> bool {
+        false
+    }
+
+    /// It has said all. `fed` = it was given all of the body. Otherwise it is dropped, and must
+    /// end then.
+    fn finish(self, fed: bool);
+}
+
+/// Whether a program wants more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fed {
+    /// It took some.
+    Some,
+    /// It wants no more.
+    Closed,
+}
+
+/// What a program says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Output was appended.
+    Output,
+    /// Something else, which shows that it works.
+    Other,
+    /// That was all.
+    End,
+}
+
+/// How a response was not got.
+pub struct Stopped {
+    /// Why.
+    pub failure: Failure,
+    /// The body, if the same request may be put to another program.
+    pub again: Option<Body>,
+}
+
+/// How long a client that went away can stay unnoticed while the program says nothing.
+const TICK: Duration = Duration::from_millis(500);
+/// How much of a body is collected, if it is there at once, before it is streamed.
+const AT_ONCE_LEN_MAX: usize = 64 << 10;
+
+/// Gets a response: waits for its head, and leaves a task to stream the rest if there is more.
+/// `silence` is how long the program may neither take nor give anything.
+///
+/// # Errors
+/// [`Stopped`]
+pub async fn answer<P: Program>(
+    program: P,
+    body: Body,
+    mut reply: Reply,
+    silence: Duration,
+    notice: &Notice,
+) -> Result<Response, Stopped> {
+    let mut talk = Talk {
+        program,
+        empty: body.stream.is_none(),
+        feed: Feed::Untouched(body),
+    };
+    match talk.hear_head(&mut reply, silence).await {
+        Ok(Heard::All) => {
+            talk.finish();
+            reply.finish().map_err(|failure| Stopped {
+                failure,
+                again: None,
+            })
+        }
+        Ok(Heard::Head) => {
+            let (response, rest) = reply.stream();
+            tokio::spawn(talk.stream(rest, silence, notice.clone()));
+            Ok(response)
+        }
+        Err(failure) => Err(talk.stop(failure)),
+    }
+}
+
+/// What was heard of a response.
+enum Heard {
+    /// Its head.
+    Head,
+    /// All of it.
+    All,
+}
+
+struct Talk<P> {
+    program: P,
+    /// There is no body.
+    empty: bool,
+    feed: Feed,
+}
+
+/// Where the request's body is.
+enum Feed {
+    /// Nothing of it was taken.
+    Untouched(Body),
+    /// Waiting for the client.
+    Waiting(Body),
+    /// Waiting for the program to take these.
+    Giving(Body, Bytes),
+    /// It was all; the program is being told.
+    Ending,
+    /// It was all.
+    Done,
+    /// The program wanted no more of it.
+    Refused,
+}
+
+/// How far feeding has come.
+enum Step {
+    /// It has to wait, or is over.
+    Wait,
+    /// On to the next.
+    On,
+    /// The program took something.
+    Fed,
+}
+
+/// What happened.
+enum Turn {
+    /// The program took something.
+    Fed,
+    Part(Part),
+}
+
+impl<P: Program> Talk<P> {
+    async fn hear_head(&mut self, reply: &mut Reply, silence: Duration) -> Result<Heard, Failure> {
+        loop {
+            let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
+            let turn = timeout(silence, turn).await;
+            match turn.map_err(|_| silent(reply.who(), silence))?? {
+                Turn::Fed | Turn::Part(Part::Other) => {}
+                Turn::Part(Part::End) => {
+                    reply.look()?;
+                    return Ok(Heard::All);
+                }
+                Turn::Part(Part::Output) if reply.look()? => break,
+                Turn::Part(Part::Output) => {}
+            }
+        }
+        self.hear_rest_at_once(reply).await
+    }
+
+    /// Takes what is there at once, so that a short response needs neither a task nor a stream.
+    async fn hear_rest_at_once(&mut self, reply: &mut Reply) -> Result<Heard, Failure> {
+        while reply.body_len() < AT_ONCE_LEN_MAX {
+            let turn =
+                poll_fn(|context| Poll::Ready(self.poll_turn(context, reply.output()))).await;
+            match turn {
+                Poll::Pending => break,
+                Poll::Ready(Ok(Turn::Part(Part::End))) => return Ok(Heard::All),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(failure)) => return Err(failure),
+            }
+        }
+        Ok(Heard::Head)
+    }
+
+    /// Streams the rest of a response. What goes wrong now cuts it short.
+    async fn stream(mut self, mut rest: Rest, silence: Duration, notice: Notice) {
+        match self.stream_parts(&mut rest, silence).await {
+            Ok(true) => {
+                self.finish();
+                let who = rest.who().to_string();
+                if let Err(missing) = rest.end() {
+                    notice(&format!("{who} ended {missing} bytes too early"));
+                }
+            }
+            Ok(false) => {}
+            Err(failure) => notice(&failure.detail),
+        }
+    }
+
+    /// Whether it came to its end; else the client went away.
+    async fn stream_parts(&mut self, rest: &mut Rest, silence: Duration) -> Result<bool, Failure> {
+        let mut output = Vec::new();
+        let mut heard = Instant::now();
+        let tick = TICK.min(silence);
+        let Ok(mut room) = rest.put(Bytes::new()) else {
+            return Ok(false);
+        };
+        loop {
+            if !room {
+                // The program goes on being fed meanwhile: it may not write before it has read.
+                if self.feed_until_room(rest).await.is_err() {
+                    return Ok(false);
+                }
+                heard = Instant::now();
+            }
+            let turn = poll_fn(|context| self.poll_turn(context, &mut output));
+            let part = match timeout(tick, turn).await {
+                Ok(turn) => turn?,
+                Err(_) if heard.elapsed() >= silence => return Err(silent(rest.who(), silence)),
+                Err(_) => match rest.put(Bytes::new()) {
+                    Ok(_) => continue,
+                    Err(_) => return Ok(false),
+                },
+            };
+            heard = Instant::now();
+            match part {
+                Turn::Part(Part::End) => return Ok(true),
+                Turn::Part(Part::Output) => match rest.put(std::mem::take(&mut output).into()) {
+                    Ok(more) => room = more,
+                    Err(_) => return Ok(false),
+                },
+                Turn::Fed | Turn::Part(Part::Other) => {}
+            }
+        }
+    }
+
+    async fn feed_until_room(&mut self, rest: &Rest) -> Result<(), ()> {
+        let mut room = std::pin::pin!(rest.room());
+        poll_fn(|context| {
+            if let Poll::Ready(room) = room.as_mut().poll(context) {
+                return Poll::Ready(room.map_err(|_| ()));
+            }
+            match self.poll_feed(context) {
+                Err(_) => Poll::Ready(Err(())),
+                Ok(_) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn poll_turn(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Poll<Result<Turn, Failure>> {
+        let fed = match self.poll_feed(context) {
+            Ok(fed) => fed,
+            Err(failure) => return Poll::Ready(Err(failure)),
+        };
+        match self.program.poll_part(context, output) {
+            Poll::Ready(part) => Poll::Ready(part.map(Turn::Part)),
+            Poll::Pending if fed => Poll::Ready(Ok(Turn::Fed)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Gives the program what it takes of the body. Whether it took anything.
+    fn poll_feed(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
+        let mut fed = false;
+        // Not for ever: a client and a program that are both fast must not keep others waiting.
+        for _ in 0..16 {
+            let feed = std::mem::replace(&mut self.feed, Feed::Refused);
+            let (feed, step) = self.feed_once(feed, context)?;
+            self.feed = feed;
+            match step {
+                Step::Wait => return Ok(fed),
+                Step::On => {}
+                Step::Fed => fed = true,
+            }
+        }
+        context.waker().wake_by_ref();
+        Ok(fed)
+    }
+
+    fn feed_once(
+        &mut self,
+        feed: Feed,
+        context: &mut Context<'_>,
+    ) -> Result<(Feed, Step), Failure> {
+        Ok(match feed {
+            Feed::Untouched(body) => match poll_next(&body, context) {
+                Poll::Pending => (Feed::Untouched(body), Step::Wait),
+                Poll::Ready(next) => (taken(body, next)?, Step::On),
+            },
+            Feed::Waiting(body) => match poll_next(&body, context) {
+                Poll::Pending => (Feed::Waiting(body), Step::Wait),
+                Poll::Ready(next) => (taken(body, next)?, Step::On),
+            },
+            Feed::Giving(body, mut bytes) => match self.program.poll_feed(context, &mut bytes) {
+                Poll::Pending => (Feed::Giving(body, bytes), Step::Wait),
+                Poll::Ready(Fed::Closed) => (Feed::Refused, Step::Wait),
+                Poll::Ready(Fed::Some) if bytes.is_empty() => (Feed::Waiting(body), Step::Fed),
+                Poll::Ready(Fed::Some) => (Feed::Giving(body, bytes), Step::Fed),
+            },
+            Feed::Ending => match self.program.poll_feed_end(context) {
+                Poll::Pending => (Feed::Ending, Step::Wait),
+                Poll::Ready(()) => (Feed::Done, Step::Wait),
+            },
+            Feed::Done | Feed::Refused => (feed, Step::Wait),
+        })
+    }
+
+    fn finish(self) {
+        let fed = matches!(self.feed, Feed::Done);
+        self.program.finish(fed);
+    }
+
+    fn stop(self, failure: Failure) -> Stopped {
+        let unused = self.program.is_unused();
+        let again = match self.feed {
+            Feed::Untouched(body) if unused => Some(body),
+            _ if unused && self.empty => Some(Body::none()),
+            _ => None,
+        };
+        Stopped { failure, again }
+    }
+}
+
+fn poll_next(body: &Body, context: &mut Context<'_>) -> Poll<Next> {
+    match &body.stream {
+        Some(stream) => stream.poll_next(context),
+        None => Poll::Ready(Next::End),
+    }
+}
+
+fn taken(body: Body, next: Next) -> Result<Feed, Failure> {
+    match next {
+        Next::Bytes(bytes) => Ok(Feed::Giving(body, bytes)),
+        Next::End => Ok(Feed::Ending),
+        // Nobody reads the answer to a request that was cut.
+        Next::Cut => Err(Failure::new(Status::BAD_REQUEST, "")),
+    }
+}
+
+fn silent(who: &str, silence: Duration) -> Failure {
+    let ms = silence.as_millis();
+    let detail = format!(
+        "{who} neither took nor sent anything for {ms} ms; if it needs longer, raise the route's timeout"
+    );
+    Failure::new(Status::GATEWAY_TIMEOUT, detail)
+}

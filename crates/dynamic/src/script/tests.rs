@@ -1,0 +1,104 @@
+use lowroad_config::Pattern;
+
+use super::{Kind, Meaning, Rules, Script, base_of, find, front};
+
+const FILES: &[&str] = &[
+    "/index.php",
+    "/a/index.php",
+    "/a/b.php",
+    "/up/evil.jpg",
+    "/up/.x.php",
+    "/tool",
+];
+const FOLDERS: &[&str] = &["/a", "/up", "/empty", "/dir.php"];
+
+fn kind(path: &[u8]) -> Kind {
+    let path = std::str::from_utf8(path).expect("text");
+    let trimmed = path.trim_end_matches('/');
+    if FILES.contains(&path) {
+        Kind::File
+    } else if FOLDERS.contains(&trimmed) || trimmed.is_empty() {
+        Kind::Folder
+    } else {
+        Kind::Nothing
+    }
+}
+
+fn rules(pattern: &str) -> Rules {
+    Rules {
+        pattern: Pattern::parse(pattern).expect("a pattern"),
+        ending: ".php".to_string(),
+        index: "index.php".to_string(),
+    }
+}
+
+fn found(pattern: &str, path: &str) -> Option<(String, String)> {
+    match find(path.as_bytes(), &rules(pattern), kind) {
+        Meaning::Script(Script { name, info }) => Some((
+            String::from_utf8(name).expect("text"),
+            String::from_utf8(info).expect("text"),
+        )),
+        Meaning::SlashMissing => Some(("slash".to_string(), String::new())),
+        Meaning::Nothing => None,
+    }
+}
+
+#[test]
+fn paths_and_what_they_mean() {
+    for (pattern, path, want) in [
+        ("*.php", "/index.php", Some(("/index.php", ""))),
+        ("*.php", "/a/b.php", Some(("/a/b.php", ""))),
+        ("/**.php/**", "/a/b.php/x/y", Some(("/a/b.php", "/x/y"))),
+        ("/**.php/**", "/a/b.php/", Some(("/a/b.php", "/"))),
+        ("/**", "/a/b.php/x.php", Some(("/a/b.php", "/x.php"))),
+        ("/**", "/", Some(("/index.php", ""))),
+        ("/**", "/a/", Some(("/a/index.php", ""))),
+        ("/**", "/a", Some(("slash", ""))),
+        ("/**", "/empty/", None),
+        ("/**", "/empty", None),
+        ("/**", "/dir.php", None),
+        ("*.php", "/none.php", None),
+        ("/**", "/none.php/x", None),
+        ("/**", "/none/index.php", None),
+        // A picture does not become a script by what follows it.
+        ("*.php", "/up/evil.jpg/x.php", None),
+        ("/**", "/up/evil.jpg/x.php", None),
+        ("/**.php/**", "/up/evil.jpg/x.php/", None),
+        ("/**", "/up/evil.jpg", None),
+        ("/**", "/up/.x.php", None),
+        ("/**", "/tool", None),
+        ("/b/**", "/a/b.php", None),
+    ] {
+        let got = found(pattern, path);
+        let got = got.as_ref().map(|(name, info)| (&name[..], &info[..]));
+        assert_eq!(got, want, "{pattern} {path}");
+    }
+}
+
+#[test]
+fn a_front_controller_is_the_script_of_all_paths() {
+    for (path, info) in [
+        ("/2026/11/hello/", ""),
+        ("/index.php", ""),
+        ("/index.php/x/y", "/x/y"),
+        ("/index.phpx/y", ""),
+    ] {
+        let script = front(path.as_bytes(), "/index.php");
+        assert_eq!(script.name, b"/index.php");
+        assert_eq!(script.info, info.as_bytes(), "{path}");
+    }
+}
+
+#[test]
+fn where_a_folder_of_programs_begins() {
+    for (pattern, want) in [
+        ("/cgi-bin/**", "/cgi-bin"),
+        ("/cgi-bin/*", "/cgi-bin"),
+        ("/a/b*", "/a"),
+        ("/**", ""),
+        ("*.cgi", ""),
+    ] {
+        let pattern = Pattern::parse(pattern).expect("a pattern");
+        assert_eq!(base_of(&pattern), want);
+    }
+}

@@ -1,0 +1,506 @@
+//! Real CGI programs: shell, Perl and C, well-behaved and not.
+
+mod cgi_support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cgi_support::{
+    Notices, Whole, ask, cgi_route, fail, fetch, get, memory_peak_kib, post, runtime, until,
+    upload, whole,
+};
+use lowroad_config::{Cgi, Route, Symlinks};
+use lowroad_dynamic::cgi::CgiHandler;
+use lowroad_dynamic::{Begun, Content, Handler};
+use lowroad_engine::stream::{Next, stream};
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+use lowroad_testkit::Folder;
+
+/// A folder with programs, and their handler.
+struct Programs {
+    folder: Folder,
+    notices: Notices,
+}
+
+impl Programs {
+    fn new() -> Programs {
+        let folder = Folder::new();
+        std::fs::create_dir(folder.path().join("cgi")).expect("a folder");
+        Programs {
+            folder,
+            notices: Notices::default(),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        std::fs::canonicalize(self.folder.path()).expect("it is there")
+    }
+
+    /// Writes a program.
+    fn add(&self, name: &str, text: &str) -> &Programs {
+        let path = self.folder.file(Path::new("cgi").join(name), text);
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(path, mode).expect("a mode");
+        self
+    }
+
+    fn handler(&self) -> Arc<CgiHandler> {
+        self.handler_with(|_, _| {})
+    }
+
+    fn handler_with(&self, change: impl FnOnce(&mut Route, &mut Cgi)) -> Arc<CgiHandler> {
+        let (mut route, mut cgi) = cgi_route("/cgi-bin/**", &self.path().join("cgi"));
+        change(&mut route, &mut cgi);
+        let notice = self.notices.notice();
+        let handler = CgiHandler::new(&route, &cgi, Symlinks::Beneath, notice);
+        Arc::new(handler.expect("the folder is there"))
+    }
+
+    /// What one program answers to a GET.
+    fn run(&self, name: &str, text: &str) -> Whole {
+        self.add(name, text);
+        let handler = self.handler();
+        let root = self.path();
+        runtime().block_on(async { fetch(&handler, get(&root, &format!("/cgi-bin/{name}"))).await })
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
+    state.is_some_and(|state| state != b'Z')
+}
+
+#[test]
+fn the_environment_is_exactly_that_of_the_standard() {
+    let programs = Programs::new();
+    programs.add(
+        "env",
+        "#!/bin/sh\necho Content-Type: text/plain\necho\nenv | sort\npwd\n",
+    );
+    let root = programs.path();
+    let answer = runtime()
+        .block_on(async { fetch(&programs.handler(), get(&root, "/cgi-bin/env/a/b?x=1&y")).await });
+    assert_eq!(answer.status, 200);
+    let root = root.display();
+    let want = format!(
+        "DOCUMENT_ROOT={root}\nGATEWAY_INTERFACE=CGI/1.1\nHTTP_HOST=example.org:8080\n\
+         HTTP_X_TEST=1\nMODE=test\nPATH=/usr/local/bin:/usr/bin:/bin\nPATH_INFO=/a/b\n\
+         PATH_TRANSLATED={root}/a/b\nPWD={root}/cgi\nQUERY_STRING=x=1&y\nREDIRECT_STATUS=200\n\
+         REMOTE_ADDR=192.0.2.7\nREQUEST_METHOD=GET\nREQUEST_SCHEME=http\n\
+         REQUEST_URI=/cgi-bin/env/a/b?x=1&y\nSCRIPT_FILENAME={root}/cgi/env\n\
+         SCRIPT_NAME=/cgi-bin/env\nSERVER_ADDR=192.0.2.1\nSERVER_NAME=example.org\n\
+         SERVER_PORT=8080\nSERVER_PROTOCOL=HTTP/1.1\nSERVER_SOFTWARE=lowroad/{}\n{root}/cgi\n",
+        env!("CARGO_PKG_VERSION"),
+    );
+    assert_eq!(answer.body, want);
+}
+
+#[test]
+fn paths_that_are_no_programs() {
+    let programs = Programs::new();
+    programs.add("sub/ok", "#!/bin/sh\nprintf 'Status: 200\\n\\nok'\n");
+    programs.add(".secret", "#!/bin/sh\nprintf 'Status: 200\\n\\nno'\n");
+    programs.folder.file("outside", "#!/bin/sh\n");
+    programs.folder.file("cgi/plain", "text");
+    std::os::unix::fs::symlink("../outside", programs.path().join("cgi/out")).expect("a link");
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        let answer = fetch(&handler, get(&root, "/cgi-bin/sub/ok")).await;
+        assert_eq!(answer.body, "ok");
+        for path in [
+            "/cgi-bin/none",
+            "/cgi-bin/",
+            "/cgi-bin",
+            "/cgi-bin/sub",
+            "/cgi-bin/sub/",
+            "/cgi-bin/.secret",
+            "/cgi-bin/out",
+            "/cgi-binx/sub/ok",
+            "/other",
+        ] {
+            let failure = fail(&handler, get(&root, path)).await;
+            assert_eq!(failure.status, Status::NOT_FOUND, "{path}");
+        }
+        let failure = fail(&handler, get(&root, "/cgi-bin/plain")).await;
+        assert_eq!(failure.status, Status::INTERNAL_ERROR);
+        assert!(failure.detail.contains("executable"), "{failure:?}");
+    });
+}
+
+#[test]
+fn heads_become_responses() {
+    let programs = Programs::new();
+    let answer = programs.run(
+        "teapot",
+        "#!/usr/bin/perl\nprint \"Status: 418 Teapot\\r\\nX-A: b\\r\\nConnection: close\\r\\n\\r\\nshort\";\n",
+    );
+    assert_eq!((answer.status, answer.body.as_str()), (418, "short"));
+    assert_eq!(answer.field("X-A"), Some("b"));
+    assert_eq!(answer.field("Connection"), None);
+    let answer = programs.run("go", "#!/bin/sh\nprintf 'Location: /there\\n\\n'\n");
+    assert_eq!(answer.status, 302);
+    assert_eq!(answer.field("Location"), Some("/there"));
+    let answer = programs.run(
+        "nph-x",
+        "#!/bin/sh\nprintf 'HTTP/1.1 404 Gone\\r\\nX: y\\r\\n\\r\\nbody'\n",
+    );
+    assert_eq!((answer.status, answer.body.as_str()), (404, "body"));
+    let answer = programs.run(
+        "long",
+        "#!/bin/sh\nprintf 'Status: 200\\nContent-Length: 3\\n\\n123456'\n",
+    );
+    assert_eq!((answer.body.as_str(), answer.cut), ("123", false));
+}
+
+#[test]
+fn a_c_program_answers_to_head_without_a_body() {
+    let programs = Programs::new();
+    let source = programs.folder.file(
+        "hello.c",
+        "#include <stdio.h>\nint main(void) { printf(\"Content-Type: text/plain\\n\\nhello\"); }\n",
+    );
+    let out = programs.path().join("cgi/hello");
+    let built = Command::new("gcc").arg(source).arg("-o").arg(out).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return lowroad_testkit::skip("a_c_program_answers_to_head_without_a_body", "no gcc");
+    }
+    let root = programs.path();
+    let mut request = get(&root, "/cgi-bin/hello");
+    request.method = Method::Head;
+    let answer = runtime().block_on(async { fetch(&programs.handler(), request).await });
+    assert_eq!((answer.len, answer.body.as_str()), (Some(5), ""));
+    assert!(!answer.cut);
+}
+
+#[test]
+fn what_goes_wrong_is_told_to_the_operator() {
+    let programs = Programs::new();
+    for (name, text, status, words) in [
+        ("empty", "#!/bin/sh\n", 502, "without a head"),
+        (
+            "html",
+            "#!/bin/sh\necho '<h1>Hi</h1>'; echo\n",
+            502,
+            "no colon",
+        ),
+        ("interpreter", "#!/no/such\n", 500, "interpreter"),
+        ("none", "echo hi\n", 502, "without a head"),
+        (
+            "nph-no",
+            "#!/bin/sh\nprintf 'Status: 200\\n\\n'\n",
+            502,
+            "status line",
+        ),
+        (
+            "head",
+            "#!/usr/bin/perl\nprint 'X: ', 'a' x 100000;\n",
+            502,
+            "65536",
+        ),
+    ] {
+        programs.add(name, text);
+        let handler = programs.handler();
+        let root = programs.path();
+        let failure = runtime()
+            .block_on(async { fail(&handler, get(&root, &format!("/cgi-bin/{name}"))).await });
+        assert_eq!(failure.status.code(), status, "{name}: {failure:?}");
+        assert!(failure.detail.contains(words), "{name}: {failure:?}");
+        assert!(failure.detail.contains(name), "{name}: {failure:?}");
+    }
+}
+
+#[test]
+fn a_body_that_is_too_short_is_an_error_or_cut() {
+    let programs = Programs::new();
+    programs.add(
+        "short",
+        "#!/bin/sh\nprintf 'Status: 200\\nContent-Length: 9\\n\\n123'\n",
+    );
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        // It depends on whether the end comes together with the head.
+        match ask(&handler, get(&root, "/cgi-bin/short")).await {
+            Ok(response) => assert!(whole(response).await.cut),
+            Err(failure) => assert!(failure.detail.contains("3 of 9 bytes"), "{failure:?}"),
+        }
+    });
+}
+
+#[test]
+fn complaints_and_ends_are_logged() {
+    let programs = Programs::new();
+    programs.add(
+        "loud",
+        "#!/bin/sh\necho oh >&2\nprintf 'Status: 200\\n\\nx'\nexit 3\n",
+    );
+    programs.add(
+        "flood",
+        "#!/bin/sh\nhead -c 1000000 /dev/zero | tr '\\0' '\\n' >&2\nyes >&2 | head -c 1000 >&2\n\
+         printf 'Status: 200\\n\\nx'\n",
+    );
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        assert_eq!(fetch(&handler, get(&root, "/cgi-bin/loud")).await.body, "x");
+        let line = programs.notices.wait_for("oh").await;
+        assert!(line.ends_with("cgi/loud: oh"), "{line}");
+        programs.notices.wait_for("ended with status 3").await;
+    });
+}
+
+#[test]
+fn bodies_go_in_and_come_out() {
+    let programs = Programs::new();
+    programs.add(
+        "echo",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s:' $CONTENT_LENGTH\ncat\n",
+    );
+    programs.add(
+        "deaf",
+        "#!/bin/sh\nexec <&-\nprintf 'Status: 200\\n\\ndone'\n",
+    );
+    programs.add(
+        "writer",
+        "#!/bin/sh\nprintf 'Status: 200\\n\\n'\nhead -c 3000000 /dev/zero\n",
+    );
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        let answer = fetch(&handler, post(&root, "/cgi-bin/echo", b"hello")).await;
+        assert_eq!(answer.body, "5:hello");
+        // Without a length, it is counted.
+        let mut request = post(&root, "/cgi-bin/echo", b"hello");
+        request.body.len = None;
+        assert_eq!(fetch(&handler, request).await.body, "5:hello");
+        let mut request = upload(&root, "/cgi-bin/echo", 2 << 20);
+        request.body.len = None;
+        assert_eq!(fail(&handler, request).await.status.code(), 411);
+        // Programs that do not read what they are given.
+        let request = upload(&root, "/cgi-bin/deaf", 10 << 20);
+        assert_eq!(fetch(&handler, request).await.body, "done");
+        let request = upload(&root, "/cgi-bin/writer", 10 << 20);
+        assert_eq!(fetch(&handler, request).await.body.len(), 3_000_000);
+    });
+}
+
+#[test]
+fn a_hundred_megabytes_go_through_in_little_memory() {
+    let programs = Programs::new();
+    programs.add("cat", "#!/bin/sh\nprintf 'Status: 200\\n\\n'\nexec cat\n");
+    let handler = programs.handler();
+    let root = programs.path();
+    let len: u64 = 100 << 20;
+    let before = memory_peak_kib();
+    let got = runtime().block_on(async {
+        let response = ask(&handler, upload(&root, "/cgi-bin/cat", len)).await;
+        let Content::Stream { stream, .. } = response.expect("an answer").content else {
+            panic!("not streamed");
+        };
+        let mut got = 0;
+        loop {
+            match stream.next().await {
+                Next::Bytes(bytes) => got += bytes.len() as u64,
+                Next::End => return got,
+                Next::Cut => panic!("cut after {got}"),
+            }
+        }
+    });
+    assert_eq!(got, len);
+    let grown = memory_peak_kib() - before;
+    assert!(grown < 30 << 10, "{grown} KiB");
+}
+
+/// A program that starts a child, tells both numbers, and hangs. Both ignore SIGTERM.
+const HANG: &str = "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\necho $$ $! > pids.new\n\
+                    mv pids.new pids\nwait\nwait\n";
+
+async fn wait_for_pids(programs: &Programs) -> Vec<String> {
+    let file = programs.path().join("cgi/pids");
+    until("the program's numbers", || {
+        let text = std::fs::read_to_string(&file).ok()?;
+        Some(text.split_whitespace().map(String::from).collect())
+    })
+    .await
+}
+
+async fn wait_for_end(pids: &[String]) {
+    for pid in pids {
+        until("its end", || (!is_alive(pid)).then_some(())).await;
+    }
+}
+
+#[test]
+fn a_program_whose_client_is_gone_ends_with_its_children() {
+    let programs = Programs::new();
+    programs.add("hang", HANG);
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        let Begun::Later(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
+            panic!("at once");
+        };
+        let task = tokio::spawn(answering);
+        let pids = wait_for_pids(&programs).await;
+        assert_eq!(pids.len(), 2);
+        task.abort();
+        wait_for_end(&pids).await;
+    });
+}
+
+#[test]
+fn a_program_whose_client_goes_in_the_middle_ends_with_its_children() {
+    let programs = Programs::new();
+    programs.add(
+        "hang",
+        &HANG.replace("wait\nwait", "printf 'Status: 200\\n\\nx'\nwait\nwait"),
+    );
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        let response = ask(&handler, get(&root, "/cgi-bin/hang"))
+            .await
+            .expect("a head");
+        let pids = wait_for_pids(&programs).await;
+        assert!(is_alive(&pids[1]));
+        drop(response);
+        wait_for_end(&pids).await;
+    });
+}
+
+#[test]
+fn a_request_that_is_cut_ends_its_program() {
+    let programs = Programs::new();
+    programs.add("hang", HANG);
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        let mut request = post(&root, "/cgi-bin/hang", b"");
+        let (sender, receiver) = stream(1);
+        request.body.len = Some(10);
+        request.body.stream = Some(receiver);
+        let handler = handler.clone();
+        let task = tokio::spawn(async move { ask(&handler, request).await.map(drop) });
+        let pids = wait_for_pids(&programs).await;
+        drop(sender);
+        assert!(task.await.expect("no panic").is_err());
+        wait_for_end(&pids).await;
+    });
+}
+
+#[test]
+fn silence_is_bounded_before_and_after_the_head() {
+    let programs = Programs::new();
+    programs.add("hang", HANG);
+    programs.add(
+        "half",
+        "#!/bin/sh\nprintf 'Status: 200\\n\\nhalf'\nsleep 1000\n",
+    );
+    let handler = programs.handler_with(|route, _| route.timeout_ms = 300);
+    let root = programs.path();
+    runtime().block_on(async {
+        let failure = fail(&handler, get(&root, "/cgi-bin/hang")).await;
+        assert_eq!(failure.status, Status::GATEWAY_TIMEOUT);
+        wait_for_end(&wait_for_pids(&programs).await).await;
+        let answer = fetch(&handler, get(&root, "/cgi-bin/half")).await;
+        assert_eq!((answer.body.as_str(), answer.cut), ("half", true));
+        programs.notices.wait_for("300 ms").await;
+    });
+}
+
+#[test]
+fn children_do_not_outlive_a_program_nor_hold_up_its_answer() {
+    let programs = Programs::new();
+    programs.add(
+        "leave",
+        "#!/bin/sh\nsleep 1000 &\necho $! > pids\nprintf 'Status: 200\\n\\nbye'\n",
+    );
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        let answer = fetch(&handler, get(&root, "/cgi-bin/leave")).await;
+        assert_eq!((answer.body.as_str(), answer.cut), ("bye", false));
+        wait_for_end(&wait_for_pids(&programs).await).await;
+    });
+}
+
+#[test]
+fn processes_are_limited_in_number_memory_and_time() {
+    let programs = Programs::new();
+    programs.add("hang", HANG);
+    programs.add(
+        "limits",
+        "#!/bin/sh\nprintf 'Status: 200\\n\\n'\nulimit -v; ulimit -t; ulimit -c\n",
+    );
+    programs.add("spin", "#!/bin/sh\nwhile :; do :; done\n");
+    programs.add(
+        "hungry",
+        "#!/usr/bin/perl\nmy $x = 'a' x (300 << 20);\nprint \"Status: 200\\n\\nfull\";\n",
+    );
+    let handler = programs.handler_with(|route, cgi| {
+        route.concurrency_max = 1;
+        cgi.memory_len_max = 128 << 20;
+        cgi.cpu_s_max = 1;
+    });
+    let root = programs.path();
+    runtime().block_on(async {
+        let Begun::Later(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
+            panic!("at once");
+        };
+        let task = tokio::spawn(answering);
+        let pids = wait_for_pids(&programs).await;
+        let failure = fail(&handler, get(&root, "/cgi-bin/limits")).await;
+        assert_eq!(failure.status, Status::SERVICE_UNAVAILABLE);
+        assert!(failure.detail.contains("concurrency"), "{failure:?}");
+        task.abort();
+        wait_for_end(&pids).await;
+        let answer = until_answered(&handler, &root, "/cgi-bin/limits").await;
+        assert_eq!(answer.expect("an answer").body, "131072\n1\n0\n");
+        let failure = until_answered(&handler, &root, "/cgi-bin/hungry").await;
+        assert_eq!(failure.expect_err("no memory").status.code(), 502);
+        let failure = until_answered(&handler, &root, "/cgi-bin/spin").await;
+        assert_eq!(failure.expect_err("no time").status.code(), 502);
+        programs.notices.wait_for("spin ended with signal").await;
+    });
+}
+
+/// The one place is free only when the last process is no more.
+async fn until_answered(
+    handler: &Arc<CgiHandler>,
+    root: &Path,
+    path: &str,
+) -> Result<Whole, lowroad_dynamic::Failure> {
+    loop {
+        match ask(handler, get(root, path)).await {
+            Ok(response) => return Ok(whole(response).await),
+            Err(failure) if failure.status == Status::SERVICE_UNAVAILABLE => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+#[test]
+fn nothing_outlives_the_runtime() {
+    let programs = Programs::new();
+    programs.add("hang", HANG);
+    let handler = programs.handler();
+    let root = programs.path();
+    let runtime = runtime();
+    let pids = runtime.block_on(async {
+        let Begun::Later(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
+            panic!("at once");
+        };
+        tokio::spawn(answering);
+        wait_for_pids(&programs).await
+    });
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    crate::runtime().block_on(wait_for_end(&pids));
+}
