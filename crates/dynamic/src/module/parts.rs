@@ -54,10 +54,27 @@ fn hex(digit: u8) -> Option<u8> {
 
 /// Whether these may be a field of a response (RFC 9110 §5).
 pub fn is_field(name: &[u8], value: &[u8]) -> bool {
-    let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    let text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
+    let token = |byte: &u8| TOKEN[usize::from(*byte)];
+    let text = |byte: &u8| (*byte >= b' ' && *byte != 0x7f) || *byte == b'\t';
     !name.is_empty() && name.iter().all(token) && value.iter().all(text)
 }
+
+/// The bytes of tokens (RFC 9110 §5.6.2).
+const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128_u8 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"!#$%&'*+-.^_`|~";
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 /// Whether this may be a decoded path of the site.
 pub fn is_path(path: &[u8]) -> bool {

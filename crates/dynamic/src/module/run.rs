@@ -65,18 +65,14 @@ impl<C: Code> Handler for Running<C> {
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
         one(&self.identity.counts.calls);
         let limits = self.limits;
-        let call = Call::new(
-            self.identity.clone(),
-            worker,
-            request,
-            limits.response_len_max,
-        );
-        let begun = Slot::take(&self).and_then(|slot| {
-            let instance = self.code.instance(worker, call)?;
-            Ok((instance, slot))
-        });
-        let (mut instance, slot) = match begun {
-            Ok(begun) => begun,
+        let slot = match Slot::take(&self) {
+            Ok(slot) => slot,
+            Err(failure) => return Begun::Answered(Err(failure)),
+        };
+        let identity = self.identity.clone();
+        let call = Call::new(identity, worker, request, limits.response_len_max);
+        let mut instance = match self.code.instance(worker, call) {
+            Ok(instance) => instance,
             Err(failure) => return Begun::Answered(Err(failure)),
         };
         match instance.now(Event::Request) {

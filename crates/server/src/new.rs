@@ -1,0 +1,165 @@
+//! `lowroad new module NAME`: the files of a module that works, with its test. Pure: it gives names
+//! and contents, and writes nothing.
+//!
+//! The skeletons stand in `new/` with `NAME` and `CRATE` where the name goes. The API comes along,
+//! so that nothing has to be fetched to build them.
+
+/// What a module is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// Rust, with cargo.
+    Rust,
+    /// C, with make.
+    C,
+}
+
+/// A file to write: its path under the module's folder, and what is in it.
+pub type File = (String, String);
+
+/// Characters of a name.
+const NAME_LEN_MAX: usize = 64;
+
+/// Words that would be no crate's name.
+const RESERVED: [&str; 8] = [
+    "core",
+    "crate",
+    "self",
+    "std",
+    "alloc",
+    "test",
+    "proc-macro",
+    "lowroad-module",
+];
+
+/// The files of a module with this name.
+///
+/// # Errors
+/// What a name may be.
+pub fn module(name: &str, language: Language) -> Result<Vec<File>, String> {
+    if !is_name(name) {
+        return Err(format!(
+            "{name:?} is no name for a module: a to z first, then a to z, 0 to 9 and -, {NAME_LEN_MAX} \
+             at most, and no word that Rust keeps for itself; try hello"
+        ));
+    }
+    let skeleton = match language {
+        Language::Rust => RUST,
+        Language::C => C,
+    };
+    let fill = |text: &str| {
+        text.replace("CRATE", &name.replace('-', "_"))
+            .replace("NAME", name)
+    };
+    let own = skeleton.iter().map(|(path, text)| (fill(path), fill(text)));
+    let api = match language {
+        Language::Rust => API,
+        Language::C => HEADER,
+    };
+    let api = api
+        .iter()
+        .map(|(path, text)| ((*path).to_string(), (*text).to_string()));
+    Ok(own.chain(api).collect())
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME_LEN_MAX
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && !name.ends_with('-')
+        && !RESERVED.contains(&name)
+}
+
+type Embedded = &'static [(&'static str, &'static str)];
+
+const RUST: Embedded = &[
+    ("Cargo.toml", include_str!("new/rust/Cargo.toml.in")),
+    ("src/lib.rs", include_str!("new/rust/lib.rs.in")),
+    ("lowroad.toml", include_str!("new/rust/lowroad.toml.in")),
+    ("public/index.html", include_str!("new/index.html.in")),
+    (".gitignore", "/target\n"),
+];
+
+const C: Embedded = &[
+    ("NAME.c", include_str!("new/c/module.c.in")),
+    ("test.c", include_str!("new/c/test.c.in")),
+    ("Makefile", include_str!("new/c/Makefile.in")),
+    ("lowroad.toml", include_str!("new/c/lowroad.toml.in")),
+    ("public/index.html", include_str!("new/index.html.in")),
+    (".gitignore", "*.so\n*.wasm\n/test\n"),
+];
+
+const HEADER: Embedded = &[("lowroad.h", include_str!("../../module/include/lowroad.h"))];
+
+const API: Embedded = &[
+    (
+        "lowroad-module/Cargo.toml",
+        include_str!("../../module/Cargo.toml"),
+    ),
+    (
+        "lowroad-module/src/lib.rs",
+        include_str!("../../module/src/lib.rs"),
+    ),
+    (
+        "lowroad-module/src/host.rs",
+        include_str!("../../module/src/host.rs"),
+    ),
+    (
+        "lowroad-module/src/call.rs",
+        include_str!("../../module/src/call.rs"),
+    ),
+    (
+        "lowroad-module/src/linked.rs",
+        include_str!("../../module/src/linked.rs"),
+    ),
+    (
+        "lowroad-module/src/testing.rs",
+        include_str!("../../module/src/testing.rs"),
+    ),
+    (
+        "lowroad-module/src/abi.rs",
+        include_str!("../../module/src/abi.rs"),
+    ),
+    (
+        "lowroad-module/src/abi/library.rs",
+        include_str!("../../module/src/abi/library.rs"),
+    ),
+    (
+        "lowroad-module/src/abi/wasm.rs",
+        include_str!("../../module/src/abi/wasm.rs"),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{Language, module};
+
+    #[test]
+    fn names_that_are_none_are_refused() {
+        for name in [
+            "",
+            "A",
+            "1a",
+            "a b",
+            "../a",
+            "a_b",
+            "a-",
+            "std",
+            &"a".repeat(65),
+        ] {
+            assert!(module(name, Language::Rust).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_place_is_left_unfilled() {
+        for language in [Language::Rust, Language::C] {
+            for (path, text) in module("my-page", language).expect("a name") {
+                assert!(!path.contains("NAME"), "{path}");
+                let own = !path.starts_with("lowroad");
+                assert!(!own || !text.contains("CRATE"), "{path}: {text}");
+            }
+        }
+    }
+}
