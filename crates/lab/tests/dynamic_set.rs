@@ -1,0 +1,224 @@
+//! The dynamic set of `examples/specweb99` against itself and the lab's PHP program: every front
+//! gives the same bytes, and a log of forms that many write is in order.
+
+#[path = "dynamic_set/fastcgi.rs"]
+mod fastcgi;
+#[path = "dynamic_set/fronts.rs"]
+mod fronts;
+
+use std::thread;
+
+use fronts::{Answer, Ask, Built, Data, FastCgi, form, get};
+use lowroad_lab::workload::specweb99::{PostLog, fetch_target, reset_target};
+
+const BEFORE: &str = "<html>\n<head><title>SPECweb99 Dynamic GET & POST Test</title></head>\n<body>\n\
+                      <p>SERVER_SOFTWARE = Lowroad\n<p>REMOTE_ADDR = 127.0.0.1\n\
+                      <p>SCRIPT_NAME = /specweb99\n<p>QUERY_STRING = ";
+const AFTER: &str = "\n</pre>\n</body></html>\n";
+
+/// All that the rules name, and what is to be refused.
+fn asks() -> Vec<Ask> {
+    let file = "/file_set/dir00000/";
+    let cookie = "my_cookie=user_id=10001&last_ad=20";
+    vec![
+        get(&format!("{file}class1_3"), ""),
+        get(&format!("{file}class3_0"), ""),
+        get("file_set/dir00000/class0_0", ""),
+        get(&format!("{file}class0_4"), cookie),
+        get(&format!("{file}class1_4"), cookie),
+        get(
+            &format!("{file}class2_8"),
+            "a=b; my_cookie=user_id=10049&last_ad=359; c=d",
+        ),
+        get(&format!("{file}class3_2"), cookie),
+        // No such user, and none at all.
+        get(
+            &format!("{file}class1_4"),
+            "my_cookie=user_id=10050&last_ad=3",
+        ),
+        get(
+            &format!("{file}class1_4"),
+            "my_cookie=user_id=9999&last_ad=3",
+        ),
+        get(
+            &format!("{file}class1_4"),
+            "xmy_cookie=user_id=10001&last_ad=3",
+        ),
+        get(&format!("{file}class1_4"), "my_cookie=user_id=10001"),
+        // What is no file of the set.
+        get("", ""),
+        get("x<y>&z", ""),
+        get(&format!("{file}class4_0"), ""),
+        get(&format!("{file}class1_9"), ""),
+        get("/file_set/dir0000/class1_0", ""),
+        get("/file_set/../dir00000/class1_0", ""),
+        get("/file_set//dir00000/class1_0", ""),
+        get("/file_set/dir00077/class1_4", cookie),
+        get("command/Reset&maxload=5", ""),
+        get(
+            "command/Reset&maxload=5&pttime=1&maxthread=5&exp=1;2&urlroot=/",
+            "",
+        ),
+        form("urlroot=/file_set/&dir=00000&class=2&num=3&client=7", ""),
+        form(
+            "class=1&client=2&dir=0&num=3&urlroot=%2Ffile_set%2f",
+            cookie,
+        ),
+        form("urlroot=/file_set/&dir=00000&class=4&num=3&client=7", ""),
+        form("urlroot=/file_set/&dir=00000&class=1&num=9&client=7", ""),
+        form("urlroot=/../file_set/&dir=00000&class=1&num=8&client=7", ""),
+        form("dir=1", ""),
+        form("", ""),
+    ]
+}
+
+#[test]
+fn every_front_gives_the_same_bytes() {
+    let Some(built) = Built::new("every_front_gives_the_same_bytes") else {
+        return;
+    };
+    let data = Data::new(50);
+    let fastcgi = FastCgi::start(&built, &data, 1);
+    for ask in asks() {
+        let expected = built.cgi(&data, &ask);
+        assert_eq!(built.library(&data, &ask, 1), expected, "library: {ask:?}");
+        if let Some(fastcgi) = &fastcgi {
+            assert_eq!(fastcgi.ask(&ask), expected, "FastCGI: {ask:?}");
+        }
+        if let Some(answer) = built.php(&data, &ask) {
+            assert_eq!(answer, expected, "PHP: {ask:?}");
+        }
+    }
+    // Two of the forms were good; each front logged them.
+    let log = PostLog::parse(&data.log()).expect("a log in order");
+    let fronts = 2 + u64::from(fastcgi.is_some()) + u64::from(built.has_php());
+    assert_eq!(log.by_class, [0, fronts, fronts, 0]);
+    let ask = get("command/Fetch", "");
+    let page = built.cgi(&data, &ask);
+    assert_eq!(PostLog::parse(&page.body), Ok(log));
+    assert_eq!(built.library(&data, &ask, 1), page);
+}
+
+#[test]
+fn a_page_is_its_file_in_the_wrapper() {
+    let Some(built) = Built::new("a_page_is_its_file_in_the_wrapper") else {
+        return;
+    };
+    let data = Data::new(50);
+    let path = "/file_set/dir00000/class2_5";
+    let file = String::from_utf8(data.site_file(path)).expect("text");
+    let page = |file: &str| format!("{BEFORE}{path}\n<pre>\n{file}{AFTER}").into_bytes();
+    let plain = built.cgi(&data, &get(path, ""));
+    assert_eq!((plain.status, plain.set_cookie.as_deref()), (200, None));
+    assert_eq!(plain.body, page(&file));
+
+    let answer = built.cgi(&data, &get(path, "my_cookie=user_id=10001&last_ad=20"));
+    let cookie = answer.set_cookie.as_deref().unwrap_or_default();
+    // The 50 clients of the set make every 24th ad from 2 fit.
+    assert_eq!(cookie, "found_cookie=Ad_id=26&Ad_weight=15&Expired=0");
+    let open = "dirNNNNN/classX_Y";
+    assert_eq!(file.matches(open).count(), 2);
+    assert_eq!(
+        answer.body,
+        page(&file.replace(open, "dir00000/class2_8")),
+        "ad 26"
+    );
+}
+
+#[test]
+fn a_reset_makes_what_the_lab_makes() {
+    let Some(built) = Built::new("a_reset_makes_what_the_lab_makes") else {
+        return;
+    };
+    let data = Data::new(50);
+    let (users, ads) = (data.file("User.Personality"), data.file("Custom.Ads"));
+    let posted = form("urlroot=/file_set/&dir=0&class=2&num=3&client=7", "");
+    assert_eq!(built.cgi(&data, &posted).status, 200);
+    // The two runs of ads that are over in the lab's set.
+    let target = "?command/Reset&maxload=50&pttime=100&maxthread=50&exp=1,100&urlroot=/file_set/";
+    let reset = built.cgi(&data, &get(&target[1..], ""));
+    assert_eq!(
+        reset.status,
+        200,
+        "{}",
+        String::from_utf8_lossy(&reset.body)
+    );
+    assert_eq!(data.log(), b"         0\n");
+    assert_eq!(data.file("User.Personality"), users);
+    // All but the time at which ads end.
+    let without_time = |ads: &[u8]| -> Vec<Vec<u8>> {
+        ads.chunks(39).map(|record| record[..28].to_vec()).collect()
+    };
+    let made = data.file("Custom.Ads");
+    assert_eq!(without_time(&made), without_time(&ads));
+    let over = |ads: &[u8]| -> Vec<bool> {
+        let first = ads[28..38].to_vec();
+        ads.chunks(39).map(|ad| ad[28..38] != first).collect()
+    };
+    assert_eq!(over(&made), over(&ads));
+    // As the lab asks for it.
+    let target = reset_target("", 50, 100, 1);
+    assert_eq!(built.library(&data, &get(&target[1..], ""), 2).status, 200);
+    let page = built.cgi(&data, &get(&fetch_target("")[1..], ""));
+    assert_eq!(PostLog::parse(&page.body).map(|log| log.records()), Ok(0));
+}
+
+/// What the manager of the original asks before a run.
+#[test]
+fn the_questions_before_a_run() {
+    let Some(built) = Built::new("the_questions_before_a_run") else {
+        return;
+    };
+    let data = Data::new(100);
+    let ask = |query: &str, cookie: &str| built.library(&data, &get(query, cookie), 1);
+    let reset = "command/Reset&maxload=100&pttime=100&maxthread=100&exp=1,100&urlroot=/file_set/";
+    assert_eq!(ask(reset, "").status, 200);
+    let page = ask(
+        "/file_set/dir00000/class1_0",
+        "my_cookie=user_id=10001&last_ad=20",
+    );
+    let cookie = page.set_cookie.expect("an ad");
+    let ad: u32 = cookie["found_cookie=Ad_id=".len()..]
+        .split('&')
+        .next()
+        .and_then(|digits| digits.parse().ok())
+        .expect("a number");
+    let name = format!("dir{:05}/class{}_{}", ad / 36, ad % 36 / 9, ad % 9);
+    let tag = format!("<!WEB99CAD><IMG SRC=\"/file_set/{name}\"><!/WEB99CAD>\n");
+    assert!(String::from_utf8_lossy(&page.body).contains(&tag), "{tag}");
+    let posted = form(
+        "class=1&client=2&dir=00000&num=3&urlroot=/file_set/",
+        "my_cookie=user_id=10001&last_ad=20",
+    );
+    let page = built.library(&data, &posted, 1);
+    assert_eq!(page.set_cookie.as_deref(), Some("my_cookie=10001"));
+    let log = PostLog::parse(&ask("command/Fetch", "").body).expect("a log in order");
+    assert_eq!(log.by_class, [0, 1, 0, 0]);
+}
+
+#[test]
+fn many_writers_of_a_log_do_not_lose_a_form() {
+    const WRITERS: usize = 8;
+    const FORMS: usize = 1000;
+    let Some(built) = Built::new("many_writers_of_a_log_do_not_lose_a_form") else {
+        return;
+    };
+    let data = Data::new(50);
+    let fastcgi = FastCgi::start(&built, &data, WRITERS);
+    let ask = form("urlroot=/file_set/&dir=0&class=0&num=3&client=7", "");
+    let good = |answer: Answer| assert_eq!(answer.status, 200);
+    thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| good(built.library(&data, &ask, FORMS)));
+            if let Some(fastcgi) = &fastcgi {
+                scope.spawn(|| {
+                    let mut client = fastcgi.connect();
+                    (0..FORMS).for_each(|_| good(fastcgi.ask_with(&mut client, &ask)));
+                });
+            }
+        }
+    });
+    let log = PostLog::parse(&data.log()).expect("a log in order");
+    let fronts = 1 + usize::from(fastcgi.is_some());
+    assert_eq!(log.records() as usize, WRITERS * FORMS * fronts);
+}
