@@ -43,5 +43,6 @@ int main(void)
     struct spec_files files;
     int has_folder = files_begin(&files, folder ? folder : "", getpid(), 0);
     gateway_answer(&gateway, has_folder ? &files : NULL);
+    files_end(&files);
     return 0;
 }
