@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use lowroad_config::{self as config, Config, value};
 
+use crate::new::Language;
 use crate::say;
 use crate::softirq::{Attach, Detach, Doctor, Purge, Status, Top};
 
@@ -46,6 +47,12 @@ pub enum Command {
         )]
         config: PathBuf,
     },
+    /// Begin something of your own
+    New {
+        /// What to begin
+        #[command(subcommand)]
+        what: New,
+    },
     /// Speed up the server that listens on a port, without touching it
     Attach(Attach),
     /// Take that off again
@@ -60,6 +67,20 @@ pub enum Command {
     Purge(Purge),
     /// Say what this machine and its interfaces can do for `attach`, and what to change
     Doctor(Doctor),
+}
+
+/// `lowroad new`.
+#[derive(Subcommand)]
+pub enum New {
+    /// A module: code that answers requests, with a test
+    Module {
+        /// Its name, and that of its new folder
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// What it is written in
+        #[arg(long, value_enum, default_value = "rust")]
+        language: Language,
+    },
 }
 
 /// `lowroad serve`.

@@ -22,6 +22,7 @@ mod listeners;
 mod listing;
 mod load;
 mod mime;
+mod new;
 mod pages;
 mod place;
 mod process;
@@ -29,6 +30,7 @@ mod reload;
 mod respond;
 mod running;
 mod say;
+mod scaffold;
 mod sites;
 mod softirq;
 mod store;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config)))
         }
         Command::Check { config } => cli::check(&config),
+        Command::New { what } => scaffold::write(&what),
         Command::Explain(explain) => softirq::explain(&explain),
         Command::Attach(attach) => softirq::attach(&attach),
         Command::Detach(detach) => softirq::detach(&detach),

@@ -5,7 +5,7 @@
 //! so that nothing has to be fetched to build them.
 
 /// What a module is written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Language {
     /// Rust, with cargo.
     Rust,

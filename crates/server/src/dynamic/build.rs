@@ -6,7 +6,9 @@ use std::sync::Arc;
 use lowroad_config as config;
 use lowroad_config::RouteTo;
 use lowroad_dynamic::Handler;
+use lowroad_dynamic::cgi::CgiHandler;
 use lowroad_dynamic::module::{Catalog, Limits, open_native};
+use lowroad_dynamic::script::talk::Notice;
 use lowroad_log::Logger;
 use tokio::runtime::{Handle, Runtime};
 
@@ -25,6 +27,7 @@ pub struct Programs {
 /// The programs of one configuration.
 pub struct Opened {
     catalog: Catalog,
+    logger: Logger,
 }
 
 impl Programs {
@@ -65,7 +68,8 @@ impl Programs {
                 None => return Err(format!("module {}: still to come", module.name)),
             }
         }
-        Ok(Opened { catalog })
+        let logger = self.logger.clone();
+        Ok(Opened { catalog, logger })
     }
 }
 
@@ -76,19 +80,35 @@ impl Opened {
     /// As for [`Programs::open`].
     pub fn routes(&self, site: &config::Site) -> Result<Routes, String> {
         let routes = site.routes.iter().map(|rules| {
-            let (label, handler) = self.program(rules)?;
+            let (label, handler) = self.program(rules, site.symlinks)?;
             Ok(Route::new(rules, label, handler))
         });
         routes.collect::<Result<_, String>>().map(Routes::new)
     }
 
+    /// What takes a program's words to the log.
+    fn notice(&self, label: &str) -> Notice {
+        let (logger, label) = (self.logger.clone(), label.to_string());
+        Arc::new(move |text| logger.warn(format_args!("{label}: {text}")))
+    }
+
     /// A route's program, and how to call it.
-    fn program(&self, rules: &config::Route) -> Result<(String, Arc<dyn Handler>), String> {
+    fn program(
+        &self,
+        rules: &config::Route,
+        symlinks: config::Symlinks,
+    ) -> Result<(String, Arc<dyn Handler>), String> {
         match &rules.to {
             RouteTo::Module(name) => {
                 let handler = self.catalog.handler(name, Limits::of_route(rules));
                 let handler = handler.ok_or_else(|| format!("there is no module {name}"))?;
                 Ok((format!("module {name}"), handler))
+            }
+            RouteTo::Cgi(cgi) => {
+                let label = format!("cgi {}", cgi.folder.display());
+                let handler = CgiHandler::new(rules, cgi, symlinks, self.notice(&label));
+                let handler = handler.map_err(|error| format!("{label}: {error}"))?;
+                Ok((label, Arc::new(handler)))
             }
             other => Err(format!("{other:?}: this kind of route is still to come")),
         }

@@ -1,0 +1,37 @@
+//! `lowroad new`: writes the files that `new` gives, into a folder that is not there yet.
+
+use std::path::Path;
+
+use crate::cli::New;
+use crate::new::{self, Language};
+use crate::say;
+
+/// Writes what was asked for.
+///
+/// # Errors
+/// What stands in the way, and what to do about it.
+pub fn write(what: &New) -> Result<(), String> {
+    let New::Module { name, language } = what;
+    let files = new::module(name, *language)?;
+    let folder = Path::new(name);
+    if folder.exists() {
+        return Err(format!(
+            "{name} is there already; another name, or another folder"
+        ));
+    }
+    for (path, text) in files {
+        let path = folder.join(path);
+        let parent = path.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent)
+            .and_then(|()| std::fs::write(&path, text))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let (test, build) = match language {
+        Language::Rust => ("cargo test", "cargo build"),
+        Language::C => ("make test", "make"),
+    };
+    let text = format_args!(
+        "{name} is there: cd {name}\n  {test}\n  {build} && lowroad run -c lowroad.toml\n"
+    );
+    say::out(text).map_err(|error| error.to_string())
+}
