@@ -12,6 +12,7 @@ pub mod module;
 pub mod request;
 pub mod response;
 pub mod script;
+pub mod wasm;
 
 pub use handler::{Answering, Begun, Failure, Handler};
 pub use request::{Body, Loading, Objects, Request};

@@ -1,0 +1,181 @@
+//! One version of a module: compiled, its imports resolved, its exports found, its ABI version
+//! checked. Knows nothing of where the bytes come from, and nothing of requests.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use wasmtime::{ExternType, FuncType, Instance, InstancePre, Module, ModuleExport, Store, ValType};
+
+use super::guest::Guest;
+use super::runtime::Runtime;
+use super::{ABI, wasi};
+
+/// How long a new version may compute when it is asked for its ABI, in milliseconds.
+const TRIAL_MS_MAX: u64 = 1_000;
+
+const I32: ValType = ValType::I32;
+
+/// A compiled module.
+pub(super) struct Code {
+    pub(super) pre: InstancePre<Guest>,
+    pub(super) memory: ModuleExport,
+    pub(super) handle: ModuleExport,
+    /// `_initialize`, which WASI's compilers want called before anything else.
+    pub(super) initialize: Option<ModuleExport>,
+    pub(super) start: Option<ModuleExport>,
+}
+
+impl Code {
+    /// Compiles a module and tries it. Takes long: never on a worker.
+    ///
+    /// # Errors
+    /// A text for the author: what is wrong, and what to do.
+    pub(super) fn new(
+        runtime: &Arc<Runtime>,
+        bytes: &[u8],
+        memory_len_max: u64,
+    ) -> Result<Code, String> {
+        let module = Module::new(&runtime.engine, bytes)
+            .map_err(|error| format!("it is no WebAssembly module that can be used: {error:#}"))?;
+        let code = Code {
+            memory: memory(&module)?,
+            handle: required(&module, "lowroad_handle", &[I32, I32, I32, I32], &[I32])?,
+            initialize: optional(&module, "_initialize", &[], &[])?,
+            start: optional(&module, "lowroad_start", &[I32], &[I32])?,
+            pre: resolve(runtime, &module)?,
+        };
+        let abi = required(&module, "lowroad_abi", &[], &[I32])?;
+        let found = code.ask(runtime, &abi, memory_len_max)?;
+        if found != ABI {
+            return Err(format!(
+                "it was built for version {found} of the module interface, and this server has \
+                 version {ABI}; build it again with this server's lowroad.h or lowroad-module"
+            ));
+        }
+        Ok(code)
+    }
+
+    /// Calls a function without arguments in an instance of its own.
+    fn ask(
+        &self,
+        runtime: &Arc<Runtime>,
+        export: &ModuleExport,
+        memory_len_max: u64,
+    ) -> Result<u32, String> {
+        let refused = runtime.counts.refused.load(Relaxed);
+        let asking = async {
+            let mut store = Guest::store(runtime, memory_len_max, TRIAL_MS_MAX);
+            let instance = self.pre.instantiate_async(&mut store).await?;
+            let asked = function(&instance, &mut store, export);
+            asked
+                .typed::<(), u32>(&store)?
+                .call_async(&mut store, ())
+                .await
+        };
+        let _computing = runtime.ticker.compute();
+        wait(asking).map_err(|error| {
+            let hint = match runtime.counts.refused.load(Relaxed) == refused {
+                true => String::new(),
+                false => format!(" (its limit is memory = {memory_len_max} bytes)"),
+            };
+            format!("it cannot be started: {error:#}{hint}")
+        })
+    }
+}
+
+/// An exported function whose type was checked when the module was compiled.
+pub(super) fn function(
+    instance: &Instance,
+    store: &mut Store<Guest>,
+    export: &ModuleExport,
+) -> wasmtime::Func {
+    let found = instance.get_module_export(store, export);
+    found
+        .and_then(wasmtime::Extern::into_func)
+        .expect("the module was looked at")
+}
+
+fn resolve(runtime: &Runtime, module: &Module) -> Result<InstancePre<Guest>, String> {
+    let mut linker = runtime.linker.clone();
+    wasi::define_missing(&mut linker, module);
+    linker.instantiate_pre(module).map_err(|error| {
+        format!(
+            "it asks for something that is not here: {error:#}; modules may import what lowroad.h \
+             declares (from `lowroad`), `env.abort` and WASI preview 1"
+        )
+    })
+}
+
+fn memory(module: &Module) -> Result<ModuleExport, String> {
+    match module.get_export("memory") {
+        Some(ExternType::Memory(_)) => Ok(index(module, "memory")),
+        _ => Err("it exports no memory called `memory`".into()),
+    }
+}
+
+fn required(
+    module: &Module,
+    name: &str,
+    takes: &[ValType],
+    gives: &[ValType],
+) -> Result<ModuleExport, String> {
+    optional(module, name, takes, gives)?.ok_or_else(|| {
+        format!(
+            "it exports no function `{name}`; in C include lowroad.h, in Rust use \
+             lowroad_module::export!, otherwise export {name}{}",
+            signature(takes, gives)
+        )
+    })
+}
+
+fn optional(
+    module: &Module,
+    name: &str,
+    takes: &[ValType],
+    gives: &[ValType],
+) -> Result<Option<ModuleExport>, String> {
+    match module.get_export(name) {
+        None => Ok(None),
+        Some(ExternType::Func(kind)) if fits(&kind, takes, gives) => Ok(Some(index(module, name))),
+        Some(_) => Err(format!(
+            "its export `{name}` must be a function {}",
+            signature(takes, gives)
+        )),
+    }
+}
+
+fn index(module: &Module, name: &str) -> ModuleExport {
+    module.get_export_index(name).expect("it was found before")
+}
+
+fn fits(kind: &FuncType, takes: &[ValType], gives: &[ValType]) -> bool {
+    let same = |left: &[ValType], right: &mut dyn Iterator<Item = ValType>| {
+        let right: Vec<_> = right.collect();
+        left.len() == right.len() && left.iter().zip(&right).all(|(a, b)| ValType::eq(a, b))
+    };
+    same(takes, &mut kind.params()) && same(gives, &mut kind.results())
+}
+
+fn signature(takes: &[ValType], gives: &[ValType]) -> String {
+    let list = |types: &[ValType]| {
+        let names: Vec<_> = types.iter().map(ValType::to_string).collect();
+        format!("({})", names.join(", "))
+    };
+    format!("{} -> {}", list(takes), list(gives))
+}
+
+/// Waits for a future that is ready whenever it is polled, or will be soon.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
+        thread::yield_now();
+    }
+}

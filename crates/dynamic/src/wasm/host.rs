@@ -1,0 +1,222 @@
+//! What modules may call: the functions of `lowroad.h`, as imports from `lowroad`. Each checks the
+//! call's number and every pointer, and answers -1 to what is wrong. What they do is the affair of
+//! [`Host`], which all kinds of modules share.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lowroad_module::{Host, Level, What};
+use wasmtime::{Caller, Linker, Result, bail};
+
+use super::guest::Guest;
+use super::memory::{bytes, part, part_mut};
+
+/// The name that modules import from.
+const LOWROAD: &str = "lowroad";
+/// Bytes of one line that a module writes to the log.
+pub(super) const LOG_LEN_MAX: usize = 4 * 1024;
+/// Bytes that one call may copy, so that no call takes long.
+const COPY_LEN_MAX: u32 = 1 << 20;
+const REFUSED: i32 = -1;
+
+/// Adds the functions.
+pub(super) fn define(linker: &mut Linker<Guest>) -> Result<()> {
+    linker
+        .func_wrap(LOWROAD, "get", get)?
+        .func_wrap(LOWROAD, "read", read)?
+        .func_wrap(LOWROAD, "left", left)?
+        .func_wrap(LOWROAD, "status", status)?
+        .func_wrap(LOWROAD, "field", field)?
+        .func_wrap(LOWROAD, "send", send)?
+        .func_wrap(LOWROAD, "send_stored", send_stored)?
+        .func_wrap(LOWROAD, "flush", flush)?
+        .func_wrap(LOWROAD, "timer", timer)?
+        .func_wrap(LOWROAD, "fetch", fetch)?
+        .func_wrap(LOWROAD, "fetched", fetched)?
+        .func_wrap(LOWROAD, "memory", memory)?
+        .func_wrap(LOWROAD, "set_memory", set_memory)?
+        .func_wrap(LOWROAD, "ticket", ticket)?
+        .func_wrap(LOWROAD, "continue", go_on)?
+        .func_wrap(LOWROAD, "log", log)?
+        .func_wrap(LOWROAD, "now_ms", now_ms)?
+        .func_wrap("env", "abort", abort)?;
+    Ok(())
+}
+
+type Guests<'a> = Caller<'a, Guest>;
+
+/// Does something with the call of this number and the memory; `None`, which is also for a pointer
+/// to outside, becomes `refused`.
+fn with<T>(
+    caller: &mut Guests<'_>,
+    call: u32,
+    refused: T,
+    what: impl FnOnce(&mut [u8], &mut dyn Host) -> Option<T>,
+) -> T {
+    let Some(memory) = caller.data().memory else {
+        return refused;
+    };
+    let (all, guest) = memory.data_and_store_mut(caller);
+    let Some(host) = guest.host(call) else {
+        return refused;
+    };
+    match what(all, host) {
+        Some(done) => done,
+        None => {
+            guest.bad_pointer();
+            refused
+        }
+    }
+}
+
+fn yes(done: bool) -> i32 {
+    if done { 0 } else { REFUSED }
+}
+
+fn get(
+    mut caller: Guests<'_>,
+    call: u32,
+    what: u32,
+    name: u32,
+    name_len: u32,
+    to: u32,
+    room: u32,
+) -> i64 {
+    with(&mut caller, call, -1, |all, host| {
+        let Some(what) = What::from_number(what) else {
+            return Some(-1);
+        };
+        let Some(value) = host.get(what, part(all, name, name_len)?) else {
+            return Some(-1);
+        };
+        let len = value.len().min(room as usize);
+        part_mut(all, to, room)?[..len].copy_from_slice(&value[..len]);
+        Some(i64::try_from(value.len()).unwrap_or(i64::MAX))
+    })
+}
+
+fn read(mut caller: Guests<'_>, call: u32, from: u32, to: u32, room: u32) -> i64 {
+    with(&mut caller, call, -1, |all, host| {
+        let to = part_mut(all, to, room.min(COPY_LEN_MAX))?;
+        Some(i64::try_from(host.read(from, to)).unwrap_or(-1))
+    })
+}
+
+fn left(mut caller: Guests<'_>, call: u32, from: u32) -> i64 {
+    with(&mut caller, call, -1, |_, host| {
+        i64::try_from(host.left(from)).ok()
+    })
+}
+
+fn status(mut caller: Guests<'_>, call: u32, status: u32) -> i32 {
+    with(&mut caller, call, REFUSED, |_, host| {
+        Some(yes(host.status(status)))
+    })
+}
+
+fn field(
+    mut caller: Guests<'_>,
+    call: u32,
+    name: u32,
+    name_len: u32,
+    value: u32,
+    value_len: u32,
+) -> i32 {
+    with(&mut caller, call, REFUSED, |all, host| {
+        let (name, value) = (part(all, name, name_len)?, part(all, value, value_len)?);
+        Some(yes(host.field(name, value)))
+    })
+}
+
+fn send(mut caller: Guests<'_>, call: u32, from: u32, len: u32) -> i32 {
+    with(&mut caller, call, REFUSED, |all, host| {
+        Some(host.send(part(all, from, len)?).to_number())
+    })
+}
+
+fn send_stored(mut caller: Guests<'_>, call: u32, path: u32, len: u32) -> i32 {
+    with(&mut caller, call, REFUSED, |all, host| {
+        Some(yes(host.send_stored(part(all, path, len)?)))
+    })
+}
+
+fn flush(mut caller: Guests<'_>, call: u32) -> i32 {
+    with(&mut caller, call, REFUSED, |_, host| {
+        Some(yes(host.flush()))
+    })
+}
+
+fn timer(mut caller: Guests<'_>, call: u32, after_ms: u32) -> i32 {
+    with(&mut caller, call, REFUSED, |_, host| {
+        host.timer(after_ms);
+        Some(0)
+    })
+}
+
+fn fetch(mut caller: Guests<'_>, call: u32, target: u32, len: u32) -> i32 {
+    with(&mut caller, call, REFUSED, |all, host| {
+        let number = host.fetch(part(all, target, len)?);
+        Some(
+            number
+                .and_then(|number| i32::try_from(number).ok())
+                .unwrap_or(REFUSED),
+        )
+    })
+}
+
+fn fetched(mut caller: Guests<'_>, call: u32, number: u32) -> i32 {
+    with(&mut caller, call, REFUSED, |_, host| {
+        Some(host.fetched(number).map_or(REFUSED, i32::from))
+    })
+}
+
+fn memory(mut caller: Guests<'_>, call: u32) -> u64 {
+    with(&mut caller, call, 0, |_, host| Some(host.memory()))
+}
+
+fn set_memory(mut caller: Guests<'_>, call: u32, memory: u64) -> i32 {
+    with(&mut caller, call, REFUSED, |_, host| {
+        host.set_memory(memory);
+        Some(0)
+    })
+}
+
+fn ticket(mut caller: Guests<'_>, call: u32) -> u64 {
+    with(&mut caller, call, 0, |_, host| Some(host.ticket().number()))
+}
+
+fn go_on(ticket: u64) -> i32 {
+    yes(crate::module::go_on(ticket))
+}
+
+fn log(mut caller: Guests<'_>, call: u32, level: u32, text: u32, len: u32) -> i32 {
+    with(&mut caller, call, REFUSED, |all, host| {
+        let text = part(all, text, len)?;
+        let text = &text[..text.len().min(LOG_LEN_MAX)];
+        host.log(Level::from_number(level), &String::from_utf8_lossy(text));
+        Some(0)
+    })
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What AssemblyScript calls when it gives up: the pointers are of its strings, UTF-16 with their
+/// length in bytes before them.
+fn abort(caller: Guests<'_>, message: u32, file: u32, line: u32, column: u32) -> Result<()> {
+    let text = |at: u32| {
+        let len = super::memory::u32_at(&caller, at.checked_sub(4)?)?;
+        let units: Vec<u16> = bytes(&caller, at, len.min(1024))?
+            .chunks_exact(2)
+            .map(|unit| u16::from_le_bytes([unit[0], unit[1]]))
+            .collect();
+        Some(String::from_utf16_lossy(&units))
+    };
+    let (message, file) = (text(message), text(file));
+    bail!(
+        "it gave up at {}:{line}:{column}: {}",
+        file.unwrap_or_default(),
+        message.unwrap_or_default()
+    )
+}

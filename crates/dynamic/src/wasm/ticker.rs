@@ -1,0 +1,104 @@
+//! The clock of computing modules: a thread that moves wasmtime's epoch on every millisecond while
+//! something computes, and sleeps while nothing does. Knows no modules and no requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use wasmtime::{Engine, EngineWeak};
+
+/// The time between two ticks in milliseconds.
+pub const TICK_MS: u64 = 1;
+
+/// Ticks without anything that computes, after which the thread goes to sleep.
+const IDLE_TICKS_MAX: u32 = 200;
+
+/// How often a sleeping thread looks whether its engine is gone, in milliseconds.
+const LOOK_MS: u64 = 60_000;
+
+/// Wakes and ends the thread.
+pub struct Ticker {
+    state: Arc<State>,
+    thread: Thread,
+}
+
+#[derive(Default)]
+struct State {
+    computing: AtomicUsize,
+    asleep: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Ticker {
+    /// Starts the thread for an engine.
+    ///
+    /// # Errors
+    /// What the system says when it gives no thread.
+    pub fn start(engine: &Engine) -> std::io::Result<Ticker> {
+        let state = Arc::<State>::default();
+        let (seen, engine) = (state.clone(), engine.weak());
+        let builder = thread::Builder::new().name("wasm-ticker".into());
+        let thread = builder
+            .spawn(move || tick(&seen, &engine))?
+            .thread()
+            .clone();
+        Ok(Ticker { state, thread })
+    }
+
+    /// Something computes until the returned value is dropped.
+    pub fn compute(&self) -> Computing<'_> {
+        // Adding before looking, as the thread says that it sleeps before it looks: one of both
+        // sees the other.
+        let before = self.state.computing.fetch_add(1, SeqCst);
+        if before == 0 && self.state.asleep.load(SeqCst) {
+            self.thread.unpark();
+        }
+        Computing(&self.state)
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.state.ended.store(true, SeqCst);
+        self.thread.unpark();
+    }
+}
+
+/// Something computes.
+pub struct Computing<'a>(&'a State);
+
+impl Drop for Computing<'_> {
+    fn drop(&mut self) {
+        self.0.computing.fetch_sub(1, SeqCst);
+    }
+}
+
+fn tick(state: &State, engine: &EngineWeak) {
+    let mut idle_ticks = 0;
+    while !state.ended.load(SeqCst) {
+        if state.computing.load(SeqCst) > 0 {
+            idle_ticks = 0;
+        } else {
+            idle_ticks += 1;
+        }
+        if idle_ticks > IDLE_TICKS_MAX {
+            sleep(state);
+            idle_ticks = 0;
+            continue;
+        }
+        thread::sleep(Duration::from_millis(TICK_MS));
+        match engine.upgrade() {
+            Some(engine) => engine.increment_epoch(),
+            None => return,
+        }
+    }
+}
+
+fn sleep(state: &State) {
+    state.asleep.store(true, SeqCst);
+    if state.computing.load(SeqCst) == 0 && !state.ended.load(SeqCst) {
+        thread::park_timeout(Duration::from_millis(LOOK_MS));
+    }
+    state.asleep.store(false, SeqCst);
+}

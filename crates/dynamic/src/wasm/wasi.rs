@@ -1,0 +1,141 @@
+//! The small part of WASI preview 1 that compilers' start-up code asks for: text to the log, clocks,
+//! random bytes, no arguments, no environment, no files. Whatever else a module imports from
+//! there says that it is not there (ENOSYS). Knows nothing of requests beyond their log.
+//!
+//! Written here rather than taken from `wasmtime-wasi`: that brings files and sockets that would
+//! block a worker, and a hundred crates; a module gets files by `fetch`, which does not block.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lowroad_module::Level;
+use wasmtime::{Caller, Linker, Module, Result, Val, bail};
+
+use super::guest::Guest;
+use super::memory::{bytes, bytes_mut, put_u32, put_u64, u32_at};
+
+/// The name that modules import from.
+pub(super) const WASI: &str = "wasi_snapshot_preview1";
+
+const OK: i32 = 0;
+const BADF: i32 = 8;
+const FAULT: i32 = 21;
+const INVAL: i32 = 28;
+const NOSYS: i32 = 52;
+
+/// Buffers of one `fd_write`.
+const VECTORS_MAX: u32 = 64;
+/// Bytes of one `random_get`.
+const RANDOM_LEN_MAX: u32 = 64 * 1024;
+/// `CHARACTER_DEVICE`: what standard output claims to be, so that it is flushed line by line.
+const CHARACTER_DEVICE: u32 = 2;
+const REALTIME: i32 = 0;
+const MONOTONIC: i32 = 1;
+
+/// Adds the functions.
+pub(super) fn define(linker: &mut Linker<Guest>) -> Result<()> {
+    linker
+        .func_wrap(WASI, "args_sizes_get", nothing)?
+        .func_wrap(WASI, "environ_sizes_get", nothing)?
+        .func_wrap(WASI, "args_get", |_: i32, _: i32| OK)?
+        .func_wrap(WASI, "environ_get", |_: i32, _: i32| OK)?
+        .func_wrap(WASI, "clock_time_get", clock_time_get)?
+        .func_wrap(WASI, "random_get", random_get)?
+        .func_wrap(WASI, "fd_write", fd_write)?
+        .func_wrap(WASI, "fd_fdstat_get", fd_fdstat_get)?
+        .func_wrap(WASI, "fd_prestat_get", |_: i32, _: i32| BADF)?
+        .func_wrap(WASI, "fd_close", |_: i32| BADF)?
+        .func_wrap(WASI, "sched_yield", || OK)?
+        .func_wrap(WASI, "proc_exit", proc_exit)?;
+    Ok(())
+}
+
+/// Adds, for one module, what it imports from WASI and [`define`] has not: functions that say so.
+pub(super) fn define_missing(linker: &mut Linker<Guest>, module: &Module) {
+    for import in module.imports().filter(|import| import.module() == WASI) {
+        let Some(kind) = import.ty().func().cloned() else {
+            continue;
+        };
+        // Refused where there is one already, which is as it should be.
+        let _ = linker.func_new(WASI, import.name(), kind, |_, _, results| {
+            results.fill(Val::I32(NOSYS));
+            Ok(())
+        });
+    }
+}
+
+fn nothing(mut caller: Caller<'_, Guest>, count: u32, len: u32) -> i32 {
+    let put = put_u32(&mut caller, count, 0).and_then(|()| put_u32(&mut caller, len, 0));
+    errno(put)
+}
+
+fn clock_time_get(mut caller: Caller<'_, Guest>, clock: i32, _precision: i64, to: u32) -> i32 {
+    let since = match clock {
+        REALTIME => SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default(),
+        MONOTONIC => caller.data_mut().age(),
+        _ => return INVAL,
+    };
+    let time_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    errno(put_u64(&mut caller, to, time_ns))
+}
+
+fn random_get(mut caller: Caller<'_, Guest>, to: u32, len: u32) -> i32 {
+    if len > RANDOM_LEN_MAX {
+        return INVAL;
+    }
+    let Some(buffer) = bytes_mut(&mut caller, to, len) else {
+        return FAULT;
+    };
+    getrandom::fill(buffer).map_or(NOSYS, |()| OK)
+}
+
+fn fd_write(mut caller: Caller<'_, Guest>, fd: i32, vectors: u32, count: u32, to: u32) -> i32 {
+    if fd != 1 && fd != 2 {
+        return BADF;
+    }
+    if count > VECTORS_MAX {
+        return INVAL;
+    }
+    let Some(text) = gather(&mut caller, vectors, count) else {
+        return FAULT;
+    };
+    let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    let guest = caller.data_mut();
+    let number = guest.number;
+    if let Some(host) = guest.host(number) {
+        host.log(Level::Info, &String::from_utf8_lossy(&text));
+    }
+    errno(put_u32(&mut caller, to, len))
+}
+
+fn gather(caller: &mut Caller<'_, Guest>, vectors: u32, count: u32) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    for number in 0..count {
+        let at = vectors.checked_add(number * 8)?;
+        let (from, len) = (u32_at(caller, at)?, u32_at(caller, at.checked_add(4)?)?);
+        let part = bytes(caller, from, len)?;
+        let room = super::host::LOG_LEN_MAX.saturating_sub(text.len());
+        text.extend_from_slice(&part[..part.len().min(room)]);
+    }
+    Some(text)
+}
+
+fn fd_fdstat_get(mut caller: Caller<'_, Guest>, fd: i32, to: u32) -> i32 {
+    if !(0..=2).contains(&fd) {
+        return BADF;
+    }
+    let Some(stat) = bytes_mut(&mut caller, to, 24) else {
+        return FAULT;
+    };
+    stat.fill(0);
+    errno(put_u32(&mut caller, to, CHARACTER_DEVICE))
+}
+
+fn proc_exit(code: i32) -> Result<()> {
+    bail!("the module ended itself with code {code}; return from lowroad_handle instead")
+}
+
+fn errno(done: Option<()>) -> i32 {
+    done.map_or(FAULT, |()| OK)
+}

@@ -1,0 +1,168 @@
+//! WebAssembly modules: what they can do, and that they can do no harm.
+
+#[path = "wasm/examples.rs"]
+mod examples;
+#[path = "wasm/harm.rs"]
+mod harm;
+#[path = "wasm/load.rs"]
+mod load;
+#[path = "wasm/support.rs"]
+mod support;
+#[path = "wasm/wasi.rs"]
+mod wasi;
+
+use bytes::Bytes;
+use lowroad_dynamic::wasm::{Limits, Own};
+use lowroad_dynamic::{Begun, Body, Content};
+use lowroad_engine::stream::stream;
+use support::{
+    HELLO, OWN, alone, answer, count, failure, handler, handling, later, module, now, request,
+    runtime, text,
+};
+
+/// Counts its calls in its memory and sends the number as a letter, beginning with A; the path /trap
+/// traps.
+const COUNTING: &str = r#"
+    (i32.store8 (i32.const 100) (i32.add (i32.load8_u (i32.const 100)) (i32.const 1)))
+    (i32.store8 (i32.const 101) (i32.add (i32.load8_u (i32.const 100)) (i32.const 64)))
+    (if (i64.eq (call $get (local.get $call) (i32.const 3) (i32.const 0) (i32.const 0)
+            (i32.const 200) (i32.const 10)) (i64.const 5)) (then (unreachable)))
+    (drop (call $send (local.get $call) (i32.const 101) (i32.const 1)))
+    (i32.const 0)"#;
+
+#[test]
+fn a_short_call_is_answered_on_the_worker() {
+    let hello = handler(&runtime(), &handling(HELLO), OWN);
+    let begin = || hello.clone().begin(0, request("/"));
+    // Not all of them, since a busy machine may take the thread away from one.
+    assert!((0..100).any(|_| matches!(begin(), Begun::Answered(Ok(_)))));
+}
+
+#[test]
+fn nothing_is_left_from_one_request_to_the_next() {
+    let counting = handler(&runtime(), &handling(COUNTING), OWN);
+    for _ in 0..100 {
+        assert_eq!(text(now(&counting, "/")), "A");
+    }
+}
+
+#[test]
+fn what_is_kept_stays_until_it_traps() {
+    let keep = Own { keep: true, ..OWN };
+    let runtime = alone(Limits::default());
+    let counting = handler(&runtime, &handling(COUNTING), keep);
+    let made = count(&runtime, "wasm.instances");
+    assert_eq!(text(now(&counting, "/")), "A");
+    assert_eq!(text(now(&counting, "/")), "B");
+    assert_eq!(count(&runtime, "wasm.instances"), made + 1);
+    assert_eq!(failure(now(&counting, "/trap")).0, 500);
+    assert_eq!(text(now(&counting, "/")), "A");
+}
+
+#[tokio::test]
+async fn calls_of_a_kept_instance_wait_beside_each_other() {
+    let keep = Own { keep: true, ..OWN };
+    // The first event sets a timer; the second says how many calls there were.
+    let code = r#"
+        (if (i32.eq (local.get $event) (i32.const 1)) (then
+            (i32.store8 (i32.const 100) (i32.add (i32.load8_u (i32.const 100)) (i32.const 1)))
+            (drop (call $timer (local.get $call) (i32.const 1)))
+            (return (i32.const 1))))
+        (if (i32.eq (local.get $event) (i32.const 4)) (then
+            (i32.store8 (i32.const 101) (i32.add (i32.load8_u (i32.const 100)) (i32.const 64)))
+            (drop (call $send (local.get $call) (i32.const 101) (i32.const 1)))
+            (return (i32.const 0))))
+        (i32.const 1)"#;
+    let waiting = handler(&runtime(), &handling(code), keep);
+    let (first, second) = (later(&waiting, request("/")), later(&waiting, request("/")));
+    assert_eq!(text(first.await), "B");
+    assert_eq!(text(second.await), "B");
+}
+
+#[test]
+fn a_module_starts_with_its_settings() {
+    let code = r#"
+        (data (i32.const 50) "key")
+        (func (export "lowroad_start") (param $call i32) (result i32)
+            (i32.wrap_i64 (call $get (local.get $call) (i32.const 12) (i32.const 50) (i32.const 3)
+                (i32.const 60) (i32.const 3))))
+        (func (export "lowroad_handle") (param $state i32) (param $call i32) (param i32 i32)
+            (result i32)
+            (drop (call $send (local.get $call) (i32.const 60) (local.get $state)))
+            (i32.const 0))"#;
+    let started = handler(&runtime(), &module(code), OWN);
+    assert_eq!(text(now(&started, "/")), "set");
+}
+
+#[test]
+fn a_module_that_cannot_start_says_so() {
+    let code = r#"
+        (func (export "lowroad_start") (param i32) (result i32) (i32.const 0))
+        (func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32) (i32.const 0))"#;
+    let (status, detail) = failure(now(&handler(&runtime(), &module(code), OWN), "/"));
+    assert_eq!(status, 500);
+    assert!(detail.contains("cannot start"), "{detail}");
+}
+
+#[tokio::test]
+async fn a_body_is_read_as_it_comes() {
+    let code = r#"
+        (if (i32.eq (local.get $event) (i32.const 3)) (then (return (i32.const 0))))
+        (if (i32.eq (local.get $event) (i32.const 2)) (then
+            (local.set $a (i32.wrap_i64
+                (call $read (local.get $call) (i32.const 0) (i32.const 100) (i32.const 1000))))
+            (drop (call $send (local.get $call) (i32.const 100) (local.get $a)))))
+        (i32.const 1)"#;
+    let echo = handler(&runtime(), &handling(code), OWN);
+    let (sender, receiver) = stream(16);
+    let mut asked = request("/");
+    asked.body = Body {
+        len: None,
+        stream: Some(receiver),
+    };
+    let answering = tokio::spawn(later(&echo, asked));
+    for part in ["one ", "two ", "three"] {
+        sender
+            .send(Bytes::from_static(part.as_bytes()))
+            .await
+            .expect("it is read");
+    }
+    sender.end();
+    assert_eq!(text(answering.await.expect("it ends")), "one two three");
+}
+
+#[tokio::test]
+async fn a_page_of_the_site_is_fetched() {
+    let code = r#"
+        (i32.store (i32.const 100) (i32.const 0x6761702f)) (i32.store8 (i32.const 104) (i32.const 101))
+        (if (i32.eq (local.get $event) (i32.const 1)) (then
+            (drop (call $fetch (local.get $call) (i32.const 100) (i32.const 5)))))
+        (if (i32.ne (local.get $event) (i32.const 5)) (then (return (i32.const 1))))
+        (local.set $a (i32.wrap_i64 (call $read (local.get $call) (local.get $number)
+            (i32.const 200) (i32.const 100))))
+        (drop (call $send (local.get $call) (i32.const 200) (local.get $a)))
+        (i32.const 0)"#;
+    let fetching = handler(&runtime(), &handling(code), OWN);
+    assert_eq!(text(answer(&fetching, "/").await), "a page");
+}
+
+#[test]
+fn a_stored_object_does_not_pass_through_the_module() {
+    let code = r#"
+        (drop (call $send (local.get $call) (i32.const 0) (i32.const 5)))
+        (i32.store8 (i32.const 100) (i32.const 47))
+        (drop (call $send_stored (local.get $call) (i32.const 100) (i32.const 1)))
+        (i32.const 0)"#;
+    let answer = now(&handler(&runtime(), &handling(code), OWN), "/");
+    match answer.expect("it is answered").content {
+        Content::Stored {
+            before,
+            path,
+            after,
+        } => assert_eq!(
+            (&before[..], &path[..], &after[..]),
+            (&b"hello"[..], &b"/"[..], &b""[..])
+        ),
+        _ => panic!("it is not stored"),
+    }
+}
