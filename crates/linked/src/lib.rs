@@ -8,6 +8,11 @@ pub fn modules() -> Vec<Linked> {
     vec![linked::<hello::Hello>("hello")]
 }
 
+/// The examples of `docs/modules.md`, which are compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/modules.md")]
+pub struct Documentation;
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -67,6 +67,9 @@ impl Outgoing {
         };
         let good = matches!(self.state, State::Held) && self.fields.len() < FIELDS_MAX;
         if good {
+            if self.fields.capacity() == 0 {
+                self.fields.reserve_exact(4);
+            }
             self.fields.push((name.into(), value.into()));
         }
         good
