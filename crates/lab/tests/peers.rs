@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use lowroad_lab::peers::{self, Failure, Options, Place, Running};
+use lowroad_lab::workload::files;
+use lowroad_lab::workload::specweb99::{PostLog, fetch_target};
 use lowroad_testkit::{Client, Folder, Response, skip, wait_until};
 
 const LAB: &str = env!("CARGO_BIN_EXE_lowroad-lab");
@@ -208,6 +210,50 @@ fn scripts_are_answered() {
         );
         assert_eq!(get(running.address, "/page.txt").text(), "of the site");
     }
+}
+
+#[test]
+fn the_dynamic_set_is_answered_by_fastcgi() {
+    let test = "the_dynamic_set_is_answered_by_fastcgi";
+    let folder = Folder::new();
+    let settings = [("dirs".to_owned(), "1".to_owned())].into();
+    files::make("specweb99", &settings, folder.path(), &mut |_| ()).expect("a file set");
+    let fronts = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fronts");
+    if let Err(why) = peers::fronts::build(&fronts) {
+        return skip(test, &why);
+    }
+    let text = |path: &Path| path.display().to_string();
+    let data = folder.path().join("specweb99-data");
+    let settings = [
+        ("fronts", text(&fronts)),
+        ("specweb99_data", text(&data)),
+        ("processes", "3".to_owned()),
+    ];
+    let settings = settings.each_ref().map(|(name, value)| (*name, &**value));
+    let options = Options {
+        root: folder.path().join("site"),
+        ..options(&folder, &settings)
+    };
+    let Some(running) = start(test, "nginx-fastcgi", &options) else {
+        return;
+    };
+    let page = get(
+        running.address,
+        "/specweb99.php?/file_set/dir00000/class1_3",
+    );
+    let file = std::fs::read_to_string(options.root.join("file_set/dir00000/class1_3"));
+    let file = format!("<pre>\n{}\n</pre>", file.expect("a file of the set"));
+    assert!(page.text().contains(&file), "{}", page.head);
+    let log = get(running.address, &fetch_target("/specweb99.php"));
+    assert_eq!(
+        PostLog::parse(&log.body).map(|log| log.records()),
+        Ok(0),
+        "{}",
+        log.head
+    );
+    drop(running);
+    let socket = text(&fronts.join("specweb99-fastcgi"));
+    assert_eq!(processes_with(&socket), Vec::<String>::new());
 }
 
 #[test]

@@ -7,14 +7,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::bench::Job;
 use super::fetch::get;
 use crate::load::Outcome;
+use crate::peers::fronts::has_front;
 use crate::workload::specweb99::{DEFAULT_CONNECTIONS, PostLog, fetch_target, reset_target};
 
 const SCRIPT: &str = "/specweb99.php";
 
-/// Whether a job has dynamic requests that a server with the script answers.
-pub fn has_forms(job: &Job) -> bool {
+/// Whether a job has dynamic requests of the set.
+pub fn is_dynamic(job: &Job) -> bool {
     let share = job.settings.get("dynamic").map(String::as_str);
-    job.workload == "specweb99" && job.server.peer.ends_with("-php") && share != Some("0")
+    job.workload == "specweb99" && share != Some("0")
+}
+
+/// Whether a job has dynamic requests that its server answers.
+pub fn has_forms(job: &Job) -> bool {
+    let peer = &job.server.peer;
+    is_dynamic(job) && (peer.ends_with("-php") || has_front(peer))
 }
 
 /// Has the server begin anew.

@@ -12,7 +12,7 @@ use super::machine;
 use super::phases::{self, Probe};
 use super::schema::Experiment;
 use crate::load::{self, Load, Snapshot, Target};
-use crate::peers::{self, Failure, Options, Place, Running};
+use crate::peers::{self, Failure, Options, Place, Running, fronts};
 use crate::workload::{files, named};
 
 /// Settings of workloads that do not change their files.
@@ -77,6 +77,14 @@ impl Real {
                 "bare" => settings.insert("db".into(), self.database()?),
                 _ => settings.insert("specweb99_data".into(), text(folder.join("specweb99-data"))),
             };
+        }
+        if forms::is_dynamic(job) && fronts::has_front(&job.server.peer) {
+            let built = std::path::absolute(self.data.join("fronts")).unwrap_or_default();
+            fronts::build(&built).map_err(Failure::NotInstalled)?;
+            let data = std::path::absolute(folder.join("specweb99-data")).unwrap_or_default();
+            let text = |path: PathBuf| path.display().to_string();
+            settings.insert("fronts".into(), text(built));
+            settings.insert("specweb99_data".into(), text(data));
         }
         Ok(Options {
             root: folder.join("site"),

@@ -108,7 +108,7 @@ fn state(peer: &Peer) -> String {
     }
     if !programs::installed(peer) {
         return match peer.name {
-            "lowroad" => "not built".into(),
+            name if programs::is_lowroad(name) => "not built".into(),
             _ => "not installed".into(),
         };
     }

@@ -6,6 +6,8 @@
 //! knows what is asked of a server, or how it is measured.
 
 pub mod cli;
+mod dynamic;
+pub mod fronts;
 pub(crate) mod install;
 mod job;
 pub mod keeper;

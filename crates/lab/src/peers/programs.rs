@@ -81,10 +81,15 @@ fn beside(program: &Path, name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
+/// Whether a peer is a level of Lowroad.
+pub fn is_lowroad(peer: &str) -> bool {
+    peer == "lowroad" || peer.starts_with("lowroad-")
+}
+
 /// Whether all programs of a peer are here.
 pub fn installed(peer: &Peer) -> bool {
     match peer.name {
-        "lowroad" => lowroad("").is_ok(),
+        name if is_lowroad(name) && peer.absent.is_none() => lowroad("").is_ok(),
         _ => peer.absent.is_none() && peer.programs.iter().all(|name| find(name).is_some()),
     }
 }
@@ -93,7 +98,9 @@ pub fn installed(peer: &Peer) -> bool {
 pub fn version(peer: &Peer, lowroad: Option<&Path>) -> String {
     match peer.name {
         "howl" => format!("howl {}", env!("CARGO_PKG_VERSION")),
-        "lowroad" => lowroad.map_or_else(String::new, |path| first_line(path, "--version")),
+        name if is_lowroad(name) => {
+            lowroad.map_or_else(String::new, |path| first_line(path, "--version"))
+        }
         _ => {
             let servers = peer
                 .programs

@@ -1,8 +1,10 @@
 //! For each peer its plan: the configuration from its template, and the commands.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Failure;
+use super::dynamic;
+use super::fronts;
 use super::job::Step;
 use super::plan::{Plan, Run};
 use super::programs;
@@ -10,6 +12,7 @@ use super::system;
 use super::table::{Peer, Settings};
 
 const NGINX: &str = include_str!("../../peers/nginx.conf");
+const NGINX_FASTCGI: &str = include_str!("../../peers/nginx-fastcgi.part");
 const NGINX_PHP: &str = include_str!("../../peers/nginx-php.part");
 const APACHE: &str = include_str!("../../peers/apache.conf");
 const APACHE_PHP: &str = include_str!("../../peers/apache-php.part");
@@ -29,9 +32,12 @@ const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 /// # Errors
 /// With what is missing, and what brings it.
 pub fn check(peer: &Peer, settings: &Settings) -> Result<(), Failure> {
-    if matches!(peer.name, "lowroad" | "lowroad-softirq") {
-        let found = programs::lowroad(settings.text("binary"));
-        return found.map(|_| ()).map_err(Failure::NotInstalled);
+    if programs::is_lowroad(peer.name) {
+        programs::lowroad(settings.text("binary")).map_err(Failure::NotInstalled)?;
+    }
+    if !settings.text("specweb99_data").is_empty() && fronts::has_front(peer.name) {
+        fronts::check(peer.name, Path::new(settings.text("fronts")))
+            .map_err(Failure::NotInstalled)?;
     }
     if let Some(missing) = peer
         .programs
@@ -57,6 +63,10 @@ pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
     let mut plan = Plan::default();
     match peer.name {
         "lowroad" => lowroad(&mut plan, run, None)?,
+        name if programs::is_lowroad(name) && has_set(run) => {
+            let binary = programs::lowroad(run.settings.text("binary"))?;
+            dynamic::lowroad(&mut plan, run, name, &binary.display().to_string())?;
+        }
         "lowroad-softirq" => {
             let here = run.address.ip().is_loopback();
             lowroad(&mut plan, run, Some(if here { "lo" } else { "auto" }))?;
@@ -78,10 +88,29 @@ pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
             let modules = [("modules", APACHE_MODULES)];
             apache(&mut plan, run, "event", &run.fill(APACHE_PHP, &modules));
         }
+        "nginx-fastcgi" => {
+            let socket = dynamic::start_fastcgi(&mut plan, run);
+            let upstream = dynamic::nginx_upstream(run, &socket);
+            nginx_with(
+                &mut plan,
+                run,
+                &own_port(run),
+                &run.fill(NGINX_FASTCGI, &[]),
+                &upstream,
+            );
+        }
         "mariadb" => mariadb(&mut plan, run)?,
+        name if programs::is_lowroad(name) => {
+            return Err("specweb99_data is not set: there is no dynamic set to serve".to_owned());
+        }
         other => return Err(format!("nobody knows how to start {other}")),
     }
     Ok(plan)
+}
+
+/// Whether there is a dynamic set to serve.
+fn has_set(run: &Run<'_>) -> bool {
+    !run.settings.text("specweb99_data").is_empty()
 }
 
 fn program(name: &str) -> String {
@@ -134,6 +163,11 @@ fn own_port(run: &Run<'_>) -> String {
 }
 
 fn nginx(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str) {
+    nginx_with(plan, run, listen, php, "");
+}
+
+/// With something outside the server, too.
+fn nginx_with(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str, upstream: &str) {
     // As the lab's user it may read whatever the lab may.
     let user = if run.as_root { "user root;" } else { "" };
     let sendfile = match run.settings.text("sendfile") {
@@ -144,6 +178,7 @@ fn nginx(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str) {
         ("user", user),
         ("listen", listen),
         ("php", php),
+        ("upstream", upstream),
         ("sendfile", sendfile),
     ];
     plan.file("nginx.conf", run.fill(NGINX, &more));

@@ -93,6 +93,25 @@ const DB: Setting = setting(
     "the data base: path of a socket, or HOST:PORT",
 );
 
+const BINARY: Setting = setting(
+    "binary",
+    Kind::Text,
+    "",
+    "the program; else beside this one, else in PATH",
+);
+const FRONTS: Setting = setting(
+    "fronts",
+    Kind::Text,
+    "",
+    "folder of the dynamic set in C, built",
+);
+const FASTCGI: Setting = setting(
+    "processes",
+    Kind::Number,
+    "16",
+    "processes of the FastCGI program",
+);
+
 const fn peer(
     name: &'static str,
     packages: &'static [&'static str],
@@ -127,24 +146,14 @@ static PEERS: &[Peer] = &[
         &[],
         &[],
         "Lowroad on sockets and epoll",
-        &[setting(
-            "binary",
-            Kind::Text,
-            "",
-            "the program; else beside this one, else in PATH",
-        )],
+        &[BINARY],
     ),
     peer(
         "lowroad-softirq",
         &[],
         &[],
-        "Lowroad, hot small answers in the soft interrupt (as root)",
-        &[setting(
-            "binary",
-            Kind::Text,
-            "",
-            "the program; else beside this one, else in PATH",
-        )],
+        "Lowroad, hot small answers in the soft interrupt (as root); with specweb99_data, the module too",
+        &[BINARY, FRONTS, DATA],
     ),
     peer(
         "howl",
@@ -227,10 +236,45 @@ static PEERS: &[Peer] = &[
             "a file with SQL to begin with",
         )],
     ),
-    absent(
+    peer(
         "lowroad-module",
-        "Lowroad with a module for dynamic content",
-        "the level of modules (dynamic content) does not exist yet",
+        &[],
+        &[],
+        "Lowroad, the dynamic set as a module (shared library)",
+        &[BINARY, FRONTS, DATA],
+    ),
+    peer(
+        "lowroad-wasm",
+        &[],
+        &[],
+        "Lowroad, the dynamic set as a module (WebAssembly)",
+        &[BINARY, FRONTS, DATA, FASTCGI],
+    ),
+    peer(
+        "lowroad-fastcgi",
+        &[],
+        &[],
+        "Lowroad, the dynamic set by FastCGI",
+        &[BINARY, FRONTS, DATA, FASTCGI],
+    ),
+    peer(
+        "lowroad-cgi",
+        &[],
+        &[],
+        "Lowroad, the dynamic set by CGI",
+        &[BINARY, FRONTS, DATA],
+    ),
+    peer(
+        "nginx-fastcgi",
+        &["nginx-light"],
+        &["nginx"],
+        "nginx, the dynamic set in C behind it by FastCGI",
+        &[SENDFILE, FRONTS, DATA, FASTCGI],
+    ),
+    absent(
+        "lowroad-pages",
+        "Lowroad with SQL pages",
+        "the lab has no pages for it yet",
     ),
     absent(
         "lowroad-accelerate",

@@ -1,0 +1,211 @@
+//! Plans of the peers that answer SPECweb99-like dynamic requests by the set in C: Lowroad at each
+//! of its levels, and nginx with FastCGI. How the set is built is in `fronts`.
+
+use super::job::Step;
+use super::plan::{Plan, Run};
+
+const CONFIG: &str = include_str!("../../peers/lowroad-dynamic.toml");
+
+/// The one name that the workload asks for.
+const SCRIPT: &str = "/specweb99.php";
+
+/// What is filled into Lowroad's configuration.
+#[derive(Default)]
+struct Level {
+    what: &'static str,
+    softirq: &'static str,
+    module: String,
+    /// The folder of files; the run's, if empty.
+    site: String,
+    /// A route before that of the script.
+    log: String,
+    pattern: &'static str,
+    target: String,
+}
+
+/// Adds the configuration of a Lowroad with the set, and its start.
+///
+/// # Errors
+/// Nobody knows the peer.
+pub fn lowroad(plan: &mut Plan, run: &Run<'_>, name: &str, binary: &str) -> Result<(), String> {
+    let level = match name {
+        "lowroad-module" => module(run, "off"),
+        "lowroad-softirq" if run.address.ip().is_loopback() => module(run, "lo"),
+        "lowroad-softirq" => module(run, "auto"),
+        "lowroad-wasm" => wasm(plan, run),
+        "lowroad-fastcgi" => fastcgi(plan, run),
+        "lowroad-cgi" => cgi(run),
+        other => return Err(format!("{other} has no level with the dynamic set")),
+    };
+    let root = run.root.display().to_string();
+    let more = [
+        ("what", level.what),
+        ("softirq", level.softirq),
+        ("module", &level.module),
+        (
+            "site",
+            if level.site.is_empty() {
+                &root
+            } else {
+                &level.site
+            },
+        ),
+        ("log", &level.log),
+        ("pattern", level.pattern),
+        ("target", &level.target),
+    ];
+    plan.file("lowroad.toml", run.fill(CONFIG, &more));
+    plan.start(&[binary, "run", "-c", &run.path("lowroad.toml")]);
+    Ok(())
+}
+
+/// Starts the FastCGI program; where it listens.
+pub fn start_fastcgi(plan: &mut Plan, run: &Run<'_>) -> String {
+    let socket = run.path("specweb99.sock");
+    let processes = run.settings.number("processes").to_string();
+    plan.start(&[&front(run, "specweb99-fastcgi"), &socket, &processes]);
+    plan.steps
+        .push(Step::Await(run.folder.join("specweb99.sock")));
+    socket
+}
+
+/// The part of nginx's configuration outside the server: it keeps as many connections as there are
+/// processes, or their number would not matter.
+pub fn nginx_upstream(run: &Run<'_>, socket: &str) -> String {
+    let connections = run
+        .settings
+        .number("processes")
+        .div_ceil(u64::from(run.workers.max(1)));
+    format!("upstream specweb99 {{ server unix:{socket}; keepalive {connections}; }}")
+}
+
+fn front(run: &Run<'_>, name: &str) -> String {
+    format!("{}/{name}", run.settings.text("fronts"))
+}
+
+fn module(run: &Run<'_>, softirq: &'static str) -> Level {
+    Level {
+        what: "a module, as a shared library",
+        softirq,
+        module: format!(
+            "[[module]]\nname = \"specweb99\"\nlibrary = \"{}\"\nsettings = {{ data = \"{}\" }}\n",
+            front(run, "specweb99.so"),
+            run.settings.text("specweb99_data")
+        ),
+        pattern: SCRIPT,
+        target: "module = \"specweb99\"".to_owned(),
+        ..Level::default()
+    }
+}
+
+/// Its data is a part of a site of links, and forms are logged by the FastCGI program.
+fn wasm(plan: &mut Plan, run: &Run<'_>) -> Level {
+    let socket = start_fastcgi(plan, run);
+    let site = run.path("site");
+    let file_set = run.root.join("file_set").display().to_string();
+    plan.run(&["mkdir", &site], None);
+    let links = [file_set.as_str(), run.settings.text("specweb99_data")];
+    for target in links {
+        plan.run(&["ln", "-s", target, &site], None);
+    }
+    Level {
+        what: "a module, as WebAssembly",
+        softirq: "off",
+        module: format!(
+            "[[module]]\nname = \"specweb99\"\nwasm = \"{}\"\n\
+             settings = {{ data = \"/specweb99-data\", log = \"http://{}/log\" }}\n",
+            front(run, "specweb99.wasm"),
+            run.address
+        ),
+        log: format!(
+            "[[site.route]]\npattern = \"/log\"\nconcurrency = 65536\n{}",
+            fastcgi_target(run, &socket)
+        ),
+        site,
+        pattern: SCRIPT,
+        target: "module = \"specweb99\"".to_owned(),
+    }
+}
+
+fn fastcgi(plan: &mut Plan, run: &Run<'_>) -> Level {
+    let socket = start_fastcgi(plan, run);
+    Level {
+        what: "a FastCGI program",
+        softirq: "off",
+        pattern: SCRIPT,
+        target: fastcgi_target(run, &socket),
+        ..Level::default()
+    }
+}
+
+fn fastcgi_target(run: &Run<'_>, socket: &str) -> String {
+    format!(
+        "fastcgi = \"unix:{socket}\"\nscript = \"{SCRIPT}\"\nconnections = {}\n\
+         env = {{ SPECWEB99_DATA = \"{}\" }}\n",
+        run.settings.number("processes").min(4096),
+        run.settings.text("specweb99_data")
+    )
+}
+
+fn cgi(run: &Run<'_>) -> Level {
+    Level {
+        what: "a CGI program",
+        softirq: "off",
+        // The folder of programs stands for the site's root.
+        pattern: "/*.php",
+        target: format!(
+            "cgi = \"{}\"\nenv = {{ SPECWEB99_DATA = \"{}\" }}",
+            front(run, "cgi"),
+            run.settings.text("specweb99_data")
+        ),
+        ..Level::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::table::{Settings, named};
+    use std::path::Path;
+
+    #[test]
+    fn configurations_are_ones_that_lowroad_takes() {
+        for name in [
+            "lowroad-module",
+            "lowroad-softirq",
+            "lowroad-wasm",
+            "lowroad-fastcgi",
+            "lowroad-cgi",
+        ] {
+            let given = [
+                ("fronts", "/built"),
+                ("specweb99_data", "/set/specweb99-data"),
+            ];
+            let given = given.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let peer = named(name).expect("a peer");
+            let settings = Settings::of(peer, &given.into()).expect("its settings");
+            let run = Run {
+                root: Path::new("/set/site"),
+                workers: 2,
+                address: ([127, 0, 0, 1], 8080).into(),
+                folder: Path::new("/peer"),
+                settings: &settings,
+                as_root: false,
+            };
+            let mut plan = Plan::default();
+            lowroad(&mut plan, &run, name, "lowroad").expect("a plan");
+            let (_, text) = &plan.files[0];
+            let config = lowroad_config::parse(text, Path::new("lowroad.toml"));
+            let config =
+                config.unwrap_or_else(|problems| panic!("{name}: {}\n{text}", problems[0]));
+            let routes = &config.sites[0].routes;
+            assert_eq!(routes.len(), 1 + usize::from(name == "lowroad-wasm"));
+            assert!(
+                routes
+                    .iter()
+                    .any(|route| route.pattern.matches(SCRIPT.as_bytes())),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The dynamic set in C (`examples/specweb99`): its sources, and how they become the programs and
+//! modules that peers run. What these do is not known here.
+
+use std::path::Path;
+use std::process::Command;
+
+macro_rules! source {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../../../examples/specweb99/", $name)),
+        )
+    };
+}
+/// Name and text of each file that is needed to build.
+const SOURCES: &[(&str, &str)] = &[
+    source!("ads.c"),
+    source!("ads.h"),
+    source!("build.sh"),
+    source!("cgi.c"),
+    source!("core.c"),
+    source!("core.h"),
+    source!("fastcgi.c"),
+    source!("files.c"),
+    source!("files.h"),
+    source!("form.c"),
+    source!("form.h"),
+    source!("gateway.c"),
+    source!("gateway.h"),
+    source!("module.c"),
+    source!("store.h"),
+    source!("store_fetch.c"),
+    source!("store_folder.c"),
+    source!("text.c"),
+    source!("text.h"),
+    (
+        "lowroad.h",
+        include_str!("../../../module/include/lowroad.h"),
+    ),
+];
+
+/// What each peer with a front needs of what is built.
+const NEEDED: &[(&str, &[&str])] = &[
+    ("lowroad-module", &["specweb99.so"]),
+    ("lowroad-softirq", &["specweb99.so"]),
+    ("lowroad-wasm", &["specweb99.wasm", "specweb99-fastcgi"]),
+    ("lowroad-fastcgi", &["specweb99-fastcgi"]),
+    ("lowroad-cgi", &["cgi/specweb99.php"]),
+    ("nginx-fastcgi", &["specweb99-fastcgi"]),
+];
+
+/// Whether a peer answers SPECweb99-like dynamic requests by a front of the set.
+pub fn has_front(peer: &str) -> bool {
+    NEEDED.iter().any(|(name, _)| *name == peer)
+}
+
+/// Builds all fronts in a folder, as far as this machine can; does nothing where they are built from
+/// the same sources already.
+///
+/// # Errors
+/// The folder can't be written, or a compiler refused the sources.
+pub fn build(folder: &Path) -> Result<(), String> {
+    let problem = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let (stamp, sources) = (folder.join("built"), folder.join("source"));
+    let version = version();
+    if std::fs::read_to_string(&stamp).is_ok_and(|built| built == version) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&sources).map_err(problem)?;
+    for (name, text) in SOURCES {
+        std::fs::write(sources.join(name), text).map_err(problem)?;
+    }
+    let absolute = std::path::absolute(folder).map_err(problem)?;
+    let output = Command::new("sh")
+        .arg("build.sh")
+        .arg(&absolute)
+        .current_dir(&sources)
+        .env("LOWROAD_INCLUDE", ".")
+        .output()
+        .map_err(problem)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("the dynamic set can't be built: {said}"));
+    }
+    // The workload asks all servers for one name.
+    std::fs::create_dir_all(folder.join("cgi")).map_err(problem)?;
+    std::fs::copy(
+        folder.join("specweb99.cgi"),
+        folder.join("cgi/specweb99.php"),
+    )
+    .map_err(problem)?;
+    std::fs::write(stamp, version).map_err(problem)
+}
+
+/// Whether what a peer needs was built.
+///
+/// # Errors
+/// What is missing, and what brings it.
+pub fn check(peer: &str, folder: &Path) -> Result<(), String> {
+    let needed = NEEDED.iter().find(|(name, _)| *name == peer);
+    let mut needed = needed.map_or(&[][..], |(_, files)| files).iter();
+    match needed.find(|file| !folder.join(file).is_file()) {
+        Some(file) => Err(format!(
+            "{file} of the dynamic set is not in {}: it was not built, for want of a compiler or a \
+             library (Debian: gcc libfcgi-dev clang lld wasi-libc libclang-rt-14-dev-wasm32)",
+            folder.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What tells one state of the sources from another.
+fn version() -> String {
+    let mut hash = crc32fast::Hasher::new();
+    for (name, text) in SOURCES {
+        hash.update(name.as_bytes());
+        hash.update(text.as_bytes());
+    }
+    format!("{:08x}\n", hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let problem = check("lowroad-wasm", Path::new("/nowhere")).expect_err("not built");
+        assert!(
+            problem.contains("specweb99.wasm") && problem.contains("wasi-libc"),
+            "{problem}"
+        );
+        assert_eq!(check("nginx", Path::new("/nowhere")), Ok(()));
+    }
+}
