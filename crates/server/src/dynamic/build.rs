@@ -1,7 +1,7 @@
 //! Makes the programs of a configuration, and keeps the runtime that they work on.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lowroad_config as config;
 use lowroad_config::RouteTo;
@@ -9,6 +9,7 @@ use lowroad_dynamic::Handler;
 use lowroad_dynamic::cgi::CgiHandler;
 use lowroad_dynamic::module::{Catalog, Limits, open_native};
 use lowroad_dynamic::script::talk::Notice;
+use lowroad_dynamic::wasm;
 use lowroad_log::Logger;
 use tokio::runtime::{Handle, Runtime};
 
@@ -22,6 +23,8 @@ pub struct Programs {
     runtime: Runtime,
     logger: Logger,
     workers: usize,
+    /// From the first configuration with such a module on.
+    wasm: OnceLock<Arc<wasm::Runtime>>,
 }
 
 /// The programs of one configuration.
@@ -45,6 +48,7 @@ impl Programs {
             runtime,
             logger,
             workers,
+            wasm: OnceLock::new(),
         })
     }
 
@@ -63,13 +67,22 @@ impl Programs {
         let mut catalog = Catalog::default();
         for module in &config.modules {
             let logger = Some(self.logger.clone());
-            match open_native(module, &linked, self.workers, logger)? {
-                Some(opened) => catalog.insert(&module.name, opened),
-                None => return Err(format!("module {}: still to come", module.name)),
-            }
+            let opened = match open_native(module, &linked, self.workers, logger.clone())? {
+                Some(opened) => opened,
+                None => wasm::open(&self.wasm()?, module, self.workers, logger)?,
+            };
+            catalog.insert(&module.name, opened);
         }
         let logger = self.logger.clone();
         Ok(Opened { catalog, logger })
+    }
+
+    fn wasm(&self) -> Result<Arc<wasm::Runtime>, String> {
+        if let Some(runtime) = self.wasm.get() {
+            return Ok(runtime.clone());
+        }
+        let runtime = wasm::Runtime::new(wasm::Limits::default())?;
+        Ok(self.wasm.get_or_init(|| runtime).clone())
     }
 }
 
