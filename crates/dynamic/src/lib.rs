@@ -6,6 +6,7 @@
 //! connections or caches.
 
 pub mod cgi;
+pub mod fastcgi;
 pub mod handler;
 pub mod head;
 pub mod module;

@@ -1,0 +1,286 @@
+//! FastCGI servers: php-fpm above all.
+//!
+//! A request is one write to a connection that was kept ([`pool`]), and its response one read, if
+//! it is short. Servers that say they can are given several requests on a connection ([`shared`]);
+//! php-fpm is not one of them ([`lone`]). It knows nothing of sites, nor how a path is found to be
+//! this handler's.
+
+mod guest;
+pub mod link;
+mod lone;
+pub mod pool;
+pub mod record;
+mod shared;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lowroad_config::{FastCgi, Route, Symlinks};
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use self::guest::Guest;
+use self::link::Link;
+use self::lone::Lone;
+use self::pool::{Pool, Pools};
+use self::record::{Event, Params};
+use crate::cgi::collect;
+use crate::cgi::environment::Environment;
+use crate::cgi::stderr::Complaints;
+use crate::head::Form;
+use crate::head::reply::Reply;
+use crate::script::lookup::{Lately, kind};
+use crate::script::talk::{Notice, Stopped, answer};
+use crate::script::{Meaning, Rules, Script, find, front, is_hidden};
+use crate::{Begun, Body, Content, Failure, Handler, Request, Response};
+
+/// Answers a route's requests through a FastCGI server.
+pub struct FastCgiHandler {
+    rules: Rules,
+    fastcgi: FastCgi,
+    symlinks: Symlinks,
+    lately: Lately,
+    silence: Duration,
+    concurrency_max: usize,
+    answering: Arc<Semaphore>,
+    pool: Arc<Pool>,
+    notice: Notice,
+}
+
+impl FastCgiHandler {
+    /// A handler for `route`, which goes to `fastcgi`, with connections of `pools`. `symlinks` are
+    /// those of the site.
+    pub fn new(
+        route: &Route,
+        fastcgi: &FastCgi,
+        symlinks: Symlinks,
+        pools: &Pools,
+        notice: Notice,
+    ) -> FastCgiHandler {
+        let ending = Path::new(&fastcgi.index)
+            .extension()
+            .and_then(|ending| ending.to_str())
+            .map_or_else(String::new, |ending| format!(".{ending}"));
+        FastCgiHandler {
+            rules: Rules {
+                pattern: route.pattern.clone(),
+                ending,
+                index: fastcgi.index.clone(),
+            },
+            fastcgi: fastcgi.clone(),
+            symlinks,
+            lately: Lately::default(),
+            silence: Duration::from_millis(route.timeout_ms),
+            concurrency_max: route.concurrency_max,
+            answering: Arc::new(Semaphore::new(route.concurrency_max)),
+            pool: pools.get(&fastcgi.address, fastcgi.connections_max),
+            notice,
+        }
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        mut request: Request,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Response, Failure> {
+        let script = match self.meaning(&request) {
+            Meaning::Script(script) => script,
+            Meaning::SlashMissing => return Ok(with_slash(&request)),
+            Meaning::Nothing => return Err(Failure::not_found()),
+        };
+        collect::length(&mut request.body).await?;
+        let body = std::mem::take(&mut request.body);
+        let body_len = body.len.filter(|_| body.stream.is_some());
+        let asked = Asked {
+            file: file_of(&request, &script),
+            request,
+            script,
+            body_len,
+            permit: Arc::new(permit),
+        };
+        let tried = match self.try_answer(&asked, body, false).await {
+            Err(Stopped {
+                again: Some(body), ..
+            }) => self.try_answer(&asked, body, true).await,
+            tried => tried,
+        };
+        tried.map_err(|stopped| stopped.failure)
+    }
+}
+
+/// A request and what was found out about it.
+struct Asked {
+    request: Request,
+    script: Script,
+    file: PathBuf,
+    body_len: Option<u64>,
+    permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl FastCgiHandler {
+    fn meaning(&self, request: &Request) -> Meaning {
+        if is_hidden(&request.path) {
+            return Meaning::Nothing;
+        }
+        // The configuration names it, and the server says if it is not there.
+        if let Some(script) = &self.fastcgi.script {
+            return Meaning::Script(front(&request.path, script));
+        }
+        self.lately.find(&request.root, &request.path, || {
+            let look = |path: &[u8]| kind(&request.root, path, self.symlinks);
+            find(&request.path, &self.rules, look)
+        })
+    }
+
+    /// Puts the request to the server. `fresh` = on no connection that was used before.
+    async fn try_answer(
+        &self,
+        asked: &Asked,
+        body: Body,
+        fresh: bool,
+    ) -> Result<Response, Stopped> {
+        let idempotent = !matches!(asked.request.method, Method::Post | Method::Patch);
+        let reply = Reply::new(
+            asked.file.display().to_string(),
+            Form::Cgi,
+            asked.request.method,
+        );
+        let complaints = Complaints::new(reply.who().to_string(), self.notice.clone());
+        if self.pool.multiplexes() {
+            let shared = self.in_time(self.pool.shared(fresh)).await?;
+            // Where it was lost this moment, there is still a connection of one's own.
+            if let Some(ticket) = shared.ticket(complaints.clone()) {
+                let out = self.encode(asked, ticket.id);
+                let server = self.pool.name().to_string();
+                let permit = asked.permit.clone();
+                let guest = Guest::new(ticket, server, out, idempotent, permit);
+                return answer(guest, body, reply, self.silence, &self.notice).await;
+            }
+        }
+        let lease = self.in_time(self.pool.lease(fresh)).await?;
+        let lone = Lone::new(
+            lease,
+            self.pool.clone(),
+            self.encode(asked, lone::ID),
+            idempotent,
+            complaints,
+            asked.permit.clone(),
+        );
+        answer(lone, body, reply, self.silence, &self.notice).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        connecting: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Stopped> {
+        let connected = match timeout(self.silence, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(Failure::new(
+                Status::SERVICE_UNAVAILABLE,
+                format!(
+                    "no connection to {} was free within {} ms; it has too much to do, or the \
+                     route too few connections",
+                    self.pool.name(),
+                    self.silence.as_millis()
+                ),
+            )),
+        };
+        connected.map_err(|failure| Stopped {
+            failure,
+            again: None,
+        })
+    }
+
+    /// What begins the request.
+    fn encode(&self, asked: &Asked, id: u16) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024 + asked.request.lines.len());
+        record::put_begin(&mut out, id);
+        let mut params = Params::start(&mut out, id);
+        let environment = Environment {
+            request: &asked.request,
+            script: &asked.script,
+            file: &asked.file,
+            body_len: asked.body_len,
+            authorization: true,
+            extra: &self.fastcgi.env,
+        };
+        environment.each(|name, value| params.put(name, value));
+        params.finish();
+        out
+    }
+}
+
+impl Handler for FastCgiHandler {
+    fn begin(self: Arc<Self>, _: usize, request: Request) -> Begun {
+        match self.answering.clone().try_acquire_owned() {
+            Ok(permit) => Begun::Later(Box::pin(self.answer(request, permit))),
+            Err(_) => {
+                let detail = format!(
+                    "{} requests to {} are under way already; the route's concurrency allows no \
+                     more",
+                    self.concurrency_max,
+                    self.pool.name()
+                );
+                Begun::Answered(Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail)))
+            }
+        }
+    }
+}
+
+fn file_of(request: &Request, script: &Script) -> PathBuf {
+    let name = script.name.strip_prefix(b"/").unwrap_or(&script.name);
+    request.root.join(std::ffi::OsStr::from_bytes(name))
+}
+
+/// Sends the client to a folder's own path, with the slash; a form is sent again.
+fn with_slash(request: &Request) -> Response {
+    let mut location = Vec::new();
+    lowroad_http::target::encode_path(&request.path, &mut location);
+    location.push(b'/');
+    if let Some(query) = &request.query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let status = match request.method {
+        Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
+        _ => Status::PERMANENT_REDIRECT,
+    };
+    let response = Response {
+        status,
+        fields: Vec::new(),
+        content: Content::Bytes(bytes::Bytes::new()),
+    };
+    response.field("Location", location)
+}
+
+/// Asks a server whether it multiplexes; `None` if it does not say.
+async fn ask(link: &mut Link) -> Option<bool> {
+    let mut question = Vec::new();
+    record::put_question(&mut question);
+    let mut written = 0;
+    std::future::poll_fn(|context| {
+        while written < question.len() {
+            match std::task::ready!(link.poll_write(context, &question[written..], &[])) {
+                Ok(len @ 1..) => written += len,
+                _ => return std::task::Poll::Ready(None),
+            }
+        }
+        loop {
+            match link.event() {
+                Ok(Some((Event::Multiplexes(does), _))) => {
+                    return std::task::Poll::Ready(Some(does));
+                }
+                Ok(None) => {}
+                _ => return std::task::Poll::Ready(None),
+            }
+            if std::task::ready!(link.poll_read(context)).is_err() {
+                return std::task::Poll::Ready(None);
+            }
+        }
+    })
+    .await
+}

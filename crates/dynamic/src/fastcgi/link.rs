@@ -1,0 +1,113 @@
+//! A connection to a FastCGI server: bytes go out, records come in. It knows nothing of requests,
+//! nor where the connection leads.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::record::{BadRecord, Decoder, Event};
+
+/// What a connection is made of.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
+
+/// How much is read at a time.
+const READ_LEN: usize = 32 << 10;
+
+/// A connection.
+pub struct Link {
+    socket: Box<dyn Io>,
+    decoder: Decoder,
+    input: Box<[u8]>,
+    /// The part of `input` that was read and not yet decoded.
+    start: usize,
+    end: usize,
+}
+
+/// Why a connection is of no use any more.
+#[derive(Debug)]
+pub enum Broken {
+    /// The other side closed it.
+    Closed,
+    /// The system says so.
+    Failed(io::Error),
+    /// It carries something else.
+    Bad(BadRecord),
+}
+
+impl Link {
+    /// A new connection.
+    pub fn new(socket: Box<dyn Io>) -> Link {
+        Link {
+            socket,
+            decoder: Decoder::default(),
+            input: vec![0; READ_LEN].into(),
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// Whether it is still there, and quiet as an idle connection must be. No system call if so.
+    pub fn is_idle(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        self.start == self.end && self.poll_read(&mut context).is_pending()
+    }
+
+    /// Writes some of two pieces; gives how many bytes.
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let socket = Pin::new(&mut self.socket);
+        if second.is_empty() {
+            return socket.poll_write(context, first);
+        }
+        socket.poll_write_vectored(context, &[IoSlice::new(first), IoSlice::new(second)])
+    }
+
+    /// The next event among what was read; `None` if more must be read.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    pub fn event(&mut self) -> Result<Option<(Event, &[u8])>, Broken> {
+        let bytes = &self.input[self.start..self.end];
+        let (event, len) = self.decoder.next(bytes).map_err(Broken::Bad)?;
+        self.start += len;
+        Ok(event.map(|event| (event, bytes)))
+    }
+
+    /// Waits for more bytes and reads them.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    pub fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        self.input.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        let mut buffer = ReadBuf::new(&mut self.input[self.end..]);
+        let read = ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer));
+        let len = buffer.filled().len();
+        self.end += len;
+        Poll::Ready(match read {
+            Ok(()) if len > 0 => Ok(()),
+            Ok(()) => Err(Broken::Closed),
+            Err(error) => Err(Broken::Failed(error)),
+        })
+    }
+}
+
+impl std::fmt::Display for Broken {
+    /// The end of a sentence that begins with the server's name.
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Broken::Closed => to.write_str("closed the connection in the middle of a request"),
+            Broken::Failed(error) => write!(to, "was lost: {error}"),
+            Broken::Bad(bad) => to.write_str(&bad.0),
+        }
+    }
+}

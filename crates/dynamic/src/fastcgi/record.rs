@@ -1,0 +1,281 @@
+//! The records of FastCGI 1.0, both ways, without any I/O. It knows nothing of connections.
+//!
+//! A record is eight bytes (version, type, request, length of its content, length of its padding),
+//! its content and its padding. Read the specification's §3.3 to §3.5, §4.1 and §5.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+/// The length of a record's header, in bytes.
+pub const HEADER_LEN: usize = 8;
+/// The longest content that is sent in one record: a multiple of eight.
+pub const CONTENT_LEN_MAX: usize = 0xfff8;
+/// A longer answer to a question for values is refused.
+const VALUES_LEN_MAX: usize = 1024;
+
+const BEGIN_REQUEST: u8 = 1;
+const ABORT_REQUEST: u8 = 2;
+const END_REQUEST: u8 = 3;
+const PARAMS: u8 = 4;
+const STDIN: u8 = 5;
+const STDOUT: u8 = 6;
+const STDERR: u8 = 7;
+const GET_VALUES: u8 = 9;
+const GET_VALUES_RESULT: u8 = 10;
+const UNKNOWN_TYPE: u8 = 11;
+
+const RESPONDER: u8 = 1;
+const KEEP_CONN: u8 = 1;
+
+/// Appends what begins request `id`; the server keeps the connection afterwards.
+pub fn put_begin(out: &mut Vec<u8>, id: u16) {
+    put_header(out, BEGIN_REQUEST, id, 8);
+    out.extend_from_slice(&[0, RESPONDER, KEEP_CONN, 0, 0, 0, 0, 0]);
+}
+
+/// Appends what gives request `id` up.
+pub fn put_abort(out: &mut Vec<u8>, id: u16) {
+    put_header(out, ABORT_REQUEST, id, 0);
+}
+
+/// Appends the header of `len` bytes of a request's body, at most [`CONTENT_LEN_MAX`]; 0 ends it.
+pub fn put_stdin(out: &mut Vec<u8>, id: u16, len: usize) {
+    put_header(out, STDIN, id, len);
+}
+
+/// Appends the question whether several requests may be under way on one connection.
+pub fn put_question(out: &mut Vec<u8>) {
+    let mut pair = Vec::new();
+    put_pair(&mut pair, b"FCGI_MPXS_CONNS", b"");
+    put_header(out, GET_VALUES, 0, pair.len());
+    out.extend_from_slice(&pair);
+}
+
+/// Writes parameters at the end of a buffer.
+pub struct Params<'o> {
+    out: &'o mut Vec<u8>,
+    id: u16,
+    /// Where the parameters begin, after the header of their record.
+    start: usize,
+}
+
+impl<'o> Params<'o> {
+    /// Begins the parameters of request `id`.
+    pub fn start(out: &'o mut Vec<u8>, id: u16) -> Params<'o> {
+        put_header(out, PARAMS, id, 0);
+        let start = out.len();
+        Params { out, id, start }
+    }
+
+    /// Appends one.
+    pub fn put(&mut self, name: &[u8], value: &[u8]) {
+        put_pair(self.out, name, value);
+    }
+
+    /// Ends them.
+    pub fn finish(self) {
+        let len = self.out.len() - self.start;
+        if len <= CONTENT_LEN_MAX {
+            let header = self.start - HEADER_LEN..self.start;
+            set_len(&mut self.out[header], len);
+        } else {
+            let all = self.out.split_off(self.start);
+            self.out.truncate(self.start - HEADER_LEN);
+            for part in all.chunks(CONTENT_LEN_MAX) {
+                put_header(self.out, PARAMS, self.id, part.len());
+                self.out.extend_from_slice(part);
+            }
+        }
+        if len > 0 {
+            put_header(self.out, PARAMS, self.id, 0);
+        }
+    }
+}
+
+fn put_header(out: &mut Vec<u8>, kind: u8, id: u16, len: usize) {
+    let [high, low] = id.to_be_bytes();
+    let start = out.len();
+    out.extend_from_slice(&[1, kind, high, low, 0, 0, 0, 0]);
+    set_len(&mut out[start..], len);
+}
+
+fn set_len(header: &mut [u8], len: usize) {
+    let len = u16::try_from(len).expect("at most CONTENT_LEN_MAX");
+    header[4..6].copy_from_slice(&len.to_be_bytes());
+}
+
+fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for text in [name, value] {
+        match u8::try_from(text.len()) {
+            Ok(len @ ..=127) => out.push(len),
+            _ => {
+                let len = u32::try_from(text.len()).unwrap_or(u32::MAX >> 1);
+                out.extend_from_slice(&(len | 1 << 31).to_be_bytes());
+            }
+        }
+    }
+    out.extend_from_slice(name);
+    out.extend_from_slice(value);
+}
+
+/// What a server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Output of a request: where it lies in the bytes that were given, at least one.
+    Output(u16, Range<usize>),
+    /// What a request's program complains of.
+    Complaint(u16, Range<usize>),
+    /// A request is over.
+    End(u16, Ended),
+    /// Whether several requests may be under way on one connection.
+    Multiplexes(bool),
+}
+
+/// How a request ended, as the server sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was answered.
+    Complete,
+    /// It was refused: the server takes one request a connection.
+    CannotMultiplex,
+    /// It was refused: too much to do.
+    Overloaded,
+    /// It was refused: the server has no responders.
+    UnknownRole,
+}
+
+/// Why bytes are no FastCGI: the end of a sentence that begins with the server's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRecord(pub String);
+
+/// Takes records apart, wherever they were cut. Content is given as it comes, so that nothing is
+/// collected but what has a few bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Decoder {
+    kind: u8,
+    id: u16,
+    content_left: usize,
+    padding_left: usize,
+}
+
+impl Decoder {
+    /// What the bytes begin with, and how many of them are done with; the others are given again,
+    /// with more behind them, after `None`.
+    ///
+    /// # Errors
+    /// [`BadRecord`]; the connection is of no use then.
+    pub fn next(&mut self, bytes: &[u8]) -> Result<(Option<Event>, usize), BadRecord> {
+        let mut at = 0;
+        loop {
+            let rest = &bytes[at..];
+            if self.content_left > 0 {
+                let len = self.content_left.min(rest.len());
+                self.content_left -= len;
+                let range = at..at + len;
+                let event = match self.kind {
+                    _ if len == 0 => None,
+                    STDOUT => Some(Event::Output(self.id, range)),
+                    _ => Some(Event::Complaint(self.id, range)),
+                };
+                return Ok((event, at + len));
+            }
+            let padding = self.padding_left.min(rest.len());
+            self.padding_left -= padding;
+            at += padding;
+            let Some(header) = bytes[at..].first_chunk::<HEADER_LEN>() else {
+                return Ok((None, at));
+            };
+            let [
+                version,
+                kind,
+                id_high,
+                id_low,
+                len_high,
+                len_low,
+                padding,
+                _,
+            ] = *header;
+            let id = u16::from_be_bytes([id_high, id_low]);
+            let len = usize::from(u16::from_be_bytes([len_high, len_low]));
+            if version != 1 {
+                return Err(not_fastcgi(header));
+            }
+            if matches!(kind, STDOUT | STDERR) {
+                (self.kind, self.id, self.content_left) = (kind, id, len);
+                self.padding_left = usize::from(padding);
+                at += HEADER_LEN;
+                continue;
+            }
+            let start = at + HEADER_LEN;
+            check(kind, len, header)?;
+            let Some(content) = bytes.get(start..start + len) else {
+                return Ok((None, at));
+            };
+            self.padding_left = usize::from(padding);
+            let event = small(kind, id, content, header)?;
+            return Ok((Some(event), start + len));
+        }
+    }
+}
+
+/// Whether a record that is not streamed may have this length.
+fn check(kind: u8, len: usize, header: &[u8]) -> Result<(), BadRecord> {
+    match kind {
+        END_REQUEST | UNKNOWN_TYPE if len == 8 => Ok(()),
+        GET_VALUES_RESULT if len <= VALUES_LEN_MAX => Ok(()),
+        _ => Err(not_fastcgi(header)),
+    }
+}
+
+fn small(kind: u8, id: u16, content: &[u8], header: &[u8]) -> Result<Event, BadRecord> {
+    Ok(match kind {
+        END_REQUEST => {
+            let ended = match content.get(4) {
+                Some(0) => Ended::Complete,
+                Some(1) => Ended::CannotMultiplex,
+                Some(2) => Ended::Overloaded,
+                Some(3) => Ended::UnknownRole,
+                _ => return Err(not_fastcgi(header)),
+            };
+            Event::End(id, ended)
+        }
+        // It does not know the question.
+        UNKNOWN_TYPE => Event::Multiplexes(false),
+        _ => Event::Multiplexes(value_of(content, b"FCGI_MPXS_CONNS") == Some(b"1")),
+    })
+}
+
+/// The value of a name among pairs.
+fn value_of<'c>(mut pairs: &'c [u8], wanted: &[u8]) -> Option<&'c [u8]> {
+    while !pairs.is_empty() {
+        let name_len = take_len(&mut pairs)?;
+        let value_len = take_len(&mut pairs)?;
+        let (name, rest) = pairs.split_at_checked(name_len)?;
+        let (value, rest) = rest.split_at_checked(value_len)?;
+        if name == wanted {
+            return Some(value);
+        }
+        pairs = rest;
+    }
+    None
+}
+
+fn take_len(bytes: &mut &[u8]) -> Option<usize> {
+    let (first, rest) = bytes.split_first()?;
+    if *first < 128 {
+        *bytes = rest;
+        return Some(usize::from(*first));
+    }
+    let (four, rest) = bytes.split_first_chunk::<4>()?;
+    *bytes = rest;
+    usize::try_from(u32::from_be_bytes(*four) & (u32::MAX >> 1)).ok()
+}
+
+fn not_fastcgi(header: &[u8]) -> BadRecord {
+    BadRecord(format!(
+        "sent what is no FastCGI record: {}",
+        header.escape_ascii()
+    ))
+}

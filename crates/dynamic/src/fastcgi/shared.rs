@@ -1,0 +1,377 @@
+//! One connection with several requests under way, for servers that can do that. It knows nothing
+//! of how a response comes of a request's output.
+//!
+//! A task owns the connection: it sends what the requests have to say, in turns, and hands out what
+//! the server says. FastCGI has no windows. So what a client takes slowly is held up to a limit,
+//! then nothing is read from the connection: new requests go elsewhere, and if others are under way
+//! here, the slow one is given up after a while.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use lowroad_engine::stream::{Next, Receiver, Sender, stream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::link::Link;
+use super::record::{self, Ended, Event};
+use crate::cgi::stderr::Complaints;
+
+/// Requests at a time on a connection.
+const REQUESTS_MAX: usize = 64;
+/// How much output of a request waits for it.
+const OUTPUT_LEN_MAX: usize = 256 << 10;
+/// How much input of a request waits for the connection.
+const INPUT_LEN_MAX: usize = 64 << 10;
+/// How long one request may hold up others.
+const STALL_MAX: Duration = Duration::from_secs(5);
+/// How long a connection is kept without requests that somebody waits for.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
+/// A connection with several requests.
+pub struct Shared(Mutex<State>);
+
+struct State {
+    slots: BTreeMap<u16, Slot>,
+    /// Requests whose owners are gone.
+    given_up: Vec<u16>,
+    /// The request that holds up the connection.
+    stalled: Option<u16>,
+    over: bool,
+    driver: Waker,
+}
+
+/// A request, as the connection sees it.
+struct Slot {
+    /// Records to send; `None` when that was all.
+    input: Option<Receiver>,
+    /// The server has heard of it.
+    begun: bool,
+    /// Where output goes; `None` when nobody wants it any more.
+    output: Option<Sender>,
+    ended: Arc<Mutex<Option<Ended>>>,
+    complaints: Complaints,
+}
+
+/// A request, as its owner sees it. Dropped early, it is aborted.
+pub struct Ticket {
+    /// Its number.
+    pub id: u16,
+    /// Takes records.
+    pub input: Option<Sender>,
+    /// Gives output.
+    pub output: Receiver,
+    shared: Arc<Shared>,
+    ended: Arc<Mutex<Option<Ended>>>,
+}
+
+impl Ticket {
+    /// How it ended, if it did.
+    pub fn ended(&self) -> Option<Ended> {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            let mut state = self.shared.lock();
+            state.given_up.push(self.id);
+            state.driver.wake_by_ref();
+        }
+    }
+}
+
+impl Shared {
+    /// Begins to use a new connection.
+    pub fn start(link: Link, permit: OwnedSemaphorePermit) -> Arc<Shared> {
+        let shared = Arc::new(Shared(Mutex::new(State {
+            slots: BTreeMap::new(),
+            given_up: Vec::new(),
+            stalled: None,
+            over: false,
+            driver: Waker::noop().clone(),
+        })));
+        let mut driver = Driver {
+            shared: shared.clone(),
+            link,
+            out: Bytes::new(),
+            turn: 0,
+            timer: Box::pin(sleep(IDLE_MAX)),
+            timer_for: Some(TimerFor::Idle),
+            _permit: permit,
+        };
+        tokio::spawn(async move {
+            std::future::poll_fn(|context| driver.poll(context)).await;
+        });
+        shared
+    }
+
+    /// Whether it takes another request.
+    pub fn has_room(&self) -> bool {
+        let state = self.lock();
+        !state.over && state.stalled.is_none() && state.slots.len() < REQUESTS_MAX
+    }
+
+    /// Whether the connection is no more.
+    pub fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
+    /// A place for a request; `None` if there is none any more.
+    pub fn ticket(self: &Arc<Self>, complaints: Complaints) -> Option<Ticket> {
+        let mut state = self.lock();
+        if state.over {
+            return None;
+        }
+        let id = (1..=u16::MAX).find(|id| !state.slots.contains_key(id))?;
+        let (input, taken) = stream(INPUT_LEN_MAX);
+        let (given, output) = stream(OUTPUT_LEN_MAX);
+        let ended = Arc::new(Mutex::new(None));
+        let slot = Slot {
+            input: Some(taken),
+            begun: false,
+            output: Some(given),
+            ended: ended.clone(),
+            complaints,
+        };
+        state.slots.insert(id, slot);
+        state.driver.wake_by_ref();
+        Some(Ticket {
+            id,
+            input: Some(input),
+            output,
+            shared: self.clone(),
+            ended,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the timer runs for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimerFor {
+    Idle,
+    Stall(u16),
+}
+
+/// The task that owns the connection.
+struct Driver {
+    shared: Arc<Shared>,
+    link: Link,
+    /// What is being sent.
+    out: Bytes,
+    /// The request that was sent from last.
+    turn: u16,
+    timer: Pin<Box<Sleep>>,
+    timer_for: Option<TimerFor>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Why the connection is over.
+struct Over;
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.over = true;
+        // Who waits for output finds it cut.
+        state.slots.clear();
+    }
+}
+
+impl Driver {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        state.driver = context.waker().clone();
+        // Not for ever without a pause: other tasks want to run too.
+        for _ in 0..64 {
+            let done = self
+                .write(&mut state, context)
+                .and_then(|wrote| Ok(self.read(&mut state, context)? || wrote))
+                .and_then(|moved| Ok(self.look_at_timer(&mut state, context)? || moved));
+            match done {
+                Err(Over) => {
+                    state.over = true;
+                    return Poll::Ready(());
+                }
+                Ok(false) => return Poll::Pending,
+                Ok(true) => {}
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Whether something was written.
+    fn write(&mut self, state: &mut State, context: &mut Context<'_>) -> Result<bool, Over> {
+        if self.out.is_empty() {
+            let Some(out) = state.next_record(&mut self.turn, context) else {
+                return Ok(false);
+            };
+            self.out = out;
+        }
+        match self.link.poll_write(context, &self.out, &[]) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(len @ 1..)) => {
+                self.out.advance(len);
+                Ok(true)
+            }
+            Poll::Ready(_) => Err(Over),
+        }
+    }
+
+    /// Whether something was read.
+    fn read(&mut self, state: &mut State, context: &mut Context<'_>) -> Result<bool, Over> {
+        if state.is_stalled(context) {
+            return Ok(false);
+        }
+        while let Some((event, bytes)) = self.link.event().map_err(|_| Over)? {
+            state.deliver(event, bytes)?;
+            if state.is_stalled(context) {
+                return Ok(true);
+            }
+        }
+        match self.link.poll_read(context) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(())) => Ok(true),
+            Poll::Ready(Err(_)) => Err(Over),
+        }
+    }
+
+    /// Sets the timer to what is waited for, and acts when it is due. Whether it acted.
+    fn look_at_timer(
+        &mut self,
+        state: &mut State,
+        context: &mut Context<'_>,
+    ) -> Result<bool, Over> {
+        let wanted = match state.stalled {
+            Some(id) if state.slots.len() > 1 => Some(TimerFor::Stall(id)),
+            // A server that never ends what was given up must not keep the connection for ever.
+            None if state.is_idle() => Some(TimerFor::Idle),
+            _ => None,
+        };
+        if wanted != self.timer_for {
+            self.timer_for = wanted;
+            let time = match wanted {
+                Some(TimerFor::Stall(_)) => STALL_MAX,
+                _ => IDLE_MAX,
+            };
+            self.timer.as_mut().reset(Instant::now() + time);
+        }
+        if wanted.is_none() || self.timer.as_mut().poll(context).is_pending() {
+            return Ok(false);
+        }
+        match wanted {
+            Some(TimerFor::Stall(id)) => {
+                state.stalled = None;
+                if let Some(slot) = state.slots.get_mut(&id) {
+                    slot.output = None;
+                    slot.complaints
+                        .take(b"given up: its client took too little while others waited\n");
+                }
+                self.timer_for = None;
+                Ok(true)
+            }
+            _ => Err(Over),
+        }
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.slots.values().all(|slot| slot.output.is_none())
+    }
+
+    /// What is to be sent next: requests take turns.
+    fn next_record(&mut self, turn: &mut u16, context: &mut Context<'_>) -> Option<Bytes> {
+        while let Some(id) = self.given_up.pop() {
+            if let Some(abort) = self.abort(id) {
+                return Some(abort);
+            }
+        }
+        let after = self.slots.range(*turn + 1..).map(|(id, _)| *id);
+        let before = self.slots.range(..=*turn).map(|(id, _)| *id);
+        let order: Vec<u16> = after.chain(before).collect();
+        for id in order {
+            let slot = self.slots.get_mut(&id)?;
+            let Some(input) = &slot.input else {
+                continue;
+            };
+            match input.poll_next(context) {
+                Poll::Pending => {}
+                Poll::Ready(Next::Bytes(bytes)) => {
+                    *turn = id;
+                    slot.begun = true;
+                    return Some(bytes);
+                }
+                // One that is cut is given up too.
+                Poll::Ready(Next::End | Next::Cut) => slot.input = None,
+            }
+        }
+        None
+    }
+
+    /// Gives a request up, unless it is over. Its number is free when the server has ended it.
+    fn abort(&mut self, id: u16) -> Option<Bytes> {
+        let slot = self.slots.get_mut(&id)?;
+        if !slot.begun {
+            self.slots.remove(&id);
+            return None;
+        }
+        (slot.input, slot.output) = (None, None);
+        let mut abort = Vec::with_capacity(record::HEADER_LEN);
+        record::put_abort(&mut abort, id);
+        Some(abort.into())
+    }
+
+    /// Whether the connection has to wait for a request that takes no more.
+    fn is_stalled(&mut self, context: &mut Context<'_>) -> bool {
+        let sender = self
+            .stalled
+            .and_then(|id| self.slots.get(&id)?.output.as_ref());
+        if sender.is_some_and(|sender| sender.poll_room(context).is_pending()) {
+            return true;
+        }
+        self.stalled = None;
+        false
+    }
+
+    fn deliver(&mut self, event: Event, bytes: &[u8]) -> Result<(), Over> {
+        match event {
+            Event::Output(id, range) => {
+                let slot = self.slots.get_mut(&id).ok_or(Over)?;
+                let Some(output) = &slot.output else {
+                    return Ok(());
+                };
+                match output.push(Bytes::copy_from_slice(&bytes[range])) {
+                    Ok(true) => {}
+                    Ok(false) => self.stalled = Some(id),
+                    Err(_) => slot.output = None,
+                }
+            }
+            Event::Complaint(id, range) => {
+                let slot = self.slots.get_mut(&id).ok_or(Over)?;
+                slot.complaints.take(&bytes[range]);
+            }
+            Event::End(id, ended) => {
+                let mut slot = self.slots.remove(&id).ok_or(Over)?;
+                slot.complaints.end_line();
+                *slot.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+                if let Some(output) = slot.output {
+                    output.end();
+                }
+            }
+            Event::Multiplexes(_) => return Err(Over),
+        }
+        Ok(())
+    }
+}
