@@ -90,7 +90,7 @@ impl CgiHandler {
         let (process, form) = started
             .await
             .map_err(|_| Failure::new(Status::INTERNAL_ERROR, "a helper thread ended"))??;
-        let reply = Reply::new(process.name().to_string(), form, method);
+        let reply = Reply::new(process.file().clone(), form, method);
         talk::answer(process, body, reply, self.silence, &self.notice)
             .await
             .map_err(|stopped| stopped.failure)

@@ -13,7 +13,7 @@ pub mod record;
 mod shared;
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ impl FastCgiHandler {
 struct Asked {
     request: Request,
     script: Script,
-    file: PathBuf,
+    file: Arc<Path>,
     body_len: Option<u64>,
     permit: Arc<OwnedSemaphorePermit>,
 }
@@ -144,12 +144,8 @@ impl FastCgiHandler {
         fresh: bool,
     ) -> Result<Response, Stopped> {
         let idempotent = !matches!(asked.request.method, Method::Post | Method::Patch);
-        let reply = Reply::new(
-            asked.file.display().to_string(),
-            Form::Cgi,
-            asked.request.method,
-        );
-        let complaints = Complaints::new(reply.who().to_string(), self.notice.clone());
+        let reply = Reply::new(asked.file.clone(), Form::Cgi, asked.request.method);
+        let complaints = Complaints::new(asked.file.clone(), self.notice.clone());
         if self.pool.multiplexes() {
             let shared = self.in_time(self.pool.shared(fresh)).await?;
             // Where it was lost this moment, there is still a connection of one's own.
@@ -231,9 +227,9 @@ impl Handler for FastCgiHandler {
     }
 }
 
-fn file_of(request: &Request, script: &Script) -> PathBuf {
+fn file_of(request: &Request, script: &Script) -> Arc<Path> {
     let name = script.name.strip_prefix(b"/").unwrap_or(&script.name);
-    request.root.join(std::ffi::OsStr::from_bytes(name))
+    request.root.join(std::ffi::OsStr::from_bytes(name)).into()
 }
 
 /// Sends the client to a folder's own path, with the slash; a form is sent again.

@@ -61,10 +61,15 @@ impl Environment<'_> {
                 give(name.as_bytes(), value);
             }
         };
+        let fields: Vec<_> = self.request.fields().collect();
         self.put_script(&mut put);
         self.put_request(&mut put);
+        let content_type = |line: &&(&[u8], &[u8])| is_among(line.0, &[b"content-type"]);
+        if let Some((_, value)) = fields.iter().find(content_type) {
+            put("CONTENT_TYPE", value);
+        }
         self.put_ends(&mut put);
-        self.put_fields(&mut give);
+        self.put_fields(&fields, &mut give);
         for (name, value) in self.extra {
             give(name.as_bytes(), value.as_bytes());
         }
@@ -101,9 +106,6 @@ impl Environment<'_> {
             lowroad_http::head::put_number(&mut digits, len);
             put("CONTENT_LENGTH", &digits);
         }
-        if let Some(content_type) = request.field("content-type") {
-            put("CONTENT_TYPE", content_type);
-        }
     }
 
     fn put_ends(&self, put: &mut impl FnMut(&str, &[u8])) {
@@ -120,31 +122,32 @@ impl Environment<'_> {
     }
 
     /// HTTP_ variables. Lines of the same name become one, as RFC 3875 §4.1.18 says.
-    fn put_fields(&self, give: &mut impl FnMut(&[u8], &[u8])) {
-        let request = self.request;
+    fn put_fields(&self, fields: &[(&[u8], &[u8])], give: &mut impl FnMut(&[u8], &[u8])) {
+        let hops = hops(fields);
         let mut name = Vec::with_capacity(64);
         let mut joined = Vec::new();
-        for (at, (field, value)) in request.fields().enumerate() {
-            let said = |(known, _): (&[u8], &[u8])| known.eq_ignore_ascii_case(field);
-            if !self.is_wanted(field) || request.fields().take(at).any(said) {
+        for (at, (field, value)) in fields.iter().enumerate() {
+            let said = |line: &&(&[u8], &[u8])| line.0.eq_ignore_ascii_case(field);
+            let repeated = fields[..at].iter().any(|line| said(&line));
+            if repeated || !self.is_wanted(field) || is_among(field, &hops) {
                 continue;
             }
             put_name(field, &mut name);
             if self.is_extra(&name) {
                 continue;
             }
-            let mut more = request.fields().skip(at + 1).filter(|line| said(*line));
-            let Some((_, second)) = more.next() else {
+            let mut more = fields[at + 1..].iter().filter(said).peekable();
+            if more.peek().is_none() {
                 give(&name, value);
                 continue;
-            };
+            }
             let between: &[u8] = match field.eq_ignore_ascii_case(b"cookie") {
                 true => b"; ",
                 false => b", ",
             };
             joined.clear();
             joined.extend_from_slice(value);
-            for value in std::iter::once(second).chain(more.map(|(_, value)| value)) {
+            for (_, value) in more {
                 joined.extend_from_slice(between);
                 joined.extend_from_slice(value);
             }
@@ -157,9 +160,7 @@ impl Environment<'_> {
             .iter()
             .all(|b| b.is_ascii_alphanumeric() || *b == b'-');
         let is = |name: &&str| field.eq_ignore_ascii_case(name.as_bytes());
-        let dropped = DROPPED.iter().any(is);
-        let authorization = self.authorization && is(&"authorization");
-        plain && (!dropped || authorization) && !is_named_by_connection(self.request, field)
+        plain && (!DROPPED.iter().any(is) || self.authorization && is(&"authorization"))
     }
 
     fn is_extra(&self, name: &[u8]) -> bool {
@@ -177,13 +178,20 @@ fn put_name(field: &[u8], name: &mut Vec<u8>) {
     }));
 }
 
-/// Whether the client says that the field is for this connection only (RFC 9110 §7.6.1).
-fn is_named_by_connection(request: &Request, field: &[u8]) -> bool {
-    request
-        .fields()
+/// The fields that the client says are for this connection only (RFC 9110 §7.6.1). What it usually
+/// says names none.
+fn hops<'f>(fields: &[(&'f [u8], &'f [u8])]) -> Vec<&'f [u8]> {
+    fields
+        .iter()
         .filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"))
         .flat_map(|(_, value)| value.split(|b| *b == b','))
-        .any(|option| option.trim_ascii().eq_ignore_ascii_case(field))
+        .map(<[u8]>::trim_ascii)
+        .filter(|option| !is_among(option, &[b"keep-alive", b"close"]))
+        .collect()
+}
+
+fn is_among(field: &[u8], names: &[&[u8]]) -> bool {
+    names.iter().any(|name| field.eq_ignore_ascii_case(name))
 }
 
 /// A host without its port.

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub struct Keep {
 
 /// A running program. Dropped, its group is ended.
 pub struct Process {
-    name: String,
+    file: Arc<Path>,
     stdin: Option<pipe::Sender>,
     stdout: pipe::Receiver,
     stderr: Option<pipe::Receiver>,
@@ -88,10 +89,10 @@ impl Process {
         let stdin = pipe::Sender::from_owned_fd(fd(stdin.map(OwnedFd::from))).map_err(failed)?;
         let stdout = pipe::Receiver::from_owned_fd(fd(stdout.map(OwnedFd::from)));
         let stderr = pipe::Receiver::from_owned_fd(fd(stderr.map(OwnedFd::from)));
-        let name = file.display().to_string();
+        let file: Arc<Path> = Arc::from(file);
         Ok(Process {
-            complaints: Complaints::new(name.clone(), keep.notice.clone()),
-            name,
+            complaints: Complaints::new(file.clone(), keep.notice.clone()),
+            file,
             stdin: Some(stdin),
             stdout: stdout.map_err(failed)?,
             stderr: Some(stderr.map_err(failed)?),
@@ -106,8 +107,8 @@ impl Process {
     }
 
     /// Its file.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn file(&self) -> &Arc<Path> {
+        &self.file
     }
 
     /// Reads what it complains of; it must never have to wait for that.
@@ -148,7 +149,7 @@ impl Process {
             keep,
             runtime,
         } = ending;
-        let name = self.name.clone();
+        let file = self.file.clone();
         // A runtime that is shutting down drops this at once, which kills the group.
         runtime.spawn(async move {
             let ended = alone && group.wait(keep.patience).await;
@@ -157,7 +158,7 @@ impl Process {
                 && let Ok(status) = status
                 && !status.success()
             {
-                (keep.notice)(&format!("{name} ended with {}", words(status)));
+                (keep.notice)(&format!("{} ended with {}", file.display(), words(status)));
             }
             drop(keep.permit);
         });

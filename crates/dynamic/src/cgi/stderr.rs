@@ -1,6 +1,9 @@
 //! What a program complains of, line by line, as much of it as a log can bear. It knows nothing of
 //! logs.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use crate::script::talk::Notice;
 
 /// Longer lines are cut.
@@ -11,15 +14,15 @@ const LINES_MAX: usize = 100;
 /// Makes lines of the bytes of one request's stderr.
 #[derive(Clone)]
 pub struct Complaints {
-    who: String,
+    who: Arc<Path>,
     notice: Notice,
     line: Vec<u8>,
     lines: usize,
 }
 
 impl Complaints {
-    /// Of this program.
-    pub fn new(who: String, notice: Notice) -> Complaints {
+    /// Of the program in this file.
+    pub fn new(who: Arc<Path>, notice: Notice) -> Complaints {
         Complaints {
             who,
             notice,
@@ -52,17 +55,17 @@ impl Complaints {
         }
         self.lines += 1;
         if self.lines > LINES_MAX {
-            (self.notice)(&format!("{}: more lines are dropped", self.who));
+            (self.notice)(&format!("{}: more lines are dropped", self.who.display()));
             return;
         }
-        (self.notice)(&format!("{}: {}", self.who, text.escape_debug()));
+        (self.notice)(&format!("{}: {}", self.who.display(), text.escape_debug()));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     #[test]
     fn lines_are_bounded_in_length_and_number() {
@@ -70,7 +73,7 @@ mod tests {
         let sink = seen.clone();
         let notice: Notice =
             Arc::new(move |line| sink.lock().expect("a lock").push(line.to_string()));
-        let mut complaints = Complaints::new("a".into(), notice);
+        let mut complaints = Complaints::new(Arc::from(Path::new("a")), notice);
         complaints.take(b"one\r\n\ntw");
         complaints.take(b"o\x1b[2J\nthree");
         complaints.end_line();

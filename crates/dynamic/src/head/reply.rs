@@ -1,6 +1,9 @@
 //! From a program's output to a response: the head, then the body within the length that the head
 //! gives. It knows nothing of where the bytes come from, nor of time.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use lowroad_engine::stream::{Closed, Receiver, Sender, stream};
 use lowroad_http::method::Method;
@@ -14,8 +17,8 @@ const WAITING_LEN_MAX: usize = 64 << 10;
 
 /// A program's output up to its head, and what came with it.
 pub struct Reply {
-    /// Who answers, for the operator.
-    who: String,
+    /// The script's file, for the operator.
+    who: Arc<Path>,
     form: Form,
     method: Method,
     output: Vec<u8>,
@@ -25,7 +28,7 @@ pub struct Reply {
 
 impl Reply {
     /// Nothing so far, to a request with this method.
-    pub fn new(who: String, form: Form, method: Method) -> Reply {
+    pub fn new(who: Arc<Path>, form: Form, method: Method) -> Reply {
         Reply {
             who,
             form,
@@ -53,8 +56,8 @@ impl Reply {
         Ok(self.head.is_some())
     }
 
-    /// Who answers.
-    pub fn who(&self) -> &str {
+    /// The script's file.
+    pub fn who(&self) -> &Arc<Path> {
         &self.who
     }
 
@@ -84,7 +87,7 @@ impl Reply {
         }
         let body = match head.len {
             Some(said) if said > len => {
-                let detail = format!("{} sent {len} of {said} bytes", self.who);
+                let detail = format!("{} sent {len} of {said} bytes", self.who.display());
                 return Err(Failure::new(Status::BAD_GATEWAY, detail));
             }
             Some(said) => body.slice(..usize::try_from(said).unwrap_or(body.len())),
@@ -124,13 +127,16 @@ impl Reply {
     }
 
     fn failure(&self, what: &str) -> Failure {
-        Failure::new(Status::BAD_GATEWAY, format!("{} {what}", self.who))
+        Failure::new(
+            Status::BAD_GATEWAY,
+            format!("{} {what}", self.who.display()),
+        )
     }
 }
 
 /// Where the rest of a body goes. Dropped before [`Rest::end`], the client sees it cut.
 pub struct Rest {
-    who: String,
+    who: Arc<Path>,
     /// `None` where the response has no body: then it is read and dropped.
     sender: Option<Sender>,
     left: Option<u64>,
@@ -164,8 +170,8 @@ impl Rest {
         }
     }
 
-    /// Who answers.
-    pub fn who(&self) -> &str {
+    /// The script's file.
+    pub fn who(&self) -> &Arc<Path> {
         &self.who
     }
 

@@ -6,13 +6,15 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lowroad_config::Symlinks;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 use super::{Kind, Meaning};
 
@@ -35,15 +37,42 @@ fn kind_of(folder: &Path, path: &[u8], symlinks: Symlinks) -> rustix::io::Result
         Symlinks::None => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
         Symlinks::Follow => ResolveFlags::empty(),
     };
-    let folder = rustix::fs::openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let opened = rustix::fs::openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
     let relative = OsStr::from_bytes(relative);
-    let place = rustix::fs::openat2(&folder, relative, flags, Mode::empty(), resolve)?;
+    let place = match rustix::fs::openat2(&opened, relative, flags, Mode::empty(), resolve) {
+        Err(Errno::NOSYS) => open_without_openat2(folder, relative, symlinks)?,
+        place => place?,
+    };
     let mode = rustix::fs::fstat(&place)?.st_mode;
     Ok(match FileType::from_raw_mode(mode) {
         FileType::RegularFile => Kind::File,
         FileType::Directory => Kind::Folder,
         _ => Kind::Nothing,
     })
+}
+
+/// Where the system has no openat2(2), or hides it: looks first where the path leads, and opens that
+/// without following links at its end.
+fn open_without_openat2(
+    folder: &Path,
+    relative: &OsStr,
+    symlinks: Symlinks,
+) -> rustix::io::Result<OwnedFd> {
+    let path = folder.join(relative);
+    let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    let real = path.canonicalize().map_err(failed)?;
+    let base = folder.canonicalize().map_err(failed)?;
+    let allowed = match symlinks {
+        Symlinks::Beneath => real.starts_with(&base),
+        // The base has no links, so that any difference is one.
+        Symlinks::None => real == base.join(relative).components().collect::<PathBuf>(),
+        Symlinks::Follow => true,
+    };
+    if !allowed {
+        return Err(Errno::XDEV);
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(CWD, &real, flags, Mode::empty())
 }
 
 /// What was found lately, so that a busy script costs no system calls. Trusted for half a second,
@@ -116,6 +145,9 @@ mod tests {
             ("/out.php", Symlinks::Follow, Kind::File),
         ] {
             assert_eq!(kind(&root, path.as_bytes(), symlinks), want, "{path}");
+            let relative = OsStr::new(path.trim_start_matches('/'));
+            let opened = open_without_openat2(&root, relative, symlinks);
+            assert_eq!(opened.is_ok(), want != Kind::Nothing, "{path} by hand");
         }
     }
 

@@ -6,6 +6,7 @@
 //! held at a time is one piece of the body, one part of the output, and what the streams hold.
 
 use std::future::poll_fn;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -203,9 +204,12 @@ impl<P: Program> Talk<P> {
         match self.stream_parts(&mut rest, silence).await {
             Ok(true) => {
                 self.finish();
-                let who = rest.who().to_string();
+                let who = rest.who().clone();
                 if let Err(missing) = rest.end() {
-                    notice(&format!("{who} ended {missing} bytes too early"));
+                    notice(&format!(
+                        "{} ended {missing} bytes too early",
+                        who.display()
+                    ));
                 }
             }
             Ok(false) => {}
@@ -358,8 +362,8 @@ fn taken(body: Body, next: Next) -> Result<Feed, Failure> {
     }
 }
 
-fn silent(who: &str, silence: Duration) -> Failure {
-    let ms = silence.as_millis();
+fn silent(who: &Path, silence: Duration) -> Failure {
+    let (who, ms) = (who.display(), silence.as_millis());
     let detail = format!(
         "{who} neither took nor sent anything for {ms} ms; if it needs longer, raise the route's timeout"
     );
