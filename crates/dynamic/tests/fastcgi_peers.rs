@@ -204,16 +204,18 @@ fn requests_beyond_the_limits_wait_or_are_refused() {
         told.recv().await.expect("a request");
         let asking = handler.clone();
         let second = tokio::spawn(async move { fail(&asking, request()).await });
-        // The second may not have begun yet; then one of the two is refused, whichever is last.
+        // The second may not have begun yet; then it is the one that is refused. The other gets the
+        // connection or not, as the first is given up at about the time when its patience ends.
         let third = fail(&handler, request()).await;
-        let mut codes = vec![
-            first.await.expect("ended").status.code(),
-            second.await.expect("ended").status.code(),
-            third.status.code(),
+        let all = [
+            first.await.expect("ended"),
+            second.await.expect("ended"),
+            third,
         ];
-        codes.sort_unstable();
-        assert_eq!(codes, [503, 503, 504]);
-        assert_eq!(responder.connections(), 1);
+        let refused = all.iter().filter(|one| one.detail.contains("concurrency"));
+        assert_eq!(refused.count(), 1, "{all:?}");
+        assert!(all.iter().all(|one| matches!(one.status.code(), 503 | 504)));
+        assert!(responder.connections() <= 2);
     });
 }
 
@@ -287,7 +289,7 @@ async fn multiplexer() -> (Responder, Arc<AtomicUsize>) {
 }
 
 /// Asks until the server's word that it multiplexes has been heard.
-async fn wait_until_shared(handler: &Arc<FastCgiHandler>) {
+async fn wait_until_shared(handler: &Arc<FastCgiHandler>, most: &AtomicUsize) {
     assert_eq!(fetch(handler, request()).await.status, 200);
     loop {
         let all: Vec<_> = (0..3)
@@ -300,7 +302,8 @@ async fn wait_until_shared(handler: &Arc<FastCgiHandler>) {
         for one in all {
             good += usize::from(one.await.expect("no panic"));
         }
-        if good == 3 {
+        // On the first connection they may have come one after the other.
+        if good == 3 && most.load(SeqCst) == 3 {
             return;
         }
     }
@@ -312,7 +315,7 @@ fn requests_share_a_connection_and_nothing_else() {
         let (responder, most) = multiplexer().await;
         let change = |route: &mut Route, _: &mut FastCgi| route.timeout_ms = 500;
         let handler = handler_with(&responder, &Notices::default(), change);
-        wait_until_shared(&handler).await;
+        wait_until_shared(&handler, &most).await;
         for round in 0..10 {
             let all: Vec<_> = (0..3_usize)
                 .map(|n| {

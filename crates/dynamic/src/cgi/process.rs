@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::pin::Pin;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -30,6 +30,10 @@ use crate::script::talk::{Fed, Notice, Part, Program};
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// How much is read at a time: as much as a pipe holds.
 const READ_LEN: usize = 64 << 10;
+
+/// How often, and after what pause, a file that is being written is tried again.
+const BUSY_TRIES_MAX: usize = 10;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// What a process needs besides its request.
 pub struct Keep {
@@ -81,7 +85,7 @@ impl Process {
         });
         limit(&mut command, limits);
         let failed = |error: std::io::Error| failure(file, &error);
-        let mut child = command.spawn().map_err(failed)?;
+        let mut child = spawn(&mut command).map_err(failed)?;
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let group = Group::of(child).map_err(failed)?;
@@ -219,6 +223,20 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end(false);
     }
+}
+
+/// Starts it; waits a moment where its file is still open for writing, by whoever put it there or by
+/// a process that was forked just then.
+fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    for _ in 0..BUSY_TRIES_MAX {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            spawned => return spawned,
+        }
+    }
+    command.spawn()
 }
 
 fn words(status: ExitStatus) -> String {
