@@ -15,6 +15,7 @@ mod native;
 mod outgoing;
 mod parts;
 pub mod run;
+pub mod separate;
 mod table;
 mod tickets;
 mod wait;
@@ -54,6 +55,9 @@ pub trait Instance: Send + 'static {
         let _ = event;
         None
     }
+
+    /// The route's time passed while the module had an event, or waited for one; it is dropped next.
+    fn late(&mut self) {}
 
     /// Gives the module an event. May be polled on a worker at first, without a runtime: it must
     /// not need one, nor use much time at a time.

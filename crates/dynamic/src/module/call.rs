@@ -25,48 +25,63 @@ const LINE_LEN_MAX: usize = 4096;
 /// Fetches of one call.
 const FETCHES_MAX: usize = 16;
 
+/// Where a module's lines go.
+pub type Sink = Box<dyn Fn(Level, &str) + Send + Sync>;
+
 /// What all calls of a module share.
 pub struct Identity {
     /// How the configuration calls it.
     pub name: String,
     /// What it is told at its start, and whenever it asks.
     pub settings: Vec<(String, String)>,
-    /// Where its lines go; `None` for nowhere.
-    pub logger: Option<Logger>,
+    sink: Sink,
     /// What happened to its calls.
     pub counts: Counts,
 }
 
 impl Identity {
-    /// Of a module with this name.
+    /// Of a module with this name, whose lines go into this log, or nowhere.
     pub fn new(name: &str, settings: Vec<(String, String)>, logger: Option<Logger>) -> Identity {
+        let prefix = name.to_string();
+        Identity::with_sink(
+            name,
+            settings,
+            Box::new(move |level, line| {
+                if let Some(logger) = &logger {
+                    logger.log(log_level(level), format_args!("module {prefix}: {line}"));
+                }
+            }),
+        )
+    }
+
+    /// Of a module with this name, whose lines go there.
+    pub fn with_sink(name: &str, settings: Vec<(String, String)>, sink: Sink) -> Identity {
         Identity {
             name: name.to_string(),
             settings,
-            logger,
             counts: Counts::default(),
+            sink,
         }
     }
 
     /// Writes a line about the module.
     pub fn log(&self, level: Level, text: &str) {
-        let Some(logger) = &self.logger else {
-            return;
-        };
-        let level = match level {
-            Level::Error => LogLevel::Error,
-            Level::Warn => LogLevel::Warn,
-            Level::Info => LogLevel::Info,
-            Level::Debug => LogLevel::Debug,
-        };
-        let line = parts::line(text, LINE_LEN_MAX);
-        logger.log(level, format_args!("module {}: {line}", self.name));
+        (self.sink)(level, &parts::line(text, LINE_LEN_MAX));
     }
 
     fn setting(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let mut settings = self.settings.iter();
         let found = settings.find(|(known, _)| known.as_bytes() == name);
         found.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
+    }
+}
+
+fn log_level(level: Level) -> LogLevel {
+    match level {
+        Level::Error => LogLevel::Error,
+        Level::Warn => LogLevel::Warn,
+        Level::Info => LogLevel::Info,
+        Level::Debug => LogLevel::Debug,
     }
 }
 
@@ -84,6 +99,8 @@ pub struct Call {
     /// Fetches that are over and of which the module has not heard.
     over: VecDeque<u32>,
     body_ended: bool,
+    /// Bytes of the body that came before are unread elsewhere, where `at_hand` does not show it.
+    pub(super) body_held: bool,
     /// An event that the module could not be given at once.
     again: Option<Event>,
     pub(super) held: Option<Held>,
@@ -132,6 +149,7 @@ impl Call {
             fetches: Vec::new(),
             over: VecDeque::new(),
             body_ended: false,
+            body_held: false,
             again: None,
             held: None,
             memory: 0,
@@ -188,7 +206,7 @@ impl Call {
 
     /// The next part of the body, once the module has read the one before it.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Gone>> {
-        if self.body_ended || !self.at_hand.is_empty() {
+        if self.body_ended || self.body_held || !self.at_hand.is_empty() {
             return Poll::Pending;
         }
         let part = match &self.request.body.stream {

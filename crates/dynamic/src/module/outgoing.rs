@@ -107,6 +107,11 @@ impl Outgoing {
         good
     }
 
+    /// Whether nothing was sent or is to be.
+    pub fn is_held(&self) -> bool {
+        matches!(self.state, State::Held)
+    }
+
     /// Whether the head is to be sent now.
     pub fn is_flushed(&self) -> bool {
         matches!(self.state, State::Flushed)
@@ -142,6 +147,22 @@ impl Outgoing {
         }
     }
 
+    /// Takes what the module made since the last time, to be sent by another process.
+    pub fn take(&mut self) -> Taken {
+        let mut before = std::mem::take(&mut self.bytes);
+        let stored = self.stored.take().map(|(path, at)| {
+            let after = before.split_off(at);
+            (path, after)
+        });
+        Taken {
+            status: self.status,
+            fields: std::mem::take(&mut self.fields),
+            before,
+            stored,
+            flushed: self.is_flushed(),
+        }
+    }
+
     /// Moves bytes into the stream, or finds room for a module that waits for it.
     ///
     /// # Errors
@@ -171,6 +192,20 @@ impl Outgoing {
             sender.end();
         }
     }
+}
+
+/// A part of a response, as the module made it.
+pub struct Taken {
+    /// The status.
+    pub status: Status,
+    /// New fields.
+    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// New bytes of the body.
+    pub before: Vec<u8>,
+    /// The path of a stored object, and what follows it.
+    pub stored: Option<(Bytes, Vec<u8>)>,
+    /// The module flushed, now or before.
+    pub flushed: bool,
 }
 
 /// What became possible.

@@ -1,11 +1,12 @@
 //! Takes a call from its first event to its response: on the worker as long as nothing is waited
 //! for, then on the runtime. Knows no kind of module, only [`Code`].
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use lowroad_http::status::Status;
 use lowroad_module::{Event, Next};
@@ -131,7 +132,7 @@ async fn drive<I: Instance, C: Code>(
 ) -> Result<Response, Failure> {
     let mut next = match first {
         Some(next) => next,
-        None => instance.handle(Event::Request).await?,
+        None => first_event(&mut instance, limits).await?,
     };
     let mut wait = None;
     loop {
@@ -156,6 +157,21 @@ async fn drive<I: Instance, C: Code>(
         }
         next = step(&mut instance, wait).await?;
     }
+}
+
+/// Gives the module the first event: on the worker as far as that goes, then with the time limit.
+async fn first_event<I: Instance>(instance: &mut I, limits: Limits) -> Result<Next, Failure> {
+    let handled = {
+        let mut handling = pin!(instance.handle(Event::Request));
+        let begun = poll_fn(|context| Poll::Ready(handling.as_mut().poll(context))).await;
+        if let Poll::Ready(next) = begun {
+            return next;
+        }
+        on_the_runtime().await;
+        let limit = Duration::from_millis(limits.timeout_ms);
+        tokio::time::timeout(limit, handling).await
+    };
+    handled.unwrap_or_else(|_| Err(late(instance)))
 }
 
 /// Gives the module its events while the response streams.
@@ -191,9 +207,8 @@ async fn step<I: Instance>(instance: &mut I, wait: &mut Wait) -> Result<Next, Fa
         Err(End::Late) => return Err(late(instance)),
     };
     let handled = {
-        let deadline = wait.deadline();
         let handling = pin!(instance.handle(event));
-        tokio::time::timeout_at(deadline, handling).await
+        tokio::time::timeout(wait.limit(), handling).await
     };
     handled.unwrap_or_else(|_| Err(late(instance)))
 }
@@ -226,6 +241,7 @@ fn failed(instance: &mut impl Instance) -> Failure {
 }
 
 fn late(instance: &mut impl Instance) -> Failure {
+    instance.late();
     let identity = instance.call().identity();
     one(&identity.counts.late);
     let name = &identity.name;

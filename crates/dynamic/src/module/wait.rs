@@ -52,9 +52,9 @@ impl Wait {
         poll_fn(|context| self.poll(call, context)).await
     }
 
-    /// The time by which something must have happened.
-    pub fn deadline(&self) -> Instant {
-        self.deadline.deadline()
+    /// How long the module may have for one event.
+    pub fn limit(&self) -> Duration {
+        Duration::from_millis(self.limits.timeout_ms)
     }
 
     fn poll(&mut self, call: &mut Call, context: &mut Context<'_>) -> Poll<Result<Event, End>> {

@@ -107,6 +107,10 @@ int lowroad_handle(void *state, lowroad_call *call, int event, uint32_t which)
         return LOWROAD_FAILED;
     if (is(path, "/nonsense"))
         return 42;
+    if (is(path, "/crash"))
+        abort();
+    for (volatile int once = 1; is(path, "/loop");)
+        (void)once;
     if (is(path, "/forever"))
         return LOWROAD_WAIT;
     if (is(path, "/timer")) {
@@ -150,6 +154,9 @@ int lowroad_handle(void *state, lowroad_call *call, int event, uint32_t which)
         while (sent == 1)
             sent = lowroad_send(call, part, sizeof part);
         number(call, sent < 0);
+    } else if (is(path, "/wake")) {
+        lowroad_get(call, LOWROAD_QUERY, NULL, value, sizeof value);
+        number(call, lowroad_continue(strtoull(value, NULL, 10)) == 0);
     } else if (is(path, "/gone")) {
         number(call, gone);
     } else if (is(path, "/version")) {

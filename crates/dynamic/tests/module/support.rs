@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use lowroad_dynamic::module::library::LibraryCode;
 use lowroad_dynamic::module::linked::LinkedCode;
+use lowroad_dynamic::module::separate::SeparateCode;
 use lowroad_dynamic::module::{Identity, Limits, Running};
 use lowroad_dynamic::{
     Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
@@ -62,13 +63,33 @@ pub fn identity(name: &str, settings: Vec<(String, String)>) -> Arc<Identity> {
     Arc::new(Identity::new(name, settings, None))
 }
 
+static C: LazyLock<PathBuf> = LazyLock::new(|| {
+    let to = scratch("forms.so");
+    compile("features.c", &to, &[]);
+    to
+});
+
 /// The module of features in every form.
 pub fn forms(limits: Limits) -> Vec<(&'static str, Arc<dyn Handler>)> {
-    static C: LazyLock<PathBuf> = LazyLock::new(|| {
-        let to = scratch("forms.so");
-        compile("features.c", &to, &[]);
-        to
-    });
+    let mut forms = forms_in_process(limits);
+    forms.push(("separate", separate(limits).1));
+    forms
+}
+
+/// The library of features in a process of its own.
+pub fn separate(limits: Limits) -> (Arc<Identity>, Arc<dyn Handler>) {
+    let identity = identity("features", settings());
+    let runtime = tokio::runtime::Handle::current();
+    let code = SeparateCode::open(&C, &identity, 2, &runtime, crate::separate::command);
+    let code = Arc::new(code.expect("it starts"));
+    (
+        identity.clone(),
+        Arc::new(Running::new(code, identity, limits)),
+    )
+}
+
+/// The module of features in the forms that run in this process.
+pub fn forms_in_process(limits: Limits) -> Vec<(&'static str, Arc<dyn Handler>)> {
     let identity = identity("features", settings());
     let entry = linked::<crate::features::Features>("features");
     let rust = LinkedCode::start(&entry, &identity, 2).expect("it starts");

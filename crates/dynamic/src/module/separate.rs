@@ -1,0 +1,266 @@
+//! Libraries with a process of their own: what a module breaks there, it breaks alone. Its requests
+//! under way get 502, and it is started again.
+//!
+//! The process runs the same code over its own calls (`separate/serve.rs`); after each event it
+//! sends what the module said, which is said again to the call here. Nothing is asked back and
+//! forth, so that an event costs one message each way.
+
+mod frame;
+mod process;
+mod serve;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lowroad_http::request::Version;
+use lowroad_http::status::Status;
+use lowroad_module::{Event, Host, Next, Sent};
+use tokio::runtime::Handle;
+
+use super::call::{Call, Identity};
+use super::run::Limits;
+use super::{Code, Instance};
+use crate::Failure;
+use frame::{Handled, Head, ToModule};
+use process::{Connection, Process, Spawn};
+pub use serve::serve;
+
+/// A library in a process of its own.
+pub struct SeparateCode(Arc<Shared>);
+
+/// What the calls, and who looks after the process, know of it.
+pub(in crate::module) struct Shared {
+    identity: Arc<Identity>,
+    library: PathBuf,
+    workers: usize,
+    response_len_max: usize,
+    command: Spawn,
+    connection: Mutex<Option<Arc<Connection>>>,
+    last_call: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Shared {
+    fn connect(&self, connection: Option<Arc<Connection>>) {
+        *self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = connection;
+    }
+
+    fn connection(&self) -> Option<Arc<Connection>> {
+        let connection = self.connection.lock();
+        connection.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl SeparateCode {
+    /// Starts the process and the library in it, for so many workers, and waits for that. `command`
+    /// gives a program that calls [`serve`] with its standard input.
+    ///
+    /// # Errors
+    /// A text for the operator: what is wrong with the process or the library.
+    pub fn open(
+        library: &Path,
+        identity: &Arc<Identity>,
+        workers: usize,
+        runtime: &Handle,
+        command: impl Fn() -> Command + Send + Sync + 'static,
+    ) -> Result<SeparateCode, String> {
+        let shared = Arc::new(Shared {
+            identity: identity.clone(),
+            library: library.to_path_buf(),
+            workers,
+            response_len_max: Limits::default().response_len_max,
+            command: Box::new(command),
+            connection: Mutex::new(None),
+            last_call: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        });
+        let process = Process::start(&shared)?;
+        runtime.spawn(process::supervise(Arc::downgrade(&shared), Some(process)));
+        Ok(SeparateCode(shared))
+    }
+}
+
+/// Nobody uses the module any more: its process ends.
+impl Drop for SeparateCode {
+    fn drop(&mut self) {
+        self.0.ended.store(true, Relaxed);
+        if let Some(connection) = self.0.connection() {
+            connection.kill();
+        }
+    }
+}
+
+impl Code for SeparateCode {
+    type Instance = Remote;
+
+    fn instance(&self, worker: usize, call: Call) -> Result<Remote, Failure> {
+        let shared = &self.0;
+        let Some(connection) = shared.connection() else {
+            let name = &shared.identity.name;
+            let detail = format!("module {name}: its process is being started");
+            return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
+        };
+        Ok(Remote {
+            connection,
+            number: shared.last_call.fetch_add(1, Relaxed),
+            worker: worker % shared.workers,
+            call,
+            asked: false,
+            waits: false,
+        })
+    }
+}
+
+/// A call that a process has.
+pub struct Remote {
+    connection: Arc<Connection>,
+    number: u64,
+    worker: usize,
+    call: Call,
+    /// An event was sent, and no answer came yet.
+    asked: bool,
+    /// The module is to hear of the call's end.
+    waits: bool,
+}
+
+impl Instance for Remote {
+    fn call(&mut self) -> &mut Call {
+        &mut self.call
+    }
+
+    /// The module is stuck, and with it all other calls of its worker.
+    fn late(&mut self) {
+        if self.asked {
+            self.connection.kill();
+        }
+    }
+
+    async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
+        let message = self.message(event);
+        self.waits = true;
+        self.asked = true;
+        let reply = match self.connection.ask(self.number, &message) {
+            Some(reply) => reply.await.ok(),
+            None => None,
+        };
+        self.asked = false;
+        let Some(handled) = reply else {
+            self.waits = false;
+            return Err(self.died());
+        };
+        let next = Next::from_number(handled.next);
+        self.waits = next == Next::Wait;
+        match self.replay(&handled) {
+            true => Ok(next),
+            false => Ok(Next::Failed),
+        }
+    }
+}
+
+impl Remote {
+    fn message(&mut self, event: Event) -> ToModule {
+        let (call, worker) = (self.number, self.worker);
+        if event == Event::Request {
+            let head = Box::new(head(&self.call));
+            return ToModule::Request { call, worker, head };
+        }
+        let (status, bytes) = match event {
+            Event::Body(_) => (0, self.all(0)),
+            Event::Fetched(number) => {
+                let status = self.call.fetched(number).unwrap_or(0);
+                (status, self.all(number))
+            }
+            _ => (0, Vec::new()),
+        };
+        let (event, number) = event.to_numbers();
+        ToModule::Event {
+            call,
+            worker,
+            event,
+            number,
+            status,
+            bytes,
+        }
+    }
+
+    fn all(&mut self, from: u32) -> Vec<u8> {
+        let mut bytes = vec![0; self.call.left(from)];
+        self.call.read(from, &mut bytes);
+        bytes
+    }
+
+    /// Says to the call what the module said; false if the response became too long.
+    fn replay(&mut self, handled: &Handled) -> bool {
+        let call = &mut self.call;
+        if call.outgoing.is_held() {
+            call.status(u32::from(handled.status));
+        }
+        for (name, value) in &handled.fields {
+            call.field(name.as_bytes(), value);
+        }
+        if handled.flushed && call.outgoing.is_held() {
+            call.flush();
+        }
+        let mut good = handled.before.is_empty() || call.send(&handled.before) != Sent::Refused;
+        if let Some((path, after)) = &handled.stored {
+            call.send_stored(path);
+            good &= call.send(after) != Sent::Refused;
+        }
+        if let Some(after_ms) = handled.timer_ms {
+            call.timer(after_ms);
+        }
+        for target in &handled.fetches {
+            call.fetch(target);
+        }
+        // By the ticket, a call that waits hears too of the death of the process.
+        if self.waits && call.held.is_none() {
+            let ticket = call.ticket().number();
+            self.connection.ticket(self.number, ticket);
+        }
+        call.body_held = handled.body_held;
+        good
+    }
+
+    fn died(&self) -> Failure {
+        let name = &self.call.identity().name;
+        let detail = format!("module {name}: its process died, or was ended as it did not answer");
+        Failure::new(Status::BAD_GATEWAY, detail)
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let (event, number) = Event::Gone.to_numbers();
+        let gone = ToModule::Event {
+            call: self.number,
+            worker: self.worker,
+            event,
+            number,
+            status: 0,
+            bytes: Vec::new(),
+        };
+        self.connection
+            .forget(self.number, self.waits.then_some(&gone));
+    }
+}
+
+fn head(call: &Call) -> Head {
+    let request = call.request();
+    Head {
+        method: request.method.as_str().to_string(),
+        http10: request.version == Version::Http10,
+        target: request.target.to_vec(),
+        path: request.path.to_vec(),
+        query: request.query.as_ref().map(|query| query.to_vec().into()),
+        host: request.host.to_vec(),
+        lines: request.lines.to_vec(),
+        peer: request.peer,
+        local: request.local,
+        root: request.root.to_path_buf(),
+    }
+}

@@ -1,0 +1,285 @@
+//! The process of a module as the server has it: started, talked to, and started again when it dies.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use lowroad_module::Level;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::super::counts::one;
+use super::super::tickets;
+use super::Shared;
+use super::frame::{self, Handled, ToModule, ToServer};
+
+/// How long a process may take to start, in milliseconds.
+const START_MS_MAX: u64 = 10_000;
+/// The wait before a process that died is started again, in milliseconds: doubled each time that it
+/// dies early.
+const RESTART_MS_MIN: u64 = 50;
+const RESTART_MS_MAX: u64 = 5_000;
+/// A process that lived so long did not die early, in milliseconds.
+const LIVED_MS: u64 = 10_000;
+
+/// A process and the way to it.
+pub struct Process {
+    child: Child,
+    socket: UnixStream,
+    connection: Arc<Connection>,
+    /// What is to be sent; taken by who sends it.
+    frames: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+}
+
+impl Process {
+    /// Starts one, and waits until the module has started in it.
+    pub fn start(shared: &Shared) -> Result<Process, String> {
+        let name = &shared.identity.name;
+        let text = |error: io::Error| format!("module {name}: its process does not start: {error}");
+        let (ours, theirs) = UnixStream::pair().map_err(text)?;
+        let mut command = (shared.command)();
+        command.stdin(Stdio::from(OwnedFd::from(theirs)));
+        let child = command.spawn().map_err(text)?;
+        // Else this end of theirs would stay open, and their death unseen.
+        drop(command);
+        let (out, frames) = mpsc::unbounded_channel();
+        let mut process = Process {
+            child,
+            socket: ours,
+            connection: Arc::new(Connection {
+                out,
+                state: Mutex::default(),
+                kill: Notify::new(),
+            }),
+            frames: Some(frames),
+        };
+        match process.greet(shared) {
+            Ok(Ok(())) => {
+                shared.connect(Some(process.connection.clone()));
+                Ok(process)
+            }
+            Ok(Err(problem)) => Err(problem),
+            Err(error) => Err(text(error)),
+        }
+    }
+
+    fn greet(&mut self, shared: &Shared) -> io::Result<Result<(), String>> {
+        let limit = Some(Duration::from_millis(START_MS_MAX));
+        self.socket.set_read_timeout(limit)?;
+        frame::write(
+            &mut self.socket,
+            &ToModule::Start {
+                name: shared.identity.name.clone(),
+                library: shared.library.clone(),
+                settings: shared.identity.settings.clone(),
+                workers: shared.workers,
+                response_len_max: shared.response_len_max,
+            },
+        )?;
+        loop {
+            match frame::read(&mut self.socket)? {
+                ToServer::Started(started) => return Ok(started),
+                message => log(shared, message),
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be gone already; then there is only its status to take.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The calls that a process has.
+pub struct Connection {
+    out: mpsc::UnboundedSender<Vec<u8>>,
+    state: Mutex<State>,
+    kill: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    replies: HashMap<u64, oneshot::Sender<Box<Handled>>>,
+    /// Our tickets for calls that wait.
+    tickets: HashMap<u64, u64>,
+}
+
+impl Connection {
+    /// Sends something about a call, of which an answer is to come. The number of messages that
+    /// wait is bound by that of calls.
+    pub fn ask(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<Box<Handled>>> {
+        let frame = frame::encode(message)?;
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state();
+        if state.closed {
+            return None;
+        }
+        state.replies.insert(call, sender);
+        drop(state);
+        self.out.send(frame).ok()?;
+        Some(receiver)
+    }
+
+    /// A call is over.
+    pub fn forget(&self, call: u64, tell: Option<&ToModule>) {
+        let mut state = self.state();
+        state.replies.remove(&call);
+        state.tickets.remove(&call);
+        drop(state);
+        if let Some(frame) = tell.and_then(frame::encode) {
+            // Who is dead need not be told.
+            let _ = self.out.send(frame);
+        }
+    }
+
+    /// The call waits, and goes on by this ticket of ours.
+    pub fn ticket(&self, call: u64, number: u64) {
+        let mut state = self.state();
+        state.tickets.insert(call, number);
+        if state.closed {
+            drop(state);
+            tickets::go_on(number);
+        }
+    }
+
+    /// Ends the process.
+    pub fn kill(&self) {
+        self.kill.notify_one();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, shared: &Shared, message: ToServer) {
+        match message {
+            ToServer::Handled { call, handled } => {
+                let reply = self.state().replies.remove(&call);
+                // Nobody waits for a call that was given up.
+                let _ = reply.map(|reply| reply.send(handled));
+            }
+            ToServer::Continued { call } => {
+                let ticket = self.state().tickets.get(&call).copied();
+                ticket.map(tickets::go_on);
+            }
+            message => log(shared, message),
+        }
+    }
+
+    /// The process died: all calls hear of it.
+    fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        // Who waits for one of these sees it dropped.
+        state.replies.clear();
+        let waiting = std::mem::take(&mut state.tickets);
+        drop(state);
+        for ticket in waiting.into_values() {
+            tickets::go_on(ticket);
+        }
+    }
+}
+
+/// Keeps a process running as long as somebody uses the module.
+pub async fn supervise(shared: Weak<Shared>, mut process: Option<Process>) {
+    let mut wait_ms = RESTART_MS_MIN;
+    loop {
+        let began = Instant::now();
+        let ran = process.is_some();
+        if let Some(process) = process.take() {
+            run(&shared, process).await;
+        }
+        let Some(alive) = shared
+            .upgrade()
+            .filter(|shared| !shared.ended.load(Relaxed))
+        else {
+            return;
+        };
+        if ran {
+            one(&alive.identity.counts.crashes);
+            let line = "its process died; it is started again";
+            alive.identity.log(Level::Error, line);
+        }
+        wait_ms = match began.elapsed() > Duration::from_millis(LIVED_MS) {
+            true => RESTART_MS_MIN,
+            false => (wait_ms * 2).min(RESTART_MS_MAX),
+        };
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        let started = tokio::task::spawn_blocking(move || {
+            let started = Process::start(&alive);
+            started.map_err(|problem| alive.identity.log(Level::Error, &problem))
+        });
+        process = started.await.ok().and_then(Result::ok);
+    }
+}
+
+/// Talks to a process until it dies, or nobody uses the module any more.
+async fn run(shared: &Weak<Shared>, mut process: Process) {
+    let connection = process.connection.clone();
+    if let (Ok(socket), Some(mut frames)) = (stream(&process), process.frames.take()) {
+        let (mut from, mut to) = socket.into_split();
+        let write = async {
+            while let Some(frame) = frames.recv().await {
+                if to.write_all(&frame).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = write => {}
+            _ = read(shared, &connection, &mut from) => {}
+            () = connection.kill.notified() => {}
+        }
+    }
+    if let Some(shared) = shared.upgrade() {
+        shared.connect(None);
+    }
+    connection.close();
+    // Waits for the process, which was killed: not for long, but not here.
+    let _ = tokio::task::spawn_blocking(move || drop(process)).await;
+}
+
+async fn read(
+    shared: &Weak<Shared>,
+    connection: &Connection,
+    from: &mut OwnedReadHalf,
+) -> io::Result<()> {
+    loop {
+        let mut len = [0; 4];
+        from.read_exact(&mut len).await?;
+        let mut bytes = vec![0; frame::len_of(len)?];
+        from.read_exact(&mut bytes).await?;
+        let message = frame::decode(&bytes)?;
+        let Some(shared) = shared.upgrade() else {
+            return Ok(());
+        };
+        connection.take(&shared, message);
+    }
+}
+
+/// The way to the process, for the runtime.
+fn stream(process: &Process) -> io::Result<tokio::net::UnixStream> {
+    let socket = process.socket.try_clone()?;
+    socket.set_read_timeout(None)?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(socket)
+}
+
+fn log(shared: &Shared, message: ToServer) {
+    if let ToServer::Line { level, text } = message {
+        shared.identity.log(Level::from_number(level), &text);
+    }
+}
+
+/// What starts a process.
+pub type Spawn = Box<dyn Fn() -> Command + Send + Sync>;
