@@ -26,7 +26,7 @@ use lowroad_module::{Event, Next};
 
 use crate::Failure;
 pub use call::{Call, Identity, Starting};
-pub use catalog::{Catalog, Opened, Ready, open_native};
+pub use catalog::{Catalog, Opened, Ready, open_native, open_separate};
 pub use counts::Counts;
 pub use run::{Limits, Running};
 pub use tickets::go_on;

@@ -23,7 +23,9 @@ extern "C" {
 /* The version of this interface. Functions may be added to it at the end; anything else changes it. */
 #define LOWROAD_ABI 1
 
-/* A request being answered; or, in lowroad_start, the worker. It is the server's. */
+/* A request being answered; or, in lowroad_start, the worker. It is the server's, and good only until
+ * the function that got it returns: another event brings another pointer. To come back to a call,
+ * keep its lowroad_ticket. */
 typedef struct lowroad_call lowroad_call;
 
 /* Why lowroad_handle is called. */
@@ -279,9 +281,11 @@ static inline int lowroad_redirect(lowroad_call *call, uint32_t status, const ch
 /* Anybody may store the response and use it for this request for so many seconds. */
 static inline int lowroad_cache(lowroad_call *call, uint32_t seconds)
 {
-    char value[40] = "public, max-age=";
-    char digits[10];
-    size_t count = 0, at = 16;
+    char value[40], digits[10];
+    size_t count = 0, at = 0;
+    const char *from = "public, max-age="; /* No array of it: a copy would need a memcpy. */
+    while (*from)
+        value[at++] = *from++;
     do
         digits[count++] = (char)('0' + seconds % 10);
     while (seconds /= 10);

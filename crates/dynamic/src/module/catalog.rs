@@ -1,16 +1,19 @@
 //! The modules of a configuration, by name: opened once, used by any number of routes.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::Arc;
 
 use lowroad_config::schema::{Module, ModuleCode, Route};
 use lowroad_log::Logger;
 use lowroad_module::linked::Linked;
+use tokio::runtime::Handle;
 
 use super::call::Identity;
 use super::library::LibraryCode;
 use super::linked::LinkedCode;
 use super::run::{Limits, Running};
+use super::separate::SeparateCode;
 use super::{Code, counts::Counts};
 use crate::Handler;
 
@@ -77,6 +80,31 @@ pub fn open_native(
         ModuleCode::Library(_) | ModuleCode::Wasm(_) => return Ok(None),
     };
     Ok(Some(opened))
+}
+
+/// Opens a library with a process of its own; waits until it has started. `command` gives a program
+/// that calls [`super::separate::serve`] with its standard input.
+///
+/// # Errors
+/// A text for the operator.
+pub fn open_separate(
+    module: &Module,
+    workers: usize,
+    logger: Option<Logger>,
+    runtime: &Handle,
+    command: impl Fn() -> Command + Send + Sync + 'static,
+) -> Result<Box<dyn Opened>, String> {
+    let identity = Identity::new(&module.name, module.settings.clone(), logger);
+    let identity = Arc::new(identity);
+    let ModuleCode::Library(path) = &module.code else {
+        return Err(format!(
+            "module {}: only a library may be separate",
+            module.name
+        ));
+    };
+    let code = SeparateCode::open(path, &identity, workers, runtime, command)?;
+    let code = Arc::new(code);
+    Ok(Box::new(Ready { code, identity }))
 }
 
 fn open_linked(

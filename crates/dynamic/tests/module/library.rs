@@ -5,9 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
+use lowroad_config::schema::{Module, ModuleCode};
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::module::library::LibraryCode;
-use lowroad_dynamic::module::{Limits, Running};
+use lowroad_dynamic::module::{Catalog, Limits, Running, open_native};
+use lowroad_module::linked::linked;
 
 use crate::support::{answer, compile, identity, scratch, settings, text};
 
@@ -151,4 +153,46 @@ async fn a_call_ends_with_the_version_with_which_it_began() {
     assert_eq!(text(&handler, "/version").await, "2");
     drop(held);
     assert_eq!(code.close_old(), 0);
+}
+
+#[tokio::test]
+async fn a_configuration_names_modules() {
+    let path = scratch("catalog.so");
+    compile("features.c", &path, &[]);
+    let module = |name: &str, code| Module {
+        name: name.to_string(),
+        code,
+        settings: settings(),
+        separate: false,
+        memory_len_max: 0,
+        compute_ms_max: 0,
+        keep: false,
+    };
+    let linked = [linked::<crate::features::Features>("features")];
+    let mut catalog = Catalog::default();
+    for (name, code) in [
+        ("a", ModuleCode::Library(path)),
+        ("b", ModuleCode::Linked("features".to_string())),
+    ] {
+        let opened = open_native(&module(name, code), &linked, 2, None);
+        catalog.insert(name, opened.expect("it opens").expect("it is native"));
+    }
+    for name in ["a", "b"] {
+        let handler = catalog
+            .handler(name, Limits::default())
+            .expect("it is there");
+        assert_eq!(text(&handler, "/version").await, "1", "{name}");
+        assert!(answer(&handler, "/fail").await.is_err(), "{name}");
+    }
+    assert!(catalog.handler("c", Limits::default()).is_none());
+    let counts = catalog.counts();
+    for (name, counts) in counts {
+        assert!(counts.contains(&("calls", 2)), "{name}: {counts:?}");
+        assert!(counts.contains(&("failed", 1)), "{name}: {counts:?}");
+    }
+    let none = module("d", ModuleCode::Linked("none".to_string()));
+    let said = open_native(&none, &linked, 2, None)
+        .err()
+        .expect("there is none");
+    assert!(said.contains("there are: features"), "{said}");
 }
