@@ -45,20 +45,32 @@ impl LibraryCode {
         identity: &Arc<Identity>,
         workers: usize,
     ) -> Result<Arc<LibraryCode>, String> {
-        let (stamp, started) = start(path, identity, workers)?;
-        let code = Arc::new(LibraryCode {
-            path: path.to_path_buf(),
-            identity: identity.clone(),
-            workers: started.into_iter().map(Mutex::new).collect(),
-            seen: Mutex::new(stamp),
-            retired: Mutex::default(),
-        });
+        let code = Arc::new(LibraryCode::load(path, identity, workers)?);
         let watched = Arc::downgrade(&code);
         let watcher = thread::Builder::new().name("library-watcher".into());
         watcher
             .spawn(move || watch(&watched))
             .map_err(|error| format!("no thread to watch {}: {error}", path.display()))?;
         Ok(code)
+    }
+
+    /// The same without the thread: new versions are only looked for by [`LibraryCode::reload`].
+    ///
+    /// # Errors
+    /// As [`LibraryCode::open`].
+    pub fn load(
+        path: &Path,
+        identity: &Arc<Identity>,
+        workers: usize,
+    ) -> Result<LibraryCode, String> {
+        let (stamp, started) = start(path, identity, workers)?;
+        Ok(LibraryCode {
+            path: path.to_path_buf(),
+            identity: identity.clone(),
+            workers: started.into_iter().map(Mutex::new).collect(),
+            seen: Mutex::new(stamp),
+            retired: Mutex::default(),
+        })
     }
 
     /// Loads the file anew if it is another one than before; says whether it did. Takes long: not

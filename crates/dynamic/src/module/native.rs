@@ -125,7 +125,10 @@ impl<S: State> Instance for Calling<S> {
 /// A call that is given up: the module is told, so that it frees what it holds.
 impl<S: State> Drop for Calling<S> {
     fn drop(&mut self) {
-        if let Some((worker, call)) = self.parts.take().filter(|_| self.waits) {
+        if !self.waits {
+            return;
+        }
+        if let Some((worker, call)) = self.parts.take() {
             worker.give_up(call);
         }
     }
