@@ -9,6 +9,7 @@ pub mod call;
 pub mod catalog;
 pub mod counts;
 mod fetch;
+pub mod identity;
 pub mod library;
 pub mod linked;
 mod native;
@@ -25,9 +26,10 @@ use std::future::Future;
 use lowroad_module::{Event, Next};
 
 use crate::Failure;
-pub use call::{Call, Identity, Starting};
+pub use call::{Call, now_ms};
 pub use catalog::{Catalog, Opened, Ready, open_native, open_separate};
 pub use counts::Counts;
+pub use identity::{Identity, Starting};
 pub use run::{Limits, Running};
 pub use tickets::go_on;
 

@@ -9,7 +9,7 @@ use lowroad_log::Logger;
 use lowroad_module::linked::Linked;
 use tokio::runtime::Handle;
 
-use super::call::Identity;
+use super::identity::Identity;
 use super::library::LibraryCode;
 use super::linked::LinkedCode;
 use super::run::{Limits, Running};

@@ -13,8 +13,9 @@ use std::time::Duration;
 use lowroad_module::Level;
 
 use super::Code;
-use super::call::{Call, Identity};
+use super::call::Call;
 use super::counts::one;
+use super::identity::Identity;
 use super::native::{Calling, Worker};
 use crate::Failure;
 use loaded::{Loaded, Stamp, Started};

@@ -6,7 +6,8 @@ use lowroad_module::linked::{Linked, Worker};
 use lowroad_module::{Event, Next};
 
 use super::Code;
-use super::call::{Call, Identity, Starting};
+use super::call::Call;
+use super::identity::{Identity, Starting};
 use super::native::{Calling, State, Worker as Native};
 use crate::Failure;
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 use lowroad_http::status::Status;
 use lowroad_module::{Event, Next};
 
-use super::call::{Call, Happened, Identity};
+use super::call::{Call, Happened};
 use super::counts::one;
+use super::identity::Identity;
 use super::wait::{End, Wait};
 use super::{Code, Instance};
 use crate::{Answering, Begun, Failure, Handler, Request, Response};

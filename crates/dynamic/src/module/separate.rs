@@ -19,7 +19,8 @@ use lowroad_http::status::Status;
 use lowroad_module::{Event, Host, Next, Sent};
 use tokio::runtime::Handle;
 
-use super::call::{Call, Identity};
+use super::call::Call;
+use super::identity::Identity;
 use super::run::Limits;
 use super::{Code, Instance};
 use crate::Failure;

@@ -16,7 +16,8 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use lowroad_module::abi::{ABI, CallPointer, Table};
 use lowroad_module::{Event, Next};
 
-use super::super::call::{Call, Identity, Starting};
+use super::super::call::Call;
+use super::super::identity::{Identity, Starting};
 use super::super::native::State;
 use super::super::table::{Passed, TABLE};
 

@@ -14,7 +14,8 @@ use lowroad_http::method::Method;
 use lowroad_http::request::Version;
 use lowroad_module::{Event, Host, Next};
 
-use super::super::call::{Call, Fetch, Identity};
+use super::super::call::{Call, Fetch};
+use super::super::identity::Identity;
 use super::super::library::LibraryCode;
 use super::super::{Code, Instance};
 use super::frame::{self, Handled, Head, ToModule, ToServer};
