@@ -10,6 +10,7 @@ pub mod fastcgi;
 pub mod handler;
 pub mod head;
 pub mod module;
+pub mod pages;
 pub mod request;
 pub mod response;
 pub mod script;

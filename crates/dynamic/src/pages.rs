@@ -1,0 +1,328 @@
+//! SQL pages: templates with queries in them, among a site's files.
+//!
+//! A page is a file that ends in `.lrp`. Its text is a template of minijinja; what it may call
+//! besides is in `functions`, why values can't become SQL in `constant`, how it waits for databases
+//! in `attempt`. This file leads a request through them. `docs/pages.md` is for authors.
+
+mod attempt;
+mod constant;
+mod csrf;
+mod database;
+mod form;
+mod functions;
+mod reply;
+mod statement;
+mod templates;
+mod value;
+mod visit;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use lowroad_http::status::Status;
+use minijinja::{ErrorKind, Value, context};
+use tokio::sync::Semaphore;
+
+use self::attempt::{Attempt, Stop};
+use self::database::{Database, Session};
+use self::reply::Reply;
+use self::templates::{Sites, Templates, Wrong};
+use self::visit::Visit;
+use crate::request::Unread;
+use crate::{Begun, Failure, Handler, Request, Response};
+
+pub use self::csrf::Key;
+pub use self::database::Databases;
+
+/// Bytes of a request's body.
+const BODY_LEN_MAX: usize = 1 << 20;
+
+/// Bytes of a page.
+const PAGE_LEN_MAX: usize = 8 << 20;
+
+/// A page that takes more steps of the template engine (of which a millisecond has some ten
+/// thousand) is from then on rendered on threads of their own, so that it holds up nobody else.
+const STEPS_INLINE_MAX: u64 = 50_000;
+
+/// How many of those are rendered at a time.
+const HEAVY_MAX: usize = 4;
+
+/// Answers the requests of one route. Routes may share databases and a key.
+pub struct Pages {
+    databases: Arc<Databases>,
+    database: Option<Arc<Database>>,
+    key: Key,
+    sites: Sites,
+    heavy: Arc<Semaphore>,
+}
+
+impl Pages {
+    /// The pages of a route.
+    ///
+    /// # Errors
+    /// When the route names a database that there is not.
+    pub fn new(
+        configured: &lowroad_config::schema::Pages,
+        databases: Arc<Databases>,
+        key: Key,
+    ) -> Result<Pages, String> {
+        let named = |name: &String| {
+            let found = databases.named(name).cloned();
+            found
+                .ok_or_else(|| format!("no database has the name {name:?}: add it as [[database]]"))
+        };
+        let database = configured.database.as_ref().map(named).transpose()?;
+        Ok(Pages {
+            databases,
+            database,
+            key,
+            sites: Sites::default(),
+            heavy: Arc::new(Semaphore::new(HEAVY_MAX)),
+        })
+    }
+
+    async fn answer(&self, mut request: Request) -> Result<Response, Failure> {
+        let name = templates::page_name(&request.path).ok_or_else(Failure::not_found)?;
+        let templates = self.sites.templates(&request.root);
+        is_there(&templates, &name)?;
+        let visit = self.visit(&name, &mut request).await?;
+        self.render(templates, name, Arc::new(visit)).await
+    }
+
+    /// Reads the body, and refuses forms that are not this site's.
+    async fn visit(&self, name: &str, request: &mut Request) -> Result<Visit, Failure> {
+        let body = request.body.read(BODY_LEN_MAX).await;
+        let body = body.map_err(|why| unread(name, why))?;
+        let kind = request.field("Content-Type").unwrap_or_default();
+        let kind = String::from_utf8_lossy(kind).into_owned();
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let form = form::fields(&kind, body).await.map_err(|reason| {
+            Failure::new(
+                Status::BAD_REQUEST,
+                format!("{name}: the form can't be read: {reason}"),
+            )
+        })?;
+        if !form::is_safe(request.method) && !visit::has_token(request, &form, &self.key) {
+            return Err(Failure::new(
+                Status::FORBIDDEN,
+                format!(
+                    "{name}: a form came without its token, or with an old one: put {{{{ csrf_field() }}}} \
+                     into the form, or send csrf_token() in the field {}",
+                    csrf::HEADER
+                ),
+            ));
+        }
+        Ok(Visit::new(request, form, text, &self.key))
+    }
+
+    /// Renders, asks, and renders again until nothing is left to ask.
+    async fn render(
+        &self,
+        templates: Arc<Templates>,
+        name: String,
+        visit: Arc<Visit>,
+    ) -> Result<Response, Failure> {
+        let page = Arc::new(Page { templates, name });
+        let mut session = Session::default();
+        let mut answers = Vec::new();
+        loop {
+            let attempt = Attempt {
+                visit: visit.clone(),
+                databases: self.databases.clone(),
+                database: self.database.clone(),
+                answers,
+                calls: 0,
+                reply: Reply::default(),
+                stop: None,
+            };
+            let tried = self.tried(&page, attempt).await?;
+            match tried.end {
+                End::Call(call) => {
+                    answers = tried.answers;
+                    answers.push(session.call(&call).await);
+                }
+                End::Failed(failure) => return Err(failure),
+                End::Rendered(text) => {
+                    let response = tried.reply.response(text, visit.is_personal(), visit.safe);
+                    let response = response.map_err(|reason| page.failure(&reason))?;
+                    session.end().await.map_err(|fault| {
+                        Failure::new(fault.status, format!("{}: {}", page.file(), fault.reason))
+                    })?;
+                    return Ok(response);
+                }
+            }
+        }
+    }
+
+    async fn tried(&self, page: &Arc<Page>, attempt: Attempt) -> Result<Tried, Failure> {
+        if !page.templates.is_heavy(&page.name) {
+            return Ok(page.tried(attempt));
+        }
+        let permit = self.heavy.clone().acquire_owned().await;
+        let page = page.clone();
+        let thread = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            page.tried(attempt)
+        });
+        thread.await.map_err(|error| {
+            Failure::new(
+                Status::INTERNAL_ERROR,
+                format!("a page's thread ended: {error}"),
+            )
+        })
+    }
+}
+
+impl Handler for Pages {
+    fn begin(self: Arc<Self>, _worker: usize, request: Request) -> Begun {
+        Begun::Later(Box::pin(async move { self.answer(request).await }))
+    }
+}
+
+/// A page of a site.
+struct Page {
+    templates: Arc<Templates>,
+    name: String,
+}
+
+/// What an attempt led to.
+struct Tried {
+    answers: Vec<Result<Value, database::Fault>>,
+    reply: Reply,
+    end: End,
+}
+
+enum End {
+    Rendered(Vec<u8>),
+    Call(database::Call),
+    Failed(Failure),
+}
+
+impl Page {
+    fn tried(&self, attempt: Attempt) -> Tried {
+        let request = Value::from_dyn_object(attempt.visit.clone());
+        let (attempt, rendered) = attempt.run(|| self.text(request));
+        let end = match (attempt.stop, rendered) {
+            (Some(Stop::Call(call)), _) => End::Call(call),
+            (Some(Stop::Ended), _) => End::Rendered(Vec::new()),
+            (Some(Stop::Fault(fault)), Err(error)) => {
+                End::Failed(failure(&self.templates, fault.status, &error))
+            }
+            (_, Err(error)) => {
+                End::Failed(failure(&self.templates, Status::INTERNAL_ERROR, &error))
+            }
+            (_, Ok(text)) => End::Rendered(text),
+        };
+        Tried {
+            answers: attempt.answers,
+            reply: attempt.reply,
+            end,
+        }
+    }
+
+    fn text(&self, request: Value) -> Result<Vec<u8>, minijinja::Error> {
+        let template = self.templates.environment.get_template(&self.name)?;
+        let mut text = Bounded(Vec::with_capacity(template.source().len() * 2));
+        let rendered = template.render_captured_to(context! { request }, &mut text);
+        if self.took_long(&rendered) {
+            self.templates.note_heavy(&self.name);
+        }
+        rendered.map(|_| text.0)
+    }
+
+    /// Counted in steps, not in time: on a busy machine any page may take long once.
+    fn took_long(&self, rendered: &Result<minijinja::Captured<'_>, minijinja::Error>) -> bool {
+        match rendered {
+            Ok(captured) => {
+                let levels = captured.state().fuel_levels();
+                levels.is_some_and(|(used, _)| used > STEPS_INLINE_MAX)
+            }
+            Err(error) => error.kind() == ErrorKind::OutOfFuel,
+        }
+    }
+
+    fn file(&self) -> String {
+        self.templates.root.join(&self.name).display().to_string()
+    }
+
+    fn failure(&self, reason: &str) -> Failure {
+        Failure::new(Status::INTERNAL_ERROR, format!("{}: {reason}", self.file()))
+    }
+}
+
+/// A page's text as it grows, up to its limit.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > PAGE_LEN_MAX {
+            let reason = format!("the page is longer than {PAGE_LEN_MAX} bytes");
+            return Err(std::io::Error::other(reason));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_there(templates: &Templates, name: &str) -> Result<(), Failure> {
+    match templates.environment.get_template(name) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::TemplateNotFound => Err(Failure::not_found()),
+        Err(error) => Err(failure(templates, Status::INTERNAL_ERROR, &error)),
+    }
+}
+
+fn unread(name: &str, why: Unread) -> Failure {
+    match why {
+        Unread::TooLong => Failure::new(
+            Status::CONTENT_TOO_LARGE,
+            format!("{name}: the request's body is longer than {BODY_LEN_MAX} bytes"),
+        ),
+        Unread::Cut => Failure::new(
+            Status::BAD_REQUEST,
+            format!("{name}: the request's body was cut"),
+        ),
+    }
+}
+
+/// An error of the engine as `FILE:LINE: reason`, from where it arose: an error in a template that
+/// others include is the innermost one.
+fn failure(templates: &Templates, status: Status, error: &minijinja::Error) -> Failure {
+    let mut at = (error.name().unwrap_or_default().to_string(), error.line());
+    let mut reason = reason(error);
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(wrong) = inner.downcast_ref::<Wrong>() {
+            at = (wrong.name.clone(), Some(wrong.line));
+            reason = wrong.reason.clone();
+        } else if let Some(inner) = inner.downcast_ref::<minijinja::Error>() {
+            if let Some(name) = inner.name() {
+                at = (name.to_string(), inner.line());
+            }
+            reason = self::reason(inner);
+        } else {
+            reason = format!("{reason}: {inner}");
+        }
+        source = inner.source();
+    }
+    let file = templates.root.join(&at.0);
+    let line = at.1.unwrap_or(1);
+    // What a database says may have a visitor's words in it: it stays one line.
+    let detail = format!("{}:{line}: {reason}", file.display());
+    Failure::new(status, detail.replace(char::is_control, " "))
+}
+
+fn reason(error: &minijinja::Error) -> String {
+    match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => {
+            "the template takes too long: it loops for ever, or over too much".into()
+        }
+        (ErrorKind::InvalidOperation, Some(detail)) => detail.to_string(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    }
+}

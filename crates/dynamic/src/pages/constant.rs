@@ -1,0 +1,117 @@
+//! The rule that keeps visitors out of SQL: the text of a statement is written out in the template.
+//!
+//! `query`, `row` and `execute` may only be called, directly, with a text as their first argument.
+//! Then no value can become part of a statement; values can only be parameters. It is checked on
+//! the template's tokens when it is loaded, before anything of it runs.
+
+use minijinja::machinery::{Span, Token, tokenize};
+use minijinja::syntax::SyntaxConfig;
+
+/// The functions whose first argument is a statement.
+const FUNCTIONS: &[&str] = &["query", "row", "execute"];
+
+/// A place in a template that breaks the rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong and what to write instead.
+    pub reason: String,
+}
+
+/// Checks a template's text. A text that is no template passes: the compiler says more about it.
+///
+/// # Errors
+/// The first place that breaks the rule.
+pub fn check(template: &str) -> Result<(), Breach> {
+    let tokens: Result<Vec<_>, _> = tokenize(template, false, SyntaxConfig::default()).collect();
+    let Ok(tokens) = tokens else { return Ok(()) };
+    for (at, (token, span)) in tokens.iter().enumerate() {
+        let Token::Ident(name) = token else { continue };
+        let is_member = at > 0 && matches!(tokens[at - 1].0, Token::Dot);
+        if FUNCTIONS.contains(name) && !is_member {
+            check_call(name, &tokens[at + 1..]).map_err(|reason| Breach {
+                line: usize::from(span.start_line),
+                reason,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn check_call(name: &str, after: &[(Token<'_>, Span)]) -> Result<(), String> {
+    let mut after = after.iter().map(|(token, _)| token);
+    if !matches!(after.next(), Some(Token::ParenOpen)) {
+        return Err(format!(
+            "{name} is a function for statements: it can only be called, as in {name}(\"SELECT …\"); \
+             give your own variables another name"
+        ));
+    }
+    let is_text = matches!(after.next(), Some(Token::Str(_) | Token::String(_)));
+    let is_whole = matches!(after.next(), Some(Token::Comma | Token::ParenClose));
+    if is_text && is_whole {
+        return Ok(());
+    }
+    Err(format!(
+        "the first argument of {name} must be one text, written out; put ? where a value belongs and \
+         give the value as a further argument: {name}(\"… WHERE id = ?\", id)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_are_written_out_pass() {
+        for good in [
+            "",
+            "{{ query('SELECT 1') }}",
+            "{% set r = query(\"SELECT\\n?\", request.query, db='x') %}",
+            "{% for r in query('SELECT 1',) %}{{ r.row }}{% endfor %}",
+            "query and row and execute in text",
+            "{# query(x) #}",
+            "{% raw %}{{ query(x) }}{% endraw %}",
+            "{{ 'query(x)' }}",
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn whatever_else_could_become_a_statement_is_refused() {
+        for bad in [
+            "{{ query('SELECT ' ~ x) }}",
+            "{{ query('SELECT ' + x) }}",
+            "{{ query('SELECT {}'|format(x)) }}",
+            "{{ query('SELECT %s' % x) }}",
+            "{{ query(x) }}",
+            "{{ query((x)) }}",
+            "{{ query(*x) }}",
+            "{{ query(**x) }}",
+            "{{ query(x if x else 'SELECT 1') }}",
+            "{{ query('SELECT 1' if x else x) }}",
+            "{{ query('a' 'b') }}",
+            "{{ query('SELECT 1'.replace('1', x)) }}",
+            "{{ query('SELECT 1'[x]) }}",
+            "{{ query() }}",
+            "{% set f = query %}{{ f(x) }}",
+            "{% set query = 1 %}",
+            "{% import 'x' as row %}",
+            "{% macro row(x) %}{% endmacro %}",
+            "{% call query(x) %}{% endcall %}",
+            "{{ [execute] }}",
+            "{{ (query)(x) }}",
+            "{% with f = row %}{{ f(x) }}{% endwith %}",
+            "{{ x|map(query) }}",
+        ] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_line_is_told() {
+        let breach = check("a\nb\n{{ query(x) }}").unwrap_err();
+        assert_eq!(breach.line, 3);
+    }
+}

@@ -1,0 +1,252 @@
+//! Databases: what a page asks for, the connections that are kept, and what went wrong.
+//!
+//! Knows the three drivers, time and limits; neither templates nor requests. Connections are kept
+//! here and not in sqlx's pool, since that sends a ping each time a connection comes back: half of
+//! all that a database would get from us.
+
+mod mysql;
+mod place;
+mod pool;
+mod postgres;
+mod session;
+mod sqlite;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lowroad_http::status::Status;
+use minijinja::Value;
+
+use self::place::Place;
+use self::pool::Pool;
+use super::statement;
+use super::value::Param;
+
+pub use self::session::Session;
+
+/// Statements that a connection keeps prepared.
+const STATEMENTS_MAX: usize = 256;
+
+/// All databases, by their names.
+#[derive(Default)]
+pub struct Databases(Vec<Arc<Database>>);
+
+/// A database, with its connections. None is made before it is needed.
+pub struct Database {
+    /// What the configuration calls it.
+    pub name: String,
+    timeout: Duration,
+    rows_max: usize,
+    pool: Pool,
+}
+
+/// What a page asks a database.
+#[derive(Clone)]
+pub struct Call {
+    /// Whom.
+    pub database: Arc<Database>,
+    /// The statement, with `?` for parameters.
+    pub sql: Arc<str>,
+    /// One for each `?`.
+    pub params: Vec<Param>,
+    /// What it wants to hear.
+    pub want: Want,
+}
+
+/// What a page wants to hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// All rows.
+    Rows,
+    /// The first row, or none.
+    Row,
+    /// How many rows it wrote.
+    Done,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What the client is told: 503 when the database can't be reached, 504 when it is too slow,
+    /// 400 when a value does not fit its parameter, 500 when the statement is wrong.
+    pub status: Status,
+    /// What the operator is told.
+    pub reason: String,
+}
+
+impl Fault {
+    fn new(status: Status, reason: impl Into<String>) -> Fault {
+        Fault {
+            status,
+            reason: reason.into(),
+        }
+    }
+}
+
+impl Databases {
+    /// The databases of a configuration.
+    ///
+    /// # Errors
+    /// With the database's name and what is wrong with its address.
+    pub fn new(configured: &[lowroad_config::schema::Database]) -> Result<Databases, String> {
+        configured
+            .iter()
+            .map(Database::new)
+            .collect::<Result<_, _>>()
+            .map(Databases)
+    }
+
+    /// The database with this name.
+    pub fn named(&self, name: &str) -> Option<&Arc<Database>> {
+        self.0.iter().find(|database| database.name == name)
+    }
+}
+
+impl Database {
+    fn new(configured: &lowroad_config::schema::Database) -> Result<Arc<Database>, String> {
+        let timeout = Duration::from_millis(configured.timeout_ms);
+        let place = Place::parse(&configured.url, timeout)
+            .map_err(|reason| format!("database {}: {reason}", configured.name))?;
+        Ok(Arc::new(Database {
+            name: configured.name.clone(),
+            timeout,
+            rows_max: configured.rows_max,
+            pool: Pool::new(place, configured.connections_max as usize),
+        }))
+    }
+}
+
+impl Call {
+    /// Whether the statement only reads, so that it may be made for GET, and again after a failure.
+    pub fn reads(&self) -> bool {
+        self.want != Want::Done && statement::reads(&self.sql)
+    }
+}
+
+/// What a driver gives.
+enum Answer {
+    Rows(Vec<Value>),
+    Done(super::value::Done),
+}
+
+impl Answer {
+    fn value(self, want: Want) -> Value {
+        match (self, want) {
+            (Answer::Rows(rows), Want::Row) => rows.into_iter().next().unwrap_or(Value::from(())),
+            (Answer::Rows(rows), _) => Value::from(rows),
+            (Answer::Done(done), _) => done.value(),
+        }
+    }
+}
+
+/// Why a driver gives nothing.
+enum Trouble {
+    /// What sqlx says.
+    Driver(sqlx::Error),
+    /// There are more rows than allowed.
+    TooManyRows,
+    /// A parameter does not fit.
+    Unfit(String),
+    /// A column has a type that is not known here.
+    Unknown(String),
+}
+
+impl From<sqlx::Error> for Trouble {
+    fn from(error: sqlx::Error) -> Trouble {
+        Trouble::Driver(error)
+    }
+}
+
+impl Trouble {
+    /// Whether the connection can be used no more: only what the database itself said leaves it as
+    /// it should be.
+    fn breaks_connection(&self) -> bool {
+        match self {
+            Trouble::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
+            Trouble::Driver(_) | Trouble::TooManyRows | Trouble::Unknown(_) => true,
+            Trouble::Unfit(_) => false,
+        }
+    }
+
+    /// Whether the connection was lost, perhaps long before it was used.
+    fn is_lost(&self) -> bool {
+        match self {
+            Trouble::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
+            Trouble::Driver(sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A message with which a database ends a connection: PostgreSQL's class 57P, or MySQL's 1053,
+/// 1927 and 4031.
+fn is_goodbye(error: &dyn sqlx::error::DatabaseError) -> bool {
+    let code = error.code().unwrap_or_default();
+    code.starts_with("57P") || matches!(number(error), Some(1053 | 1927 | 4031))
+}
+
+/// A message that the statement took too long: MariaDB's 1969, MySQL's 3024, PostgreSQL's 57014,
+/// SQLite's SQLITE_INTERRUPT.
+fn is_slow(error: &dyn sqlx::error::DatabaseError) -> bool {
+    error.code().as_deref() == Some("57014")
+        || matches!(number(error), Some(1969 | 3024))
+        || sqlite::code(error) == Some(9)
+}
+
+/// A message that another connection was in the way: SQLITE_BUSY.
+fn is_busy(error: &dyn sqlx::error::DatabaseError) -> bool {
+    sqlite::code(error).is_some_and(|code| code & 255 == 5)
+}
+
+fn number(error: &dyn sqlx::error::DatabaseError) -> Option<u16> {
+    error
+        .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
+        .map(sqlx::mysql::MySqlDatabaseError::number)
+}
+
+impl Database {
+    /// What trouble means to the page.
+    fn fault(&self, trouble: Trouble) -> Fault {
+        let name = &self.name;
+        match trouble {
+            Trouble::TooManyRows => Fault::new(
+                Status::INTERNAL_ERROR,
+                format!(
+                    "there are more than {} rows: put a LIMIT into the statement, or raise rows of database {name}",
+                    self.rows_max
+                ),
+            ),
+            Trouble::Unfit(reason) => Fault::new(Status::BAD_REQUEST, reason),
+            Trouble::Unknown(reason) => Fault::new(Status::INTERNAL_ERROR, reason),
+            Trouble::Driver(sqlx::Error::Database(error)) if is_slow(error.as_ref()) => self.slow(),
+            Trouble::Driver(sqlx::Error::Database(error))
+                if is_goodbye(error.as_ref()) || is_busy(error.as_ref()) =>
+            {
+                self.unreachable(error)
+            }
+            Trouble::Driver(sqlx::Error::Database(error)) => Fault::new(
+                Status::INTERNAL_ERROR,
+                format!("database {name} says: {}", error.message()),
+            ),
+            Trouble::Driver(error) => self.unreachable(error),
+        }
+    }
+
+    fn slow(&self) -> Fault {
+        Fault::new(
+            Status::GATEWAY_TIMEOUT,
+            format!(
+                "database {} took longer than its timeout of {} ms",
+                self.name,
+                self.timeout.as_millis()
+            ),
+        )
+    }
+
+    fn unreachable(&self, reason: impl std::fmt::Display) -> Fault {
+        Fault::new(
+            Status::SERVICE_UNAVAILABLE,
+            format!("database {} can't be used: {reason}", self.name),
+        )
+    }
+}

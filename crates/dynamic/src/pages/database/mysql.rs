@@ -1,0 +1,149 @@
+//! MariaDB and MySQL. Knows how their types become a template's values.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use minijinja::Value;
+use sqlx::error::BoxDynError;
+use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlValueRef};
+use sqlx::{Arguments, Column, Connection, Decode, Executor, MySql, Row as _, TypeInfo, ValueRef};
+
+use super::{Answer, Call, Trouble, Want};
+use crate::pages::value::{Columns, Done, Param, Row};
+
+/// Makes a connection on which statements end by themselves in time.
+pub async fn connect(
+    options: &MySqlConnectOptions,
+    timeout: Duration,
+) -> Result<MySqlConnection, sqlx::Error> {
+    let mut link = MySqlConnection::connect_with(options).await?;
+    let mariadb = format!("SET SESSION max_statement_time = {}", timeout.as_secs_f64());
+    if link.execute(mariadb.as_str()).await.is_err() {
+        let mysql = format!("SET SESSION max_execution_time = {}", timeout.as_millis());
+        // One that knows neither is still held to the limit from our side.
+        let _ = link.execute(mysql.as_str()).await;
+    }
+    Ok(link)
+}
+
+/// Makes a call.
+pub async fn call(link: &mut MySqlConnection, call: &Call) -> Result<Answer, Trouble> {
+    let mut arguments = MySqlArguments::default();
+    for param in &call.params {
+        add(&mut arguments, param).map_err(sqlx::Error::Encode)?;
+    }
+    let query = sqlx::query_with(&call.sql, arguments);
+    if call.want == Want::Done {
+        let done = query.execute(link).await?;
+        let id = i64::try_from(done.last_insert_id())
+            .ok()
+            .filter(|id| *id != 0);
+        let count = done.rows_affected();
+        return Ok(Answer::Done(Done { count, id }));
+    }
+    let mut stream = query.fetch(link);
+    let mut rows = Vec::new();
+    let mut shape = None;
+    while let Some(row) = stream.try_next().await? {
+        if rows.len() == call.database.rows_max {
+            return Err(Trouble::TooManyRows);
+        }
+        let (columns, kinds) = shape.get_or_insert_with(|| shape_of(&row));
+        rows.push(Row::value(columns, cells(&row, columns, kinds)?));
+    }
+    Ok(Answer::Rows(rows))
+}
+
+fn add(arguments: &mut MySqlArguments, param: &Param) -> Result<(), BoxDynError> {
+    match param {
+        Param::Null => arguments.add(None::<i64>),
+        Param::Bool(value) => arguments.add(value),
+        Param::Int(value) => arguments.add(value),
+        Param::Float(value) => arguments.add(value),
+        Param::Text(value) => arguments.add(value),
+        Param::Blob(value) => arguments.add(value),
+    }
+}
+
+/// How a column's values are read.
+#[derive(Clone, Copy)]
+enum Kind {
+    Int,
+    Unsigned,
+    Float,
+    Double,
+    Text,
+    /// Bytes, or text with a binary collation: the protocol does not tell them apart.
+    Bytes,
+    Date,
+    Time,
+    DateTime,
+}
+
+fn shape_of(row: &MySqlRow) -> (Columns, Vec<Kind>) {
+    let columns = row.columns();
+    let names: Arc<[Box<str>]> = columns.iter().map(|column| column.name().into()).collect();
+    let kinds = columns.iter().map(|column| kind(column.type_info().name()));
+    (names, kinds.collect())
+}
+
+fn kind(name: &str) -> Kind {
+    match name {
+        "BIT" | "YEAR" => Kind::Unsigned,
+        _ if name.ends_with(" UNSIGNED") => Kind::Unsigned,
+        "BOOLEAN" | "TINYINT" | "SMALLINT" | "MEDIUMINT" | "INT" | "BIGINT" => Kind::Int,
+        "FLOAT" => Kind::Float,
+        "DOUBLE" => Kind::Double,
+        "DATE" => Kind::Date,
+        "TIME" => Kind::Time,
+        "DATETIME" | "TIMESTAMP" => Kind::DateTime,
+        "CHAR" | "VARCHAR" | "TINYTEXT" | "TEXT" | "MEDIUMTEXT" | "LONGTEXT" | "DECIMAL"
+        | "ENUM" | "SET" | "JSON" => Kind::Text,
+        _ => Kind::Bytes,
+    }
+}
+
+fn cells(row: &MySqlRow, columns: &Columns, kinds: &[Kind]) -> Result<Vec<Value>, Trouble> {
+    let cell = |(at, kind): (usize, &Kind)| {
+        let raw = row.try_get_raw(at)?;
+        if raw.is_null() {
+            return Ok(Value::from(()));
+        }
+        cell(raw, *kind).map_err(|error| {
+            Trouble::Unknown(format!("column {} can't be read: {error}", columns[at]))
+        })
+    };
+    kinds.iter().enumerate().map(cell).collect()
+}
+
+fn cell(raw: MySqlValueRef<'_>, kind: Kind) -> Result<Value, BoxDynError> {
+    Ok(match kind {
+        Kind::Int => Value::from(<i64 as Decode<MySql>>::decode(raw)?),
+        Kind::Unsigned => Value::from(<u64 as Decode<MySql>>::decode(raw)?),
+        Kind::Float => Value::from(<f32 as Decode<MySql>>::decode(raw)?),
+        Kind::Double => Value::from(<f64 as Decode<MySql>>::decode(raw)?),
+        Kind::Text => Value::from(<&str as Decode<MySql>>::decode(raw)?),
+        Kind::Bytes => {
+            let bytes = <&[u8] as Decode<MySql>>::decode(raw)?;
+            match std::str::from_utf8(bytes) {
+                Ok(text) => Value::from(text),
+                Err(_) => Value::from_bytes(bytes.to_vec()),
+            }
+        }
+        Kind::Date => text_or_zero(<chrono::NaiveDate as Decode<MySql>>::decode(raw)),
+        Kind::Time => Value::from(time(raw)?),
+        Kind::DateTime => text_or_zero(<chrono::NaiveDateTime as Decode<MySql>>::decode(raw)),
+    })
+}
+
+/// A date as text; the zero date, which is none, as nothing.
+fn text_or_zero(date: Result<impl std::fmt::Display, BoxDynError>) -> Value {
+    date.map_or(Value::from(()), |date| Value::from(date.to_string()))
+}
+
+/// A time, which may be negative and longer than a day.
+fn time(raw: MySqlValueRef<'_>) -> Result<String, BoxDynError> {
+    let time = <sqlx::mysql::types::MySqlTime as Decode<MySql>>::decode(raw)?;
+    Ok(time.to_string())
+}

@@ -1,0 +1,140 @@
+//! A page's dealings with its databases: one connection to each, and what it writes is kept when
+//! the page ends well, all of it or nothing. Knows the limits on time.
+
+use std::sync::Arc;
+
+use minijinja::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::pool::Lease;
+use super::{Answer, Call, Database, Fault, Trouble};
+
+/// A page's connections. Dropped before [`Session::end`], nothing that was written is kept, and the
+/// connections that had begun to write are closed.
+#[derive(Default)]
+pub struct Session {
+    open: Vec<Open>,
+}
+
+struct Open {
+    database: Arc<Database>,
+    /// `None` once it broke or was given back.
+    lease: Option<Lease>,
+    writing: bool,
+}
+
+impl Session {
+    /// Makes a call, within the database's time limit.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn call(&mut self, call: &Call) -> Result<Value, Fault> {
+        let end = Instant::now() + call.database.timeout;
+        let at = self.place(&call.database);
+        self.open[at].call(call, end).await
+    }
+
+    /// Keeps what was written, and gives the connections back.
+    ///
+    /// # Errors
+    /// When a database does not say that it has kept it.
+    pub async fn end(mut self) -> Result<(), Fault> {
+        for open in &mut self.open {
+            open.end().await?;
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, database: &Arc<Database>) -> usize {
+        let known = |open: &Open| Arc::ptr_eq(&open.database, database);
+        self.open.iter().position(known).unwrap_or_else(|| {
+            self.open.push(Open {
+                database: database.clone(),
+                lease: None,
+                writing: false,
+            });
+            self.open.len() - 1
+        })
+    }
+}
+
+impl Open {
+    async fn call(&mut self, call: &Call, end: Instant) -> Result<Value, Fault> {
+        let answer = match self.attempt(call, end).await? {
+            // The connection had been lost while it was idle; what only reads may be asked again.
+            Err(trouble) if trouble.is_lost() && call.reads() && !self.writing => {
+                self.lease = Some(self.take(true, end).await?);
+                self.attempt(call, end).await?
+            }
+            answer => answer,
+        };
+        let answer = answer.map_err(|trouble| self.database.fault(trouble))?;
+        Ok(answer.value(call.want))
+    }
+
+    /// One try; a connection that it broke is gone afterwards.
+    async fn attempt(
+        &mut self,
+        call: &Call,
+        end: Instant,
+    ) -> Result<Result<Answer, Trouble>, Fault> {
+        let writes = !call.reads();
+        let mut lease = match self.lease.take() {
+            Some(lease) if !writes || self.writing || !lease.unsure => lease,
+            // What writes must not be tried twice, so its connection is looked at first.
+            _ => self.take(writes, end).await?,
+        };
+        let started = self.writing;
+        let asked = async {
+            if writes && !started {
+                lease.link.begin().await?;
+            }
+            lease.link.call(call).await
+        };
+        let result = timeout_at(end, asked).await;
+        let result = result.map_err(|_| self.database.slow())?;
+        self.writing |= writes;
+        if !result.as_ref().is_err_and(Trouble::breaks_connection) {
+            lease.unsure = false;
+            self.lease = Some(lease);
+        }
+        Ok(result)
+    }
+
+    async fn take(&self, sure: bool, end: Instant) -> Result<Lease, Fault> {
+        if self.writing {
+            return Err(self
+                .database
+                .unreachable("the connection was lost while writing"));
+        }
+        match timeout_at(end, self.database.pool.take(sure)).await {
+            Ok(Ok(lease)) => Ok(lease),
+            Ok(Err(error)) => Err(self.database.unreachable(error)),
+            Err(_) => Err(self.database.unreachable(format_args!(
+                "no connection within its timeout of {} ms",
+                self.database.timeout.as_millis()
+            ))),
+        }
+    }
+
+    async fn end(&mut self) -> Result<(), Fault> {
+        let Some(mut lease) = self.lease.take() else {
+            return Ok(());
+        };
+        if self.writing {
+            let committed = tokio::time::timeout(self.database.timeout, lease.link.commit()).await;
+            let committed = committed.map_err(|_| self.database.slow())?;
+            committed.map_err(|error| self.database.fault(error.into()))?;
+        }
+        self.database.pool.give_back(lease);
+        Ok(())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take().filter(|_| !self.writing) {
+            self.database.pool.give_back(lease);
+        }
+    }
+}

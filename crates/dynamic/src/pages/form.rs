@@ -1,0 +1,150 @@
+//! What a client sends as pairs: the query, a form's fields, cookies. Knows the three encodings, and
+//! nothing of templates.
+
+use lowroad_http::method::Method;
+use lowroad_http::request::Fields;
+
+/// Pairs that are kept of each kind; further ones are not looked at.
+const PAIRS_MAX: usize = 1_000;
+
+/// Names with their values.
+pub type Pairs = Vec<(String, Value)>;
+
+/// A value: text, or the bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Text; bytes that are no UTF-8 were replaced.
+    Text(String),
+    /// A file's bytes.
+    File(Vec<u8>),
+}
+
+impl Value {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            Value::File(_) => None,
+        }
+    }
+}
+
+/// Reads `a=1&b=2`.
+pub fn urlencoded(text: &[u8]) -> Pairs {
+    form_urlencoded::parse(text)
+        .take(PAIRS_MAX)
+        .map(|(name, value)| (name.into_owned(), Value::Text(value.into_owned())))
+        .collect()
+}
+
+/// Reads the values of Cookie fields; `%` with two digits in a value stands for a byte, which is
+/// how pages write them.
+pub fn cookies(lines: &[u8]) -> Pairs {
+    let lines = Fields::of_lines(lines).filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"));
+    lines
+        .flat_map(|(_, line)| line.split(|byte| *byte == b';'))
+        .take(PAIRS_MAX)
+        .filter_map(cookie)
+        .collect()
+}
+
+fn cookie(pair: &[u8]) -> Option<(String, Value)> {
+    let at = pair.iter().position(|byte| *byte == b'=')?;
+    let (name, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+    let value = percent_encoding::percent_decode(value).decode_utf8_lossy();
+    let name = String::from_utf8_lossy(name).into_owned();
+    Some((name, Value::Text(value.into_owned())))
+}
+
+/// Whether a method promises to change nothing (RFC 9110 §9.2.1).
+pub fn is_safe(method: Method) -> bool {
+    matches!(
+        method,
+        Method::Get | Method::Head | Method::Options | Method::Trace
+    )
+}
+
+/// Reads a body as a form; empty if its type is that of no form.
+///
+/// # Errors
+/// With the reason, when a multipart body is broken.
+pub async fn fields(content_type: &str, body: Vec<u8>) -> Result<Pairs, String> {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        return Ok(urlencoded(&body));
+    }
+    if kind.eq_ignore_ascii_case("multipart/form-data") {
+        return multipart(content_type, body)
+            .await
+            .map_err(|error| error.to_string());
+    }
+    Ok(Pairs::new())
+}
+
+async fn multipart(content_type: &str, body: Vec<u8>) -> Result<Pairs, multer::Error> {
+    let boundary = multer::parse_boundary(content_type)?;
+    let whole = futures_util::stream::iter([Ok::<_, std::io::Error>(body)]);
+    let mut parts = multer::Multipart::new(whole, boundary);
+    let mut pairs = Pairs::new();
+    while let Some(part) = parts.next_field().await? {
+        let Some(name) = part.name().map(str::to_string) else {
+            continue;
+        };
+        let is_file = part.file_name().is_some();
+        let bytes = part.bytes().await?.to_vec();
+        if pairs.len() == PAIRS_MAX {
+            break;
+        }
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let value = if is_file {
+            Value::File(bytes)
+        } else {
+            Value::Text(text(bytes))
+        };
+        pairs.push((name, value));
+    }
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(name: &str, value: &str) -> (String, Value) {
+        (name.into(), Value::Text(value.into()))
+    }
+
+    #[test]
+    fn urlencoded_pairs_are_decoded() {
+        let pairs = urlencoded(b"a=1+2&b=%C3%A9%27&a=&c");
+        let wanted = [
+            text("a", "1 2"),
+            text("b", "é'"),
+            text("a", ""),
+            text("c", ""),
+        ];
+        assert_eq!(pairs, wanted);
+    }
+
+    #[test]
+    fn cookies_are_cut_at_the_first_equals_sign() {
+        assert_eq!(cookie(b" a=b=c "), Some(text("a", "b=c")));
+        assert_eq!(cookie(b"a=%3B%20"), Some(text("a", "; ")));
+        assert_eq!(cookie(b"nothing"), None);
+    }
+
+    #[tokio::test]
+    async fn multipart_has_texts_and_files() {
+        let body = "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--x\r\n\
+            Content-Disposition: form-data; name=\"f\"; filename=\"n\"\r\n\r\n2\r\n--x--\r\n";
+        let kind = "multipart/form-data; boundary=x";
+        let pairs = fields(kind, body.into()).await.unwrap();
+        assert_eq!(
+            pairs,
+            [text("a", "1"), ("f".into(), Value::File(b"2".to_vec()))]
+        );
+        assert!(fields(kind, b"--x\r\nrubbish".to_vec()).await.is_err());
+        assert!(fields("multipart/form-data", vec![]).await.is_err());
+        assert_eq!(fields("text/plain", b"a=1".to_vec()).await, Ok(vec![]));
+    }
+}

@@ -1,0 +1,182 @@
+//! The functions that templates may call besides those of the template engine.
+
+use minijinja::value::{Kwargs, Rest, Value};
+use minijinja::{Environment, Error, ErrorKind};
+
+use super::attempt::{self, Attempt, Stop};
+use super::csrf;
+use super::database::{Call, Want};
+use super::reply::Cookie;
+use super::statement;
+use super::value::Param;
+
+/// Calls of databases that a page may make.
+const CALLS_MAX: usize = 100;
+
+/// Makes them known.
+pub fn add_to(environment: &mut Environment<'_>) {
+    environment.add_function("query", |args: Rest<Value>, named: Kwargs| {
+        call("query", Want::Rows, &args, &named)
+    });
+    environment.add_function("row", |args: Rest<Value>, named: Kwargs| {
+        call("row", Want::Row, &args, &named)
+    });
+    environment.add_function("execute", |args: Rest<Value>, named: Kwargs| {
+        call("execute", Want::Done, &args, &named)
+    });
+    environment.add_function("status", status);
+    environment.add_function("header", header);
+    environment.add_function("redirect", redirect);
+    environment.add_function("cookie", cookie);
+    environment.add_function("cache", cache);
+    environment.add_function("csrf_token", csrf_token);
+    environment.add_function("csrf_field", csrf_field);
+}
+
+fn wrong(reason: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, reason.into())
+}
+
+fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Value, Error> {
+    let name: Option<String> = named.get("db")?;
+    named.assert_all_used()?;
+    let Some((sql, params)) = args.split_first() else {
+        return Err(wrong(format!("{function} needs a statement")));
+    };
+    let sql = sql
+        .to_str()
+        .ok_or_else(|| wrong("the statement is no text"))?;
+    let params = bound(&sql, params)?;
+    attempt::with(|attempt| {
+        if attempt.calls == CALLS_MAX {
+            return Err(wrong(format!(
+                "a page may make {CALLS_MAX} calls of databases: join tables instead"
+            )));
+        }
+        let database = database(attempt, name.as_deref())?;
+        let call = Call {
+            database,
+            sql,
+            params,
+            want,
+        };
+        if attempt.visit.safe && !call.reads() {
+            return Err(wrong(
+                "only reading is allowed for GET and HEAD, which anybody can make a browser send: \
+                 write in answer to a form with method=\"post\"",
+            ));
+        }
+        attempt.ask(call)
+    })
+}
+
+fn bound(sql: &str, params: &[Value]) -> Result<Vec<Param>, Error> {
+    let wanted = statement::parameters(sql);
+    if wanted != params.len() {
+        return Err(wrong(format!(
+            "the statement has {wanted} times ?, but {} values are given for them",
+            params.len()
+        )));
+    }
+    let param = |(at, value)| {
+        Param::of(value).map_err(|reason| wrong(format!("value {} {reason}", at + 1)))
+    };
+    params.iter().enumerate().map(param).collect()
+}
+
+fn database(
+    attempt: &Attempt,
+    name: Option<&str>,
+) -> Result<std::sync::Arc<super::database::Database>, Error> {
+    match name {
+        None => attempt.database.clone().ok_or_else(|| {
+            wrong("the route has no database: write pages = \"NAME\" there, or db=\"NAME\" here")
+        }),
+        Some(name) => attempt.databases.named(name).cloned().ok_or_else(|| {
+            wrong(format!(
+                "no database has the name {name:?}: add it as [[database]]"
+            ))
+        }),
+    }
+}
+
+fn status(code: u16) -> Result<Value, Error> {
+    attempt::with(|attempt| attempt.reply.status(code).map_err(wrong))?;
+    Ok(Value::from(""))
+}
+
+fn header(name: &str, value: &str) -> Result<Value, Error> {
+    attempt::with(|attempt| attempt.reply.field(name, value).map_err(wrong))?;
+    Ok(Value::from(""))
+}
+
+fn redirect(to: &str, named: Kwargs) -> Result<Value, Error> {
+    let code = named.get::<Option<u16>>("status")?.unwrap_or(303);
+    let outside = named.get::<Option<bool>>("outside")?.unwrap_or(false);
+    named.assert_all_used()?;
+    attempt::with(|attempt| {
+        attempt.reply.redirect(to, code, outside).map_err(wrong)?;
+        Err(attempt.end(Stop::Ended))
+    })
+}
+
+fn cookie(name: &str, value: Value, named: Kwargs) -> Result<Value, Error> {
+    let path: Option<String> = named.get("path")?;
+    let same_site: Option<String> = named.get("same_site")?;
+    let cookie = Cookie {
+        name,
+        value: &value.to_string(),
+        max_age: named.get("max_age")?,
+        path: path.as_deref().unwrap_or("/"),
+        same_site: same_site.as_deref().unwrap_or("Lax"),
+        http_only: named.get::<Option<bool>>("http_only")?.unwrap_or(true),
+        secure: named.get::<Option<bool>>("secure")?.unwrap_or(false),
+    };
+    named.assert_all_used()?;
+    attempt::with(|attempt| attempt.reply.cookie(&cookie).map_err(wrong))?;
+    Ok(Value::from(""))
+}
+
+fn cache(seconds: u64, named: Kwargs) -> Result<Value, Error> {
+    let tags = named
+        .get::<Option<Vec<String>>>("tags")?
+        .unwrap_or_default();
+    named.assert_all_used()?;
+    attempt::with(|attempt| attempt.reply.keep(seconds, tags).map_err(wrong))?;
+    Ok(Value::from(""))
+}
+
+fn csrf_token() -> Result<Value, Error> {
+    token().map(Value::from)
+}
+
+fn csrf_field() -> Result<Value, Error> {
+    let field = format!(
+        r#"<input type="hidden" name="{}" value="{}">"#,
+        csrf::FIELD,
+        token()?
+    );
+    Ok(Value::from_safe_string(field))
+}
+
+fn token() -> Result<String, Error> {
+    attempt::with(|attempt| {
+        let token = attempt.visit.token().map_err(wrong)?;
+        if !attempt.reply.has_token
+            && let Some(value) = &token.new_cookie
+        {
+            let cookie = Cookie {
+                name: csrf::COOKIE,
+                value,
+                max_age: None,
+                path: "/",
+                same_site: "Lax",
+                http_only: true,
+                secure: false,
+            };
+            attempt.reply.cookie(&cookie).map_err(wrong)?;
+        }
+        attempt.reply.has_token = true;
+        Ok(token.token)
+    })
+}

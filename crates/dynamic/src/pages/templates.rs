@@ -1,0 +1,316 @@
+//! The templates of a site: loaded when they are asked for, kept compiled, and loaded anew when a
+//! file changed. Knows files and the template engine; no requests, no databases.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, escape_formatter};
+
+use super::{constant, functions};
+
+/// What the names of templates end in.
+pub const SUFFIX: &str = ".lrp";
+
+/// How often files are looked at.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+
+/// Steps of the template engine that a page may take: some tenths of a second.
+const FUEL: u64 = 5_000_000;
+
+/// Bytes of a template.
+const SOURCE_LEN_MAX: u64 = 1 << 20;
+
+/// Sites that are kept at a time; a server with a folder for each host name may have many.
+const SITES_MAX: usize = 1_024;
+
+/// The templates of all sites, by the sites' folders.
+#[derive(Default)]
+pub struct Sites(RwLock<HashMap<Arc<Path>, Arc<Site>>>);
+
+/// The templates of a site.
+pub struct Site {
+    root: Arc<Path>,
+    current: Mutex<(Arc<Templates>, Instant)>,
+}
+
+/// Templates as they were at one time.
+pub struct Templates {
+    /// The engine with the templates so far.
+    pub environment: Environment<'static>,
+    /// The folder of the site.
+    pub root: Arc<Path>,
+    files: Arc<Mutex<HashMap<PathBuf, Stamp>>>,
+    /// Pages that once took long to render.
+    heavy: Mutex<HashSet<String>>,
+}
+
+/// How a changed file is told from one that is as it was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    len: u64,
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Stamp {
+        Stamp {
+            modified: metadata.modified().ok(),
+            len: metadata.len(),
+        }
+    }
+}
+
+/// A place in a template where something is wrong, for errors that the engine does not know.
+#[derive(Debug)]
+pub struct Wrong {
+    /// The template.
+    pub name: String,
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "{}:{}: {}", self.name, self.line, self.reason)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+impl Sites {
+    /// The templates in a folder, as they are now, give or take the time between two looks.
+    pub fn templates(&self, root: &Arc<Path>) -> Arc<Templates> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(site) = known.get(root) {
+            return site.current();
+        }
+        drop(known);
+        let mut sites = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if sites.len() >= SITES_MAX {
+            sites.clear();
+        }
+        let site = sites
+            .entry(root.clone())
+            .or_insert_with(|| Arc::new(Site::new(root.clone())));
+        site.current()
+    }
+}
+
+impl Site {
+    fn new(root: Arc<Path>) -> Site {
+        let templates = Arc::new(Templates::new(root.clone()));
+        Site {
+            root,
+            current: Mutex::new((templates, Instant::now())),
+        }
+    }
+
+    fn current(&self) -> Arc<Templates> {
+        let mut current = lock(&self.current);
+        let (templates, checked) = &mut *current;
+        if checked.elapsed() >= CHECK_EVERY {
+            if templates.have_changed() {
+                *templates = Arc::new(Templates::new(self.root.clone()));
+            }
+            *checked = Instant::now();
+        }
+        templates.clone()
+    }
+}
+
+impl Templates {
+    fn new(root: Arc<Path>) -> Templates {
+        let files = Arc::new(Mutex::new(HashMap::new()));
+        let mut environment = Environment::new();
+        let (folder, noted) = (root.clone(), files.clone());
+        environment.set_loader(move |name| load(&folder, name, &noted));
+        environment.set_path_join_callback(|name, parent| joined(name, parent).into());
+        environment.set_auto_escape_callback(|_| AutoEscape::Html);
+        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+        environment.set_formatter(|out, state, value| match value.is_none() {
+            true => Ok(()),
+            false => escape_formatter(out, state, value),
+        });
+        environment.set_fuel(Some(FUEL));
+        functions::add_to(&mut environment);
+        Templates {
+            environment,
+            root,
+            files,
+            heavy: Mutex::default(),
+        }
+    }
+
+    fn have_changed(&self) -> bool {
+        let now = |path: &Path| std::fs::metadata(path).ok().map(|file| Stamp::of(&file));
+        lock(&self.files)
+            .iter()
+            .any(|(path, stamp)| now(path) != Some(*stamp))
+    }
+
+    /// Whether a page once took long to render.
+    pub fn is_heavy(&self, name: &str) -> bool {
+        lock(&self.heavy).contains(name)
+    }
+
+    /// Notes that a page takes long to render.
+    pub fn note_heavy(&self, name: &str) {
+        lock(&self.heavy).insert(name.to_string());
+    }
+}
+
+/// The name of the template for a request's path; `None` if it can't be one of a page.
+pub fn page_name(path: &[u8]) -> Option<String> {
+    let path = std::str::from_utf8(path).ok()?.strip_prefix('/')?;
+    let index = if path.is_empty() || path.ends_with('/') {
+        "index.lrp"
+    } else {
+        ""
+    };
+    let name = format!("{path}{index}");
+    let is_page = !name.split('/').any(|part| part.starts_with('_'));
+    (is_page && is_name(&name)).then_some(name)
+}
+
+/// Whether a name stays in the folder and means no hidden file.
+fn is_name(name: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('.')
+            && !part.contains(|c: char| c == '\\' || c.is_control())
+    };
+    name.ends_with(SUFFIX) && name.split('/').all(is_part)
+}
+
+/// The name of a template that another one names: from the site's folder if it begins with `/`,
+/// else from the folder of the one that names it. What leads out is left as it is, and not found.
+fn joined(name: &str, parent: &str) -> String {
+    let mut parts: Vec<&str> = match name.strip_prefix('/') {
+        Some(_) => Vec::new(),
+        None => parent
+            .split('/')
+            .rev()
+            .skip(1)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect(),
+    };
+    for part in name.trim_start_matches('/').split('/') {
+        match part {
+            "." => {}
+            ".." if parts.pop().is_none() => return name.to_string(),
+            ".." => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+type Files = Mutex<HashMap<PathBuf, Stamp>>;
+
+fn load(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error> {
+    if !is_name(name) {
+        return Err(Error::new(
+            ErrorKind::InvalidOperation,
+            format!(
+                "{name:?} is no template of this site: they end in {SUFFIX}, are not hidden, and stay in its folder"
+            ),
+        ));
+    }
+    let path = root.join(name);
+    let Ok(real) = path.canonicalize() else {
+        return Ok(None);
+    };
+    if !real.starts_with(root) {
+        return Err(Error::new(
+            ErrorKind::InvalidOperation,
+            format!("{name:?} leads out of the site's folder"),
+        ));
+    }
+    let source = read(&path, files).map_err(|error| {
+        Error::new(
+            ErrorKind::InvalidOperation,
+            format!("can't read {}: {error}", path.display()),
+        )
+    })?;
+    match source.map(|source| checked(name, source)) {
+        Some(checked) => checked.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The text of a file; `None` if it is none.
+fn read(path: &Path, files: &Files) -> std::io::Result<Option<String>> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    if metadata.len() > SOURCE_LEN_MAX {
+        let reason = format!("it is longer than {SOURCE_LEN_MAX} bytes");
+        return Err(std::io::Error::other(reason));
+    }
+    // Noted before it is read: a change in between is then seen by the next look.
+    lock(files).insert(path.to_path_buf(), Stamp::of(&metadata));
+    std::fs::read_to_string(path).map(Some)
+}
+
+fn checked(name: &str, source: String) -> Result<String, Error> {
+    match constant::check(&source) {
+        Ok(()) => Ok(source),
+        Err(breach) => {
+            let wrong = Wrong {
+                name: name.to_string(),
+                line: breach.line,
+                reason: breach.reason,
+            };
+            let error = Error::new(ErrorKind::SyntaxError, wrong.to_string());
+            Err(error.with_source(wrong))
+        }
+    }
+}
+
+fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_are_pages() {
+        assert_eq!(page_name(b"/a/b.lrp").as_deref(), Some("a/b.lrp"));
+        assert_eq!(page_name(b"/").as_deref(), Some("index.lrp"));
+        assert_eq!(page_name(b"/a/").as_deref(), Some("a/index.lrp"));
+        for path in [
+            "/a",
+            "/_a.lrp",
+            "/_a/b.lrp",
+            "/.a.lrp",
+            "/.git/a.lrp",
+            "/a/../b.lrp",
+            "/a\\b.lrp",
+            "//a.lrp",
+        ] {
+            assert_eq!(page_name(path.as_bytes()), None, "{path}");
+        }
+        assert_eq!(page_name(b"/\xff.lrp"), None);
+    }
+
+    #[test]
+    fn names_are_taken_from_the_folder_of_who_names_them() {
+        assert_eq!(joined("_b.lrp", "x/a.lrp"), "x/_b.lrp");
+        assert_eq!(joined("/_b.lrp", "x/a.lrp"), "_b.lrp");
+        assert_eq!(joined("../_b.lrp", "x/a.lrp"), "_b.lrp");
+        assert_eq!(joined("./_b.lrp", "a.lrp"), "_b.lrp");
+        for out in ["../../b.lrp", "/../b.lrp", "../x/../../b.lrp"] {
+            assert!(!is_name(&joined(out, "x/a.lrp")), "{out}");
+        }
+    }
+}
