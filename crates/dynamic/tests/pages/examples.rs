@@ -1,0 +1,118 @@
+//! The pages in `examples/pages`: each works as it is, with the tables that come with it.
+
+use std::path::Path;
+
+use lowroad_testkit::Folder;
+use sqlx::Connection;
+
+use crate::harness::{Site, database};
+use crate::servers::{Kind, Server};
+
+fn example(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pages");
+    std::fs::read_to_string(folder.join(name)).expect("an example")
+}
+
+/// A site with some of the pages and an SQLite database.
+async fn site(sql: &str, pages: &[&str]) -> Site {
+    let folder = Folder::new();
+    let url = format!(
+        "sqlite:{}?mode=rwc",
+        folder.path().join("site.db").display()
+    );
+    let mut link = sqlx::SqliteConnection::connect(&url)
+        .await
+        .expect("a database");
+    sqlx::raw_sql(&example(sql))
+        .execute(&mut link)
+        .await
+        .expect("tables");
+    link.close().await.expect("an end");
+    let texts: Vec<_> = pages.iter().map(|name| (*name, example(name))).collect();
+    let files: Vec<_> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
+    let mut configured = database(&url);
+    configured.rows_max = 10_000;
+    Site::with(folder, &files, vec![configured])
+}
+
+async fn has_its_three_sizes(site: &Site) {
+    assert_eq!(site.get("/bare.lrp").ok().await.text.len(), 211);
+    for size in [211, 10_217, 19_248] {
+        let text = site.get(&format!("/bare.lrp?size={size}")).ok().await.text;
+        assert_eq!(text.len(), size);
+    }
+}
+
+#[tokio::test]
+async fn the_bare_page_has_its_three_sizes() {
+    has_its_three_sizes(&site("bare.sql", &["bare.lrp"]).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bare_page_has_its_three_sizes_from_servers() {
+    for (kind, test) in [
+        (Kind::MariaDb, "examples::mariadb"),
+        (Kind::Postgres, "examples::postgres"),
+    ] {
+        let Some(server) = Server::start(kind, test) else {
+            return;
+        };
+        match kind {
+            Kind::MariaDb => {
+                let mut link = sqlx::MySqlConnection::connect(&server.url)
+                    .await
+                    .expect("a link");
+                sqlx::raw_sql(&example("bare.sql"))
+                    .execute(&mut link)
+                    .await
+                    .expect("tables");
+            }
+            Kind::Postgres => {
+                let mut link = sqlx::PgConnection::connect(&server.url)
+                    .await
+                    .expect("a link");
+                sqlx::raw_sql(&example("bare.sql"))
+                    .execute(&mut link)
+                    .await
+                    .expect("tables");
+            }
+        }
+        let mut configured = database(&server.url);
+        configured.rows_max = 10_000;
+        let page = example("bare.lrp");
+        let site = Site::with(Folder::new(), &[("bare.lrp", &page)], vec![configured]);
+        has_its_three_sizes(&site).await;
+        if std::env::var_os("LOWROAD_COST").is_some() {
+            crate::cost::tell(kind, &site).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_guestbook_takes_entries() {
+    let site = site(
+        "guestbook.sql",
+        &["guestbook/index.lrp", "guestbook/_layout.lrp"],
+    )
+    .await;
+    let page = "/guestbook/index.lrp";
+    assert!(
+        site.get(page)
+            .ok()
+            .await
+            .text
+            .contains("Nobody has written yet.")
+    );
+    let got = site
+        .send_form(page, page, "name=%3CO%27Neil%3E&text=%3Cscript%3E').--")
+        .await;
+    assert_eq!((got.status, got.field("Location")), (303, page));
+    let text = site.get(page).ok().await.text;
+    assert!(
+        text.contains("<b>&lt;O&#x27;Neil&gt;</b>") && text.contains("&lt;script&gt;&#x27;).--"),
+        "{text}"
+    );
+    let got = site.send_form(page, page, "name=me&text=+").await;
+    assert_eq!(got.status, 422);
+    assert!(got.text.contains("value=\"me\"") && !got.text.contains("<b>me</b>"));
+}

@@ -1,0 +1,13 @@
+//! Pages against real databases: SQLite in the process, MariaDB and PostgreSQL as the tests start
+//! them in folders of their own.
+
+mod cost;
+mod examples;
+mod forms;
+mod harness;
+mod limits;
+mod mariadb;
+mod postgres;
+mod servers;
+mod sqlite;
+mod templates;

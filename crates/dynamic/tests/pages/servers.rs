@@ -1,0 +1,199 @@
+//! MariaDB and PostgreSQL as the tests start them: in a folder of their own, reached by a socket.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use lowroad_testkit::{Folder, skip};
+
+/// A database server.
+pub struct Server {
+    kind: Kind,
+    /// Its address; the database in it is empty.
+    pub url: String,
+    process: Option<Child>,
+    folder: Folder,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    MariaDb,
+    Postgres,
+}
+
+impl Server {
+    /// A server that takes connections; `None`, and the test is skipped, where it is not installed.
+    pub fn start(kind: Kind, test: &str) -> Option<Server> {
+        let (program, package) = match kind {
+            Kind::MariaDb => ("mariadbd", "mariadb-server"),
+            Kind::Postgres => ("initdb", "postgresql"),
+        };
+        if find(program).is_none() {
+            skip(test, &format!("{program} is missing (Debian: {package})"));
+            return None;
+        }
+        let folder = Folder::new();
+        let at = folder.path().display();
+        let url = match kind {
+            Kind::MariaDb => format!("mysql://root@localhost/test?socket={at}/sock"),
+            Kind::Postgres => format!("postgres://postgres@localhost/postgres?host={at}"),
+        };
+        let mut server = Server {
+            kind,
+            url,
+            process: None,
+            folder,
+        };
+        server.install();
+        server.launch();
+        Some(server)
+    }
+
+    /// Ends it at once, as a power failure would (PostgreSQL: as nearly as it is safe to).
+    pub fn kill(&mut self) {
+        let Some(mut process) = self.process.take() else {
+            return;
+        };
+        let signal = if self.kind == Kind::MariaDb {
+            "-KILL"
+        } else {
+            "-QUIT"
+        };
+        let id = process.id().to_string();
+        let _ = Command::new("kill").args([signal, &id]).status();
+        let _ = process.wait();
+    }
+
+    /// Starts it (again), and waits until it says that it takes connections.
+    pub fn launch(&mut self) {
+        let at = self.folder.path();
+        let data = at.join("data").display().to_string();
+        let (mut command, ready) = match self.kind {
+            Kind::MariaDb => {
+                let mut command = self.command("mariadbd");
+                command
+                    .args([
+                        "--no-defaults",
+                        "--skip-networking",
+                        "--innodb-fast-shutdown=2",
+                        "--character-set-server=utf8mb4",
+                    ])
+                    .arg(format!("--tmpdir={}", at.display()))
+                    .args(user())
+                    .arg(format!("--datadir={data}"))
+                    .arg(format!("--pid-file={}", at.join("pid").display()))
+                    .arg(format!("--socket={}", at.join("sock").display()));
+                (command, "ready for connections")
+            }
+            Kind::Postgres => {
+                let mut command = self.command("postgres");
+                command
+                    .args(["-D", &data, "-c", "listen_addresses=", "-k"])
+                    .arg(at);
+                (command, "ready to accept connections")
+            }
+        };
+        let mut process = command.stderr(Stdio::piped()).spawn().expect("a server");
+        let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
+        let mut said = Vec::new();
+        let is_ready = lines.by_ref().map_while(Result::ok).any(|line| {
+            let is_ready = line.contains(ready);
+            said.push(line);
+            is_ready
+        });
+        assert!(is_ready, "it did not start: {said:#?}");
+        std::thread::spawn(move || lines.for_each(drop));
+        self.process = Some(process);
+    }
+
+    fn install(&self) {
+        let data = self.folder.path().join("data");
+        match self.kind {
+            Kind::MariaDb => {
+                done(
+                    Command::new("mariadb-install-db")
+                        .args([
+                            "--no-defaults",
+                            "--auth-root-authentication-method=normal",
+                            "--skip-test-db",
+                        ])
+                        .args(user())
+                        .arg(format!("--tmpdir={}", self.folder.path().display()))
+                        .arg(format!("--datadir={}", data.display())),
+                );
+                // A database is a folder.
+                std::fs::create_dir_all(data.join("test")).expect("a folder");
+            }
+            Kind::Postgres => {
+                if let Some((uid, gid)) = postgres_user() {
+                    chown(self.folder.path(), Some(uid), Some(gid)).expect("another owner");
+                }
+                let mut initdb = self.command("initdb");
+                done(
+                    initdb
+                        .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "-D"])
+                        .arg(data),
+                );
+            }
+        }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(find(program).expect("it was there"));
+        command
+            .current_dir(self.folder.path())
+            .stdout(Stdio::null());
+        if let (Kind::Postgres, Some((uid, gid))) = (self.kind, postgres_user()) {
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn done(command: &mut Command) {
+    let output = command.output().expect("a program");
+    assert!(output.status.success(), "{command:?}: {output:?}");
+}
+
+fn is_root() -> bool {
+    id(&["-u"]) == Some(0)
+}
+
+/// MariaDB does not run as root unless it is told to.
+fn user() -> Option<&'static str> {
+    is_root().then_some("--user=root")
+}
+
+/// PostgreSQL does not run as root at all.
+fn postgres_user() -> Option<(u32, u32)> {
+    is_root()
+        .then(|| (id(&["-u", "postgres"]), id(&["-g", "postgres"])))
+        .map(|(uid, gid)| (uid.expect("its user"), gid.expect("its group")))
+}
+
+fn id(args: &[&str]) -> Option<u32> {
+    let output = Command::new("id").args(args).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+}
+
+/// A program in PATH, in sbin, or where Debian has PostgreSQL's.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let debian = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let debian = debian.flatten().map(|version| version.path().join("bin"));
+    std::env::split_paths(&path)
+        .chain([Path::new("/usr/sbin").to_path_buf()])
+        .chain(debian)
+        .map(|folder| folder.join(program))
+        .find(|file| file.exists())
+}
