@@ -1,0 +1,6 @@
+CREATE TABLE entry (
+    id INTEGER PRIMARY KEY,
+    name TEXT,
+    text TEXT NOT NULL,
+    written TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+);
