@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use crate::harness::Site;
 use crate::servers::Kind;
 
-const PAGES: u32 = 20_000;
+const PAGES: u32 = 5_000;
 
 /// Asks for the bare page again and again, eight times at a time.
 pub async fn tell(kind: Kind, site: &Site) {

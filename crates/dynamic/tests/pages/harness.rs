@@ -18,6 +18,7 @@ use lowroad_testkit::Folder;
 /// A site with one database.
 pub struct Site {
     pub folder: Folder,
+    root: Arc<Path>,
     pub pages: Arc<Pages>,
     key: Key,
     databases: Vec<schema::Database>,
@@ -70,7 +71,10 @@ impl Site {
     pub fn with(folder: Folder, files: &[(&str, &str)], databases: Vec<schema::Database>) -> Site {
         let key = Key::random().expect("random bytes");
         let pages = pages(&databases, &key);
+        let root = folder.path().join("root");
+        std::fs::create_dir_all(&root).expect("a folder");
         let site = Site {
+            root: root.canonicalize().expect("a folder").into(),
             folder,
             pages,
             key,
@@ -88,9 +92,7 @@ impl Site {
     }
 
     pub fn root(&self) -> Arc<Path> {
-        let root = self.folder.path().join("root");
-        std::fs::create_dir_all(&root).expect("a folder");
-        root.canonicalize().expect("a folder").into()
+        self.root.clone()
     }
 
     pub fn write(&self, name: &str, text: &str) {
