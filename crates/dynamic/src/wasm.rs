@@ -2,9 +2,10 @@
 //! request gets 500; nothing else happens.
 //!
 //! [`Runtime`] is what all modules share, `file` has a module's newest version, `code` is one
-//! version, and `instance` is it at work: a new one for each request, or (`keep`) one for each
-//! worker. What a call is, and how it waits, is [`crate::module`]'s.
+//! version, and `instance` is it at work: a new one for each request, or one that was put back to
+//! how it started (`snapshot`), or (`keep`) one for each worker as it is. What a call is, and how it waits, is [`crate::module`]'s.
 
+mod changes;
 mod code;
 mod counts;
 mod file;
@@ -14,8 +15,10 @@ mod instance;
 mod kept;
 mod memory;
 mod problem;
+mod resting;
 mod runtime;
 mod share;
+mod snapshot;
 mod ticker;
 mod wasi;
 
@@ -25,13 +28,16 @@ use std::sync::Arc;
 use lowroad_config::schema::{Module, ModuleCode};
 use lowroad_log::Logger;
 use lowroad_module::{Event, Next};
+use wasmtime::Store;
 
 use crate::Failure;
 use crate::module::{self, Call, Identity, Opened, Ready};
 pub use counts::Counts;
 use file::File;
+use guest::Guest;
 use instance::Fresh;
 use kept::{Keeper, Kept};
+use resting::Resting;
 pub use runtime::{Limits, Runtime};
 
 /// The version of the module interface that is spoken here.
@@ -61,6 +67,14 @@ struct Shared {
     identity: Arc<Identity>,
     file: Arc<File>,
     own: Own,
+    resting: Resting,
+}
+
+impl Shared {
+    fn store(&self) -> Store<Guest> {
+        let own = &self.own;
+        Guest::store(&self.runtime, own.memory_len_max, own.compute_ms_max)
+    }
 }
 
 impl Wasm {
@@ -82,6 +96,7 @@ impl Wasm {
             identity,
             file,
             own,
+            resting: Resting::new(workers),
         });
         let keeper = own.keep.then(|| Keeper::new(workers));
         Ok(Wasm { shared, keeper })

@@ -47,6 +47,55 @@ fn nothing_is_left_from_one_request_to_the_next() {
 }
 
 #[test]
+fn globals_and_memory_are_as_they_were_at_the_start() {
+    // Starts with 66 in a global and in memory; each call sends both, and changes both.
+    let code = r#"
+        (global $kept (mut i32) (i32.const 65))
+        (func (export "lowroad_start") (param $call i32) (result i32)
+            (global.set $kept (i32.const 66)) (i32.store8 (i32.const 70) (i32.const 66)) (i32.const 1))
+        (func (export "lowroad_handle") (param $state i32) (param $call i32) (param i32 i32)
+            (result i32)
+            (i32.store8 (i32.const 71) (global.get $kept))
+            (drop (call $send (local.get $call) (i32.const 70) (i32.const 2)))
+            (global.set $kept (i32.const 67)) (i32.store8 (i32.const 70) (i32.const 67))
+            (i32.store8 (i32.const 65535) (i32.const 67))
+            (if (i32.load8_u (i32.const 40000)) (then (unreachable)))
+            (i32.store8 (i32.const 40000) (i32.const 67))
+            (i32.const 0))"#;
+    let runtime = alone(Limits::default());
+    let tested = handler(&runtime, &module(code), OWN);
+    for _ in 0..10 {
+        assert_eq!(text(now(&tested, "/")), "BB");
+    }
+    assert!(count(&runtime, "wasm.reused") > 0);
+}
+
+#[test]
+fn what_cannot_be_put_back_is_made_anew() {
+    let table = r#"(table 1 funcref) (elem declare func 0) (func $change (table.set (i32.const 0)
+        (ref.null func)))"#;
+    let cases = [
+        module(&format!(
+            r#"{table} (func (export "lowroad_handle") (param $state i32) (param $call i32)
+            (param i32 i32) (result i32) {COUNTING})"#
+        )),
+        handling(&COUNTING.replacen(
+            "(i32.store8 (i32.const 100)",
+            "(drop (memory.grow (i32.const 1))) (i32.store8 (i32.const 100)",
+            1,
+        )),
+    ];
+    for bytes in cases {
+        let runtime = alone(Limits::default());
+        let counting = handler(&runtime, &bytes, OWN);
+        for _ in 0..3 {
+            assert_eq!(text(now(&counting, "/")), "A");
+        }
+        assert_eq!(count(&runtime, "wasm.reused"), 0);
+    }
+}
+
+#[test]
 fn what_is_kept_stays_until_it_traps() {
     let keep = Own { keep: true, ..OWN };
     let runtime = alone(Limits::default());

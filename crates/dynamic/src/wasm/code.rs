@@ -10,6 +10,7 @@ use std::thread;
 
 use wasmtime::{ExternType, FuncType, Instance, InstancePre, Module, ModuleExport, Store, ValType};
 
+use super::changes::resettable;
 use super::guest::Guest;
 use super::runtime::Runtime;
 use super::{ABI, wasi};
@@ -27,6 +28,8 @@ pub(super) struct Code {
     /// `_initialize`, which WASI's compilers want called before anything else.
     pub(super) initialize: Option<ModuleExport>,
     pub(super) start: Option<ModuleExport>,
+    /// What changes besides memory, by name; `None` if more does than can be put back.
+    pub(super) globals: Option<Vec<String>>,
 }
 
 impl Code {
@@ -39,6 +42,8 @@ impl Code {
         bytes: &[u8],
         memory_len_max: u64,
     ) -> Result<Code, String> {
+        let resettable = resettable(bytes);
+        let bytes = resettable.as_ref().map_or(bytes, |found| &found.bytes);
         let module = Module::new(&runtime.engine, bytes)
             .map_err(|error| format!("it is no WebAssembly module that can be used: {error:#}"))?;
         let code = Code {
@@ -47,6 +52,7 @@ impl Code {
             initialize: optional(&module, "_initialize", &[], &[])?,
             start: optional(&module, "lowroad_start", &[I32], &[I32])?,
             pre: resolve(runtime, &module)?,
+            globals: resettable.map(|found| found.globals),
         };
         let abi = required(&module, "lowroad_abi", &[], &[I32])?;
         let found = code.ask(runtime, &abi, memory_len_max)?;

@@ -24,12 +24,14 @@ counts! {
     requests "wasm.requests";
     /// Instances that were made.
     instances "wasm.instances";
+    /// Requests that got an instance that was put back to how it started.
+    reused "wasm.reused";
     /// Instances that are there now.
     now_instances "wasm.now_instances";
+    /// Those of them that wait for a request.
+    now_resting "wasm.now_resting";
     /// Bytes of memory that instances have now.
     now_memory_len "wasm.now_memory_bytes";
-    /// Requests that went on beside the worker, since the module waited or computed for long.
-    moved "wasm.moved";
     /// Instances that trapped, those that computed for too long not among them.
     traps "wasm.traps";
     /// Instances that computed for too long.

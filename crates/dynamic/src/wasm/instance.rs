@@ -6,11 +6,12 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use lowroad_module::{Event, Next};
-use wasmtime::{Store, TypedFunc, bail};
+use wasmtime::{Instance, Store, TypedFunc, bail};
 
 use super::code::{Code, function};
 use super::guest::{Guest, wind};
 use super::problem::failure;
+use super::snapshot::Snapshot;
 use super::{Runtime, Shared};
 use crate::Failure;
 use crate::module::{Call, Starting};
@@ -30,7 +31,7 @@ impl Ready {
         code: &Code,
         store: &mut Store<Guest>,
         starting: impl FnOnce() -> Starting,
-    ) -> wasmtime::Result<Ready> {
+    ) -> wasmtime::Result<(Ready, Instance)> {
         let instance = code.pre.instantiate_async(&mut *store).await?;
         let memory = instance.get_module_export(&mut *store, &code.memory);
         store.data_mut().memory = memory.and_then(wasmtime::Extern::into_memory);
@@ -50,7 +51,7 @@ impl Ready {
                 bail!("lowroad_start said that it cannot start; the lines before this say why");
             }
         }
-        Ok(Ready { handle, state })
+        Ok((Ready { handle, state }, instance))
     }
 
     /// Gives the current call an event.
@@ -66,55 +67,103 @@ impl Ready {
     }
 }
 
-/// An instance that is made for one call.
+/// An instance that one call has for itself: new, or as if it were.
 pub struct Fresh {
     shared: Arc<Shared>,
-    store: Store<Guest>,
     /// Kept, since a newer version may come meanwhile.
     code: Arc<Code>,
+    /// There until it is dropped.
+    live: Option<Live>,
+    /// Its last event ended well.
+    done: bool,
+}
+
+/// An instance, ready or to be made.
+pub(super) struct Live {
+    store: Store<Guest>,
     ready: Option<Ready>,
+    snapshot: Option<Snapshot>,
 }
 
 impl Fresh {
     pub(super) fn new(shared: &Arc<Shared>, call: Call) -> Fresh {
-        let own = &shared.own;
-        let mut store = Guest::store(&shared.runtime, own.memory_len_max, own.compute_ms_max);
-        store.data_mut().call = Some(call);
+        let code = shared.file.code();
+        let mut live = match shared.resting.take(call.worker(), &code) {
+            Some(rested) => rested,
+            None => Live {
+                store: shared.store(),
+                ready: None,
+                snapshot: None,
+            },
+        };
+        live.store.data_mut().call = Some(call);
         Fresh {
             shared: shared.clone(),
-            store,
-            code: shared.file.code(),
-            ready: None,
+            code,
+            live: Some(live),
+            done: false,
         }
     }
 
+    fn live(&mut self) -> &mut Live {
+        self.live.as_mut().expect("it is there until it is dropped")
+    }
+
     pub(super) fn call(&mut self) -> &mut Call {
-        self.store
-            .data_mut()
-            .call
-            .as_mut()
-            .expect("it has one from the beginning")
+        let call = &mut self.live().store.data_mut().call;
+        call.as_mut().expect("it has one from the beginning")
     }
 
     pub(super) async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
+        self.done = false;
         let shared = self.shared.clone();
-        computing(&shared.runtime, self.step(event))
+        let next = computing(&shared.runtime, self.step(event))
             .await
-            .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))
+            .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
+        self.done = next != Next::Wait;
+        Ok(next)
     }
 
     async fn step(&mut self, event: Event) -> wasmtime::Result<Next> {
-        wind(&mut self.store);
-        let ready = match &mut self.ready {
+        let (code, shared) = (self.code.clone(), self.shared.clone());
+        let live = self.live();
+        let store = &mut live.store;
+        wind(store);
+        let ready = match &mut live.ready {
             Some(ready) => ready,
             none => {
-                let shared = &self.shared;
-                let worker = self.store.data().call.as_ref().map_or(0, Call::worker);
+                let worker = store.data().call.as_ref().map_or(0, Call::worker);
                 let starting = || Starting::new(shared.identity.clone(), worker);
-                none.insert(Ready::new(&self.code, &mut self.store, starting).await?)
+                let (ready, instance) = Ready::new(&code, store, starting).await?;
+                if let Some(globals) = &code.globals {
+                    live.snapshot = Snapshot::take(store, &instance, globals);
+                }
+                none.insert(ready)
             }
         };
-        ready.handle(&mut self.store, event).await
+        ready.handle(store, event).await
+    }
+}
+
+impl Drop for Fresh {
+    /// An instance that ended well is put back to how it started, for the next request of its worker.
+    /// One that trapped, was given up or cannot be put back ends.
+    fn drop(&mut self) {
+        let Some(mut live) = self.live.take().filter(|_| self.done) else {
+            return;
+        };
+        let call = live.store.data_mut().call.take();
+        let worker = call.as_ref().map_or(0, Call::worker);
+        drop(call);
+        let Some(snapshot) = &live.snapshot else {
+            return;
+        };
+        if snapshot.restore(&mut live.store) {
+            let shared = &self.shared;
+            shared
+                .resting
+                .put(&shared.runtime, worker, &self.code, live);
+        }
     }
 }
 

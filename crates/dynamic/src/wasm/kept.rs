@@ -135,11 +135,10 @@ impl Kept {
     }
 
     async fn begin(&mut self) -> wasmtime::Result<Live> {
-        let own = &self.shared.own;
-        let mut store = Guest::store(&self.shared.runtime, own.memory_len_max, own.compute_ms_max);
+        let mut store = self.shared.store();
         let worker = self.call().worker();
         let starting = || Starting::new(self.shared.identity.clone(), worker);
-        let ready = Ready::new(&self.place.code, &mut store, starting).await?;
+        let (ready, _) = Ready::new(&self.place.code, &mut store, starting).await?;
         Ok(Live { store, ready })
     }
 }
