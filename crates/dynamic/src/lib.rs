@@ -9,6 +9,7 @@ pub mod cgi;
 pub mod fastcgi;
 pub mod handler;
 pub mod head;
+pub mod limited;
 pub mod module;
 pub mod pages;
 pub mod request;

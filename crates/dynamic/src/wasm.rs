@@ -90,7 +90,7 @@ impl Wasm {
         own: Own,
         workers: usize,
     ) -> Result<Wasm, String> {
-        let file = File::open(runtime, path, own.memory_len_max, identity.logger.as_ref())?;
+        let file = File::open(runtime, path, own.memory_len_max, &identity)?;
         let shared = Arc::new(Shared {
             runtime: runtime.clone(),
             identity,

@@ -93,6 +93,16 @@ impl Sender {
         Poll::Pending
     }
 
+    /// Ready when nobody takes bytes any more. One task asks for this and for room.
+    pub fn poll_closed(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.0);
+        if state.closed {
+            return Poll::Ready(());
+        }
+        state.sender = Some(context.waker().clone());
+        Poll::Pending
+    }
+
     /// Waits for room, then puts bytes in.
     ///
     /// # Errors
@@ -210,7 +220,9 @@ mod tests {
         let (sender, receiver) = stream(1);
         assert_eq!(sender.push(Bytes::from_static(b"abc")), Ok(false));
         assert!(sender.poll_room(&mut context).is_pending());
+        assert!(sender.poll_closed(&mut context).is_pending());
         drop(receiver);
+        assert_eq!(sender.poll_closed(&mut context), Poll::Ready(()));
         assert_eq!(sender.poll_room(&mut context), Poll::Ready(Err(Closed)));
         assert_eq!(sender.push(Bytes::from_static(b"abc")), Err(Closed));
     }

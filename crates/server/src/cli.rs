@@ -53,6 +53,9 @@ pub enum Command {
         #[command(subcommand)]
         what: New,
     },
+    /// Be the process of a module with a process of its own; the server starts it
+    #[command(hide = true)]
+    ModuleHost,
     /// Speed up the server that listens on a port, without touching it
     Attach(Attach),
     /// Take that off again

@@ -38,6 +38,8 @@ mod stored;
 mod user;
 mod watch;
 
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config)))
         }
         Command::Check { config } => cli::check(&config),
+        Command::ModuleHost => module_host(),
         Command::New { what } => scaffold::write(&what),
         Command::Explain(explain) => softirq::explain(&explain),
         Command::Attach(attach) => softirq::attach(&attach),
@@ -67,4 +70,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Serves a module over the socket that is the standard input.
+fn module_host() -> Result<(), String> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    socket
+        .map(UnixStream::from)
+        .and_then(lowroad_dynamic::module::separate::serve)
+        .map_err(|error| error.to_string())
 }

@@ -92,7 +92,7 @@ impl Sites {
     pub fn new(
         config: &config::Config,
         listeners: &Listeners,
-        programs: &Opened,
+        programs: &Opened<'_>,
     ) -> io::Result<Sites> {
         let of = |rules: &config::Site| {
             let routes = programs.routes(rules).map_err(io::Error::other)?;

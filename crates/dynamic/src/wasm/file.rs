@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_log::{Level, Logger};
+use lowroad_module::Level;
 
 use super::code::Code;
 use super::counts::one;
 use super::runtime::Runtime;
+use crate::module::Identity;
 
 /// The time between two looks at the files in milliseconds.
 const LOOK_MS: u64 = 500;
@@ -23,7 +24,8 @@ const FILE_LEN_MAX: u64 = 64 << 20;
 pub(super) struct File {
     path: PathBuf,
     memory_len_max: u64,
-    logger: Option<Logger>,
+    /// Who opened it first: its lines go there.
+    identity: Arc<Identity>,
     code: RwLock<Arc<Code>>,
     seen: Mutex<Stamp>,
 }
@@ -60,7 +62,7 @@ impl File {
         runtime: &Arc<Runtime>,
         path: &Path,
         memory_len_max: u64,
-        logger: Option<&Logger>,
+        identity: &Arc<Identity>,
     ) -> Result<Arc<File>, String> {
         let (bytes, stamp) = read(path)?;
         if let Some(known) = runtime.files.find(path, memory_len_max, stamp) {
@@ -70,7 +72,7 @@ impl File {
         let file = Arc::new(File {
             path: path.into(),
             memory_len_max,
-            logger: logger.cloned(),
+            identity: identity.clone(),
             code: RwLock::new(Arc::new(code)),
             seen: Mutex::new(stamp),
         });
@@ -105,24 +107,18 @@ impl File {
             Ok(code) => {
                 *self.code.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(code);
                 one(&runtime.counts.compiled);
-                self.log(
+                self.identity.log(
                     Level::Info,
                     &format!("{}: a new version is used", self.path.display()),
                 );
             }
             Err(problem) => {
                 one(&runtime.counts.rejected);
-                self.log(
+                self.identity.log(
                     Level::Error,
                     &format!("{problem}; the version before it stays"),
                 );
             }
-        }
-    }
-
-    fn log(&self, level: Level, text: &str) {
-        if let Some(logger) = &self.logger {
-            logger.log(level, format_args!("{text}"));
         }
     }
 }

@@ -1,16 +1,22 @@
 //! Makes the programs of a configuration, and keeps the runtime that they work on.
 
 use std::io;
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use lowroad_config as config;
-use lowroad_config::RouteTo;
+use lowroad_config::{ModuleCode, RouteTo, Upstream};
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::cgi::CgiHandler;
-use lowroad_dynamic::module::{Catalog, Limits, open_native};
+use lowroad_dynamic::fastcgi::FastCgiHandler;
+use lowroad_dynamic::fastcgi::pool::Pools;
+use lowroad_dynamic::limited::Limited;
+use lowroad_dynamic::module::{Catalog, Limits, open_native, open_separate};
+use lowroad_dynamic::pages::{Databases, Key, Pages};
 use lowroad_dynamic::script::talk::Notice;
 use lowroad_dynamic::wasm;
 use lowroad_log::Logger;
+use lowroad_module::linked::Linked;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::dynamic::routes::{Route, Routes};
@@ -25,12 +31,17 @@ pub struct Programs {
     workers: usize,
     /// From the first configuration with such a module on.
     wasm: OnceLock<Arc<wasm::Runtime>>,
+    /// Connections to FastCGI servers, which routes and configurations share.
+    pools: Pools,
+    /// Signs what forms of pages carry; forms outlive a configuration.
+    key: Key,
 }
 
 /// The programs of one configuration.
-pub struct Opened {
+pub struct Opened<'p> {
+    programs: &'p Programs,
     catalog: Catalog,
-    logger: Logger,
+    databases: Arc<Databases>,
 }
 
 impl Programs {
@@ -49,6 +60,8 @@ impl Programs {
             logger,
             workers,
             wasm: OnceLock::new(),
+            pools: Pools::default(),
+            key: Key::random().map_err(io::Error::other)?,
         })
     }
 
@@ -61,20 +74,39 @@ impl Programs {
     ///
     /// # Errors
     /// When a program can't be made ready: which, why, and what to do about it.
-    pub fn open(&self, config: &config::Config) -> Result<Opened, String> {
+    pub fn open(&self, config: &config::Config) -> Result<Opened<'_>, String> {
         let _context = self.runtime.enter();
         let linked = lowroad_linked::modules();
         let mut catalog = Catalog::default();
         for module in &config.modules {
-            let logger = Some(self.logger.clone());
-            let opened = match open_native(module, &linked, self.workers, logger.clone())? {
-                Some(opened) => opened,
-                None => wasm::open(&self.wasm()?, module, self.workers, logger)?,
-            };
-            catalog.insert(&module.name, opened);
+            catalog.insert(&module.name, self.module(module, &linked)?);
         }
-        let logger = self.logger.clone();
-        Ok(Opened { catalog, logger })
+        Ok(Opened {
+            programs: self,
+            catalog,
+            databases: Arc::new(Databases::new(&config.databases)?),
+        })
+    }
+
+    fn module(
+        &self,
+        module: &config::Module,
+        linked: &[Linked],
+    ) -> Result<Box<dyn lowroad_dynamic::module::Opened>, String> {
+        let (workers, logger) = (self.workers, Some(self.logger.clone()));
+        match &module.code {
+            ModuleCode::Wasm(_) => wasm::open(&self.wasm()?, module, workers, logger),
+            ModuleCode::Library(_) if module.separate => {
+                let host = || {
+                    let mut command = Command::new("/proc/self/exe");
+                    command.arg("module-host");
+                    command
+                };
+                open_separate(module, workers, logger, &self.runtime(), host)
+            }
+            _ => open_native(module, linked, workers, logger)?
+                .ok_or_else(|| format!("module {}: no such kind", module.name)),
+        }
     }
 
     fn wasm(&self) -> Result<Arc<wasm::Runtime>, String> {
@@ -86,7 +118,7 @@ impl Programs {
     }
 }
 
-impl Opened {
+impl Opened<'_> {
     /// The routes of a site.
     ///
     /// # Errors
@@ -101,7 +133,7 @@ impl Opened {
 
     /// What takes a program's words to the log.
     fn notice(&self, label: &str) -> Notice {
-        let (logger, label) = (self.logger.clone(), label.to_string());
+        let (logger, label) = (self.programs.logger.clone(), label.to_string());
         Arc::new(move |text| logger.warn(format_args!("{label}: {text}")))
     }
 
@@ -123,7 +155,28 @@ impl Opened {
                 let handler = handler.map_err(|error| format!("{label}: {error}"))?;
                 Ok((label, Arc::new(handler)))
             }
-            other => Err(format!("{other:?}: this kind of route is still to come")),
+            RouteTo::FastCgi(fastcgi) => {
+                let label = format!("fastcgi {}", shown(&fastcgi.address));
+                let (pools, notice) = (&self.programs.pools, self.notice(&label));
+                let handler = FastCgiHandler::new(rules, fastcgi, symlinks, pools, notice);
+                Ok((label, Arc::new(handler)))
+            }
+            RouteTo::Pages(pages) => {
+                let (databases, key) = (self.databases.clone(), self.programs.key.clone());
+                let handler = Pages::new(pages, databases, key)?;
+                let (timeout_ms, max) = (rules.timeout_ms, rules.concurrency_max);
+                Ok((
+                    "pages".into(),
+                    Arc::new(Limited::new(handler, timeout_ms, max)),
+                ))
+            }
         }
+    }
+}
+
+fn shown(address: &Upstream) -> String {
+    match address {
+        Upstream::Unix(path) => format!("unix:{}", path.display()),
+        Upstream::Tcp(address) => address.to_string(),
     }
 }
