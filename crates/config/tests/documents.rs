@@ -106,6 +106,14 @@ fn the_example_is_right() {
 }
 
 #[test]
+fn the_dynamic_set_s_configuration_is_right() {
+    let file = "examples/specweb99/lowroad.toml";
+    let config = parse(&read(file), &project(file));
+    let config = config.unwrap_or_else(|problems| panic!("{}", problems[0]));
+    assert_eq!((config.modules.len(), config.sites[0].routes.len()), (2, 4));
+}
+
+#[test]
 fn the_examples_comments_tell_the_defaults() {
     let text = read("examples/lowroad.toml");
     // The lines of one table that are commented out, taken in: they must change nothing.

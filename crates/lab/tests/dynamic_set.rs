@@ -5,11 +5,16 @@
 mod fastcgi;
 #[path = "dynamic_set/fronts.rs"]
 mod fronts;
+#[path = "dynamic_set/modules.rs"]
+mod modules;
 
+use std::sync::Arc;
 use std::thread;
 
 use fronts::{Answer, Ask, Built, Data, FastCgi, form, get};
 use lowroad_lab::workload::specweb99::{PostLog, fetch_target, reset_target};
+use lowroad_testkit::skip;
+use modules::{Host, serve_cgi};
 
 const BEFORE: &str = "<html>\n<head><title>SPECweb99 Dynamic GET & POST Test</title></head>\n<body>\n\
                       <p>SERVER_SOFTWARE = Lowroad\n<p>REMOTE_ADDR = 127.0.0.1\n\
@@ -221,4 +226,47 @@ fn many_writers_of_a_log_do_not_lose_a_form() {
     let log = PostLog::parse(&data.log()).expect("a log in order");
     let fronts = 1 + usize::from(fastcgi.is_some());
     assert_eq!(log.records() as usize, WRITERS * FORMS * fronts);
+}
+
+/// Asks that a host answers otherwise: a stored object that is not there is the server's affair.
+fn is_for_hosts(ask: &Ask) -> bool {
+    !ask.query.contains("dir00077")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_module_gives_the_same_bytes_in_its_host() {
+    let test = "the_module_gives_the_same_bytes_in_its_host";
+    let Some(built) = Built::new(test) else {
+        return;
+    };
+    let (built, data) = (Arc::new(built), Arc::new(Data::new(50)));
+    let log = serve_cgi(&built, &data);
+    let wasm = Host::wasm(&built, &data, log);
+    if wasm.is_none() {
+        skip(
+            test,
+            "the WebAssembly front was not built: clang, lld or wasi-libc is missing",
+        );
+    }
+    let library = Host::library(&built, &data);
+    for ask in asks().iter().filter(|ask| is_for_hosts(ask)) {
+        let expected = built.cgi(&data, ask);
+        let (answer, at_once) = library.ask(ask).await;
+        assert_eq!(answer, expected, "library: {ask:?}");
+        // Only files that have to be loaded are waited for.
+        let is_loaded = !ask.cookie.is_empty() && expected.body.len() > 4096;
+        assert!(at_once || is_loaded, "library: {ask:?} has waited");
+        if let Some(wasm) = &wasm {
+            assert_eq!(wasm.ask(ask).await.0, expected, "WebAssembly: {ask:?}");
+        }
+    }
+    let reset = get(&reset_target("", 50, 100, 1)[1..], "");
+    let log = get("command/Fetch", "");
+    for host in [Some(&library), wasm.as_ref()].into_iter().flatten() {
+        let posted = form("urlroot=/file_set/&dir=0&class=2&num=3&client=7", "");
+        assert_eq!(host.ask(&posted).await.0.status, 200);
+        assert_eq!(host.ask(&log).await.0, built.cgi(&data, &log));
+        assert_eq!(host.ask(&reset).await.0, built.cgi(&data, &reset));
+        assert_eq!(data.log(), b"         0\n");
+    }
 }

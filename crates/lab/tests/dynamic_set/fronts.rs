@@ -16,10 +16,10 @@ use crate::fastcgi;
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    method: &'static str,
-    query: String,
-    cookie: String,
-    form: String,
+    pub method: &'static str,
+    pub query: String,
+    pub cookie: String,
+    pub form: String,
 }
 
 pub fn get(query: &str, cookie: &str) -> Ask {
@@ -120,7 +120,12 @@ impl Data {
         self.0.path().join("site")
     }
 
-    fn folder(&self) -> PathBuf {
+    /// Where site and data are.
+    pub fn path(&self) -> PathBuf {
+        self.0.path().to_path_buf()
+    }
+
+    pub fn folder(&self) -> PathBuf {
         self.0.path().join("specweb99-data")
     }
 
@@ -150,6 +155,11 @@ impl Built {
             skip(test, "there is no C compiler (package gcc)");
         }
         built.map(Built)
+    }
+
+    /// One of the files that were built, if it could be.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 
     /// Asks the CGI program.

@@ -1,0 +1,212 @@
+//! The module in the real host: the shared library and WebAssembly, asked as the server would ask.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use bytes::Bytes;
+use lowroad_config::{Module, ModuleCode};
+use lowroad_dynamic::module::{Limits, Opened, open_native};
+use lowroad_dynamic::{Begun, Body, Content, Handler, Loading, Objects, Request, Response, wasm};
+use lowroad_engine::stream::{Next, stream};
+use lowroad_http::method::Method;
+use lowroad_http::request::Version;
+
+use crate::fronts::{Answer, Ask, Built, Data, get};
+
+/// The files of a set, and its data at `/specweb99-data`. Short files count as in memory.
+struct Site(PathBuf);
+
+impl Site {
+    fn read(&self, path: &[u8]) -> Option<Bytes> {
+        let path = std::str::from_utf8(path).ok()?;
+        let folder = match path.starts_with("/specweb99-data/") {
+            true => "",
+            false => "site",
+        };
+        let path = self.0.join(folder).join(&path[1..]);
+        std::fs::read(path).ok().map(Bytes::from)
+    }
+}
+
+impl Objects for Site {
+    fn now(&self, _: &[u8], path: &[u8]) -> Option<Bytes> {
+        self.read(path).filter(|bytes| bytes.len() < 4096)
+    }
+
+    fn load(&self, _: &[u8], path: &[u8]) -> Loading {
+        let bytes = self.read(path);
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            bytes
+        })
+    }
+}
+
+/// A module that is loaded.
+pub struct Host {
+    handler: Arc<dyn Handler>,
+    site: Arc<Site>,
+}
+
+impl Host {
+    pub fn library(built: &Built, data: &Data) -> Host {
+        let code = ModuleCode::Library(built.file("specweb99.so"));
+        let module = Module {
+            settings: vec![("data".into(), data.folder().display().to_string())],
+            ..Module::new("specweb99".into(), code)
+        };
+        let opened = open_native(&module, &[], 2, None).expect("it loads");
+        Host::new(&*opened.expect("a library"), data)
+    }
+
+    /// None where it was not built. `log` is where the forms go.
+    pub fn wasm(built: &Built, data: &Data, log: SocketAddr) -> Option<Host> {
+        let file = built.file("specweb99.wasm");
+        if !file.is_file() {
+            return None;
+        }
+        let module = Module {
+            settings: vec![
+                ("data".into(), "/specweb99-data".into()),
+                ("log".into(), format!("http://{log}/log")),
+            ],
+            ..Module::new("specweb99".into(), ModuleCode::Wasm(file))
+        };
+        let runtime = wasm::Runtime::new(wasm::Limits::default()).expect("a runtime");
+        let opened = wasm::open(&runtime, &module, 2, None).expect("it loads");
+        Some(Host::new(&*opened, data))
+    }
+
+    fn new(opened: &dyn Opened, data: &Data) -> Host {
+        Host {
+            handler: opened.handler(Limits::default()),
+            site: Arc::new(Site(data.path())),
+        }
+    }
+
+    /// Asks, and says whether the answer was there at once.
+    pub async fn ask(&self, ask: &Ask) -> (Answer, bool) {
+        match self.handler.clone().begin(0, self.request(ask)) {
+            Begun::Answered(answer) => {
+                let answer = answer.unwrap_or_else(|failure| panic!("{ask:?}: {failure:?}"));
+                (self.read(answer).await, true)
+            }
+            Begun::Later(answer) => {
+                let answer = answer.await;
+                let answer = answer.unwrap_or_else(|failure| panic!("{ask:?}: {failure:?}"));
+                (self.read(answer).await, false)
+            }
+        }
+    }
+
+    fn request(&self, ask: &Ask) -> Request {
+        let target = format!("/specweb99?{}", ask.query);
+        let lines = match ask.cookie.as_str() {
+            "" => String::new(),
+            cookie => format!("Cookie: {cookie}\r\n"),
+        };
+        let body = match ask.method {
+            "POST" => posted(&ask.form),
+            _ => Body::none(),
+        };
+        Request {
+            method: match ask.method {
+                "POST" => Method::Post,
+                _ => Method::Get,
+            },
+            version: Version::Http11,
+            query: Some(Bytes::from(ask.query.clone())),
+            target: target.into(),
+            path: Bytes::from_static(b"/specweb99"),
+            host: Bytes::from_static(b"h"),
+            lines: lines.into(),
+            peer: [127, 0, 0, 1].into(),
+            local: ([127, 0, 0, 1], 8080).into(),
+            root: Arc::from(self.site.0.join("site")),
+            objects: self.site.clone(),
+            body,
+        }
+    }
+
+    /// What a server makes of a response.
+    async fn read(&self, response: Response) -> Answer {
+        let field = |name: &str| {
+            let found = response.fields.iter().find(|(known, _)| &**known == name);
+            found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+        };
+        let body = match &response.content {
+            Content::Bytes(bytes) => bytes.to_vec(),
+            Content::Stored {
+                before,
+                path,
+                after,
+            } => {
+                let file = self.site.read(path).expect("the site has it");
+                [&before[..], &file, after].concat()
+            }
+            Content::Stream { stream, .. } => {
+                let mut all = Vec::new();
+                while let Next::Bytes(bytes) = stream.next().await {
+                    all.extend_from_slice(&bytes);
+                }
+                all
+            }
+        };
+        Answer {
+            status: response.status.code(),
+            content_type: field("Content-Type").unwrap_or_default(),
+            set_cookie: field("Set-Cookie"),
+            body,
+        }
+    }
+}
+
+fn posted(form: &str) -> Body {
+    let (sender, receiver) = stream(16);
+    for part in form.as_bytes().chunks(40) {
+        sender.push(Bytes::copy_from_slice(part)).expect("room");
+    }
+    sender.end();
+    Body {
+        len: Some(form.len() as u64),
+        stream: Some(receiver),
+    }
+}
+
+/// A server that answers whatever is asked by the CGI program, until the test ends.
+pub fn serve_cgi(built: &Arc<Built>, data: &Arc<Data>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (built, data) = (built.clone(), data.clone());
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let (built, data) = (built.clone(), data.clone());
+            thread::spawn(move || answer(client, &built, &data));
+        }
+    });
+    address
+}
+
+fn answer(client: TcpStream, built: &Built, data: &Data) {
+    let mut lines = BufReader::new(&client).lines().map_while(Result::ok);
+    let first = lines.next().unwrap_or_default();
+    for line in lines {
+        if line.is_empty() {
+            break;
+        }
+    }
+    let target = first.split(' ').nth(1).unwrap_or_default();
+    let query = target.split_once('?').map_or("", |(_, query)| query);
+    let answer = built.cgi(data, &get(query, ""));
+    let head = format!(
+        "HTTP/1.1 {} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        answer.status,
+        answer.body.len()
+    );
+    let mut client = &client;
+    let _ = client.write_all(head.as_bytes());
+    let _ = client.write_all(&answer.body);
+}
