@@ -28,6 +28,9 @@ pub(crate) fn database(section: Section<'_>) -> Option<(Database, At)> {
     Some((database, name_item?.at))
 }
 
+/// Schemes of databases that are servers; two of them have a second name.
+const SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
+
 /// A URL as it is to be used, with variables still in it; an SQLite file gets its folder.
 fn url(item: &Item<'_>) -> Option<String> {
     let text = item.value_text().filter(|text| {
@@ -52,12 +55,10 @@ fn url(item: &Item<'_>) -> Option<String> {
     }
     match text.split_once(':') {
         Some(("sqlite", file)) => sqlite(item, file),
-        Some(("mysql" | "postgres", rest))
-            if rest.strip_prefix("//").is_some_and(|rest| !rest.is_empty()) =>
-        {
-            Some(text.to_string())
-        }
-        Some((scheme @ ("mysql" | "postgres"), _)) => {
+        Some((scheme, rest)) if SERVERS.contains(&scheme) => {
+            if rest.strip_prefix("//").is_some_and(|rest| !rest.is_empty()) {
+                return Some(text.to_string());
+            }
             item.report(format!("a {scheme} URL begins with {scheme}://"), ALLOWED);
             None
         }

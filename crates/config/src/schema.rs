@@ -588,7 +588,8 @@ pub enum ModuleCode {
 pub struct Database {
     /// How routes and pages call it: as with modules.
     pub name: String,
-    /// `sqlite:FILE`, `mysql://USER:PASSWORD@HOST/NAME` or `postgres://…`; where it says
+    /// `sqlite:FILE`, `mysql://USER:PASSWORD@HOST/NAME` (or `mariadb:`) or `postgres://…` (or
+    /// `postgresql:`); where it says
     /// `${NAME}`, that environment variable, for whoever connects to put in. A relative `FILE` has got
     /// the folder of the configuration in front, unless a variable begins it or all of the URL.
     pub url: String,

@@ -176,7 +176,7 @@ fn every_key_of_a_module_and_a_database_is_read() {
         separate = true
         [[database]]
         name = "maria"
-        url = "mysql://u:${P_1}@localhost/n?socket=/run/m.sock"
+        url = "mariadb://u:${P_1}@localhost/n?socket=/run/m.sock"
         connections = 2
         timeout = "300ms"
         rows = 5
@@ -202,7 +202,7 @@ fn every_key_of_a_module_and_a_database_is_read() {
         ..Module::new("l-2".into(), ModuleCode::Library("l.so".into()))
     };
     assert_eq!(config.modules, [wasm, library]);
-    let url = "mysql://u:${P_1}@localhost/n?socket=/run/m.sock";
+    let url = "mariadb://u:${P_1}@localhost/n?socket=/run/m.sock";
     let maria = Database {
         connections_max: 2,
         timeout_ms: 300,
