@@ -267,7 +267,9 @@ impl Lookup<'_> {
         let routes = &asked.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
             Kind::Index(path) => (&**path, routes.of(path)),
-            Kind::Refused(Status::NOT_FOUND) => (asked.path, routes.of_missing(asked.path)),
+            Kind::Refused(status) if is_no_file(*status, asked.path) => {
+                (asked.path, routes.of_missing(asked.path))
+            }
             _ => (asked.path, None),
         };
         let reads = matches!(to.request.method, Method::Get | Method::Head);
@@ -362,6 +364,11 @@ impl Lookup<'_> {
         write_key(self.key, asked.site, asked.host, asked.path, encoding);
         self.calls.store.hash(self.key)
     }
+}
+
+/// Whether a refusal says that there is no file at a path: a folder without an index is none.
+pub fn is_no_file(status: Status, path: &[u8]) -> bool {
+    status == Status::NOT_FOUND || status == Status::FORBIDDEN && path.ends_with(b"/")
 }
 
 /// A reply that brings the request's body back with what was loaded.

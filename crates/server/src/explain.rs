@@ -13,7 +13,7 @@ use lowroad_http::request::{Parsed, Request, Target, parse};
 use lowroad_http::status::Status;
 use lowroad_http::target;
 
-use crate::answer::{made_of, redirect, write_key};
+use crate::answer::{is_no_file, made_of, redirect, write_key};
 use crate::clock;
 use crate::fetch::Fetcher;
 use crate::load::Want;
@@ -129,7 +129,10 @@ fn look_up(place: &Place<'_>, request: &Request<'_>, out: &mut String) {
             let why = "it is a folder, and those end in a slash";
             return refused(Status::MOVED_PERMANENTLY, why, out);
         }
-        Kind::Refused(Status::NOT_FOUND) if place.site.routes.of_missing(place.path).is_some() => {
+        Kind::Refused(status)
+            if is_no_file(*status, place.path)
+                && place.site.routes.of_missing(place.path).is_some() =>
+        {
             return routed(place.site, place.path, out);
         }
         Kind::Refused(status) => return refused(*status, crate::pages::explanation(*status), out),
