@@ -23,6 +23,6 @@ if [ -n "$missing" ]; then
 fi
 
 if ! command -v cargo >/dev/null; then
-    echo "Rust (1.90 or later) is missing: https://rustup.rs has it, or Debian's package rustup" >&2
+    echo "Rust (1.95 or later) is missing: https://rustup.rs has it, or Debian's package rustup" >&2
     exit 1
 fi

@@ -407,6 +407,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     fn finish(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
+        connection.incoming = None;
         if !connection.leftover && !connection.unread {
             return self.close(id);
         }

@@ -104,6 +104,10 @@ impl Host for Foreign {
 /// `lowroad_start`: null if the module cannot start.
 pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
     let mut host = Foreign(worker);
+    // The server puts instances back to how they started, unless their memory grew since: so the
+    // allocator gets its first page now (the length is one that no compiler foresees).
+    #[cfg(target_arch = "wasm32")]
+    drop(vec![0u8; usize::from(host.now_ms() != 0)]);
     let started = catch_unwind(AssertUnwindSafe(|| M::start(&mut Settings::new(&mut host))));
     let started = started.unwrap_or_else(|_| Err("the module panicked at its start".to_string()));
     match started {

@@ -218,10 +218,14 @@ impl Responder<'_, '_, '_> {
         status
     }
 
-    /// Says no, and why.
-    pub fn refuse_with(&mut self, at: Option<At<'_>>, status: Status, explanation: &str) -> Status {
-        self.page(at, status, Some(explanation), &[]);
-        status
+    /// Says no for a program: it may say otherwise a moment later.
+    pub fn refuse_program(&mut self, at: At<'_>, status: Status, explanation: Option<&str>) {
+        self.page(
+            Some(at),
+            status,
+            explanation,
+            &[("Cache-Control", b"no-store")],
+        );
     }
 
     /// Says no to a target that is not a path of ours.

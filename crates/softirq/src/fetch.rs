@@ -242,6 +242,9 @@ fn unix_secs() -> u64 {
     now.map_or(0, |since| since.as_secs())
 }
 
+/// Who asks, by the field of that name: a server of ours tells the level below what it must not keep.
+pub const USER_AGENT: &[u8] = b"lowroad";
+
 /// The bytes to send. The key's values hold no byte that ends a line.
 fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
     let mut out = b"GET ".to_vec();
@@ -257,7 +260,7 @@ fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
     };
     for (name, value) in [
         ("Host", Some(key.host)),
-        ("User-Agent", Some(b"lowroad".as_slice())),
+        ("User-Agent", Some(USER_AGENT)),
         ("Accept", Some(b"*/*".as_slice())),
         ("Accept-Encoding", key.accept_encoding),
         ("If-None-Match", etag),

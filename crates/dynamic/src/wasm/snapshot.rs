@@ -9,7 +9,7 @@ use super::guest::Guest;
 const MEMORY_LEN_MAX: usize = 128 * 1024;
 /// Memory is put back in pieces so short that the C library writes them with vector instructions:
 /// from 2 KiB on it uses a single instruction that takes longer to begin.
-const PIECE_LEN: usize = 1024;
+const PIECE_LEN: usize = 15 * 128;
 
 /// What can change, as it was.
 pub(super) struct Snapshot {

@@ -147,6 +147,10 @@ pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure
         Begun::Answered(answer) => return answer,
         Begun::Later(answering) => answering,
     };
+    // Time limits want a runtime, in tests that have none of their own, too.
+    static SPARE: LazyLock<tokio::runtime::Runtime> =
+        LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
+    let _entered = SPARE.enter();
     loop {
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(answer) = answering.as_mut().poll(&mut context) {

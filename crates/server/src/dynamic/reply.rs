@@ -11,6 +11,7 @@ use lowroad_http::range::ByteRange;
 use lowroad_http::request::Version;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
+use lowroad_softirq::fetch::USER_AGENT;
 
 use crate::clock;
 use crate::dynamic::kept::{self, Kept, Key};
@@ -57,10 +58,7 @@ impl Reply {
 
     /// Whether it is worth a closer look.
     pub fn may_be_kept(&self) -> bool {
-        let mut fields = self.response.fields.iter();
-        fields.any(|(name, _)| {
-            name.eq_ignore_ascii_case("cache-control") || name.eq_ignore_ascii_case("expires")
-        })
+        gives_lifetime(&self.response.fields)
     }
 
     /// Keeps it for later, if it says that it may be.
@@ -135,6 +133,11 @@ impl Responder<'_, '_, '_> {
                 out.field(name, value);
             }
         }
+        // The level below keeps for a while what says nothing, since it is told when files change. Of
+        // what programs make nobody tells it.
+        if self.request.user_agent == Some(USER_AGENT) && !gives_lifetime(head.fields) {
+            out.field("Cache-Control", b"no-store");
+        }
         if let Some(age_s) = head.age_s {
             out.field_u64("Age", age_s);
         }
@@ -201,7 +204,8 @@ impl Responder<'_, '_, '_> {
     /// Says that a program did not answer: to the client a number, to the log what is behind it.
     pub fn failed(&mut self, at: At<'_>, failure: &Failure, logger: &Logger) -> Status {
         if failure.detail.is_empty() {
-            return self.refuse(Some(at), failure.status);
+            self.refuse_program(at, failure.status, None);
+            return failure.status;
         }
         let number = next_number();
         let path = String::from_utf8_lossy(at.path);
@@ -212,9 +216,16 @@ impl Responder<'_, '_, '_> {
             _ => logger.info(line),
         }
         let explanation = format!("This is fault number {number} in the server's log.");
-        self.refuse_with(Some(at), failure.status, &explanation);
+        self.refuse_program(at, failure.status, Some(&explanation));
         failure.status
     }
+}
+
+/// Whether the program says for how long its response holds, or that it does not.
+fn gives_lifetime(fields: &[(Box<str>, Box<[u8]>)]) -> bool {
+    fields.iter().any(|(name, _)| {
+        name.eq_ignore_ascii_case("cache-control") || name.eq_ignore_ascii_case("expires")
+    })
 }
 
 /// A number for a fault, other than those of earlier runs.

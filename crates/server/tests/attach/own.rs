@@ -29,8 +29,12 @@ struct Own {
 
 impl Own {
     fn start(format: &str) -> Own {
+        Own::with(Folder::new(), format, "")
+    }
+
+    /// A server whose site has these tables, too.
+    fn with(folder: Folder, format: &str, tables: &str) -> Own {
         let path = Path::new(&Manglings::default(), 1500).expect("a path");
-        let folder = Folder::new();
         // Whoever the server becomes may make a new log here.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
         folder.file("root/page.txt", "old");
@@ -38,7 +42,7 @@ impl Own {
         let config = format!(
             "[server]\nsoftirq = \"{DEVICE}\"\nadmin = \"{root}/admin\"\n[log]\naccess = \"access\"\n\
              error = \"error\"\nformat = \"{format}\"\n[[site]]\nlisten = \"*:80\"\n\
-             root = \"{root}/root\"\n"
+             root = \"{root}/root\"\n{tables}"
         );
         let config = folder.file("lowroad.toml", config);
         let mut command = Command::new(PROGRAM);
@@ -62,8 +66,12 @@ impl Own {
     }
 
     fn ask(&self) -> Response {
+        self.ask_for("/page.txt")
+    }
+
+    fn ask_for(&self, path: &str) -> Response {
         let client = &self.path.client;
-        client.enter(|| one(server_v4(80), &get("/page.txt")))
+        client.enter(|| one(server_v4(80), &get(path)))
     }
 
     fn hits(&self) -> u64 {
@@ -159,6 +167,49 @@ fn our_own_server_answers_below_itself() {
 
     own.end();
     assert!(!own.place.exists(), "the level has gone before the server");
+}
+
+/// Says when it was run, and the fields that the query gives.
+const CLOCK: &str = "#!/bin/sh
+printf 'Content-Type: text/plain\\nContent-Length: 19\\n%s\\n\\n%s' \"$QUERY_STRING\" $(date +%s%N)
+";
+
+#[test]
+fn what_programs_make_stays_above_unless_they_say_for_how_long_it_holds() {
+    if skipped(
+        "what_programs_make_stays_above_unless_they_say_for_how_long_it_holds",
+        &[],
+    ) {
+        return;
+    }
+    let folder = Folder::new();
+    let all = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    all(&folder.file("cgi/clock", CLOCK), 0o755);
+    let cgi = folder.path().join("cgi");
+    let tables = format!(
+        "[[site.route]]\npattern = \"/cgi/*\"\ncgi = \"{}\"\n",
+        cgi.display()
+    );
+    let own = Own::with(folder, "json", &tables);
+    let run = |query: &str| {
+        let body = own.ask_for(&format!("/cgi/clock?{query}")).body;
+        let text = String::from_utf8_lossy(&body).trim().to_string();
+        text.parse::<u64>().unwrap_or_else(|_| panic!("{text:?}"))
+    };
+    let mut last = 0;
+    // Far more often than it takes a page to go down.
+    for _ in 0..100 {
+        let now = run("X-Nothing:said");
+        assert!(now > last, "{now} after {last}");
+        last = now;
+    }
+    let before = own.hits();
+    wait_until("a page that holds for a while", || {
+        run("Cache-Control:max-age=60");
+        (own.hits() > before).then_some(())
+    });
 }
 
 #[test]
