@@ -81,7 +81,7 @@ pub(crate) struct Waiting<O> {
     /// What the helper made of it, if earlier answers are still being sent.
     pub outcome: Option<O>,
     /// Dropped when the connection ends: what works for it can give up.
-    pub _hold: Option<Box<dyn Send>>,
+    pub hold: Option<Box<dyn Send>>,
 }
 
 /// An answer on its way.

@@ -138,6 +138,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         sending.pace.acknowledged(queued, now_ms);
         if let Some(incoming) = &mut connection.incoming
             && !incoming.full
+            && !matches!(sending.then, State::Waiting(_))
             && matches!(
                 incoming
                     .pace

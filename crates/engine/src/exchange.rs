@@ -231,8 +231,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 connection.state = State::Head { begun: false };
                 connection.closing = !exchange.keep_alive;
                 // A client that did not ask for the end may have more requests on their way.
-                connection.leftover |=
-                    connection.closing && (request.keep_alive || request.head_len < input.len());
+                connection.leftover |= connection.closing
+                    && (request.keep_alive
+                        || request.head_len < input.len()
+                        || connection.incoming.is_some());
                 if let Some(record) = record {
                     self.records.push((record, self.out.body_in_bytes));
                 }
@@ -246,7 +248,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                     head,
                     since_ms: started_ms,
                     outcome: None,
-                    _hold: hold,
+                    hold,
                 };
                 connection.state = State::Waiting(Box::new(waiting));
                 self.counters.deferred.bump();
@@ -417,6 +419,21 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
+    /// The client has sent its last byte while somebody works for it who would like to know. Whoever
+    /// says nothing more has most probably hung up; one in a million listens on.
+    pub(crate) fn gone_while_waiting(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        let works = matches!(&connection.state, State::Waiting(waiting) if waiting.hold.is_some());
+        if !works || !connection.input.is_empty() {
+            return;
+        }
+        match self.driver.receive(&connection.socket, &mut self.scratch) {
+            Received::End | Received::Broken => self.close_broken(id),
+            Received::Bytes(len) => connection.input.extend_from_slice(&self.scratch[..len]),
+            Received::Empty => {}
+        }
+    }
+
     /// A stream of this connection's has bytes, or room for some.
     pub(crate) fn stream_moved(&mut self, id: usize) {
         let connection = &mut self.connections[id];
@@ -434,7 +451,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if let State::Sending(sending) = &mut connection.state
             && matches!(sending.transfer, Transfer::Awaiting)
         {
-            sending.transfer = Transfer::Idle;
             self.transmit(id);
         }
         self.resume(id);

@@ -241,6 +241,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Sees to it that the stream at the front has bytes to send; else says what comes of it.
     fn fill_stream(&mut self, id: usize) -> Option<Try> {
+        let now_ms = self.driver.now_ms();
         let waker = self.stream_waker(self.connections[id].token(id));
         let State::Sending(sending) = &mut self.connections[id].state else {
             return Some(Try::Blocked);
@@ -249,12 +250,19 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return Some(Try::Blocked);
         };
         let filled = streamed.fill(&mut Context::from_waker(&waker));
+        // The time until now was ours, not the client's.
+        let awaited = matches!(sending.transfer, Transfer::Awaiting);
         sending.transfer = match filled {
             Filled::Pending => Transfer::Awaiting,
             _ => Transfer::Idle,
         };
         match filled {
-            Filled::Ready => None,
+            Filled::Ready => {
+                if awaited {
+                    sending.pace.excuse(now_ms);
+                }
+                None
+            }
             Filled::Pending => Some(Try::Blocked),
             Filled::Ended => {
                 sending.parts.pop_front();
@@ -272,7 +280,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let now_ms = self.driver.now_ms();
         let idle_timeout_ms = self.idle_timeout_ms();
         let connection = &mut self.connections[id];
-        if connection.incoming.take().is_some() {
+        let next_waits = matches!(
+            &connection.state,
+            State::Sending(sending) if matches!(sending.then, State::Waiting(_))
+        );
+        if !next_waits && connection.incoming.take().is_some() {
             // Nobody will read the rest of the request's body.
             connection.closing = true;
             connection.leftover = true;

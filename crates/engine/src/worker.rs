@@ -202,6 +202,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if readable && self.connections.contains(id) {
             self.receive(id, ended);
         }
+        if ended && self.connections.contains(id) {
+            self.gone_while_waiting(id);
+        }
     }
 
     fn take_message(&mut self, message: WorkerMessage<D, V>) {

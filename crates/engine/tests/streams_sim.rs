@@ -18,6 +18,7 @@ use lowroad_engine::worker::{Message, Worker};
 use lowroad_engine::{Framing, Out, Part, Streamed};
 use lowroad_http::body::BodyReader;
 use lowroad_http::limits::Limits;
+use lowroad_http::method::Method;
 use lowroad_http::request::{self, Request, Target};
 
 type Box_ = Mailbox<Message<u64, (), ()>>;
@@ -114,6 +115,10 @@ impl Service for Echo {
         out: &mut Out,
     ) -> Answer<()> {
         let token = exchange.token;
+        if request.method == Method::Get {
+            out.bytes.extend_from_slice(&plain());
+            return Answer::Ready(None);
+        }
         if outcome.is_none() {
             let (to, answer) = stream(700);
             let program = Program {
@@ -301,6 +306,30 @@ fn dechunked(body: &[u8]) -> Option<Vec<u8>> {
 fn body_of(answer: &[u8]) -> &[u8] {
     let end = answer.windows(4).position(|w| w == b"\r\n\r\n");
     &answer[end.expect("a head") + 4..]
+}
+
+/// The answer to a GET.
+fn plain() -> Vec<u8> {
+    let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 15000\r\n\r\n".to_vec();
+    answer.extend(content(15_000));
+    answer
+}
+
+#[test]
+fn a_body_that_comes_while_an_earlier_answer_leaves_is_not_lost() {
+    for seed in 0..60 {
+        let mut case = Case::new(seed, Habit::Echo);
+        let client = case.world.connect();
+        let content = content(400_000);
+        let mut requests = b"GET /plain HTTP/1.1\r\nHost: sim\r\n\r\n".to_vec();
+        requests.extend(request_of("400000", &content, seed % 2 == 0));
+        case.world.send(client, &requests);
+        case.turn_until_over(seed, client);
+        let answers = case.world.read(client);
+        let plain = plain();
+        assert!(answers.starts_with(&plain), "seed {seed}");
+        assert!(body_of(&answers[plain.len()..]) == content, "seed {seed}");
+    }
 }
 
 #[test]

@@ -46,7 +46,20 @@ use clap::Parser;
 
 use cli::{Cli, Command};
 
+/// A crash of one worker must not leave half a server: a panic ends the process, and the supervisor
+/// starts it anew. On the threads where programs are waited for it ends one call.
+fn end_on_panic() {
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        if std::thread::current().name() != Some(dynamic::THREAD_NAME) {
+            std::process::abort();
+        }
+    }));
+}
+
 fn main() -> ExitCode {
+    end_on_panic();
     let done = match Cli::parse().command {
         Command::Serve(serve) => serve.config().and_then(|config| process::run(config, None)),
         Command::Run { config } => {

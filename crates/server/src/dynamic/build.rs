@@ -24,6 +24,9 @@ use crate::dynamic::routes::{Route, Routes};
 /// Threads that wait for programs; those that compute have their own.
 const THREADS: usize = 2;
 
+/// The name of all threads of the runtime.
+pub const THREAD_NAME: &str = "programs";
+
 /// What programs need to run.
 pub struct Programs {
     runtime: Runtime,
@@ -52,7 +55,7 @@ impl Programs {
     pub fn start(logger: Logger, workers: usize) -> io::Result<Programs> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
-            .thread_name("programs")
+            .thread_name(THREAD_NAME)
             .enable_all()
             .build()?;
         Ok(Programs {

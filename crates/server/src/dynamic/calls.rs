@@ -9,6 +9,7 @@ use bytes::Bytes;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as Call};
 use lowroad_engine::{Exchange, Token};
 use lowroad_http::request::{Framing, Request, Target};
+use lowroad_http::status::Status;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -108,8 +109,15 @@ impl Calls {
     /// Lets an answer be made beside the worker, which gets it by its mailbox.
     fn run(&self, task: Task, token: Token) -> Started {
         let post = self.post.clone();
+        let mut due = Due {
+            post,
+            token,
+            is: true,
+        };
         let task = self.runtime.spawn(async move {
-            post(token, Outcome::Reply(task.run().await.map(Box::new)));
+            let result = task.run().await;
+            due.is = false;
+            (due.post)(due.token, Outcome::Reply(result.map(Box::new)));
         });
         Started::Runs(Box::new(Running(task.abort_handle())))
     }
@@ -135,6 +143,22 @@ impl Task {
             reply.keep(&key, &self.objects.store, &self.route);
         }
         Ok(reply)
+    }
+}
+
+/// An answer that somebody waits for, and gets even if making it panics.
+struct Due {
+    post: Post,
+    token: Token,
+    is: bool,
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        if self.is {
+            let failure = Failure::new(Status::INTERNAL_ERROR, "its task ended without an answer");
+            (self.post)(self.token, Outcome::Reply(Err(failure)));
+        }
     }
 }
 

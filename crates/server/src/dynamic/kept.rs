@@ -14,7 +14,7 @@ use lowroad_dynamic::{Content, Response};
 use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::date;
 use lowroad_http::method::Method;
-use lowroad_http::request::{Request, Target};
+use lowroad_http::request::{Framing, Request, Target};
 use lowroad_http::status::Status;
 
 use crate::place::OVERHEAD;
@@ -26,6 +26,14 @@ use crate::stored::{Kind, Stored};
 const MARK: u8 = 0xff;
 /// A longer body is not kept.
 const BODY_LEN_MAX: usize = 1 << 20;
+/// Fields with which a program may answer otherwise, beside those that it must name in Vary.
+const SPECIAL: [&[u8]; 5] = [
+    b"authorization",
+    b"if-match",
+    b"if-range",
+    b"if-unmodified-since",
+    b"range",
+];
 /// The field by which a program names what its response depends on; not for clients.
 pub const TAG_FIELD: &str = "cache-tag";
 
@@ -85,12 +93,15 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key for a request, if its response may be kept or be one that was: GET and HEAD without
-    /// credentials.
+    /// The key for a request whose response can depend on nothing but target and Host, as far as
+    /// HTTP goes: GET and HEAD without a body, credentials and ranges. Those programs answer
+    /// each time. Conditions are for the kept response to judge, and 304 is never kept.
     pub fn of(request: &Request<'_>, site: &Site, store: &SharedStore) -> Option<Key> {
         let reads = matches!(request.method, Method::Get | Method::Head);
+        let bodiless = matches!(request.framing, Framing::None | Framing::Length(0));
         let mut fields = request.fields();
-        if !reads || fields.any(|(name, _)| name.eq_ignore_ascii_case(b"authorization")) {
+        let plain = !fields.any(|(name, _)| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f)));
+        if !reads || !bodiless || !plain {
             return None;
         }
         let Target::Origin { path, query, .. } = request.target else {
@@ -125,7 +136,9 @@ impl Key {
         let Content::Bytes(body) = &response.content else {
             return false;
         };
-        if !self.whole || body.len() > BODY_LEN_MAX {
+        // 304 answers a condition, and nobody who made none.
+        let whole = self.whole && response.status != Status::NOT_MODIFIED;
+        if !whole || body.len() > BODY_LEN_MAX {
             return false;
         }
         let Some(lifetime_ms) = lifetime_ms(response) else {

@@ -12,6 +12,6 @@ mod objects;
 pub mod reply;
 pub mod routes;
 
-pub use build::{Opened, Programs};
+pub use build::{Opened, Programs, THREAD_NAME};
 pub use calls::Calls;
 pub use routes::{Route, Routes};
