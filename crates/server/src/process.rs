@@ -102,6 +102,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
         keeper: own.keeper,
     };
     live(&running, &news, outside);
+    lock(&running).programs.end();
     drop(admin);
     logs.close();
     Ok(())
@@ -206,7 +207,7 @@ fn start_worker(
     let log = place.log.map(|(sink, format)| AccessLog::new(sink, format));
     let calls = Calls {
         worker: place.number,
-        runtime: running.programs.runtime(),
+        runtime: running.programs.runtime(place.number),
         post: reply,
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),

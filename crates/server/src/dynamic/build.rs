@@ -17,19 +17,14 @@ use lowroad_dynamic::script::talk::Notice;
 use lowroad_dynamic::wasm;
 use lowroad_log::Logger;
 use lowroad_module::linked::Linked;
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 
+use crate::dynamic::lanes::Lanes;
 use crate::dynamic::routes::{Route, Routes};
-
-/// Threads that wait for programs; those that compute have their own.
-const THREADS: usize = 2;
-
-/// The name of all threads of the runtime.
-pub const THREAD_NAME: &str = "programs";
 
 /// What programs need to run.
 pub struct Programs {
-    runtime: Runtime,
+    lanes: Lanes,
     logger: Logger,
     workers: usize,
     /// From the first configuration with such a module on.
@@ -48,18 +43,13 @@ pub struct Opened<'p> {
 }
 
 impl Programs {
-    /// Starts the threads that programs are waited for on; as many workers will call.
+    /// Starts the threads that programs are waited for on, one for each worker.
     ///
     /// # Errors
     /// When the machine gives no threads.
     pub fn start(logger: Logger, workers: usize) -> io::Result<Programs> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name(THREAD_NAME)
-            .enable_all()
-            .build()?;
         Ok(Programs {
-            runtime,
+            lanes: Lanes::start(workers)?,
             logger,
             workers,
             wasm: OnceLock::new(),
@@ -68,9 +58,14 @@ impl Programs {
         })
     }
 
-    /// Where programs are waited for.
-    pub fn runtime(&self) -> Handle {
-        self.runtime.handle().clone()
+    /// Where programs are waited for that a worker calls.
+    pub fn runtime(&self, worker: usize) -> Handle {
+        self.lanes.of(worker)
+    }
+
+    /// Gives up what is under way.
+    pub fn end(&mut self) {
+        self.lanes.end();
     }
 
     /// Opens what a configuration's routes name.
@@ -78,7 +73,8 @@ impl Programs {
     /// # Errors
     /// When a program can't be made ready: which, why, and what to do about it.
     pub fn open(&self, config: &config::Config) -> Result<Opened<'_>, String> {
-        let _context = self.runtime.enter();
+        let runtime = self.runtime(0);
+        let _context = runtime.enter();
         let linked = lowroad_linked::modules();
         let mut catalog = Catalog::default();
         for module in &config.modules {
@@ -105,7 +101,7 @@ impl Programs {
                     command.arg("module-host");
                     command
                 };
-                open_separate(module, workers, logger, &self.runtime(), host)
+                open_separate(module, workers, logger, &self.runtime(0), host)
             }
             _ => open_native(module, linked, workers, logger)?
                 .ok_or_else(|| format!("module {}: no such kind", module.name)),

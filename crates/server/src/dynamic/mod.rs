@@ -8,10 +8,12 @@
 mod build;
 pub mod calls;
 pub mod kept;
+mod lanes;
 mod objects;
 pub mod reply;
 pub mod routes;
 
-pub use build::{Opened, Programs, THREAD_NAME};
+pub use build::{Opened, Programs};
 pub use calls::Calls;
+pub use lanes::THREAD_NAME;
 pub use routes::{Route, Routes};
