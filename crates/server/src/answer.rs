@@ -193,7 +193,7 @@ impl Lookup<'_> {
         let routable = routes::takes(to.request.method);
         let route = asked.site.routes.of(asked.path).filter(|_| routable);
         match (outcome, route) {
-            (Some(Outcome::Reply(reply)), _) => self.replied(asked, reply, to),
+            (Some(Outcome::Reply(reply)), _) => self.replied(asked, reply.map(|reply| *reply), to),
             (None, Some(route)) => self.call(asked, asked.path, route, to),
             (Some(Outcome::Loaded(loaded, body)), _) => {
                 to.exchange.body = body;
@@ -219,7 +219,9 @@ impl Lookup<'_> {
         let (base, encoded) = match outcome {
             Some(Outcome::Loaded(loaded, _)) => (loaded.base, loaded.encoded),
             // The site's routes are gone since a program was asked.
-            Some(Outcome::Reply(reply)) => return self.replied(asked, reply, to),
+            Some(Outcome::Reply(reply)) => {
+                return self.replied(asked, reply.map(|reply| *reply), to);
+            }
             None => {
                 let hash = self.key_of(asked, Encoding::Identity);
                 match self.calls.store.find(hash, self.key) {
@@ -314,18 +316,18 @@ impl Lookup<'_> {
                 };
                 Decision::Answered(status, Logged::Hit)
             }
-            Started::Over(reply) => self.replied(asked, reply.map(Box::new), to),
+            Started::Over(reply) => self.replied(asked, reply, to),
         }
     }
 
     fn replied(
         &self,
         asked: &Asked<'_>,
-        reply: Result<Box<Reply>, Failure>,
+        reply: Result<Reply, Failure>,
         to: &mut Responder<'_, '_, '_>,
     ) -> Decision {
         let status = match reply {
-            Ok(reply) => to.reply(asked.at(), *reply),
+            Ok(reply) => to.reply(asked.at(), reply),
             Err(failure) => to.failed(asked.at(), &failure, self.logger),
         };
         Decision::Answered(status, Logged::Program)
@@ -484,7 +486,10 @@ impl Service for Web {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Sites(sites) => self.sites = sites,
+            Command::Sites(sites) => {
+                self.calls.forget();
+                self.sites = sites;
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! What needs root comes first, then root is given up, then threads start. The main thread waits
 //! for signals; everything else happens in workers (`answer`) and helpers (`load`).
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -211,6 +212,7 @@ fn start_worker(
         post: reply,
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),
+        last: RefCell::default(),
     };
     let web = Web::new(running.sites.clone(), calls, running.logger.clone(), log);
     let counters = Arc::new(Counters::default());

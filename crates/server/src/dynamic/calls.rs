@@ -1,6 +1,7 @@
 //! Puts requests to programs: at once on the worker where they answer at once, else on the runtime
 //! beside it, from where the answer comes by the worker's mailbox.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,6 +36,8 @@ pub struct Calls {
     pub store: Arc<SharedStore>,
     /// Who loads it.
     pub fetcher: Arc<Fetcher>,
+    /// What the site of the last call has.
+    pub last: RefCell<Option<Arc<SiteObjects>>>,
 }
 
 /// What is put to a program.
@@ -75,12 +78,7 @@ impl Calls {
         {
             return Started::Known(known);
         }
-        let objects = Arc::new(SiteObjects {
-            site: asked.site.clone(),
-            store: self.store.clone(),
-            fetcher: self.fetcher.clone(),
-            host: asked.host.into(),
-        });
+        let objects = self.objects(asked);
         let call = call_of(asked, exchange, objects.clone());
         let answering = match route.handler.clone().begin(self.worker, call) {
             Begun::Answered(Err(failure)) => return Started::Over(Err(failure)),
@@ -104,6 +102,29 @@ impl Calls {
             key: self.key(asked),
         };
         self.run(task, exchange.token)
+    }
+
+    /// What the site has; mostly it is that of the last call.
+    fn objects(&self, asked: &Asked<'_>) -> Arc<SiteObjects> {
+        let mut last = self.last.borrow_mut();
+        if let Some(objects) = &*last
+            && Arc::ptr_eq(&objects.site, asked.site)
+            && *objects.host == *asked.host
+        {
+            return objects.clone();
+        }
+        let objects = Arc::new(SiteObjects {
+            site: asked.site.clone(),
+            store: self.store.clone(),
+            fetcher: self.fetcher.clone(),
+            host: asked.host.into(),
+        });
+        last.insert(objects).clone()
+    }
+
+    /// Holds on to no site.
+    pub fn forget(&self) {
+        self.last.take();
     }
 
     /// Lets an answer be made beside the worker, which gets it by its mailbox.

@@ -20,7 +20,10 @@ impl Module for Hello {
             .parameter("name")
             .unwrap_or_else(|| "world".to_string());
         call.field("Content-Type", "text/plain; charset=utf-8");
-        call.send(format!("{}, {}!\n", self.greeting, name));
+        call.send(&self.greeting);
+        call.send(", ");
+        call.send(name);
+        call.send("!\n");
         Next::Done
     }
 }
