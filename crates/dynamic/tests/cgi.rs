@@ -349,6 +349,46 @@ fn a_program_whose_client_goes_in_the_middle_ends_with_its_children() {
 }
 
 #[test]
+fn what_a_signal_ended_is_an_error_or_cut() {
+    let programs = Programs::new();
+    let head = "#!/bin/sh\nprintf 'Status: 200\\n\\nhalf'\n";
+    programs.add("early", "#!/bin/sh\nkill -9 $$\n");
+    programs.add("soon", &format!("{head}kill -9 $$\n"));
+    programs.add("late", &format!("{head}cat >/dev/null\nkill -9 $$\n"));
+    programs.add("closed", &format!("{head}exec >&-\nexec sleep 1000\n"));
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        let failure = fail(&handler, get(&root, "/cgi-bin/early")).await;
+        assert_eq!(failure.status.code(), 502);
+        assert!(
+            failure.detail.contains("ended with signal 9"),
+            "{failure:?}"
+        );
+        match ask(&handler, get(&root, "/cgi-bin/soon")).await {
+            Ok(response) => assert!(whole(response).await.cut),
+            Err(failure) => assert_eq!(failure.status.code(), 502),
+        }
+        let (sender, receiver) = stream(100);
+        let mut request = post(&root, "/cgi-bin/late", b"");
+        request.body = lowroad_dynamic::Body {
+            len: Some(4),
+            stream: Some(receiver),
+        };
+        // Its head comes before the body does.
+        let response = ask(&handler, request).await.expect("a head");
+        sender.push("text".into()).expect("somebody reads");
+        sender.end();
+        let answer = whole(response).await;
+        assert_eq!((answer.body.as_str(), answer.cut), ("half", true));
+        programs.notices.wait_for("late ended with signal 9").await;
+        // Who closes its output means it, whatever it does then.
+        let answer = fetch(&handler, get(&root, "/cgi-bin/closed")).await;
+        assert_eq!((answer.body.as_str(), answer.cut), ("half", false));
+    });
+}
+
+#[test]
 fn a_request_that_is_cut_ends_its_program() {
     let programs = Programs::new();
     programs.add("hang", HANG);
@@ -439,8 +479,12 @@ fn processes_are_limited_in_number_memory_and_time() {
         let failure = until_answered(&handler, &root, "/cgi-bin/hungry").await;
         assert_eq!(failure.expect_err("no memory").status.code(), 502);
         let failure = until_answered(&handler, &root, "/cgi-bin/spin").await;
-        assert_eq!(failure.expect_err("no time").status.code(), 502);
-        programs.notices.wait_for("spin ended with signal").await;
+        let failure = failure.expect_err("no time");
+        assert_eq!(failure.status.code(), 502);
+        assert!(
+            failure.detail.contains("spin ended with signal"),
+            "{failure:?}"
+        );
     });
 }
 

@@ -4,12 +4,14 @@
 //! another group's, so that a signal can't hit a stranger. A pidfd tells when it has ended.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
@@ -55,6 +57,13 @@ impl Group {
         // The readiness is not cleared: what has ended stays so.
         let _ = ready!(self.ended.poll_read_ready(context));
         Poll::Ready(())
+    }
+
+    /// The signal that ended the leader, if one did; it is not reaped by that.
+    pub fn signal(&self) -> Option<i32> {
+        let leader = WaitId::PidFd(self.ended.get_ref().as_fd());
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(leader, how).ok().flatten()?.terminating_signal()
     }
 
     /// Kills all that is left of the group.

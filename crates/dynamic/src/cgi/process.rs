@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Sleep, sleep};
 
 use super::environment::Environment;
 use super::group::Group;
@@ -34,6 +35,10 @@ const READ_LEN: usize = 64 << 10;
 /// How often, and after what pause, a file that is being written is tried again.
 const BUSY_TRIES_MAX: usize = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long the end of a program's output waits for its own, which shows whether that was all. A
+/// program that closes its output and goes on is thought to have meant it.
+const LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// What a process needs besides its request.
 pub struct Keep {
@@ -54,6 +59,8 @@ pub struct Process {
     complaints: Complaints,
     buffer: Box<[u8]>,
     leader_ended: bool,
+    /// Its output is over; until when its own end is waited for.
+    over: Option<Pin<Box<Sleep>>>,
     ending: Option<Ending>,
 }
 
@@ -102,6 +109,7 @@ impl Process {
             stderr: Some(stderr.map_err(failed)?),
             buffer: vec![0; READ_LEN].into(),
             leader_ended: false,
+            over: None,
             ending: Some(Ending {
                 group,
                 keep,
@@ -141,6 +149,26 @@ impl Process {
             ending.group.kill();
             self.leader_ended = true;
         }
+    }
+
+    /// Its output is over. Ready once it is known whether that was its own will.
+    fn poll_last(&mut self, context: &mut Context<'_>) -> Poll<Result<Part, Failure>> {
+        let over = self.over.get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
+        if !self.leader_ended {
+            ready!(over.as_mut().poll(context));
+            return Poll::Ready(Ok(Part::End));
+        }
+        let signal = self
+            .ending
+            .as_ref()
+            .and_then(|ending| ending.group.signal());
+        Poll::Ready(match signal {
+            Some(signal) => {
+                let detail = format!("{} ended with signal {signal}", self.file.display());
+                Err(Failure::new(Status::BAD_GATEWAY, detail))
+            }
+            None => Ok(Part::End),
+        })
     }
 
     /// `alone` = it is given time to end by itself.
@@ -199,6 +227,9 @@ impl Program for Process {
     ) -> Poll<Result<Part, Failure>> {
         let complained = self.poll_stderr(context);
         self.poll_leader(context);
+        if self.over.is_some() {
+            return self.poll_last(context);
+        }
         let mut buffer = ReadBuf::new(&mut self.buffer);
         match Pin::new(&mut self.stdout).poll_read(context, &mut buffer) {
             Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
@@ -207,11 +238,15 @@ impl Program for Process {
             }
             Poll::Ready(_) => {
                 self.complaints.end_line();
-                Poll::Ready(Ok(Part::End))
+                self.poll_last(context)
             }
             Poll::Pending if complained => Poll::Ready(Ok(Part::Other)),
             Poll::Pending => Poll::Pending,
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.is_some()
     }
 
     fn finish(mut self, _: bool) {

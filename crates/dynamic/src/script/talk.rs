@@ -46,6 +46,11 @@ pub trait Program: Send + Unpin + 'static {
         false
     }
 
+    /// Whether its output is over, and only how it ended is waited for, which does not take long.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// It has said all. `fed` = it was given all of the body. Otherwise it is dropped, and must
     /// end then.
     fn finish(self, fed: bool);
@@ -187,9 +192,11 @@ impl<P: Program> Talk<P> {
     /// Takes what is there at once, so that a short response needs neither a task nor a stream.
     async fn hear_rest_at_once(&mut self, reply: &mut Reply) -> Result<Heard, Failure> {
         while reply.body_len() < AT_ONCE_LEN_MAX {
-            let turn =
-                poll_fn(|context| Poll::Ready(self.poll_turn(context, reply.output()))).await;
-            match turn {
+            let turn = poll_fn(|context| match self.poll_turn(context, reply.output()) {
+                Poll::Pending if self.program.is_over() => Poll::Pending,
+                turn => Poll::Ready(turn),
+            });
+            match turn.await {
                 Poll::Pending => break,
                 Poll::Ready(Ok(Turn::Part(Part::End))) => return Ok(Heard::All),
                 Poll::Ready(Ok(_)) => {}
