@@ -5,7 +5,7 @@
 //! costs a fetch, one that is forgotten is a stale answer. So percent escapes are compared decoded,
 //! and a Host that says no port stands for both the default one and the one that was asked.
 
-use crate::key::{Key, KeyParts};
+use crate::key::Key;
 use lowroad_http::host;
 use std::fmt;
 
@@ -92,6 +92,13 @@ impl Pattern {
 
     /// Whether the key is meant.
     pub fn matches(&self, key: &Key) -> bool {
+        let parts = key.parts();
+        self.takes(parts.host, Some(parts.port), parts.target)
+    }
+
+    /// Whether what was asked with this Host and target is meant; `at_port` is where, if that is
+    /// known.
+    pub fn takes(&self, asked_host: &[u8], at_port: Option<u16>, asked: &[u8]) -> bool {
         match self {
             Pattern::All => true,
             Pattern::Url {
@@ -100,23 +107,22 @@ impl Pattern {
                 target,
                 is_prefix,
             } => {
-                let parts = key.parts();
-                let asked = decode_escapes(parts.target);
+                let asked = decode_escapes(asked);
                 let same_target = asked == *target || (*is_prefix && asked.starts_with(target));
-                same_target && is_authority(&parts, host, *port)
+                same_target && is_authority(asked_host, at_port, host, *port)
             }
         }
     }
 }
 
-/// Whether the key's Host and port may mean this host and port.
-fn is_authority(parts: &KeyParts<'_>, host: &[u8], port: u16) -> bool {
+/// Whether a Host field, that came in at a port, may mean this host and port.
+fn is_authority(asked: &[u8], at_port: Option<u16>, host: &[u8], port: u16) -> bool {
     let mut out = [0; 256];
     // An empty Host, or one that is no name, may mean any host.
-    let same_host = host::normalize(parts.host, &mut out).is_none_or(|name| name == host);
-    let same_port = match host::port(parts.host) {
+    let same_host = host::normalize(asked, &mut out).is_none_or(|name| name == host);
+    let same_port = match host::port(asked) {
         Some(said) => said == port,
-        None => port == PORT_DEFAULT || port == parts.port,
+        None => port == PORT_DEFAULT || at_port.is_none_or(|at_port| at_port == port),
     };
     same_host && same_port
 }
@@ -175,7 +181,7 @@ fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Class;
+    use crate::key::{Class, KeyParts};
 
     fn key(host: &str, port: u16, target: &str) -> Key {
         let parts = KeyParts {
@@ -252,6 +258,12 @@ mod tests {
         assert!(matches("http://a/", "not a name", 80, "/"));
         assert!(matches("http://a/%61b", "a", 80, "/a%62"));
         assert!(matches("http://a/100%", "a", 80, "/100%"));
+        let pattern = Pattern::parse("http://a:81/x").expect("a URL");
+        assert!(
+            pattern.takes(b"a", None, b"/x"),
+            "at a port that is not known"
+        );
+        assert!(!pattern.takes(b"a:80", None, b"/x"));
     }
 
     #[test]
