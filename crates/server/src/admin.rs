@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cli::Explain;
+use crate::dynamic::purge::{Meant, Purged};
 use crate::explain;
 use crate::running::{Running, lock};
 use crate::say;
@@ -93,9 +94,45 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>) -> std::io::Result<(
             let view = explain::View::of(&lock(running));
             explain::explain(&view, &url, &headers).unwrap_or_else(|| NOT_MINE.into())
         }
+        "purge" => {
+            let what = lines.next().transpose()?.unwrap_or_default();
+            let port = lines.next().transpose()?.unwrap_or_default();
+            purge(running, &what, port.parse().ok())
+        }
         _ => "this server does not know that question\n".into(),
     };
     stream.write_all(text.as_bytes())
+}
+
+/// Takes responses of programs out of the store, unless the server does not listen at the port.
+fn purge(running: &Mutex<Running>, what: &str, port: Option<u16>) -> String {
+    // Nothing is locked but the store while it is looked through.
+    let (store, ports) = {
+        let running = lock(running);
+        let addresses = running.listeners.addresses.iter();
+        let ports: Vec<u16> = addresses.map(|(_, address)| address.port()).collect();
+        (running.store.clone(), ports)
+    };
+    let meant = match what.parse::<Meant>() {
+        Ok(meant) => meant,
+        Err(error) => return format!("{error}\n"),
+    };
+    if port.is_some_and(|port| !ports.contains(&port)) {
+        return NOT_MINE.into();
+    }
+    let gone = meant.purge(&store);
+    Purged { gone, ports }.to_string()
+}
+
+/// Has all servers that may be asked forget what they keep of programs' responses: of those that
+/// listen at `port`, if that is given. Says what each did; none if there is no server.
+pub fn ask_to_purge(admin: Option<&Path>, what: &str, port: Option<u16>) -> Vec<Purged> {
+    let port = port.map(|port| port.to_string()).unwrap_or_default();
+    let answers = ask(admin, &format!("purge\n{what}\n{port}\n\n")).unwrap_or_default();
+    answers
+        .iter()
+        .filter_map(|text| text.parse().ok())
+        .collect()
 }
 
 /// `lowroad explain`, by the server.

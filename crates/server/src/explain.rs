@@ -320,7 +320,26 @@ pub fn status(running: &Running) -> String {
         "folders_watched",
         &running.fetcher.loader().folders_watched().to_string(),
     );
+    programs(running, &mut out);
     out
+}
+
+/// What happened to requests for programs.
+fn programs(running: &Running, out: &mut String) {
+    for site in &running.sites.all {
+        for route in site.routes.iter() {
+            let text = format!("{} {}: {}", site.label, route.name(), route.counts.text());
+            line(out, "route", &text);
+        }
+    }
+    for (module, counts) in running.modules.counts() {
+        for (name, value) in counts {
+            line(out, &format!("module.{module}.{name}"), &value.to_string());
+        }
+    }
+    for (name, value) in running.programs.wasm_counts() {
+        line(out, name, &value.to_string());
+    }
 }
 
 fn line(out: &mut String, name: &str, value: &str) {

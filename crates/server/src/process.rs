@@ -120,6 +120,7 @@ fn prepare(
         .map_err(|error| format!("can't start: {error}"))?;
     let opened = programs.open(&config)?;
     let sites = Sites::new(&config, &listeners, &opened).map_err(|error| error.to_string())?;
+    let modules = opened.modules();
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
     let store = Arc::new(store);
@@ -129,6 +130,7 @@ fn prepare(
         sites: Arc::new(sites),
         listeners,
         programs,
+        modules,
         fetcher: Arc::new(Fetcher::new(Arc::new(loader), helpers.clone())),
         store,
         workers: Vec::new(),

@@ -86,15 +86,17 @@ fn apply(running: &mut Running, config: Config) -> Result<(), String> {
     let opened = running.listeners.open(&config, running.workers.len())?;
     let sites = running.programs.open(&config).and_then(|programs| {
         let sites = Sites::new(&config, &running.listeners, &programs);
-        sites.map_err(|error| error.to_string())
+        let sites = sites.map_err(|error| error.to_string())?;
+        Ok((sites, programs.modules()))
     });
-    let sites = sites.inspect_err(|_| {
+    let (sites, modules) = sites.inspect_err(|_| {
         running.listeners.close_unused(&running.config);
     })?;
     let settings = Arc::new(limits::settings(&config, running.fd_limit));
     let unused = running.listeners.close_unused(&config);
     // Before the new listeners, which only the new sites know.
     serve(running, Arc::new(sites));
+    running.modules = modules;
     // The new sites have new keys; what the old ones stored is of no use any more.
     running.store.clear();
     for (worker, sockets) in running.workers.iter().zip(opened) {

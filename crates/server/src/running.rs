@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lowroad_config::Config;
+use lowroad_dynamic::module::Catalog;
 use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::epoll::EpollDriver;
@@ -32,6 +33,8 @@ pub struct Running {
     pub listeners: Listeners,
     /// The programs of sites.
     pub programs: Programs,
+    /// Their modules.
+    pub modules: Catalog,
     /// Stored answers.
     pub store: Arc<SharedStore>,
     /// Who loads them.

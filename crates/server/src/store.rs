@@ -3,6 +3,7 @@
 
 use std::hash::BuildHasher;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_cache::{Counters, Store};
@@ -21,6 +22,8 @@ pub struct SharedStore {
     shards: Box<[Mutex<Store<Arc<Stored>>>]>,
     arena: Option<Arc<Arena>>,
     hasher: foldhash::fast::RandomState,
+    /// How often something was purged.
+    purges: AtomicU64,
 }
 
 impl SharedStore {
@@ -42,6 +45,7 @@ impl SharedStore {
             shards,
             arena,
             hasher: foldhash::fast::RandomState::default(),
+            purges: AtomicU64::new(0),
         })
     }
 
@@ -71,6 +75,41 @@ impl SharedStore {
             .shard(hash)
             .insert(hash, key.into(), stored, size, &mut dropped);
         drop((refused, dropped));
+    }
+
+    /// How often something was purged: what is made after this was asked is made after so many.
+    pub fn purges(&self) -> u64 {
+        self.purges.load(SeqCst)
+    }
+
+    /// Stores an answer unless there were more than so many purges: it may be older than one of
+    /// them, which could not find it. Says whether there were not.
+    pub fn insert_after(&self, purges: u64, hash: u64, key: &[u8], stored: Arc<Stored>) -> bool {
+        let mut dropped = Vec::new();
+        let size = stored.size;
+        let refused = {
+            let mut shard = self.shard(hash);
+            // A purge counts itself before it looks into a shard, so none falls between.
+            if self.purges() != purges {
+                return false;
+            }
+            shard.insert(hash, key.into(), stored, size, &mut dropped)
+        };
+        drop((refused, dropped));
+        true
+    }
+
+    /// Forgets all answers for which `keep` is false, and says how many there were. Each shard is
+    /// locked while it is looked through.
+    pub fn purge(&self, mut keep: impl FnMut(&[u8], &Stored) -> bool) -> u64 {
+        self.purges.fetch_add(1, SeqCst);
+        let mut gone = 0;
+        for shard in &self.shards {
+            let mut dropped = Vec::new();
+            lock(shard).retain(|key, stored| keep(key, stored), &mut dropped);
+            gone += dropped.len() as u64;
+        }
+        gone
     }
 
     /// Whether anything is stored at all.
@@ -134,4 +173,31 @@ impl SharedStore {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stored::Kind;
+
+    fn store_one(store: &SharedStore, purges: u64, key: &[u8]) -> bool {
+        let stored = Stored::new(Kind::Folder, 10, None, 0);
+        store.insert_after(purges, store.hash(key), key, Arc::new(stored))
+    }
+
+    #[test]
+    fn a_purge_takes_what_it_means_and_what_is_being_made() {
+        // As many shards as there can be.
+        let store = SharedStore::new(SHARDS_MAX * SHARD_LEN_MIN).expect("memory");
+        let before = store.purges();
+        for number in 0..100u8 {
+            assert!(store_one(&store, before, &[number]));
+        }
+        assert_eq!(store.purge(|key, _| key[0] >= 30), 30);
+        let there = |key: &[u8]| store.find(store.hash(key), key).is_some();
+        let left: Vec<u8> = (0..100).filter(|number| there(&[*number])).collect();
+        assert_eq!(left, (30..100).collect::<Vec<u8>>());
+        assert!(!store_one(&store, before, &[1]) && !there(&[1]));
+        assert!(store_one(&store, store.purges(), &[1]) && there(&[1]));
+    }
 }

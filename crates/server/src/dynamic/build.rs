@@ -108,6 +108,12 @@ impl Programs {
         }
     }
 
+    /// What happened to all WebAssembly modules; empty where there never was one.
+    pub fn wasm_counts(&self) -> Vec<(&'static str, u64)> {
+        let runtime = self.wasm.get();
+        runtime.map_or(Vec::new(), |runtime| runtime.counts().list())
+    }
+
     fn wasm(&self) -> Result<Arc<wasm::Runtime>, String> {
         if let Some(runtime) = self.wasm.get() {
             return Ok(runtime.clone());
@@ -128,6 +134,11 @@ impl Opened<'_> {
             Ok(Route::new(rules, label, handler))
         });
         routes.collect::<Result<_, String>>().map(Routes::new)
+    }
+
+    /// The modules themselves, once all routes are made.
+    pub fn modules(self) -> Catalog {
+        self.catalog
     }
 
     /// What takes a program's words to the log.

@@ -15,6 +15,8 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::answer::Outcome;
+use crate::dynamic::counts::{Waits, one};
+use crate::dynamic::keeping::Keeping;
 use crate::dynamic::kept::Key;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
@@ -76,18 +78,26 @@ impl Calls {
         if route.keeps.load(Relaxed)
             && let Some(known) = self.key(asked).and_then(known)
         {
+            one(&route.counts.kept);
             return Started::Known(known);
         }
+        one(&route.counts.calls);
+        // Before the program sees anything: what is purged from now on, it may have seen.
+        let purges = self.store.purges();
         let objects = self.objects(asked);
         let call = call_of(asked, exchange, objects.clone());
         let answering = match route.handler.clone().begin(self.worker, call) {
-            Begun::Answered(Err(failure)) => return Started::Over(Err(failure)),
+            Begun::Answered(Err(failure)) => {
+                one(&route.counts.failed);
+                return Started::Over(Err(failure));
+            }
             Begun::Answered(Ok(response)) => match objects.complete_now(response) {
-                Ok(reply) => {
+                Ok(mut reply) => {
                     if reply.may_be_kept()
                         && let Some(key) = self.key(asked)
                     {
-                        reply.keep(&key, &self.store, route);
+                        let keeping = self.keeping(key.made_after(purges), route);
+                        keeping.keep(&mut reply, &self.runtime);
                     }
                     return Started::Over(Ok(reply));
                 }
@@ -95,11 +105,13 @@ impl Calls {
             },
             Begun::Later(answering) => answering,
         };
+        let key = self.key(asked).map(|key| key.made_after(purges));
         let task = Task {
             answering,
             objects,
+            keeping: key.map(|key| self.keeping(key, route)),
+            waits: Waits::at(route),
             route: route.clone(),
-            key: self.key(asked),
         };
         self.run(task, exchange.token)
     }
@@ -143,6 +155,14 @@ impl Calls {
         Started::Runs(Box::new(Running(task.abort_handle())))
     }
 
+    fn keeping(&self, key: Key, route: &Arc<Route>) -> Keeping {
+        Keeping {
+            key,
+            store: self.store.clone(),
+            route: route.clone(),
+        }
+    }
+
     fn key(&self, asked: &Asked<'_>) -> Option<Key> {
         Key::of(asked.request, asked.site, &self.store)
     }
@@ -152,18 +172,29 @@ impl Calls {
 struct Task {
     answering: Answering,
     objects: Arc<SiteObjects>,
+    keeping: Option<Keeping>,
+    waits: Waits,
     route: Arc<Route>,
-    key: Option<Key>,
 }
 
 impl Task {
     async fn run(self) -> Result<Reply, Failure> {
-        let response = self.answering.await?;
-        let reply = self.objects.complete(response).await?;
-        if let Some(key) = self.key {
-            reply.keep(&key, &self.objects.store, &self.route);
+        let waits = self.waits;
+        let answer = async {
+            let response = self.answering.await?;
+            self.objects.complete(response).await
+        };
+        let mut answer = answer.await;
+        match &mut answer {
+            Ok(reply) => {
+                if let Some(keeping) = self.keeping {
+                    keeping.keep(reply, &Handle::current());
+                }
+            }
+            Err(_) => one(&self.route.counts.failed),
         }
-        Ok(reply)
+        drop(waits);
+        answer
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lowroad_cache::freshness::{Received, Source};
 use lowroad_cache::storable;
-use lowroad_dynamic::{Content, Response};
+use lowroad_dynamic::Response;
 use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::date;
 use lowroad_http::method::Method;
@@ -25,7 +25,7 @@ use crate::stored::{Kind, Stored};
 /// In the place of an encoding in keys of files' answers.
 const MARK: u8 = 0xff;
 /// A longer body is not kept.
-const BODY_LEN_MAX: usize = 1 << 20;
+pub const BODY_LEN_MAX: usize = 1 << 20;
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary.
 const SPECIAL: [&[u8]; 5] = [
     b"authorization",
@@ -61,11 +61,7 @@ impl Kept {
 
     /// Whether the client has it already, by its own account.
     pub fn is_known(&self, request: &Request<'_>, now_s: u64) -> bool {
-        let field = |name: &str| {
-            let mut named = self.fields.iter();
-            let found = named.find(|(known, _)| known.eq_ignore_ascii_case(name));
-            found.map(|(_, value)| &**value)
-        };
+        let field = |name| self.values_of(name).next();
         let modified = field("Last-Modified").and_then(|value| date::parse(value, now_s));
         let validators = Validators {
             etag: field("ETag").unwrap_or_default(),
@@ -73,6 +69,13 @@ impl Kept {
         };
         let precondition = conditional::evaluate(request, &validators, now_s);
         self.status == Status::OK && precondition == Precondition::NotModified
+    }
+
+    /// The values of a field.
+    pub fn values_of(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        let named = self.fields.iter();
+        let named = named.filter(move |(known, _)| known.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| &**value)
     }
 
     fn size(&self) -> u64 {
@@ -84,10 +87,27 @@ impl Kept {
     }
 }
 
+#[cfg(test)]
+impl Kept {
+    /// A response with these fields, and no more.
+    pub fn for_tests(fields: Vec<(Box<str>, Box<[u8]>)>) -> Kept {
+        Kept {
+            status: Status::OK,
+            fields,
+            body: Bytes::new(),
+            made_ms: 0,
+            until_ms: 0,
+        }
+    }
+}
+
 /// Where a response is kept.
+#[derive(Clone)]
 pub struct Key {
     bytes: Vec<u8>,
     hash: u64,
+    /// Purges before the request was put to the program.
+    purges: u64,
     /// The request is a GET: what comes of it has its body.
     whole: bool,
 }
@@ -117,9 +137,24 @@ impl Key {
             bytes.push(b'?');
             bytes.extend_from_slice(query);
         }
-        let hash = store.hash(&bytes);
-        let whole = request.method == Method::Get;
-        Some(Key { bytes, hash, whole })
+        Some(Key {
+            hash: store.hash(&bytes),
+            bytes,
+            purges: store.purges(),
+            whole: request.method == Method::Get,
+        })
+    }
+
+    /// The same for a request that was put to its program after so many purges.
+    pub fn made_after(self, purges: u64) -> Key {
+        Key { purges, ..self }
+    }
+
+    /// Host and target of a key in the store, if it is one of these.
+    pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
+        let rest = key.get(size_of::<u32>()..)?.strip_prefix(&[MARK])?;
+        let slash = rest.iter().position(|byte| *byte == b'/')?;
+        Some(rest.split_at(slash))
     }
 
     /// What is kept there and may still be used.
@@ -131,30 +166,48 @@ impl Key {
             .then_some(stored)
     }
 
-    /// Keeps a response there if it says that it may be. Says whether it did.
-    pub fn offer(&self, store: &SharedStore, response: &Response, now_ms: u64) -> bool {
-        let Content::Bytes(body) = &response.content else {
-            return false;
-        };
+    /// What is to be kept there of a response, once its body is whole; `None` if it may not be.
+    pub fn draft(&self, response: &Response, now_ms: u64) -> Option<Draft> {
         // 304 answers a condition, and nobody who made none.
         let whole = self.whole && response.status != Status::NOT_MODIFIED;
-        if !whole || body.len() > BODY_LEN_MAX {
-            return false;
-        }
-        let Some(lifetime_ms) = lifetime_ms(response) else {
-            return false;
-        };
+        let lifetime_ms = lifetime_ms(response).filter(|_| whole)?;
         let kept = Kept {
             status: response.status,
             fields: response.fields.clone(),
-            body: body.clone(),
+            body: Bytes::new(),
             made_ms: now_ms,
             until_ms: now_ms.saturating_add(lifetime_ms),
         };
-        let size = kept.size();
-        let stored = Stored::new(Kind::Kept(Box::new(kept)), size, None, now_ms);
-        store.insert(self.hash, &self.bytes, Arc::new(stored));
-        true
+        Some(Draft {
+            key: self.clone(),
+            kept,
+        })
+    }
+}
+
+/// A response that is kept once its body is there.
+pub struct Draft {
+    key: Key,
+    kept: Kept,
+}
+
+impl Draft {
+    /// Keeps it with this body, unless that is long or there was a purge meanwhile. Says whether
+    /// it did.
+    pub fn keep(self, store: &SharedStore, body: Bytes) -> bool {
+        if body.len() > BODY_LEN_MAX {
+            return false;
+        }
+        let kept = Kept { body, ..self.kept };
+        let (size, made_ms) = (kept.size(), kept.made_ms);
+        let stored = Stored::new(Kind::Kept(Box::new(kept)), size, None, made_ms);
+        let Key {
+            purges,
+            hash,
+            bytes,
+            ..
+        } = self.key;
+        store.insert_after(purges, hash, &bytes, Arc::new(stored))
     }
 }
 
@@ -182,6 +235,15 @@ mod tests {
 
     fn response() -> Response {
         Response::of(Status::OK, "text/plain", "hello")
+    }
+
+    #[test]
+    fn keys_tell_what_was_asked() {
+        let kept = [&7u32.to_le_bytes()[..], &[MARK], b"a:80/x/y?z"].concat();
+        assert_eq!(Key::parts(&kept), Some((&b"a:80"[..], &b"/x/y?z"[..])));
+        let file = [&7u32.to_le_bytes()[..], &[0], b"/x"].concat();
+        assert_eq!(Key::parts(&file), None);
+        assert_eq!(Key::parts(b""), None);
     }
 
     #[test]

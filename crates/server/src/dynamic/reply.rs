@@ -13,13 +13,10 @@ use lowroad_http::status::Status;
 use lowroad_log::Logger;
 use lowroad_softirq::fetch::USER_AGENT;
 
-use crate::clock;
-use crate::dynamic::kept::{self, Kept, Key};
-use crate::dynamic::routes::Route;
+use crate::dynamic::kept::{self, Kept};
 use crate::heads;
 use crate::respond::{Responder, append};
 use crate::sites::At;
-use crate::store::SharedStore;
 use crate::stored::Stored;
 
 /// Fields that say how a message is sent, and one that is for us alone.
@@ -38,7 +35,8 @@ const COPIED_LEN_MAX: usize = 16 * 1024;
 
 /// A response, and what it refers to.
 pub struct Reply {
-    response: Response,
+    /// The response.
+    pub response: Response,
     stored: Option<Arc<Stored>>,
 }
 
@@ -59,13 +57,6 @@ impl Reply {
     /// Whether it is worth a closer look.
     pub fn may_be_kept(&self) -> bool {
         gives_lifetime(&self.response.fields)
-    }
-
-    /// Keeps it for later, if it says that it may be.
-    pub fn keep(&self, key: &Key, store: &SharedStore, route: &Route) {
-        if key.offer(store, &self.response, clock::now_ms()) {
-            route.keeps.store(true, Relaxed);
-        }
     }
 
     /// The length of the body, if it is known.

@@ -7,6 +7,8 @@ use lowroad_config::Pattern;
 use lowroad_dynamic::Handler;
 use lowroad_http::method::Method;
 
+use crate::dynamic::counts::Counts;
+
 /// Paths that a program answers for.
 pub struct Route {
     /// How to call it in logs and explanations: `fastcgi 127.0.0.1:9000`.
@@ -15,6 +17,8 @@ pub struct Route {
     pub handler: Arc<dyn Handler>,
     /// A response of it was kept: it pays to look for one before it is asked.
     pub keeps: AtomicBool,
+    /// What happened to its requests.
+    pub counts: Counts,
     pattern: Pattern,
     missing: bool,
 }
@@ -30,9 +34,16 @@ impl Route {
             label,
             handler,
             keeps: AtomicBool::new(false),
+            counts: Counts::default(),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
         }
+    }
+
+    /// Its paths and its program, for people.
+    pub fn name(&self) -> String {
+        let missing = if self.missing { " (missing)" } else { "" };
+        format!("{}{missing} to {}", self.pattern, self.label)
     }
 }
 
@@ -40,6 +51,11 @@ impl Routes {
     /// Routes in their order.
     pub fn new(routes: Vec<Route>) -> Routes {
         Routes(routes.into_iter().map(Arc::new).collect())
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Route> {
+        self.0.iter().map(|route| &**route)
     }
 
     /// Whether there are none.

@@ -1,4 +1,7 @@
-//! `lowroad purge`: responses out of the levels of this namespace, at once.
+//! `lowroad purge`: responses out of running servers and out of the levels of this namespace, at
+//! once. Servers come first: what a level fetches again is not what was purged.
+
+use std::path::PathBuf;
 
 use clap::Args;
 use lowroad_softirq::key::Key;
@@ -7,18 +10,24 @@ use lowroad_softirq::pattern::Pattern;
 use lowroad_softirq::publish::{self, Published};
 
 use super::{levels, place};
+use crate::admin;
+use crate::dynamic::purge::{Meant, Purged};
 use crate::say;
 
 /// `lowroad purge`.
 #[derive(Args)]
 pub struct Purge {
-    /// What: a URL, a URL with * at its end for all that begin so, or `all`
+    /// What: a URL, a URL with * at its end for all that begin so, tag:NAME, or `all`
     #[arg(value_name = "URL")]
     pub what: String,
     /// Only what was asked at this port
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    /// The server's admin socket, if it is not at the default place
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Levels of which network namespace, and no server: a path, a process's number or a name of
+    /// `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
 }
@@ -32,14 +41,16 @@ const ROUNDS: usize = 3;
 /// # Errors
 /// A text for the user.
 pub fn purge(args: &Purge) -> Result<(), String> {
-    let pattern = pattern(&args.what)?;
-    if let Some(namespace) = &args.netns {
-        place::enter_namespace(namespace)?;
-    }
-    let mut gone = 0;
-    for level in levels::at_least_one(args.port)? {
-        gone += purge_level(&level, &pattern, args.port)?;
-    }
+    let meant: Meant = args.what.parse()?;
+    let servers = match &args.netns {
+        Some(namespace) => {
+            place::enter_namespace(namespace)?;
+            Vec::new()
+        }
+        None => admin::ask_to_purge(args.admin.as_deref(), &args.what, args.port),
+    };
+    let kept: u64 = servers.iter().map(|server| server.gone).sum();
+    let gone = kept + purge_levels(args, &meant, &servers)?;
     say::out(match gone {
         0 => "nothing of it was published\n".to_owned(),
         1 => "purged 1 response\n".to_owned(),
@@ -47,12 +58,45 @@ pub fn purge(args: &Purge) -> Result<(), String> {
     })
 }
 
+/// What is published in front of ports. There must be a level, unless a server was asked.
+fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, String> {
+    let found = if servers.is_empty() {
+        if matches!(meant, Meant::Tag(_)) {
+            return Err(format!(
+                "{}: only servers know tags, and no running server that may be asked was found \
+                 (--admin PATH says where it is)",
+                args.what
+            ));
+        }
+        levels::at_least_one(args.port)?
+    } else {
+        let (mut found, broken) = levels::all().unwrap_or_default();
+        broken.iter().for_each(say::note);
+        found.retain(|level| args.port.is_none_or(|port| level.ports().contains(&port)));
+        found
+    };
+    let mut gone = 0;
+    for level in found {
+        gone += match meant {
+            Meant::Urls(pattern) => purge_level(&level, pattern, |port| {
+                args.port.is_none_or(|only| only == port)
+            })?,
+            // No level knows tags, so all goes that may have come from these servers.
+            Meant::Tag(_) => purge_level(&level, &Pattern::All, |port| {
+                args.port.is_none_or(|only| only == port)
+                    && servers.iter().any(|server| server.ports.contains(&port))
+            })?,
+        };
+    }
+    Ok(gone)
+}
+
 /// Also where nothing matches the purge is told: what is being fetched now was made before it.
-fn purge_level(level: &Level, pattern: &Pattern, port: Option<u16>) -> Result<u64, String> {
+fn purge_level(level: &Level, pattern: &Pattern, at: impl Fn(u16) -> bool) -> Result<u64, String> {
     let mut gone = 0;
     for round in 0..ROUNDS {
         let mut found = publish::published(level);
-        found.retain(|one| is_meant(one, pattern, port));
+        found.retain(|one| is_meant(one, pattern, &at));
         if round > 0 && found.is_empty() {
             break;
         }
@@ -62,33 +106,10 @@ fn purge_level(level: &Level, pattern: &Pattern, port: Option<u16>) -> Result<u6
     Ok(gone)
 }
 
-fn is_meant(one: &Published, pattern: &Pattern, port: Option<u16>) -> bool {
+fn is_meant(one: &Published, pattern: &Pattern, at: impl Fn(u16) -> bool) -> bool {
     // What can't be read goes too: nobody could name it.
     let Some(key) = Key::read(&one.key) else {
         return true;
     };
-    port.is_none_or(|port| key.parts().port == port) && pattern.matches(&key)
-}
-
-/// A URL may be written without its scheme, as for `explain`.
-fn pattern(text: &str) -> Result<Pattern, String> {
-    let url = match text == "all" || text.contains("://") || text.starts_with('/') {
-        true => text.to_owned(),
-        false => format!("http://{text}"),
-    };
-    Pattern::parse(&url).map_err(|error| format!("{text}: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_may_lack_their_scheme() {
-        assert_eq!(pattern("all"), Ok(Pattern::All));
-        assert_eq!(pattern("a/x*"), pattern("http://a/x*"));
-        let said = pattern("/x").expect_err("no host");
-        assert!(said.starts_with("/x: a purge takes"), "{said}");
-        assert!(pattern("https://a/").is_err());
-    }
+    at(key.parts().port) && pattern.matches(&key)
 }

@@ -1,0 +1,55 @@
+//! What happened to requests for programs, in numbers. Knows nothing of how it happens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::dynamic::routes::Route;
+
+/// Of one route.
+#[derive(Default)]
+pub struct Counts {
+    /// Requests that were put to the program.
+    pub calls: AtomicU64,
+    /// Those that it did not answer.
+    pub failed: AtomicU64,
+    /// Those that wait for the head of its answer now.
+    pub waiting: AtomicU64,
+    /// Requests that were answered from what was kept instead.
+    pub kept: AtomicU64,
+}
+
+impl Counts {
+    /// All of them, for people.
+    pub fn text(&self) -> String {
+        let number = |count: &AtomicU64| count.load(Relaxed);
+        format!(
+            "{} calls, {} failed, {} waiting now, {} answered from what was kept",
+            number(&self.calls),
+            number(&self.failed),
+            number(&self.waiting),
+            number(&self.kept)
+        )
+    }
+}
+
+/// Adds one.
+pub fn one(count: &AtomicU64) {
+    count.fetch_add(1, Relaxed);
+}
+
+/// A request that waits for a program; over when it is dropped.
+pub struct Waits(Arc<Route>);
+
+impl Waits {
+    /// Counts one from now on.
+    pub fn at(route: &Arc<Route>) -> Waits {
+        one(&route.counts.waiting);
+        Waits(route.clone())
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.counts.waiting.fetch_sub(1, Relaxed);
+    }
+}
