@@ -1,0 +1,106 @@
+//! What the operator sees of programs, and does to what is kept of them.
+
+use crate::host::Host;
+use crate::kept::counting;
+use crate::talk::{self, ask};
+
+const MINUTE: &str = "Cache-Control: max-age=60\\n";
+
+/// Asks two programs with tags, and says what they answered.
+fn asked(host: &Host) -> [String; 3] {
+    let mut client = host.connect();
+    ["/cgi/a", "/cgi/a?x", "/cgi/b"].map(|path| {
+        let (got, _) = talk::on(&mut client, "GET", path, "");
+        got.text().trim().to_string()
+    })
+}
+
+#[test]
+fn what_is_purged_is_made_again() {
+    let fields = |tags| counting("a", &format!("{MINUTE}Cache-Tag: {tags}\\n"));
+    let a = fields("news, front page");
+    let b = counting(
+        "b",
+        &format!("{MINUTE}Cache-Tag: sport\\nCache-Tag: News\\n"),
+    );
+    let host = Host::start(&[("a", &a), ("b", &b)]);
+    assert_eq!(asked(&host), ["1", "2", "1"]);
+    assert_eq!(asked(&host), ["1", "2", "1"]);
+    for (what, said, then) in [
+        (
+            "http://other/*",
+            "nothing of it was published\n",
+            ["1", "2", "1"],
+        ),
+        ("http://test/cgi/a", "purged 1 response\n", ["3", "2", "1"]),
+        ("test/cgi/a*", "purged 2 responses\n", ["4", "5", "1"]),
+        ("tag:none", "nothing of it was published\n", ["4", "5", "1"]),
+        ("tag:sport", "purged 1 response\n", ["4", "5", "2"]),
+        ("tag:news", "purged 3 responses\n", ["6", "7", "3"]),
+        ("all", "purged 3 responses\n", ["8", "9", "4"]),
+    ] {
+        assert_eq!(host.say(&["purge", what]), said, "{what}");
+        assert_eq!(asked(&host), then, "{what}");
+    }
+    let port = host.address().port().to_string();
+    let said = host.say(&["purge", "all", "--port", &port]);
+    assert_eq!(said, "purged 3 responses\n");
+}
+
+#[test]
+fn a_purge_takes_what_is_being_made() {
+    let script = format!(
+        "echo x >>DIR/state/n\nprintf 'Content-Type: text/plain\\n{MINUTE}\\n'\n\
+         wc -l <DIR/state/n\nwhile ! [ -e DIR/state/go ]; do sleep 0.01; done\n"
+    );
+    let host = Host::start(&[("slow", &script)]);
+    let mut client = host.connect();
+    client.send("GET /cgi/slow HTTP/1.1\r\nHost: test\r\n\r\n");
+    while !client.received.ends_with(b"1\n\r\n") {
+        assert!(client.more());
+    }
+    host.say(&["purge", "all"]);
+    host.file("state/go", "");
+    let (got, _) = talk::answer(&mut client, "GET");
+    assert_eq!(got.text(), "1\n");
+    // Made before the purge, it was not kept after it.
+    for _ in 0..2 {
+        let (got, _) = ask(host.address(), "GET", "/cgi/slow", "");
+        assert_eq!(got.text(), "2\n");
+    }
+}
+
+#[test]
+fn a_wrong_purge_says_what_is_right() {
+    let host = Host::start(&[]);
+    for (what, part) in [("/x", "a purge takes"), ("tag:", "tag:NAME")] {
+        let output = host.command(&["purge", what]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn status_counts_what_programs_did() {
+    let host = Host::start(&[("kept", &counting("kept", MINUTE)), ("bad", "exit 1\n")]);
+    let mut client = host.connect();
+    for path in [
+        "/linked",
+        "/linked",
+        "/wasm",
+        "/cgi/kept",
+        "/cgi/kept",
+        "/cgi/bad",
+    ] {
+        talk::on(&mut client, "GET", path, "");
+    }
+    let status = host.status();
+    assert_eq!(status.value("module.linked.calls"), 2);
+    assert_eq!(status.value("module.wasm.calls"), 1);
+    assert_eq!(status.value("module.library.failed"), 0);
+    assert_eq!(status.value("wasm.requests"), 1);
+    let said = host.say(&["status"]);
+    let route = said.lines().find(|line| line.contains("/cgi/** to cgi "));
+    let counts = "2 calls, 1 failed, 0 waiting now, 1 answered from what was kept";
+    assert!(route.expect("a route").ends_with(counts), "{said}");
+}

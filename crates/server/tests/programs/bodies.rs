@@ -1,0 +1,100 @@
+//! Bodies of requests: long ones, and those that nobody wants.
+
+use std::io::Write;
+
+use crate::host::Host;
+use crate::talk::{self, post};
+
+/// 50 MiB.
+const LONG: usize = 50 << 20;
+/// What a long body may add to the server's memory.
+const MEMORY_MAX_KIB: u64 = 16 << 10;
+
+const COUNT: &str = "printf 'Content-Type: text/plain\\n\\n'\nwc -c\n";
+const IGNORE: &str = "printf 'Content-Type: text/plain\\n\\nno, thanks\\n'\n";
+
+#[test]
+fn a_long_upload_is_streamed_to_a_program() {
+    let host = Host::start(&[("count", COUNT)]);
+    let (got, _) = post(&mut host.connect(), "/cgi/count", "12345");
+    assert_eq!(got.text().trim(), "5");
+    let before_kib = host.memory_max_kib();
+    let mut client = host.connect();
+    client.send(format!(
+        "PUT /cgi/count HTTP/1.1\r\nHost: a\r\nContent-Length: {LONG}\r\n\r\n"
+    ));
+    let part = vec![b'x'; 1 << 20];
+    for _ in 0..LONG / part.len() {
+        client.stream().write_all(&part).expect("it is taken");
+    }
+    let (got, _) = talk::answer(&mut client, "PUT");
+    assert_eq!(got.text().trim(), LONG.to_string());
+    let more_kib = host.memory_max_kib() - before_kib;
+    assert!(more_kib < MEMORY_MAX_KIB, "{more_kib} KiB");
+}
+
+#[test]
+fn a_short_body_that_a_program_ignores_does_no_harm() {
+    let host = Host::start(&[("ignore", IGNORE)]);
+    let mut client = host.connect();
+    for path in ["/cgi/ignore", "/linked", "/library", "/separate", "/wasm"] {
+        for body in ["", "short", &"x".repeat(3000)] {
+            let (got, _) = post(&mut client, path, body);
+            assert_eq!(got.status, 200, "{path}");
+            assert!(!got.body.is_empty(), "{path}");
+        }
+    }
+}
+
+/// The answer comes, whatever becomes of the connection; the next request on it, if there is one, is
+/// not read out of the body.
+#[test]
+fn a_long_body_that_a_program_ignores_does_no_harm() {
+    let host = Host::start(&[("ignore", IGNORE)]);
+    let before_kib = host.memory_max_kib();
+    for path in ["/cgi/ignore", "/linked", "/library", "/separate", "/wasm"] {
+        let mut client = host.connect();
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {LONG}\r\n\r\n"
+        ));
+        // Not all of it may be taken.
+        let part = "GET /cgi/ignore HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+        let mut stream = client.stream();
+        for _ in 0..LONG / part.len() {
+            if stream.write_all(part.as_bytes()).is_err() {
+                break;
+            }
+        }
+        let rest = "x".repeat(LONG % part.len());
+        client.send(rest);
+        let (got, _) = talk::answer(&mut client, "POST");
+        assert_eq!(got.status, 200, "{path}");
+        client.finish();
+        client.wait_for_close();
+        let others = String::from_utf8_lossy(&client.received);
+        assert_eq!(others, "", "{path}");
+    }
+    let more_kib = host.memory_max_kib() - before_kib;
+    assert!(more_kib < MEMORY_MAX_KIB, "{more_kib} KiB");
+}
+
+#[test]
+fn a_body_over_the_limit_is_refused() {
+    let host = Host::start(&[("note", "echo x >>DIR/state/noted\nprintf '\\n'\n")]);
+    let mut client = host.connect();
+    client.send("POST /cgi/note HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n");
+    let (got, _) = talk::answer(&mut client, "POST");
+    assert_eq!(got.status, 413);
+    assert_eq!(host.state("noted"), "");
+}
+
+#[test]
+fn a_client_that_goes_in_the_middle_of_its_body_ends_the_program() {
+    let script = "echo $$ >DIR/state/pid\nexec cat\n";
+    let host = Host::start(&[("wait", script)]);
+    let mut client = host.connect();
+    client.send("POST /cgi/wait HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc");
+    let pid = crate::streams::pid(&host, "pid");
+    drop(client);
+    crate::streams::wait_for_end(&pid);
+}

@@ -1,0 +1,143 @@
+//! Routes that change under load, and what the operator is told of them.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Instant;
+
+use lowroad_testkit::{Client, PATIENCE, wait_until};
+
+use crate::host::Host;
+use crate::talk::{self, ask, post};
+
+const ONE: &str = "[[site.route]]\npattern = \"/what\"\nmodule = \"linked\"\n\
+                   [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
+const TWO: &str = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n\
+                   [[site.route]]\npattern = \"/what\"\nmodule = \"wasm\"\n\
+                   [[site.route]]\npattern = \"/new\"\nmodule = \"library\"\n";
+
+#[test]
+fn no_request_is_lost_while_routes_change() {
+    let host = Host::with_routes(ONE, &[]);
+    let address = host.address();
+    let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let (stop, answered) = (&stop, &answered);
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                let start = Instant::now();
+                while start.elapsed() < PATIENCE && !stop.load(Relaxed) {
+                    let (got, _) = match number {
+                        0 => talk::on(&mut client, "GET", "/cgi/say", ""),
+                        1 => post(&mut client, "/cgi/say", "text"),
+                        2 => talk::on(&mut client, "GET", "/what", ""),
+                        _ => ask(address, "GET", "/what", ""),
+                    };
+                    assert_eq!(got.status, 200, "{got:?}");
+                    let text = got.text();
+                    let wasm = "Hello, World, from C\n";
+                    assert!(
+                        match number {
+                            0 => text == "GET |",
+                            1 => text == "POST 4|text",
+                            _ => text == "Hi, world!\n" || text == wasm,
+                        },
+                        "{text}"
+                    );
+                    answered.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        for round in 0..6 {
+            let before = answered.load(Relaxed);
+            wait_until("some load", || {
+                (answered.load(Relaxed) > before + 50).then_some(())
+            });
+            let (routes, status) = if round % 2 == 0 {
+                (TWO, 200)
+            } else {
+                (ONE, 404)
+            };
+            host.reload(routes);
+            wait_until("the new routes", || {
+                (ask(address, "GET", "/new", "").0.status == status).then_some(())
+            });
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+#[test]
+fn what_is_under_way_ends_by_the_old_routes() {
+    let script = "printf 'Content-Type: text/plain\\n\\nthe beginning'\n\
+                  while ! [ -e DIR/state/go ]; do sleep 0.01; done\nprintf ' and the end'\n";
+    let host = Host::with_routes(ONE, &[("slow", script)]);
+    let mut client = host.connect();
+    client.send("GET /cgi/slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    while !client.received.ends_with(b"the beginning\r\n") {
+        assert!(client.more());
+    }
+    host.reload("");
+    wait_until("the new routes", || {
+        (ask(host.address(), "GET", "/cgi/say", "").0.status == 404).then_some(())
+    });
+    host.file("state/go", "");
+    let (got, _) = talk::answer(&mut client, "GET");
+    assert_eq!(got.text(), "the beginning and the end");
+    let (got, _) = talk::on(&mut client, "GET", "/file.txt", "");
+    assert_eq!(got.text(), "a file\n");
+}
+
+#[test]
+fn a_route_that_cannot_be_made_changes_nothing() {
+    let host = Host::with_routes(ONE, &[]);
+    host.reload("[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/nowhere\"\n");
+    let line = host
+        .server
+        .wait_for_error_line("the configuration stays as it was");
+    assert!(line.contains("nowhere"), "{line}");
+    let (got, _) = ask(host.address(), "GET", "/cgi/say", "");
+    assert_eq!(got.text(), "GET |");
+}
+
+#[test]
+fn explain_names_level_and_route() {
+    let host = Host::start(&[]);
+    let address = host.address();
+    for (path, label) in [
+        ("/linked", "module linked"),
+        ("/wasm", "module wasm"),
+        ("/cgi/say", "cgi "),
+        ("/page.lrp", "pages"),
+        ("/say.php", "fastcgi unix:"),
+    ] {
+        let said = host.say(&["explain", &format!("http://{address}{path}")]);
+        assert!(said.contains("level                  module"), "{said}");
+        assert!(
+            said.contains(&format!("route                  {label}")),
+            "{said}"
+        );
+    }
+    let said = host.say(&["explain", &format!("http://{address}/file.txt")]);
+    assert!(said.contains("level                  worker"), "{said}");
+}
+
+#[test]
+fn the_access_log_names_the_level() {
+    let mut host = Host::start(&[]);
+    let mut client = host.connect();
+    for path in ["/linked", "/wasm", "/cgi/say", "/page.lrp", "/cgi/none"] {
+        talk::on(&mut client, "GET", path, "");
+    }
+    talk::on(&mut client, "GET", "/file.txt", "");
+    host.server.signal("TERM");
+    assert!(host.server.wait_for_end().success());
+    let log = fs::read_to_string(host.path("access")).expect("a log");
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines.len(), 6, "{log}");
+    for line in &lines[..5] {
+        assert!(line.contains("\"level\":\"module\""), "{line}");
+    }
+    assert!(lines[5].contains("\"level\":\"worker\""), "{}", lines[5]);
+}

@@ -1,0 +1,183 @@
+//! Files beside programs: which of the two a path belongs to, and that a program is never sent as
+//! a file.
+
+use lowroad_testkit::skip;
+
+use crate::host::Host;
+use crate::talk::{self, ask, post};
+
+/// A PHP application as the documentation shows it.
+const APPLICATION: &str = r#"
+[[site.route]]
+pattern = "*.php"
+fastcgi = "unix:DIR/fpm.sock"
+[[site.route]]
+pattern = "/**"
+missing = true
+fastcgi = "unix:DIR/fpm.sock"
+script = "/index.php"
+"#;
+
+const FRONT: &str = "<?php // SOURCE\necho 'front ', $_SERVER['REQUEST_METHOD'], ' ',\n\
+    $_SERVER['REQUEST_URI'], '|', file_get_contents('php://input');\n";
+
+fn application(test: &str) -> Option<Host> {
+    let host = Host::with_routes(APPLICATION, &[]);
+    if !host.has_php() {
+        skip(test, "no php-fpm");
+        return None;
+    }
+    host.file("root/index.php", FRONT);
+    host.file("root/folder/index.php", FRONT);
+    host.file("root/style.css", "a {}\n");
+    Some(host)
+}
+
+#[test]
+fn what_is_no_file_goes_to_the_front() {
+    let Some(host) = application("what_is_no_file_goes_to_the_front") else {
+        return;
+    };
+    let mut client = host.connect();
+    for round in 0..2 {
+        let (got, _) = talk::on(&mut client, "GET", "/blog/7?a=b", "");
+        assert_eq!(got.text(), "front GET /blog/7?a=b|", "round {round}");
+        let (got, _) = post(&mut client, "/blog/new", "a text");
+        assert_eq!(got.text(), "front POST /blog/new|a text", "round {round}");
+        let (got, _) = talk::on(&mut client, "GET", "/style.css", "");
+        assert_eq!(got.text(), "a {}\n");
+        let (got, _) = post(&mut client, "/style.css", "a text");
+        assert_eq!(got.status, 405);
+        let (got, _) = talk::on(&mut client, "HEAD", "/blog/8", "");
+        assert_eq!(got.status, 200);
+        let (got, _) = talk::on(&mut client, "OPTIONS", "/blog/9", "");
+        assert_eq!(got.text(), "front OPTIONS /blog/9|");
+    }
+    // A long one, too, whose path has to be looked up first.
+    let long = "x".repeat(300_000);
+    let (got, _) = post(&mut client, "/blog/long", &long);
+    assert_eq!(got.text(), format!("front POST /blog/long|{long}"));
+}
+
+#[test]
+fn a_file_that_comes_and_goes_changes_who_answers() {
+    let Some(host) = application("a_file_that_comes_and_goes_changes_who_answers") else {
+        return;
+    };
+    let mut client = host.connect();
+    let mut text = |path: &str| talk::on(&mut client, "GET", path, "").0.text();
+    assert_eq!(text("/new"), "front GET /new|");
+    host.file("root/new", "a new file\n");
+    lowroad_testkit::wait_until("the file", || {
+        (text("/new") == "a new file\n").then_some(())
+    });
+    std::fs::remove_file(host.path("root/new")).expect("a file");
+    lowroad_testkit::wait_until("the front", || {
+        (text("/new") == "front GET /new|").then_some(())
+    });
+}
+
+/// Every way to write the path of a script.
+const PATHS: [&str; 20] = [
+    "/say.php",
+    "/say.php?a",
+    "/say.php/",
+    "/say.php//",
+    "/say.php/more/path",
+    "//say.php",
+    "/./say.php",
+    "/x/../say.php",
+    "/say%2Ephp",
+    "/%73ay.php",
+    "/say.ph%70",
+    "/say.php%00",
+    "/say.php%00.txt",
+    "/say.php%20",
+    "/say.php%2f",
+    "/say.php.",
+    "/say.php;a",
+    "/say.PHP",
+    "/index.php/",
+    "/index.php",
+];
+
+fn never_the_source(host: &Host, paths: &[&str]) {
+    let fields = [
+        "",
+        "Range: bytes=0-20\r\n",
+        "Accept-Encoding: gzip, br, zstd\r\n",
+        "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+    ];
+    for path in paths {
+        for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "PROPFIND"] {
+            for fields in fields {
+                let (got, _) = ask(host.address(), method, path, fields);
+                let text = got.text();
+                assert!(!text.contains("<?php"), "{method} {path}: {text}");
+                assert_ne!(got.status, 206, "{method} {path}");
+                assert_eq!(got.field("content-encoding"), None, "{method} {path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_script_is_never_sent_as_a_file() {
+    let routes = "[[site.route]]\npattern = \"*.php\"\nfastcgi = \"unix:DIR/fpm.sock\"\n";
+    let host = Host::with_routes(routes, &[]);
+    host.file("root/index.php", FRONT);
+    never_the_source(&host, &PATHS);
+    if let Some(host) = application("a_script_is_never_sent_as_a_file") {
+        never_the_source(&host, &PATHS);
+        let paths = [
+            "/",
+            "/folder/",
+            "/folder",
+            "/folder//index.php",
+            "/folder/?x",
+        ];
+        never_the_source(&host, &paths);
+    }
+}
+
+#[test]
+fn a_route_to_one_path_hides_its_file_however_it_is_written() {
+    let routes = "[[site.route]]\npattern = \"/say.php\"\nmodule = \"linked\"\n\
+                  [[site.route]]\npattern = \"/in/**\"\nmodule = \"linked\"\n";
+    let host = Host::with_routes(routes, &[]);
+    host.file("root/in/here.php", FRONT);
+    let hidden = |path: &&&str| !path.starts_with("/say.php.") && !path.contains("PHP");
+    let mut paths: Vec<&str> = PATHS.iter().filter(hidden).copied().collect();
+    paths.retain(|path| !path.starts_with("/index"));
+    paths.extend([
+        "/in/here.php",
+        "//in//here.php",
+        "/in/here.php/",
+        "/%69n/here.php",
+    ]);
+    never_the_source(&host, &paths);
+}
+
+#[test]
+fn an_index_may_be_a_script() {
+    let routes = "index = [\"index.php\"]\n[[site.route]]\npattern = \"*.php\"\n\
+                  fastcgi = \"unix:DIR/fpm.sock\"\n";
+    let host = Host::with_routes(routes, &[]);
+    if !host.has_php() {
+        return skip("an_index_may_be_a_script", "no php-fpm");
+    }
+    host.file("root/index.php", FRONT);
+    host.file("root/folder/index.php", FRONT);
+    let mut client = host.connect();
+    for path in ["/", "/folder/", "/?a=b", "/folder/?a=b"] {
+        for _ in 0..2 {
+            let (got, _) = talk::on(&mut client, "GET", path, "");
+            assert_eq!(got.text(), format!("front GET {path}|"));
+            let (got, _) = post(&mut client, path, "a text");
+            assert_eq!(got.text(), format!("front POST {path}|a text"));
+        }
+    }
+    let (got, _) = talk::on(&mut client, "GET", "/folder", "");
+    assert_eq!((got.status, got.field("location")), (301, Some("/folder/")));
+    never_the_source(&host, &["/", "/folder/", "/folder", "//", "/folder//"]);
+}

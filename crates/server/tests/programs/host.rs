@@ -1,0 +1,221 @@
+//! A server with a route to a program of each kind, and the programs.
+
+use std::fs::{self, Permissions};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use lowroad_testkit::status::Status;
+use lowroad_testkit::{Client, Folder, Server};
+
+use crate::fpm::Fpm;
+
+/// The server.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/modules");
+
+/// The programs that requests go to; `DIR` is the folder of the test.
+const PROGRAMS: &str = r#"
+[[module]]
+name = "linked"
+linked = "hello"
+[[module]]
+name = "library"
+library = "DIR/hello.so"
+[[module]]
+name = "separate"
+library = "DIR/hello.so"
+separate = true
+[[module]]
+name = "wasm"
+wasm = "DIR/hello.wasm"
+[[database]]
+name = "db"
+url = "sqlite:DIR/state/db"
+[[site]]
+listen = "127.0.0.1:0"
+root = "DIR/root"
+"#;
+
+const ROUTES: &str = r#"
+[[site.route]]
+pattern = "/linked"
+module = "linked"
+[[site.route]]
+pattern = "/library"
+module = "library"
+[[site.route]]
+pattern = "/separate"
+module = "separate"
+[[site.route]]
+pattern = "/wasm"
+module = "wasm"
+[[site.route]]
+pattern = "/cgi/**"
+cgi = "DIR/cgi"
+[[site.route]]
+pattern = "*.lrp"
+pages = "db"
+[[site.route]]
+pattern = "*.php"
+fastcgi = "unix:DIR/fpm.sock"
+"#;
+
+/// Says what it got; the body comes last.
+const SAY: &str = "printf 'Content-Type: text/plain\\n\\n'\n\
+                   printf '%s %s|' \"$REQUEST_METHOD\" \"$CONTENT_LENGTH\"\ncat\n";
+
+/// The same in PHP. The first line must never be seen by a client.
+const SAY_PHP: &str = "<?php // SOURCE\nheader('Content-Type: text/plain');\n\
+    echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['CONTENT_LENGTH'] ?? '', '|',\n\
+    file_get_contents('php://input');\n";
+
+/// A folder with programs, and a server in front of them.
+pub struct Host {
+    /// The server.
+    pub server: Server,
+    // After the server, which has connections to it.
+    fpm: Option<Fpm>,
+    folder: Folder,
+}
+
+impl Host {
+    /// Starts one with routes to programs of each kind, and these scripts besides.
+    pub fn start(scripts: &[(&str, &str)]) -> Host {
+        Host::with_routes(ROUTES, scripts)
+    }
+
+    /// Starts one with these routes only. Where they need php-fpm, there must be one.
+    pub fn with_routes(routes: &str, scripts: &[(&str, &str)]) -> Host {
+        let folder = Folder::new();
+        // Whoever the server becomes may write here.
+        for name in ["", "state", "cgi", "root"] {
+            let path = folder.path().join(name);
+            fs::create_dir_all(&path).expect("a folder");
+            fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("a mode");
+        }
+        let fpm = match routes.contains("fpm.sock") {
+            true => Fpm::start(&folder),
+            false => None,
+        };
+        fs::copy(library(), folder.path().join("hello.so")).expect("a copy");
+        let wasm = Path::new(EXAMPLES).join("hello-wasm-c.wasm");
+        fs::copy(wasm, folder.path().join("hello.wasm")).expect("a copy");
+        // An empty file is an empty database.
+        let database = folder.file("state/db", "");
+        fs::set_permissions(database, Permissions::from_mode(0o666)).expect("a mode");
+        folder.file("root/page.lrp", "{{ row('SELECT 6 * 7 AS n').n }}\n");
+        folder.file("root/say.php", SAY_PHP);
+        folder.file("root/file.txt", "a file\n");
+        let config = filled(&folder, routes);
+        write_script(&folder, "say", SAY);
+        for (name, text) in scripts {
+            write_script(&folder, name, text);
+        }
+        let server = Server::run(PROGRAM, &folder, &config);
+        Host {
+            server,
+            fpm,
+            folder,
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// A connection to it.
+    pub fn connect(&self) -> Client {
+        self.server.connect()
+    }
+
+    /// Whether there is PHP behind it.
+    pub fn has_php(&self) -> bool {
+        self.fpm.is_some()
+    }
+
+    /// A path below the test's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A file in the test's folder.
+    pub fn file(&self, name: &str, content: &str) {
+        self.folder.file(name, content);
+    }
+
+    /// What a file in `state` holds; empty if there is none.
+    pub fn state(&self, name: &str) -> String {
+        fs::read_to_string(self.path("state").join(name)).unwrap_or_default()
+    }
+
+    /// Puts a configuration with these routes in force; the log says when.
+    pub fn reload(&self, routes: &str) {
+        self.file("lowroad.toml", &filled(&self.folder, routes));
+        self.server.signal("HUP");
+    }
+
+    /// Its counters.
+    pub fn status(&self) -> Status {
+        Status::new(PROGRAM, self.path("admin.sock"))
+    }
+
+    /// What a `lowroad` command for this server says.
+    pub fn command(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).arg("--admin");
+        let command = command.arg(self.path("admin.sock"));
+        command.output().expect("the command runs")
+    }
+
+    /// The same, where it must succeed.
+    pub fn say(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The most memory that the server ever had, in KiB.
+    pub fn memory_max_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.server.pid());
+        let status = fs::read_to_string(path).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.expect("a number").parse().expect("a number")
+    }
+}
+
+fn filled(folder: &Folder, routes: &str) -> String {
+    let text = format!(
+        "[server]\nworkers = 2\nadmin = \"DIR/admin.sock\"\n[limits]\nbody_len_max = \"64M\"\n\
+         [log]\naccess = \"DIR/access\"\nformat = \"json\"\n{PROGRAMS}{routes}"
+    );
+    text.replace("DIR", &folder.path().display().to_string())
+}
+
+/// Writes a CGI program for the shell; `DIR` in it is the test's folder.
+fn write_script(folder: &Folder, name: &str, text: &str) {
+    let text = text.replace("DIR", &folder.path().display().to_string());
+    let path = folder.file(format!("cgi/{name}"), format!("#!/bin/sh\n{text}"));
+    fs::set_permissions(path, Permissions::from_mode(0o755)).expect("a mode");
+}
+
+/// The example module as a library; built once.
+fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let name = format!("hello-{}.so", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-O2", "-I"]);
+        cc.arg(Path::new(EXAMPLES).join("../../crates/module/include"));
+        cc.arg("-o").arg(&path);
+        let built = cc.arg(Path::new(EXAMPLES).join("hello-c/hello.c")).status();
+        assert!(built.expect("cc runs").success());
+        path
+    })
+}

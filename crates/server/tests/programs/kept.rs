@@ -1,0 +1,148 @@
+//! Responses of programs that are kept: which, how long, and for whom.
+
+use lowroad_testkit::{Client, wait_until};
+
+use crate::host::Host;
+use crate::talk;
+
+/// A program that counts how often it ran, with these fields in its answers.
+pub fn counting(name: &str, fields: &str) -> String {
+    format!(
+        "echo x >>DIR/state/{name}\nprintf 'Content-Type: text/plain\\n{fields}\\n'\n\
+         wc -l <DIR/state/{name}\n"
+    )
+}
+
+/// A host whose program `name` answers with these fields.
+fn host(fields: &str) -> Host {
+    Host::start(&[("n", &counting("n", fields))])
+}
+
+fn get(client: &mut Client, fields: &str) -> (u16, String) {
+    let (got, _) = talk::on(client, "GET", "/cgi/n", fields);
+    (got.status, got.text().trim().to_string())
+}
+
+const MINUTE: &str = "Cache-Control: max-age=60\\nETag: \"one\"\\n";
+
+#[test]
+fn a_program_is_asked_once_for_what_may_be_kept() {
+    let host = host(MINUTE);
+    let mut client = host.connect();
+    let (first, _) = talk::on(&mut client, "GET", "/cgi/n", "");
+    assert_eq!((first.status, first.field("age")), (200, None));
+    let mut ages = Vec::new();
+    // The age counts on.
+    wait_until("an age of two seconds", || {
+        let (got, _) = talk::on(&mut client, "GET", "/cgi/n", "");
+        assert_eq!((got.status, &got.body), (200, &first.body));
+        assert_eq!(got.field("etag"), Some("\"one\""));
+        assert_eq!(got.field("cache-control"), Some("max-age=60"));
+        let age: u64 = got.field("age").expect("an age").parse().expect("a number");
+        ages.push(age);
+        (age == 2).then_some(())
+    });
+    assert!(ages.is_sorted() && ages[0] <= 1, "{ages:?}");
+    // So for everybody.
+    assert_eq!(get(&mut host.connect(), ""), (200, "1".into()));
+    // Another query is another response.
+    let (got, _) = talk::on(&mut client, "GET", "/cgi/n?x", "");
+    assert_eq!(got.text().trim(), "2");
+    assert_eq!(get(&mut client, ""), (200, "1".into()));
+}
+
+#[test]
+fn a_kept_response_answers_head_and_conditions() {
+    let host = host(MINUTE);
+    let mut client = host.connect();
+    assert_eq!(get(&mut client, ""), (200, "1".into()));
+    let (head, _) = talk::on(&mut client, "HEAD", "/cgi/n", "");
+    assert_eq!(
+        (head.status, head.field("content-length")),
+        (200, Some("2"))
+    );
+    assert!(head.field("age").is_some());
+    let known = "If-None-Match: \"one\"\r\n";
+    assert_eq!(get(&mut client, known), (304, String::new()));
+    assert_eq!(
+        get(&mut client, "If-None-Match: \"two\"\r\n"),
+        (200, "1".into())
+    );
+    assert_eq!(host.state("n"), "x\n");
+}
+
+#[test]
+fn what_is_someone_s_own_is_not_kept() {
+    for fields in [
+        "",
+        "Cache-Control: private, max-age=60\\n",
+        "Cache-Control: no-store, max-age=60\\n",
+        "Cache-Control: no-cache, max-age=60\\n",
+        "Cache-Control: max-age=0\\n",
+        "Cache-Control: max-age=60\\nSet-Cookie: a=b\\n",
+        "Cache-Control: max-age=60\\nVary: Cookie\\n",
+        "Cache-Control: max-age=60\\nVary: *\\n",
+    ] {
+        let host = host(fields);
+        let mut client = host.connect();
+        for count in ["1", "2", "3"] {
+            assert_eq!(get(&mut client, ""), (200, count.into()), "{fields}");
+        }
+    }
+}
+
+#[test]
+fn requests_with_credentials_and_posts_are_put_to_the_program() {
+    let host = host(MINUTE);
+    let mut client = host.connect();
+    // Nothing of theirs is kept,
+    assert_eq!(
+        get(&mut client, "Authorization: Basic x\r\n"),
+        (200, "1".into())
+    );
+    let (got, _) = talk::post(&mut client, "/cgi/n", "text");
+    assert_eq!(got.text().trim(), "2");
+    assert_eq!(get(&mut client, ""), (200, "3".into()));
+    assert_eq!(get(&mut client, ""), (200, "3".into()));
+    // nor are they answered from it.
+    assert_eq!(
+        get(&mut client, "Authorization: Basic x\r\n"),
+        (200, "4".into())
+    );
+    let (got, _) = talk::post(&mut client, "/cgi/n", "text");
+    assert_eq!(got.text().trim(), "5");
+    assert_eq!(get(&mut client, ""), (200, "3".into()));
+}
+
+#[test]
+fn a_program_is_asked_again_when_the_time_is_over() {
+    let host = host("Cache-Control: max-age=1\\n");
+    let mut client = host.connect();
+    assert_eq!(get(&mut client, ""), (200, "1".into()));
+    wait_until("another response", || {
+        let (status, count) = get(&mut client, "");
+        assert_eq!(status, 200);
+        (count == "2").then_some(())
+    });
+}
+
+#[test]
+fn hosts_do_not_share_what_is_kept() {
+    let host = host(MINUTE);
+    let mut client = host.connect();
+    for (name, count) in [("a", "1"), ("b", "2"), ("a", "1"), ("b", "2")] {
+        client.send(format!("GET /cgi/n HTTP/1.1\r\nHost: {name}\r\n\r\n"));
+        let (got, _) = talk::answer(&mut client, "GET");
+        assert_eq!(got.text().trim(), count, "{name}");
+    }
+}
+
+#[test]
+fn tags_are_not_for_clients() {
+    let host = host("Cache-Control: max-age=60\\nCache-Tag: news\\n");
+    let mut client = host.connect();
+    for _ in 0..2 {
+        let (got, _) = talk::on(&mut client, "GET", "/cgi/n", "");
+        assert_eq!((got.text().trim(), got.field("cache-tag")), ("1", None));
+    }
+}

@@ -1,0 +1,171 @@
+//! Every kind of program with every method, and all ways of a request's body.
+
+use lowroad_testkit::skip;
+
+use crate::host::Host;
+use crate::talk::{self, End, ask, post, post_chunked};
+
+/// A path of each kind of program, and what it says to a GET. Those of `say` tell what they got.
+const KINDS: [(&str, &str); 7] = [
+    ("/linked?name=You", "Hi, You!\n"),
+    ("/library?name=You", "Hi, You!\n"),
+    ("/separate?name=You", "Hi, You!\n"),
+    ("/wasm?name=You", "Hello, You, from C\n"),
+    ("/cgi/say", "GET |"),
+    ("/page.lrp", "42"),
+    ("/say.php", "GET |"),
+];
+
+/// The kinds that can run here.
+fn kinds(host: &Host, test: &str) -> Vec<(&'static str, &'static str)> {
+    let mut kinds = KINDS.to_vec();
+    if !host.has_php() {
+        skip(test, "no php-fpm");
+        kinds.retain(|(path, _)| !path.ends_with(".php"));
+    }
+    kinds
+}
+
+/// Whether a program of this path tells what it got.
+fn tells(path: &str) -> bool {
+    path.contains("say")
+}
+
+#[test]
+fn each_kind_answers_get_and_head() {
+    let host = Host::start(&[]);
+    for (path, said) in kinds(&host, "each_kind_answers_get_and_head") {
+        let mut client = host.connect();
+        let (got, _) = talk::on(&mut client, "GET", path, "");
+        assert_eq!(
+            (got.status, got.text().trim_end()),
+            (200, said.trim_end()),
+            "{path}"
+        );
+        assert_eq!(got.head.matches("\r\nDate: ").count(), 1, "{path}");
+        // Nothing of a body comes after a HEAD: the next answer begins at once.
+        let (head, _) = talk::on(&mut client, "HEAD", path, "");
+        assert_eq!(head.status, 200, "{path}");
+        let (again, _) = talk::on(&mut client, "GET", path, "");
+        assert_eq!((again.status, again.body), (200, got.body), "{path}");
+    }
+}
+
+#[test]
+fn each_kind_gets_bodies_of_all_forms() {
+    let host = Host::start(&[]);
+    for (path, _) in kinds(&host, "each_kind_gets_bodies_of_all_forms") {
+        let mut client = host.connect();
+        let allowed = |status| status == 200 || path.ends_with(".lrp");
+        for method in ["POST", "PUT"] {
+            client.send(format!(
+                "{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
+            ));
+            let (got, _) = talk::answer(&mut client, method);
+            assert!(allowed(got.status), "{path}: {got:?}");
+            if got.field("connection") == Some("close") {
+                client = host.connect();
+            }
+            if tells(path) {
+                assert_eq!(got.text(), format!("{method} 5|hello"), "{path}");
+            }
+        }
+        let (got, _) = post_chunked(&mut client, path, &["hel", "lo, ", "you"]);
+        assert!(allowed(got.status), "{path}: {got:?}");
+        if tells(path) {
+            assert_eq!(got.text(), "POST 10|hello, you", "{path}");
+        }
+        // The connection goes on, unless the answer was there before all of the body.
+        if got.field("connection") == Some("close") {
+            assert!(!tells(path), "{path}");
+            client = host.connect();
+        }
+        let (got, _) = talk::on(&mut client, "GET", path, "");
+        assert_eq!(got.status, 200, "{path}");
+    }
+}
+
+#[test]
+fn a_client_that_asks_first_is_told_to_go_on() {
+    let host = Host::start(&[]);
+    for (path, _) in kinds(&host, "a_client_that_asks_first_is_told_to_go_on") {
+        let mut client = host.connect();
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\
+             Expect: 100-continue\r\n\r\n"
+        ));
+        let (first, _) = talk::answer(&mut client, "POST");
+        if first.status == 100 {
+            client.send("hello");
+            let (got, _) = talk::answer(&mut client, "POST");
+            if tells(path) {
+                assert_eq!(got.text(), "POST 5|hello", "{path}");
+            }
+        } else {
+            // A program that wants no body may answer at once.
+            assert!(!tells(path), "{path}: {first:?}");
+        }
+    }
+}
+
+#[test]
+fn options_goes_to_the_program() {
+    let host = Host::start(&[]);
+    let (got, _) = ask(host.address(), "OPTIONS", "/cgi/say", "");
+    assert_eq!((got.status, got.text()), (200, "OPTIONS |".into()));
+    let (got, _) = ask(host.address(), "OPTIONS", "/file.txt", "");
+    assert_eq!(got.status, 204);
+}
+
+#[test]
+fn trace_and_connect_never_reach_a_program() {
+    let host = Host::start(&[("note", "echo x >>DIR/state/noted\nprintf '\\n'\n")]);
+    for (path, _) in [KINDS.as_slice(), &[("/cgi/note", "")]].concat() {
+        let (got, _) = ask(host.address(), "TRACE", path, "Cookie: secret\r\n");
+        assert_eq!(got.status, 405, "{path}");
+        assert!(!got.text().contains("secret"), "{path}");
+        let (got, _) = ask(host.address(), "CONNECT", path, "");
+        assert!((400..500).contains(&got.status), "{path}: {got:?}");
+    }
+    assert_eq!(host.state("noted"), "");
+    ask(host.address(), "GET", "/cgi/note", "");
+    assert_eq!(host.state("noted"), "x\n");
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_their_order() {
+    let host = Host::start(&[]);
+    let mut client = host.connect();
+    let mut all = String::new();
+    for path in ["/cgi/say", "/linked", "/file.txt", "/wasm", "/cgi/say"] {
+        all.push_str(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    }
+    all.push_str("POST /cgi/say HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+    all.push_str("GET /linked HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(all);
+    let wasm = "Hello, World, from C\n";
+    let said = [
+        "GET |",
+        "Hi, world!\n",
+        "a file\n",
+        wasm,
+        "GET |",
+        "POST 2|hi",
+    ];
+    for said in said.into_iter().chain(["Hi, world!\n"]) {
+        let (got, _) = talk::answer(&mut client, "GET");
+        assert_eq!((got.status, got.text().as_str()), (200, said));
+    }
+}
+
+#[test]
+fn a_connection_goes_on_after_a_post() {
+    let host = Host::start(&[]);
+    let mut client = host.connect();
+    for round in 1..5 {
+        let body = "x".repeat(round * 10_000);
+        let (got, end) = post(&mut client, "/cgi/say", &body);
+        assert_eq!(got.text(), format!("POST {}|{body}", body.len()));
+        assert_ne!(end, End::Close);
+    }
+}

@@ -1,0 +1,14 @@
+//! The module level over real sockets: programs of every kind behind routes, and what clients,
+//! operators and faults do to them. How each kind of program works is tested in `lowroad-dynamic`.
+
+mod admin;
+mod bodies;
+mod changes;
+mod faults;
+mod files;
+mod fpm;
+mod host;
+mod kept;
+mod kinds;
+mod streams;
+mod talk;

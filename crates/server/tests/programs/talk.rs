@@ -1,0 +1,132 @@
+//! Requests and their answers, however the answers end: by length, by chunks, by closing.
+
+use std::net::SocketAddr;
+
+use lowroad_testkit::{Client, Response};
+
+/// How an answer's end was to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By its length, or it has no body.
+    Length,
+    /// By a last chunk.
+    Chunk,
+    /// By the connection's end.
+    Close,
+    /// Not at all: it was cut.
+    Cut,
+}
+
+/// Sends a request without a body on a connection of its own.
+pub fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -> (Response, End) {
+    on(&mut Client::connect(address), method, path, fields)
+}
+
+/// Sends a request without a body on this connection.
+pub fn on(client: &mut Client, method: &str, path: &str, fields: &str) -> (Response, End) {
+    client.send(format!(
+        "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
+    ));
+    answer(client, method)
+}
+
+/// Sends a POST with a body on this connection.
+pub fn post(client: &mut Client, path: &str, body: &str) -> (Response, End) {
+    let len = body.len();
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n{body}"
+    ));
+    answer(client, "POST")
+}
+
+/// Sends a POST in chunks on this connection.
+pub fn post_chunked(client: &mut Client, path: &str, parts: &[&str]) -> (Response, End) {
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ));
+    for part in parts {
+        client.send(format!("{:x}\r\n{part}\r\n", part.len()));
+    }
+    client.send("0\r\n\r\n");
+    answer(client, "POST")
+}
+
+/// Receives the answer to a request with this method.
+pub fn answer(client: &mut Client, method: &str) -> (Response, End) {
+    let head = head(client);
+    let status = head[9..12].parse().expect("a status");
+    let mut response = Response {
+        status,
+        head,
+        body: Vec::new(),
+    };
+    if method == "HEAD" || matches!(status, 100..200 | 204 | 304) {
+        return (response, End::Length);
+    }
+    let (body, end) = if let Some(len) = response.field("content-length") {
+        let len = len.parse().expect("a length");
+        match take(client, len) {
+            Some(body) => (body, End::Length),
+            None => (std::mem::take(&mut client.received), End::Cut),
+        }
+    } else if response.field("transfer-encoding") == Some("chunked") {
+        chunks(client)
+    } else {
+        while client.more() {}
+        (std::mem::take(&mut client.received), End::Close)
+    };
+    response.body = body;
+    (response, end)
+}
+
+/// Receives a head, and leaves what follows it.
+pub fn head(client: &mut Client) -> String {
+    let found = |bytes: &[u8]| bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    loop {
+        if let Some(at) = found(&client.received) {
+            let head = client.received.drain(..at + 4).collect();
+            return String::from_utf8(head).expect("a text head");
+        }
+        assert!(client.more(), "the connection ended before a head");
+    }
+}
+
+fn chunks(client: &mut Client) -> (Vec<u8>, End) {
+    let mut body = Vec::new();
+    loop {
+        let Some(line) = line(client) else {
+            return (body, End::Cut);
+        };
+        let len = usize::from_str_radix(&line, 16).expect("a chunk's length");
+        let Some(chunk) = take(client, len + 2) else {
+            return (body, End::Cut);
+        };
+        assert!(chunk.ends_with(b"\r\n"));
+        if len == 0 {
+            return (body, End::Chunk);
+        }
+        body.extend_from_slice(&chunk[..len]);
+    }
+}
+
+fn line(client: &mut Client) -> Option<String> {
+    loop {
+        let end = client.received.windows(2).position(|two| two == b"\r\n");
+        if let Some(at) = end {
+            let line: Vec<u8> = client.received.drain(..at + 2).take(at).collect();
+            return Some(String::from_utf8(line).expect("text"));
+        }
+        if !client.more() {
+            return None;
+        }
+    }
+}
+
+fn take(client: &mut Client, len: usize) -> Option<Vec<u8>> {
+    while client.received.len() < len {
+        if !client.more() {
+            return None;
+        }
+    }
+    Some(client.received.drain(..len).collect())
+}
