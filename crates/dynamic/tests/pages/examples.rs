@@ -13,6 +13,32 @@ fn example(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).expect("an example")
 }
 
+fn page_example(name: &str) -> String {
+    example(&format!("www/{name}"))
+}
+
+#[test]
+fn only_pages_lie_below_the_root() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pages/lowroad.toml");
+    let config = lowroad_config::load(&file).expect("a configuration");
+    let lowroad_config::Root::Folder(root) = &config.sites[0].root else {
+        panic!("the root depends on the host");
+    };
+    let database = config.databases[0].url.trim_start_matches("sqlite:");
+    assert!(!Path::new(database).starts_with(root), "{database}");
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                assert_eq!(path.extension().expect("an ending"), "lrp", "{path:?}");
+            }
+        }
+    }
+}
+
 /// A site with some of the pages and an SQLite database.
 async fn site(sql: &str, pages: &[&str]) -> Site {
     let folder = Folder::new();
@@ -28,7 +54,8 @@ async fn site(sql: &str, pages: &[&str]) -> Site {
         .await
         .expect("tables");
     link.close().await.expect("an end");
-    let texts: Vec<_> = pages.iter().map(|name| (*name, example(name))).collect();
+    let texts = pages.iter().map(|name| (*name, page_example(name)));
+    let texts: Vec<_> = texts.collect();
     let files: Vec<_> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
     let mut configured = database(&url);
     configured.rows_max = 10_000;
@@ -79,7 +106,7 @@ async fn the_bare_page_has_its_three_sizes_from_servers() {
         }
         let mut configured = database(&server.url);
         configured.rows_max = 10_000;
-        let page = example("bare.lrp");
+        let page = page_example("bare.lrp");
         let site = Site::with(Folder::new(), &[("bare.lrp", &page)], vec![configured]);
         has_its_three_sizes(&site).await;
         if std::env::var_os("LOWROAD_COST").is_some() {
