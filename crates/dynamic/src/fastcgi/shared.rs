@@ -78,8 +78,9 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        // Asked with the lock held: once it has ended, the number may be another's.
         if self.ended().is_none() {
-            let mut state = self.shared.lock();
             state.given_up.push(self.id);
             state.driver.wake_by_ref();
         }
@@ -364,6 +365,8 @@ impl State {
             }
             Event::End(id, ended) => {
                 let mut slot = self.slots.remove(&id).ok_or(Over)?;
+                // Given up, but over before that was sent: the number's next user is not meant.
+                self.given_up.retain(|given_up| *given_up != id);
                 slot.complaints.end_line();
                 *slot.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
                 if let Some(output) = slot.output {
@@ -373,5 +376,41 @@ impl State {
             Event::Multiplexes(_) => return Err(Over),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn state(id: u16) -> State {
+        let slot = Slot {
+            input: None,
+            begun: true,
+            output: None,
+            ended: Arc::default(),
+            complaints: Complaints::new(Arc::from(Path::new("a")), Arc::new(|_| {})),
+        };
+        State {
+            slots: BTreeMap::from([(id, slot)]),
+            given_up: Vec::new(),
+            stalled: None,
+            over: false,
+            driver: Waker::noop().clone(),
+        }
+    }
+
+    #[test]
+    fn giving_up_does_not_reach_the_next_user_of_a_number() {
+        let mut before = state(1);
+        before.given_up.push(1);
+        let ended = before.deliver(Event::End(1, Ended::Complete), &[]);
+        assert!(ended.is_ok());
+        let mut after = state(1);
+        after.given_up = before.given_up;
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(after.next_record(&mut 0, &mut context), None);
     }
 }
