@@ -33,13 +33,15 @@ pub struct Environment<'a> {
 }
 
 /// Fields that become no HTTP_ variable: they have a variable of their own, concern the connection
-/// only, or are dangerous. In lower case.
+/// only, or are dangerous. In lower case. A Host field does not count where the target names another
+/// (RFC 9112 §3.2.2), so that HTTP_HOST is made of what does.
 const DROPPED: &[&str] = &[
     "authorization",
     "connection",
     "content-length",
     "content-type",
     "expect",
+    "host",
     "keep-alive",
     "proxy",
     "proxy-authorization",
@@ -115,6 +117,9 @@ impl Environment<'_> {
         put("REMOTE_ADDR", peer.as_bytes());
         put("SERVER_ADDR", address.to_string().as_bytes());
         put("SERVER_PORT", local.port().to_string().as_bytes());
+        if !self.request.host.is_empty() {
+            put("HTTP_HOST", &self.request.host);
+        }
         match host_name(&self.request.host) {
             b"" => put("SERVER_NAME", literal(address).as_bytes()),
             name => put("SERVER_NAME", name),

@@ -121,7 +121,7 @@ fn what_a_client_must_not_set_is_not_there() {
         .filter(|name| name.starts_with("HTTP"))
         .map(String::as_str)
         .collect();
-    assert_eq!(http, ["HTTP_X_REAL"]);
+    assert_eq!(http, ["HTTP_HOST", "HTTP_X_REAL"]);
     assert_eq!(got["HTTP_X_REAL"], "2");
     assert!(!got.contains_key("PATH_INFO") && !got.contains_key("CONTENT_LENGTH"));
     let got = variables(&request, "", true, &[]);
@@ -163,4 +163,12 @@ fn names_of_hosts() {
         let got = variables(&request(host, ""), "", false, &[]);
         assert_eq!(got["SERVER_NAME"], want);
     }
+}
+
+#[test]
+fn the_host_is_the_one_that_was_asked_for() {
+    let got = variables(&request("a.example", "Host: b.example\r\n"), "", false, &[]);
+    assert_eq!(got["HTTP_HOST"], "a.example");
+    let got = variables(&request("", ""), "", false, &[]);
+    assert!(!got.contains_key("HTTP_HOST"));
 }
