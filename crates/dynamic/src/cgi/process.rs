@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::environment::Environment;
 use super::group::Group;
@@ -39,6 +39,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// How long the end of a program's output waits for its own, which shows whether that was all. A
 /// program that closes its output and goes on is thought to have meant it.
 const LAST_WAIT: Duration = Duration::from_millis(100);
+/// How long the output of a program that has ended may be silent before that is taken for its end.
+const LEFTOVER_SILENCE: Duration = Duration::from_millis(100);
 
 /// What a process needs besides its request.
 pub struct Keep {
@@ -58,9 +60,10 @@ pub struct Process {
     stderr: Option<pipe::Receiver>,
     complaints: Complaints,
     buffer: Box<[u8]>,
-    leader_ended: bool,
     /// Its output is over; until when its own end is waited for.
     over: Option<Pin<Box<Sleep>>>,
+    /// Once the program itself has ended: until when more of its output is waited for.
+    leftover: Option<Pin<Box<Sleep>>>,
     ending: Option<Ending>,
 }
 
@@ -108,8 +111,8 @@ impl Process {
             stdout: stdout.map_err(failed)?,
             stderr: Some(stderr.map_err(failed)?),
             buffer: vec![0; READ_LEN].into(),
-            leader_ended: false,
             over: None,
+            leftover: None,
             ending: Some(Ending {
                 group,
                 keep,
@@ -140,21 +143,22 @@ impl Process {
         read
     }
 
-    /// When the program itself has ended, its children end too, and with them all that keeps its
-    /// output open.
+    /// When the program itself has ended, what is left of its group is ended too. A child that
+    /// left the group stays, and may keep the output open for as long as it likes; what it does not
+    /// say at once is no part of the answer.
     fn poll_leader(&mut self, context: &mut Context<'_>) {
-        if let Some(ending) = self.ending.as_ref().filter(|_| !self.leader_ended)
+        if let Some(ending) = self.ending.as_ref().filter(|_| self.leftover.is_none())
             && ending.group.poll_ended(context).is_ready()
         {
             ending.group.kill();
-            self.leader_ended = true;
+            self.leftover = Some(Box::pin(sleep(LEFTOVER_SILENCE)));
         }
     }
 
     /// Its output is over. Ready once it is known whether that was its own will.
     fn poll_last(&mut self, context: &mut Context<'_>) -> Poll<Result<Part, Failure>> {
         let over = self.over.get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
-        if !self.leader_ended {
+        if self.leftover.is_none() {
             ready!(over.as_mut().poll(context));
             return Poll::Ready(Ok(Part::End));
         }
@@ -169,6 +173,12 @@ impl Process {
             }
             None => Ok(Part::End),
         })
+    }
+
+    /// Whether the program has ended, and its output is silent since.
+    fn poll_leftover(&mut self, context: &mut Context<'_>) -> bool {
+        let leftover = self.leftover.as_mut();
+        leftover.is_some_and(|leftover| leftover.as_mut().poll(context).is_ready())
     }
 
     /// `alone` = it is given time to end by itself.
@@ -234,14 +244,17 @@ impl Program for Process {
         match Pin::new(&mut self.stdout).poll_read(context, &mut buffer) {
             Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                 output.extend_from_slice(buffer.filled());
+                if let Some(leftover) = &mut self.leftover {
+                    leftover.as_mut().reset(Instant::now() + LEFTOVER_SILENCE);
+                }
                 Poll::Ready(Ok(Part::Output))
             }
-            Poll::Ready(_) => {
+            Poll::Pending if complained => Poll::Ready(Ok(Part::Other)),
+            Poll::Pending if !self.poll_leftover(context) => Poll::Pending,
+            Poll::Ready(_) | Poll::Pending => {
                 self.complaints.end_line();
                 self.poll_last(context)
             }
-            Poll::Pending if complained => Poll::Ready(Ok(Part::Other)),
-            Poll::Pending => Poll::Pending,
         }
     }
 
