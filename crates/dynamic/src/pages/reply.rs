@@ -177,9 +177,8 @@ impl Reply {
         if !self.has("Content-Type") {
             self.field("Content-Type", "text/html; charset=utf-8")?;
         }
-        if !self.has("Cache-Control") {
-            self.field("Cache-Control", &self.cache_control(personal, safe))?;
-        }
+        let control = self.cache_control(personal, safe);
+        self.field("Cache-Control", &control)?;
         if let Some(kept) = self
             .kept
             .take()
@@ -197,20 +196,44 @@ impl Reply {
         })
     }
 
+    /// What is for one visitor only is never kept for others, whatever the page says.
     fn cache_control(&self, personal: bool, safe: bool) -> String {
+        let said = self.said("Cache-Control");
         match &self.kept {
+            _ if self.has_token || !self.cookies.is_empty() => "private, no-store".into(),
+            _ if said.is_some() && personal => private(said.unwrap_or_default()),
+            _ if said.is_some() => said.unwrap_or_default().into(),
             Some(kept) if safe && personal => format!("private, max-age={}", kept.seconds),
             Some(kept) if safe => format!("max-age={}", kept.seconds),
-            _ if self.has_token || !self.cookies.is_empty() => "private, no-store".into(),
+            _ if personal => "private, no-cache".into(),
             _ => "no-cache".into(),
         }
     }
 
     fn has(&self, name: &str) -> bool {
-        self.fields
-            .iter()
-            .any(|(known, _)| known.eq_ignore_ascii_case(name))
+        self.said(name).is_some()
     }
+
+    /// What the page itself says in a field.
+    fn said(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        std::str::from_utf8(&found.1).ok()
+    }
+}
+
+/// A Cache-Control as it is for the visitor's browser only: without what concerns others.
+fn private(said: &str) -> String {
+    let for_others = |directive: &&str| {
+        let name = directive.split(['=', ' ']).next().unwrap_or_default();
+        ["public", "s-maxage", "private"]
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known))
+    };
+    let directives = said.split(',').map(str::trim);
+    let kept = directives.filter(|it| !it.is_empty() && !for_others(it));
+    let all: Vec<_> = std::iter::once("private").chain(kept).collect();
+    all.join(", ")
 }
 
 /// RFC 9110 §5.6.2.
@@ -292,6 +315,21 @@ mod tests {
         );
         assert_eq!(kept(true, true).0, "private, max-age=60");
         assert_eq!(kept(false, false), ("no-cache".into(), None));
+        let said = |value: &str, personal, has_token| {
+            let mut reply = Reply::default();
+            reply.field("cache-control", value).unwrap();
+            reply.has_token = has_token;
+            let response = reply.response(vec![], personal, true).unwrap();
+            let named =
+                |line: &&(Box<str>, Box<[u8]>)| line.0.eq_ignore_ascii_case("cache-control");
+            assert_eq!(response.fields.iter().filter(named).count(), 1);
+            field(&response, "Cache-Control").unwrap()
+        };
+        let public = "Public, max-age=60,s-maxage=9";
+        assert_eq!(said(public, false, false), public);
+        assert_eq!(said(public, true, false), "private, max-age=60");
+        assert_eq!(said("no-store", true, false), "private, no-store");
+        assert_eq!(said(public, false, true), "private, no-store");
         let mut reply = Reply::default();
         reply.keep(60, vec![]).unwrap();
         reply.cookie(&cookie("x")).unwrap();
