@@ -91,6 +91,12 @@ impl Pages {
 
     /// Reads the body, and refuses forms that are not this site's.
     async fn visit(&self, name: &str, request: &mut Request) -> Result<Visit, Failure> {
+        if !form::is_safe(request.method) && visit::is_from_elsewhere(request) {
+            return Err(Failure::new(
+                Status::FORBIDDEN,
+                format!("{name}: a page of another site sent this (Sec-Fetch-Site: cross-site)"),
+            ));
+        }
         let body = request.body.read(BODY_LEN_MAX).await;
         let body = body.map_err(|why| unread(name, why))?;
         let kind = request.field("Content-Type").unwrap_or_default();

@@ -1,6 +1,8 @@
 //! Tokens that show that a form came from one of the site's own pages: an HMAC over a random cookie
-//! that another site can neither read nor, without the key, make a token for. Knows neither forms
-//! nor templates. Read the "HMAC-based token" part of OWASP's cheat sheet on the subject.
+//! and the name of the host: what another site's pages can neither read nor, without the key, make
+//! a token for. Who can set a cookie for the host, as the other hosts of its domain can, could set
+//! one for which the host gave him a token; browsers say where a request comes from besides. Knows
+//! neither forms nor templates. Read the "HMAC-based token" part of OWASP's cheat sheet on the subject.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -31,21 +33,24 @@ impl Key {
         random().map(Key)
     }
 
-    /// The token for a cookie.
-    pub fn token(&self, cookie: &str) -> String {
-        hex(&self.mac(cookie).finalize().into_bytes())
+    /// The token for a cookie at a host.
+    pub fn token(&self, host: &[u8], cookie: &str) -> String {
+        hex(&self.mac(host, cookie).finalize().into_bytes())
     }
 
-    /// Whether it is the token for the cookie; takes the same time for any wrong one.
-    pub fn verify(&self, cookie: &str, token: &str) -> bool {
-        is_cookie(cookie)
-            && unhex(token).is_some_and(|token| self.mac(cookie).verify_slice(&token).is_ok())
+    /// Whether it is the token for the cookie at the host; takes the same time for any wrong one.
+    pub fn verify(&self, host: &[u8], cookie: &str, token: &str) -> bool {
+        let is_right = |token: Vec<u8>| self.mac(host, cookie).verify_slice(&token).is_ok();
+        is_cookie(cookie) && unhex(token).is_some_and(is_right)
     }
 
-    fn mac(&self, cookie: &str) -> Hmac<Sha256> {
+    fn mac(&self, host: &[u8], cookie: &str) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length will do");
         mac.update(b"form\0");
         mac.update(cookie.as_bytes());
+        // A host has no NUL, and a cookie one length, so that no two pairs are the same bytes.
+        mac.update(b"\0");
+        mac.update(&host.to_ascii_lowercase());
         mac
     }
 }
@@ -92,13 +97,16 @@ mod tests {
     fn only_the_token_for_this_cookie_and_this_key_is_right() {
         let (key, other) = (Key([1; 32]), Key([2; 32]));
         let (mine, his) = ("00".repeat(16), "11".repeat(16));
-        let token = key.token(&mine);
-        assert!(key.verify(&mine, &token));
-        assert!(!key.verify(&his, &token));
-        assert!(!other.verify(&mine, &token));
-        assert!(!key.verify("", &key.token("")), "no cookie, no token");
+        let token = key.token(b"a.example", &mine);
+        assert!(key.verify(b"a.example", &mine, &token));
+        assert!(key.verify(b"A.Example", &mine, &token));
+        assert!(!key.verify(b"b.example", &mine, &token), "another site");
+        assert!(!key.verify(b"a.example", &his, &token));
+        assert!(!other.verify(b"a.example", &mine, &token));
+        let none = key.token(b"", "");
+        assert!(!key.verify(b"", "", &none), "no cookie, no token");
         for wrong in ["", "0", "zz", &token[2..], &format!("{token}00")] {
-            assert!(!key.verify(&mine, wrong), "{wrong}");
+            assert!(!key.verify(b"a.example", &mine, wrong), "{wrong}");
         }
     }
 

@@ -84,7 +84,7 @@ impl Visit {
             None => (csrf::new_cookie()?, true),
         };
         Ok(Token {
-            token: self.key.token(&cookie),
+            token: self.key.token(&self.host, &cookie),
             new_cookie: is_new.then_some(cookie),
         })
     }
@@ -133,13 +133,19 @@ fn fields(lines: &[u8]) -> Pairs {
     Fields::of_lines(lines).map(field).collect()
 }
 
+/// Whether the browser says that a page of another site made it send the request (Fetch Metadata).
+pub fn is_from_elsewhere(request: &Request) -> bool {
+    let site = request.field("Sec-Fetch-Site");
+    site.is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site"))
+}
+
 /// Whether a request that may change something comes from one of the site's own forms.
 pub fn has_token(request: &Request, form: &Pairs, key: &Key) -> bool {
     let cookies = form::cookies(&request.lines);
     let cookie = text_of(&cookies, csrf::COOKIE).unwrap_or_default();
     let header = request.field(csrf::HEADER).map(lossy);
     let token = text_of(form, csrf::FIELD).map(Cow::Borrowed).or(header);
-    token.is_some_and(|token| key.verify(cookie, &token))
+    token.is_some_and(|token| key.verify(&request.host, cookie, &token))
 }
 
 fn text_of<'p>(pairs: &'p Pairs, name: &str) -> Option<&'p str> {

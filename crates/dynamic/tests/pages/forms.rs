@@ -83,6 +83,54 @@ async fn forms_of_others_are_refused() {
 }
 
 #[tokio::test]
+async fn tokens_are_of_one_site_and_browsers_are_believed() {
+    let site = site();
+    let page = site.get("/form.lrp").host("a.example").ok().await;
+    let (cookie, token) = tokens(&page);
+    let form = format!("csrf={token}&a=b");
+    let ask = || site.post("/to.lrp", &form).field("Cookie", &cookie);
+    assert_eq!(ask().host("a.example").ok().await.status, 200);
+    ask().host("b.example").fails(403, "csrf_field()").await;
+    for (from, refused) in [
+        ("same-origin", false),
+        ("none", false),
+        ("cross-site", true),
+    ] {
+        let ask = ask().host("a.example").field("Sec-Fetch-Site", from);
+        match refused {
+            true => ask.fails(403, "another site").await,
+            false => assert_eq!(ask.ok().await.status, 200),
+        }
+    }
+    let link = site.get("/form.lrp").field("Sec-Fetch-Site", "cross-site");
+    assert_eq!(link.ok().await.status, 200, "links may lead here");
+}
+
+#[tokio::test]
+async fn what_is_personal_is_never_for_all() {
+    let control = "{{ header('Cache-Control', 'public, max-age=60') }}";
+    let site = Site::new(&[
+        ("token.lrp", &format!("{control}{{{{ csrf_token() }}}}")),
+        ("set.lrp", &format!("{control}{{{{ cookie('a', 'b') }}}}")),
+        (
+            "cookies.lrp",
+            &format!("{control}{{{{ request.cookies.a }}}}"),
+        ),
+        ("all.lrp", control),
+    ]);
+    let cookie = format!("lowroad_csrf={}", "0".repeat(32));
+    for (page, want) in [
+        ("/token.lrp", "private, no-store"),
+        ("/set.lrp", "private, no-store"),
+        ("/cookies.lrp", "private, max-age=60"),
+        ("/all.lrp", "public, max-age=60"),
+    ] {
+        let got = site.get(page).field("Cookie", &cookie).ok().await;
+        assert_eq!(got.field("Cache-Control"), want, "{page}");
+    }
+}
+
+#[tokio::test]
 async fn multipart_forms_are_taken() {
     let site = site();
     let (cookie, token) = tokens(&site.get("/form.lrp").ok().await);

@@ -29,6 +29,7 @@ pub struct Ask<'s> {
     site: &'s Site,
     method: Method,
     target: String,
+    host: &'static str,
     lines: String,
     body: Vec<u8>,
 }
@@ -106,6 +107,7 @@ impl Site {
             site: self,
             method: Method::Get,
             target: target.into(),
+            host: "localhost",
             lines: String::new(),
             body: Vec::new(),
         }
@@ -154,6 +156,11 @@ fn pages(databases: &[schema::Database], key: &Key) -> Arc<Pages> {
 impl Ask<'_> {
     pub fn field(mut self, name: &str, value: &str) -> Self {
         self.lines.push_str(&format!("{name}: {value}\r\n"));
+        self
+    }
+
+    pub fn host(mut self, host: &'static str) -> Self {
+        self.host = host;
         self
     }
 
@@ -207,7 +214,7 @@ impl Ask<'_> {
             target: self.target.into(),
             path: path.into(),
             query,
-            host: Bytes::from_static(b"localhost"),
+            host: Bytes::from_static(self.host.as_bytes()),
             lines: self.lines.into(),
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             local: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
