@@ -19,7 +19,7 @@ use minijinja::Value;
 
 use self::place::Place;
 use self::pool::Pool;
-use super::statement;
+use super::statement::{self, Effect};
 use super::value::Param;
 
 pub use self::session::Session;
@@ -51,6 +51,32 @@ pub struct Call {
     pub params: Vec<Param>,
     /// What it wants to hear.
     pub want: Want,
+    /// How it is made.
+    pub mode: Mode,
+}
+
+/// How a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As it is: it only reads, so that it may be made again after a failure.
+    Read,
+    /// Where the database refuses to write; again after a failure too.
+    ReadGuarded,
+    /// As part of what is kept when the page ends well.
+    Write,
+}
+
+impl Mode {
+    /// The mode for a statement; none if it writes, which a page must not in answer to a method
+    /// that promises to change nothing. `safe` = that is its method.
+    pub fn of(sql: &str, want: Want, safe: bool) -> Option<Mode> {
+        match (statement::effect(sql), safe) {
+            (Effect::Reads, _) if want != Want::Done => Some(Mode::Read),
+            (Effect::Unsure, true) if want != Want::Done => Some(Mode::ReadGuarded),
+            (_, true) => None,
+            (_, false) => Some(Mode::Write),
+        }
+    }
 }
 
 /// What a page wants to hear.
@@ -117,9 +143,9 @@ impl Database {
 }
 
 impl Call {
-    /// Whether the statement only reads, so that it may be made for GET, and again after a failure.
+    /// Whether it only reads, so that it may be made again after a failure.
     pub fn reads(&self) -> bool {
-        self.want != Want::Done && statement::reads(&self.sql)
+        self.mode != Mode::Write
     }
 }
 

@@ -5,7 +5,7 @@ use minijinja::{Environment, Error, ErrorKind};
 
 use super::attempt::{self, Attempt, Stop};
 use super::csrf;
-use super::database::{Call, Want};
+use super::database::{Call, Mode, Want};
 use super::reply::Cookie;
 use super::statement;
 use super::value::Param;
@@ -54,19 +54,19 @@ fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Va
             )));
         }
         let database = database(attempt, name.as_deref())?;
-        let call = Call {
-            database,
-            sql,
-            params,
-            want,
-        };
-        if attempt.visit.safe && !call.reads() {
+        let Some(mode) = Mode::of(&sql, want, attempt.visit.safe) else {
             return Err(wrong(
                 "only reading is allowed for GET and HEAD, which anybody can make a browser send: \
                  write in answer to a form with method=\"post\"",
             ));
-        }
-        attempt.ask(call)
+        };
+        attempt.ask(Call {
+            database,
+            sql,
+            params,
+            want,
+            mode,
+        })
     })
 }
 

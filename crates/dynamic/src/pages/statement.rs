@@ -3,14 +3,43 @@
 
 use std::borrow::Cow;
 
-/// Whether a statement surely changes nothing but by what it calls, judged by its first word. `WITH`
-/// counts as reading, though PostgreSQL lets it do more.
-pub fn reads(sql: &str) -> bool {
-    const READING: &[&str] = &[
-        "SELECT", "WITH", "VALUES", "SHOW", "EXPLAIN", "DESCRIBE", "TABLE",
-    ];
+/// What a statement does to its database, as far as its text tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It reads, and changes nothing but by what it calls.
+    Reads,
+    /// It looks like one that reads, but may do more: only the database can tell.
+    Unsure,
+    /// It writes.
+    Writes,
+}
+
+/// What a statement does, judged by its first word. `WITH` and `EXPLAIN` may lead in one that
+/// writes, `INTO` makes a table of what is read, and after a semicolon anything may come.
+pub fn effect(sql: &str) -> Effect {
+    const READING: &[&str] = &["SELECT", "VALUES", "SHOW", "DESCRIBE", "TABLE"];
+    const UNSURE: &[&str] = &["WITH", "EXPLAIN"];
     let word = first_word(sql);
-    READING.iter().any(|known| known.eq_ignore_ascii_case(word))
+    let is = |known: &&str| known.eq_ignore_ascii_case(word);
+    if UNSURE.iter().any(is) {
+        return Effect::Unsure;
+    }
+    match READING.iter().any(is) {
+        true if has_more(sql) => Effect::Unsure,
+        true => Effect::Reads,
+        false => Effect::Writes,
+    }
+}
+
+/// Whether the word INTO or a semicolon is in it.
+fn has_more(sql: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    Pieces::new(sql)
+        .filter(|(kind, _)| *kind == Kind::Code)
+        .any(|(_, piece)| {
+            let mut words = piece.split(|c| !is_word(c));
+            piece.contains(';') || words.any(|word| word.eq_ignore_ascii_case("INTO"))
+        })
 }
 
 fn first_word(sql: &str) -> &str {
@@ -144,10 +173,18 @@ mod tests {
             "select 1",
             " \n(SELECT 1)",
             "-- x\nSELECT",
-            "/* a */ WITH x",
             "VALUES (1)",
+            "SELECT into_x, 'INTO ;' FROM t -- ; INTO",
         ] {
-            assert!(reads(sql), "{sql}");
+            assert_eq!(effect(sql), Effect::Reads, "{sql}");
+        }
+        for sql in [
+            "/* a */ WITH x",
+            "explain analyze DELETE FROM t",
+            "SELECT a into b FROM t",
+            "SELECT 1; DELETE FROM t",
+        ] {
+            assert_eq!(effect(sql), Effect::Unsure, "{sql}");
         }
         for sql in [
             "INSERT INTO t",
@@ -156,7 +193,7 @@ mod tests {
             "selection",
             "PRAGMA x = 1",
         ] {
-            assert!(!reads(sql), "{sql}");
+            assert_eq!(effect(sql), Effect::Writes, "{sql}");
         }
     }
 

@@ -36,6 +36,10 @@ async fn types_parameters_and_kept_connections() {
             "find.lrp",
             "{{ query('SELECT i FROM t WHERE s = ?', request.params.s) | length }}",
         ),
+        (
+            "with.lrp",
+            "{{ row('WITH a AS (SELECT i FROM t) SELECT i FROM a').i }}",
+        ),
         ("id.lrp", "{{ row('SELECT CONNECTION_ID() AS id').id }}"),
         ("bad.lrp", "{{ row('SELECT nothing_such') }}"),
         (
@@ -51,6 +55,7 @@ async fn types_parameters_and_kept_connections() {
         "-7;18446744073709551615;12.50;0.25;1.5;O&#x27;Neil ☃;bin;bytes;2026-11-21;-30:00:01;\
          2026-11-21 12:30:00;1;2026;;two;"
     );
+    assert_eq!(site.get("/with.lrp").ok().await.text, "-7");
     for (s, found) in [
         ("O'Neil%20%E2%98%83", "1"),
         ("'%20OR%201=1%20--%20", "0"),

@@ -43,6 +43,19 @@ async fn types_parameters_slow_statements_and_lost_connections() {
             "{{ row(\"SELECT '10.0.0.1'::inet AS a\").a }}",
         ),
         (
+            "with.lrp",
+            "{% do query('WITH gone AS (DELETE FROM t RETURNING i) SELECT i FROM gone') %}",
+        ),
+        ("into.lrp", "{% do query('SELECT i INTO copy FROM t') %}"),
+        (
+            "explain.lrp",
+            "{% do query('EXPLAIN ANALYZE DELETE FROM t') %}",
+        ),
+        (
+            "read.lrp",
+            "{{ row('WITH a AS (SELECT i FROM t) SELECT i FROM a').i }}",
+        ),
+        (
             "json.lrp",
             "{{ row(\"SELECT j ?? 'a' AS a, j ->> ? AS b FROM t\", 'a') | tojson }}",
         ),
@@ -70,6 +83,10 @@ async fn types_parameters_slow_statements_and_lost_connections() {
             "find.lrp:1: parameter 1 of the statement: a text was given that is no INT4",
         )
         .await;
+    for page in ["/with.lrp", "/into.lrp", "/explain.lrp"] {
+        site.get(page).fails(500, "read-only transaction").await;
+        assert_eq!(site.get("/read.lrp").ok().await.text, "-7", "{page}");
+    }
     site.get("/slow.lrp")
         .fails(504, "slow.lrp:1: database quick took longer")
         .await;

@@ -100,6 +100,44 @@ async fn reading_pages_cannot_write() {
 }
 
 #[tokio::test]
+async fn what_may_write_is_left_to_the_database() {
+    let site = Site::new(&[
+        ("count.lrp", "{{ row('SELECT count(*) AS n FROM item').n }}"),
+        (
+            "read.lrp",
+            "{{ row('WITH a AS (SELECT name FROM item) SELECT count(*) AS n FROM a').n }}",
+        ),
+        (
+            "with.lrp",
+            "{% do query('WITH a AS (SELECT 1) DELETE FROM item') %}",
+        ),
+        ("empty.lrp", "{% do execute('DELETE FROM item') %}"),
+        ("two.lrp", "{% do query('SELECT 1; DELETE FROM item') %}"),
+        (
+            "form_with.lrp",
+            "{% do query('WITH a AS (SELECT 1) DELETE FROM item') %}{{ 1 / 0 }}",
+        ),
+    ]);
+    run(&site, SETUP).await;
+    assert_eq!(site.get("/read.lrp").ok().await.text, "2");
+    for page in ["/with.lrp", "/two.lrp"] {
+        site.get(page).fails(500, "readonly database").await;
+    }
+    // In answer to a form it writes, with all or nothing.
+    let page = site.get("/form.lrp").ok().await;
+    let (cookie, token) = crate::harness::tokens(&page);
+    let failing = site.post("/form_with.lrp", &format!("csrf={token}"));
+    failing
+        .field("Cookie", &cookie)
+        .fails(500, "form_with.lrp")
+        .await;
+    assert_eq!(site.get("/count.lrp").ok().await.text, "2");
+    // The connections that were guarded write again.
+    site.send_form("/form.lrp", "/empty.lrp", "").await;
+    assert_eq!(site.get("/count.lrp").ok().await.text, "0");
+}
+
+#[tokio::test]
 async fn mistakes_are_shown_with_file_line_and_reason() {
     let site = Site::new(&[
         (

@@ -130,6 +130,25 @@ impl Link {
         }
     }
 
+    /// Makes a call that the database refuses if it writes.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn call_guarded(&mut self, call: &Call) -> Result<Answer, Trouble> {
+        let (guard, end) = match self {
+            Link::Sqlite(_) => ("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
+            Link::MySql(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
+            Link::Postgres(_) => ("BEGIN READ ONLY", "ROLLBACK"),
+        };
+        self.run(guard).await?;
+        let answer = self.call(call).await;
+        // One that is broken is closed anyway.
+        if !answer.as_ref().is_err_and(Trouble::breaks_connection) {
+            self.run(end).await?;
+        }
+        answer
+    }
+
     /// Begins to write.
     pub fn begin(&mut self) -> BoxFuture<'_, Result<(), sqlx::Error>> {
         match self {

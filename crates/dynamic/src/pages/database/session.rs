@@ -7,7 +7,7 @@ use minijinja::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::pool::Lease;
-use super::{Answer, Call, Database, Fault, Trouble};
+use super::{Answer, Call, Database, Fault, Mode, Trouble};
 
 /// A page's connections. Dropped before [`Session::end`], nothing that was written is kept, and the
 /// connections that had begun to write are closed.
@@ -89,7 +89,10 @@ impl Open {
             if writes && !started {
                 lease.link.begin().await?;
             }
-            lease.link.call(call).await
+            match call.mode {
+                Mode::ReadGuarded => lease.link.call_guarded(call).await,
+                Mode::Read | Mode::Write => lease.link.call(call).await,
+            }
         };
         let result = timeout_at(end, asked).await;
         let result = result.map_err(|_| self.database.slow())?;
