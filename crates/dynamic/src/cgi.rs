@@ -22,6 +22,7 @@ use lowroad_config::{Cgi, Route, Symlinks};
 use lowroad_http::status::Status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::collect::Gathered;
 use self::environment::Environment;
 use self::process::Process;
 use crate::head::Form;
@@ -36,7 +37,6 @@ pub struct CgiHandler {
     rules: Rules,
     /// The part of a path before the program's.
     base: String,
-    folder: Arc<Path>,
     symlinks: Symlinks,
     cgi: Cgi,
     silence: Duration,
@@ -61,10 +61,10 @@ impl CgiHandler {
             ending: String::new(),
             index: String::new(),
         };
+        std::fs::canonicalize(&cgi.folder)?;
         Ok(CgiHandler {
             base: base_of(&route.pattern),
             rules,
-            folder: Arc::from(std::fs::canonicalize(&cgi.folder)?),
             symlinks,
             cgi: cgi.clone(),
             silence: Duration::from_millis(route.timeout_ms),
@@ -79,9 +79,17 @@ impl CgiHandler {
         mut request: Request,
         permit: OwnedSemaphorePermit,
     ) -> Result<crate::Response, Failure> {
-        collect::length(&mut request.body).await?;
         let body = std::mem::take(&mut request.body);
-        let body_len = body.len.filter(|_| body.stream.is_some());
+        let (body, permit) = match body.stream {
+            None => (Gathered::none(), permit),
+            // While it comes, slowly perhaps, others may run.
+            Some(_) => {
+                drop(permit);
+                let body = Gathered::of(body).await?;
+                (body, self.permit()?)
+            }
+        };
+        let body_len = body.len;
         let method = request.method;
         let handler = self.clone();
         // Looking for it and starting it wait for the disk.
@@ -96,6 +104,17 @@ impl CgiHandler {
             .map_err(|stopped| stopped.failure)
     }
 
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        self.running.clone().try_acquire_owned().map_err(|_| {
+            let detail = format!(
+                "{} programs of {} run already; the route's concurrency allows no more",
+                self.concurrency_max,
+                self.cgi.folder.display()
+            );
+            Failure::new(Status::SERVICE_UNAVAILABLE, detail)
+        })
+    }
+
     /// Finds and starts the program. Blocks.
     fn start(
         &self,
@@ -103,8 +122,10 @@ impl CgiHandler {
         body_len: Option<u64>,
         permit: OwnedSemaphorePermit,
     ) -> Result<(Process, Form), Failure> {
-        let script = self.script(&request.path).ok_or_else(Failure::not_found)?;
-        let file = self.file(&script);
+        let folder = self.folder()?;
+        let script = self.script(&folder, &request.path);
+        let script = script.ok_or_else(Failure::not_found)?;
+        let file = self.file(&folder, &script);
         if !lookup::is_executable(&file) {
             let detail = format!("{} may not be run; make it executable", file.display());
             return Err(Failure::new(Status::INTERNAL_ERROR, detail));
@@ -134,13 +155,22 @@ impl CgiHandler {
         Ok((process, form))
     }
 
-    fn script(&self, path: &[u8]) -> Option<Script> {
+    /// Where the folder is now: a new version may be put in place by a symbolic link.
+    fn folder(&self) -> Result<PathBuf, Failure> {
+        let folder = &self.cgi.folder;
+        std::fs::canonicalize(folder).map_err(|error| {
+            let detail = format!("the folder of programs {}: {error}", folder.display());
+            Failure::new(Status::INTERNAL_ERROR, detail)
+        })
+    }
+
+    fn script(&self, folder: &Path, path: &[u8]) -> Option<Script> {
         let base = self.base.len();
         path.strip_prefix(self.base.as_bytes())?;
         let look = |name: &[u8]| match name.get(base..) {
             // The folders before the programs' need not be there.
             None | Some([]) => crate::script::Kind::Folder,
-            Some(name) => kind(&self.folder, name, self.symlinks),
+            Some(name) => kind(folder, name, self.symlinks),
         };
         match find(path, &self.rules, look) {
             Meaning::Script(script) => Some(script),
@@ -148,25 +178,18 @@ impl CgiHandler {
         }
     }
 
-    fn file(&self, script: &Script) -> PathBuf {
+    fn file(&self, folder: &Path, script: &Script) -> PathBuf {
         use std::os::unix::ffi::OsStrExt;
         let name = script.name.get(self.base.len() + 1..).unwrap_or_default();
-        self.folder.join(std::ffi::OsStr::from_bytes(name))
+        folder.join(std::ffi::OsStr::from_bytes(name))
     }
 }
 
 impl Handler for CgiHandler {
     fn begin(self: Arc<Self>, _: usize, request: Request) -> Begun {
-        match self.running.clone().try_acquire_owned() {
+        match self.permit() {
             Ok(permit) => Begun::Later(Box::pin(self.answer(request, permit))),
-            Err(_) => {
-                let detail = format!(
-                    "{} programs of {} run already; the route's concurrency allows no more",
-                    self.concurrency_max,
-                    self.folder.display()
-                );
-                Begun::Answered(Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail)))
-            }
+            Err(failure) => Begun::Answered(Err(failure)),
         }
     }
 }

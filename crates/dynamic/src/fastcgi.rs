@@ -28,7 +28,7 @@ use self::link::Link;
 use self::lone::Lone;
 use self::pool::{Pool, Pools};
 use self::record::{Event, Params};
-use crate::cgi::collect;
+use crate::cgi::collect::Gathered;
 use crate::cgi::environment::Environment;
 use crate::cgi::stderr::Complaints;
 use crate::head::Form;
@@ -36,7 +36,7 @@ use crate::head::reply::Reply;
 use crate::script::lookup::{Lately, kind};
 use crate::script::talk::{Notice, Stopped, answer};
 use crate::script::{Meaning, Rules, Script, find, front, is_hidden};
-use crate::{Begun, Body, Content, Failure, Handler, Request, Response};
+use crate::{Begun, Content, Failure, Handler, Request, Response};
 
 /// Answers a route's requests through a FastCGI server.
 pub struct FastCgiHandler {
@@ -92,9 +92,17 @@ impl FastCgiHandler {
             Meaning::SlashMissing => return Ok(with_slash(&request)),
             Meaning::Nothing => return Err(Failure::not_found()),
         };
-        collect::length(&mut request.body).await?;
         let body = std::mem::take(&mut request.body);
-        let body_len = body.len.filter(|_| body.stream.is_some());
+        let (body, permit) = match body.stream {
+            None => (Gathered::none(), permit),
+            // While it comes, slowly perhaps, others may be answered.
+            Some(_) => {
+                drop(permit);
+                let body = Gathered::of(body).await?;
+                (body, self.permit()?)
+            }
+        };
+        let body_len = body.len;
         let asked = Asked {
             file: file_of(&request, &script),
             request,
@@ -122,6 +130,17 @@ struct Asked {
 }
 
 impl FastCgiHandler {
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        self.answering.clone().try_acquire_owned().map_err(|_| {
+            let detail = format!(
+                "{} requests to {} are under way already; the route's concurrency allows no more",
+                self.concurrency_max,
+                self.pool.name()
+            );
+            Failure::new(Status::SERVICE_UNAVAILABLE, detail)
+        })
+    }
+
     fn meaning(&self, request: &Request) -> Meaning {
         if is_hidden(&request.path) {
             return Meaning::Nothing;
@@ -140,7 +159,7 @@ impl FastCgiHandler {
     async fn try_answer(
         &self,
         asked: &Asked,
-        body: Body,
+        body: Gathered,
         fresh: bool,
     ) -> Result<Response, Stopped> {
         let idempotent = !matches!(asked.request.method, Method::Post | Method::Patch);
@@ -212,17 +231,9 @@ impl FastCgiHandler {
 
 impl Handler for FastCgiHandler {
     fn begin(self: Arc<Self>, _: usize, request: Request) -> Begun {
-        match self.answering.clone().try_acquire_owned() {
+        match self.permit() {
             Ok(permit) => Begun::Later(Box::pin(self.answer(request, permit))),
-            Err(_) => {
-                let detail = format!(
-                    "{} requests to {} are under way already; the route's concurrency allows no \
-                     more",
-                    self.concurrency_max,
-                    self.pool.name()
-                );
-                Begun::Answered(Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail)))
-            }
+            Err(failure) => Begun::Answered(Err(failure)),
         }
     }
 }

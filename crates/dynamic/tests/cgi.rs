@@ -8,13 +8,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use cgi_support::{
     Notices, Whole, ask, cgi_route, fail, fetch, get, post, runtime, until, upload, whole,
 };
 use lowroad_config::{Cgi, Route, Symlinks};
 use lowroad_dynamic::cgi::CgiHandler;
-use lowroad_dynamic::{Begun, Handler};
-use lowroad_engine::stream::stream;
+use lowroad_dynamic::{Begun, Content, Handler};
+use lowroad_engine::stream::{Next, stream};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_testkit::Folder;
@@ -397,7 +398,9 @@ fn a_request_that_is_cut_ends_its_program() {
     runtime().block_on(async {
         let mut request = post(&root, "/cgi-bin/hang", b"");
         let (sender, receiver) = stream(1);
-        request.body.len = Some(10);
+        let start = Bytes::from_static(&[b'x'; 64 << 10]);
+        sender.push(start).expect("just made");
+        request.body.len = Some(100_000);
         request.body.stream = Some(receiver);
         let handler = handler.clone();
         let task = tokio::spawn(async move { ask(&handler, request).await.map(drop) });
@@ -441,6 +444,115 @@ fn children_do_not_outlive_a_program_nor_hold_up_its_answer() {
         let answer = fetch(&handler, get(&root, "/cgi-bin/leave")).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("bye", false));
         wait_for_end(&wait_for_pids(&programs).await).await;
+    });
+}
+
+#[test]
+fn a_child_that_left_the_group_does_not_hold_up_the_answer() {
+    let programs = Programs::new();
+    programs.add(
+        "leave",
+        "#!/bin/sh\nsetsid sleep 1000 &\necho $! > pids\nprintf 'Status: 200\\n\\nbye'\n",
+    );
+    // Longer than anybody waits for this test.
+    let handler = programs.handler_with(|route, _| route.timeout_ms = 3_600_000);
+    let root = programs.path();
+    runtime().block_on(async {
+        let answer = fetch(&handler, get(&root, "/cgi-bin/leave")).await;
+        assert_eq!((answer.body.as_str(), answer.cut), ("bye", false));
+        let pids = wait_for_pids(&programs).await;
+        assert!(is_alive(&pids[0]), "it is its own master");
+        let killed = Command::new("kill").args(["-KILL", &pids[0]]).status();
+        assert!(killed.is_ok_and(|status| status.success()));
+    });
+}
+
+#[test]
+fn a_program_starts_when_there_is_something_to_give_it() {
+    let programs = Programs::new();
+    programs.add(
+        "count",
+        "#!/bin/sh\ntouch started\nprintf 'Status: 200\\n\\n'\nwc -c | tr -d '\\n'\n",
+    );
+    let handler = programs.handler_with(|route, _| route.concurrency_max = 1);
+    let root = programs.path();
+    let started = programs.path().join("cgi/started");
+    runtime().block_on(async {
+        let mut request = post(&root, "/cgi-bin/count", b"");
+        let (sender, receiver) = stream(1 << 20);
+        sender.push(Bytes::from_static(b"abc")).expect("just made");
+        request.body.len = Some(100_003);
+        request.body.stream = Some(receiver);
+        let Begun::Later(mut answering) = handler.clone().begin(0, request) else {
+            panic!("at once");
+        };
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(answering.as_mut().poll(&mut context).is_pending());
+        // Nor does it take another's place.
+        let answer = fetch(&handler, get(&root, "/cgi-bin/count")).await;
+        assert_eq!(answer.body, "0");
+        std::fs::remove_file(&started).expect("it was started");
+        assert!(answering.as_mut().poll(&mut context).is_pending());
+        assert!(!started.exists());
+        let rest = Bytes::from(vec![b'x'; 100_000]);
+        sender.push(rest).expect("it waits for it");
+        sender.end();
+        // The one place is free when the last process is no more.
+        until("a free place", || {
+            let begun = handler.clone().begin(0, get(&root, "/cgi-bin/count"));
+            matches!(begun, Begun::Later(_)).then_some(())
+        })
+        .await;
+        let response = answering.await.expect("a response");
+        assert_eq!(whole(response).await.body, "100003");
+    });
+}
+
+#[test]
+fn what_may_be_kept_comes_whole() {
+    let programs = Programs::new();
+    let pieces = "printf one; sleep 0.05; printf two; sleep 0.05; printf three\n";
+    let head = "#!/bin/sh\nprintf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\n'\n";
+    programs.add("kept", &format!("{head}{pieces}"));
+    programs.add("large", &format!("{head}head -c 3000000 /dev/zero\n"));
+    programs.add("slow", &format!("{head}printf one; exec sleep 1000\n"));
+    let handler = programs.handler();
+    let root = programs.path();
+    runtime().block_on(async {
+        let response = ask(&handler, get(&root, "/cgi-bin/kept")).await;
+        let Content::Bytes(body) = response.expect("a response").content else {
+            panic!("streamed");
+        };
+        assert_eq!(body, "onetwothree");
+        let answer = fetch(&handler, get(&root, "/cgi-bin/large")).await;
+        assert_eq!((answer.body.len(), answer.cut), (3_000_000, false));
+        // One that goes on for long is passed on as it comes.
+        let response = ask(&handler, get(&root, "/cgi-bin/slow")).await;
+        let Content::Stream { stream, .. } = response.expect("a head").content else {
+            panic!("not streamed");
+        };
+        assert_eq!(stream.next().await, Next::Bytes(Bytes::from_static(b"one")));
+    });
+}
+
+#[test]
+fn a_folder_that_is_put_in_place_by_a_link_is_seen() {
+    let programs = Programs::new();
+    for version in ["one", "two"] {
+        let text = format!("#!/bin/sh\nprintf 'Status: 200\\n\\n{version}'\n");
+        programs.add(&format!("../{version}/which"), &text);
+    }
+    let root = programs.path();
+    let link = root.join("current");
+    std::os::unix::fs::symlink("one", &link).expect("a link");
+    let handler = programs.handler_with(|_, cgi| cgi.folder = link.clone());
+    runtime().block_on(async {
+        let request = || get(&root, "/cgi-bin/which");
+        assert_eq!(fetch(&handler, request()).await.body, "one");
+        std::os::unix::fs::symlink("two", root.join("next")).expect("a link");
+        std::fs::rename(root.join("next"), &link).expect("a place");
+        std::fs::remove_dir_all(root.join("one")).expect("it was there");
+        assert_eq!(fetch(&handler, request()).await.body, "two");
     });
 }
 

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use bytes::Bytes;
 use cgi_support::{Notices, ask, fail, fastcgi_route, fetch, get, post, runtime, until, whole};
-use fastcgi_support::{ABORT, GET_VALUES, Peer, Responder, STDIN, STDOUT, VALUES, end, record};
+use fastcgi_support::{
+    ABORT, BEGIN, GET_VALUES, Peer, Responder, STDIN, STDOUT, VALUES, end, record,
+};
 use lowroad_config::{FastCgi, Route, Symlinks, Upstream};
 use lowroad_dynamic::Content;
 use lowroad_dynamic::fastcgi::FastCgiHandler;
@@ -245,6 +247,7 @@ fn a_client_that_goes_away_is_noticed() {
 async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
     let mut bodies = std::collections::BTreeMap::<u16, Vec<u8>>::new();
     let mut held = Vec::new();
+    let mut begun = std::collections::BTreeSet::new();
     while let Some(got) = peer.record().await {
         match got.kind {
             GET_VALUES => {
@@ -253,8 +256,11 @@ async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
             }
             STDIN if got.content.is_empty() => held.push(got.id),
             STDIN => bodies.entry(got.id).or_default().extend(got.content),
-            ABORT => {
+            BEGIN => drop(begun.insert(got.id)),
+            // One that has ended meanwhile is not ended again: its number may be another's by then.
+            ABORT if begun.remove(&got.id) => {
                 held.retain(|id| *id != got.id);
+                bodies.remove(&got.id);
                 peer.send(&end(got.id, 0)).await;
             }
             _ => {}
@@ -276,6 +282,7 @@ async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
             for piece in body.chunks(1000) {
                 peer.send(&record(STDOUT, id, piece)).await;
             }
+            begun.remove(&id);
             peer.send(&end(id, 0)).await;
         }
     }
@@ -427,6 +434,33 @@ fn one_slow_client_holds_memory_only_up_to_a_limit() {
 }
 
 #[test]
+fn a_slow_upload_takes_no_connection() {
+    runtime().block_on(async {
+        let responder = Responder::start(answer_numbers).await;
+        let change = |route: &mut Route, fastcgi: &mut FastCgi| {
+            route.concurrency_max = 1;
+            fastcgi.connections_max = 1;
+        };
+        let handler = handler_with(&responder, &Notices::default(), change);
+        let mut slow = post(Path::new(ROOT), "/x", b"");
+        let (sender, receiver) = stream(1);
+        sender.push(Bytes::from_static(b"abc")).expect("just made");
+        slow.body.len = Some(6);
+        slow.body.stream = Some(receiver);
+        let asking = handler.clone();
+        let task = tokio::spawn(async move { ask(&asking, slow).await.map(drop) });
+        // All of it was taken, and it waits for more.
+        std::future::poll_fn(|context| sender.poll_room(context))
+            .await
+            .expect("it waits");
+        assert_eq!(fetch(&handler, request()).await.status, 200);
+        drop(sender);
+        let failure = task.await.expect("no panic").expect_err("it was cut");
+        assert_eq!(failure.status, Status::BAD_REQUEST);
+    });
+}
+
+#[test]
 fn a_request_is_not_asked_again_when_its_body_was_used() {
     runtime().block_on(async {
         let responder = Responder::start(async |mut peer: Peer| {
@@ -441,8 +475,9 @@ fn a_request_is_not_asked_again_when_its_body_was_used() {
         let mut request = post(Path::new(ROOT), "/x", b"");
         request.method = lowroad_http::method::Method::Put;
         let (sender, receiver) = stream(10);
-        sender.push(Bytes::from_static(b"abc")).expect("just made");
-        request.body.len = Some(6);
+        let start = Bytes::from_static(&[b'x'; 64 << 10]);
+        sender.push(start).expect("just made");
+        request.body.len = Some(100_000);
         request.body.stream = Some(receiver);
         match ask(&handler, request).await {
             Ok(response) => assert_eq!(whole(response).await.body, "never"),

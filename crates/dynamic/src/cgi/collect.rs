@@ -1,36 +1,93 @@
-//! Bodies whose length is not known: programs need to be told it (RFC 3875 §4.1.2), so such a body
-//! is collected first, as far as memory allows. It knows nothing of programs.
+//! Bodies on their way to programs. A program costs a process or a connection, so none is taken
+//! before there is something to give it: all of the body, or a good piece of it. A body whose
+//! length is not known is collected whole, as far as memory allows, since programs need to be told
+//! it (RFC 3875 §4.1.2). It knows nothing of programs.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lowroad_engine::stream::stream;
+use lowroad_engine::stream::{Next, Receiver};
 use lowroad_http::status::Status;
 
-use crate::request::Unread;
 use crate::{Body, Failure};
 
 /// Longer bodies must come with their length.
 const LEN_MAX: usize = 1 << 20;
+/// As much of a body with a length is waited for.
+const START_LEN: usize = 64 << 10;
 
-/// Makes a body have a length.
-///
-/// # Errors
-/// 411 if it is too long to be collected, 400 if it was cut.
-pub async fn length(body: &mut Body) -> Result<(), Failure> {
-    if body.len.is_some() || body.stream.is_none() {
-        return Ok(());
+/// A body of which some is here.
+pub struct Gathered {
+    /// Its length in bytes, if there is one.
+    pub len: Option<u64>,
+    here: VecDeque<Bytes>,
+    /// Where more comes from; `None` when that was all.
+    rest: Option<Receiver>,
+}
+
+impl Gathered {
+    /// No body.
+    pub fn none() -> Gathered {
+        Gathered {
+            len: None,
+            here: VecDeque::new(),
+            rest: None,
+        }
     }
-    let bytes = body.read(LEN_MAX).await.map_err(|unread| match unread {
-        Unread::TooLong => Failure::new(Status::LENGTH_REQUIRED, ""),
-        Unread::Cut => Failure::new(Status::BAD_REQUEST, ""),
-    })?;
-    let len = bytes.len();
-    let (sender, receiver) = stream(LEN_MAX);
-    if sender.push(Bytes::from(bytes)).is_ok() {
-        sender.end();
+
+    /// Waits for all of a body, or for a good piece of it.
+    ///
+    /// # Errors
+    /// 411 if its length is not known and it is too long to be collected, 400 if it was cut.
+    pub async fn of(body: Body) -> Result<Gathered, Failure> {
+        let Some(stream) = body.stream else {
+            return Ok(Gathered::none());
+        };
+        let (mut here, mut here_len) = (VecDeque::new(), 0);
+        loop {
+            if body.len.is_some() && here_len >= START_LEN {
+                return Ok(Gathered {
+                    len: body.len,
+                    here,
+                    rest: Some(stream),
+                });
+            }
+            match stream.next().await {
+                Next::Bytes(bytes) => {
+                    here_len += bytes.len();
+                    here.push_back(bytes);
+                }
+                Next::End => break,
+                Next::Cut => return Err(cut()),
+            }
+            if body.len.is_none() && here_len > LEN_MAX {
+                return Err(Failure::new(Status::LENGTH_REQUIRED, ""));
+            }
+        }
+        Ok(Gathered {
+            len: body.len.or(u64::try_from(here_len).ok()),
+            here,
+            rest: None,
+        })
     }
-    *body = Body {
-        len: u64::try_from(len).ok(),
-        stream: Some(receiver),
-    };
-    Ok(())
+
+    /// Whether there is no body; one without bytes is a body too.
+    pub fn is_none(&self) -> bool {
+        self.len.is_none()
+    }
+
+    /// What is next.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+        match (self.here.pop_front(), &self.rest) {
+            (Some(bytes), _) => Poll::Ready(Next::Bytes(bytes)),
+            (None, Some(rest)) => rest.poll_next(context),
+            (None, None) => Poll::Ready(Next::End),
+        }
+    }
+}
+
+/// Nobody reads the answer to a request that was cut.
+pub fn cut() -> Failure {
+    Failure::new(Status::BAD_REQUEST, "")
 }

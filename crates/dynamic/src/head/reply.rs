@@ -68,6 +68,12 @@ impl Reply {
             .map_or(0, |(_, at)| self.output.len() - at)
     }
 
+    /// Whether it has a body that others than who asked may get later, by what its head says.
+    pub fn may_be_kept(&self) -> bool {
+        let head = self.head.as_ref().map(|(head, _)| head);
+        head.is_some_and(|head| !is_bodiless(self.method, head.status) && gives_lifetime(head))
+    }
+
     /// That was all: the whole response.
     ///
     /// # Errors
@@ -83,7 +89,9 @@ impl Reply {
         let body = Bytes::from(self.output).slice(at..);
         let len = u64::try_from(body.len()).unwrap_or(u64::MAX);
         if is_bodiless(self.method, head.status) {
-            return Ok(empty(head.status, head.fields, head.len.or(Some(len))));
+            // A program that left out the body of a HEAD has not said that GET has none.
+            let len = head.len.or(Some(len).filter(|len| *len > 0));
+            return Ok(empty(head.status, head.fields, len));
         }
         let body = match head.len {
             Some(said) if said > len => {
@@ -191,6 +199,27 @@ impl Rest {
     }
 }
 
+/// Whether a head says how long the response holds, and not that it is for one only. Judged no
+/// closer than it takes to know that waiting for the end may be of use.
+fn gives_lifetime(head: &Head) -> bool {
+    let mut lifetime = false;
+    for (name, value) in &head.fields {
+        lifetime |= name.eq_ignore_ascii_case("expires");
+        if !name.eq_ignore_ascii_case("cache-control") {
+            continue;
+        }
+        for directive in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+            let name = directive.split(|b| *b == b'=').next().unwrap_or_default();
+            let is = |known: &&[u8]| name.eq_ignore_ascii_case(known);
+            if [&b"no-store"[..], b"no-cache", b"private"].iter().any(is) {
+                return false;
+            }
+            lifetime |= [&b"max-age"[..], b"s-maxage"].iter().any(is);
+        }
+    }
+    lifetime
+}
+
 /// RFC 9110 §6.4.1
 fn is_bodiless(method: Method, status: Status) -> bool {
     method == Method::Head || status == Status::NO_CONTENT || status == Status::NOT_MODIFIED
@@ -213,5 +242,53 @@ fn streamed(
         status,
         fields,
         content: Content::Stream { len, stream },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(method: Method, output: &str) -> Reply {
+        let mut reply = Reply::new(Arc::from(Path::new("a")), Form::Cgi, method);
+        reply.output().extend_from_slice(output.as_bytes());
+        assert!(reply.look().expect("a good head"));
+        reply
+    }
+
+    #[test]
+    fn the_length_for_head_is_what_get_would_have_or_none() {
+        for (output, want) in [
+            ("Status: 200\n\n", None),
+            ("Status: 200\n\nhello", Some(5)),
+            ("Status: 200\nContent-Length: 7\n\n", Some(7)),
+            ("Status: 200\nContent-Length: 0\n\n", Some(0)),
+        ] {
+            let response = reply(Method::Head, output).finish().expect("a response");
+            let Content::Stream { len, .. } = response.content else {
+                panic!("{output:?}: bytes");
+            };
+            assert_eq!(len, want, "{output:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_kept() {
+        for (fields, want) in [
+            ("X: 1", false),
+            ("Cache-Control: max-age=60", true),
+            ("cache-control: public, s-maxage=60", true),
+            ("Expires: Sun, 06 Nov 2094 08:49:37 GMT", true),
+            ("Cache-Control: private, max-age=60", false),
+            (
+                "Expires: Thu, 19 Nov 1981 08:52:00 GMT\nCache-Control: no-store",
+                false,
+            ),
+            ("Cache-Control: no-cache", false),
+        ] {
+            let output = format!("Status: 200\n{fields}\n\n");
+            assert_eq!(reply(Method::Get, &output).may_be_kept(), want, "{fields}");
+            assert!(!reply(Method::Head, &output).may_be_kept(), "{fields}");
+        }
     }
 }

@@ -14,10 +14,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use lowroad_engine::stream::Next;
 use lowroad_http::status::Status;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::cgi::collect::{Gathered, cut};
 use crate::head::reply::{Reply, Rest};
-use crate::{Body, Failure, Response};
+use crate::{Failure, Response};
 
 /// Takes what an operator should know: a program's complaints, how it ended.
 pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
@@ -81,13 +82,16 @@ pub struct Stopped {
     /// Why.
     pub failure: Failure,
     /// The body, if the same request may be put to another program.
-    pub again: Option<Body>,
+    pub again: Option<Gathered>,
 }
 
 /// How long a client that went away can stay unnoticed while the program says nothing.
 const TICK: Duration = Duration::from_millis(500);
 /// How much of a body is collected, if it is there at once, before it is streamed.
 const AT_ONCE_LEN_MAX: usize = 64 << 10;
+/// How much of a body is collected, and for how long, if it may be kept: only what is whole can be.
+const KEPT_LEN_MAX: usize = 1 << 20;
+const KEPT_WAIT: Duration = Duration::from_secs(1);
 
 /// Gets a response: waits for its head, and leaves a task to stream the rest if there is more.
 /// `silence` is how long the program may neither take nor give anything.
@@ -96,14 +100,14 @@ const AT_ONCE_LEN_MAX: usize = 64 << 10;
 /// [`Stopped`]
 pub async fn answer<P: Program>(
     program: P,
-    body: Body,
+    body: Gathered,
     mut reply: Reply,
     silence: Duration,
     notice: &Notice,
 ) -> Result<Response, Stopped> {
     let mut talk = Talk {
         program,
-        empty: body.stream.is_none(),
+        empty: body.is_none(),
         feed: Feed::Untouched(body),
     };
     match talk.hear_head(&mut reply, silence).await {
@@ -141,11 +145,11 @@ struct Talk<P> {
 /// Where the request's body is.
 enum Feed {
     /// Nothing of it was taken.
-    Untouched(Body),
+    Untouched(Gathered),
     /// Waiting for the client.
-    Waiting(Body),
+    Waiting(Gathered),
     /// Waiting for the program to take these.
-    Giving(Body, Bytes),
+    Giving(Gathered, Bytes),
     /// It was all; the program is being told.
     Ending,
     /// It was all.
@@ -186,7 +190,29 @@ impl<P: Program> Talk<P> {
                 Turn::Part(Part::Output) => {}
             }
         }
-        self.hear_rest_at_once(reply).await
+        match reply.may_be_kept() {
+            true => self.hear_rest_soon(reply, silence).await,
+            false => self.hear_rest_at_once(reply).await,
+        }
+    }
+
+    /// Waits a moment for the end of what may be kept.
+    async fn hear_rest_soon(
+        &mut self,
+        reply: &mut Reply,
+        silence: Duration,
+    ) -> Result<Heard, Failure> {
+        let end = Instant::now() + KEPT_WAIT.min(silence);
+        while reply.body_len() < KEPT_LEN_MAX {
+            let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
+            let Ok(turn) = timeout_at(end, turn).await else {
+                break;
+            };
+            if matches!(turn?, Turn::Part(Part::End)) {
+                return Ok(Heard::All);
+            }
+        }
+        Ok(Heard::Head)
     }
 
     /// Takes what is there at once, so that a short response needs neither a task nor a stream.
@@ -220,6 +246,8 @@ impl<P: Program> Talk<P> {
                 }
             }
             Ok(false) => {}
+            // A client that went away is nobody's fault.
+            Err(failure) if failure.detail.is_empty() => {}
             Err(failure) => notice(&failure.detail),
         }
     }
@@ -315,11 +343,11 @@ impl<P: Program> Talk<P> {
         context: &mut Context<'_>,
     ) -> Result<(Feed, Step), Failure> {
         Ok(match feed {
-            Feed::Untouched(body) => match poll_next(&body, context) {
+            Feed::Untouched(mut body) => match body.poll_next(context) {
                 Poll::Pending => (Feed::Untouched(body), Step::Wait),
                 Poll::Ready(next) => (taken(body, next)?, Step::On),
             },
-            Feed::Waiting(body) => match poll_next(&body, context) {
+            Feed::Waiting(mut body) => match body.poll_next(context) {
                 Poll::Pending => (Feed::Waiting(body), Step::Wait),
                 Poll::Ready(next) => (taken(body, next)?, Step::On),
             },
@@ -346,26 +374,18 @@ impl<P: Program> Talk<P> {
         let unused = self.program.is_unused();
         let again = match self.feed {
             Feed::Untouched(body) if unused => Some(body),
-            _ if unused && self.empty => Some(Body::none()),
+            _ if unused && self.empty => Some(Gathered::none()),
             _ => None,
         };
         Stopped { failure, again }
     }
 }
 
-fn poll_next(body: &Body, context: &mut Context<'_>) -> Poll<Next> {
-    match &body.stream {
-        Some(stream) => stream.poll_next(context),
-        None => Poll::Ready(Next::End),
-    }
-}
-
-fn taken(body: Body, next: Next) -> Result<Feed, Failure> {
+fn taken(body: Gathered, next: Next) -> Result<Feed, Failure> {
     match next {
         Next::Bytes(bytes) => Ok(Feed::Giving(body, bytes)),
         Next::End => Ok(Feed::Ending),
-        // Nobody reads the answer to a request that was cut.
-        Next::Cut => Err(Failure::new(Status::BAD_REQUEST, "")),
+        Next::Cut => Err(cut()),
     }
 }
 

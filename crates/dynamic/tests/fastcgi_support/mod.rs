@@ -190,6 +190,8 @@ impl Responder {
     }
 }
 
+/// FCGI_BEGIN_REQUEST
+pub const BEGIN: u8 = 1;
 /// FCGI_ABORT_REQUEST
 pub const ABORT: u8 = 2;
 /// FCGI_STDIN
