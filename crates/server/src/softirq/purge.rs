@@ -64,7 +64,7 @@ fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, 
         if matches!(meant, Meant::Tag(_)) {
             return Err(format!(
                 "{}: only servers know tags, and no running server that may be asked was found \
-                 (--admin PATH says where it is)",
+                 (--admin PATH says where it is; with --netns none is asked)",
                 args.what
             ));
         }

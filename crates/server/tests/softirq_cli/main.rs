@@ -64,6 +64,13 @@ fn what_is_purged_is_not_answered_again() {
     let other = place.say(&["purge", &prefix, "--port", "8080"]);
     assert!(other.starts_with("purged "), "{other}");
     assert_eq!(place.get("/other", "").field("age"), None);
+    // No level knows tags: all of the server's goes.
+    place.warm("/small");
+    let mut lowroad = Command::new(PROGRAM);
+    place.server.prepare(lowroad.args(["purge", "tag:any"]));
+    let tagged = lowroad.output().expect("the program starts");
+    assert!(tagged.stdout.starts_with(b"purged "), "{tagged:?}");
+    assert_eq!(place.get("/small", "").field("age"), None);
     let wrong = place.output(&["purge", "all", "--port", "81"]);
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(
