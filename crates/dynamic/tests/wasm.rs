@@ -11,6 +11,8 @@ mod support;
 #[path = "wasm/wasi.rs"]
 mod wasi;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use lowroad_dynamic::wasm::{Limits, Own};
 use lowroad_dynamic::{Begun, Body, Content};
@@ -19,6 +21,9 @@ use support::{
     HELLO, OWN, alone, answer, count, failure, handler, handling, later, module, now, request,
     runtime, text,
 };
+
+/// When a test gives up.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Counts its calls in its memory and sends the number as a letter, beginning with A; the path /trap
 /// traps.
@@ -126,6 +131,54 @@ async fn calls_of_a_kept_instance_wait_beside_each_other() {
     let (first, second) = (later(&waiting, request("/")), later(&waiting, request("/")));
     assert_eq!(text(first.await), "B");
     assert_eq!(text(second.await), "B");
+}
+
+/// Counts calls that wait; says how many there are, as a letter after @, to who asks for /count. `gone`
+/// is what it does when a call is given up.
+fn waiting(gone: &str) -> Vec<u8> {
+    handling(&format!(
+        r#"(if (i32.eq (local.get $event) (i32.const 8)) (then {gone}
+            (i32.store8 (i32.const 100) (i32.sub (i32.load8_u (i32.const 100)) (i32.const 1)))
+            (return (i32.const 0))))
+        (if (i32.ne (local.get $event) (i32.const 1)) (then (return (i32.const 1))))
+        (if (i64.eq (i64.const 6) (call $get (local.get $call) (i32.const 3) (i32.const 0)
+            (i32.const 0) (i32.const 200) (i32.const 10))) (then
+            (i32.store8 (i32.const 101) (i32.add (i32.load8_u (i32.const 100)) (i32.const 64)))
+            (drop (call $send (local.get $call) (i32.const 101) (i32.const 1)))
+            (return (i32.const 0))))
+        (i32.store8 (i32.const 100) (i32.add (i32.load8_u (i32.const 100)) (i32.const 1)))
+        (i32.const 1)"#
+    ))
+}
+
+#[test]
+fn a_kept_instance_hears_of_calls_that_are_given_up() {
+    let keep = Own { keep: true, ..OWN };
+    let waiting = handler(&runtime(), &waiting(""), keep);
+    let held = [later(&waiting, request("/")), later(&waiting, request("/"))];
+    assert_eq!(text(now(&waiting, "/count")), "B");
+    for _ in 0..20 {
+        drop(later(&waiting, request("/")));
+    }
+    assert_eq!(text(now(&waiting, "/count")), "B");
+    drop(held);
+    assert_eq!(text(now(&waiting, "/count")), "@");
+}
+
+#[tokio::test]
+async fn it_hears_at_once_where_there_is_a_runtime() {
+    let keep = Own { keep: true, ..OWN };
+    let runtime = alone(Limits::default());
+    let waiting = handler(&runtime, &waiting("(unreachable)"), keep);
+    drop(later(&waiting, request("/")));
+    let told = async {
+        while count(&runtime, "wasm.traps") == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, told).await;
+    assert!(told.is_ok(), "it is told");
+    assert_eq!(text(answer(&waiting, "/count").await), "@", "a new one");
 }
 
 #[test]

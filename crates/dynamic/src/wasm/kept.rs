@@ -1,13 +1,16 @@
 //! Instances that are kept from one request to the next: one for each worker. Calls that wait share
 //! it with others, one at a time; if it traps, all calls that are with it fail, and the next
 //! request gets a new one. A newer version of the code begins with a new one, too, and the one before
-//! it lives as long as its calls.
+//! it lives as long as its calls. Calls that are given up while they wait are told so: what the
+//! instance holds for them would stay for as long as it does.
 
 use std::mem;
-use std::sync::{Arc, Mutex as Lock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex as Lock, MutexGuard, PoisonError};
 
 use lowroad_http::status::Status;
-use lowroad_module::{Event, Next};
+use lowroad_module::{Event, Level, Next};
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use wasmtime::Store;
 
@@ -26,6 +29,16 @@ pub(super) struct Keeper(Box<[Lock<Option<Arc<Place>>>]>);
 struct Place {
     code: Arc<Code>,
     live: Mutex<Life>,
+    /// Calls of which the instance is still to hear that they were given up.
+    given_up: Lock<Vec<GivenUp>>,
+    any_given_up: AtomicBool,
+}
+
+/// A call that waited when it was given up.
+struct GivenUp {
+    generation: u64,
+    number: u32,
+    call: Call,
 }
 
 /// An instance, or none: before the first request, while it computes, and after a trap.
@@ -43,6 +56,71 @@ struct Live {
     ready: Ready,
 }
 
+impl Live {
+    /// Gives an event to the call of this number, which goes back to where it came from.
+    async fn handle(
+        &mut self,
+        number: u32,
+        call: &mut Option<Call>,
+        event: Event,
+    ) -> wasmtime::Result<Next> {
+        wind(&mut self.store);
+        let guest = self.store.data_mut();
+        guest.number = number;
+        mem::swap(&mut guest.call, call);
+        let next = self.ready.handle(&mut self.store, event).await;
+        mem::swap(&mut self.store.data_mut().call, call);
+        next
+    }
+}
+
+impl Place {
+    fn new(code: Arc<Code>) -> Place {
+        Place {
+            code,
+            live: Mutex::default(),
+            given_up: Lock::default(),
+            any_given_up: AtomicBool::new(false),
+        }
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, Vec<GivenUp>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the instance of all calls that were given up.
+    async fn tell(&self, shared: &Shared, life: &mut Life) {
+        if !self.any_given_up.swap(false, SeqCst) {
+            return;
+        }
+        let calls = mem::take(&mut *self.given_up());
+        for given_up in calls {
+            // What an instance that is gone held is gone, too.
+            if given_up.generation != life.generation {
+                continue;
+            }
+            let Some(live) = life.live.take() else {
+                return;
+            };
+            match computing(&shared.runtime, given_up.tell(live)).await {
+                Ok(live) => life.live = Some(live),
+                Err(error) => {
+                    let told = failure(&shared.runtime.counts, &shared.identity.name, &error);
+                    shared.identity.log(Level::Error, &told.detail);
+                }
+            }
+        }
+    }
+}
+
+impl GivenUp {
+    async fn tell(self, mut live: Live) -> wasmtime::Result<Live> {
+        let mut call = Some(self.call);
+        live.handle(self.number, &mut call, Event::Gone).await?;
+        Ok(live)
+    }
+}
+
 impl Keeper {
     pub(super) fn new(workers: usize) -> Keeper {
         Keeper((0..workers.max(1)).map(|_| Lock::default()).collect())
@@ -55,16 +133,14 @@ impl Keeper {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let place = match &*slot {
             Some(place) if Arc::ptr_eq(&place.code, &code) => place.clone(),
-            _ => {
-                let live = Mutex::default();
-                slot.insert(Arc::new(Place { code, live })).clone()
-            }
+            _ => slot.insert(Arc::new(Place::new(code))).clone(),
         };
         Kept {
             shared: shared.clone(),
             place,
             call: Some(call),
             began: None,
+            waits: false,
         }
     }
 }
@@ -77,6 +153,8 @@ pub struct Kept {
     call: Option<Call>,
     /// The instance that it began with, and its number there.
     began: Option<(u64, u32)>,
+    /// The module waits: it is to hear of the call's end.
+    waits: bool,
 }
 
 impl Kept {
@@ -87,13 +165,16 @@ impl Kept {
     pub(super) async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
         let place = self.place.clone();
         let mut life = place.live.lock().await;
-        let live = self.take(&mut life)?;
         let shared = self.shared.clone();
+        place.tell(&shared, &mut life).await;
+        self.waits = false;
+        let live = self.take(&mut life)?;
         // Given up in between, it is gone, and what it did half with it.
         let (live, next) = computing(&shared.runtime, self.step(live, event))
             .await
             .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
         life.live = Some(live);
+        self.waits = next == Next::Wait;
         Ok(next)
     }
 
@@ -125,13 +206,9 @@ impl Kept {
             Some(live) => live,
             None => self.begin().await?,
         };
-        wind(&mut live.store);
-        let guest = live.store.data_mut();
-        guest.number = self.began.map_or(1, |(_, number)| number);
-        mem::swap(&mut guest.call, &mut self.call);
-        let next = live.ready.handle(&mut live.store, event).await;
-        mem::swap(&mut live.store.data_mut().call, &mut self.call);
-        Ok((live, next?))
+        let number = self.began.map_or(1, |(_, number)| number);
+        let next = live.handle(number, &mut self.call, event).await?;
+        Ok((live, next))
     }
 
     async fn begin(&mut self) -> wasmtime::Result<Live> {
@@ -140,5 +217,32 @@ impl Kept {
         let starting = || Starting::new(self.shared.identity.clone(), worker);
         let (ready, _) = Ready::new(&self.place.code, &mut store, starting).await?;
         Ok(Live { store, ready })
+    }
+}
+
+/// A call that is given up while it waits: the instance is told at once where there is a runtime for
+/// that, and else before its next event.
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.waits {
+            return;
+        }
+        let Some((call, (generation, number))) = self.call.take().zip(self.began) else {
+            return;
+        };
+        let place = self.place.clone();
+        place.given_up().push(GivenUp {
+            generation,
+            number,
+            call,
+        });
+        place.any_given_up.store(true, SeqCst);
+        if let Ok(runtime) = Handle::try_current() {
+            let shared = self.shared.clone();
+            runtime.spawn(async move {
+                let mut life = place.live.lock().await;
+                place.tell(&shared, &mut life).await;
+            });
+        }
     }
 }
