@@ -84,7 +84,8 @@ LOWROAD_EXPORT(lowroad_start) void *lowroad_start(lowroad_call *worker);
 LOWROAD_EXPORT(lowroad_handle)
 int lowroad_handle(void *state, lowroad_call *call, int event, uint32_t number);
 
-/* May be left out. The worker ends, or the module is replaced. No call of this worker is left. */
+/* May be left out. The worker ends, or the module is replaced. No call of this worker is left. Not
+ * called in WebAssembly, where an instance leaves nothing behind. */
 LOWROAD_EXPORT(lowroad_stop) void lowroad_stop(void *state);
 
 /* ---- What the server offers: the raw functions ---- */
@@ -234,7 +235,8 @@ static inline int lowroad_fetch(lowroad_call *call, const char *target)
     return LOWROAD_CALL(fetch)(call, target, lowroad_len(target));
 }
 
-/* The status of a fetch that is over; 0 if there was no answer; -1 if it is not over. Its bytes:
+/* The status of a fetch that is over; 0 if there was no answer, or if the module may not ask that
+ * server (its key `fetch` in the configuration); -1 if it is not over. Its bytes:
  * lowroad_read. */
 static inline int lowroad_fetched(lowroad_call *call, uint32_t number) { return LOWROAD_CALL(fetched)(call, number); }
 

@@ -57,7 +57,7 @@ pub trait Module: Sized + Send + 'static {
     /// [`Next::Failed`] and [`Event::Gone`] there is no other, and the memory is dropped.
     fn handle(&mut self, call: &mut Call<'_>, memory: &mut Self::Memory, event: Event) -> Next;
 
-    /// Ends: the worker stops, or the module is replaced. No call is left.
+    /// Ends: the worker stops, or the module is replaced. No call is left. Not for WebAssembly.
     fn stop(self) {}
 }
 

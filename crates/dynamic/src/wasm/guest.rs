@@ -30,6 +30,8 @@ pub(super) struct Guest {
     pub(super) call: Option<Call>,
     /// The number by which it knows the call.
     pub(super) number: u32,
+    /// It asked for random bytes or the time: another instance would not have become the same.
+    pub(super) unlike_others: bool,
     share: Share,
     compute_ms_max: u64,
     ticks_left: u64,
@@ -49,6 +51,7 @@ impl Guest {
             starting: None,
             call: None,
             number: 1,
+            unlike_others: false,
             share: Share::new(runtime, memory_len_max),
             compute_ms_max,
             ticks_left: 0,
@@ -76,6 +79,11 @@ impl Guest {
     /// Something that it said pointed outside of its memory.
     pub(super) fn bad_pointer(&self) {
         one(&self.counts.pointers);
+    }
+
+    /// Its clock begins anew, as that of a new instance.
+    pub(super) fn forget_age(&mut self) {
+        self.born = None;
     }
 
     /// The time since its clock was asked first.

@@ -2,8 +2,6 @@
 //! call's number and every pointer, and answers -1 to what is wrong. What they do is the affair of
 //! [`Host`], which all kinds of modules share.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use lowroad_module::{Host, Level, What};
 use wasmtime::{Caller, Linker, Result, bail};
 
@@ -197,9 +195,9 @@ fn log(mut caller: Guests<'_>, call: u32, level: u32, text: u32, len: u32) -> i3
     })
 }
 
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+fn now_ms(mut caller: Guests<'_>) -> u64 {
+    caller.data_mut().unlike_others = true;
+    crate::module::now_ms()
 }
 
 /// What AssemblyScript calls when it gives up: the pointers are of its strings, UTF-16 with their

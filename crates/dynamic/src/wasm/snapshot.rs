@@ -20,12 +20,16 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Of an instance that has just started; `None` if it has too much memory.
+    /// Of an instance that has just started; `None` if it has too much memory, or asked for random
+    /// bytes or the time, which would be the same for all requests then.
     pub(super) fn take(
         store: &mut Store<Guest>,
         instance: &Instance,
         globals: &[String],
     ) -> Option<Snapshot> {
+        if store.data().unlike_others {
+            return None;
+        }
         let memory = store.data().memory?.data(&*store);
         if memory.len() > MEMORY_LEN_MAX {
             return None;
@@ -60,6 +64,7 @@ impl Snapshot {
                 None => now.fill(0),
             }
         }
+        store.data_mut().forget_age();
         let mut globals = self.globals.iter();
         globals.all(|(global, value)| global.set(&mut *store, *value).is_ok())
     }

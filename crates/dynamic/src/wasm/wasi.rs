@@ -69,6 +69,7 @@ fn nothing(mut caller: Caller<'_, Guest>, count: u32, len: u32) -> i32 {
 }
 
 fn clock_time_get(mut caller: Caller<'_, Guest>, clock: i32, _precision: i64, to: u32) -> i32 {
+    caller.data_mut().unlike_others = true;
     let since = match clock {
         REALTIME => SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -84,6 +85,7 @@ fn random_get(mut caller: Caller<'_, Guest>, to: u32, len: u32) -> i32 {
     if len > RANDOM_LEN_MAX {
         return INVAL;
     }
+    caller.data_mut().unlike_others = true;
     let Some(buffer) = bytes_mut(&mut caller, to, len) else {
         return FAULT;
     };

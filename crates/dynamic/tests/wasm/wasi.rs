@@ -1,6 +1,11 @@
 //! What modules get that their compilers linked with WASI.
 
-use crate::support::{OWN, handler, now, runtime, text};
+use std::collections::HashSet;
+
+use lowroad_dynamic::Content;
+use lowroad_dynamic::wasm::Limits;
+
+use crate::support::{OWN, alone, count, handler, now, runtime, text};
 
 const IMPORTS: &str = r#"
 (import "lowroad" "send" (func $send (param i32 i32 i32) (result i32)))
@@ -9,6 +14,7 @@ const IMPORTS: &str = r#"
 (import "wasi_snapshot_preview1" "clock_time_get" (func $clock (param i32 i64 i32) (result i32)))
 (import "wasi_snapshot_preview1" "path_rename"
     (func $rename (param i32 i32 i32 i32 i32 i32) (result i32)))
+(import "lowroad" "now_ms" (func $now_ms (result i64)))
 (memory (export "memory") 1)
 (func (export "lowroad_abi") (result i32) (i32.const 1))
 "#;
@@ -46,6 +52,61 @@ fn text_random_bytes_and_clocks_are_there() {
         letter("(call $clock (i32.const 1) (i64.const 0) (i32.const 100))"),
         "@"
     );
+}
+
+#[test]
+fn what_a_start_draws_is_drawn_for_each_request() {
+    let cases = [
+        ("(drop (call $random (i32.const 8) (i32.const 8)))", 0),
+        (
+            "(drop (call $clock (i32.const 0) (i64.const 0) (i32.const 8)))",
+            0,
+        ),
+        (
+            "(drop (call $clock (i32.const 1) (i64.const 0) (i32.const 8)))",
+            0,
+        ),
+        ("(i64.store (i32.const 8) (call $now_ms))", 0),
+        ("(i32.store8 (i32.const 8) (i32.const 65))", 4),
+    ];
+    for (draw, reused) in cases {
+        for begin in [
+            format!(r#"(func (export "_initialize") {draw})"#),
+            format!(
+                r#"(func (export "lowroad_start") (param i32) (result i32) {draw} (i32.const 1))"#
+            ),
+        ] {
+            let (answers, counted) = five_answers(&begin, "");
+            assert_eq!(counted, reused, "{begin}");
+            assert!(answers == 5 || !draw.contains("random"), "{begin}");
+        }
+    }
+}
+
+/// What is drawn for a request is gone with it.
+#[test]
+fn an_instance_that_draws_later_is_put_back() {
+    let draw = "(drop (call $random (i32.const 8) (i32.const 8)))";
+    assert_eq!(five_answers("", draw), (5, 4));
+}
+
+/// How many different answers come for five requests, and how often an instance is put back.
+fn five_answers(begin: &str, handle: &str) -> (usize, u64) {
+    let text_form = format!(
+        r#"(module {IMPORTS} {begin}
+        (func (export "lowroad_handle") (param i32) (param $call i32) (param i32 i32) (result i32)
+            {handle} (drop (call $send (local.get $call) (i32.const 8) (i32.const 8)))
+            (i32.const 0)))"#
+    );
+    let bytes = wat::parse_str(text_form).expect("the text is a module");
+    let runtime = alone(Limits::default());
+    let drawing = handler(&runtime, &bytes, OWN);
+    let sent = |_| match now(&drawing, "/").expect("it is answered").content {
+        Content::Bytes(bytes) => bytes.to_vec(),
+        _ => panic!("the response is not of bytes"),
+    };
+    let answers: HashSet<_> = (0..5).map(sent).collect();
+    (answers.len(), count(&runtime, "wasm.reused"))
 }
 
 #[test]
