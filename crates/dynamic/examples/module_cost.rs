@@ -36,11 +36,11 @@ impl Module for Page {
 struct Nothing;
 
 impl Objects for Nothing {
-    fn now(&self, _: &[u8], _: &[u8]) -> Option<Bytes> {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
-    fn load(&self, _: &[u8], _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> Loading {
         Box::pin(std::future::ready(None))
     }
 }

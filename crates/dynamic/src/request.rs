@@ -54,14 +54,15 @@ impl Request {
     }
 }
 
-/// What the request's site would send for its paths: files, from memory where they are there.
+/// What the request's site would send for its paths under the request's host: files, from memory
+/// where they are there. What belongs to a program by its path is no file: it may be its source.
 pub trait Objects: Send + Sync {
-    /// The bytes for a decoded path if they are in memory and fresh. `host` is the request's.
-    fn now(&self, host: &[u8], path: &[u8]) -> Option<Bytes>;
+    /// The bytes for a decoded path if they are in memory and fresh.
+    fn now(&self, path: &[u8]) -> Option<Bytes>;
 
     /// The bytes for a decoded path, loaded if need be; `None` if there are none, or more than can
     /// be held in memory.
-    fn load(&self, host: &[u8], path: &[u8]) -> Loading;
+    fn load(&self, path: &[u8]) -> Loading;
 }
 
 /// An object being loaded.

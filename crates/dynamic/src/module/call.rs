@@ -291,9 +291,8 @@ impl Host for Call {
             .push(Fetch::Wanted(Bytes::copy_from_slice(target)));
         let number = u32::try_from(self.fetches.len()).expect("at most 16");
         // What is in memory comes at once, without a way through the runtime.
-        let request = &self.request;
         if target.starts_with(b"/")
-            && let Some(bytes) = request.objects.now(&request.host, target)
+            && let Some(bytes) = self.request.objects.now(target)
         {
             self.fetch_over(number, 200, bytes);
         }

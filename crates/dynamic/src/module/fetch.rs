@@ -32,7 +32,7 @@ pub type Fetching = Pin<Box<dyn Future<Output = (u16, Bytes)> + Send>>;
 /// Begins to get a path of the request's site or an `http://` URL.
 pub fn fetch(request: &Request, target: &Bytes, limits: &Limits) -> Fetching {
     if target.starts_with(b"/") {
-        let loading = request.objects.load(&request.host, target);
+        let loading = request.objects.load(target);
         return Box::pin(async {
             match loading.await {
                 Some(bytes) => (200, bytes),

@@ -76,11 +76,12 @@ const TOKEN: [bool; 256] = {
     table
 };
 
-/// Whether this may be a decoded path of the site.
+/// Whether this may be a decoded path of the site: in the one form that its routes compare.
 pub fn is_path(path: &[u8]) -> bool {
     let mut segments = path.split(|byte| *byte == b'/');
     path.starts_with(b"/")
         && !path.contains(&0)
+        && !path.windows(2).any(|two| two == b"//")
         && !segments.any(|segment| segment == b"." || segment == b"..")
 }
 
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn paths_have_no_dot_segments() {
         assert!(is_path(b"/a/..b/.c"));
-        for path in [&b"a"[..], b"", b"/..", b"/a/./b", b"/a\0"] {
+        for path in [&b"a"[..], b"", b"/..", b"/a/./b", b"/a\0", b"//a", b"/a//"] {
             assert!(!is_path(path), "{path:?}");
         }
     }

@@ -21,10 +21,10 @@ use lowroad_testkit::PATIENCE;
 struct NoObjects;
 
 impl Objects for NoObjects {
-    fn now(&self, _: &[u8], _: &[u8]) -> Option<Bytes> {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
-    fn load(&self, _: &[u8], _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> Loading {
         Box::pin(async { None })
     }
 }

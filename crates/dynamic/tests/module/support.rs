@@ -21,14 +21,14 @@ use lowroad_module::linked::linked;
 pub struct Site;
 
 impl Objects for Site {
-    fn now(&self, _: &[u8], path: &[u8]) -> Option<Bytes> {
+    fn now(&self, path: &[u8]) -> Option<Bytes> {
         (path == b"/now.html").then(|| Bytes::from_static(b"from memory"))
     }
 
-    fn load(&self, host: &[u8], path: &[u8]) -> Loading {
+    fn load(&self, path: &[u8]) -> Loading {
         let page = match path {
             b"/later.html" => Some(Bytes::from_static(b"from disk")),
-            _ => self.now(host, path),
+            _ => self.now(path),
         };
         Box::pin(async move {
             tokio::task::yield_now().await;

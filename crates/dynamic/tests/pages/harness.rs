@@ -245,11 +245,11 @@ fn got(response: Response) -> Got {
 struct Nothing;
 
 impl Objects for Nothing {
-    fn now(&self, _: &[u8], _: &[u8]) -> Option<Bytes> {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
-    fn load(&self, _: &[u8], _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> Loading {
         Box::pin(async { None })
     }
 }

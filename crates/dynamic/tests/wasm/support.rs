@@ -112,11 +112,11 @@ pub fn count(runtime: &Runtime, name: &str) -> u64 {
 struct Site;
 
 impl Objects for Site {
-    fn now(&self, _: &[u8], _: &[u8]) -> Option<Bytes> {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
-    fn load(&self, _: &[u8], path: &[u8]) -> Loading {
+    fn load(&self, path: &[u8]) -> Loading {
         let found = path == b"/page";
         Box::pin(async move { found.then(|| Bytes::from_static(b"a page")) })
     }

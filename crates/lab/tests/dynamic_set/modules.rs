@@ -32,11 +32,11 @@ impl Site {
 }
 
 impl Objects for Site {
-    fn now(&self, _: &[u8], path: &[u8]) -> Option<Bytes> {
+    fn now(&self, path: &[u8]) -> Option<Bytes> {
         self.read(path).filter(|bytes| bytes.len() < 4096)
     }
 
-    fn load(&self, _: &[u8], path: &[u8]) -> Loading {
+    fn load(&self, path: &[u8]) -> Loading {
         let bytes = self.read(path);
         Box::pin(async move {
             tokio::task::yield_now().await;

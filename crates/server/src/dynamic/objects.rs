@@ -47,7 +47,23 @@ impl SiteObjects {
         })
     }
 
+    /// Whether a path belongs to a program: the file there, if there is one, is its source.
+    fn is_routed(&self, path: &[u8]) -> bool {
+        self.site.routes.of(path).is_some()
+    }
+
+    /// What is stored for a path that is no program's, if it can be trusted.
+    fn in_memory(&self, path: &[u8]) -> Option<Arc<Stored>> {
+        match self.is_routed(path) {
+            true => None,
+            false => self.find(path).ok(),
+        }
+    }
+
     async fn stored(&self, path: &[u8]) -> Option<Arc<Stored>> {
+        if self.is_routed(path) {
+            return None;
+        }
         let want = match self.find(path) {
             Ok(stored) => return Some(stored),
             Err(want) => want,
@@ -74,8 +90,8 @@ impl SiteObjects {
         let Content::Stored { path, .. } = &response.content else {
             return Ok(Reply::new(response, None));
         };
-        match self.find(path) {
-            Ok(stored) if stored.representation().is_some() => {
+        match self.in_memory(path) {
+            Some(stored) if stored.representation().is_some() => {
                 Ok(Reply::new(response, Some(stored)))
             }
             _ => Err(Box::new(response)),
@@ -96,11 +112,11 @@ impl SiteObjects {
 }
 
 impl Objects for SiteObjects {
-    fn now(&self, _host: &[u8], path: &[u8]) -> Option<Bytes> {
-        self.find(path).ok().and_then(bytes_of)
+    fn now(&self, path: &[u8]) -> Option<Bytes> {
+        self.in_memory(path).and_then(bytes_of)
     }
 
-    fn load(&self, _host: &[u8], path: &[u8]) -> Loading {
+    fn load(&self, path: &[u8]) -> Loading {
         let (objects, path) = (self.clone(), path.to_vec());
         Box::pin(async move { objects.stored(&path).await.and_then(bytes_of) })
     }

@@ -269,11 +269,11 @@ fn request(head: Head) -> Request {
 struct Elsewhere;
 
 impl Objects for Elsewhere {
-    fn now(&self, _: &[u8], _: &[u8]) -> Option<Bytes> {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
-    fn load(&self, _: &[u8], _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> Loading {
         Box::pin(std::future::ready(None))
     }
 }
