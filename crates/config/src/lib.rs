@@ -12,6 +12,7 @@
 
 mod check;
 mod database;
+mod destination;
 mod module;
 mod name;
 mod named;
@@ -25,6 +26,7 @@ pub mod schema;
 mod site;
 pub mod value;
 
+pub use destination::Destination;
 pub use pattern::{Pattern, PatternError};
 pub use problem::Problem;
 pub use schema::*;

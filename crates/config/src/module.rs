@@ -5,7 +5,7 @@
 
 use crate::named::{self, DAY_MS};
 use crate::reader::{At, Item, Section};
-use crate::{Module, ModuleCode};
+use crate::{Destination, Module, ModuleCode};
 
 /// The three keys of which a module has one.
 const CODE: [&str; 3] = ["linked", "library", "wasm"];
@@ -50,6 +50,7 @@ pub(crate) fn module(section: Section<'_>) -> Option<(Module, Marks)> {
         settings: section
             .section("settings")
             .map_or_else(Vec::new, named::settings),
+        fetch: destinations(&section),
         separate: section.flag("separate", default.separate),
         memory_len_max: section.size("memory", default.memory_len_max, memory),
         compute_ms_max: section.duration_ms("compute", default.compute_ms_max, 1..=DAY_MS),
@@ -59,6 +60,14 @@ pub(crate) fn module(section: Section<'_>) -> Option<(Module, Marks)> {
     section.finish();
     let name = name_item?.at;
     Some((module, Marks { name, file }))
+}
+
+fn destinations(section: &Section<'_>) -> Vec<Destination> {
+    let items = section.item("fetch").map(Item::one_or_many);
+    let items = items.unwrap_or_default().into_iter();
+    items
+        .filter_map(|item| item.read(Destination::parse))
+        .collect()
 }
 
 fn code(section: &Section<'_>) -> Option<(ModuleCode, At)> {

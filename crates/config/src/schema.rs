@@ -4,7 +4,7 @@
 //! whether the values came from a file, from the command line or from [`Default`].
 //! RFC 9110 §4.2 and §7.2 say what a site is to HTTP; `docs/configuration.md` says it to operators.
 
-use crate::Pattern;
+use crate::{Destination, Pattern};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -545,6 +545,9 @@ pub struct Module {
     pub code: ModuleCode,
     /// What it is told at its start. `[module.settings]`
     pub settings: Vec<(String, String)>,
+    /// Servers that its fetches may ask by `http://` URLs, `["HOST:PORT", …]`. Default none: only paths
+    /// of the site. Key `fetch`.
+    pub fetch: Vec<Destination>,
     /// A library runs in a process of its own. Default false. Key `separate`.
     pub separate: bool,
     /// WebAssembly: bytes of memory for an instance, 64 KiB to 4 GiB. Default 16 MiB. Key `memory`.
@@ -564,6 +567,7 @@ impl Module {
             name,
             code,
             settings: Vec::new(),
+            fetch: Vec::new(),
             separate: false,
             memory_len_max: 16 << 20,
             compute_ms_max: 1000,

@@ -116,8 +116,7 @@ pub fn open(
     let ModuleCode::Wasm(path) = &module.code else {
         return Err(format!("module {} is not WebAssembly", module.name));
     };
-    let identity = Identity::new(&module.name, module.settings.clone(), logger);
-    let identity = Arc::new(identity);
+    let identity = Arc::new(Identity::of(module, logger));
     let own = Own {
         memory_len_max: module.memory_len_max,
         compute_ms_max: module.compute_ms_max,

@@ -10,14 +10,19 @@ mod separate;
 #[path = "module/support.rs"]
 mod support;
 
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use lowroad_dynamic::module::{Limits, go_on};
-use lowroad_dynamic::{Begun, Body, Content};
+use lowroad_dynamic::module::linked::LinkedCode;
+use lowroad_dynamic::module::{Limits, Running, go_on};
+use lowroad_dynamic::{Begun, Body, Content, Handler};
 use lowroad_engine::stream::{Next, stream};
 use lowroad_http::status::Status;
-use support::{answer, answer_when, body, forms, forms_in_process, request, text};
+use lowroad_module::linked::linked;
+use support::{
+    OTHER, answer, answer_when, body, forms, forms_in_process, listening, request, text,
+};
 
 #[tokio::test]
 async fn values_of_the_request_are_given() {
@@ -154,9 +159,9 @@ async fn fetches_from_memory_are_answered_at_once() {
 #[tokio::test]
 async fn fetches_from_other_servers() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let server = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port");
+    let server = OTHER.try_clone().expect("a socket");
+    server.set_nonblocking(true).expect("it is a socket");
+    let server = tokio::net::TcpListener::from_std(server).expect("it is a socket");
     let port = server.local_addr().expect("an address").port();
     tokio::spawn(async move {
         while let Ok((mut client, _)) = server.accept().await {
@@ -175,6 +180,36 @@ async fn fetches_from_other_servers() {
             "{form}"
         );
     }
+}
+
+#[tokio::test]
+async fn what_is_not_listed_is_not_fetched() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    server.set_nonblocking(true).expect("it is a socket");
+    let port = server.local_addr().expect("an address").port();
+    for (form, handler) in forms(Limits::default()) {
+        let target = format!("/fetch?of=http://127.0.0.1:{port}/a");
+        assert_eq!(text(&handler, &target).await, "0", "{form}");
+        assert!(server.accept().is_err(), "{form}: nobody connected");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_listed_is_told_in_the_log() {
+    let (lines, identity) = listening("features");
+    let entry = linked::<features::Features>("features");
+    let code = LinkedCode::start(&entry, &identity, 2).expect("it starts");
+    let code = Arc::new(code);
+    let handler: Arc<dyn Handler> = Arc::new(Running::new(code, identity, Limits::default()));
+    let target = "/fetch?of=http://169.254.169.254/latest";
+    assert_eq!(text(&handler, target).await, "0");
+    let lines = lines.lock().expect("nobody panicked");
+    let told: Vec<_> = lines.iter().filter(|line| line.contains("fetch")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("fetch = [\"169.254.169.254:80\"]"),
+        "{told:?}"
+    );
 }
 
 #[tokio::test]

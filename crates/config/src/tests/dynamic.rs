@@ -143,6 +143,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
         name: "a".into(),
         code: ModuleCode::Linked("b".into()),
         settings: Vec::new(),
+        fetch: Vec::new(),
         separate: false,
         memory_len_max: 16 << 20,
         compute_ms_max: 1000,
@@ -169,11 +170,13 @@ fn every_key_of_a_module_and_a_database_is_read() {
         memory = "1M"
         compute = "20ms"
         keep = true
+        fetch = ["Api.example.com:80", "*.example.org:8080"]
         settings = { text = "a\nb", n = 5, f = 1.5, yes = true, "any key" = "" }
         [[module]]
         name = "l-2"
         library = "l.so"
         separate = true
+        fetch = "127.0.0.1:9000"
         [[database]]
         name = "maria"
         url = "mariadb://u:${P_1}@localhost/n?socket=/run/m.sock"
@@ -188,6 +191,9 @@ fn every_key_of_a_module_and_a_database_is_read() {
         memory_len_max: 1 << 20,
         compute_ms_max: 20,
         keep: true,
+        fetch: ["api.example.com:80", "*.example.org:8080"]
+            .map(|text| Destination::parse(text).expect("a destination"))
+            .into(),
         settings: pairs(&[
             ("any key", ""),
             ("f", "1.5"),
@@ -199,6 +205,7 @@ fn every_key_of_a_module_and_a_database_is_read() {
     };
     let library = Module {
         separate: true,
+        fetch: vec![Destination::parse("127.0.0.1:9000").expect("a destination")],
         ..Module::new("l-2".into(), ModuleCode::Library("l.so".into()))
     };
     assert_eq!(config.modules, [wasm, library]);
@@ -210,6 +217,17 @@ fn every_key_of_a_module_and_a_database_is_read() {
         ..Database::new("maria".into(), url.into())
     };
     assert_eq!(config.databases, [maria]);
+}
+
+#[test]
+fn a_module_fetches_from_hosts_with_ports() {
+    let text = "[[module]]\nname = \"a\"\nlinked = \"a\"\nfetch = [\"a:1\", \"http://a/\"]";
+    let found = shown(&with_site(text));
+    assert!(
+        found.starts_with("4:") && found.contains("module[0].fetch"),
+        "{found}"
+    );
+    assert!(found.contains("is not HOST:PORT"), "{found}");
 }
 
 #[test]

@@ -66,8 +66,7 @@ pub fn open_native(
     workers: usize,
     logger: Option<Logger>,
 ) -> Result<Option<Box<dyn Opened>>, String> {
-    let identity = Identity::new(&module.name, module.settings.clone(), logger);
-    let identity = Arc::new(identity);
+    let identity = Arc::new(Identity::of(module, logger));
     let opened: Box<dyn Opened> = match &module.code {
         ModuleCode::Linked(name) => {
             let code = Arc::new(open_linked(name, linked, &identity, workers)?);
@@ -94,8 +93,7 @@ pub fn open_separate(
     runtime: &Handle,
     command: impl Fn() -> Command + Send + Sync + 'static,
 ) -> Result<Box<dyn Opened>, String> {
-    let identity = Identity::new(&module.name, module.settings.clone(), logger);
-    let identity = Arc::new(identity);
+    let identity = Arc::new(Identity::of(module, logger));
     let ModuleCode::Library(path) = &module.code else {
         return Err(format!(
             "module {}: only a library may be separate",

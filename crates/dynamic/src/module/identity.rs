@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use lowroad_config::{Destination, Module};
 use lowroad_log::{Level as LogLevel, Logger};
 use lowroad_module::{Host, Level, Sent, Ticket, What};
 
@@ -22,12 +23,25 @@ pub struct Identity {
     pub name: String,
     /// What it is told at its start, and whenever it asks.
     pub settings: Vec<(String, String)>,
+    /// The servers that its fetches may ask.
+    pub fetch: Vec<Destination>,
     sink: Sink,
     /// What happened to its calls.
     pub counts: Counts,
 }
 
 impl Identity {
+    /// Of a module of a configuration, whose lines go into this log, or nowhere.
+    pub fn of(module: &Module, logger: Option<Logger>) -> Identity {
+        let identity = Identity::new(&module.name, module.settings.clone(), logger);
+        identity.with_fetch(module.fetch.clone())
+    }
+
+    /// With fetches from these servers.
+    pub fn with_fetch(self, fetch: Vec<Destination>) -> Identity {
+        Identity { fetch, ..self }
+    }
+
     /// Of a module with this name, whose lines go into this log, or nowhere.
     pub fn new(name: &str, settings: Vec<(String, String)>, logger: Option<Logger>) -> Identity {
         let prefix = name.to_string();
@@ -47,6 +61,7 @@ impl Identity {
         Identity {
             name: name.to_string(),
             settings,
+            fetch: Vec::new(),
             counts: Counts::default(),
             sink,
         }

@@ -93,9 +93,10 @@ impl Wait {
             let until = after(u64::from(after_ms).max(TIMER_MS_MIN));
             self.timer = Some(Box::pin(sleep_until(until)));
         }
+        let identity = call.identity().clone();
         for (number, asked) in (1..).zip(&mut call.fetches) {
             if let Fetch::Wanted(target) = asked {
-                let future = fetch(&call.request, target, &self.limits);
+                let future = fetch(&identity, &call.request, target, &self.limits);
                 self.fetching.push((number, future));
                 *asked = Fetch::Begun;
             }

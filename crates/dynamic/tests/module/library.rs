@@ -162,6 +162,7 @@ async fn a_configuration_names_modules() {
         name: name.to_string(),
         code,
         settings: settings(),
+        fetch: Vec::new(),
         separate: false,
         memory_len_max: 0,
         compute_ms_max: 0,

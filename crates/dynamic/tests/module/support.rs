@@ -1,10 +1,12 @@
 //! What the tests of modules share: a site, requests to it, and libraries built on the spot.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use bytes::Bytes;
+use lowroad_config::Destination;
 use lowroad_dynamic::module::library::LibraryCode;
 use lowroad_dynamic::module::linked::LinkedCode;
 use lowroad_dynamic::module::separate::SeparateCode;
@@ -60,7 +62,19 @@ pub fn settings() -> Vec<(String, String)> {
 }
 
 pub fn identity(name: &str, settings: Vec<(String, String)>) -> Arc<Identity> {
-    Arc::new(Identity::new(name, settings, None))
+    Arc::new(Identity::new(name, settings, None).with_fetch(listed()))
+}
+
+/// A server that modules may ask, for whoever answers there.
+pub static OTHER: LazyLock<TcpListener> =
+    LazyLock::new(|| TcpListener::bind("127.0.0.1:0").expect("a port"));
+
+/// What modules may fetch from.
+fn listed() -> Vec<Destination> {
+    let other = OTHER.local_addr().expect("an address").to_string();
+    [&other, "127.0.0.1:1"]
+        .map(|text| Destination::parse(text).expect("a destination"))
+        .into()
 }
 
 static C: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -165,4 +179,13 @@ pub async fn body(response: Response) -> Vec<u8> {
 pub async fn text(handler: &Arc<dyn Handler>, target: &str) -> String {
     let response = answer(handler, target).await.expect("it is answered");
     String::from_utf8(body(response).await).expect("it is text")
+}
+
+/// An identity that may fetch nothing, and its lines.
+pub fn listening(name: &str) -> (Arc<Mutex<Vec<String>>>, Arc<Identity>) {
+    let lines = Arc::<Mutex<Vec<String>>>::default();
+    let to = lines.clone();
+    let sink = move |_, line: &str| to.lock().expect("nobody panicked").push(line.to_string());
+    let identity = Identity::with_sink(name, settings(), Box::new(sink));
+    (lines, Arc::new(identity))
 }

@@ -113,9 +113,10 @@ fn wasm(plan: &mut Plan, run: &Run<'_>) -> Level {
         softirq: "off",
         module: format!(
             "[[module]]\nname = \"specweb99\"\nwasm = \"{}\"\n\
-             settings = {{ data = \"/specweb99-data\", log = \"http://{}/log\" }}\n",
+             settings = {{ data = \"/specweb99-data\", log = \"http://{address}/log\" }}\n\
+             fetch = [\"{address}\"]\n",
             front(run, "specweb99.wasm"),
-            run.address
+            address = run.address
         ),
         log: format!(
             "[[site.route]]\npattern = \"/log\"\nconcurrency = 65536\n{}",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 
 use bytes::Bytes;
-use lowroad_config::{Module, ModuleCode};
+use lowroad_config::{Destination, Module, ModuleCode};
 use lowroad_dynamic::module::{Limits, Opened, open_native};
 use lowroad_dynamic::{Begun, Body, Content, Handler, Loading, Objects, Request, Response, wasm};
 use lowroad_engine::stream::{Next, stream};
@@ -73,6 +73,7 @@ impl Host {
                 ("data".into(), "/specweb99-data".into()),
                 ("log".into(), format!("http://{log}/log")),
             ],
+            fetch: vec![Destination::parse(&log.to_string()).expect("a destination")],
             ..Module::new("specweb99".into(), ModuleCode::Wasm(file))
         };
         let runtime = wasm::Runtime::new(wasm::Limits::default()).expect("a runtime");

@@ -1,0 +1,108 @@
+//! Where modules may send requests: a host name and a port, compared as text. Looks nothing up, so that
+//! a name is as good as who answers for it in the DNS.
+
+use crate::Name;
+use crate::value::Refused;
+
+/// A server, or all below a name, at one port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The host; never [`Name::Default`].
+    pub host: Name,
+    /// The port.
+    pub port: u16,
+}
+
+const REFUSED: Refused = Refused {
+    what: "HOST:PORT",
+    allowed: "example.com:80, *.example.com:80 (one or more labels in front), 192.0.2.1:8080, [2001:db8::1]:80",
+};
+
+impl Destination {
+    /// Reads `HOST:PORT`.
+    ///
+    /// # Errors
+    /// Any other text, every host (`_`) and port 0.
+    pub fn parse(text: &str) -> Result<Destination, Refused> {
+        let (host, port) = text.rsplit_once(':').ok_or(REFUSED)?;
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().ok().filter(|port| digits && *port != 0);
+        match Name::parse(host).map_err(|_| REFUSED)? {
+            Name::Default => Err(REFUSED),
+            host => Ok(Destination {
+                host,
+                port: port.ok_or(REFUSED)?,
+            }),
+        }
+    }
+
+    /// Whether it is this host and port. The host is as a URL has it: an IPv6 address in brackets, in
+    /// any case.
+    pub fn covers(&self, host: &str, port: u16) -> bool {
+        let host = host.to_ascii_lowercase();
+        let is_named = match &self.host {
+            Name::Exact(name) => host == *name,
+            Name::Wildcard(suffix) => host
+                .strip_suffix(suffix.as_str())
+                .and_then(|labels| labels.strip_suffix('.'))
+                .is_some_and(|labels| !labels.is_empty()),
+            Name::Default => false,
+        };
+        is_named && port == self.port
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(text: &str, host: &str, port: u16) -> bool {
+        Destination::parse(text)
+            .expect("a destination")
+            .covers(host, port)
+    }
+
+    #[test]
+    fn a_host_and_its_port_and_no_other() {
+        assert!(covers("Example.com:80", "example.COM", 80));
+        assert!(!covers("example.com:80", "example.com", 81));
+        assert!(!covers("example.com:80", "a.example.com", 80));
+        assert!(!covers("127.0.0.1:80", "127.1", 80));
+        assert!(covers("[::1]:80", "[::1]", 80));
+    }
+
+    #[test]
+    fn names_below_a_name() {
+        assert!(covers("*.example.com:80", "a.b.example.com", 80));
+        for host in [
+            "example.com",
+            ".example.com",
+            "badexample.com",
+            "example.com.a",
+        ] {
+            assert!(!covers("*.example.com:80", host, 80), "{host}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_destination() {
+        for text in [
+            "",
+            "example.com",
+            "example.com:",
+            ":80",
+            "*:80",
+            "_:80",
+            "a:0",
+            "a:+80",
+            "a:65536",
+            "a/b:80",
+            "u@a:80",
+            "http://a:80",
+            "::1:80",
+            "a.*:80",
+        ] {
+            assert!(Destination::parse(text).is_err(), "{text}");
+        }
+    }
+}
