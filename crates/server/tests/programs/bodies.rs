@@ -93,7 +93,9 @@ fn a_client_that_goes_in_the_middle_of_its_body_ends_the_program() {
     let script = "echo $$ >DIR/state/pid\nexec cat\n";
     let host = Host::start(&[("wait", script)]);
     let mut client = host.connect();
-    client.send("POST /cgi/wait HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc");
+    // A program starts with 64 KiB to read, or all of it.
+    client.send("POST /cgi/wait HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
+    client.send("a".repeat(100_000));
     let pid = crate::streams::pid(&host, "pid");
     drop(client);
     crate::streams::wait_for_end(&pid);
