@@ -99,6 +99,13 @@ impl SharedStore {
         true
     }
 
+    /// Forgets the answer under a key, and lets nothing be stored that was asked for before.
+    pub fn forget(&self, hash: u64, key: &[u8]) {
+        self.purges.fetch_add(1, SeqCst);
+        let gone = self.shard(hash).remove(hash, key);
+        drop(gone);
+    }
+
     /// Forgets all answers for which `keep` is false, and says how many there were. Each shard is
     /// locked while it is looked through.
     pub fn purge(&self, mut keep: impl FnMut(&[u8], &Stored) -> bool) -> u64 {

@@ -82,6 +82,10 @@ impl Calls {
             return Started::Known(known);
         }
         one(&route.counts.calls);
+        let changed = match route.keeps.load(Relaxed) {
+            true => Key::of_changed(asked.request, asked.site, &self.store),
+            false => None,
+        };
         // Before the program sees anything: what is purged from now on, it may have seen.
         let purges = self.store.purges();
         let objects = self.objects(asked);
@@ -99,6 +103,7 @@ impl Calls {
                         let keeping = self.keeping(key.made_after(purges), route);
                         keeping.keep(&mut reply, &self.runtime);
                     }
+                    forget_if_changed(changed.as_ref(), &reply, &self.store);
                     return Started::Over(Ok(reply));
                 }
                 Err(response) => Box::pin(async { Ok(*response) }),
@@ -110,6 +115,7 @@ impl Calls {
             answering,
             objects,
             keeping: key.map(|key| self.keeping(key, route)),
+            changed,
             waits: Waits::at(route),
             route: route.clone(),
         };
@@ -173,6 +179,8 @@ struct Task {
     answering: Answering,
     objects: Arc<SiteObjects>,
     keeping: Option<Keeping>,
+    /// Where something is kept that the request may change.
+    changed: Option<Key>,
     waits: Waits,
     route: Arc<Route>,
 }
@@ -187,6 +195,7 @@ impl Task {
         let mut answer = answer.await;
         match &mut answer {
             Ok(reply) => {
+                forget_if_changed(self.changed.as_ref(), reply, &self.objects.store);
                 if let Some(keeping) = self.keeping {
                     keeping.keep(reply, &Handle::current());
                 }
@@ -195,6 +204,13 @@ impl Task {
         }
         drop(waits);
         answer
+    }
+}
+
+/// Forgets what a request has changed, unless it failed.
+fn forget_if_changed(changed: Option<&Key>, reply: &Reply, store: &SharedStore) {
+    if let Some(key) = changed.filter(|_| reply.status().code() < 400) {
+        key.forget(store);
     }
 }
 
@@ -232,7 +248,14 @@ fn call_of(asked: &Asked<'_>, exchange: &mut Exchange<'_>, objects: Arc<dyn Obje
     };
     let host = request.host.unwrap_or_default();
     let query_len = query.map_or(0, |query| query.len() + 1);
-    let (lines, path) = (request.lines(), asked.path);
+    let other_lines;
+    let lines = if names_host_in_target(request) {
+        other_lines = lines_with_host(request, host);
+        &other_lines[..]
+    } else {
+        request.lines()
+    };
+    let path = asked.path;
     let mut all =
         Vec::with_capacity(raw_path.len() + query_len + path.len() + host.len() + lines.len());
     let mut ends = [0; 4];
@@ -265,6 +288,25 @@ fn call_of(asked: &Asked<'_>, exchange: &mut Exchange<'_>, objects: Arc<dyn Obje
     }
 }
 
+/// Whether the target is in absolute-form: then Host does not count (RFC 9112 §3.2.2), and may say
+/// something else.
+fn names_host_in_target(request: &Request<'_>) -> bool {
+    request.line().get(request.method.as_str().len() + 1) != Some(&b'/')
+}
+
+/// The field lines with this Host in the place of what was sent.
+fn lines_with_host(request: &Request<'_>, host: &[u8]) -> Vec<u8> {
+    let mut lines = [b"Host: ", host, b"\r\n"].concat();
+    let fields = request.fields();
+    for (name, value) in fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"host")) {
+        lines.extend_from_slice(name);
+        lines.extend_from_slice(b": ");
+        lines.extend_from_slice(value);
+        lines.extend_from_slice(b"\r\n");
+    }
+    lines
+}
+
 fn body_of(framing: Framing, exchange: &mut Exchange<'_>) -> Body {
     let stream = exchange.body.take();
     match framing {
@@ -274,5 +316,23 @@ fn body_of(framing: Framing, exchange: &mut Exchange<'_>) -> Body {
             stream,
         },
         Framing::Chunked => Body { len: None, stream },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_http::limits::Limits;
+    use lowroad_http::request::{Parsed, parse};
+
+    #[test]
+    fn a_host_in_the_target_is_the_one_that_counts() {
+        let head = b"GET http://good/x HTTP/1.1\r\nA: b\r\nHost: evil\r\nC: d\r\n\r\n";
+        let Ok(Parsed::Complete(request)) = parse(head, &Limits::default()) else {
+            panic!("it is a request");
+        };
+        assert!(names_host_in_target(&request));
+        let lines = lines_with_host(&request, request.host.unwrap_or_default());
+        assert_eq!(lines, b"Host: good\r\nA: b\r\nC: d\r\n");
     }
 }

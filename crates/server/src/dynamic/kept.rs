@@ -124,6 +124,20 @@ impl Key {
         if !reads || !bodiless || !plain {
             return None;
         }
+        Key::of_target(request, site, store)
+    }
+
+    /// The key that a GET of the same target has, if this request may change what it would give (RFC
+    /// 9111 §4.4).
+    pub fn of_changed(request: &Request<'_>, site: &Site, store: &SharedStore) -> Option<Key> {
+        let changes = !matches!(
+            request.method,
+            Method::Get | Method::Head | Method::Options | Method::Trace
+        );
+        changes.then(|| Key::of_target(request, site, store))?
+    }
+
+    fn of_target(request: &Request<'_>, site: &Site, store: &SharedStore) -> Option<Key> {
         let Target::Origin { path, query, .. } = request.target else {
             return None;
         };
@@ -155,6 +169,11 @@ impl Key {
         let rest = key.get(size_of::<u32>()..)?.strip_prefix(&[MARK])?;
         let slash = rest.iter().position(|byte| *byte == b'/')?;
         Some(rest.split_at(slash))
+    }
+
+    /// Forgets what is kept there.
+    pub fn forget(&self, store: &SharedStore) {
+        store.forget(self.hash, &self.bytes);
     }
 
     /// What is kept there and may still be used.

@@ -54,6 +54,11 @@ impl Reply {
         Reply { response, stored }
     }
 
+    /// The status.
+    pub fn status(&self) -> Status {
+        self.response.status
+    }
+
     /// Whether it is worth a closer look.
     pub fn may_be_kept(&self) -> bool {
         gives_lifetime(&self.response.fields)
