@@ -373,10 +373,12 @@ fn what_a_signal_ended_is_an_error_or_cut() {
         let (sender, receiver) = stream(100);
         let mut request = post(&root, "/cgi-bin/late", b"");
         request.body = lowroad_dynamic::Body {
-            len: Some(4),
+            len: Some(100_004),
             stream: Some(receiver),
         };
-        // Its head comes before the body does.
+        // Its head comes before all of the body does.
+        let most = vec![b'x'; 100_000];
+        sender.push(most.into()).expect("it is not asked yet");
         let response = ask(&handler, request).await.expect("a head");
         sender.push("text".into()).expect("somebody reads");
         sender.end();
@@ -452,7 +454,9 @@ fn a_child_that_left_the_group_does_not_hold_up_the_answer() {
     let programs = Programs::new();
     programs.add(
         "leave",
-        "#!/bin/sh\nsetsid sleep 1000 &\necho $! > pids\nprintf 'Status: 200\\n\\nbye'\n",
+        // It must have left before the program ends, whose group is killed then.
+        "#!/bin/sh\nsetsid sh -c 'echo $$ > own; exec sleep 1000' &\n\
+         until [ -s own ]; do :; done\nmv own pids\nprintf 'Status: 200\\n\\nbye'\n",
     );
     // Longer than anybody waits for this test.
     let handler = programs.handler_with(|route, _| route.timeout_ms = 3_600_000);
