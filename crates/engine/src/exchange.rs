@@ -3,16 +3,13 @@
 //! Reads are taken until the socket is empty; every complete request in what came is answered into
 //! one output, in order, which leaves in as few system calls as it fits (see `transmit`).
 
-use std::task::Context;
-
 use lowroad_http::body::BodyReader;
 use lowroad_http::request::{Framing, Parsed, Request, head_complete, parse};
 
-use crate::connection::{Body, Pace, State, Transfer, Waiting};
+use crate::connection::{Body, Pace, State, Waiting};
 use crate::driver::{Driver, Received};
-use crate::incoming::{Incoming, WAITING_LEN_MAX};
 use crate::service::{Answer, BodyUse, Exchange, Refused, Service};
-use crate::stream::{Receiver, stream};
+use crate::stream::Receiver;
 use crate::worker::Worker;
 
 /// Output that is sent before more pipelined requests are looked at.
@@ -22,7 +19,7 @@ const READS_MAX: usize = 4;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What one look at the input did.
-enum Step {
+pub(crate) enum Step {
     /// Used so many bytes; look again.
     Used(usize),
     /// More input is needed.
@@ -94,7 +91,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// Uses what is kept of the input.
-    fn go_on(&mut self, id: usize) {
+    pub(crate) fn go_on(&mut self, id: usize) {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
@@ -189,7 +186,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// Puts a request, whose head starts `input`, to the service.
-    fn answer(
+    pub(crate) fn answer(
         &mut self,
         id: usize,
         request: &Request<'_>,
@@ -332,128 +329,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.body_expired(id); // not yet: finds out when to look at its pace
         self.note(id);
         Step::Used(head_len)
-    }
-
-    /// Puts a request whose body streams in. What has come of the body goes first: often it is all,
-    /// and then the connection can stay open whatever the answer.
-    fn stream_body(
-        &mut self,
-        id: usize,
-        request: &Request<'_>,
-        input: &[u8],
-        reader: BodyReader,
-    ) -> Step {
-        let now_ms = self.driver.now_ms();
-        let (sender, receiver) = stream(WAITING_LEN_MAX);
-        let mut incoming = Box::new(Incoming::new(reader, sender, now_ms));
-        let (used, done) = match incoming.feed(&input[request.head_len..], now_ms) {
-            Ok(fed) => fed,
-            Err(refusal) => {
-                self.counters.refused.bump();
-                self.refuse(id, Refused::Request(refusal), input);
-                return Step::Used(input.len());
-            }
-        };
-        self.connections[id].incoming = (!done).then_some(incoming);
-        self.answer(id, request, input, Some(receiver), None);
-        self.watch_incoming(id);
-        Step::Used(request.head_len + used)
-    }
-
-    /// Reads on in a body that streams to who answers.
-    fn incoming(&mut self, id: usize, input: &[u8]) -> Step {
-        let now_ms = self.driver.now_ms();
-        let connection = &mut self.connections[id];
-        let Some(incoming) = &mut connection.incoming else {
-            return Step::Stop;
-        };
-        match incoming.feed(input, now_ms) {
-            Ok((used, true)) => {
-                connection.incoming = None;
-                Step::Used(used)
-            }
-            Ok((0, false)) => Step::Stop,
-            Ok((used, false)) => {
-                self.watch_incoming(id);
-                Step::Used(used)
-            }
-            Err(refusal) => {
-                self.counters.refused.bump();
-                self.break_incoming(id, Refused::Request(refusal));
-                Step::Used(input.len())
-            }
-        }
-    }
-
-    /// Has the worker told when there is room for more of a body, and looks at its pace.
-    fn watch_incoming(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        let Some(connection) = self.connections.get(id) else {
-            return;
-        };
-        let waker = self.stream_waker(connection.token(id));
-        let connection = &mut self.connections[id];
-        let Some(incoming) = &mut connection.incoming else {
-            return;
-        };
-        if incoming.full {
-            incoming.look_for_room(&mut Context::from_waker(&waker), now_ms);
-        }
-        if matches!(connection.state, State::Waiting(_)) {
-            self.waiting_expired(id); // not yet: finds out when to look at its pace
-            self.note(id);
-        }
-    }
-
-    /// The rest of a body will not come, or not as it should.
-    pub(crate) fn break_incoming(&mut self, id: usize, why: Refused) {
-        let connection = &mut self.connections[id];
-        connection.incoming = None;
-        match connection.state {
-            State::Waiting(_) => self.refuse(id, why, &[]),
-            // The answer is on its way: who makes it finds the body cut.
-            _ => {
-                connection.closing = true;
-                connection.leftover = true;
-            }
-        }
-    }
-
-    /// The client has sent its last byte while somebody works for it who would like to know. Whoever
-    /// says nothing more has most probably hung up; one in a million listens on.
-    pub(crate) fn gone_while_waiting(&mut self, id: usize) {
-        let connection = &mut self.connections[id];
-        let works = matches!(&connection.state, State::Waiting(waiting) if waiting.hold.is_some());
-        if !works || !connection.input.is_empty() {
-            return;
-        }
-        match self.driver.receive(&connection.socket, &mut self.scratch) {
-            Received::End | Received::Broken => self.close_broken(id),
-            Received::Bytes(len) => connection.input.extend_from_slice(&self.scratch[..len]),
-            Received::Empty => {}
-        }
-    }
-
-    /// A stream of this connection's has bytes, or room for some.
-    pub(crate) fn stream_moved(&mut self, id: usize) {
-        let connection = &mut self.connections[id];
-        if connection
-            .incoming
-            .as_ref()
-            .is_some_and(|incoming| incoming.full)
-        {
-            self.watch_incoming(id);
-            self.go_on(id);
-        }
-        let Some(connection) = self.connections.get_mut(id) else {
-            return;
-        };
-        if let State::Sending(sending) = &mut connection.state
-            && matches!(sending.transfer, Transfer::Awaiting)
-        {
-            self.transmit(id);
-        }
-        self.resume(id);
     }
 
     /// Reads on in a body; at its end the request is answered.

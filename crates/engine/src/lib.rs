@@ -28,6 +28,7 @@ pub mod service;
 pub mod settings;
 pub mod sim;
 pub mod stream;
+mod streaming;
 #[allow(unsafe_code)]
 // the few system calls that have no safe wrapper; each block says why it is sound
 mod sys;
