@@ -201,6 +201,13 @@ impl<S, R, O> Connection<S, R, O> {
         }
     }
 
+    /// Nobody will read the rest of the request's body: the connection ends with the answer.
+    pub fn leave_body_unread(&mut self) {
+        self.incoming = None;
+        self.closing = true;
+        self.leftover = true;
+    }
+
     /// Whether received bytes can be used now.
     pub fn reads(&self) -> bool {
         if let Some(incoming) = &self.incoming {

@@ -91,14 +91,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// The rest of a body will not come, or not as it should.
     pub(crate) fn break_incoming(&mut self, id: usize, why: Refused) {
         let connection = &mut self.connections[id];
-        connection.incoming = None;
-        match connection.state {
-            State::Waiting(_) => self.refuse(id, why, &[]),
-            // The answer is on its way: who makes it finds the body cut.
-            _ => {
-                connection.closing = true;
-                connection.leftover = true;
-            }
+        connection.leave_body_unread();
+        // Where the answer is on its way, who makes it finds the body cut.
+        if matches!(connection.state, State::Waiting(_)) {
+            self.refuse(id, why, &[]);
         }
     }
 

@@ -284,10 +284,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
             &connection.state,
             State::Sending(sending) if matches!(sending.then, State::Waiting(_))
         );
-        if !next_waits && connection.incoming.take().is_some() {
-            // Nobody will read the rest of the request's body.
-            connection.closing = true;
-            connection.leftover = true;
+        if !next_waits && connection.incoming.is_some() {
+            connection.leave_body_unread();
         }
         let closing = connection.closing;
         match std::mem::replace(&mut connection.state, State::Head { begun: false }) {
