@@ -257,7 +257,7 @@ fn describe(view: &View, found: &Representation, base: &Stored, note: &str, out:
         ),
     };
     line(out, "stored", &stored);
-    let trust = if base.watched() {
+    let trust = if base.is_watched() {
         "watched: the kernel tells of a change"
     } else {
         "not watched: looked at again after half a second"

@@ -91,11 +91,6 @@ impl Stored {
         self.trust.checked_ms.store(checked_ms, Relaxed);
     }
 
-    /// Whether a change is told rather than looked for.
-    pub fn watched(&self) -> bool {
-        self.trust.folder.is_some()
-    }
-
     /// Whether this very folder's changes are heeded.
     pub fn watched_by(&self, folder: Option<&Arc<Folder>>) -> bool {
         match (&self.trust.folder, folder) {
