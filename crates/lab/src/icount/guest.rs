@@ -114,7 +114,7 @@ pub struct Boot {
     pub device: String,
     /// Processors.
     pub cpus: u32,
-    /// Memory.
+    /// Memory; a guest whose file system needs more gets more.
     pub memory_mib: u32,
 }
 
@@ -291,7 +291,8 @@ fn arguments(boot: &Boot, plugin: &Path, network: &Network, initrd: Option<&File
     let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     add("-smp", boot.cpus.to_string());
-    add("-m", boot.memory_mib.to_string());
+    let needed_mib = least_memory_mib(boot.initrd.as_ref().map_or(0, Vec::len));
+    add("-m", boot.memory_mib.max(needed_mib).to_string());
     add("-kernel", boot.kernel.display().to_string());
     let more = network.fill_in(&boot.append);
     match initrd {
@@ -310,6 +311,15 @@ fn arguments(boot: &Boot, plugin: &Path, network: &Network, initrd: Option<&File
     add("-device", format!("{},netdev=n0,mac={MAC}", boot.device));
     add("-plugin", plugin.display().to_string());
     arguments
+}
+
+/// What a guest needs whose archive has `archive_len` bytes: the kernel unpacks it into a file
+/// system that may take half of what is left beside the archive. Without the room the kernel says
+/// only that it can't mount its root.
+fn least_memory_mib(archive_len: usize) -> u32 {
+    const OF_THE_KERNEL_MIB: u32 = 128;
+    let archive_mib = u32::try_from(archive_len >> 20).unwrap_or(u32::MAX / 4);
+    OF_THE_KERNEL_MIB + 3 * archive_mib
 }
 
 /// A file without a name, that ends with its last descriptor.
