@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown, SocketFlags};
+use rustix::net::{SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Block;
@@ -161,8 +161,7 @@ impl Driver for EpollDriver {
         let Some(Some(listener)) = self.listeners.get(usize::from(listener.0)) else {
             return Err(AcceptFailure::Empty);
         };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        match rustix::net::acceptfrom_with(&listener.socket, flags) {
+        match listener.accept() {
             Ok((socket, peer)) => Ok(Accepted {
                 socket,
                 peer: peer_of(peer),
@@ -188,12 +187,8 @@ impl Driver for EpollDriver {
     }
 
     fn refuse_new(&mut self, listener: ListenerId) {
-        if let Some(Some(listener)) = self.listeners.get(usize::from(listener.0))
-            && !listener.shared
-        {
-            // A socket that others hold too goes on taking connections for them. Where the filter
-            // can't be attached, a handshake that ends in the last moment is reset.
-            let _ = sys::refuse_new_connections(&listener.socket);
+        if let Some(Some(listener)) = self.listeners.get_mut(usize::from(listener.0)) {
+            listener.refuse_new();
         }
     }
 

@@ -4,7 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
 use crate::sys;
 
@@ -19,6 +20,8 @@ pub struct Listener {
     pub socket: OwnedFd,
     /// Whether other workers accept from the very same socket.
     pub shared: bool,
+    /// Whether nobody new may begin a handshake.
+    refuses: bool,
 }
 
 impl Listener {
@@ -37,6 +40,7 @@ impl Listener {
         Ok(Listener {
             socket,
             shared: false,
+            refuses: false,
         })
     }
 
@@ -55,6 +59,7 @@ impl Listener {
         Ok(Listener {
             socket,
             shared: true,
+            refuses: false,
         })
     }
 
@@ -66,7 +71,38 @@ impl Listener {
         Ok(Listener {
             socket: self.socket.try_clone()?,
             shared: true,
+            refuses: false,
         })
+    }
+
+    /// Makes the kernel drop attempts to connect (their SYN, which the client repeats), while
+    /// handshakes under way still finish: what has to be done before a listener is drained and
+    /// closed, as those in its queue would be reset. A socket that others hold too goes on taking
+    /// connections for them.
+    ///
+    /// The kernel compares the hops that a SYN has left with what the listener asks for, but not
+    /// those of a handshake's last segment, which belongs to the request and not to the listener.
+    /// 255 is more than what ordinary hosts send (64 or 128). A socket filter would name the SYN
+    /// outright, but newer kernels (6.18 here) let nobody without CAP_NET_ADMIN attach one to a
+    /// TCP socket, and a server has given that up.
+    pub fn refuse_new(&mut self) {
+        if !self.shared {
+            self.refuses = sys::require_hops_left(&self.socket, u8::MAX).is_ok();
+        }
+    }
+
+    /// Takes the first connection that waits, as accept(2).
+    ///
+    /// # Errors
+    /// As of accept(2).
+    pub fn accept(&self) -> Result<(OwnedFd, Option<SocketAddrAny>), Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags)?;
+        if self.refuses {
+            // It inherited what the listener asks for. What was dropped meanwhile comes again.
+            let _ = sys::require_hops_left(&socket, 0);
+        }
+        Ok((socket, peer))
     }
 
     /// Where it listens, if that is an internet address.
@@ -81,7 +117,12 @@ fn prepare(socket: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     // A connection is worth a worker's attention when it has sent something. Clients that connect
     // ahead of need cost nothing until then, and the first read right after accept finds bytes.
-    sys::set_tcp_option(socket, libc::TCP_DEFER_ACCEPT, DEFER_ACCEPT_S)
+    sys::set_option(
+        socket,
+        libc::IPPROTO_TCP,
+        libc::TCP_DEFER_ACCEPT,
+        DEFER_ACCEPT_S,
+    )
 }
 
 /// Whether another program, or another of ours, listens at `address` now: `SO_REUSEPORT` would let
@@ -109,4 +150,77 @@ fn new_socket(address: SocketAddr) -> io::Result<OwnedFd> {
         sockopt::set_ipv6_v6only(&socket, false)?;
     }
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn accept(listener: &Listener) -> TcpStream {
+        let start = Instant::now();
+        loop {
+            match listener.accept() {
+                Ok((socket, _)) => {
+                    let stream = TcpStream::from(socket);
+                    stream.set_nonblocking(false).expect("a socket");
+                    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+                    return stream;
+                }
+                Err(_) => assert!(start.elapsed() < PATIENCE, "nobody comes"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn expect(stream: &mut TcpStream, text: &str) {
+        let mut got = vec![0; text.len()];
+        stream.read_exact(&mut got).expect("bytes");
+        assert_eq!(got, text.as_bytes());
+    }
+
+    /// Without privileges, as a server is after its start.
+    fn refuses_newcomers_only(address: &str, asked: IpAddr) {
+        let nobody = rustix::process::Uid::from_raw(65534);
+        if rustix::process::geteuid().is_root() {
+            rustix::thread::set_thread_uid(nobody).expect("root may become anybody");
+        }
+        let mut listener = Listener::open(address.parse().expect("an address")).expect("a port");
+        let port = listener.address().expect("an address").port();
+        let at = SocketAddr::new(asked, port);
+        let mut halfway = TcpStream::connect(at).expect("a listener");
+        let mut waiting = TcpStream::connect(at).expect("a listener");
+        waiting.write_all(b"one").expect("open");
+
+        listener.refuse_new();
+        let late = TcpStream::connect_timeout(&at, Duration::from_millis(300));
+        assert!(late.is_err(), "a handshake began");
+
+        halfway.write_all(b"two").expect("open");
+        // In the order of their handshakes' ends.
+        for (client, text) in [(&mut waiting, "one"), (&mut halfway, "two")] {
+            let mut served = accept(&listener);
+            expect(&mut served, text);
+            served.write_all(b"answer").expect("open");
+            expect(client, "answer");
+            client.write_all(b"more").expect("open");
+            expect(&mut served, "more");
+        }
+    }
+
+    #[test]
+    fn who_comes_late_begins_no_handshake_and_the_others_are_served() {
+        let v4 = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        for (address, asked) in [("127.0.0.1:0", v4), ("[::]:0", v4), ("[::]:0", v6)] {
+            std::thread::spawn(move || refuses_newcomers_only(address, asked))
+                .join()
+                .expect("refused");
+        }
+    }
 }

@@ -89,58 +89,29 @@ pub fn unacknowledged(socket: impl AsFd) -> usize {
     }
 }
 
-/// Makes a listener drop new connection attempts (their SYN, which the client repeats), while
-/// handshakes under way still finish: what has to be done before it is drained and closed.
-pub fn refuse_new_connections(listener: impl AsFd) -> io::Result<()> {
-    // A socket filter sees the segment from its TCP header on; byte 13 holds the flags.
-    const SYN: u32 = 0x02;
-    let load = |k| libc::sock_filter {
-        code: 0x30,
-        jt: 0,
-        jf: 0,
-        k,
-    }; // BPF_LD|BPF_B|BPF_ABS
-    let test = |k| libc::sock_filter {
-        code: 0x45,
-        jt: 0,
-        jf: 1,
-        k,
-    }; // BPF_JMP|BPF_JSET|BPF_K
-    let ret = |k| libc::sock_filter {
-        code: 0x06,
-        jt: 0,
-        jf: 0,
-        k,
-    }; // BPF_RET|BPF_K
-    let mut program = [load(13), test(SYN), ret(0), ret(u32::MAX)];
-    let filter = libc::sock_fprog {
-        len: 4,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the kernel copies the program of `len` instructions during the call.
-    let done = unsafe {
-        libc::setsockopt(
-            listener.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const filter).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+/// Makes a TCP socket drop every segment that has less than `hops` left to live, 0 for none
+/// (`IP_MINTTL` in ip(7); for IPv6 the same by RFC 5082 is `IPV6_MINHOPCOUNT`).
+pub fn require_hops_left(socket: impl AsFd, hops: u8) -> io::Result<()> {
+    let domain = rustix::net::sockopt::socket_domain(&socket)?;
+    if domain == rustix::net::AddressFamily::INET6 {
+        set_option(
+            &socket,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MINHOPCOUNT,
+            hops.into(),
+        )?;
     }
+    // An IPv6 socket takes IPv4 connections, too, if it is bound to `[::]`.
+    set_option(socket, libc::IPPROTO_IP, libc::IP_MINTTL, hops.into())
 }
 
-/// Sets an option of TCP that is an int.
-pub fn set_tcp_option(socket: impl AsFd, option: c_int, value: c_int) -> io::Result<()> {
+/// Sets an option of a socket that is an int: see ip(7), ipv6(7), tcp(7).
+pub fn set_option(socket: impl AsFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: the kernel reads one int from the address given.
     let done = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
+            level,
             option,
             (&raw const value).cast(),
             size_of::<c_int>() as libc::socklen_t,
