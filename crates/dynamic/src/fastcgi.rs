@@ -258,7 +258,7 @@ fn with_slash(request: &Request) -> Response {
     };
     let response = Response {
         status,
-        fields: Vec::new(),
+        fields: crate::Fields::new(),
         content: Content::Bytes(bytes::Bytes::new()),
     };
     response.field("Location", location)

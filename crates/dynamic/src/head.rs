@@ -12,24 +12,12 @@ mod tests;
 
 use lowroad_http::status::Status;
 
+use crate::fields::{Fields, is_token};
+
 /// Longer heads are refused.
 pub const LEN_MAX: usize = 64 << 10;
 /// More fields are refused.
 const FIELDS_MAX: usize = 256;
-
-/// Fields of one connection only, and those that the server makes itself.
-const DROPPED: &[&str] = &[
-    "connection",
-    "content-length",
-    "date",
-    "keep-alive",
-    "proxy-connection",
-    "status",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// What the output begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +34,7 @@ pub struct Head {
     /// The status.
     pub status: Status,
     /// The fields that go to the client.
-    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    pub fields: Fields,
     /// The length of the body in bytes, if the program says it.
     pub len: Option<u64>,
 }
@@ -108,7 +96,7 @@ fn parse(head: &[u8], form: Form) -> Result<Head, BadHead> {
 #[derive(Default)]
 struct Parts {
     status: Option<Status>,
-    fields: Vec<(Box<str>, Box<[u8]>)>,
+    fields: Fields,
     len: Option<u64>,
     location: bool,
     content_type: bool,
@@ -119,7 +107,10 @@ impl Parts {
     fn line(&mut self, number: usize, line: &[u8]) -> Result<(), BadHead> {
         let (name, value) = field(number, line)?;
         match name.to_ascii_lowercase().as_str() {
-            "status" => self.status = Some(status_of(value)?),
+            "status" => {
+                self.status = Some(status_of(value)?);
+                return Ok(());
+            }
             "content-length" => self.len = Some(self.len_of(value)?),
             "transfer-encoding" => self.coded = true,
             "location" => self.location = true,
@@ -129,9 +120,7 @@ impl Parts {
         if self.fields.len() == FIELDS_MAX {
             return Err(BadHead(format!("sent more than {FIELDS_MAX} fields")));
         }
-        if !DROPPED.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-            self.fields.push((name.into(), value.into()));
-        }
+        self.fields.push(name, value);
         Ok(())
     }
 
@@ -173,7 +162,7 @@ fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
     let colon = line.iter().position(|b| *b == b':');
     let colon = colon.ok_or_else(|| wrong("has no colon"))?;
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-    if name.is_empty() || !name.iter().all(|b| is_token(*b)) {
+    if !is_token(name) {
         return Err(wrong("has a name that is no token"));
     }
     if !value
@@ -205,11 +194,6 @@ fn status_line(line: &[u8]) -> Result<Status, BadHead> {
     });
     let rest = rest.ok_or_else(|| bad("must begin with a status line as its name says", line))?;
     status_of(rest)
-}
-
-/// RFC 9110 §5.6.2
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// The words, and the start of what was found.

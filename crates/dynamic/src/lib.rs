@@ -7,6 +7,7 @@
 
 pub mod cgi;
 pub mod fastcgi;
+pub mod fields;
 pub mod handler;
 pub mod head;
 pub mod limited;
@@ -17,6 +18,7 @@ pub mod response;
 pub mod script;
 pub mod wasm;
 
+pub use fields::Fields;
 pub use handler::{Answering, Begun, Failure, Handler};
 pub use request::{Body, Loading, Objects, Request};
 pub use response::{Content, Response};

@@ -5,13 +5,14 @@ use bytes::Bytes;
 use lowroad_engine::stream::Receiver;
 use lowroad_http::status::Status;
 
+use crate::Fields;
+
 /// A response.
 pub struct Response {
     /// The status, 200 to 999.
     pub status: Status,
-    /// Fields in their order. Names must be tokens; the server drops those that are its own:
-    /// Connection, Content-Length, Date, Keep-Alive, Transfer-Encoding, Upgrade.
-    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// Its fields, but for those that are the server's own affair.
+    pub fields: Fields,
     /// The body.
     pub content: Content,
 }
@@ -41,18 +42,19 @@ pub enum Content {
 impl Response {
     /// A response of bytes with a Content-Type.
     pub fn of(status: Status, content_type: &str, body: impl Into<Bytes>) -> Response {
+        let mut fields = Fields::new();
+        fields.push("Content-Type", content_type.as_bytes());
         Response {
             status,
-            fields: vec![("Content-Type".into(), content_type.as_bytes().into())],
+            fields,
             content: Content::Bytes(body.into()),
         }
     }
 
     /// Adds a field.
     #[must_use]
-    pub fn field(mut self, name: &str, value: impl Into<Vec<u8>>) -> Response {
-        let value: Vec<u8> = value.into();
-        self.fields.push((name.into(), value.into()));
+    pub fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> Response {
+        self.fields.push(name, value.as_ref());
         self
     }
 }

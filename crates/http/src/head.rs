@@ -32,7 +32,7 @@ impl<'v> HeadWriter<'v> {
     /// [`crate::date::format`].
     pub fn start(out: &'v mut Vec<u8>, status: Status, date: &[u8; 29]) -> HeadWriter<'v> {
         out.extend_from_slice(b"HTTP/1.1 ");
-        put_number(out, u64::from(status.code()));
+        out.extend_from_slice(&three_digits(status.code()));
         out.push(b' ');
         out.extend_from_slice(status.reason().as_bytes());
         out.extend_from_slice(b"\r\nDate: ");
@@ -57,6 +57,11 @@ impl<'v> HeadWriter<'v> {
             *byte = b' ';
         }
         self.end()
+    }
+
+    /// Adds fields that are lines already, `name: value\r\n` each.
+    pub fn lines(&mut self, lines: &[u8]) {
+        self.0.extend_from_slice(lines);
     }
 
     /// Adds a field whose value is a decimal number.
@@ -121,6 +126,11 @@ pub fn put_content_range(out: &mut Vec<u8>, start: u64, end: u64, len: u64) {
     put_number(out, end.saturating_sub(1));
     out.push(b'/');
     put_number(out, len);
+}
+
+/// A status code has three digits, always.
+fn three_digits(code: u16) -> [u8; 3] {
+    [code / 100, code / 10 % 10, code % 10].map(|digit| b'0' | (digit % 10) as u8)
 }
 
 /// Appends a number in decimal digits.

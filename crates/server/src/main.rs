@@ -46,6 +46,11 @@ use clap::Parser;
 
 use cli::{Cli, Command};
 
+/// A request to a program takes a dozen pieces of memory, which the C library's allocator makes
+/// slow (docs/performance.md).
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A crash of one worker must not leave half a server: a panic ends the process, and the supervisor
 /// starts it anew. On the threads where programs are waited for it ends one call.
 fn end_on_panic() {

@@ -10,7 +10,7 @@ use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 
 use super::{Form, Head, read};
-use crate::{Content, Failure, Response};
+use crate::{Content, Failure, Fields, Response};
 
 /// How many bytes of a response wait for the client.
 const WAITING_LEN_MAX: usize = 64 << 10;
@@ -203,7 +203,10 @@ impl Rest {
 /// closer than it takes to know that waiting for the end may be of use.
 fn gives_lifetime(head: &Head) -> bool {
     let mut lifetime = false;
-    for (name, value) in &head.fields {
+    if !head.fields.give_lifetime() {
+        return false;
+    }
+    for (name, value) in head.fields.iter() {
         lifetime |= name.eq_ignore_ascii_case("expires");
         if !name.eq_ignore_ascii_case("cache-control") {
             continue;
@@ -226,18 +229,13 @@ fn is_bodiless(method: Method, status: Status) -> bool {
 }
 
 /// A response without a body. Its length is that which GET would have.
-fn empty(status: Status, fields: Vec<(Box<str>, Box<[u8]>)>, len: Option<u64>) -> Response {
+fn empty(status: Status, fields: Fields, len: Option<u64>) -> Response {
     let (sender, receiver) = stream(1);
     sender.end();
     streamed(status, fields, len, receiver)
 }
 
-fn streamed(
-    status: Status,
-    fields: Vec<(Box<str>, Box<[u8]>)>,
-    len: Option<u64>,
-    stream: Receiver,
-) -> Response {
+fn streamed(status: Status, fields: Fields, len: Option<u64>, stream: Receiver) -> Response {
     Response {
         status,
         fields,

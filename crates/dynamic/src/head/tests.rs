@@ -27,7 +27,7 @@ fn heads_with_either_line_end() {
             .expect("a whole head");
         assert_eq!(&output[at..], "body");
         assert_eq!(head.status, Status::OK);
-        let fields: Vec<(&str, &[u8])> = head.fields.iter().map(|(n, v)| (&**n, &**v)).collect();
+        let fields: Vec<(&str, &[u8])> = head.fields.iter().collect();
         assert_eq!(
             fields,
             [("Content-Type", &b"text/plain"[..]), ("X-A", b"b")]
@@ -58,7 +58,8 @@ fn status_and_location() {
     ] {
         assert_eq!(cgi(output).status, status, "{output}");
     }
-    assert_eq!(&*cgi("Location: /a\n\n").fields[0].1, b"/a");
+    let moved = cgi("Location: /a\n\n");
+    assert_eq!(moved.fields.iter().next(), Some(("Location", &b"/a"[..])));
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn what_is_not_for_the_client_is_dropped() {
         "content-length: 12\nDate: now\nUpgrade: x\nTrailer: y\nX: 1\nX: 2\n\n"
     ));
     assert_eq!(head.len, Some(12));
-    let fields: Vec<&str> = head.fields.iter().map(|(name, _)| &**name).collect();
+    let fields: Vec<&str> = head.fields.iter().map(|(name, _)| name).collect();
     assert_eq!(fields, ["X", "X"]);
 }
 
@@ -119,7 +120,7 @@ fn heads_of_nph_programs() {
         .expect("a good head")
         .expect("a whole head");
     assert_eq!(head.status, Status::NOT_FOUND);
-    assert_eq!(&*head.fields[0].0, "Server");
+    assert_eq!(head.fields.iter().next(), Some(("Server", &b"x"[..])));
     for output in [
         "Status: 200\n\n",
         "HTTP/2 200 OK\n\n",

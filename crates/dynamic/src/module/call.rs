@@ -242,7 +242,7 @@ impl Host for Call {
     }
 
     fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
-        let good = parts::is_field(name, value) && self.outgoing.field(name, value);
+        let good = self.outgoing.field(name, value);
         self.accept(
             good,
             "a field needs a token for a name and a value without control characters, there are at \

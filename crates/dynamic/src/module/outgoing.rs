@@ -7,17 +7,19 @@ use lowroad_http::status::Status;
 use lowroad_module::Sent;
 use std::task::{Context, Poll};
 
-use crate::{Content, Response};
+use crate::{Content, Fields, Response};
 
 /// Bytes that wait in a stream before its sender is told to wait.
 const STREAM_LEN_MAX: usize = 256 << 10;
+/// Room that a response gets at its first bytes, so that ordinary ones never grow.
+const FIRST_LEN: usize = 2048;
 /// Fields of a response.
 const FIELDS_MAX: usize = 128;
 
 /// A response in the making.
 pub struct Outgoing {
     status: Status,
-    fields: Vec<(Box<str>, Box<[u8]>)>,
+    fields: Fields,
     /// What the module sent and the stream has not; len() <= len_max.
     bytes: Vec<u8>,
     len_max: usize,
@@ -42,7 +44,7 @@ impl Outgoing {
     pub fn new(len_max: usize) -> Outgoing {
         Outgoing {
             status: Status::OK,
-            fields: Vec::new(),
+            fields: Fields::new(),
             bytes: Vec::new(),
             len_max,
             stored: None,
@@ -60,25 +62,20 @@ impl Outgoing {
         good
     }
 
-    /// Adds a field; false once the head is made.
+    /// Adds a field; false if it is none, or the head is made.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
-        let Ok(name) = std::str::from_utf8(name) else {
-            return false;
-        };
-        let good = matches!(self.state, State::Held) && self.fields.len() < FIELDS_MAX;
-        if good {
-            if self.fields.capacity() == 0 {
-                self.fields.reserve_exact(4);
-            }
-            self.fields.push((name.into(), value.into()));
-        }
-        good
+        matches!(self.state, State::Held)
+            && self.fields.len() < FIELDS_MAX
+            && self.fields.try_push(name, value)
     }
 
     /// Appends bytes.
     pub fn send(&mut self, bytes: &[u8]) -> Sent {
         if self.bytes.len() + bytes.len() > self.len_max {
             return Sent::Refused;
+        }
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(FIRST_LEN.max(bytes.len()));
         }
         self.bytes.extend_from_slice(bytes);
         let held = matches!(self.state, State::Held);
@@ -199,7 +196,7 @@ pub struct Taken {
     /// The status.
     pub status: Status,
     /// New fields.
-    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    pub fields: Fields,
     /// New bytes of the body.
     pub before: Vec<u8>,
     /// The path of a stored object, and what follows it.

@@ -52,30 +52,6 @@ fn hex(digit: u8) -> Option<u8> {
     u8::try_from(value).ok()
 }
 
-/// Whether these may be a field of a response (RFC 9110 §5).
-pub fn is_field(name: &[u8], value: &[u8]) -> bool {
-    let token = |byte: &u8| TOKEN[usize::from(*byte)];
-    let text = |byte: &u8| (*byte >= b' ' && *byte != 0x7f) || *byte == b'\t';
-    !name.is_empty() && name.iter().all(token) && value.iter().all(text)
-}
-
-/// The bytes of tokens (RFC 9110 §5.6.2).
-const TOKEN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 128_u8 {
-        table[byte as usize] = byte.is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let others = b"!#$%&'*+-.^_`|~";
-    let mut at = 0;
-    while at < others.len() {
-        table[others[at] as usize] = true;
-        at += 1;
-    }
-    table
-};
-
 /// Whether this may be a decoded path of the site: in the one form that its routes compare.
 pub fn is_path(path: &[u8]) -> bool {
     let mut segments = path.split(|byte| *byte == b'/');
@@ -115,14 +91,6 @@ mod tests {
         assert_eq!(found(b"c").as_deref(), Some(&b""[..]));
         assert_eq!(found(b"d").as_deref(), Some(&b"%zz%"[..]));
         assert_eq!(found(b"e"), None);
-    }
-
-    #[test]
-    fn fields_that_would_break_the_head_are_refused() {
-        assert!(is_field(b"X-A", b"b\tc"));
-        assert!(!is_field(b"", b"b"));
-        assert!(!is_field(b"X A", b"b"));
-        assert!(!is_field(b"X-A", b"b\r\nSet-Cookie: c"));
     }
 
     #[test]

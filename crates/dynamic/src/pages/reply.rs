@@ -6,6 +6,7 @@ use std::fmt::Write;
 use lowroad_http::status::Status;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use crate::fields::is_token;
 use crate::{Content, Response};
 
 /// What a cookie's value can't have as it is (RFC 6265 §4.1.1), and `%`.
@@ -34,7 +35,7 @@ const ADDRESS: &AsciiSet = &CONTROLS
 #[derive(Debug, Default)]
 pub struct Reply {
     status: Option<Status>,
-    fields: Vec<(Box<str>, Box<[u8]>)>,
+    fields: Vec<(String, String)>,
     cookies: Vec<String>,
     kept: Option<Kept>,
     /// It has a form token, which is one visitor's.
@@ -81,7 +82,7 @@ impl Reply {
             "connection",
             "transfer-encoding",
         ];
-        if !is_token(name) {
+        if !is_token(name.as_bytes()) {
             return Err(format!("{name:?} is no name of a field"));
         }
         if OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) {
@@ -97,8 +98,7 @@ impl Reply {
         }
         self.fields
             .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-        self.fields
-            .push((name.into(), value.trim().as_bytes().into()));
+        self.fields.push((name.into(), value.trim().into()));
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Reply {
 
     /// Sets a cookie.
     pub fn cookie(&mut self, cookie: &Cookie<'_>) -> Result<(), String> {
-        if !is_token(cookie.name) {
+        if !is_token(cookie.name.as_bytes()) {
             return Err(format!("{:?} is no name of a cookie", cookie.name));
         }
         if !["Lax", "Strict", "None"].contains(&cookie.same_site) {
@@ -186,12 +186,14 @@ impl Reply {
         {
             self.field("Cache-Tag", &kept.tags.join(", "))?;
         }
-        let cookies = self.cookies.into_iter();
-        let cookies = cookies.map(|line| ("Set-Cookie".into(), line.into_bytes().into()));
-        self.fields.extend(cookies);
+        let said = self.fields.iter().map(|(name, value)| (&**name, value));
+        let cookies = self.cookies.iter().map(|line| ("Set-Cookie", line));
+        let fields = said.chain(cookies);
         Ok(Response {
             status: self.status.unwrap_or(Status::OK),
-            fields: self.fields,
+            fields: fields
+                .map(|(name, value)| (name, value.as_bytes()))
+                .collect(),
             content: Content::Bytes(text.into()),
         })
     }
@@ -218,7 +220,7 @@ impl Reply {
     fn said(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
-        std::str::from_utf8(&found.1).ok()
+        Some(&found.1)
     }
 }
 
@@ -236,12 +238,6 @@ fn private(said: &str) -> String {
     all.join(", ")
 }
 
-/// RFC 9110 §5.6.2.
-fn is_token(text: &str) -> bool {
-    let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(is_tchar)
-}
-
 fn is_tag(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic() && b != b',')
 }
@@ -251,8 +247,8 @@ mod tests {
     use super::*;
 
     fn field(response: &Response, name: &str) -> Option<String> {
-        let found = response.fields.iter().find(|(known, _)| **known == *name)?;
-        Some(String::from_utf8_lossy(&found.1).into_owned())
+        let found = response.fields.values(name).next()?;
+        Some(String::from_utf8_lossy(found).into_owned())
     }
 
     fn cookie(value: &str) -> Cookie<'_> {
@@ -320,9 +316,7 @@ mod tests {
             reply.field("cache-control", value).unwrap();
             reply.has_token = has_token;
             let response = reply.response(vec![], personal, true).unwrap();
-            let named =
-                |line: &&(Box<str>, Box<[u8]>)| line.0.eq_ignore_ascii_case("cache-control");
-            assert_eq!(response.fields.iter().filter(named).count(), 1);
+            assert_eq!(response.fields.values("cache-control").count(), 1);
             field(&response, "Cache-Control").unwrap()
         };
         let public = "Public, max-age=60,s-maxage=9";

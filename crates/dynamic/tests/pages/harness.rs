@@ -232,13 +232,14 @@ fn got(response: Response) -> Got {
     let Content::Bytes(body) = response.content else {
         panic!("a page is bytes");
     };
-    let field = |(name, value): (Box<str>, Box<[u8]>)| {
-        (name.into(), String::from_utf8(value.into()).expect("text"))
+    let field = |(name, value): (&str, &[u8])| {
+        let value = String::from_utf8(value.into()).expect("text");
+        (name.into(), value)
     };
     Got {
         status: response.status.code(),
         text: String::from_utf8(body.into()).expect("text"),
-        fields: response.fields.into_iter().map(field).collect(),
+        fields: response.fields.iter().map(field).collect(),
     }
 }
 

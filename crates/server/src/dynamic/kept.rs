@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lowroad_cache::freshness::{Received, Source};
 use lowroad_cache::storable;
-use lowroad_dynamic::Response;
+use lowroad_dynamic::{Fields, Response};
 use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::date;
 use lowroad_http::method::Method;
@@ -34,13 +34,11 @@ const SPECIAL: [&[u8]; 5] = [
     b"if-unmodified-since",
     b"range",
 ];
-/// The field by which a program names what its response depends on; not for clients.
-pub const TAG_FIELD: &str = "cache-tag";
 
 /// A response that was kept.
 pub struct Kept {
     pub status: Status,
-    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    pub fields: Fields,
     pub body: Bytes,
     /// When it was made, monotonic ms.
     made_ms: u64,
@@ -72,25 +70,19 @@ impl Kept {
     }
 
     /// The values of a field.
-    pub fn values_of(&self, name: &str) -> impl Iterator<Item = &[u8]> {
-        let named = self.fields.iter();
-        let named = named.filter(move |(known, _)| known.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| &**value)
+    pub fn values_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.fields.values(name)
     }
 
     fn size(&self) -> u64 {
-        let fields = self.fields.iter();
-        let fields: usize = fields
-            .map(|(name, value)| name.len() + value.len() + 32)
-            .sum();
-        (self.body.len() + fields) as u64 + OVERHEAD
+        (self.body.len() + self.fields.size()) as u64 + OVERHEAD
     }
 }
 
 #[cfg(test)]
 impl Kept {
     /// A response with these fields, and no more.
-    pub fn for_tests(fields: Vec<(Box<str>, Box<[u8]>)>) -> Kept {
+    pub fn for_tests(fields: Fields) -> Kept {
         Kept {
             status: Status::OK,
             fields,
@@ -233,7 +225,7 @@ impl Draft {
 /// For how long a response may be kept, if it may be at all.
 fn lifetime_ms(response: &Response) -> Option<u64> {
     let fields = response.fields.iter();
-    let fields = fields.map(|(name, value)| (name.as_bytes(), &**value));
+    let fields = fields.map(|(name, value)| (name.as_bytes(), value));
     let varies = fields
         .clone()
         .any(|(name, _)| name.eq_ignore_ascii_case(b"vary"));

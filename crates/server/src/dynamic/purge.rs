@@ -7,9 +7,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_softirq::pattern::Pattern;
 
-use crate::dynamic::kept::{Kept, Key, TAG_FIELD};
+use crate::dynamic::kept::{Kept, Key};
 use crate::store::SharedStore;
 
 /// What begins the name of a tag.
@@ -136,7 +137,7 @@ mod tests {
 
     fn takes(what: &str, tags: &[&str], target: &str) -> bool {
         let fields = tags.iter();
-        let fields = fields.map(|tags| ("Cache-Tag".into(), tags.as_bytes().into()));
+        let fields = fields.map(|tags| ("Cache-Tag", tags.as_bytes()));
         let kept = Kept::for_tests(fields.collect());
         let meant: Meant = what.parse().expect("it is");
         meant.takes(&kept, b"a:8080", target.as_bytes())

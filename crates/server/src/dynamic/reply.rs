@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use lowroad_dynamic::{Content, Failure, Response};
+use lowroad_dynamic::fields::TAG_FIELD;
+use lowroad_dynamic::{Content, Failure, Fields, Response};
 use lowroad_engine::{Framing, Part, Streamed};
 use lowroad_http::head::HeadWriter;
 use lowroad_http::method::Method;
@@ -13,23 +14,12 @@ use lowroad_http::status::Status;
 use lowroad_log::Logger;
 use lowroad_softirq::fetch::USER_AGENT;
 
-use crate::dynamic::kept::{self, Kept};
+use crate::dynamic::kept::Kept;
 use crate::heads;
 use crate::respond::{Responder, append};
 use crate::sites::At;
 use crate::stored::Stored;
 
-/// Fields that say how a message is sent, and one that is for us alone.
-const OWN: [&str; 8] = [
-    kept::TAG_FIELD,
-    "connection",
-    "content-length",
-    "date",
-    "keep-alive",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-];
 /// A longer body is not copied behind its head.
 const COPIED_LEN_MAX: usize = 16 * 1024;
 
@@ -43,7 +33,7 @@ pub struct Reply {
 /// A head to be written.
 struct Head<'a> {
     status: Status,
-    fields: &'a [(Box<str>, Box<[u8]>)],
+    fields: &'a Fields,
     age_s: Option<u64>,
     framing: Framing,
 }
@@ -61,7 +51,7 @@ impl Reply {
 
     /// Whether it is worth a closer look.
     pub fn may_be_kept(&self) -> bool {
-        gives_lifetime(&self.response.fields)
+        self.response.fields.give_lifetime()
     }
 
     /// The length of the body, if it is known.
@@ -124,14 +114,20 @@ impl Responder<'_, '_, '_> {
     fn head(&mut self, at: At<'_>, head: &Head<'_>) {
         let status = head.status;
         let mut out = HeadWriter::start(&mut self.out.bytes, status, self.exchange.date);
-        for (name, value) in head.fields {
-            if !OWN.iter().any(|own| name.eq_ignore_ascii_case(own)) {
-                out.field(name, value);
+        match head.fields.lines() {
+            Some(lines) => out.lines(lines),
+            None => {
+                let fields = head.fields.iter();
+                for (name, value) in
+                    fields.filter(|(name, _)| !name.eq_ignore_ascii_case(TAG_FIELD))
+                {
+                    out.field(name, value);
+                }
             }
         }
         // The level below keeps for a while what says nothing, since it is told when files change. Of
         // what programs make nobody tells it.
-        if self.request.user_agent == Some(USER_AGENT) && !gives_lifetime(head.fields) {
+        if self.request.user_agent == Some(USER_AGENT) && !head.fields.give_lifetime() {
             out.field("Cache-Control", b"no-store");
         }
         if let Some(age_s) = head.age_s {
@@ -215,13 +211,6 @@ impl Responder<'_, '_, '_> {
         self.refuse_program(at, failure.status, Some(&explanation));
         failure.status
     }
-}
-
-/// Whether the program says for how long its response holds, or that it does not.
-fn gives_lifetime(fields: &[(Box<str>, Box<[u8]>)]) -> bool {
-    fields.iter().any(|(name, _)| {
-        name.eq_ignore_ascii_case("cache-control") || name.eq_ignore_ascii_case("expires")
-    })
 }
 
 /// A number for a fault, other than those of earlier runs.

@@ -226,13 +226,13 @@ fn take(call: &mut Call, next: Next) -> Handled {
         }
         _ => None,
     });
-    let fields = taken.fields.into_iter();
+    let fields = taken.fields.iter();
     Handled {
         fetches: wanted.collect(),
         next: next.to_number(),
         status: taken.status.code(),
         fields: fields
-            .map(|(name, value)| (name.into(), value.into_vec().into()))
+            .map(|(name, value)| (name.into(), value.to_vec().into()))
             .collect(),
         before: taken.before,
         stored: taken
