@@ -10,6 +10,7 @@ use bytes::Bytes;
 use lowroad_dynamic::module::library::LibraryCode;
 use lowroad_dynamic::module::linked::LinkedCode;
 use lowroad_dynamic::module::{Identity, Limits, Running};
+use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Begun, Body, Handler, Loading, Objects, Request};
 use lowroad_http::method::Method;
 use lowroad_http::request::Version;
@@ -84,11 +85,7 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
     Request {
         method: Method::Get,
         version: Version::Http11,
-        target: Bytes::from_static(b"/"),
-        path: Bytes::from_static(b"/"),
-        query: None,
-        host: Bytes::from_static(b"localhost"),
-        lines: Bytes::from_static(b"Host: localhost\r\n"),
+        head: Head::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
         peer: [127, 0, 0, 1].into(),
         local: ([127, 0, 0, 1], 80).into(),
         root: root.clone(),

@@ -13,6 +13,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use lowroad_dynamic::module::linked::LinkedCode;
 use lowroad_dynamic::module::{Identity, Limits as RouteLimits, Running};
+use lowroad_dynamic::request::Head;
 use lowroad_dynamic::wasm::{Limits, Own, Runtime, Wasm};
 use lowroad_dynamic::{Begun, Body, Handler, Loading, Objects, Request};
 use lowroad_http::method::Method;
@@ -91,11 +92,7 @@ fn main() -> Result<(), String> {
     let request = Request {
         method: Method::Get,
         version: Version::Http11,
-        target: Bytes::from_static(b"/page"),
-        path: Bytes::from_static(b"/page"),
-        query: None,
-        host: Bytes::from_static(b"example.com"),
-        lines: Bytes::from_static(b"Host: example.com\r\nAccept: */*\r\n"),
+        head: Head::new((b"/page", None), b"/page", b"example.com", LINES),
         peer: [192, 0, 2, 1].into(),
         local: ([127, 0, 0, 1], 8080).into(),
         root: Arc::from(Path::new("/srv/site")),
@@ -176,15 +173,13 @@ fn round_ns(handler: &Arc<dyn Handler>, request: &Request, calls: u32) -> f64 {
     begun.elapsed().as_secs_f64() * 1e9 / f64::from(calls)
 }
 
+const LINES: &[u8] = b"Host: example.com\r\nAccept: */*\r\n";
+
 fn copy(request: &Request) -> Request {
     Request {
         method: request.method,
         version: request.version,
-        target: request.target.clone(),
-        path: request.path.clone(),
-        query: request.query.clone(),
-        host: request.host.clone(),
-        lines: request.lines.clone(),
+        head: Head::new((b"/page", None), b"/page", b"example.com", LINES),
         peer: request.peer,
         local: request.local,
         root: request.root.clone(),

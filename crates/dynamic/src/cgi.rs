@@ -123,7 +123,7 @@ impl CgiHandler {
         permit: OwnedSemaphorePermit,
     ) -> Result<(Process, Form), Failure> {
         let folder = self.folder()?;
-        let script = self.script(&folder, &request.path);
+        let script = self.script(&folder, request.path());
         let script = script.ok_or_else(Failure::not_found)?;
         let file = self.file(&folder, &script);
         if !lookup::is_executable(&file) {

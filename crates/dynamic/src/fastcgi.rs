@@ -142,16 +142,16 @@ impl FastCgiHandler {
     }
 
     fn meaning(&self, request: &Request) -> Meaning {
-        if is_hidden(&request.path) {
+        if is_hidden(request.path()) {
             return Meaning::Nothing;
         }
         // The configuration names it, and the server says if it is not there.
         if let Some(script) = &self.fastcgi.script {
-            return Meaning::Script(front(&request.path, script));
+            return Meaning::Script(front(request.path(), script));
         }
-        self.lately.find(&request.root, &request.path, || {
+        self.lately.find(&request.root, request.path(), || {
             let look = |path: &[u8]| kind(&request.root, path, self.symlinks);
-            find(&request.path, &self.rules, look)
+            find(request.path(), &self.rules, look)
         })
     }
 
@@ -212,7 +212,7 @@ impl FastCgiHandler {
 
     /// What begins the request.
     fn encode(&self, asked: &Asked, id: u16) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024 + asked.request.lines.len());
+        let mut out = Vec::with_capacity(1024 + asked.request.lines().len());
         record::put_begin(&mut out, id);
         let mut params = Params::start(&mut out, id);
         let environment = Environment {
@@ -246,9 +246,9 @@ fn file_of(request: &Request, script: &Script) -> Arc<Path> {
 /// Sends the client to a folder's own path, with the slash; a form is sent again.
 fn with_slash(request: &Request) -> Response {
     let mut location = Vec::new();
-    lowroad_http::target::encode_path(&request.path, &mut location);
+    lowroad_http::target::encode_path(request.path(), &mut location);
     location.push(b'/');
-    if let Some(query) = &request.query {
+    if let Some(query) = request.query() {
         location.push(b'?');
         location.extend_from_slice(query);
     }

@@ -21,4 +21,4 @@ pub mod wasm;
 pub use fields::Fields;
 pub use handler::{Answering, Begun, Failure, Handler};
 pub use request::{Body, Loading, Objects, Request};
-pub use response::{Content, Response};
+pub use response::{Around, Content, Response};

@@ -82,7 +82,7 @@ impl Pages {
     }
 
     async fn answer(&self, mut request: Request) -> Result<Response, Failure> {
-        let name = templates::page_name(&request.path).ok_or_else(Failure::not_found)?;
+        let name = templates::page_name(request.path()).ok_or_else(Failure::not_found)?;
         let templates = self.sites.templates(&request.root);
         is_there(&templates, &name)?;
         let visit = self.visit(&name, &mut request).await?;

@@ -17,17 +17,8 @@ pub struct Request {
     pub method: Method,
     /// The version that the client speaks.
     pub version: Version,
-    /// The path and the query as they were sent, still percent-encoded.
-    pub target: Bytes,
-    /// The decoded path; begins with `/`, has no dot segments, no `//` and no NUL.
-    pub path: Bytes,
-    /// What follows the first `?` of the target, as it was sent.
-    pub query: Option<Bytes>,
-    /// The host name that the client asked for, as it was sent, with its port if it has one; empty
-    /// if the client named none.
-    pub host: Bytes,
-    /// All field lines with their CRLFs, validated.
-    pub lines: Bytes,
+    /// What its head says.
+    pub head: Head,
     /// Where the client is.
     pub peer: IpAddr,
     /// Where it connected.
@@ -41,9 +32,36 @@ pub struct Request {
 }
 
 impl Request {
+    /// The path and the query as they were sent, still percent-encoded.
+    pub fn target(&self) -> &[u8] {
+        &self.head.text[..self.head.target_end]
+    }
+
+    /// The decoded path; begins with `/`, has no dot segments, no `//` and no NUL.
+    pub fn path(&self) -> &[u8] {
+        &self.head.text[self.head.target_end..self.head.path_end]
+    }
+
+    /// What follows the first `?` of the target, as it was sent.
+    pub fn query(&self) -> Option<&[u8]> {
+        let target = self.target();
+        target.get(self.head.query_start..)
+    }
+
+    /// The host name that the client asked for, as it was sent, with its port if it has one; empty
+    /// if the client named none.
+    pub fn host(&self) -> &[u8] {
+        &self.head.text[self.head.path_end..self.head.host_end]
+    }
+
+    /// All field lines with their CRLFs, validated.
+    pub fn lines(&self) -> &[u8] {
+        &self.head.text[self.head.host_end..]
+    }
+
     /// All fields in their order: name as received, value without surrounding whitespace.
     pub fn fields(&self) -> Fields<'_> {
-        Fields::of_lines(&self.lines)
+        Fields::of_lines(self.lines())
     }
 
     /// The value of the first field with this name, in any case.
@@ -51,6 +69,48 @@ impl Request {
         self.fields()
             .find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
             .map(|(_, value)| value)
+    }
+}
+
+/// What the head of a request says, in one piece of memory.
+pub struct Head {
+    /// Target, decoded path, host and lines, one after the other.
+    text: Vec<u8>,
+    /// Beyond the target if there is no query.
+    query_start: usize,
+    target_end: usize,
+    path_end: usize,
+    host_end: usize,
+}
+
+impl Head {
+    /// One with these parts, see [`Request`]: the target is given as path and query.
+    pub fn new(
+        (raw_path, query): (&[u8], Option<&[u8]>),
+        path: &[u8],
+        host: &[u8],
+        lines: &[u8],
+    ) -> Head {
+        let query_start = raw_path.len() + 1;
+        let target_end = raw_path.len() + query.map_or(0, |query| query.len() + 1);
+        let path_end = target_end + path.len();
+        let host_end = path_end + host.len();
+        let mut text = Vec::with_capacity(host_end + lines.len());
+        text.extend_from_slice(raw_path);
+        if let Some(query) = query {
+            text.push(b'?');
+            text.extend_from_slice(query);
+        }
+        text.extend_from_slice(path);
+        text.extend_from_slice(host);
+        text.extend_from_slice(lines);
+        Head {
+            text,
+            query_start,
+            target_end,
+            path_end,
+            host_end,
+        }
     }
 }
 

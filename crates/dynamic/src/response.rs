@@ -29,14 +29,17 @@ pub enum Content {
         stream: Receiver,
     },
     /// What the site has stored for a path, with text around it; it does not pass through here.
-    Stored {
-        /// What comes before it.
-        before: Bytes,
-        /// The decoded path, beginning with `/`.
-        path: Bytes,
-        /// What comes after it.
-        after: Bytes,
-    },
+    Stored(Box<Around>),
+}
+
+/// A stored object and the text around it.
+pub struct Around {
+    /// What comes before it.
+    pub before: Bytes,
+    /// Its decoded path, beginning with `/`.
+    pub path: Bytes,
+    /// What comes after it.
+    pub after: Bytes,
 }
 
 impl Response {

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use cgi_support::{
-    Notices, ask, fail, fastcgi_route, fetch, get, memory_peak_kib, post, runtime, upload,
+    Notices, ask, fail, fastcgi_route, fetch, get, head, memory_peak_kib, post, runtime, upload,
 };
 use fastcgi_support::Fpm;
 use lowroad_config::{FastCgi, Route, Symlinks, Upstream};
@@ -137,7 +136,7 @@ fn scripts_by_unix_socket_and_by_tcp() {
             let answer = fetch(&handler, request).await;
             assert_eq!((answer.status, answer.body.as_str()), (200, ""));
             let mut request = get(&root, "/password.php");
-            request.lines = Bytes::from_static(b"Authorization: Basic YTpi\r\n");
+            request.head = head("/password.php", "Authorization: Basic YTpi\r\n");
             assert_eq!(fetch(&handler, request).await.body, "a");
             let answer = fetch(&handler, get(&root, "/error.php")).await;
             assert_eq!(answer.body, "fine");
@@ -162,7 +161,7 @@ fn paths_and_their_scripts() {
             ("/a/index.php/?q=1", "/a/index.php", "/"),
         ] {
             let mut request = get(&root, target);
-            request.lines = Bytes::from_static(b"X-Test: 1\r\nProxy: evil\r\n");
+            request.head = head(target, "X-Test: 1\r\nProxy: evil\r\n");
             let body = fetch(&handler, request).await.body;
             let query = target.split_once('?').map_or("", |(_, query)| query);
             let want = format!(
@@ -279,7 +278,8 @@ fn a_form_with_a_file() {
     .concat();
     runtime().block_on(async {
         let mut request = post(&root, "/form.php", &body);
-        request.lines = Bytes::from_static(b"Content-Type: multipart/form-data; boundary=B\r\n");
+        let lines = "Content-Type: multipart/form-data; boundary=B\r\n";
+        request.head = head("/form.php", lines);
         let answer = fetch(&handler, request).await;
         assert_eq!(
             answer.body,

@@ -54,14 +54,10 @@ async fn a_stored_object_does_not_pass_through() {
     for (form, handler) in forms(Limits::default()) {
         let response = answer(&handler, "/stored").await.expect("it is answered");
         match response.content {
-            Content::Stored {
-                before,
-                path,
-                after,
-            } => {
-                assert_eq!(before, "before ", "{form}");
-                assert_eq!(path, "/page.html", "{form}");
-                assert_eq!(after, " after", "{form}");
+            Content::Stored(around) => {
+                assert_eq!(around.before, "before ", "{form}");
+                assert_eq!(around.path, "/page.html", "{form}");
+                assert_eq!(around.after, " after", "{form}");
             }
             _ => panic!("{form}: it is not stored"),
         }

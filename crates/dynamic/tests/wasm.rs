@@ -257,12 +257,8 @@ fn a_stored_object_does_not_pass_through_the_module() {
         (i32.const 0)"#;
     let answer = now(&handler(&runtime(), &handling(code), OWN), "/");
     match answer.expect("it is answered").content {
-        Content::Stored {
-            before,
-            path,
-            after,
-        } => assert_eq!(
-            (&before[..], &path[..], &after[..]),
+        Content::Stored(around) => assert_eq!(
+            (&around.before[..], &around.path[..], &around.after[..]),
             (&b"hello"[..], &b"/"[..], &b""[..])
         ),
         _ => panic!("it is not stored"),

@@ -101,8 +101,8 @@ impl Environment<'_> {
         put("SERVER_SOFTWARE", SOFTWARE.as_bytes());
         put("REQUEST_METHOD", request.method.as_str().as_bytes());
         put("REQUEST_SCHEME", b"http");
-        put("REQUEST_URI", &request.target);
-        put("QUERY_STRING", request.query.as_deref().unwrap_or_default());
+        put("REQUEST_URI", request.target());
+        put("QUERY_STRING", request.query().unwrap_or_default());
         if let Some(len) = self.body_len {
             let mut digits = Vec::with_capacity(20);
             lowroad_http::head::put_number(&mut digits, len);
@@ -117,10 +117,10 @@ impl Environment<'_> {
         put("REMOTE_ADDR", peer.as_bytes());
         put("SERVER_ADDR", address.to_string().as_bytes());
         put("SERVER_PORT", local.port().to_string().as_bytes());
-        if !self.request.host.is_empty() {
-            put("HTTP_HOST", &self.request.host);
+        if !self.request.host().is_empty() {
+            put("HTTP_HOST", self.request.host());
         }
-        match host_name(&self.request.host) {
+        match host_name(self.request.host()) {
             b"" => put("SERVER_NAME", literal(address).as_bytes()),
             name => put("SERVER_NAME", name),
         }

@@ -7,7 +7,7 @@ use lowroad_http::status::Status;
 use lowroad_module::Sent;
 use std::task::{Context, Poll};
 
-use crate::{Content, Fields, Response};
+use crate::{Around, Content, Fields, Response};
 
 /// Bytes that wait in a stream before its sender is told to wait.
 const STREAM_LEN_MAX: usize = 256 << 10;
@@ -127,11 +127,11 @@ impl Outgoing {
         let mut before = std::mem::take(&mut self.bytes);
         let content = match self.stored.take() {
             None => Content::Bytes(before.into()),
-            Some((path, at)) => Content::Stored {
+            Some((path, at)) => Content::Stored(Box::new(Around {
                 after: before.split_off(at).into(),
                 before: before.into(),
                 path,
-            },
+            })),
         };
         self.response(content)
     }

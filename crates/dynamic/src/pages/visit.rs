@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use lowroad_http::request::Fields;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{Error, ErrorKind, State};
@@ -17,12 +16,12 @@ use crate::Request;
 /// A request to a page. Most pages look at few of its parts, so each is made when it is looked at.
 pub struct Visit {
     method: &'static str,
-    path: Bytes,
-    target: Bytes,
-    host: Bytes,
+    path: Box<[u8]>,
+    target: Box<[u8]>,
+    host: Box<[u8]>,
     peer: IpAddr,
-    query: Bytes,
-    lines: Bytes,
+    query: Box<[u8]>,
+    lines: Box<[u8]>,
     body: Value,
     form: Value,
     params: OnceLock<Value>,
@@ -50,12 +49,12 @@ impl Visit {
     pub fn new(request: &Request, form: Pairs, body: String, key: &Key) -> Visit {
         Visit {
             method: request.method.as_str(),
-            path: request.path.clone(),
-            target: request.target.clone(),
-            host: request.host.clone(),
+            path: copy(request.path()),
+            target: copy(request.target()),
+            host: copy(request.host()),
             peer: request.peer,
-            query: request.query.clone().unwrap_or_default(),
-            lines: request.lines.clone(),
+            query: copy(request.query().unwrap_or_default()),
+            lines: copy(request.lines()),
             body: Value::from(body),
             form: List::value(form),
             params: OnceLock::new(),
@@ -133,6 +132,10 @@ fn fields(lines: &[u8]) -> Pairs {
     Fields::of_lines(lines).map(field).collect()
 }
 
+fn copy(bytes: &[u8]) -> Box<[u8]> {
+    bytes.into()
+}
+
 /// Whether the browser says that a page of another site made it send the request (Fetch Metadata).
 pub fn is_from_elsewhere(request: &Request) -> bool {
     let site = request.field("Sec-Fetch-Site");
@@ -141,11 +144,11 @@ pub fn is_from_elsewhere(request: &Request) -> bool {
 
 /// Whether a request that may change something comes from one of the site's own forms.
 pub fn has_token(request: &Request, form: &Pairs, key: &Key) -> bool {
-    let cookies = form::cookies(&request.lines);
+    let cookies = form::cookies(request.lines());
     let cookie = text_of(&cookies, csrf::COOKIE).unwrap_or_default();
     let header = request.field(csrf::HEADER).map(lossy);
     let token = text_of(form, csrf::FIELD).map(Cow::Borrowed).or(header);
-    token.is_some_and(|token| key.verify(&request.host, cookie, &token))
+    token.is_some_and(|token| key.verify(request.host(), cookie, &token))
 }
 
 fn text_of<'p>(pairs: &'p Pairs, name: &str) -> Option<&'p str> {

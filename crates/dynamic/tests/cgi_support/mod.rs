@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_config::{Cgi, FastCgi, Pattern, Route, RouteTo, Upstream};
+use lowroad_dynamic::request::Head;
 use lowroad_dynamic::script::talk::Notice;
 use lowroad_dynamic::{
     Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
@@ -40,25 +41,26 @@ pub fn runtime() -> tokio::runtime::Runtime {
 
 /// A request for a target, without a body.
 pub fn get(root: &Path, target: &str) -> Request {
-    let (path, query) = match target.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
-        None => (target, None),
-    };
-    let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
     Request {
         method: Method::Get,
         version: Version::Http11,
-        target: bytes(target),
-        path: bytes(path),
-        query: query.map(bytes),
-        host: bytes("example.org:8080"),
-        lines: bytes("Host: example.org:8080\r\nX-Test: 1\r\n"),
+        head: head(target, "Host: example.org:8080\r\nX-Test: 1\r\n"),
         peer: "192.0.2.7".parse().expect("an address"),
         local: "192.0.2.1:8080".parse().expect("an address"),
         root: Arc::from(root),
         objects: Arc::new(NoObjects),
         body: Body::none(),
     }
+}
+
+/// The head of a request for a target, with these field lines.
+pub fn head(target: &str, lines: &str) -> Head {
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query.as_bytes())),
+        None => (target, None),
+    };
+    let path = path.as_bytes();
+    Head::new((path, query), path, b"example.org:8080", lines.as_bytes())
 }
 
 /// A POST request with these bytes.
@@ -72,7 +74,7 @@ pub fn post(root: &Path, target: &str, body: &[u8]) -> Request {
     }
     sender.end();
     request.method = Method::Post;
-    request.lines = Bytes::from_static(b"Content-Type: text/plain\r\n");
+    request.head = head(target, "Content-Type: text/plain\r\n");
     request.body = Body {
         len: Some(body.len() as u64),
         stream: Some(receiver),
@@ -97,7 +99,7 @@ pub fn upload(root: &Path, target: &str, len: u64) -> Request {
         sender.end();
     });
     request.method = Method::Put;
-    request.lines = Bytes::from_static(b"Content-Type: application/octet-stream\r\n");
+    request.head = head(target, "Content-Type: application/octet-stream\r\n");
     request.body = Body {
         len: Some(len),
         stream: Some(receiver),
@@ -161,7 +163,7 @@ pub async fn whole(response: Response) -> Whole {
             };
             (len, body, cut)
         }
-        Content::Stored { .. } => panic!("nothing is stored"),
+        Content::Stored(_) => panic!("nothing is stored"),
     };
     Whole {
         status: response.status.code(),

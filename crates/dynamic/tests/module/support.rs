@@ -11,6 +11,7 @@ use lowroad_dynamic::module::library::LibraryCode;
 use lowroad_dynamic::module::linked::LinkedCode;
 use lowroad_dynamic::module::separate::SeparateCode;
 use lowroad_dynamic::module::{Identity, Limits, Running};
+use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{
     Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
 };
@@ -41,14 +42,13 @@ impl Objects for Site {
 
 pub fn request(target: &str) -> Request {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let query = (!query.is_empty()).then_some(query.as_bytes());
+    let path = path.as_bytes();
+    let lines = b"X-Field: value\r\nCookie: a=1; id=7\r\n";
     Request {
         method: Method::Get,
         version: Version::Http11,
-        target: Bytes::copy_from_slice(target.as_bytes()),
-        path: Bytes::copy_from_slice(path.as_bytes()),
-        query: (!query.is_empty()).then(|| Bytes::copy_from_slice(query.as_bytes())),
-        host: Bytes::from_static(b"example.com"),
-        lines: Bytes::from_static(b"X-Field: value\r\nCookie: a=1; id=7\r\n"),
+        head: Head::new((path, query), path, b"example.com", lines),
         peer: [192, 0, 2, 1].into(),
         local: ([127, 0, 0, 1], 8080).into(),
         root: Arc::from(Path::new("/srv/site")),
@@ -162,7 +162,7 @@ pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<Response
 pub async fn body(response: Response) -> Vec<u8> {
     match response.content {
         Content::Bytes(bytes) => bytes.to_vec(),
-        Content::Stored { .. } => panic!("a stored object has no bytes here"),
+        Content::Stored(_) => panic!("a stored object has no bytes here"),
         Content::Stream { stream, .. } => {
             let mut all = Vec::new();
             loop {

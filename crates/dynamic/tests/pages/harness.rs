@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lowroad_config::schema;
 use lowroad_dynamic::pages::{Databases, Key, Pages};
+use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{
     Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
 };
@@ -201,8 +202,8 @@ impl Ask<'_> {
 
     fn request(self) -> Request {
         let (path, query) = match self.target.split_once('?') {
-            Some((path, query)) => (path.to_string(), Some(Bytes::from(query.to_string()))),
-            None => (self.target.clone(), None),
+            Some((path, query)) => (path.as_bytes(), Some(query.as_bytes())),
+            None => (self.target.as_bytes(), None),
         };
         let (sender, receiver) = stream(1 << 16);
         let len = self.body.len() as u64;
@@ -211,11 +212,12 @@ impl Ask<'_> {
         Request {
             method: self.method,
             version: Version::Http11,
-            target: self.target.into(),
-            path: path.into(),
-            query,
-            host: Bytes::from_static(self.host.as_bytes()),
-            lines: self.lines.into(),
+            head: Head::new(
+                (path, query),
+                path,
+                self.host.as_bytes(),
+                self.lines.as_bytes(),
+            ),
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             local: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
             root: self.site.root(),

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use lowroad_dynamic::module::{Identity, Limits as RouteLimits, Running};
+use lowroad_dynamic::request::Head;
 use lowroad_dynamic::wasm::{Limits, Own, Runtime, Wasm};
 use lowroad_dynamic::{
     Answering, Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
@@ -124,14 +125,12 @@ impl Objects for Site {
 
 pub fn request(target: &str) -> Request {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let query = (!query.is_empty()).then_some(query.as_bytes());
+    let path = path.as_bytes();
     Request {
         method: Method::Get,
         version: Version::Http11,
-        target: Bytes::copy_from_slice(target.as_bytes()),
-        path: Bytes::copy_from_slice(path.as_bytes()),
-        query: (!query.is_empty()).then(|| Bytes::copy_from_slice(query.as_bytes())),
-        host: Bytes::from_static(b"example.com"),
-        lines: Bytes::from_static(b"X-Field: value\r\n"),
+        head: Head::new((path, query), path, b"example.com", b"X-Field: value\r\n"),
         peer: [192, 0, 2, 1].into(),
         local: ([127, 0, 0, 1], 8080).into(),
         root: Arc::from(Path::new("/srv/site")),

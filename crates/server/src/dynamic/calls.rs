@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bytes::Bytes;
+use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as Call};
 use lowroad_engine::{Exchange, Token};
 use lowroad_http::request::{Framing, Request, Target};
@@ -239,7 +239,7 @@ impl Drop for Running {
     }
 }
 
-/// The request as programs see it, its parts in one piece of memory.
+/// The request as programs see it.
 fn call_of(asked: &Asked<'_>, exchange: &mut Exchange<'_>, objects: Arc<dyn Objects>) -> Call {
     let request = asked.request;
     let (raw_path, query) = match request.target {
@@ -247,7 +247,6 @@ fn call_of(asked: &Asked<'_>, exchange: &mut Exchange<'_>, objects: Arc<dyn Obje
         _ => (asked.path, None),
     };
     let host = request.host.unwrap_or_default();
-    let query_len = query.map_or(0, |query| query.len() + 1);
     let other_lines;
     let lines = if names_host_in_target(request) {
         other_lines = lines_with_host(request, host);
@@ -255,31 +254,10 @@ fn call_of(asked: &Asked<'_>, exchange: &mut Exchange<'_>, objects: Arc<dyn Obje
     } else {
         request.lines()
     };
-    let path = asked.path;
-    let mut all =
-        Vec::with_capacity(raw_path.len() + query_len + path.len() + host.len() + lines.len());
-    let mut ends = [0; 4];
-    all.extend_from_slice(raw_path);
-    if let Some(query) = query {
-        all.push(b'?');
-        all.extend_from_slice(query);
-    }
-    ends[0] = all.len();
-    all.extend_from_slice(path);
-    ends[1] = all.len();
-    all.extend_from_slice(host);
-    ends[2] = all.len();
-    all.extend_from_slice(lines);
-    ends[3] = all.len();
-    let all = Bytes::from(all);
     Call {
         method: request.method,
         version: request.version,
-        target: all.slice(..ends[0]),
-        path: all.slice(ends[0]..ends[1]),
-        query: query.map(|_| all.slice(raw_path.len() + 1..ends[0])),
-        host: all.slice(ends[1]..ends[2]),
-        lines: all.slice(ends[2]..ends[3]),
+        head: Head::new((raw_path, query), asked.path, host, lines),
         peer: exchange.peer,
         local: asked.local,
         root: asked.site.folder(asked.host),

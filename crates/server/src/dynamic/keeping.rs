@@ -43,7 +43,7 @@ impl Keeping {
                     passing::pass(from, to, BODY_LEN_MAX, whole).await;
                 });
             }
-            Content::Stream { .. } | Content::Stored { .. } => {}
+            Content::Stream { .. } | Content::Stored(_) => {}
         }
     }
 

@@ -87,10 +87,10 @@ impl SiteObjects {
 
     /// Adds to a response what it refers to, if that is in memory.
     pub fn complete_now(&self, response: Response) -> Result<Reply, Box<Response>> {
-        let Content::Stored { path, .. } = &response.content else {
+        let Content::Stored(around) = &response.content else {
             return Ok(Reply::new(response, None));
         };
-        match self.in_memory(path) {
+        match self.in_memory(&around.path) {
             Some(stored) if stored.representation().is_some() => {
                 Ok(Reply::new(response, Some(stored)))
             }
@@ -100,10 +100,10 @@ impl SiteObjects {
 
     /// Adds to a response what it refers to.
     pub async fn complete(&self, response: Response) -> Result<Reply, Failure> {
-        let Content::Stored { path, .. } = &response.content else {
+        let Content::Stored(around) = &response.content else {
             return Ok(Reply::new(response, None));
         };
-        let stored = self.stored(path).await;
+        let stored = self.stored(&around.path).await;
         match stored.filter(|stored| stored.representation().is_some()) {
             Some(stored) => Ok(Reply::new(response, Some(stored))),
             None => Err(Failure::not_found()),

@@ -59,11 +59,11 @@ impl Reply {
         match &self.response.content {
             Content::Bytes(bytes) => Some(bytes.len() as u64),
             Content::Stream { len, .. } => *len,
-            Content::Stored { before, after, .. } => {
+            Content::Stored(around) => {
                 let stored = self.stored.as_ref();
                 let stored = stored.and_then(|stored| stored.representation());
                 let between = stored.map_or(0, |representation| representation.len);
-                Some(before.len() as u64 + between + after.len() as u64)
+                Some(around.before.len() as u64 + between + around.after.len() as u64)
             }
         }
     }
@@ -170,8 +170,8 @@ impl Responder<'_, '_, '_> {
                 let streamed = Streamed::new(stream, framing);
                 self.out.parts.push(Part::Stream(streamed));
             }
-            Content::Stored { before, after, .. } => {
-                self.bytes(before);
+            Content::Stored(around) => {
+                self.bytes(around.before);
                 let stored = reply.stored.as_ref();
                 if let Some(representation) = stored.and_then(|stored| stored.representation()) {
                     let range = ByteRange {
@@ -180,7 +180,7 @@ impl Responder<'_, '_, '_> {
                     };
                     append(representation, range, self.out);
                 }
-                self.bytes(after);
+                self.bytes(around.after);
             }
         }
     }

@@ -8,7 +8,7 @@ use lowroad_http::request::Version;
 
 use super::Environment;
 use crate::Request;
-use crate::request::{Body, Loading, Objects};
+use crate::request::{Body, Head, Loading, Objects};
 use crate::script::Script;
 
 struct NoObjects;
@@ -26,11 +26,12 @@ fn request(host: &'static str, lines: &'static str) -> Request {
     Request {
         method: Method::Post,
         version: Version::Http11,
-        target: Bytes::from_static(b"/a%20b.php/x?q=1&r"),
-        path: Bytes::from_static(b"/a b.php/x"),
-        query: Some(Bytes::from_static(b"q=1&r")),
-        host: Bytes::from_static(host.as_bytes()),
-        lines: Bytes::from_static(lines.as_bytes()),
+        head: Head::new(
+            (b"/a%20b.php/x", Some(b"q=1&r")),
+            b"/a b.php/x",
+            host.as_bytes(),
+            lines.as_bytes(),
+        ),
         peer: "::ffff:192.0.2.7".parse().expect("an address"),
         local: "192.0.2.1:8080".parse().expect("an address"),
         root: Arc::from(Path::new("/srv/www")),

@@ -245,6 +245,9 @@ fn take(call: &mut Call, next: Next) -> Handled {
 }
 
 fn request(head: Head) -> Request {
+    let query = head.query.as_ref().map(|query| &query[..]);
+    let query_len = query.map_or(0, |query| query.len() + 1);
+    let raw_path = &head.target[..head.target.len().saturating_sub(query_len)];
     Request {
         method: Method::parse(head.method.as_bytes()).unwrap_or(Method::Get),
         version: if head.http10 {
@@ -252,11 +255,7 @@ fn request(head: Head) -> Request {
         } else {
             Version::Http11
         },
-        target: head.target.into(),
-        path: head.path.into(),
-        query: head.query.map(|query| query.into_vec().into()),
-        host: head.host.into(),
-        lines: head.lines.into(),
+        head: crate::request::Head::new((raw_path, query), &head.path, &head.host, &head.lines),
         peer: head.peer,
         local: head.local,
         root: head.root.into(),
