@@ -109,8 +109,8 @@ impl Fields {
         self.tags |= is(&TAG_FIELD);
         self.lifetime |= LIFETIME.iter().any(is);
         if self.lines.capacity() == 0 {
-            self.lines
-                .reserve(LINES_LEN.max(name.len() + value.len() + 4));
+            let len = name.len() + value.len() + 4;
+            self.lines = Vec::with_capacity(len.max(LINES_LEN));
         }
         self.lines.extend_from_slice(name);
         self.lines.extend_from_slice(b": ");

@@ -75,7 +75,7 @@ impl Outgoing {
             return Sent::Refused;
         }
         if self.bytes.capacity() == 0 {
-            self.bytes.reserve(FIRST_LEN.max(bytes.len()));
+            self.bytes = Vec::with_capacity(FIRST_LEN.max(bytes.len()));
         }
         self.bytes.extend_from_slice(bytes);
         let held = matches!(self.state, State::Held);
