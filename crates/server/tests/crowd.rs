@@ -212,7 +212,8 @@ fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
 
 #[test]
 fn a_server_with_few_descriptors_serves_some_and_answers_all() {
-    for limit in [28, 40] {
+    // A server of one worker has 21 open before anybody comes, and takes 16 connections.
+    for limit in [28, 48] {
         let folder = Folder::new();
         folder.file(GOOD.0, GOOD.1);
         let mut command = Command::new("sh");
@@ -231,7 +232,7 @@ fn a_server_with_few_descriptors_serves_some_and_answers_all() {
             served += usize::from(response.status == 200);
         }
         // With 28 the connections may take all that opening the file would need.
-        assert!(served > 0 || limit < 40, "with {limit}");
+        assert!(served > 0 || limit == 28, "with {limit}");
         wait_until("a place", || {
             (server.get("/good.txt").status == 200).then_some(())
         });
