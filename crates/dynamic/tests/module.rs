@@ -1,6 +1,8 @@
 //! Modules in every native form: each feature once, run over a linked module in Rust and a library
 //! in C that do the same; then what only libraries have.
 
+#[path = "module/busy.rs"]
+mod busy;
 #[path = "module/features.rs"]
 mod features;
 #[path = "module/library.rs"]

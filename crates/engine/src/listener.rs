@@ -82,6 +82,8 @@ impl Listener {
     ///
     /// The kernel compares the hops that a SYN has left with what the listener asks for, but not
     /// those of a handshake's last segment, which belongs to the request and not to the listener.
+    /// Where there is no request, because the kernel or the level below the socket answered with a
+    /// cookie, that segment is dropped too, and reset when it comes again after the close.
     /// 255 is more than what ordinary hosts send (64 or 128). A socket filter would name the SYN
     /// outright, but newer kernels (6.18 here) let nobody without CAP_NET_ADMIN attach one to a
     /// TCP socket, and a server has given that up.

@@ -2,9 +2,10 @@
 //! at a time may use, and calls that go through it.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lowroad_module::{Event, Next};
+use tokio::sync::Mutex as Turns;
 
 use super::Instance;
 use super::call::Call;
@@ -18,9 +19,8 @@ pub trait State: Send + 'static {
 
 /// A worker's state.
 pub struct Worker<S: State> {
-    /// Held while the module is at work, which is short or it keeps its worker waiting. A worker that
-    /// finds it taken leaves the call to the runtime; there one waits for it.
-    state: Mutex<S>,
+    /// The lock is tokio's, so that who finds it taken waits without a thread.
+    state: Turns<S>,
     /// Calls that were given up while the state was in use: the module is told at its next use.
     given_up: Mutex<Vec<Call>>,
     any_given_up: AtomicBool,
@@ -30,7 +30,7 @@ impl<S: State> Worker<S> {
     /// With this state.
     pub fn new(state: S) -> Worker<S> {
         Worker {
-            state: Mutex::new(state),
+            state: Turns::new(state),
             given_up: Mutex::default(),
             any_given_up: AtomicBool::new(false),
         }
@@ -49,17 +49,8 @@ impl<S: State> Worker<S> {
         calls.push(call);
         drop(calls);
         self.any_given_up.store(true, SeqCst);
-        if let Some(mut state) = self.now() {
+        if let Ok(mut state) = self.state.try_lock() {
             self.tell(&mut state);
-        }
-    }
-
-    /// The state, unless it is in use. What a module that panicked left of it is its own affair.
-    fn now(&self) -> Option<MutexGuard<'_, S>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
         }
     }
 
@@ -80,9 +71,7 @@ impl<S: State> Drop for Worker<S> {
         let calls = self.given_up.get_mut();
         let calls = std::mem::take(calls.unwrap_or_else(PoisonError::into_inner));
         for mut call in calls {
-            let state = self.state.get_mut();
-            let state = state.unwrap_or_else(PoisonError::into_inner);
-            state.handle(&mut call, Event::Gone);
+            self.state.get_mut().handle(&mut call, Event::Gone);
         }
     }
 }
@@ -116,7 +105,7 @@ impl<S: State> Instance for Calling<S> {
 
     fn now(&mut self, event: Event) -> Option<Result<Next, Failure>> {
         let (worker, call) = self.parts();
-        let mut state = worker.now()?;
+        let mut state = worker.state.try_lock().ok()?;
         let next = worker.handle(&mut state, call, event);
         drop(state);
         self.waits = next == Next::Wait;
@@ -125,8 +114,7 @@ impl<S: State> Instance for Calling<S> {
 
     async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
         let (worker, call) = self.parts();
-        let state = worker.state.lock();
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        let mut state = worker.state.lock().await;
         let next = worker.handle(&mut state, call, event);
         drop(state);
         self.waits = next == Next::Wait;

@@ -74,11 +74,12 @@ impl Outgoing {
         if self.bytes.len() + bytes.len() > self.len_max {
             return Sent::Refused;
         }
-        if self.bytes.capacity() == 0 {
+        let held = matches!(self.state, State::Held);
+        // Parts of a stream wait in their own memory, of which only the bytes are counted.
+        if held && self.bytes.capacity() == 0 {
             self.bytes = Vec::with_capacity(FIRST_LEN.max(bytes.len()));
         }
         self.bytes.extend_from_slice(bytes);
-        let held = matches!(self.state, State::Held);
         if held || self.bytes.len() < STREAM_LEN_MAX {
             return Sent::Room;
         }

@@ -16,6 +16,9 @@ use crate::dynamic::reply::Reply;
 use crate::dynamic::routes::Route;
 use crate::store::SharedStore;
 
+/// A longer body is kept as it is.
+const COPIED_LEN_MAX: usize = 64 << 10;
+
 /// What it takes to keep the answer to one request.
 pub struct Keeping {
     /// Where.
@@ -48,6 +51,11 @@ impl Keeping {
     }
 
     fn whole(&self, draft: Draft, body: Bytes) {
+        // A short body may lie in more memory than it has bytes.
+        let body = match body.len() {
+            ..COPIED_LEN_MAX => Bytes::copy_from_slice(&body),
+            _ => body,
+        };
         if draft.keep(&self.store, body) {
             self.route.keeps.store(true, Relaxed);
         }
