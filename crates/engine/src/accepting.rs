@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use crate::admission::Overload;
 use crate::connection::{Connection, State};
-use crate::driver::{AcceptFailure, Driver, ListenerId, Sent, Token};
+use crate::driver::{AcceptFailure, Driver, GENERATION_MAX, ListenerId, Sent, Token};
 use crate::service::{Exchange, Refused, Service};
 use crate::worker::Worker;
 
@@ -42,7 +42,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Err(overload) => return self.turn_away(&socket, peer, listener, overload),
         }
         let now_ms = self.driver.now_ms();
-        self.generation = self.generation.wrapping_add(1).max(1);
+        self.generation = (self.generation.wrapping_add(1) & GENERATION_MAX).max(1);
         let id = self.connections.insert(Connection {
             socket,
             state: State::Head { begun: false },

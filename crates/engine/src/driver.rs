@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use crate::arena::Block;
 use crate::file::{FileSent, OpenFile};
+use crate::local::Local;
 use crate::mailbox::Wake;
+use crate::outgoing::News;
 
 /// Names one connection of a worker for as long as the worker runs: slot and generation, so that
 /// news for a closed connection cannot reach its successor in the slot.
@@ -19,9 +21,12 @@ use crate::mailbox::Wake;
 pub struct Token {
     /// Place in the worker's table.
     pub slot: u32,
-    /// How often the worker had accepted when it filled the place.
+    /// How often the worker had accepted when it filled the place; at most [`GENERATION_MAX`].
     pub generation: u32,
 }
+
+/// Where generations begin anew, at 1: drivers have uses for what is above.
+pub const GENERATION_MAX: u32 = u32::MAX >> 1;
 
 /// A listener by its place in the list that the worker was started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +52,8 @@ pub enum Event {
     },
     /// A transfer started with [`Driver::start_file`] got this far.
     File(Token, FileSent),
-    /// The mailbox has something.
-    Wake,
+    /// Something changed at a socket to elsewhere.
+    Outgoing(News),
 }
 
 /// A connection just accepted.
@@ -102,7 +107,8 @@ pub trait Driver {
     type Listener: Send + 'static;
 
     /// Waits until something happens or the time is over; appends what happened to `events`.
-    /// `None` waits without end. Reads the clocks afterwards.
+    /// `None` waits without end. Does not wait when the bell was rung before; only the worker asks
+    /// the bell whether it was. Reads the clocks afterwards.
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>);
 
     /// Monotonic time of the last wait in ms.
@@ -167,6 +173,11 @@ pub trait Driver {
     /// Sends the end of our bytes; the peer's may still come.
     fn finish(&mut self, socket: &Self::Socket);
 
-    /// What wakes a wait of this driver from another thread.
-    fn waker(&self) -> Arc<dyn Wake>;
+    /// What the worker lends to those who work on its thread.
+    fn local(&self) -> &Local;
+
+    /// What wakes a wait of this driver: its bell.
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.local().bell.clone()
+    }
 }

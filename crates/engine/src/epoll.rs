@@ -18,24 +18,28 @@ use rustix::net::{SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Block;
+use crate::bell::Bell;
 use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token};
 use crate::file::{self, FileSent, OpenFile};
 use crate::helpers::Helpers;
 use crate::listener::Listener;
-use crate::mailbox::Wake;
+use crate::local::Local;
+use crate::outgoing::{self, News, Sources};
 use crate::sys;
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
-/// Generations start at 1, so these can't be connections.
+/// Generations start at 1, so these can't be connections. The highest bit, which no generation has,
+/// is that of sockets to elsewhere.
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1 << 31; // in the slot's half; the generation's half is 0
 
 /// epoll, sockets and clocks of one worker.
 pub struct EpollDriver {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     listeners: Vec<Option<Listener>>,
     waker: Arc<EventFd>,
+    local: Local,
     transfers: Arc<Mutex<Vec<(Token, FileSent)>>>,
     helpers: Helpers,
     now_ms: u64,
@@ -47,7 +51,7 @@ impl EpollDriver {
     /// # Errors
     /// When descriptors run out.
     pub fn new(helpers: Helpers) -> io::Result<EpollDriver> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let waker = Arc::new(EventFd(eventfd(
             0,
             EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
@@ -58,7 +62,10 @@ impl EpollDriver {
             EventData::new_u64(WAKE),
             EventFlags::IN | EventFlags::ET,
         )?;
+        let rouse = waker.clone();
+        let bell = Bell::new(move || rouse.wake());
         Ok(EpollDriver {
+            local: Local::new(bell, Sources::new(epoll.clone())),
             epoll,
             listeners: Vec::new(),
             waker,
@@ -86,10 +93,9 @@ impl EpollDriver {
         )?)
     }
 
-    fn translate(&self, event: &epoll::Event) -> Event {
-        let (data, flags) = (event.data.u64(), event.flags);
-        if data == WAKE {
-            return Event::Wake;
+    fn translate(&self, data: u64, flags: EventFlags) -> Event {
+        if data & outgoing::MARK != 0 {
+            return Event::Outgoing(News::of(data, flags));
         }
         if data & !0xffff == LISTENER {
             return Event::Acceptable(ListenerId((data & 0xffff) as u16));
@@ -113,18 +119,21 @@ impl Driver for EpollDriver {
     type Listener = Listener;
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
+        let may_sleep = self.local.bell.lie_down();
+        let timeout_ms = if may_sleep { timeout_ms } else { Some(0) };
         let timeout = timeout_ms.map(|ms| Timespec {
             tv_sec: (ms / 1000).try_into().unwrap_or(i64::MAX),
             tv_nsec: (ms % 1000 * 1_000_000) as i64,
         });
         let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
         let waited = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref());
+        self.local.bell.get_up();
         self.now_ms = monotonic_ms();
         // Interrupted: the caller looks at its timers and comes again.
         let Ok((ready, _)) = waited else { return };
         for event in &*ready {
-            let event = self.translate(event);
-            if matches!(event, Event::Wake) {
+            let (data, flags) = (event.data.u64(), event.flags);
+            if data == WAKE {
                 self.waker.clear();
                 let mut transfers = self
                     .transfers
@@ -135,8 +144,9 @@ impl Driver for EpollDriver {
                         .drain(..)
                         .map(|(token, sent)| Event::File(token, sent)),
                 );
+                continue;
             }
-            events.push(event);
+            events.push(self.translate(data, flags));
         }
     }
 
@@ -275,8 +285,8 @@ impl Driver for EpollDriver {
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
     }
 
-    fn waker(&self) -> Arc<dyn Wake> {
-        self.waker.clone()
+    fn local(&self) -> &Local {
+        &self.local
     }
 }
 
@@ -287,9 +297,7 @@ impl EventFd {
         let mut count = [MaybeUninit::<u8>::uninit(); 8];
         let _ = rustix::io::read(&self.0, &mut count);
     }
-}
 
-impl Wake for EventFd {
     fn wake(&self) {
         // Fails only when the count is at its end, and then the worker is awake.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());

@@ -12,6 +12,7 @@ mod accepting;
 pub mod admission;
 #[allow(unsafe_code)] // hands out slices of one mapping; the extents prove them disjoint
 pub mod arena;
+pub mod bell;
 pub mod body;
 mod connection;
 pub mod counters;
@@ -23,7 +24,9 @@ pub mod file;
 pub mod helpers;
 mod incoming;
 pub mod listener;
+pub mod local;
 pub mod mailbox;
+pub mod outgoing;
 pub mod service;
 pub mod settings;
 pub mod sim;
@@ -32,10 +35,12 @@ mod streaming;
 #[allow(unsafe_code)]
 // the few system calls that have no safe wrapper; each block says why it is sound
 mod sys;
+pub mod tasks;
 mod transmit;
 mod wheel;
 pub mod worker;
 
 pub use body::{Framing, Out, Part, Streamed};
 pub use driver::{Driver, ListenerId, Token};
+pub use local::Local;
 pub use service::{Answer, BodyUse, Exchange, Service};

@@ -51,9 +51,11 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// Takes all messages, in the order of their posts.
-    pub fn drain(&self) -> Vec<M> {
-        std::mem::take(&mut *self.queue())
+    /// Moves all messages, in the order of their posts, into an empty vector, whose memory is used
+    /// for the next ones.
+    pub fn take(&self, into: &mut Vec<M>) {
+        debug_assert!(into.is_empty(), "what is there would come again");
+        std::mem::swap(&mut *self.queue(), into);
     }
 
     fn queue(&self) -> MutexGuard<'_, Vec<M>> {

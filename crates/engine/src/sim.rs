@@ -9,13 +9,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::arena::Block;
+use crate::bell::Bell;
 use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token};
 use crate::file::{FileSent, OpenFile, TAIL_LEN};
-use crate::mailbox::Wake;
+use crate::local::Local;
+use crate::outgoing::Sources;
 
 /// How bad the world is: chances in a thousand, and sizes.
 #[derive(Clone, Debug)]
@@ -91,15 +92,7 @@ pub struct SimSocket {
 /// The driver.
 pub struct SimDriver {
     world: Shared,
-    waker: Arc<SimWaker>,
-}
-
-struct SimWaker(AtomicBool);
-
-impl Wake for SimWaker {
-    fn wake(&self) {
-        self.0.store(true, SeqCst);
-    }
+    local: Local,
 }
 
 impl Shared {
@@ -124,7 +117,7 @@ impl Shared {
     pub fn driver(&self) -> SimDriver {
         SimDriver {
             world: self.clone(),
-            waker: Arc::new(SimWaker(AtomicBool::new(false))),
+            local: Local::new(Bell::new(|| {}), Sources::none()),
         }
     }
 
@@ -322,7 +315,8 @@ impl Driver for SimDriver {
                 .first_key_value()
                 .map(|((at_ms, _), _)| *at_ms);
             let timeout = timeout_ms.map(|ms| world.now_ms + ms);
-            let pending = !world.events.is_empty() || self.waker.0.load(SeqCst);
+            let rung = !self.local.bell.lie_down();
+            let pending = !world.events.is_empty() || rung;
             let waiting = world.listening && !world.backlog.is_empty();
             let until = [next, timeout].into_iter().flatten().min();
             match until {
@@ -338,9 +332,7 @@ impl Driver for SimDriver {
         };
         calls.into_iter().for_each(|call| call());
         events.extend(self.world.lock().events.drain(..));
-        if self.waker.0.swap(false, SeqCst) {
-            events.push(Event::Wake);
-        }
+        self.local.bell.get_up();
     }
 
     fn now_ms(&self) -> u64 {
@@ -460,8 +452,8 @@ impl Driver for SimDriver {
         self.world.lock().socket(socket.id).finished = true;
     }
 
-    fn waker(&self) -> Arc<dyn Wake> {
-        self.waker.clone()
+    fn local(&self) -> &Local {
+        &self.local
     }
 }
 

@@ -14,6 +14,7 @@ use crate::connection::{Connection, State};
 use crate::counters::Counters;
 use crate::driver::{Driver, Event, ListenerId, Token};
 use crate::file::FileSent;
+use crate::local::{Local, ROUNDS_MAX};
 use crate::mailbox::Mailbox;
 use crate::service::Service;
 use crate::settings::Settings;
@@ -84,11 +85,13 @@ pub struct Worker<D: Driver, V: Service> {
     pub(crate) admission: Arc<Admission>,
     pub(crate) mailbox: Mailbox<WorkerMessage<D, V>>,
     pub(crate) listeners: Vec<ListenerId>,
+    local: Local,
     date_until_ms: u64,
     pub(crate) generation: u32,
     pub(crate) paused_until_ms: Option<u64>,
     /// Listeners that take no new handshakes, and when they close.
     pub(crate) closing: Vec<(ListenerId, u64)>,
+    messages: Vec<WorkerMessage<D, V>>,
     events: Vec<Event>,
     pub(crate) due: Vec<Token>,
 }
@@ -104,6 +107,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         counters: Arc<Counters>,
     ) -> Self {
         let now_ms = driver.now_ms();
+        let local = driver.local().clone();
         Worker {
             driver,
             service,
@@ -121,20 +125,23 @@ impl<D: Driver, V: Service> Worker<D, V> {
             admission,
             mailbox,
             listeners: Vec::new(),
+            local,
             date_until_ms: 0,
             generation: 0,
             paused_until_ms: None,
             closing: Vec::new(),
+            messages: Vec::new(),
             events: Vec::new(),
             due: Vec::new(),
         }
     }
 
-    /// Turns until the worker has drained.
+    /// Turns until the worker has drained; gives its tasks up then.
     pub fn run(&mut self) {
         while !self.drained() {
             self.turn();
         }
+        self.local.tasks.end();
     }
 
     /// Whether draining was asked for and is over.
@@ -161,8 +168,26 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 self.receive(id, true);
             }
         }
+        self.answer_bell();
         self.look_at_deadlines();
         self.service.turn_ended(self.driver.now_ms());
+    }
+
+    /// Takes messages and runs tasks, which may bring forth more of both. What comes again and
+    /// again waits until sockets had their turn.
+    fn answer_bell(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.local.bell.was_rung() {
+                return;
+            }
+            let mut messages = std::mem::take(&mut self.messages);
+            self.mailbox.take(&mut messages);
+            for message in messages.drain(..) {
+                self.take_message(message);
+            }
+            self.messages = messages;
+            self.local.tasks.run();
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -184,11 +209,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                     self.file_sent(id, sent);
                 }
             }
-            Event::Wake => {
-                for message in self.mailbox.drain() {
-                    self.take_message(message);
-                }
-            }
+            Event::Outgoing(news) => self.local.sources.happened(news),
         }
     }
 

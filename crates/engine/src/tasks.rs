@@ -1,0 +1,263 @@
+//! Futures that are polled on a worker's own thread, between its connections' events: what only
+//! waits for sockets and never computes.
+//!
+//! A task that is woken on the worker's thread, or by any thread while the worker is awake, costs
+//! no system call. It knows nothing of what the futures wait for, nor of timers.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+
+use crate::bell::Bell;
+use crate::mailbox::Wake as _;
+
+/// The slot of what is no task.
+const NOWHERE: u32 = u32::MAX;
+
+thread_local! {
+    static POLLS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread polls a task: a panic ends only that.
+pub fn polls() -> bool {
+    POLLS.get()
+}
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The tasks of one worker. Clones lead to the same.
+#[derive(Clone)]
+pub struct Tasks(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    bell: Arc<Bell>,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Slab<Slot>,
+    ready: Vec<Id>,
+    generation: u32,
+    ended: bool,
+}
+
+/// Names one task for as long as the worker runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Id {
+    slot: u32,
+    generation: u32,
+}
+
+struct Slot {
+    generation: u32,
+    /// It is among those that are ready.
+    ready: bool,
+    stage: Stage,
+}
+
+enum Stage {
+    Waiting(Work, Waker),
+    Polled,
+    /// Given up while it was polled.
+    GivenUp,
+}
+
+struct TaskWaker {
+    tasks: Tasks,
+    id: Id,
+}
+
+impl std::task::Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.tasks.ready(self.id);
+    }
+}
+
+/// A task under way. Dropped, it is given up.
+#[must_use = "dropping it gives the task up"]
+pub struct Task {
+    tasks: Tasks,
+    id: Id,
+}
+
+impl Task {
+    /// Lets it go on until its end.
+    pub fn detach(mut self) {
+        self.id.slot = NOWHERE;
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.tasks.give_up(self.id);
+    }
+}
+
+impl Tasks {
+    /// No tasks; the bell is that of the worker who will run them.
+    pub fn new(bell: Arc<Bell>) -> Tasks {
+        Tasks(Arc::new(Shared {
+            state: Mutex::default(),
+            bell,
+        }))
+    }
+
+    /// Begins a task: the worker polls it before it waits again.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Task {
+        let task = self.add(Box::pin(work));
+        self.ready(task.id);
+        task
+    }
+
+    /// Begins a task and polls it at once. To be called on the worker's thread.
+    pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) -> Task {
+        let task = self.add(Box::pin(work));
+        self.poll(task.id);
+        task
+    }
+
+    /// Polls those that are ready now, each once.
+    pub fn run(&self) {
+        let mut ready = std::mem::take(&mut self.lock().ready);
+        for id in ready.drain(..) {
+            self.poll(id);
+        }
+        let mut state = self.lock();
+        if state.ready.is_empty() {
+            // Its memory is used again.
+            state.ready = ready;
+        }
+    }
+
+    /// Gives up all tasks, and those that come from now on.
+    pub fn end(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        state.ready.clear();
+        let ids: Vec<Id> = state
+            .slots
+            .iter()
+            .map(|(slot, at)| id_of(slot, at))
+            .collect();
+        drop(state);
+        ids.into_iter().for_each(|id| self.give_up(id));
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lock().slots.len()
+    }
+
+    fn add(&self, work: Work) -> Task {
+        let mut state = self.lock();
+        state.generation = state.generation.wrapping_add(1);
+        let generation = state.generation;
+        if state.ended {
+            drop(state);
+            drop(work);
+            let slot = NOWHERE;
+            let tasks = self.clone();
+            let id = Id { slot, generation };
+            return Task { tasks, id };
+        }
+        let place = state.slots.vacant_entry();
+        let id = Id {
+            slot: place.key() as u32,
+            generation,
+        };
+        let tasks = self.clone();
+        let waker = Waker::from(Arc::new(TaskWaker { tasks, id }));
+        place.insert(Slot {
+            generation,
+            ready: false,
+            stage: Stage::Waiting(work, waker),
+        });
+        drop(state);
+        let tasks = self.clone();
+        Task { tasks, id }
+    }
+
+    fn ready(&self, id: Id) {
+        let mut state = self.lock();
+        let Some(slot) = state.find(id) else { return };
+        if std::mem::replace(&mut slot.ready, true) {
+            return;
+        }
+        state.ready.push(id);
+        drop(state);
+        self.0.bell.wake();
+    }
+
+    fn poll(&self, id: Id) {
+        let mut state = self.lock();
+        let Some(slot) = state.find(id) else { return };
+        slot.ready = false;
+        let (mut work, waker) = match std::mem::replace(&mut slot.stage, Stage::Polled) {
+            Stage::Waiting(work, waker) => (work, waker),
+            stage => {
+                slot.stage = stage;
+                return;
+            }
+        };
+        drop(state);
+        let mut context = Context::from_waker(&waker);
+        // A task that panics is over; the worker goes on. What it owned says so when it is dropped.
+        let outer = POLLS.replace(true);
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut context)));
+        POLLS.set(outer);
+        let over = !matches!(polled, Ok(Poll::Pending));
+        let mut state = self.lock();
+        let Some(slot) = state.find(id) else { return };
+        if over || matches!(slot.stage, Stage::GivenUp) {
+            state.slots.remove(id.slot as usize);
+            drop(state);
+            // What it owns may call us when it is dropped.
+            drop(work);
+        } else {
+            slot.stage = Stage::Waiting(work, waker);
+        }
+    }
+
+    fn give_up(&self, id: Id) {
+        let mut state = self.lock();
+        let Some(slot) = state.find(id) else { return };
+        match slot.stage {
+            // Whoever polls it sees to the rest.
+            Stage::Polled | Stage::GivenUp => slot.stage = Stage::GivenUp,
+            Stage::Waiting(..) => {
+                let slot = state.slots.remove(id.slot as usize);
+                drop(state);
+                // What it owns may call us when it is dropped.
+                drop(slot);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn find(&mut self, id: Id) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        (slot.generation == id.generation).then_some(slot)
+    }
+}
+
+fn id_of(slot: usize, at: &Slot) -> Id {
+    Id {
+        slot: slot as u32,
+        generation: at.generation,
+    }
+}
