@@ -8,9 +8,11 @@
 mod guest;
 pub mod link;
 mod lone;
+mod permits;
 pub mod pool;
 pub mod record;
 mod shared;
+mod stock;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -84,10 +86,11 @@ impl FastCgiHandler {
 
     async fn answer(
         self: Arc<Self>,
+        worker: usize,
         mut request: Request,
         permit: OwnedSemaphorePermit,
     ) -> Result<Response, Failure> {
-        let script = match self.meaning(&request) {
+        let script = match self.clone().meaning(&request).await {
             Meaning::Script(script) => script,
             Meaning::SlashMissing => return Ok(with_slash(&request)),
             Meaning::Nothing => return Err(Failure::not_found()),
@@ -104,6 +107,7 @@ impl FastCgiHandler {
         };
         let body_len = body.len;
         let asked = Asked {
+            worker,
             file: file_of(&request, &script),
             request,
             script,
@@ -122,6 +126,7 @@ impl FastCgiHandler {
 
 /// A request and what was found out about it.
 struct Asked {
+    worker: usize,
     request: Request,
     script: Script,
     file: Arc<Path>,
@@ -141,7 +146,7 @@ impl FastCgiHandler {
         })
     }
 
-    fn meaning(&self, request: &Request) -> Meaning {
+    async fn meaning(self: Arc<Self>, request: &Request) -> Meaning {
         if is_hidden(request.path()) {
             return Meaning::Nothing;
         }
@@ -149,9 +154,19 @@ impl FastCgiHandler {
         if let Some(script) = &self.fastcgi.script {
             return Meaning::Script(front(request.path(), script));
         }
-        self.lately.find(&request.root, request.path(), || {
-            let look = |path: &[u8]| kind(&request.root, path, self.symlinks);
-            find(request.path(), &self.rules, look)
+        if let Some(meaning) = self.lately.known(&request.root, request.path()) {
+            return meaning;
+        }
+        let (root, path) = (request.root.clone(), request.path().to_vec());
+        // A slow disk must not hold up the worker.
+        let looking = tokio::spawn(async move { self.look(&root, &path) });
+        looking.await.unwrap_or(Meaning::Nothing)
+    }
+
+    fn look(&self, root: &Arc<Path>, path: &[u8]) -> Meaning {
+        self.lately.find(root, path, || {
+            let look = |path: &[u8]| kind(root, path, self.symlinks);
+            find(path, &self.rules, look)
         })
     }
 
@@ -166,17 +181,22 @@ impl FastCgiHandler {
         let reply = Reply::new(asked.file.clone(), Form::Cgi, asked.request.method);
         let complaints = Complaints::new(asked.file.clone(), self.notice.clone());
         if self.pool.multiplexes() {
-            let shared = self.in_time(self.pool.shared(fresh)).await?;
+            let shared = self.in_time(self.pool.shared(asked.worker, fresh)).await?;
             // Where it was lost this moment, there is still a connection of one's own.
             if let Some(ticket) = shared.ticket(complaints.clone()) {
                 let out = self.encode(asked, ticket.id);
                 let server = self.pool.name().to_string();
                 let permit = asked.permit.clone();
-                let guest = Guest::new(ticket, server, out, idempotent, permit);
+                let tasks = self.pool.tasks(asked.worker).clone();
+                let guest = Guest::new(ticket, server, tasks, out, idempotent, permit);
                 return answer(guest, body, reply, self.silence, &self.notice).await;
             }
         }
-        let lease = self.in_time(self.pool.lease(fresh)).await?;
+        let now = (!fresh).then(|| self.pool.lease_now(asked.worker));
+        let lease = match now.flatten() {
+            Some(lease) => lease,
+            None => self.in_time(self.pool.lease(asked.worker, fresh)).await?,
+        };
         let lone = Lone::new(
             lease,
             self.pool.clone(),
@@ -230,9 +250,9 @@ impl FastCgiHandler {
 }
 
 impl Handler for FastCgiHandler {
-    fn begin(self: Arc<Self>, _: usize, request: Request) -> Begun {
+    fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
         match self.permit() {
-            Ok(permit) => Begun::Later(Box::pin(self.answer(request, permit))),
+            Ok(permit) => Begun::Here(Box::pin(self.answer(worker, request, permit))),
             Err(failure) => Begun::Answered(Err(failure)),
         }
     }

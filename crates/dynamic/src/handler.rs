@@ -15,7 +15,7 @@ pub type Answering = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Se
 /// long, how much memory) and keeps them.
 pub trait Handler: Send + Sync {
     /// Begins to answer, on the worker with this number: it must neither wait nor take long. What
-    /// takes time it returns as a future, which is polled on a tokio runtime with timers and I/O.
+    /// takes time it returns as a future. There are tokio's timers wherever it is polled.
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun;
 }
 
@@ -23,8 +23,11 @@ pub trait Handler: Send + Sync {
 pub enum Begun {
     /// It is there.
     Answered(Result<Response, Failure>),
-    /// It is to come.
+    /// It is to come, and is polled on a tokio runtime beside the worker, with tokio's I/O.
     Later(Answering),
+    /// It is to come, and is polled on the worker itself: it only waits for what wakes it, and
+    /// never computes.
+    Here(Answering),
 }
 
 /// Why there is no response. The client gets a page with the status and a number; the log gets the

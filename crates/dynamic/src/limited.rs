@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lowroad_http::status::Status;
 
-use crate::{Begun, Failure, Handler, Request};
+use crate::{Answering, Begun, Failure, Handler, Request};
 
 /// A handler within bounds.
 pub struct Limited<H> {
@@ -61,14 +61,20 @@ impl<H: Handler + 'static> Handler for Limited<H> {
         };
         match self.inner.clone().begin(worker, request) {
             Begun::Answered(answer) => Begun::Answered(answer),
-            Begun::Later(answering) => Begun::Later(Box::pin(async move {
-                let _slot = slot;
-                let answer = tokio::time::timeout(self.timeout, answering).await;
-                answer.unwrap_or_else(|_| {
-                    let detail = format!("no answer in {} ms", self.timeout.as_millis());
-                    Err(Failure::new(Status::GATEWAY_TIMEOUT, detail))
-                })
-            })),
+            Begun::Later(answering) => Begun::Later(within(self.timeout, slot, answering)),
+            Begun::Here(answering) => Begun::Here(within(self.timeout, slot, answering)),
         }
     }
+}
+
+/// An answer that fails if it takes longer.
+fn within(time: Duration, slot: Slot, answering: Answering) -> Answering {
+    Box::pin(async move {
+        let _slot = slot;
+        let answer = tokio::time::timeout(time, answering).await;
+        answer.unwrap_or_else(|_| {
+            let detail = format!("no answer in {} ms", time.as_millis());
+            Err(Failure::new(Status::GATEWAY_TIMEOUT, detail))
+        })
+    })
 }

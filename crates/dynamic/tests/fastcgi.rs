@@ -77,7 +77,7 @@ impl Site {
         Site {
             folder,
             notices: Notices::default(),
-            pools: Pools::new(),
+            pools: Pools::new(&[fastcgi_support::local()]),
         }
     }
 

@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use bytes::Bytes;
-use cgi_support::{Notices, ask, fail, fastcgi_route, fetch, get, post, runtime, until, whole};
+use cgi_support::{
+    Notices, ask, ask_on, fail, fastcgi_route, fetch, get, post, runtime, until, whole,
+};
 use fastcgi_support::{
-    ABORT, BEGIN, GET_VALUES, Peer, Responder, STDIN, STDOUT, VALUES, end, record,
+    ABORT, BEGIN, GET_VALUES, Peer, Responder, STDIN, STDOUT, VALUES, end, local, record,
+    start_local,
 };
 use lowroad_config::{FastCgi, Route, Symlinks, Upstream};
 use lowroad_dynamic::Content;
@@ -32,12 +35,20 @@ fn handler_with(
     notices: &Notices,
     change: impl FnOnce(&mut Route, &mut FastCgi),
 ) -> Arc<FastCgiHandler> {
+    handler_of(&Pools::new(&[local()]), responder, notices, change)
+}
+
+fn handler_of(
+    pools: &Pools,
+    responder: &Responder,
+    notices: &Notices,
+    change: impl FnOnce(&mut Route, &mut FastCgi),
+) -> Arc<FastCgiHandler> {
     let (mut route, mut fastcgi) = fastcgi_route("/**", Upstream::Tcp(responder.address));
     fastcgi.script = Some("/index.php".to_string());
     change(&mut route, &mut fastcgi);
-    let notice = notices.notice();
-    let symlinks = Symlinks::Beneath;
-    let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, &Pools::new(), notice);
+    let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
+    let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, pools, notice);
     Arc::new(handler)
 }
 
@@ -65,6 +76,45 @@ fn a_connection_is_kept() {
         }
         // One more for the question whether it multiplexes.
         assert!(responder.connections() <= 2);
+    });
+}
+
+#[test]
+fn a_kept_connection_serves_all_workers_in_turn() {
+    runtime().block_on(async {
+        let responder = Responder::start(answer_numbers).await;
+        let pools = Pools::new(&[local(), start_local()]);
+        let handler = handler_of(&pools, &responder, &Notices::default(), |_, _| {});
+        for turn in 0..50 {
+            let response = ask_on(&handler, turn % 2, request())
+                .await
+                .expect("it answers");
+            assert_eq!(whole(response).await.body, "0");
+        }
+    });
+}
+
+#[test]
+fn all_workers_get_their_turn_on_few_connections() {
+    runtime().block_on(async {
+        let responder = Responder::start(answer_numbers).await;
+        let pools = Pools::new(&[local(), start_local(), start_local()]);
+        let change = |_: &mut Route, fastcgi: &mut FastCgi| fastcgi.connections_max = 2;
+        let handler = handler_of(&pools, &responder, &Notices::default(), change);
+        let tasks: Vec<_> = (0..60)
+            .map(|number| {
+                let handler = handler.clone();
+                tokio::spawn(async move {
+                    for _ in 0..20 {
+                        let response = ask_on(&handler, number % 3, request()).await;
+                        assert_eq!(response.expect("it answers").status, Status::OK);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
     });
 }
 

@@ -52,12 +52,13 @@ use cli::{Cli, Command};
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A crash of one worker must not leave half a server: a panic ends the process, and the supervisor
-/// starts it anew. On the threads where programs are waited for it ends one call.
+/// starts it anew. Where programs are waited for, beside workers or on them, it ends one call.
 fn end_on_panic() {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         say(panic);
-        if std::thread::current().name() != Some(dynamic::THREAD_NAME) {
+        let waits = std::thread::current().name() == Some(dynamic::THREAD_NAME);
+        if !waits && !lowroad_engine::tasks::polls() {
             std::process::abort();
         }
     }));

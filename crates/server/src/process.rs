@@ -70,20 +70,27 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
 
     let text = |error: std::io::Error| format!("can't start: {error}");
     let helpers = Helpers::start(config.server.helpers).map_err(text)?;
-    let mut running = prepare(config, listeners, &helpers, logger)?;
+    let drivers: Vec<EpollDriver> = opened
+        .iter()
+        .map(|_| EpollDriver::new(helpers.clone()))
+        .collect::<Result<_, _>>()
+        .map_err(text)?;
+    let locals = drivers.iter().map(|driver| driver.local().clone());
+    let programs = Programs::start(logger.clone(), locals.collect()).map_err(text)?;
+    let mut running = prepare(config, listeners, &helpers, programs, logger)?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
     running.softirq = own.health;
     let (sender, news) = channel();
     let settings = Arc::new(limits::settings(&running.config, fd_limit));
-    for number in 0..opened.len() {
+    for (number, driver) in drivers.into_iter().enumerate() {
         let (settings, log) = (settings.clone(), logs.access_sink());
         let place = Place {
             number,
             settings,
             log,
         };
-        start_worker(&mut running, place, &helpers, sender.clone()).map_err(text)?;
+        start_worker(&mut running, place, driver, sender.clone()).map_err(text)?;
     }
     listen_for_signals(sender).map_err(text)?;
     let running = Arc::new(Mutex::new(running));
@@ -114,10 +121,9 @@ fn prepare(
     config: Config,
     listeners: Listeners,
     helpers: &Helpers,
+    programs: Programs,
     logger: Logger,
 ) -> Result<Running, String> {
-    let programs = Programs::start(logger.clone(), worker_count(&config))
-        .map_err(|error| format!("can't start: {error}"))?;
     let opened = programs.open(&config)?;
     let sites = Sites::new(&config, &listeners, &opened).map_err(|error| error.to_string())?;
     let modules = opened.modules();
@@ -199,18 +205,19 @@ struct Place {
 fn start_worker(
     running: &mut Running,
     place: Place,
-    helpers: &Helpers,
+    driver: EpollDriver,
     news: Sender<News>,
 ) -> std::io::Result<()> {
-    let driver = EpollDriver::new(helpers.clone())?;
     let mailbox: WorkerBox = Mailbox::new(driver.waker());
     let own = mailbox.clone();
     let reply: Reply =
         Arc::new(move |token, outcome: Outcome| own.post(Message::Outcome(token, outcome)));
     let log = place.log.map(|(sink, format)| AccessLog::new(sink, format));
+    let runtime = running.programs.runtime(place.number);
     let calls = Calls {
         worker: place.number,
-        runtime: running.programs.runtime(place.number),
+        runtime: runtime.clone(),
+        tasks: driver.local().tasks.clone(),
         post: reply,
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),
@@ -237,6 +244,8 @@ fn start_worker(
                 // Without it the worker runs wherever the kernel likes.
                 let _ = lowroad_engine::worker::pin_to_cpu(cpu);
             }
+            // What is polled on the worker has the timers of the lane beside it.
+            let _timers = runtime.enter();
             worker.run();
             // Whoever waits for the end may have given up.
             let _ = news.send(News::WorkerEnded);

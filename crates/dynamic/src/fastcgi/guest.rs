@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use lowroad_engine::stream::Next;
+use lowroad_engine::tasks::Tasks;
 use lowroad_http::status::Status;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -19,6 +20,7 @@ use crate::script::talk::{Fed, Part, Program};
 pub struct Guest {
     ticket: Ticket,
     server: String,
+    tasks: Tasks,
     idempotent: bool,
     heard: bool,
     _permit: Arc<OwnedSemaphorePermit>,
@@ -29,6 +31,7 @@ impl Guest {
     pub fn new(
         ticket: Ticket,
         server: String,
+        tasks: Tasks,
         out: Vec<u8>,
         idempotent: bool,
         permit: Arc<OwnedSemaphorePermit>,
@@ -40,6 +43,7 @@ impl Guest {
         Guest {
             ticket,
             server,
+            tasks,
             idempotent,
             heard: false,
             _permit: permit,
@@ -98,6 +102,10 @@ impl Program for Guest {
                 Err(Failure::new(Status::BAD_GATEWAY, detail))
             }
         })
+    }
+
+    fn tasks(&self) -> Option<&Tasks> {
+        Some(&self.tasks)
     }
 
     fn is_unused(&self) -> bool {

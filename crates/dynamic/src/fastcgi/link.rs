@@ -2,24 +2,18 @@
 //! nor where the connection leads.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use lowroad_engine::outgoing::{Outgoing, Sources};
 
 use super::record::{BadRecord, Decoder, Event};
-
-/// What a connection is made of.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
 
 /// How much is read at a time.
 const READ_LEN: usize = 32 << 10;
 
 /// A connection.
 pub struct Link {
-    socket: Box<dyn Io>,
+    socket: Outgoing,
     decoder: Decoder,
     input: Box<[u8]>,
     /// The part of `input` that was read and not yet decoded.
@@ -40,7 +34,7 @@ pub enum Broken {
 
 impl Link {
     /// A new connection.
-    pub fn new(socket: Box<dyn Io>) -> Link {
+    pub fn new(socket: Outgoing) -> Link {
         Link {
             socket,
             decoder: Decoder::default(),
@@ -56,6 +50,14 @@ impl Link {
         self.start == self.end && self.poll_read(&mut context).is_pending()
     }
 
+    /// Lets another worker hear of it from now on.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    pub fn move_to(&mut self, sources: &Sources) -> io::Result<()> {
+        self.socket.move_to(sources)
+    }
+
     /// Writes some of two pieces; gives how many bytes.
     pub fn poll_write(
         &mut self,
@@ -63,11 +65,9 @@ impl Link {
         first: &[u8],
         second: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let socket = Pin::new(&mut self.socket);
-        if second.is_empty() {
-            return socket.poll_write(context, first);
-        }
-        socket.poll_write_vectored(context, &[IoSlice::new(first), IoSlice::new(second)])
+        let pieces = [IoSlice::new(first), IoSlice::new(second)];
+        let count = if second.is_empty() { 1 } else { 2 };
+        self.socket.poll_send(context, &pieces[..count])
     }
 
     /// The next event among what was read; `None` if more must be read.
@@ -89,13 +89,13 @@ impl Link {
         self.input.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        let mut buffer = ReadBuf::new(&mut self.input[self.end..]);
-        let read = ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer));
-        let len = buffer.filled().len();
-        self.end += len;
+        let read = ready!(self.socket.poll_recv(context, &mut self.input[self.end..]));
         Poll::Ready(match read {
-            Ok(()) if len > 0 => Ok(()),
-            Ok(()) => Err(Broken::Closed),
+            Ok(len @ 1..) => {
+                self.end += len;
+                Ok(())
+            }
+            Ok(_) => Err(Broken::Closed),
             Err(error) => Err(Broken::Failed(error)),
         })
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use lowroad_engine::tasks::Tasks;
 use lowroad_http::status::Status;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -180,12 +181,16 @@ impl Program for Lone {
         }))
     }
 
+    fn tasks(&self) -> Option<&Tasks> {
+        Some(self.pool.tasks(self.lease.worker))
+    }
+
     fn is_unused(&self) -> bool {
         self.lease.kept && !self.heard && self.ended.is_none() && (self.idempotent || !self.wrote)
     }
 
     fn finish(self, fed: bool) {
-        self.pool.ask_once();
+        self.pool.ask_once(self.lease.worker);
         if fed && !self.deaf && self.out_written == self.out.len() {
             self.pool.give_back(self.lease);
         }

@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
-use tokio::sync::OwnedSemaphorePermit;
+use lowroad_engine::tasks::Tasks;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::link::Link;
+use super::permits::Permit;
 use super::record::{self, Ended, Event};
 use crate::cgi::stderr::Complaints;
 
@@ -33,7 +34,10 @@ const STALL_MAX: Duration = Duration::from_secs(5);
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// A connection with several requests.
-pub struct Shared(Mutex<State>);
+pub struct Shared {
+    state: Mutex<State>,
+    worker: usize,
+}
 
 struct State {
     slots: BTreeMap<u16, Slot>,
@@ -88,15 +92,19 @@ impl Drop for Ticket {
 }
 
 impl Shared {
-    /// Begins to use a new connection.
-    pub fn start(link: Link, permit: OwnedSemaphorePermit) -> Arc<Shared> {
-        let shared = Arc::new(Shared(Mutex::new(State {
+    /// Begins to use a new connection, on the worker in whose epoll it is.
+    pub fn start(link: Link, permit: Permit, worker: usize, tasks: &Tasks) -> Arc<Shared> {
+        let state = State {
             slots: BTreeMap::new(),
             given_up: Vec::new(),
             stalled: None,
             over: false,
             driver: Waker::noop().clone(),
-        })));
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            worker,
+        });
         let mut driver = Driver {
             shared: shared.clone(),
             link,
@@ -106,10 +114,16 @@ impl Shared {
             timer_for: Some(TimerFor::Idle),
             _permit: permit,
         };
-        tokio::spawn(async move {
+        let drive = async move {
             std::future::poll_fn(|context| driver.poll(context)).await;
-        });
+        };
+        tasks.spawn(drive).detach();
         shared
+    }
+
+    /// The worker that drives it.
+    pub fn worker(&self) -> usize {
+        self.worker
     }
 
     /// Whether it takes another request.
@@ -152,7 +166,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,7 +187,7 @@ struct Driver {
     turn: u16,
     timer: Pin<Box<Sleep>>,
     timer_for: Option<TimerFor>,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 /// Why the connection is over.

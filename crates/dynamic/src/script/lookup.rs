@@ -94,10 +94,10 @@ const PATH_LEN_MAX: usize = 512;
 impl Lately {
     /// What `path` means: as it was found lately, or as `find` finds it now.
     pub fn find(&self, root: &Arc<Path>, path: &[u8], find: impl FnOnce() -> Meaning) -> Meaning {
-        let now = Instant::now();
-        if let Some(meaning) = self.known(root, path, now) {
+        if let Some(meaning) = self.known(root, path) {
             return meaning;
         }
+        let now = Instant::now();
         let meaning = find();
         if matches!(meaning, Meaning::Script(_)) && path.len() <= PATH_LEN_MAX {
             self.keep(root, path, now, &meaning);
@@ -105,10 +105,11 @@ impl Lately {
         meaning
     }
 
-    fn known(&self, root: &Arc<Path>, path: &[u8], now: Instant) -> Option<Meaning> {
+    /// What `path` means, if it was found lately. Asks no file system.
+    pub fn known(&self, root: &Arc<Path>, path: &[u8]) -> Option<Meaning> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, meaning) = found.get(root)?.get(path)?;
-        (now.duration_since(*at) < TRUST).then(|| meaning.clone())
+        (at.elapsed() < TRUST).then(|| meaning.clone())
     }
 
     fn keep(&self, root: &Arc<Path>, path: &[u8], now: Instant, meaning: &Meaning) {

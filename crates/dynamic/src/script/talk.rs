@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_engine::stream::Next;
+use lowroad_engine::tasks::Tasks;
 use lowroad_http::status::Status;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -45,6 +46,11 @@ pub trait Program: Send + Unpin + 'static {
     /// Whether it was lost before it can have used anything of the request.
     fn is_unused(&self) -> bool {
         false
+    }
+
+    /// Where the rest of its output is streamed, if not on the runtime around.
+    fn tasks(&self) -> Option<&Tasks> {
+        None
     }
 
     /// Whether its output is over, and only how it ended is waited for, which does not take long.
@@ -120,7 +126,12 @@ pub async fn answer<P: Program>(
         }
         Ok(Heard::Head) => {
             let (response, rest) = reply.stream();
-            tokio::spawn(talk.stream(rest, silence, notice.clone()));
+            let tasks = talk.program.tasks().cloned();
+            let stream = talk.stream(rest, silence, notice.clone());
+            match tasks {
+                Some(tasks) => tasks.spawn(stream).detach(),
+                None => drop(tokio::spawn(stream)),
+            }
             Ok(response)
         }
         Err(failure) => Err(talk.stop(failure)),

@@ -112,11 +112,22 @@ pub async fn ask<H: Handler + 'static>(
     handler: &Arc<H>,
     request: Request,
 ) -> Result<Response, Failure> {
-    match handler.clone().begin(0, request) {
+    ask_on(handler, 0, request).await
+}
+
+/// Puts a request to a handler on one of several workers.
+pub async fn ask_on<H: Handler + 'static>(
+    handler: &Arc<H>,
+    worker: usize,
+    request: Request,
+) -> Result<Response, Failure> {
+    match handler.clone().begin(worker, request) {
         Begun::Answered(answer) => answer,
-        Begun::Later(answering) => tokio::time::timeout(PATIENCE, answering)
-            .await
-            .expect("an answer in time"),
+        Begun::Later(answering) | Begun::Here(answering) => {
+            tokio::time::timeout(PATIENCE, answering)
+                .await
+                .expect("an answer in time")
+        }
     }
 }
 

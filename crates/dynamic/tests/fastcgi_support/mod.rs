@@ -6,12 +6,45 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
 use lowroad_config::Upstream;
+use lowroad_engine::Local;
+use lowroad_engine::driver::{Driver, Event};
+use lowroad_engine::epoll::EpollDriver;
+use lowroad_engine::helpers::Helpers;
 use lowroad_testkit::Folder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// What stands for the worker on whose epoll connections are: it runs as long as the tests do.
+pub fn local() -> Local {
+    static LOCAL: OnceLock<Local> = OnceLock::new();
+    LOCAL.get_or_init(start_local).clone()
+}
+
+/// Another one.
+pub fn start_local() -> Local {
+    let helpers = Helpers::start(1).expect("a thread");
+    let mut driver = EpollDriver::new(helpers).expect("an epoll");
+    let local = driver.local().clone();
+    let own = local.clone();
+    std::thread::spawn(move || {
+        let runtime = super::cgi_support::runtime();
+        let _timers = runtime.enter();
+        let mut events = Vec::new();
+        loop {
+            driver.wait(None, &mut events);
+            for event in events.drain(..) {
+                if let Event::Outgoing(news) = event {
+                    own.sources.happened(news);
+                }
+            }
+            own.run();
+        }
+    });
+    local
+}
 
 /// A php-fpm; ended at the end.
 pub struct Fpm {

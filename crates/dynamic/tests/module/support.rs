@@ -150,7 +150,7 @@ pub async fn answer_when(
 ) -> (Result<Response, Failure>, bool) {
     match handler.clone().begin(1, request) {
         Begun::Answered(answer) => (answer, true),
-        Begun::Later(answer) => (answer.await, false),
+        Begun::Later(answer) | Begun::Here(answer) => (answer.await, false),
     }
 }
 

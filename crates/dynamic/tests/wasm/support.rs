@@ -144,7 +144,7 @@ pub fn request(target: &str) -> Request {
 pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure> {
     let mut answering = match handler.clone().begin(0, request(target)) {
         Begun::Answered(answer) => return answer,
-        Begun::Later(answering) => answering,
+        Begun::Later(answering) | Begun::Here(answering) => answering,
     };
     // Time limits want a runtime, in tests that have none of their own, too.
     static SPARE: LazyLock<tokio::runtime::Runtime> =
@@ -162,7 +162,7 @@ pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure
 pub fn later(handler: &Arc<dyn Handler>, request: Request) -> Answering {
     match handler.clone().begin(0, request) {
         Begun::Answered(_) => panic!("it is there at once"),
-        Begun::Later(answering) => answering,
+        Begun::Later(answering) | Begun::Here(answering) => answering,
     }
 }
 
@@ -170,7 +170,7 @@ pub fn later(handler: &Arc<dyn Handler>, request: Request) -> Answering {
 pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure> {
     match handler.clone().begin(0, request(target)) {
         Begun::Answered(answer) => answer,
-        Begun::Later(answering) => answering.await,
+        Begun::Later(answering) | Begun::Here(answering) => answering.await,
     }
 }
 

@@ -95,7 +95,7 @@ impl Host {
                 let answer = answer.unwrap_or_else(|failure| panic!("{ask:?}: {failure:?}"));
                 (self.read(answer).await, true)
             }
-            Begun::Later(answer) => {
+            Begun::Later(answer) | Begun::Here(answer) => {
                 let answer = answer.await;
                 let answer = answer.unwrap_or_else(|failure| panic!("{ask:?}: {failure:?}"));
                 (self.read(answer).await, false)

@@ -15,6 +15,7 @@ use lowroad_dynamic::module::{Catalog, Limits, open_native, open_separate};
 use lowroad_dynamic::pages::{Databases, Key, Pages};
 use lowroad_dynamic::script::talk::Notice;
 use lowroad_dynamic::wasm;
+use lowroad_engine::Local;
 use lowroad_log::Logger;
 use lowroad_module::linked::Linked;
 use tokio::runtime::Handle;
@@ -26,7 +27,7 @@ use crate::dynamic::routes::{Route, Routes};
 pub struct Programs {
     lanes: Lanes,
     logger: Logger,
-    workers: usize,
+    workers: Vec<Local>,
     /// From the first configuration with such a module on.
     wasm: OnceLock<Arc<wasm::Runtime>>,
     /// Connections to FastCGI servers, which routes and configurations share.
@@ -43,17 +44,17 @@ pub struct Opened<'p> {
 }
 
 impl Programs {
-    /// Starts the threads that programs are waited for on, one for each worker.
+    /// Starts the threads that programs are waited for on, one for each of these workers.
     ///
     /// # Errors
     /// When the machine gives no threads.
-    pub fn start(logger: Logger, workers: usize) -> io::Result<Programs> {
+    pub fn start(logger: Logger, workers: Vec<Local>) -> io::Result<Programs> {
         Ok(Programs {
-            lanes: Lanes::start(workers)?,
+            lanes: Lanes::start(workers.len())?,
+            pools: Pools::new(&workers),
             logger,
             workers,
             wasm: OnceLock::new(),
-            pools: Pools::default(),
             key: Key::random().map_err(io::Error::other)?,
         })
     }
@@ -65,6 +66,8 @@ impl Programs {
 
     /// Gives up what is under way.
     pub fn end(&mut self) {
+        // Before the lanes, which have their timers.
+        self.workers.iter().for_each(|worker| worker.tasks.end());
         self.lanes.end();
     }
 
@@ -92,7 +95,7 @@ impl Programs {
         module: &config::Module,
         linked: &[Linked],
     ) -> Result<Box<dyn lowroad_dynamic::module::Opened>, String> {
-        let (workers, logger) = (self.workers, Some(self.logger.clone()));
+        let (workers, logger) = (self.workers.len(), Some(self.logger.clone()));
         match &module.code {
             ModuleCode::Wasm(_) => wasm::open(&self.wasm()?, module, workers, logger),
             ModuleCode::Library(_) if module.separate => {

@@ -1,5 +1,6 @@
-//! Puts requests to programs: at once on the worker where they answer at once, else on the runtime
-//! beside it, from where the answer comes by the worker's mailbox.
+//! Puts requests to programs: at once on the worker where they answer at once, as one of its tasks
+//! where they only wait for sockets, else on the runtime beside it. What comes later comes by the
+//! worker's mailbox.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -8,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as Call};
+use lowroad_engine::tasks::Tasks;
 use lowroad_engine::{Exchange, Token};
 use lowroad_http::request::{Framing, Request, Target};
 use lowroad_http::status::Status;
@@ -32,6 +34,8 @@ pub struct Calls {
     pub worker: usize,
     /// Where what takes time is done.
     pub runtime: Handle,
+    /// The worker itself, where what only waits is done.
+    pub tasks: Tasks,
     /// How what came of it gets back.
     pub post: Post,
     /// What sites have stored.
@@ -90,7 +94,7 @@ impl Calls {
         let purges = self.store.purges();
         let objects = self.objects(asked);
         let call = call_of(asked, exchange, objects.clone());
-        let answering = match route.handler.clone().begin(self.worker, call) {
+        let (answering, here) = match route.handler.clone().begin(self.worker, call) {
             Begun::Answered(Err(failure)) => {
                 one(&route.counts.failed);
                 return Started::Over(Err(failure));
@@ -106,9 +110,10 @@ impl Calls {
                     forget_if_changed(changed.as_ref(), &reply, &self.store);
                     return Started::Over(Ok(reply));
                 }
-                Err(response) => Box::pin(async { Ok(*response) }),
+                Err(response) => (Box::pin(async { Ok(*response) }) as Answering, false),
             },
-            Begun::Later(answering) => answering,
+            Begun::Later(answering) => (answering, false),
+            Begun::Here(answering) => (answering, true),
         };
         let key = self.key(asked).map(|key| key.made_after(purges));
         let task = Task {
@@ -119,7 +124,7 @@ impl Calls {
             waits: Waits::at(route),
             route: route.clone(),
         };
-        self.run(task, exchange.token)
+        self.run(task, exchange.token, here)
     }
 
     /// What the site has; mostly it is that of the last call.
@@ -145,19 +150,24 @@ impl Calls {
         self.last.take();
     }
 
-    /// Lets an answer be made beside the worker, which gets it by its mailbox.
-    fn run(&self, task: Task, token: Token) -> Started {
+    /// Lets an answer be made beside the worker, or by it, which gets it by its mailbox.
+    fn run(&self, task: Task, token: Token, here: bool) -> Started {
         let post = self.post.clone();
         let mut due = Due {
             post,
             token,
             is: true,
         };
-        let task = self.runtime.spawn(async move {
+        let work = async move {
             let result = task.run().await;
             due.is = false;
             (due.post)(due.token, Outcome::Reply(result.map(Box::new)));
-        });
+        };
+        if here {
+            // Polled at once: what it asks of others is on its way before this worker waits.
+            return Started::Runs(Box::new(self.tasks.start(work)));
+        }
+        let task = self.runtime.spawn(work);
         Started::Runs(Box::new(Running(task.abort_handle())))
     }
 

@@ -1,7 +1,8 @@
 //! The threads on which programs are waited for: one beside each worker, with a runtime of its own.
 //!
 //! A shared pool of threads would even out their load, and wake a second thread for nearly every
-//! call to do so: on the way of a short answer that costs more than all else.
+//! call to do so: on the way of a short answer that costs more than all else. What a worker polls
+//! itself has its timers here, which mostly come to nothing.
 
 use std::io;
 use std::thread::{self, JoinHandle};
