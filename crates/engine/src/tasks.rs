@@ -16,6 +16,8 @@ use slab::Slab;
 use crate::bell::Bell;
 use crate::mailbox::Wake as _;
 
+/// How often tasks that others woke are polled in one run.
+const PASSES_MAX: usize = 4;
 /// The slot of what is no task.
 const NOWHERE: u32 = u32::MAX;
 
@@ -126,15 +128,21 @@ impl Tasks {
         task
     }
 
-    /// Polls those that are ready now, each once.
+    /// Polls those that are ready, and then those that these have woken, a few times.
     pub fn run(&self) {
-        let mut ready = std::mem::take(&mut self.lock().ready);
-        for id in ready.drain(..) {
-            self.poll(id);
+        let mut ready = Vec::new();
+        for _ in 0..PASSES_MAX {
+            // The memory of both is used again.
+            std::mem::swap(&mut self.lock().ready, &mut ready);
+            if ready.is_empty() {
+                break;
+            }
+            for id in ready.drain(..) {
+                self.poll(id);
+            }
         }
         let mut state = self.lock();
-        if state.ready.is_empty() {
-            // Its memory is used again.
+        if state.ready.capacity() == 0 {
             state.ready = ready;
         }
     }

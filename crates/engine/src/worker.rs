@@ -180,13 +180,14 @@ impl<D: Driver, V: Service> Worker<D, V> {
             if !self.local.bell.was_rung() {
                 return;
             }
+            // First what others wait for elsewhere, then the answers that came of it.
+            self.local.tasks.run();
             let mut messages = std::mem::take(&mut self.messages);
             self.mailbox.take(&mut messages);
             for message in messages.drain(..) {
                 self.take_message(message);
             }
             self.messages = messages;
-            self.local.tasks.run();
         }
     }
 
