@@ -9,6 +9,7 @@ use std::thread;
 use bytes::Bytes;
 use lowroad_config::{Destination, Module, ModuleCode};
 use lowroad_dynamic::module::{Limits, Opened, open_native};
+use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Begun, Body, Content, Handler, Loading, Objects, Request, Response, wasm};
 use lowroad_engine::stream::{Next, stream};
 use lowroad_http::method::Method;
@@ -104,7 +105,6 @@ impl Host {
     }
 
     fn request(&self, ask: &Ask) -> Request {
-        let target = format!("/specweb99?{}", ask.query);
         let lines = match ask.cookie.as_str() {
             "" => String::new(),
             cookie => format!("Cookie: {cookie}\r\n"),
@@ -119,11 +119,12 @@ impl Host {
                 _ => Method::Get,
             },
             version: Version::Http11,
-            query: Some(Bytes::from(ask.query.clone())),
-            target: target.into(),
-            path: Bytes::from_static(b"/specweb99"),
-            host: Bytes::from_static(b"h"),
-            lines: lines.into(),
+            head: Head::new(
+                (b"/specweb99", Some(ask.query.as_bytes())),
+                b"/specweb99",
+                b"h",
+                lines.as_bytes(),
+            ),
             peer: [127, 0, 0, 1].into(),
             local: ([127, 0, 0, 1], 8080).into(),
             root: Arc::from(self.site.0.join("site")),
@@ -135,18 +136,14 @@ impl Host {
     /// What a server makes of a response.
     async fn read(&self, response: Response) -> Answer {
         let field = |name: &str| {
-            let found = response.fields.iter().find(|(known, _)| &**known == name);
-            found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+            let found = response.fields.values(name).next();
+            found.map(|value| String::from_utf8_lossy(value).into_owned())
         };
         let body = match &response.content {
             Content::Bytes(bytes) => bytes.to_vec(),
-            Content::Stored {
-                before,
-                path,
-                after,
-            } => {
-                let file = self.site.read(path).expect("the site has it");
-                [&before[..], &file, after].concat()
+            Content::Stored(around) => {
+                let file = self.site.read(&around.path).expect("the site has it");
+                [&around.before[..], &file, &around.after].concat()
             }
             Content::Stream { stream, .. } => {
                 let mut all = Vec::new();
