@@ -18,6 +18,18 @@ pub const TAG_FIELD: &str = "cache-tag";
 /// The fields with which a program can say for how long its response holds.
 const LIFETIME: [&str; 2] = ["cache-control", "expires"];
 
+/// A bit for each length that one of these names has.
+const KNOWN_LENS: u32 = lens(&OWN) | lens(&[TAG_FIELD]) | lens(&LIFETIME);
+
+const fn lens(names: &[&str]) -> u32 {
+    let (mut lens, mut at) = (0, 0);
+    while at < names.len() {
+        lens |= 1 << names[at].len();
+        at += 1;
+    }
+    lens
+}
+
 /// Room for the fields of an ordinary response.
 const LINES_LEN: usize = 256;
 
@@ -102,12 +114,15 @@ impl Fields {
     }
 
     fn append(&mut self, name: &[u8], value: &[u8]) {
-        let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-        if OWN.iter().any(is) {
-            return;
+        // Most have a length that none of those has of which more must be known.
+        if name.len() < u32::BITS as usize && KNOWN_LENS >> name.len() & 1 != 0 {
+            let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+            if OWN.iter().any(is) {
+                return;
+            }
+            self.tags |= is(&TAG_FIELD);
+            self.lifetime |= LIFETIME.iter().any(is);
         }
-        self.tags |= is(&TAG_FIELD);
-        self.lifetime |= LIFETIME.iter().any(is);
         if self.lines.capacity() == 0 {
             let len = name.len() + value.len() + 4;
             self.lines = Vec::with_capacity(len.max(LINES_LEN));

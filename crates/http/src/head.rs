@@ -31,11 +31,16 @@ impl<'v> HeadWriter<'v> {
     /// Begins a head at the end of `out` with the status line and the date, see
     /// [`crate::date::format`].
     pub fn start(out: &'v mut Vec<u8>, status: Status, date: &[u8; 29]) -> HeadWriter<'v> {
-        out.extend_from_slice(b"HTTP/1.1 ");
-        out.extend_from_slice(&three_digits(status.code()));
-        out.push(b' ');
-        out.extend_from_slice(status.reason().as_bytes());
-        out.extend_from_slice(b"\r\nDate: ");
+        if status == Status::OK {
+            // In one piece, as most are.
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\nDate: ");
+        } else {
+            out.extend_from_slice(b"HTTP/1.1 ");
+            out.extend_from_slice(&three_digits(status.code()));
+            out.push(b' ');
+            out.extend_from_slice(status.reason().as_bytes());
+            out.extend_from_slice(b"\r\nDate: ");
+        }
         out.extend_from_slice(date);
         out.extend_from_slice(b"\r\n");
         HeadWriter(out)
