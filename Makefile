@@ -10,7 +10,7 @@ export CARGO_TERM_COLOR ?= auto
 # Builds the server and serves the sample site.
 run: packages examples/site/downloads/large.bin
 	cargo build --release --locked -p lowroad
-	./target/release/lowroad serve $(SITE) --listen $(LISTEN) --listing
+	$(or $(CARGO_TARGET_DIR),./target)/release/lowroad serve $(SITE) --listen $(LISTEN) --listing
 
 # Everything that is checked: form, units, simulator, sockets, browser, fuzz targets.
 test: test-packages check test-peers
@@ -27,7 +27,7 @@ fuzz:
 # Instructions a request, in a QEMU guest, of this server and its peers.
 bench:
 	cargo build --release --locked -p lowroad -p lowroad-lab
-	./target/release/lowroad-lab icount --install
+	$(or $(CARGO_TARGET_DIR),./target)/release/lowroad-lab icount --install
 
 examples/site/downloads/large.bin:
 	./examples/make-large.sh
@@ -42,7 +42,7 @@ test-packages:
 # missing say so and count as skipped.
 test-peers:
 	@cargo build --locked -p lowroad -p lowroad-lab
-	@if [ "$$(id -u)" = 0 ]; then ./target/debug/lowroad-lab peers install || true; fi
+	@if [ "$$(id -u)" = 0 ]; then $(or $(CARGO_TARGET_DIR),./target)/debug/lowroad-lab peers install || true; fi
 
 clean:
 	cargo clean
