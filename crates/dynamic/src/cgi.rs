@@ -80,15 +80,7 @@ impl CgiHandler {
         permit: OwnedSemaphorePermit,
     ) -> Result<crate::Response, Failure> {
         let body = std::mem::take(&mut request.body);
-        let (body, permit) = match body.stream {
-            None => (Gathered::none(), permit),
-            // While it comes, slowly perhaps, others may run.
-            Some(_) => {
-                drop(permit);
-                let body = Gathered::of(body).await?;
-                (body, self.permit()?)
-            }
-        };
+        let (body, permit) = Gathered::with_leave(body, permit, || self.permit()).await?;
         let body_len = body.len;
         let method = request.method;
         let handler = self.clone();

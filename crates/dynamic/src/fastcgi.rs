@@ -96,15 +96,7 @@ impl FastCgiHandler {
             Meaning::Nothing => return Err(Failure::not_found()),
         };
         let body = std::mem::take(&mut request.body);
-        let (body, permit) = match body.stream {
-            None => (Gathered::none(), permit),
-            // While it comes, slowly perhaps, others may be answered.
-            Some(_) => {
-                drop(permit);
-                let body = Gathered::of(body).await?;
-                (body, self.permit()?)
-            }
-        };
+        let (body, permit) = Gathered::with_leave(body, permit, || self.permit()).await?;
         let body_len = body.len;
         let asked = Asked {
             worker,

@@ -36,6 +36,23 @@ impl Gathered {
         }
     }
 
+    /// The same as [`of`](Gathered::of), with leave to answer the request: while a body comes, slowly
+    /// perhaps, others have it, and it is asked for `again`.
+    ///
+    /// # Errors
+    /// As `of`, or no leave is to be had again.
+    pub async fn with_leave<P>(
+        body: Body,
+        permit: P,
+        again: impl FnOnce() -> Result<P, Failure>,
+    ) -> Result<(Gathered, P), Failure> {
+        if body.stream.is_none() {
+            return Ok((Gathered::none(), permit));
+        }
+        drop(permit);
+        Ok((Gathered::of(body).await?, again()?))
+    }
+
     /// Waits for all of a body, or for a good piece of it.
     ///
     /// # Errors

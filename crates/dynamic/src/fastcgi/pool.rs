@@ -99,6 +99,19 @@ pub struct Lease {
     permit: Permit,
 }
 
+impl Lease {
+    fn kept((link, number): (Link, u64), worker: usize, permit: Permit) -> Lease {
+        Lease {
+            link,
+            worker,
+            number,
+            kept: true,
+            unheard: None,
+            permit,
+        }
+    }
+}
+
 /// A connection that nothing has been heard from.
 pub struct Unheard(Arc<Pool>, u64);
 
@@ -169,15 +182,8 @@ impl Pool {
     /// There is no connection to be had.
     pub async fn lease(self: &Arc<Self>, worker: usize, fresh: bool) -> Result<Lease, Failure> {
         let permit = self.permits.acquire(self.number_of(worker)).await;
-        if !fresh && let Some((link, number)) = self.take_idle(worker) {
-            return Ok(Lease {
-                link,
-                worker,
-                number,
-                kept: true,
-                unheard: None,
-                permit,
-            });
+        if !fresh && let Some(idle) = self.take_idle(worker) {
+            return Ok(Lease::kept(idle, worker, permit));
         }
         let unheard = self.begin_unheard();
         Ok(Lease {
@@ -193,15 +199,8 @@ impl Pool {
     /// The same, if one that was kept can be had without waiting.
     pub fn lease_now(self: &Arc<Self>, worker: usize) -> Option<Lease> {
         let permit = self.permits.try_acquire(self.number_of(worker))?;
-        let (link, number) = self.take_idle(worker)?;
-        Some(Lease {
-            link,
-            worker,
-            number,
-            kept: true,
-            unheard: None,
-            permit,
-        })
+        let idle = self.take_idle(worker)?;
+        Some(Lease::kept(idle, worker, permit))
     }
 
     fn begin_unheard(self: &Arc<Self>) -> Unheard {

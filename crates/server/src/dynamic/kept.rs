@@ -59,7 +59,7 @@ impl Kept {
 
     /// Whether the client has it already, by its own account.
     pub fn is_known(&self, request: &Request<'_>, now_s: u64) -> bool {
-        let field = |name| self.values_of(name).next();
+        let field = |name| self.fields.values(name).next();
         let modified = field("Last-Modified").and_then(|value| date::parse(value, now_s));
         let validators = Validators {
             etag: field("ETag").unwrap_or_default(),
@@ -67,11 +67,6 @@ impl Kept {
         };
         let precondition = conditional::evaluate(request, &validators, now_s);
         self.status == Status::OK && precondition == Precondition::NotModified
-    }
-
-    /// The values of a field.
-    pub fn values_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.fields.values(name)
     }
 
     fn size(&self) -> u64 {

@@ -63,7 +63,8 @@ impl Meant {
             Meant::Urls(pattern) => pattern.takes(host, None, target),
             Meant::Tag(name) => {
                 let mut tags = kept
-                    .values_of(TAG_FIELD)
+                    .fields
+                    .values(TAG_FIELD)
                     .flat_map(|value| value.split(|b| *b == b','));
                 tags.any(|tag| tag.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
             }
