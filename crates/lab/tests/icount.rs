@@ -95,6 +95,35 @@ fn a_figure_comes_and_nothing_is_left() {
 }
 
 #[test]
+fn any_server_is_driven_by_a_workload_or_a_command() {
+    let test = "icount: any server is driven by a workload or a command";
+    if !possible(test) {
+        return;
+    }
+    // The guest's own busybox serves the files.
+    let server = ["--cmd", "httpd -p 80 -h /srv", "-n", "60", "--warmup", "5"];
+    let traffics: [&[&str]; 2] = [
+        &["--workload", "webstone"],
+        &[
+            "--drive",
+            "for i in $(seq {n}); do curl -fsS {url}/a >&2; done",
+            "--file",
+            "/etc/hosts:/srv/a",
+        ],
+    ];
+    for traffic in traffics {
+        let (output, process) = icount(&[&server, traffic].concat());
+        let said = text(&output.stdout) + &text(&output.stderr);
+        if said.contains("apt") && !output.status.success() {
+            return skip(test, &said); // no kernel of Debian's to be had here
+        }
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("instructions a request"), "{said}");
+        nothing_is_left(process);
+    }
+}
+
+#[test]
 fn a_server_that_ends_is_told_with_its_words() {
     let test = "icount: a server that ends is told with its words";
     if !possible(test) || !Path::new("/bin/sh").exists() {
@@ -126,6 +155,9 @@ fn mistakes_are_named() {
     }
     let told = |arguments: &[&str]| text(&icount(arguments).0.stderr);
     assert!(told(&["--server", "zeus"]).contains("no server \"zeus\""));
+    assert!(told(&["--workload", "zeus"]).contains("webbench"));
+    assert!(told(&["--workload", "webstone", "--set", "size"]).contains("KEY=VALUE"));
+    assert!(told(&["--drive", "true"]).contains("--cmd"));
     assert!(told(&["--kernel", "/no/such/image"]).contains("/no/such/image"));
     assert!(told(&["--cmd", "true", "--file", "/no/such/file"]).contains("/no/such/file"));
 }

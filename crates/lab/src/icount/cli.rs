@@ -4,14 +4,16 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 
-use super::drive::Mode;
+use super::drive::{Asked, Mode};
 use super::guest::{Boot, Guest, Network};
 use super::kernel::{Content, Copied, Kernel, plugin};
+use super::mix::Mix;
 use super::standard::{self, Plan};
 use super::table::{Table, thousands};
 use super::{Traffic, measure, needs, servers};
+use crate::workload;
 
 /// Count instructions a request, of a whole machine, in a guest
 ///
@@ -57,6 +59,16 @@ struct Options {
     /// Requests under way at a time
     #[arg(short = 'c', long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,
+    /// Requests before counting begins; more where a level learns from them
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    warmup: u64,
+    /// The traffic of this workload instead of pages; its files are in the guest's /srv. See
+    /// `lowroad-lab files --help`
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "mode", "url", "drive"])]
+    workload: Option<String>,
+    /// A setting of the workload (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "workload")]
+    settings: Vec<String>,
     /// Install the Debian packages that are missing, those of the peers too
     #[arg(long)]
     install: bool,
@@ -81,6 +93,14 @@ struct Options {
         help_heading = "Any other configuration"
     )]
     url: Vec<String>,
+    /// Run this instead of asking: it makes exactly {n} requests over {c} connections to {url}
+    #[arg(
+        long,
+        value_name = "CMD",
+        conflicts_with_all = ["mode", "url"],
+        help_heading = "Any other configuration"
+    )]
+    drive: Option<String>,
     /// At this port
     #[arg(long, default_value_t = 80, help_heading = "Any other configuration")]
     port: u16,
@@ -135,10 +155,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         standard::install_packages(&needs::missing())?;
     }
     needs::check().map_err(|why| anyhow!(why))?;
+    let mix = args.mix()?;
     if args.kernel.is_some() || args.cmd.is_some() || !args.file.is_empty() {
-        return other(args).map_err(|why| anyhow!(why));
+        return other(args, mix).map_err(|why| anyhow!(why));
     }
-    standard(args)
+    if args.drive.is_some() {
+        bail!("--drive needs a configuration: give --cmd, or --kernel");
+    }
+    standard(args, mix)
 }
 
 impl Options {
@@ -153,11 +177,21 @@ impl Options {
         Traffic {
             requests: self.requests,
             connections: self.connections,
+            warmup: self.warmup,
         }
+    }
+
+    fn mix(&self) -> anyhow::Result<Option<Mix>> {
+        let Some(name) = &self.workload else {
+            return Ok(None);
+        };
+        let settings = workload::cli::parse(&self.settings)?;
+        let mix = Mix::new(name, &settings).map_err(|why| anyhow!(why))?;
+        Ok(Some(mix))
     }
 }
 
-fn standard(args: &Options) -> anyhow::Result<ExitCode> {
+fn standard(args: &Options, mix: Option<Mix>) -> anyhow::Result<ExitCode> {
     let chosen: Result<Vec<_>, String> = args
         .server
         .iter()
@@ -176,7 +210,11 @@ fn standard(args: &Options) -> anyhow::Result<ExitCode> {
     };
     let plan = Plan {
         servers: chosen,
-        table: Table::new(&args.modes(), &sizes),
+        table: match &mix {
+            Some(mix) => Table::of_mix(mix.name),
+            None => Table::new(&args.modes(), &sizes),
+        },
+        mix,
         traffic: args.traffic(),
         lowroad: args.lowroad.clone(),
         jobs: args.jobs.max(1),
@@ -205,22 +243,36 @@ fn standard(args: &Options) -> anyhow::Result<ExitCode> {
 }
 
 /// A configuration from the command line.
-fn other(args: &Options) -> Result<ExitCode, String> {
+fn other(args: &Options, mix: Option<Mix>) -> Result<ExitCode, String> {
     let plugin = plugin()?;
     let (boot, network) = match &args.kernel {
         Some(image) => bare(args, image)?,
-        None => linux(args)?,
+        None => linux(args, mix.as_ref())?,
     };
     let mut guest = Guest::boot(&boot, &plugin, network)?;
     let address = guest.wait_for(args.port)?;
-    for url in &args.url {
-        for mode in args.modes() {
-            let figure = measure(&mut guest, address, url, mode, args.traffic())?;
-            let figure = thousands(figure.round() as u64);
-            println!("{url} {} {figure} instructions a request", mode.name());
-        }
+    for asked in asked(args, mix.as_ref(), &address.to_string())? {
+        let figure = measure(&mut guest, address, &asked, args.traffic())?;
+        let figure = thousands(figure.round() as u64);
+        println!("{} {figure} instructions a request", asked.label());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A figure for each.
+fn asked(args: &Options, mix: Option<&Mix>, host: &str) -> Result<Vec<Asked>, String> {
+    if let Some(mix) = mix {
+        return Ok(vec![mix.asked(host)?]);
+    }
+    if let Some(command) = &args.drive {
+        return Ok(vec![Asked::Command(command.clone())]);
+    }
+    let modes = args.modes();
+    let of_url = |url: &String| {
+        let page = |mode: &Mode| Asked::Page(url.clone(), *mode);
+        modes.iter().map(page).collect::<Vec<_>>()
+    };
+    Ok(args.url.iter().flat_map(of_url).collect())
 }
 
 fn bare(args: &Options, image: &Path) -> Result<(Boot, Network), String> {
@@ -230,15 +282,14 @@ fn bare(args: &Options, image: &Path) -> Result<(Boot, Network), String> {
     Ok((boot(args, image.to_owned(), None), Network::of(args.guest)))
 }
 
-fn linux(args: &Options) -> Result<(Boot, Network), String> {
+fn linux(args: &Options, mix: Option<&Mix>) -> Result<(Boot, Network), String> {
     let kernel = Kernel::new()?;
     let network = Network::new();
+    let copied: Result<Vec<Copied>, String> = args.file.iter().map(|spec| copied(spec)).collect();
+    let mut copied = copied?;
+    copied.extend(mix.map(Mix::site).transpose()?);
     let content = Content {
-        copied: args
-            .file
-            .iter()
-            .map(|spec| copied(spec))
-            .collect::<Result<_, _>>()?,
+        copied,
         command: args
             .cmd
             .clone()

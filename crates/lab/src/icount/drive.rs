@@ -1,14 +1,16 @@
 //! The traffic of a measurement: a closed loop over a few connections, in one thread, so that the
-//! order of events depends as little as possible on the machine that it runs on. Knows nothing of guests.
+//! order of events depends as little as possible on the machine that it runs on; or a command of the
+//! user's. Knows nothing of guests.
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::load::{self, Load, Pace, Target};
 use crate::workload::urls::{UrlSpec, Urls};
-use crate::workload::{PerConnection, Version};
+use crate::workload::{PerConnection, Version, Workload};
 
 /// How connections are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -45,17 +47,51 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// No measurement takes longer.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Makes `requests` requests for `path`, as many at a time as there are `connections`.
+/// What is asked for.
+#[derive(Clone)]
+pub enum Asked {
+    /// One page, which must come with status 200.
+    Page(String, Mode),
+    /// The traffic of a workload; its name for messages.
+    Workload(&'static str, Arc<dyn Workload>),
+    /// A command that makes exactly `{n}` requests with `{c}` connections to `{url}`.
+    Command(String),
+}
+
+impl Asked {
+    /// How a figure of it is labelled.
+    pub fn label(&self) -> String {
+        match self {
+            Asked::Page(path, mode) => format!("{path} {}", mode.name()),
+            Asked::Workload(name, _) => (*name).to_owned(),
+            Asked::Command(command) => command.clone(),
+        }
+    }
+}
+
+/// Makes `requests` requests, as many at a time as there are `connections`.
 ///
 /// # Errors
-/// When a connection breaks, an answer isn't a 200, or nothing comes any more; says which.
+/// When a connection breaks, an answer is wrong, or nothing comes any more; says which.
 pub fn drive(
     address: SocketAddr,
-    path: &str,
-    mode: Mode,
+    asked: &Asked,
     requests: u64,
     connections: u32,
 ) -> Result<(), String> {
+    match asked {
+        Asked::Command(command) => by_command(address, command, requests, connections),
+        Asked::Workload(name, workload) => {
+            by_load(address, name, workload.clone(), requests, connections)
+        }
+        Asked::Page(path, mode) => {
+            let workload = Arc::new(page(address, path, *mode)?);
+            by_load(address, path, workload, requests, connections)
+        }
+    }
+}
+
+fn page(address: SocketAddr, path: &str, mode: Mode) -> Result<Urls, String> {
     let (version, per_connection) = match mode {
         Mode::KeepAlive => (Version::Http11, PerConnection::Unlimited),
         Mode::Close => (Version::Http10, PerConnection::Fixed(1)),
@@ -63,13 +99,22 @@ pub fn drive(
     let mut spec = UrlSpec::get(path);
     spec.expected_status = Some(200);
     let host = address.ip().to_string();
-    let urls = Urls::new(vec![spec], &host, version, per_connection, false)?;
+    Urls::new(vec![spec], &host, version, per_connection, false)
+}
+
+fn by_load(
+    address: SocketAddr,
+    what: &str,
+    workload: Arc<dyn Workload>,
+    requests: u64,
+    connections: u32,
+) -> Result<(), String> {
     let load = Load {
         target: Target {
             addresses: vec![address],
             tls: None,
         },
-        workload: Arc::new(urls),
+        workload,
         pace: Pace::Closed,
         connections,
         threads: 1,
@@ -89,7 +134,47 @@ pub fn drive(
         return Ok(());
     }
     Err(format!(
-        "{} of {requests} requests for {path} done: {:?} {:?}",
+        "{} of {requests} requests for {what} done: {:?} {:?}",
         outcome.requests, outcome.errors_by_kind, outcome.statuses
     ))
+}
+
+fn by_command(
+    address: SocketAddr,
+    command: &str,
+    requests: u64,
+    connections: u32,
+) -> Result<(), String> {
+    let filled = command
+        .replace("{n}", &requests.to_string())
+        .replace("{c}", &connections.to_string())
+        .replace("{url}", &format!("http://{address}"));
+    let output = Command::new("sh").args(["-c", &filled]).output();
+    let output = output.map_err(|why| format!("--drive: sh: {why}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(format!(
+        "--drive {filled}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&said).trim()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: &str = "127.0.0.1:80";
+
+    #[test]
+    fn a_command_is_told_what_to_do_and_its_failure_is_told() {
+        let address = ADDRESS.parse().expect("an address");
+        let asked = |text: &str| Asked::Command(text.to_owned());
+        let right = "test {n} = 7 && test {c} = 3 && test {url} = http://127.0.0.1:80";
+        assert_eq!(drive(address, &asked(right), 7, 3), Ok(()));
+        let why = drive(address, &asked("echo no luck; exit 4"), 7, 3).expect_err("a failure");
+        assert!(why.contains("no luck") && why.contains('4'), "{why}");
+    }
 }

@@ -7,6 +7,7 @@ pub mod drive;
 pub mod guest;
 pub mod initrd;
 pub mod kernel;
+pub mod mix;
 pub mod needs;
 pub mod servers;
 pub mod standard;
@@ -14,7 +15,7 @@ pub mod table;
 
 use std::net::SocketAddr;
 
-use drive::{Mode, drive};
+use drive::{Asked, drive};
 use guest::Guest;
 
 /// How much is asked to measure one figure.
@@ -24,10 +25,11 @@ pub struct Traffic {
     pub requests: u64,
     /// Under way at a time.
     pub connections: u32,
+    /// Requests before counting begins: caches fill, the guest's code is translated, and a level
+    /// that learns has learned.
+    pub warmup: u64,
 }
 
-/// Requests before counting begins, at most: caches fill and the guest's code is translated.
-const WARMUP: u64 = 200;
 /// Slopes of which the median is taken: on a busy machine one may be far off.
 const ROUNDS: u64 = 3;
 
@@ -39,17 +41,15 @@ const ROUNDS: u64 = 3;
 pub fn measure(
     guest: &mut Guest,
     address: SocketAddr,
-    path: &str,
-    mode: Mode,
+    asked: &Asked,
     traffic: Traffic,
 ) -> Result<f64, String> {
     let short = (traffic.requests / (4 * ROUNDS)).max(1);
     let mut total_after = |requests| {
-        drive(address, path, mode, requests, traffic.connections)
-            .map_err(|why| guest.failure(&why))?;
+        drive(address, asked, requests, traffic.connections).map_err(|why| guest.failure(&why))?;
         Ok::<u64, String>(guest.counted_at_rest())
     };
-    let mut before = total_after(WARMUP.min(traffic.requests))?;
+    let mut before = total_after(traffic.warmup.max(1))?;
     let mut slopes = Vec::new();
     for _ in 0..ROUNDS {
         let between = total_after(short)?;

@@ -10,6 +10,7 @@ use std::process::Command;
 use super::drive::Mode;
 use super::guest::in_memory;
 use super::kernel::{Content, Copied, cache, made, run};
+use super::table::Column;
 use crate::peers::programs::find as program;
 
 /// A server that can be measured.
@@ -31,6 +32,8 @@ pub struct Server {
     command: &'static str,
     /// Where it answers, where that isn't 80: with connections kept.
     keep_alive_port: u16,
+    /// Our level that answers in the soft interrupt is attached in front of it.
+    level: bool,
     /// Why a mode can't be measured.
     lacks: Option<(Mode, &'static str)>,
 }
@@ -45,8 +48,43 @@ const USUAL: Server = Server {
     loads: &[],
     command: "",
     keep_alive_port: 80,
+    level: false,
     lacks: None,
 };
+
+const NGINX: Server = Server {
+    name: "nginx",
+    program: "nginx",
+    package: Some("nginx-light"),
+    version: "-v",
+    files: &[("etc/nginx.conf", include_str!("../../icount/nginx.conf"))],
+    command: "nginx -c /etc/nginx.conf",
+    ..USUAL
+};
+
+const APACHE_PREFORK: Server = Server {
+    name: "apache-prefork",
+    program: "apache2",
+    package: Some("apache2-bin"),
+    version: "-v",
+    files: &[
+        (
+            "etc/apache.conf",
+            include_str!("../../icount/apache-prefork.conf"),
+        ),
+        APACHE_COMMON,
+    ],
+    loads: &[
+        (APACHE_MODULES, "mod_mpm_prefork.so"),
+        (APACHE_MODULES, "mod_authz_core.so"),
+        (APACHE_MODULES, "mod_mime.so"),
+    ],
+    command: "apache2 -f /etc/apache.conf",
+    ..USUAL
+};
+
+/// Attaches our level to the port of the server that runs by then.
+const ATTACH: &str = "lowroad attach 80 --interface eth0 &";
 
 const APACHE_COMMON: (&str, &str) = (
     "etc/apache-common.conf",
@@ -55,7 +93,7 @@ const APACHE_COMMON: (&str, &str) = (
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 /// All, in the table's order.
-pub const ALL: [Server; 9] = [
+pub const ALL: [Server; 12] = [
     Server {
         name: "lowroad",
         program: "lowroad",
@@ -63,13 +101,16 @@ pub const ALL: [Server; 9] = [
         ..USUAL
     },
     Server {
-        name: "nginx",
-        program: "nginx",
-        package: Some("nginx-light"),
-        version: "-v",
-        files: &[("etc/nginx.conf", include_str!("../../icount/nginx.conf"))],
-        command: "nginx -c /etc/nginx.conf",
+        name: "lowroad-softirq",
+        program: "lowroad",
+        command: "lowroad serve /srv --listen 0.0.0.0:80 --workers 1 --softirq auto &",
         ..USUAL
+    },
+    NGINX,
+    Server {
+        name: "nginx-softirq",
+        level: true,
+        ..NGINX
     },
     Server {
         name: "lighttpd",
@@ -112,25 +153,11 @@ pub const ALL: [Server; 9] = [
         command: "apache2 -f /etc/apache.conf",
         ..USUAL
     },
+    APACHE_PREFORK,
     Server {
-        name: "apache-prefork",
-        program: "apache2",
-        package: Some("apache2-bin"),
-        version: "-v",
-        files: &[
-            (
-                "etc/apache.conf",
-                include_str!("../../icount/apache-prefork.conf"),
-            ),
-            APACHE_COMMON,
-        ],
-        loads: &[
-            (APACHE_MODULES, "mod_mpm_prefork.so"),
-            (APACHE_MODULES, "mod_authz_core.so"),
-            (APACHE_MODULES, "mod_mime.so"),
-        ],
-        command: "apache2 -f /etc/apache.conf",
-        ..USUAL
+        name: "apache-softirq",
+        level: true,
+        ..APACHE_PREFORK
     },
     Server {
         name: "varnish",
@@ -205,29 +232,40 @@ impl Server {
         version_in(&said).unwrap_or("?").to_owned()
     }
 
-    /// The port where it answers in this mode.
-    pub fn port(&self, mode: Mode) -> u16 {
-        match mode {
-            Mode::KeepAlive => self.keep_alive_port,
-            Mode::Close => 80,
+    /// The port where it answers such requests.
+    pub fn port(&self, column: Column) -> u16 {
+        match column {
+            Column::Page(Mode::KeepAlive, _) => self.keep_alive_port,
+            Column::Page(Mode::Close, _) | Column::Mix(_) => 80,
         }
     }
 
-    /// Why there can be no figure in this mode.
-    pub fn lacks(&self, mode: Mode) -> Option<&'static str> {
+    /// Why there can be no such figure.
+    pub fn lacks(&self, column: Column) -> Option<String> {
         let (lacking, why) = self.lacks?;
-        (lacking == mode).then_some(why)
+        let Column::Page(mode, _) = column else {
+            return None;
+        };
+        (lacking == mode).then(|| format!("{}: {why}", mode.title()))
     }
 
-    /// What goes into the guest, besides the site.
+    /// What goes into the guest, besides the site; `lowroad` says where our server's program is, if
+    /// not where it is built.
     ///
     /// # Errors
     /// When something can't be read or built.
-    pub fn content(&self, program: &Path) -> Result<Content, String> {
+    pub fn content(&self, program: &Path, lowroad: Option<&Path>) -> Result<Content, String> {
         let mut content = Content {
             command: self.command.to_owned(),
             ..Content::default()
         };
+        if self.level {
+            content.command = format!("{}\n{ATTACH}", self.command);
+            content.copied.push(Copied {
+                source: own(lowroad)?,
+                path: "usr/bin/lowroad".into(),
+            });
+        }
         content.copied.push(Copied {
             source: program.to_owned(),
             path: format!("usr/bin/{}", self.program),

@@ -8,11 +8,12 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::drive::Mode;
+use super::drive::Asked;
 use super::guest::{Boot, Guest, Network};
 use super::kernel::{Kernel, plugin};
+use super::mix::Mix;
 use super::servers::Server;
-use super::table::{Row, Table, size_text};
+use super::table::{Column, Row, Table};
 use super::{Traffic, measure};
 use crate::peers::install::by_apt;
 
@@ -21,8 +22,10 @@ use crate::peers::install::by_apt;
 pub struct Plan {
     /// In this order.
     pub servers: Vec<Server>,
-    /// Its columns are the modes and sizes.
+    /// Its columns say what is asked for.
     pub table: Table,
+    /// The workload of such a column.
+    pub mix: Option<Mix>,
     /// For each figure.
     pub traffic: Traffic,
     /// Our server's program, if it isn't where it is built.
@@ -138,16 +141,16 @@ impl Work<'_> {
         let version = self.server.version(&program);
         let mut rows: Vec<Row> = Vec::new();
         let mut guest = None;
-        for &(mode, size) in self.plan.table.columns() {
-            let mut figure = self.figure(&mut guest, &program, mode, size);
+        for &column in self.plan.table.columns() {
+            let mut figure = self.figure(&mut guest, &program, column);
             // Emulation goes wrong now and then; a server that ends its guest does it again.
             if figure.is_err() && guest.as_mut().is_some_and(|guest| !guest.runs()) {
                 guest = None;
-                figure = self.figure(&mut guest, &program, mode, size);
+                figure = self.figure(&mut guest, &program, column);
             }
             let failed = figure.is_err();
-            rows.push(self.row(&version, mode, size, figure));
-            if failed && rows.len() == 1 && self.server.lacks(mode).is_none() {
+            rows.push(self.row(&version, column, figure));
+            if failed && rows.len() == 1 && self.server.lacks(column).is_none() {
                 // A server that can't do the first will do none, and waiting takes long.
                 let why = rows[0].failure.clone().unwrap_or_default();
                 return self.all_failed(&version, &why);
@@ -157,12 +160,18 @@ impl Work<'_> {
     }
 
     fn boot(&self, program: &Path) -> Result<Guest, String> {
-        let mut content = self.server.content(program)?;
-        for size in self.plan.table.columns().iter().map(|(_, size)| *size) {
-            content
-                .generated
-                .push((format!("srv{}", path(size)), vec![b'x'; size as usize]));
+        let mut content = self.server.content(program, self.plan.lowroad.as_deref())?;
+        for column in self.plan.table.columns() {
+            if let Column::Page(_, size) = column {
+                let page = vec![b'x'; *size as usize];
+                content
+                    .generated
+                    .push((format!("srv{}", path(*size)), page));
+            }
         }
+        content
+            .copied
+            .extend(self.plan.mix.as_ref().map(Mix::site).transpose()?);
         let network = Network::new();
         let boot = Boot {
             kernel: self.kernel.image(),
@@ -180,11 +189,10 @@ impl Work<'_> {
         &self,
         guest: &mut Option<Guest>,
         program: &Path,
-        mode: Mode,
-        size: u64,
+        column: Column,
     ) -> Result<u64, String> {
-        if let Some(why) = self.server.lacks(mode) {
-            return Err(format!("{}: {why}", mode.title()));
+        if let Some(why) = self.server.lacks(column) {
+            return Err(why);
         }
         let guest = match guest {
             Some(guest) => guest,
@@ -193,18 +201,23 @@ impl Work<'_> {
                 guest.insert(self.boot(program)?)
             }
         };
-        self.step(&format!("{} {}", mode.name(), size_text(size)));
-        let address = guest.wait_for(self.server.port(mode))?;
-        let figure = measure(guest, address, &path(size), mode, self.plan.traffic)?;
+        self.step(&column.title());
+        let address = guest.wait_for(self.server.port(column))?;
+        let asked = match (column, &self.plan.mix) {
+            (Column::Page(mode, size), _) => Asked::Page(path(size), mode),
+            (Column::Mix(_), Some(mix)) => mix.asked(&address.to_string())?,
+            (Column::Mix(name), None) => return Err(format!("no workload {name}")),
+        };
+        let figure = measure(guest, address, &asked, self.plan.traffic)?;
         Ok(figure.round() as u64)
     }
 
-    fn row(&self, version: &str, mode: Mode, size: u64, figure: Result<u64, String>) -> Row {
+    fn row(&self, version: &str, column: Column, figure: Result<u64, String>) -> Row {
         Row {
             server: self.server.name.to_owned(),
             version: version.to_owned(),
-            size,
-            mode: mode.name().to_owned(),
+            size: column.size(),
+            mode: column.mode().to_owned(),
             instructions: figure.as_ref().ok().copied(),
             requests: self.plan.traffic.requests,
             failure: figure.err(),
@@ -213,7 +226,7 @@ impl Work<'_> {
 
     fn all_failed(&self, version: &str, why: &str) -> Vec<Row> {
         let columns = self.plan.table.columns().iter();
-        let failed = |&(mode, size)| self.row(version, mode, size, Err(why.to_owned()));
+        let failed = |&column| self.row(version, column, Err(why.to_owned()));
         columns.map(failed).collect()
     }
 

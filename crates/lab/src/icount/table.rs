@@ -17,9 +17,9 @@ pub struct Row {
     pub server: String,
     /// What it says of its version; empty where it isn't installed.
     pub version: String,
-    /// Bytes of the body.
+    /// Bytes of the body; 0 for a workload.
     pub size: u64,
-    /// `ka` or `close`.
+    /// `ka`, `close`, or the name of a workload.
     pub mode: String,
     /// Of the whole machine, for one more request.
     pub instructions: Option<u64>,
@@ -30,10 +30,49 @@ pub struct Row {
     pub failure: Option<String>,
 }
 
+/// What the figures of a column are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// A page of so many bytes.
+    Page(Mode, u64),
+    /// A workload of that name.
+    Mix(&'static str),
+}
+
+impl Column {
+    /// As a row has it.
+    pub fn mode(&self) -> &'static str {
+        match self {
+            Column::Page(mode, _) => mode.name(),
+            Column::Mix(name) => name,
+        }
+    }
+
+    /// As a row has it.
+    pub fn size(&self) -> u64 {
+        match self {
+            Column::Page(_, size) => *size,
+            Column::Mix(_) => 0,
+        }
+    }
+
+    /// In the table's head.
+    pub fn title(&self) -> String {
+        match self {
+            Column::Page(mode, size) => format!("{} {}", mode.name(), size_text(*size)),
+            Column::Mix(name) => (*name).to_owned(),
+        }
+    }
+
+    fn is_of(&self, row: &Row) -> bool {
+        row.mode == self.mode() && row.size == self.size()
+    }
+}
+
 /// The columns, and with them the form of a line.
 #[derive(Clone, Debug)]
 pub struct Table {
-    columns: Vec<(Mode, u64)>,
+    columns: Vec<Column>,
 }
 
 const NAME: usize = 16;
@@ -43,23 +82,30 @@ const FIGURE: usize = 14;
 impl Table {
     /// A table with a column for each size in each mode.
     pub fn new(modes: &[Mode], sizes: &[u64]) -> Table {
-        let of_mode = |&mode: &Mode| sizes.iter().map(move |&size| (mode, size));
+        let of_mode = |&mode: &Mode| sizes.iter().map(move |&size| Column::Page(mode, size));
         Table {
             columns: modes.iter().flat_map(of_mode).collect(),
         }
     }
 
-    /// The columns: mode and size.
-    pub fn columns(&self) -> &[(Mode, u64)] {
+    /// A table with one column, for a workload.
+    pub fn of_mix(name: &'static str) -> Table {
+        Table {
+            columns: vec![Column::Mix(name)],
+        }
+    }
+
+    /// The columns.
+    pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
     /// The lines above the figures.
     pub fn head(&self) -> String {
-        let titles = self.columns.iter().map(|(mode, size)| {
-            let title = format!("{} {}", mode.name(), size_text(*size));
-            format!("{title:>FIGURE$}")
-        });
+        let titles = self
+            .columns
+            .iter()
+            .map(|column| format!("{:>FIGURE$}", column.title()));
         format!(
             "Instructions a request, of the whole machine (ka: {}; close: {})\n\n\
              {:<NAME$}{:<VERSION$}{}",
@@ -118,18 +164,15 @@ impl Table {
     }
 }
 
-fn figure(rows: &[Row], (mode, size): (Mode, u64)) -> Option<u64> {
-    let found = rows
-        .iter()
-        .find(|row| row.mode == mode.name() && row.size == size)?;
-    found.instructions
+fn figure(rows: &[Row], column: Column) -> Option<u64> {
+    rows.iter().find(|row| column.is_of(row))?.instructions
 }
 
-fn best(others: &[Row], (mode, size): (Mode, u64)) -> Option<(u64, &str)> {
+fn best(others: &[Row], column: Column) -> Option<(u64, &str)> {
     others
         .iter()
         // Howl is no server that one would use but the bound for all.
-        .filter(|row| row.server != "howl" && row.mode == mode.name() && row.size == size)
+        .filter(|row| row.server != "howl" && column.is_of(row))
         .filter_map(|row| Some((row.instructions?, row.server.as_str())))
         .min()
 }
