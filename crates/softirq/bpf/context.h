@@ -36,6 +36,12 @@ static __always_inline int frame_reply(context *ctx)
 	return XDP_TX;
 }
 
+/* What the driver says of the checksum is not to be had here. */
+static __always_inline __u8 frame_summed(context *ctx)
+{
+	return 0;
+}
+
 /* Native XDP there is not. */
 static __always_inline int is_on_loopback(context *ctx)
 {
@@ -65,6 +71,13 @@ static __always_inline long frame_resize(context *ctx, __u32 from, __u32 to)
 static __always_inline int frame_reply(context *ctx)
 {
 	return bpf_redirect(ctx->ifindex, 0);
+}
+
+/* What is known of the checksum. */
+static __always_inline __u8 frame_summed(context *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+	return BPF_CORE_READ_BITFIELD(skb, ip_summed);
 }
 
 static __always_inline int is_on_loopback(context *ctx)

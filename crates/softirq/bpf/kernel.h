@@ -9,6 +9,7 @@
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
 
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 
@@ -33,6 +34,18 @@ struct bpf_tcp_req_attrs {
 	__u8 usec_ts_ok;
 	__u8 reserved[3];
 };
+
+/* include/linux/skbuff.h: what __sk_buff does not show; where it is the loader finds out. */
+struct sk_buff {
+	__u8 ip_summed : 2;
+} __attribute__((preserve_access_index));
+
+/* The device, or who sent it on this machine, vouches for the sum. */
+#define CHECKSUM_UNNECESSARY 1
+/* There is only that of the pseudo-header yet; whoever sends the packet on completes it. */
+#define CHECKSUM_PARTIAL 3
+
+extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 
 /* Not looked into; declared alone, its kind would not be that of the kernel's (libbpf compares). */
 struct sock {

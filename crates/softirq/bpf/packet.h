@@ -34,7 +34,9 @@ struct segment {
 	__u8 tcp_at;
 	__u8 flags;
 	__u8 is_v6;
-	__u8 spare[5];
+	/* What is known of its checksum: CHECKSUM_ of the kernel; 0 is nothing. */
+	__u8 summed;
+	__u8 spare[4];
 };
 
 static __always_inline __u64 hash_of(const struct tuple *tuple, const struct control *control)
@@ -122,6 +124,7 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	segment->payload_len = ip_len - segment->payload_at;
 	segment->hash = hash_of(&segment->tuple, control);
 	segment->payload_hash = 0;
+	segment->summed = 0;
 	segment->now_ns = bpf_ktime_get_coarse_ns();
 	return PARSED;
 }
@@ -220,7 +223,13 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 	tcp->window = bpf_htons(answer->window);
 	tcp->check = 0;
 	tcp->urg_ptr = 0;
-	sum += words_of(tcp, 5) + answer->sum + bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_len);
+	sum += bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_len);
+	/* A packet that came so goes out so: the kernel adds the rest, or a device. */
+	if (segment->summed == CHECKSUM_PARTIAL) {
+		tcp->check = fold(sum);
+		return 0;
+	}
+	sum += words_of(tcp, 5) + answer->sum;
 	tcp->check = ~fold(sum);
 	return 0;
 }

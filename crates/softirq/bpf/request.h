@@ -159,12 +159,29 @@ static __always_inline void connection_field(struct scratch *scratch, __u32 from
 		request->reason = reason_up_field;
 }
 
+/* What tells a server that the client has asked for something else than the request line says, mostly
+ * over TLS: its answer may be another. Not X-Forwarded-For, which only says who asks. */
+static __always_inline int is_of_terminator(__u32 name_len, const __u64 *name)
+{
+	if (name[0] == WORD("x-forwar"))
+		return name_len != 15 || name[1] != WORD("ded-for");
+	if (name[0] == WORD("x-origin") || name[0] == WORD("x-rewrit") || name[0] == WORD("x-http-m") ||
+	    name[0] == WORD("x-method") || name[0] == WORD("x-scheme") || name[0] == WORD("x-url-sc"))
+		return 1;
+	return name_len == 6 && name[0] == WORD("x-host");
+}
+
 /* What a field means here, by its name in lower case. What no level interprets is passed over. */
 static __always_inline void field(struct scratch *scratch, __u32 name_len, const __u64 *name,
 				  __u32 from, __u32 to)
 {
 	struct request *request = &scratch->request;
 
+	if ((name[0] & 0xffff) == WORD("x-")) {
+		if (is_of_terminator(name_len, name))
+			request->reason = reason_up_field;
+		return;
+	}
 	switch (name_len) {
 	case 2:
 		if (name[0] == WORD("te"))
@@ -197,9 +214,15 @@ static __always_inline void field(struct scratch *scratch, __u32 name_len, const
 		if (name[0] == WORD("if-match") || name[0] == WORD("if-range"))
 			request->reason = reason_up_field;
 		break;
+	case 9:
+		if (name[0] == WORD("forwarde") && name[1] == WORD("d"))
+			request->reason = reason_up_field;
+		break;
 	case 10:
 		if (name[0] == WORD("connecti") && name[1] == WORD("on"))
 			connection_field(scratch, from, to);
+		else if (name[0] == WORD("cf-visit"))
+			request->reason = reason_up_field;
 		break;
 	case 13:
 		if (name[0] == WORD("if-none-") && name[1] == WORD("match"))
@@ -217,6 +240,8 @@ static __always_inline void field(struct scratch *scratch, __u32 name_len, const
 	case 15:
 		if (name[0] == WORD("accept-e") && name[1] == WORD("ncoding"))
 			keep_field(scratch, KEY_ACCEPT_ENCODING, SEEN_ENCODING, from, to);
+		else if (name[0] == WORD("front-en"))
+			request->reason = reason_up_field;
 		break;
 	case 16:
 		if (name[0] == WORD("proxy-co"))
@@ -230,6 +255,10 @@ static __always_inline void field(struct scratch *scratch, __u32 name_len, const
 		break;
 	case 19:
 		if (name[0] == WORD("if-unmod") || name[0] == WORD("proxy-au"))
+			request->reason = reason_up_field;
+		break;
+	case 26:
+		if (name[0] == WORD("cloudfro"))
 			request->reason = reason_up_field;
 		break;
 	}

@@ -93,6 +93,9 @@ enum connection_state {
 #define OPTION_SCALE_MASK 0x0f /* of the client; 15 is none */
 #define OPTION_SCALE_NONE 0x0f
 #define OPTION_SACK 0x10
+/* Not of the client: how often the answer under way was sent for less than its request. */
+#define OPTION_PARTS 0xe0
+#define OPTION_PARTS_ONE 0x20
 
 /* Of one TCP connection. */
 struct connection {
@@ -195,8 +198,6 @@ struct constants {
 	/* Numbers of buckets - 1; both are powers of two. */
 	__u32 connection_mask;
 	__u32 index_mask;
-	/* The device does not say whether checksums are right. */
-	__u32 verify_sums;
 };
 
 /* How long the programs go on without the daemon. */
@@ -229,7 +230,7 @@ struct answered_event {
  * for this level. tcp_: the life of connections. drop_: nothing is said to that. */
 #define REASONS(X) \
 	X(answer_hit, "a stored response") \
-	X(answer_again, "the same once more: the client had not got it") \
+	X(answer_again, "the same once more: the client had not got all of it") \
 	X(up_miss, "no such response is stored") \
 	X(up_expired, "the response is no longer fresh") \
 	X(up_large, "longer than the client or the path takes in one segment") \
@@ -265,7 +266,7 @@ struct answered_event {
 	X(tcp_kept, "the kernel has the connection now") \
 	X(tcp_not_handed, "no listener took the connection") \
 	X(tcp_evicted, "a live connection lost its place in the table") \
-	X(drop_pipelined, "a request before the last answer was acknowledged") \
+	X(drop_pipelined, "a request before the last answer was acknowledged; held until then if there is room") \
 	X(drop_early, "overtook what completes the handshake, or what a listener had no room for") \
 	X(drop_odd, "without ACK, where there must be one") \
 	X(drop_sum, "a wrong checksum; if of no connection of ours, it passes") \

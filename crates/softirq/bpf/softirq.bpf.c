@@ -6,8 +6,8 @@
  *   frame -> parse -> on_segment -> on_syn | on_ours -> on_request -> choose -> send
  *                                                    \-> up -> hand_over -> assign
  *
- * packet.h: frames. handshake.h, cookie.h: SYN to connection. connections.h: the table. tcp.h: the
- * rules. answers.h: a request to its answer; memo.h: requests seen before; request.h: HTTP;
+ * packet.h: frames. sums.h: their checksums. handshake.h, cookie.h: SYN to connection. connections.h: the
+ * table. tcp.h: the rules. held.h: what comes too early. answers.h: a request to its answer; memo.h: requests seen before; request.h: HTTP;
  * responses.h: the store; events.h: what user space hears. handover.h: the kernel's sockets.
  */
 #include "tcp.h"
@@ -69,6 +69,9 @@ int lowroad_handover(struct __sk_buff *skb)
 SEC("tc")
 int lowroad_tc(struct __sk_buff *skb)
 {
+	/* Of a VLAN that has no interface here, or with a priority only: the kernel knows which. */
+	if (skb->vlan_present)
+		return pass(reason_pass_other);
 	/* Drivers leave the headers of large frames in one piece, but need not. */
 	if ((void *)(long)skb->data + V6_TCP_AT + TCP_LEN > (void *)(long)skb->data_end)
 		bpf_skb_pull_data(skb, skb->len < V6_TCP_AT + TCP_LEN ? skb->len : V6_TCP_AT + TCP_LEN);

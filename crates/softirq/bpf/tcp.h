@@ -5,6 +5,7 @@
 #pragma once
 
 #include "answers.h"
+#include "held.h"
 
 static __always_inline int acknowledge(context *ctx, const struct segment *segment,
 				       const struct connection *connection, enum reason reason)
@@ -63,15 +64,29 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	connection->answer = choice.answer;
 	connection->answer_len = choice.len;
 	connection->request_len = segment->payload_len;
+	connection->options &= ~OPTION_PARTS;
 	connection->state = choice.closes ? STATE_CLOSING : STATE_OPEN;
 	account(segment, &choice);
 	return frame_reply(ctx);
 }
 
-/* The last request once more. The client may have the answer already, or not, so nobody else may
- * answer it: it gets the same again, fresh or not, as long as it is there, or the end. */
-static __always_inline int on_same_request(context *ctx, const struct segment *segment,
-					   struct connection *connection)
+/* How much of the answer under way the segment acknowledges, and how much that could be; FIN counts. Less than
+ * nothing is a large number. */
+static __always_inline __u32 acknowledged_part(const struct segment *segment,
+					       const struct connection *connection)
+{
+	return segment->ack - acknowledged_from(connection);
+}
+
+static __always_inline __u32 under_way(const struct connection *connection)
+{
+	return connection->snd_nxt - acknowledged_from(connection);
+}
+
+/* The answer under way once more. The client may have it already, or a part, or not, so nobody else may
+ * answer that request: it gets the same again, fresh or not, as long as it is there, or the end. */
+SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
+			  struct connection *connection ARG)
 {
 	struct choice choice = {
 		.number = (connection->answer & ((1 << ANSWER_NUMBER_BITS) - 1)) - 1,
@@ -82,13 +97,61 @@ static __always_inline int on_same_request(context *ctx, const struct segment *s
 
 	if (!response || !response->id || answer_of(choice.number, response) != connection->answer)
 		return reset(ctx, segment, connection, reason_tcp_gone);
-	if (!has_window(segment, connection, choice.len))
+	/* What the client has of it needs no window. */
+	if (!has_window(segment, connection, choice.len - acknowledged_part(segment, connection)))
 		return drop(reason_up_window);
-	if (write_answer(ctx, segment, connection, &choice,
-			 connection->snd_nxt - choice.len - choice.closes))
+	if (write_answer(ctx, segment, connection, &choice, acknowledged_from(connection)))
 		return drop(reason_drop_no_room);
 	count(reason_answer_again);
 	return frame_reply(ctx);
+}
+
+/* Clients cut anew what they send again, but no shorter (Linux: tcp_min_snd_mss). Nothing shorter is believed
+ * to be a request: it would cost less than one, and bring as much. */
+#define REPEAT_MIN 48
+
+/* Whether it is the request whose answer is under way once more, from a client that has none of that yet;
+ * perhaps with more behind it, or with less of it. */
+static __always_inline int is_same_request(const struct segment *segment,
+					   const struct connection *connection)
+{
+	__u32 len = connection->request_len;
+
+	return connection->answer && segment->payload_len >= (len < REPEAT_MIN ? len : REPEAT_MIN) &&
+	       connection->rcv_nxt - segment->seq == len && segment->ack == acknowledged_from(connection);
+}
+
+static __always_inline int on_same_request(context *ctx, struct segment *segment,
+					   struct connection *connection)
+{
+	__u32 len = connection->request_len;
+
+	/* Clients put together what they send again. */
+	if (segment->payload_len + (segment->flags & FLAG_FIN) > len)
+		hold(ctx, segment, connection, len);
+	segment->payload_len = len;
+	return answer_again(ctx, segment, connection);
+}
+
+/* Whether the client has a part of the answer, which somebody on the way has cut. */
+static __always_inline int has_part(const struct segment *segment, const struct connection *connection)
+{
+	__u32 ahead = segment->seq - (connection->rcv_nxt - connection->request_len);
+
+	return connection->answer && acknowledged_part(segment, connection) - 1 < under_way(connection) - 1 &&
+	       ahead <= WINDOW;
+}
+
+/* The client's timer has nothing to wait for any more, so it gets the answer once more at once; but not for
+ * ever, because an acknowledgement costs less than a request. Then it is told that this is the end. */
+static __always_inline int on_part(context *ctx, struct segment *segment, struct connection *connection)
+{
+	if ((connection->options & OPTION_PARTS) == OPTION_PARTS)
+		return reset(ctx, segment, connection, reason_tcp_gone);
+	connection->options += OPTION_PARTS_ONE;
+	segment->seq = connection->rcv_nxt;
+	segment->payload_len = 0;
+	return answer_again(ctx, segment, connection);
 }
 
 static __always_inline int on_reset(context *ctx, const struct segment *segment,
@@ -103,13 +166,22 @@ static __always_inline int on_reset(context *ctx, const struct segment *segment,
 	return drop(reason_tcp_reset);
 }
 
+/* What comes before our answer is acknowledged is dropped, but held first. */
+static __always_inline int keep(context *ctx, const struct segment *segment,
+				const struct connection *connection, enum reason reason)
+{
+	if (connection->answer && segment->ack == acknowledged_from(connection))
+		hold(ctx, segment, connection, 0);
+	return drop(reason);
+}
+
 /* FIN at rcv_nxt, without data. */
 static __always_inline int on_fin(context *ctx, const struct segment *segment,
 				  struct connection *connection)
 {
-	/* Our answer is under way yet: the FIN comes again, with its acknowledgement. */
+	/* Our answer is under way yet: its acknowledgement brings the FIN. */
 	if (segment->ack != connection->snd_nxt)
-		return drop(reason_tcp_fin);
+		return keep(ctx, segment, connection, reason_tcp_fin);
 	connection->rcv_nxt++;
 	connection->answer = 0;
 	if (connection->state == STATE_CLOSING) {
@@ -122,18 +194,13 @@ static __always_inline int on_fin(context *ctx, const struct segment *segment,
 }
 
 /* Not at rcv_nxt: from the past or from the future. */
-static __always_inline int on_other_seq(context *ctx, const struct segment *segment,
+static __always_inline int on_other_seq(context *ctx, struct segment *segment,
 					struct connection *connection)
 {
 	__u32 before = connection->rcv_nxt - segment->seq;
 
-	if (segment->payload_len && before == connection->request_len && connection->answer) {
-		/* With more behind it, or with less: clients cut anew what is lost, and would do it again. What
-		 * is behind comes again once this is acknowledged. */
-		struct segment first = *segment;
-		first.payload_len = before;
-		return on_same_request(ctx, &first, connection);
-	}
+	if (is_same_request(segment, connection))
+		return on_same_request(ctx, segment, connection);
 	if (connection->state == STATE_DONE && before == 1 && segment->flags & FLAG_FIN) {
 		/* Our FIN, or the acknowledgement of the client's, was lost. */
 		if (segment->ack != connection->snd_nxt)
@@ -149,6 +216,28 @@ static __always_inline int on_other_seq(context *ctx, const struct segment *segm
 			   (__s32)before > 0 ? reason_tcp_old : reason_tcp_early);
 }
 
+enum ahead { AHEAD_NOT_OURS, AHEAD_HELD, AHEAD_TAKEN, AHEAD_SPOILT };
+
+/* Beyond rcv_nxt. It may follow on what is held, and it may acknowledge what that waits for: then it
+ * becomes that, and is what is expected. */
+static __always_inline enum ahead on_ahead(context *ctx, struct segment *segment,
+					   struct connection *connection)
+{
+	int has_more = segment->payload_len || segment->flags & FLAG_FIN, taken;
+
+	if (segment->seq - connection->rcv_nxt > WINDOW ||
+	    acknowledged_part(segment, connection) > under_way(connection) ||
+	    (has_more && hold(ctx, segment, connection, 0)))
+		return AHEAD_NOT_OURS;
+	if (segment->ack != connection->snd_nxt)
+		return has_more ? AHEAD_HELD : AHEAD_NOT_OURS;
+	connection->answer = 0;
+	taken = take_held(ctx, segment, connection);
+	if (taken)
+		return taken > 0 ? AHEAD_TAKEN : AHEAD_SPOILT;
+	return has_more ? AHEAD_HELD : AHEAD_NOT_OURS;
+}
+
 /* A segment of a connection of ours. */
 static __always_inline int on_ours(context *ctx, const struct control *control,
 				   struct segment *segment, struct connection *connection)
@@ -160,13 +249,25 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
 	if (!(segment->flags & FLAG_ACK))
 		return drop(reason_drop_odd);
-	if (segment->seq != connection->rcv_nxt)
-		return on_other_seq(ctx, segment, connection);
+	if (has_part(segment, connection))
+		return on_part(ctx, segment, connection);
+	if (segment->seq != connection->rcv_nxt) {
+		switch (on_ahead(ctx, segment, connection)) {
+		case AHEAD_NOT_OURS:
+			return on_other_seq(ctx, segment, connection);
+		case AHEAD_HELD:
+			return drop(reason_drop_pipelined);
+		case AHEAD_SPOILT:
+			return drop(reason_drop_no_room);
+		case AHEAD_TAKEN:
+			break;
+		}
+	}
 	if (segment->payload_len) {
 		if (connection->state != STATE_OPEN)
 			return reset(ctx, segment, connection, reason_tcp_closed);
 		if (segment->ack != connection->snd_nxt)
-			return drop(reason_drop_pipelined);
+			return keep(ctx, segment, connection, reason_drop_pipelined);
 		return on_request(ctx, control, segment, connection);
 	}
 	if (segment->flags & FLAG_FIN)
@@ -201,90 +302,6 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 	return state && open_connection(segment, 1) ? reason_count : reason_pass_unknown;
 }
 
-/* The sum of a TCP header and its options; negative: it isn't in one piece. */
-static __always_inline __s64 sum_of_header(context *ctx, const struct segment *segment)
-{
-	void *at = frame_begin(ctx) + (segment->tcp_at & 0x3f), *end = frame_end(ctx);
-	__u32 left = segment->payload_at - segment->tcp_at;
-	__u64 sum;
-
-	if (at + TCP_LEN > end)
-		return -1;
-	sum = words_of(at, 5);
-	at += TCP_LEN;
-	for (int i = 0; i < 10 && left > TCP_LEN; i++, at += 4, left -= 4) {
-		OPAQUE(end);
-		if (at + 4 > end)
-			return -1;
-		sum += *(__u32 *)at;
-	}
-	return sum;
-}
-
-/* The sum of a long segment, or of one in pieces; negative: the kernel looks for itself. */
-SEPARATE __s64 sum_of_long(context *ctx, const struct segment *segment ARG)
-{
-	__u32 len = segment->payload_at - segment->tcp_at + segment->payload_len, done = 0;
-	struct scratch *scratch = scratch_memory();
-	__s64 sum = 0;
-
-	/* Longer ones are not answered here. */
-	if (!scratch || len > REQUEST_MAX)
-		return -1;
-	OPAQUE(len);
-	if (len < TCP_LEN || len > REQUEST_MAX || frame_load(ctx, segment->tcp_at, scratch->head, len))
-		return -1;
-	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
-#pragma unroll
-	for (int i = 0; i < 3; i++) {
-		__u32 rest = (len - done + 3) & ~3;
-		if (len <= done)
-			break;
-		rest = rest > 512 ? 512 : rest;
-		OPAQUE(rest);
-		if (rest > 512)
-			break;
-		sum = bpf_csum_diff(0, 0, (__be32 *)(scratch->head + 512 * i), rest, sum);
-		done += 512;
-	}
-	return (__u32)sum;
-}
-
-/* From a peer on this machine whose device would have filled in the rest. */
-static __always_inline int has_partial_sum(context *ctx, const struct segment *segment, __u16 pseudo)
-{
-	__u16 check = 0;
-	return !frame_load(ctx, segment->tcp_at + 16, &check, sizeof(check)) && check == pseudo;
-}
-
-/* Whether the TCP checksum is right; for devices whose own verdict XDP can't see. */
-SEPARATE int has_right_sum(context *ctx, struct segment *segment ARG)
-{
-	__u32 len = segment->payload_at - segment->tcp_at + segment->payload_len;
-	int payload = 0;
-	__s64 sum = -1;
-
-#ifndef TIER_XDP
-	/* The device has looked. */
-	if (bpf_csum_level(ctx, BPF_CSUM_LEVEL_QUERY) >= 0)
-		return 1;
-#endif
-	if (segment->payload_len)
-		payload = walk(ctx, segment);
-	if (payload >= 0)
-		sum = sum_of_header(ctx, segment);
-	if (sum >= 0)
-		sum += payload;
-	else
-		sum = sum_of_long(ctx, segment);
-	if (sum < 0)
-		return 1;
-	__u64 pseudo = segment->is_v6 ? words_of(&segment->tuple, 8)
-				      : (__u64)segment->tuple.client_be[3] + segment->tuple.local_be[3];
-	pseudo += bpf_htons(IPPROTO_TCP) + bpf_htons(len);
-	return fold(sum + pseudo) == 0xffff || has_partial_sum(ctx, segment, fold(pseudo));
-}
-
 /* A segment that can't be of the connection as it is known: nowhere near its window. */
 static __always_inline int is_far(const struct segment *segment, const struct connection *connection)
 {
@@ -303,7 +320,9 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 			connection->seen = now;
 		return pass(reason_pass_kernel);
 	}
-	if (constants.verify_sums && !has_right_sum(ctx, segment))
+	segment->summed = frame_summed(ctx);
+	if (segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
+	    !has_right_sum(ctx, segment))
 		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
 	if (is_syn)
 		return on_syn(ctx, segment);

@@ -40,17 +40,6 @@ impl Details {
             _ => None,
         }
     }
-
-    /// Whether frames from peers on this machine come with half a checksum, so that a check would be
-    /// wrong about them.
-    #[must_use]
-    pub fn has_partial_sums(&self) -> bool {
-        self.is_loopback
-            || matches!(
-                self.driver.as_str(),
-                "veth" | "virtio_net" | "tun" | "bridge"
-            )
-    }
 }
 
 const ARPHRD_ETHER: u16 = 1;

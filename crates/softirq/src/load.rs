@@ -119,7 +119,7 @@ impl Loaded {
 /// # Errors
 /// [`Error::Verifier`] with its last lines; [`Error::System`] when a pinned map has other sizes, or the
 /// process may not.
-pub fn load(tier: Tier, sizes: Sizes, verify_sums: bool, folder: &Path) -> Result<Loaded, Error> {
+pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
     let messages = messages();
     let bytes = match tier {
         Tier::Xdp => &XDP.0,
@@ -128,7 +128,7 @@ pub fn load(tier: Tier, sizes: Sizes, verify_sums: bool, folder: &Path) -> Resul
     let mut open = ObjectBuilder::default()
         .open_memory(bytes)
         .map_err(Error::bpf("opening the programs"))?;
-    let inner = prepare(&mut open, sizes, verify_sums, folder)?;
+    let inner = prepare(&mut open, sizes, folder)?;
     let loaded = open.load();
     drop(inner);
     let mut object = loaded.map_err(|error| {
@@ -151,18 +151,13 @@ pub fn load(tier: Tier, sizes: Sizes, verify_sums: bool, folder: &Path) -> Resul
     Ok(Loaded { object, tier })
 }
 
-fn prepare(
-    open: &mut OpenObject,
-    sizes: Sizes,
-    verify_sums: bool,
-    folder: &Path,
-) -> Result<Option<OwnedFd>, Error> {
+fn prepare(open: &mut OpenObject, sizes: Sizes, folder: &Path) -> Result<Option<OwnedFd>, Error> {
     let mut inner = None;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if name.ends_with(".rodata") {
             let value = map.initial_value_mut().expect("constants have a value");
-            write_constants(value, sizes, verify_sums);
+            write_constants(value, sizes);
             continue;
         }
         if let Some(entries) = sizes.of(&name) {
@@ -197,17 +192,12 @@ fn reuse(map: &mut OpenMapMut<'_>, path: &Path, entries: Option<u32>) -> Result<
     )))
 }
 
-fn write_constants(value: &mut [u8], sizes: Sizes, verify_sums: bool) {
+fn write_constants(value: &mut [u8], sizes: Sizes) {
     let wanted = constants {
         connection_mask: sizes.connection_buckets() - 1,
         index_mask: sizes.index_buckets() - 1,
-        verify_sums: u32::from(verify_sums),
     };
-    let words = [
-        wanted.connection_mask,
-        wanted.index_mask,
-        wanted.verify_sums,
-    ];
+    let words = [wanted.connection_mask, wanted.index_mask];
     assert_eq!(
         value.len(),
         size_of::<constants>(),

@@ -23,7 +23,7 @@ fn answers_agree(test: &str, tier: Tier, is_v6: bool, seed: u64) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
-    let bench = Bench::new(tier, false);
+    let bench = Bench::new(tier);
     let cases = number("LOWROAD_FUZZ_CASES", 50_000);
     let mut draws = Draws::new(number("LOWROAD_FUZZ_SEED", seed));
     bench.namespace.enter(|| {
@@ -74,7 +74,7 @@ fn nobody_is_reflected(test: &str, tier: Tier) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
-    let bench = Bench::new(tier, false);
+    let bench = Bench::new(tier);
     let cases = number("LOWROAD_FUZZ_CASES", 50_000);
     let mut draws = Draws::new(number("LOWROAD_FUZZ_SEED", 3));
     let mut replies = 0u64;

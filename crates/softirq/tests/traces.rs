@@ -9,11 +9,12 @@ use common::programs::Programs;
 use common::script::{self, Subject};
 use lowroad_softirq::load::Tier;
 
-const TRACES: [(&str, &str); 5] = [
+const TRACES: [(&str, &str); 6] = [
     ("handshake", include_str!("traces/handshake.txt")),
     ("answers", include_str!("traces/answers.txt")),
     ("handover", include_str!("traces/handover.txt")),
     ("repeats", include_str!("traces/repeats.txt")),
+    ("pipelined", include_str!("traces/pipelined.txt")),
     ("ends", include_str!("traces/ends.txt")),
 ];
 
@@ -27,13 +28,13 @@ fn run_all(subject: &mut dyn Subject) -> Vec<String> {
     all
 }
 
-fn programs_follow(test: &str, tier: Tier, verify_sums: bool) {
+fn programs_follow(test: &str, tier: Tier) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
-    let bench = Bench::new(tier, verify_sums);
+    let bench = Bench::new(tier);
     let faults = bench.namespace.enter(|| {
-        let mut subject = Programs::new(&bench, tier, verify_sums);
+        let mut subject = Programs::new(&bench, tier);
         run_all(&mut subject)
     });
     assert!(faults.is_empty(), "{}", faults.join("\n"));
@@ -41,21 +42,12 @@ fn programs_follow(test: &str, tier: Tier, verify_sums: bool) {
 
 #[test]
 fn the_xdp_program_follows_the_traces() {
-    programs_follow("the_xdp_program_follows_the_traces", Tier::Xdp, false);
-}
-
-#[test]
-fn the_xdp_program_follows_the_traces_when_it_verifies_sums() {
-    programs_follow(
-        "the_xdp_program_follows_the_traces_when_it_verifies_sums",
-        Tier::Xdp,
-        true,
-    );
+    programs_follow("the_xdp_program_follows_the_traces", Tier::Xdp);
 }
 
 #[test]
 fn the_tc_program_follows_the_traces() {
-    programs_follow("the_tc_program_follows_the_traces", Tier::Tc, false);
+    programs_follow("the_tc_program_follows_the_traces", Tier::Tc);
 }
 
 #[test]

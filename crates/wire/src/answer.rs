@@ -84,7 +84,8 @@ pub(crate) fn choose(
     })
 }
 
-/// The answer that is under way once more, with the date of now: fresh or not, as long as it is there.
+/// The answer that is under way once more, with the date of now: fresh or not, as long as it is there. Of
+/// what the client has already, no window is needed.
 pub(crate) fn again(
     world: &impl World,
     segment: &Segment<'_>,
@@ -92,7 +93,8 @@ pub(crate) fn again(
     under_way: &UnderWay,
 ) -> Result<Answer, Reason> {
     let stored = world.publication(under_way.id).ok_or(Reason::TcpGone)?;
-    if !has_window(segment, connection, under_way.len) {
+    let part = usize::try_from(connection.acknowledged_part(segment.ack)).unwrap_or(0);
+    if !has_window(segment, connection, under_way.len.saturating_sub(part)) {
         return Err(Reason::UpWindow);
     }
     Ok(Answer {

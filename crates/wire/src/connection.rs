@@ -1,9 +1,9 @@
 //! What is kept of a connection, and the table of them. It knows no rules.
 
-use crate::frame::ACK;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
-use crate::frame::Tuple;
+use crate::frame::{ACK, Tuple};
 use crate::options::{Abilities, WINDOW_SCALE};
 
 /// Advertised to clients: as much as a new socket of Linux advertises by default.
@@ -48,6 +48,8 @@ pub struct Connection {
     pub can: Abilities,
     /// The answer that is under way.
     pub under_way: Option<UnderWay>,
+    /// How often it was sent for less than its request.
+    pub parts: u8,
     /// Of our first number, so that a late copy of its handshake does not open it again.
     pub handshake: u16,
 }
@@ -68,6 +70,17 @@ impl Connection {
         )
     }
 
+    /// How much of the answer under way this number acknowledges; FIN counts. Less than nothing is a large
+    /// number.
+    pub(crate) fn acknowledged_part(&self, ack: u32) -> u32 {
+        ack.wrapping_sub(self.acknowledged().0)
+    }
+
+    /// How much of our numbers is under way.
+    pub(crate) fn under_way_len(&self) -> u32 {
+        self.snd_nxt.wrapping_sub(self.acknowledged().0)
+    }
+
     /// The server above has it: nothing else is known.
     #[must_use]
     pub fn of_kernel() -> Connection {
@@ -81,6 +94,7 @@ impl Connection {
                 sack: false,
             },
             under_way: None,
+            parts: 0,
             handshake: 0,
         }
     }
@@ -106,6 +120,17 @@ pub struct HalfOpen {
     pub can: Abilities,
 }
 
+/// What a client has sent before it has acknowledged our answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The number of the first byte.
+    pub seq: u32,
+    /// Data.
+    pub bytes: Vec<u8>,
+    /// FIN follows.
+    pub has_fin: bool,
+}
+
 /// Where connections are kept. It may forget any of them at any time; those that are over it keeps for
 /// some seconds if it can, because a client may not have our FIN.
 pub trait Table {
@@ -122,6 +147,10 @@ pub trait Table {
     fn recall(&self, tuple: &Tuple) -> Option<HalfOpen>;
     /// That one is not needed any more.
     fn forget(&mut self, tuple: &Tuple);
+    /// Holds what came too early, in the place of what it held of this connection.
+    fn hold(&mut self, tuple: &Tuple, what: Held);
+    /// Takes that out, if it is there yet.
+    fn take_held(&mut self, tuple: &Tuple) -> Option<Held>;
 }
 
 /// A table that is as large as it may be, for tests and small machines. When it is full, connections
@@ -131,6 +160,7 @@ pub struct Connections {
     places: usize,
     connections: BTreeMap<Tuple, Connection>,
     half_open: BTreeMap<Tuple, HalfOpen>,
+    held: BTreeMap<Tuple, Held>,
 }
 
 impl Connections {
@@ -188,5 +218,16 @@ impl Table for Connections {
 
     fn forget(&mut self, tuple: &Tuple) {
         self.half_open.remove(tuple);
+    }
+
+    fn hold(&mut self, tuple: &Tuple, what: Held) {
+        if self.held.len() >= self.places {
+            self.held.pop_first();
+        }
+        self.held.insert(*tuple, what);
+    }
+
+    fn take_held(&mut self, tuple: &Tuple) -> Option<Held> {
+        self.held.remove(tuple)
     }
 }

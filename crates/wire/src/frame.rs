@@ -1,6 +1,7 @@
 //! From an Ethernet frame to a TCP segment. It takes what is plain: no VLAN tags, no fragments, no IP
 //! options or extension headers. It knows no connections.
 
+use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::Sum;
@@ -67,6 +68,8 @@ pub struct Segment<'f> {
     pub payload: &'f [u8],
     /// Header and data, for the checksum.
     tcp: &'f [u8],
+    /// What is before that.
+    heads: &'f [u8],
 }
 
 /// Why a frame has no segment for us.
@@ -87,9 +90,9 @@ impl<'f> Segment<'f> {
         let (ethernet, packet) = frame
             .split_first_chunk::<ETHERNET_LEN>()
             .ok_or(NotTaken::Other)?;
-        let (client, local, tcp) = match [ethernet[12], ethernet[13]] {
-            ETHERTYPE_IPV4 => ipv4(packet)?,
-            ETHERTYPE_IPV6 => ipv6(packet)?,
+        let ((client, local, tcp), tcp_at) = match [ethernet[12], ethernet[13]] {
+            ETHERTYPE_IPV4 => (ipv4(packet)?, ETHERNET_LEN + IPV4_LEN),
+            ETHERTYPE_IPV6 => (ipv6(packet)?, ETHERNET_LEN + IPV6_LEN),
             _ => return Err(NotTaken::Other),
         };
         let head: &[u8; TCP_LEN] = tcp.first_chunk().ok_or(NotTaken::NotPlain)?;
@@ -114,6 +117,7 @@ impl<'f> Segment<'f> {
             options,
             payload: tcp.get(payload_at..).unwrap_or_default(),
             tcp,
+            heads: frame.split_at(tcp_at).0,
         })
     }
 
@@ -140,6 +144,30 @@ impl<'f> Segment<'f> {
     #[must_use]
     pub fn is_plain_ack(&self) -> bool {
         self.flags & (SYN | ACK | RST) == ACK
+    }
+
+    /// The frame with another segment of the same client: ports and window stay.
+    pub(crate) fn with(&self, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let tcp_len = u16::try_from(TCP_LEN + payload.len()).expect("within a packet");
+        let mut frame = self.heads.to_vec();
+        if self.tuple.local.is_ipv4() {
+            let ip = &mut frame[ETHERNET_LEN..];
+            ip[2..4].copy_from_slice(&(tcp_len + 20).to_be_bytes());
+            ip[10..12].fill(0);
+            let checksum = Sum::default().bytes(ip).checksum();
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        } else {
+            frame[ETHERNET_LEN + 4..][..2].copy_from_slice(&tcp_len.to_be_bytes());
+        }
+        let mut tcp = self.tcp[..TCP_LEN].to_vec();
+        tcp[4..8].copy_from_slice(&seq.to_be_bytes());
+        tcp[12..14].copy_from_slice(&[0x50, flags]);
+        tcp[16..].fill(0);
+        tcp.extend(payload);
+        let checksum = pseudo_header(&self.tuple, tcp_len).bytes(&tcp).checksum();
+        tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+        frame.extend(tcp);
+        frame
     }
 
     /// The same with its first bytes of data only.

@@ -123,6 +123,7 @@ pub(crate) fn open(
         snd_nxt: segment.ack,
         can,
         under_way: None,
+        parts: 0,
         handshake: handshake_of(segment),
     };
     table.put(&segment.tuple, connection).then_some(reason)

@@ -138,11 +138,23 @@ const PIECES: [(&str, u8); 4] = [
     ("If-Modified-Since", 5),
 ];
 
+/// Beginnings of names that tell a server that the client has asked for something else than the request
+/// line says, mostly over TLS: its answer may be another.
+const OF_TERMINATORS: [&str; 7] = [
+    "X-Forwar", "X-HTTP-M", "X-Method", "X-Origin", "X-Rewrit", "X-Scheme", "X-URL-Sc",
+];
+/// Of these, what only says who asks.
+const OF_CLIENTS: &str = "X-Forwarded-For";
+
 /// Each makes another response of it, or is for who holds the connection.
-const NOT_HERE: [&str; 14] = [
+const NOT_HERE: [&str; 19] = [
     "Authorization",
+    "CF-Visitor",
+    "CloudFront-Forwarded-Proto",
     "Content-Length",
     "Expect",
+    "Forwarded",
+    "Front-End-Https",
     "HTTP2-Settings",
     "If-Match",
     "If-Range",
@@ -154,6 +166,7 @@ const NOT_HERE: [&str; 14] = [
     "Trailer",
     "Transfer-Encoding",
     "Upgrade",
+    "X-Host",
 ];
 
 fn meaning(name: &[u8], value: &[u8], ignore: Ignore) -> Result<Meaning, Reason> {
@@ -174,7 +187,12 @@ fn meaning(name: &[u8], value: &[u8], ignore: Ignore) -> Result<Meaning, Reason>
         return Err(Reason::UpCookie);
     }
     let controls = (is("Cache-Control") || is("Pragma")) && !ignore.cache_control;
-    if controls || NOT_HERE.iter().any(|known| is(known)) {
+    let begins = |known: &str| {
+        let start = name.get(..known.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    let of_terminator = OF_TERMINATORS.iter().any(|known| begins(known)) && !is(OF_CLIENTS);
+    if controls || of_terminator || NOT_HERE.iter().any(|known| is(known)) {
         return Err(Reason::UpField);
     }
     Ok(Meaning::Nothing)

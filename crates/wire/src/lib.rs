@@ -4,7 +4,8 @@
 //!
 //! The rule that everything follows from: at most one segment of ours is under way on a connection,
 //! and it answers the client's last. What gets lost, the client sends again, and it gets the same
-//! answer again; so nobody here needs a timer, a queue or a copy of what was sent.
+//! answer again; so nobody here needs a timer, a queue or a copy of what was sent. What comes before that answer
+//! is acknowledged is held without a promise (`held`).
 //!
 //! The way of a frame: [`frame::Segment::parse`], [`responder::Responder::segment`], which asks
 //! `handshake` for a SYN, `answer` and [`key::read`] for a request, and writes with [`reply::Reply`]. Time, keys,
@@ -23,6 +24,7 @@ pub mod connection;
 pub mod cookie;
 pub mod frame;
 mod handshake;
+mod held;
 pub mod key;
 pub mod options;
 pub mod reason;

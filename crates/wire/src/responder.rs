@@ -5,9 +5,17 @@ use crate::answer::{again, choose, may_answer, write};
 use crate::connection::{Connection, State, Table, UnderWay, WINDOW};
 use crate::frame::{ACK, FIN, NotTaken, RST, SYN, Segment};
 use crate::handshake;
+use crate::held::{self, Ahead};
 use crate::reason::Reason;
 use crate::verdict::{Verdict, acknowledge, bare, counted, finish, replied};
 use crate::world::{Mode, Socket, World};
+
+/// Clients cut anew what they send again, but no shorter (Linux: `tcp_min_snd_mss`). Nothing shorter is believed
+/// to be a request: it would cost less than one, and bring as much.
+const REPEAT_LEN_MIN: usize = 48;
+
+/// How often an answer is sent for what costs less than its request.
+const PARTS_MAX: u8 = 7;
 
 /// The rules with their table.
 #[derive(Clone, Debug)]
@@ -195,23 +203,49 @@ impl<T: Table> Responder<T> {
         if segment.flags & ACK == 0 {
             return counted(world, Verdict::Drop(Reason::DropOdd));
         }
-        if segment.seq != connection.rcv_nxt {
-            return self.on_other_seq(world, segment);
+        if let Some(under_way) = part_of(segment, connection) {
+            return self.on_part(world, segment, under_way);
         }
+        if segment.seq == connection.rcv_nxt {
+            return self.on_expected(world, segment);
+        }
+        let mut known = *connection;
+        let ahead = held::on_ahead(&mut self.table, segment, &mut known);
+        if let Some(connection) = self.table.get(&segment.tuple) {
+            *connection = known;
+        }
+        match ahead {
+            Ahead::NotOurs => self.on_other_seq(world, segment),
+            Ahead::Held => counted(world, Verdict::Drop(Reason::DropPipelined)),
+            Ahead::Taken(frame) => {
+                let taken = Segment::parse(&frame).expect("as it was written");
+                match self.on_expected(world, &taken) {
+                    Verdict::Up(reason) => Verdict::UpInstead(reason, frame),
+                    other => other,
+                }
+            }
+        }
+    }
+
+    /// A segment at `rcv_nxt`.
+    fn on_expected(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
         let is_acknowledged = segment.ack == connection.snd_nxt;
         if !segment.payload.is_empty() {
             if connection.state != State::Open {
                 return self.reset(world, segment, Reason::TcpClosed);
             }
             if !is_acknowledged {
-                return counted(world, Verdict::Drop(Reason::DropPipelined));
+                return self.keep(world, segment, Reason::DropPipelined);
             }
             return self.on_request(world, segment);
         }
         if segment.flags & FIN != 0 {
-            // Where our answer is under way yet, the FIN comes again, with its acknowledgement.
-            if connection.state == State::Done || !is_acknowledged {
+            if connection.state == State::Done {
                 return counted(world, Verdict::Drop(Reason::TcpFin));
+            }
+            if !is_acknowledged {
+                return self.keep(world, segment, Reason::TcpFin);
             }
             return on_fin(world, segment, connection);
         }
@@ -222,6 +256,15 @@ impl<T: Table> Responder<T> {
             }
         }
         counted(world, Verdict::Drop(Reason::TcpAck))
+    }
+
+    /// What comes before our answer is acknowledged is dropped, but held first.
+    fn keep(&mut self, world: &mut impl World, segment: &Segment<'_>, reason: Reason) -> Verdict {
+        let connection = *self.table.get(&segment.tuple).expect("just found");
+        if connection.under_way.is_some() && connection.acknowledged_part(segment.ack) == 0 {
+            held::hold(&mut self.table, segment, &connection, 0);
+        }
+        counted(world, Verdict::Drop(reason))
     }
 
     /// A request at `rcv_nxt`, with everything of ours acknowledged.
@@ -243,6 +286,7 @@ impl<T: Table> Responder<T> {
         );
         connection.rcv_nxt = segment.end();
         connection.snd_nxt = connection.snd_nxt.wrapping_add(answer.len());
+        connection.parts = 0;
         connection.under_way = Some(UnderWay {
             id: answer.id,
             len: answer.bytes.len(),
@@ -260,11 +304,10 @@ impl<T: Table> Responder<T> {
         let before = connection.rcv_nxt.wrapping_sub(segment.seq);
         if let Some(under_way) = connection.under_way
             && usize::try_from(before) == Ok(under_way.request_len)
-            && !segment.payload.is_empty()
+            && segment.payload.len() >= under_way.request_len.min(REPEAT_LEN_MIN)
+            && connection.acknowledged_part(segment.ack) == 0
         {
-            // There may be more behind it, or less of it, for clients cut anew what they send again; what
-            // is behind is for when this is acknowledged.
-            return self.on_same_request(world, &segment.cut(under_way.request_len), under_way);
+            return self.on_same_request(world, segment, under_way);
         }
         let has_fin = segment.flags & FIN != 0;
         let is_empty = segment.payload.is_empty();
@@ -285,9 +328,44 @@ impl<T: Table> Responder<T> {
         }
     }
 
-    /// The last request once more. The client may have the answer already, or not, so nobody else may
-    /// answer it: it gets the same again, fresh or not, as long as it is there, or the end.
+    /// The last request once more, from a client that has nothing of the answer yet; perhaps with less
+    /// of it, or with more behind it: clients cut anew what they send again, and put it together.
     fn on_same_request(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        under_way: UnderWay,
+    ) -> Verdict {
+        let connection = *self.table.get(&segment.tuple).expect("just found");
+        let fin = usize::from(segment.flags & FIN != 0);
+        if segment.payload.len() + fin > under_way.request_len {
+            held::hold(&mut self.table, segment, &connection, under_way.request_len);
+        }
+        self.answer_again(world, &segment.cut(under_way.request_len), under_way)
+    }
+
+    /// The client has a part of the answer, which somebody on the way has cut. Its timer has nothing to wait
+    /// for any more, so it gets the answer once more at once; but not for ever, because an
+    /// acknowledgement costs less than a request. Then it is told that this is the end.
+    fn on_part(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        under_way: UnderWay,
+    ) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        if connection.parts == PARTS_MAX {
+            return self.reset(world, segment, Reason::TcpGone);
+        }
+        connection.parts += 1;
+        let mut bare = segment.cut(0);
+        bare.seq = connection.rcv_nxt;
+        self.answer_again(world, &bare, under_way)
+    }
+
+    /// The answer under way once more. The client may have it already, or a part, or not, so nobody else
+    /// may answer that request: it gets the same again, fresh or not, as long as it is there, or the end.
+    fn answer_again(
         &mut self,
         world: &mut impl World,
         segment: &Segment<'_>,
@@ -330,6 +408,16 @@ impl<T: Table> Responder<T> {
             (segment.ack, segment.end(), RST | ACK),
         )
     }
+}
+
+/// The answer of which the segment acknowledges a part.
+fn part_of(segment: &Segment<'_>, connection: &Connection) -> Option<UnderWay> {
+    let under_way = connection.under_way?;
+    let begin = connection.acknowledged().1;
+    let part = connection.acknowledged_part(segment.ack);
+    let is_part = 0 < part && part < connection.under_way_len();
+    let is_near = segment.seq.wrapping_sub(begin) <= u32::from(WINDOW);
+    (is_part && is_near).then_some(under_way)
 }
 
 /// FIN at `rcv_nxt`, without data, with everything of ours acknowledged.

@@ -15,6 +15,8 @@ pub enum Verdict {
     Reply(Vec<u8>),
     /// The connection goes to the server above, which takes this segment for its first.
     Up(Reason),
+    /// The same with this frame for its first: it has what came earlier, and this one waited for.
+    UpInstead(Reason, Vec<u8>),
     /// Nobody sees it any more.
     Drop(Reason),
     /// The server above sees it as if nobody were here.

@@ -204,11 +204,11 @@ fn wanted(names: &[String]) -> Result<Vec<Details>, String> {
         .collect()
 }
 
-/// Programs that are in the kernel by now, each with its tier and whether it verifies checksums.
+/// Programs that are in the kernel by now, each with its tier.
 struct Loads<'a> {
     sizes: Sizes,
     folder: &'a Path,
-    loaded: Vec<(Tier, bool, Loaded)>,
+    loaded: Vec<(Tier, Loaded)>,
 }
 
 impl<'a> Loads<'a> {
@@ -252,20 +252,16 @@ impl<'a> Loads<'a> {
     }
 
     fn attach(&mut self, details: &Details, tier: Tier) -> Result<(), Error> {
-        let verify_sums = !details.has_partial_sums() || tier == Tier::Xdp;
-        let there = self
-            .loaded
-            .iter()
-            .position(|(other, verifies, _)| (*other, *verifies) == (tier, verify_sums));
+        let there = self.loaded.iter().position(|(other, _)| *other == tier);
         let at = match there {
             Some(at) => at,
             None => {
-                let loaded = load::load(tier, self.sizes, verify_sums, self.folder)?;
-                self.loaded.push((tier, verify_sums, loaded));
+                let loaded = load::load(tier, self.sizes, self.folder)?;
+                self.loaded.push((tier, loaded));
                 self.loaded.len() - 1
             }
         };
-        links::attach(&self.loaded[at].2, &details.interface, self.folder)
+        links::attach(&self.loaded[at].1, &details.interface, self.folder)
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Did {
     Reply(Vec<u8>),
     /// It goes to the kernel, marked: the connection is handed over.
     Up,
+    /// The same with this frame in its place.
+    UpInstead(Vec<u8>),
     /// It goes to the kernel.
     Pass,
     /// Nobody sees it any more.
@@ -53,12 +55,12 @@ pub fn lacks() -> Option<String> {
 
 impl Bench {
     /// Loads the programs of a tier, with a small table of connections.
-    pub fn new(tier: Tier, verify_sums: bool) -> Bench {
-        Bench::with_room(tier, verify_sums, 1024)
+    pub fn new(tier: Tier) -> Bench {
+        Bench::with_room(tier, 1024)
     }
 
     /// The same with room for so many connections.
-    pub fn with_room(tier: Tier, verify_sums: bool, connections: u32) -> Bench {
+    pub fn with_room(tier: Tier, connections: u32) -> Bench {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = PathBuf::from(format!(
@@ -70,8 +72,7 @@ impl Bench {
             connections,
             responses: 4096,
         };
-        let loaded =
-            load(tier, sizes, verify_sums, &folder).unwrap_or_else(|error| panic!("{error}"));
+        let loaded = load(tier, sizes, &folder).unwrap_or_else(|error| panic!("{error}"));
         let level = Level::open(&folder).expect("maps");
         let namespace = Namespace::new("bench").expect("root");
         for address in [
@@ -143,11 +144,12 @@ impl Bench {
             (Tier::Xdp, 3) | (Tier::Tc, 7) => Did::Reply(out.to_vec()),
             (Tier::Xdp, 1) | (Tier::Tc, 2) => Did::Drop,
             // The mark stands before the frame.
-            (Tier::Xdp, 2) if out.len() == frame.len() + 4 => {
-                assert_eq!(&out[4..], frame, "a frame handed up is whole");
-                assert_eq!(out[..4], 0x4c6f_5721u32.to_ne_bytes());
-                Did::Up
-            }
+            (Tier::Xdp, 2) if out.starts_with(&0x4c6f_5721u32.to_ne_bytes()) => match &out[4..] {
+                whole if whole == frame => Did::Up,
+                other => Did::UpInstead(other.to_vec()),
+            },
+            // A test run at TC never finds who takes it.
+            (Tier::Tc, -1) if out != frame => Did::UpInstead(out.to_vec()),
             (Tier::Xdp, 2) | (Tier::Tc, -1) => {
                 assert_eq!(out, frame, "a frame that passes is whole");
                 Did::Pass

@@ -27,7 +27,6 @@ struct Values {
     mode: Mode,
     is_kept: bool,
     ignore: Ignore,
-    verify_sums: bool,
     exempt: Option<u16>,
     is_denied: bool,
     learns: bool,
@@ -45,7 +44,6 @@ impl Values {
             mode: Mode::Serve,
             is_kept: true,
             ignore: Ignore::default(),
-            verify_sums: false,
             exempt: None,
             is_denied: false,
             learns: false,
@@ -103,7 +101,7 @@ impl World for Values {
         self.ignore
     }
     fn verify_sums(&self) -> bool {
-        self.verify_sums
+        true
     }
     fn is_served(&self, port: u16) -> bool {
         port == PORT
@@ -175,6 +173,7 @@ impl Subject for Model {
         match self.responder.frame(&mut self.world, frame) {
             Verdict::Reply(reply) => Did::Reply(reply),
             Verdict::Up(_) => Did::Up,
+            Verdict::UpInstead(_, frame) => Did::UpInstead(frame),
             Verdict::Pass(_) => Did::Pass,
             Verdict::Drop(_) => Did::Drop,
         }
@@ -234,7 +233,6 @@ impl Subject for Model {
             ["fresh"] => world.is_kept = true,
             ["deny" | "learn" | "ignore-cookies" | "strict"] => world.set(words[0]),
             ["exempt"] => world.exempt = Some(port),
-            ["sums"] => world.verify_sums = true,
             ["socket"] => world.socket = Socket::Connection,
             _ => panic!("no such act: {words:?}"),
         }

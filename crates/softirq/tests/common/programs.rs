@@ -18,7 +18,6 @@ pub struct Programs<'b> {
     bench: &'b Bench,
     shelf: Shelf,
     tier: Tier,
-    verify_sums: bool,
     counted: Vec<u64>,
     /// Connections of the kernel that a trace has made.
     sockets: Vec<OwnedFd>,
@@ -26,14 +25,13 @@ pub struct Programs<'b> {
 
 impl<'b> Programs<'b> {
     /// Of a bench with this tier.
-    pub fn new(bench: &'b Bench, tier: Tier, verify_sums: bool) -> Programs<'b> {
+    pub fn new(bench: &'b Bench, tier: Tier) -> Programs<'b> {
         let shelf = Shelf::new(&bench.level);
         let counted = bench.level.counters().expect("counters");
         Programs {
             bench,
             shelf,
             tier,
-            verify_sums,
             counted,
             sockets: Vec::new(),
         }
@@ -129,7 +127,6 @@ impl Subject for Programs<'_> {
                 .prepare(layout::SETTING_IGNORE_COOKIES, 60, 1500)
                 .expect("keys"),
             ["exempt"] => level.exempt_port(port, true),
-            ["sums"] => return self.verify_sums,
             ["socket"] => self.sockets.push(connected(is_v6, port)),
             _ => panic!("no such act: {words:?}"),
         }

@@ -53,6 +53,34 @@ pub const REQUESTS: &[Request] = &[
         "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
     ),
     request("first_half", "GET /a HTTP/1.1\r\nHo"),
+    request(
+        "long",
+        "GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: a name of more than a few letters\r\n\r\n",
+    ),
+    request(
+        "long_start",
+        "GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: a name of m",
+    ),
+    request(
+        "over_tls",
+        "GET /a HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: https\r\n\r\n",
+    ),
+    request(
+        "forwarded",
+        "GET /a HTTP/1.1\r\nHost: h\r\nForwarded: proto=https\r\n\r\n",
+    ),
+    request(
+        "rewritten",
+        "GET /a HTTP/1.1\r\nHost: h\r\nX-Original-URL: /b\r\n\r\n",
+    ),
+    request(
+        "overridden",
+        "GET /a HTTP/1.1\r\nHost: h\r\nx-http-method-override: POST\r\n\r\n",
+    ),
+    request(
+        "for_another",
+        "GET /a HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n",
+    ),
     request("second_half", "st: h\r\n\r\n"),
     request(
         "two",

@@ -7,6 +7,7 @@
 //! > AP 1 1 win=500 get              sent: flags, seq, ack, and what else there is
 //! < AP 1 1+get A ; answer_hit ; OPEN   the answer, the exits counted, the state afterwards
 //! = drop ; tcp_ack ; OPEN           or no answer: up, pass, drop
+//! ^ AP 1+get 1+A miss ; up_miss ; HANDED   up, with this segment of the client in its place
 //! = late ; drop_early ; HANDED      dropped, at the XDP tier by the program that hands over
 //! = kept ; tcp_kept ; KERNEL        passed, at the XDP tier by that program
 //! ```
@@ -114,6 +115,7 @@ impl Client {
                     let end = format!("; {counted} ; {is}");
                     match kind {
                         "<" => self.compare(what, &frame, &did),
+                        "^" if did == Did::UpInstead(self.sent(what).frame()) => Ok(()),
                         _ if what == word(&did) => Ok(()),
                         _ => Err(format!("it was {}", self.told(&did, &frame))),
                     }
@@ -245,6 +247,7 @@ fn word(did: &Did) -> &'static str {
     match did {
         Did::Reply(_) => "reply",
         Did::Up => "up",
+        Did::UpInstead(_) => "up, but another",
         Did::Pass => "pass",
         Did::Drop => "drop",
     }

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What a client sends before it has acknowledged our answer: its next requests, or its FIN. They are
+ * held here, unacknowledged, and the acknowledgement of the answer is made the segment that was held; so the
+ * client's timer is not waited for, and it runs as long as anything may be lost. Connections share
+ * the places: who loses one is served when that timer fires. */
+#pragma once
+
+#include "connections.h"
+#include "sums.h"
+
+#define HELD_ENTRIES 128
+#define HELD_MAX 1400
+/* The frame that it is made of must become longer: then the kernel looks at its checksum anew. */
+#define HELD_MIN 8
+
+struct held {
+	struct tuple tuple;
+	/* One processor at a time; the others do without. */
+	__u32 busy;
+	/* Of the first byte. */
+	__u32 seq;
+	__u16 len;
+	__u16 has_fin;
+	/* So long that the verifier need not see that pieces end at HELD_MAX. */
+	__u8 bytes[2 * HELD_MAX];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HELD_ENTRIES);
+	__type(key, __u32);
+	__type(value, struct held);
+} held_segments SEC(".maps");
+
+/* The place for the connection, which is to be given back; 0 if another has it. */
+static __always_inline struct held *borrow_held(const struct segment *segment)
+{
+	__u32 index = segment->hash & (HELD_ENTRIES - 1);
+	struct held *held = bpf_map_lookup_elem(&held_segments, &index);
+	return held && __sync_val_compare_and_swap(&held->busy, 0, 1) == 0 ? held : 0;
+}
+
+static __always_inline void give_back(struct held *held)
+{
+	__sync_val_compare_and_swap(&held->busy, 1, 0);
+}
+
+static __always_inline int is_same_tuple(const struct tuple *a, const struct tuple *b)
+{
+	const __u64 *left = (const __u64 *)a, *right = (const __u64 *)b;
+	__u64 differs = (a->client_port_be ^ b->client_port_be) | (a->local_port_be ^ b->local_port_be);
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		differs |= left[i] ^ right[i];
+	return !differs;
+}
+
+/* Whether it holds what comes next of this connection. */
+static __always_inline int is_held_of(const struct held *held, const struct segment *segment,
+				      const struct connection *connection)
+{
+	return held->seq == connection->rcv_nxt && is_same_tuple(&held->tuple, &segment->tuple);
+}
+
+static __always_inline int add_to_held(context *ctx, const struct segment *segment, struct held *held, __u32 skip)
+{
+	__u32 at = held->len, len = segment->payload_len - skip;
+
+	if (held->has_fin || at + len > HELD_MAX)
+		return -1;
+	if (len) {
+		OPAQUE(at);
+		OPAQUE(len);
+		if (at > HELD_MAX || len == 0 || len > HELD_MAX ||
+		    frame_load(ctx, segment->payload_at + skip, held->bytes + at, len))
+			return -1;
+	}
+	held->len += len;
+	held->has_fin = segment->flags & FLAG_FIN;
+	return 0;
+}
+
+/* Holds the segment from its byte `skip` on, if that is what comes next or follows on what is held: 0. */
+SEPARATE int hold(context *ctx, const struct segment *segment ARG,
+		  const struct connection *connection ARG, __u32 skip)
+{
+	struct held *held = borrow_held(segment);
+	__u32 seq = segment->seq + skip;
+	int failed = -1;
+
+	if (!held)
+		return -1;
+	if (seq == connection->rcv_nxt) {
+		held->tuple = segment->tuple;
+		held->seq = seq;
+		held->len = held->has_fin = 0;
+	}
+	if (is_held_of(held, segment, connection) && held->seq + held->len == seq)
+		failed = add_to_held(ctx, segment, held, skip);
+	give_back(held);
+	return failed;
+}
+
+/* Writes the headers over those of the frame, but for the checksum of TCP. */
+static __always_inline int write_held_headers(context *ctx, const struct segment *segment)
+{
+	void *begin = frame_begin(ctx), *end = frame_end(ctx);
+	struct tcphdr *tcp = begin + V4_TCP_AT;
+	__u16 tcp_len = TCP_LEN + segment->payload_len;
+
+	if (begin + V4_TCP_AT + TCP_LEN > end)
+		return -1;
+	if (!segment->is_v6) {
+		struct iphdr *ip = begin + ETH_HLEN;
+		ip->tot_len = bpf_htons(20 + tcp_len);
+		ip->check = 0;
+		ip->check = ~fold(words_of(ip, 5));
+	} else {
+		struct ipv6hdr *ip = begin + ETH_HLEN;
+		tcp = begin + V6_TCP_AT;
+		if (begin + V6_TCP_AT + TCP_LEN > end)
+			return -1;
+		ip->payload_len = bpf_htons(tcp_len);
+	}
+	tcp->seq = bpf_htonl(segment->seq);
+	((__u8 *)tcp)[12] = TCP_LEN << 2;
+	((__u8 *)tcp)[13] = segment->flags;
+	tcp->check = 0;
+	tcp->urg_ptr = 0;
+	return 0;
+}
+
+/* Makes the frame the segment, which is described already: its data, then its headers. */
+static __always_inline int write_held(context *ctx, const struct segment *segment, struct held *held,
+				      __u32 old_len)
+{
+	__u32 len = held->len;
+	__u16 check;
+	__s64 sum;
+
+	OPAQUE(len);
+	if (len == 0 || len > HELD_MAX || frame_resize(ctx, old_len, segment->frame_len) ||
+	    frame_store(ctx, segment->payload_at, held->bytes, len) || write_held_headers(ctx, segment))
+		return -1;
+	check = fold(pseudo_sum(segment));
+	if (segment->summed != CHECKSUM_PARTIAL) {
+		sum = sum_of_long(ctx, segment);
+		if (sum < 0)
+			return -1;
+		check = ~fold(sum + check);
+	}
+	return frame_store(ctx, segment->tcp_at + 16, &check, sizeof(check));
+}
+
+/* Makes the segment, which acknowledges all of ours, that which was held: 1. 0 if nothing is; negative:
+ * the frame is spoilt, and what is held comes again. */
+SEPARATE int take_held(context *ctx, struct segment *segment ARG, const struct connection *connection ARG)
+{
+	struct held *held = borrow_held(segment);
+	int taken = 0;
+
+	if (!held)
+		return 0;
+	if (is_held_of(held, segment, connection) && (held->len >= HELD_MIN || (!held->len && held->has_fin))) {
+		__u32 old_len = segment->frame_len;
+
+		segment->seq = held->seq;
+		segment->flags = FLAG_ACK | (held->len ? FLAG_PSH : 0) | (held->has_fin ? FLAG_FIN : 0);
+		segment->payload_len = held->len;
+		segment->payload_at = segment->tcp_at + TCP_LEN;
+		segment->payload_hash = 0;
+		if (held->len)
+			segment->frame_len = segment->payload_at + held->len;
+		taken = held->len && write_held(ctx, segment, held, old_len) ? -1 : 1;
+		held->len = held->has_fin = 0;
+	}
+	give_back(held);
+	return taken;
+}

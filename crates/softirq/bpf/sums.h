@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* Whether the TCP checksum of a segment is right, for whatever length it has. It knows no connections. */
+#pragma once
+
+#include "memo.h"
+
+/* The sum of a TCP header and its options; negative: it isn't in one piece. */
+static __always_inline __s64 sum_of_header(context *ctx, const struct segment *segment)
+{
+	void *at = frame_begin(ctx) + (segment->tcp_at & 0x3f), *end = frame_end(ctx);
+	__u32 left = segment->payload_at - segment->tcp_at;
+	__u64 sum;
+
+	if (at + TCP_LEN > end)
+		return -1;
+	sum = words_of(at, 5);
+	at += TCP_LEN;
+	for (int i = 0; i < 10 && left > TCP_LEN; i++, at += 4, left -= 4) {
+		OPAQUE(end);
+		if (at + 4 > end)
+			return -1;
+		sum += *(__u32 *)at;
+	}
+	return sum;
+}
+
+/* bpf_csum_diff takes no more at a time. */
+#define SUM_CHUNK 512
+#define SUM_CHUNKS_MAX (65536 / SUM_CHUNK + 1)
+
+struct summing {
+	context *ctx;
+	struct scratch *scratch;
+};
+
+static long sum_step(__u64 index, struct summing *summing)
+{
+	struct scratch *scratch = summing->scratch;
+	struct request *request = &scratch->request;
+	__u32 len = request->len < SUM_CHUNK ? request->len : SUM_CHUNK;
+
+	OPAQUE(len);
+	if (len == 0 || len > SUM_CHUNK || frame_load(summing->ctx, request->at, scratch->head, len))
+		return 1;
+	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
+	request->at += len;
+	request->len -= len;
+	len = (len + 3) & ~3;
+	OPAQUE(len);
+	if (len > SUM_CHUNK)
+		return 1;
+	request->hash = bpf_csum_diff(0, 0, (__be32 *)scratch->head, len, request->hash);
+	return request->len == 0;
+}
+
+/* The sum of a long segment, or of one in pieces; negative: it can't be read. */
+SEPARATE __s64 sum_of_long(context *ctx, const struct segment *segment ARG)
+{
+	struct scratch *scratch = scratch_memory();
+	struct summing summing = { .ctx = ctx, .scratch = scratch };
+
+	if (!scratch)
+		return -1;
+	scratch->request.at = segment->tcp_at;
+	scratch->request.len = segment->payload_at - segment->tcp_at + segment->payload_len;
+	scratch->request.hash = 0;
+	bpf_loop(SUM_CHUNKS_MAX, sum_step, &summing, 0);
+	return scratch->request.len ? -1 : (__s64)(__u32)scratch->request.hash;
+}
+
+/* The sum of what the checksum covers besides TCP. */
+static __always_inline __u64 pseudo_sum(const struct segment *segment)
+{
+	__u32 len = segment->payload_at - segment->tcp_at + segment->payload_len;
+	__u64 sum = segment->is_v6 ? words_of(&segment->tuple, 8)
+				   : (__u64)segment->tuple.client_be[3] + segment->tuple.local_be[3];
+	return sum + bpf_htons(IPPROTO_TCP) + bpf_htons(len);
+}
+
+/* XDP is not told which sums are partial. They don't come where drivers have a native XDP; should one
+ * all the same, this port must not be a black hole. */
+static __always_inline int looks_partial(context *ctx, const struct segment *segment, __u64 pseudo)
+{
+#ifdef TIER_XDP
+	__u16 check = 0;
+	return !frame_load(ctx, segment->tcp_at + 16, &check, sizeof(check)) && check == fold(pseudo);
+#else
+	return 0;
+#endif
+}
+
+/* Whether the TCP checksum is right, where nobody has looked yet. */
+SEPARATE int has_right_sum(context *ctx, struct segment *segment ARG)
+{
+	int payload = 0;
+	__s64 sum = -1;
+
+	if (segment->payload_len)
+		payload = walk(ctx, segment);
+	if (payload >= 0)
+		sum = sum_of_header(ctx, segment);
+	if (sum >= 0)
+		sum += payload;
+	else
+		sum = sum_of_long(ctx, segment);
+	if (sum < 0)
+		return 0;
+	__u64 pseudo = pseudo_sum(segment);
+	return fold(sum + pseudo) == 0xffff || looks_partial(ctx, segment, pseudo);
+}

@@ -1,0 +1,93 @@
+//! What a client sends before it has acknowledged our answer: its next requests, or its FIN. They are held,
+//! unacknowledged, until it does; so the client's timer is not waited for, and it runs as long as
+//! anything may be lost. It knows no answers.
+
+use alloc::vec::Vec;
+
+use crate::connection::{Connection, Held, Table, WINDOW};
+use crate::frame::{ACK, FIN, PSH, Segment, len_of};
+
+/// As much as is held of a connection.
+const HELD_LEN_MAX: usize = 1400;
+/// Less is no request.
+const HELD_LEN_MIN: usize = 8;
+
+/// What a segment beyond `rcv_nxt` turned out to be.
+pub(crate) enum Ahead {
+    /// Nothing that is waited for.
+    NotOurs,
+    /// It follows on what is held, and is held too.
+    Held,
+    /// It brings what was held: that segment, as a frame.
+    Taken(Vec<u8>),
+}
+
+/// Holds the segment from its byte `skip` on, if that is what comes next or follows on what is held.
+pub(crate) fn hold(
+    table: &mut impl Table,
+    segment: &Segment<'_>,
+    connection: &Connection,
+    skip: usize,
+) -> bool {
+    let Some(payload) = segment.payload.get(skip..) else {
+        return false;
+    };
+    let seq = segment.end().wrapping_sub(len_of(payload));
+    let kept = table
+        .take_held(&segment.tuple)
+        .filter(|held| seq != connection.rcv_nxt && held.seq == connection.rcv_nxt);
+    let mut held = match kept {
+        Some(held) => held,
+        None if seq == connection.rcv_nxt => Held {
+            seq,
+            bytes: Vec::new(),
+            has_fin: false,
+        },
+        None => return false,
+    };
+    let follows = held.seq.wrapping_add(len_of(&held.bytes)) == seq && !held.has_fin;
+    let fits = follows && held.bytes.len() + payload.len() <= HELD_LEN_MAX;
+    if fits {
+        held.bytes.extend(payload);
+        held.has_fin = segment.flags & FIN != 0;
+    }
+    table.hold(&segment.tuple, held);
+    fits
+}
+
+/// A segment beyond `rcv_nxt`.
+pub(crate) fn on_ahead(
+    table: &mut impl Table,
+    segment: &Segment<'_>,
+    connection: &mut Connection,
+) -> Ahead {
+    let has_more = !segment.payload.is_empty() || segment.flags & FIN != 0;
+    let is_ahead = segment.seq.wrapping_sub(connection.rcv_nxt) <= u32::from(WINDOW);
+    let is_acceptable = connection.acknowledged_part(segment.ack) <= connection.under_way_len();
+    if !is_ahead || !is_acceptable || has_more && !hold(table, segment, connection, 0) {
+        return Ahead::NotOurs;
+    }
+    let not_taken = if has_more {
+        Ahead::Held
+    } else {
+        Ahead::NotOurs
+    };
+    if segment.ack != connection.snd_nxt {
+        return not_taken;
+    }
+    connection.under_way = None;
+    take(table, segment, connection).map_or(not_taken, Ahead::Taken)
+}
+
+/// What was held, as if it had come only now.
+fn take(table: &mut impl Table, segment: &Segment<'_>, connection: &Connection) -> Option<Vec<u8>> {
+    let held = table.take_held(&segment.tuple)?;
+    let is_next = held.seq == connection.rcv_nxt;
+    let is_fin = held.bytes.is_empty() && held.has_fin;
+    if !is_next || !is_fin && held.bytes.len() < HELD_LEN_MIN {
+        return None;
+    }
+    let psh = if is_fin { 0 } else { PSH };
+    let fin = if held.has_fin { FIN } else { 0 };
+    Some(segment.with(held.seq, ACK | psh | fin, &held.bytes))
+}
