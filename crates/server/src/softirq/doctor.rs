@@ -112,7 +112,7 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
         connections: 16,
         responses: 16,
     };
-    let tried = load::load(tier, few, false, &folder)
+    let tried = load::load(tier, few, &folder)
         .and_then(|loaded| links::attach(&loaded, &details.interface, &folder));
     let removed = folder::remove(&folder);
     tried.and(removed).map_err(said)

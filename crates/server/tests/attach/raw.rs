@@ -43,8 +43,13 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// The server's kernel learns where the client is; there is nobody to ask.
+    /// At the client's end of a path.
     pub fn new(path: &Path) -> Wire {
+        Wire::between(&path.client, &path.server)
+    }
+
+    /// The server's kernel learns where the client is; there is nobody to ask.
+    pub fn between(client: &Namespace, server: &Namespace) -> Wire {
         let mac: Vec<String> = NOBODY_MAC.iter().map(|b| format!("{b:02x}")).collect();
         let neighbour = [
             "neigh",
@@ -55,11 +60,11 @@ impl Wire {
             "dev",
             DEVICE,
         ];
-        path.server.run("ip", &neighbour).expect("a neighbour");
-        let socket = path.client.enter(|| PacketSocket::open(DEVICE));
+        server.run("ip", &neighbour).expect("a neighbour");
+        let socket = client.enter(|| PacketSocket::open(DEVICE));
         Wire {
             socket: socket.expect("a packet socket"),
-            to_mac: mac_of(&path.server),
+            to_mac: mac_of(server),
         }
     }
 
@@ -67,6 +72,13 @@ impl Wire {
     pub fn send(&self, segment: &Segment) {
         let frame = self.frame(NOBODY, segment);
         // The device's queue is long enough for what tests send one by one.
+        assert!(self.socket.send(&frame), "room for a frame");
+    }
+
+    /// Sends a segment from [`NOBODY`] whose frame is changed on the way.
+    pub fn send_changed(&self, segment: &Segment, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut frame = self.frame(NOBODY, segment);
+        change(&mut frame);
         assert!(self.socket.send(&frame), "room for a frame");
     }
 

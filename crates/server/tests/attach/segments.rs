@@ -3,6 +3,7 @@
 
 use lowroad_softirq::layout::MODE_DRAIN;
 use lowroad_testkit::net::{Manglings, Page, Path, Site, WebServer};
+use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, get, server_v4};
 use crate::raw::{ACK, FIN, Peer, RST, SYN, Segment, Wire};
@@ -92,6 +93,130 @@ fn what_clients_put_together_is_taken_apart() {
         wire.send(&peer.data(0, &requests[1]));
         let second = wire.receive(5101);
         assert!(is_answer(&second, site, 1), "{second:?}");
+    });
+}
+
+#[test]
+fn what_is_no_repeat_gets_no_answer() {
+    if skipped("what_is_no_repeat_gets_no_answer", &["nginx"]) {
+        return;
+    }
+    by_hand(|_, site, attached, wire| {
+        let request = get(&site.pages[1].path);
+        let mut peer = Peer::open(wire, 5111, 77);
+        wire.send(&peer.ack());
+        wire.send(&peer.data(0, &request));
+        let answer = wire.receive(5111);
+        assert!(is_answer(&answer, site, 1), "{answer:?}");
+        // One byte of it, and all of it with numbers that only who has not seen the answer would send.
+        for round in 0..200u32 {
+            wire.send(&peer.data(0, &request[..1]));
+            let mut blind = peer.data(0, &request);
+            blind.ack = blind.ack.wrapping_add(100_000).wrapping_mul(round | 1);
+            wire.send(&blind);
+            for _ in 0..2 {
+                let back = wire.receive(5111);
+                assert!(back.payload.is_empty(), "{back:?}");
+            }
+        }
+        assert_eq!(attached.count("answer_again"), 0);
+        // The client itself gets it again, and can go on.
+        wire.send(&peer.data(0, &request));
+        let again = wire.receive(5111);
+        assert!(is_answer(&again, site, 1), "{again:?}");
+        peer.sent(request.len());
+        peer.received(&again);
+        wire.send(&peer.data(0, &request));
+        let next = wire.receive(5111);
+        assert!(is_answer(&next, site, 1), "{next:?}");
+    });
+}
+
+#[test]
+fn the_rest_of_an_answer_comes() {
+    if skipped("the_rest_of_an_answer_comes", &["nginx"]) {
+        return;
+    }
+    by_hand(|_, site, _, wire| {
+        let request = get(&site.pages[0].path);
+        let mut peer = Peer::open(wire, 5121, 77);
+        wire.send(&peer.ack());
+        wire.send(&peer.data(0, &request));
+        let answer = wire.receive(5121);
+        peer.sent(request.len());
+        // Somebody on the way has cut it, and only the first hundred bytes arrived.
+        let part = Segment {
+            ack: answer.seq.wrapping_add(100),
+            ..peer.ack()
+        };
+        wire.send(&part);
+        let again = wire.receive(5121);
+        assert!(is_answer(&again, site, 0), "{again:?}");
+        peer.received(&again);
+        wire.send(&peer.data(0, &request));
+        let next = wire.receive(5121);
+        assert!(is_answer(&next, site, 0), "{next:?}");
+    });
+}
+
+#[test]
+fn what_comes_before_the_acknowledgement_needs_no_timer() {
+    if skipped(
+        "what_comes_before_the_acknowledgement_needs_no_timer",
+        &["nginx"],
+    ) {
+        return;
+    }
+    by_hand(|_, site, attached, wire| {
+        let hit = get(&site.pages[0].path);
+        let miss = get(&format!("{}?never=before", site.pages[1].path));
+        for (port, second) in [(5131, &hit), (5132, &miss)] {
+            let mut peer = Peer::open(wire, port, 77);
+            wire.send(&peer.ack());
+            wire.send(&peer.data(0, &hit));
+            let first = wire.receive(port);
+            let (held, handed) = (
+                attached.count("drop_pipelined"),
+                attached.count("tcp_handed"),
+            );
+            wire.send(&peer.data(hit.len(), second));
+            wait_until("it to be held", || {
+                (attached.count("drop_pipelined") > held).then_some(())
+            });
+            peer.sent(hit.len() + second.len());
+            peer.received(&first);
+            // It is sent but once.
+            wire.send(&peer.ack());
+            let mut answer = wire.receive(port);
+            if answer.payload.is_empty() {
+                // Of the kernel, before the server has looked.
+                answer = wire.receive(port);
+            }
+            let is_miss = second == &miss;
+            assert_eq!(answer.ack, peer.next.seq);
+            peer.received(&answer);
+            let right = answer.payload.starts_with(b"HTTP/1.1 200");
+            assert!(
+                right && (is_miss || is_answer(&answer, site, 0)),
+                "{answer:?}"
+            );
+            assert_eq!(attached.count("tcp_handed"), handed + u64::from(is_miss));
+        }
+        // The FIN too: the last acknowledgement brings it.
+        let mut peer = Peer::open(wire, 5133, 77);
+        wire.send(&peer.ack());
+        wire.send(&peer.data(0, &hit));
+        let answer = wire.receive(5133);
+        peer.sent(hit.len());
+        wire.send(&Segment {
+            flags: FIN | ACK,
+            ..peer.ack()
+        });
+        peer.sent(1);
+        peer.received(&answer);
+        wire.send(&peer.ack());
+        let end = wire.receive(5133);
+        assert_eq!((end.flags, end.ack), (FIN | ACK, peer.next.seq), "{end:?}");
     });
 }
 

@@ -1,0 +1,190 @@
+//! Checksums, where peers on this machine leave them to devices and where nobody has looked at them, and
+//! frames that are not for the device at which they come.
+
+use lowroad_testkit::net::{
+    CLIENT, DEVICE, End, Manglings, Namespace, Path, SERVER, Site, WebServer, pair,
+};
+
+use crate::attached::{Attached, get, one, server_v4, servers};
+use crate::raw::{ACK, Peer, RST, SYN, Segment, Wire};
+use crate::skipped;
+
+/// A client and a server on one cable, on which frames come as kernels send them: with partial sums.
+struct Cable {
+    client: Namespace,
+    server: Namespace,
+}
+
+impl Cable {
+    fn new() -> Cable {
+        let client = Namespace::new("client").expect("root");
+        let server = Namespace::new("server").expect("root");
+        let end = |namespace, addresses| End {
+            namespace,
+            device: DEVICE,
+            addresses: Some(addresses),
+        };
+        pair(&end(&client, CLIENT), &end(&server, SERVER), 1500).expect("a cable");
+        Cable { client, server }
+    }
+}
+
+fn ip(namespace: &Namespace, words: &str) {
+    let words: Vec<&str> = words.split(' ').collect();
+    namespace.run("ip", &words).expect("ip does it");
+}
+
+#[test]
+fn a_device_without_offload_sends_whole_sums() {
+    if skipped("a_device_without_offload_sends_whole_sums", &["nginx"]) {
+        return;
+    }
+    for offload in ["off", "on"] {
+        let cable = Cable::new();
+        let set = ["-K", DEVICE, "tx", offload];
+        cable.server.run("ethtool", &set).expect("a feature");
+        let site = Site::new(501, &[200, 900]);
+        let _nginx = WebServer::nginx(&cable.server, &site, 80, "").expect("nginx");
+        let attached = Attached::start(&cable.server, 80, &["--ttl", "60"]);
+        for address in servers(80) {
+            for page in &site.pages[..2] {
+                let hit = attached.warm(&cable.client, address, &get(&page.path));
+                assert_eq!(hit.body.len(), page.len, "{address}");
+            }
+        }
+        assert_eq!(attached.count("drop_sum"), 0);
+    }
+}
+
+#[test]
+fn a_path_with_a_smaller_mtu_gets_whole_sums() {
+    if skipped("a_path_with_a_smaller_mtu_gets_whole_sums", &["nginx"]) {
+        return;
+    }
+    let [client, router, server] =
+        ["client", "router", "server"].map(|name| Namespace::new(name).expect("root"));
+    let end = |namespace, device| End {
+        namespace,
+        device,
+        addresses: None,
+    };
+    pair(&end(&client, DEVICE), &end(&router, "near"), 1500).expect("a cable");
+    pair(&end(&server, DEVICE), &end(&router, "far"), 1500).expect("a cable");
+    ip(&client, "address add 10.78.0.1/24 dev eth0");
+    ip(&client, "route add default via 10.78.0.254");
+    ip(&router, "address add 10.78.0.254/24 dev near");
+    ip(&router, "address add 10.77.0.254/24 dev far");
+    ip(&server, &format!("address add {}/24 dev eth0", SERVER.0));
+    ip(&server, "route add default via 10.77.0.254");
+    router.set("ipv4/ip_forward", "1").expect("a router");
+    // The client does not know it, so answers are as long as ever and are cut there.
+    ip(&router, "link set near mtu 600");
+    let site = Site::new(502, &[1000]);
+    let _nginx = WebServer::nginx(&server, &site, 80, "").expect("nginx");
+    let attached = Attached::start(&server, 80, &["--ttl", "60"]);
+    let page = &site.pages[0];
+    let hit = attached.warm(&client, server_v4(80), &get(&page.path));
+    assert_eq!(hit.body.len(), page.len);
+}
+
+#[test]
+fn a_wrong_sum_changes_nothing() {
+    if skipped("a_wrong_sum_changes_nothing", &["nginx"]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let site = Site::new(503, &[200]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
+    let request = get(&site.pages[0].path);
+    attached.warm(&path.client, server_v4(80), &request);
+    let mut wire = Wire::new(&path);
+    let bend = |frame: &mut Vec<u8>| frame[50] ^= 0x40;
+    let syn = Segment {
+        port: 5401,
+        seq: 76,
+        flags: SYN,
+        ..Segment::default()
+    };
+    changes_nothing(&mut wire, &attached, &syn, bend);
+    let mut peer = Peer::open(&mut wire, 5401, 77);
+    changes_nothing(&mut wire, &attached, &peer.ack(), bend);
+    wire.send(&peer.ack());
+    let segment = peer.data(0, &request);
+    changes_nothing(&mut wire, &attached, &segment, bend);
+    // The sum of the pseudo-header alone is right only from a peer on this machine.
+    changes_nothing(&mut wire, &attached, &segment, |frame| {
+        let len = u32::try_from(frame.len() - 34).expect("short");
+        let half = |at: usize| u32::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
+        let sum = (26..34).step_by(2).fold(6 + len, |sum, at| sum + half(at));
+        let folded = (sum & 0xffff) + (sum >> 16);
+        frame[50..52].copy_from_slice(&folded.to_be_bytes()[2..]);
+    });
+    wire.send(&segment);
+    let answer = wire.receive(5401);
+    assert!(answer.payload.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+    peer.sent(request.len());
+    peer.received(&answer);
+    let reset = Segment {
+        flags: RST,
+        ..peer.ack()
+    };
+    changes_nothing(&mut wire, &attached, &reset, bend);
+}
+
+/// Sends a segment whose frame is spoilt.
+fn changes_nothing(
+    wire: &mut Wire,
+    attached: &Attached,
+    segment: &Segment,
+    spoil: impl FnOnce(&mut Vec<u8>),
+) {
+    let before = (
+        attached.count("drop_sum"),
+        attached.level.connections().open,
+    );
+    wire.send_changed(segment, spoil);
+    assert!(wire.is_silent(segment.port), "{segment:?}");
+    let after = (
+        attached.count("drop_sum"),
+        attached.level.connections().open,
+    );
+    assert_eq!(after, (before.0 + 1, before.1), "{segment:?}");
+}
+
+#[test]
+fn frames_of_a_vlan_are_not_for_us() {
+    if skipped("frames_of_a_vlan_are_not_for_us", &["nginx"]) {
+        return;
+    }
+    let cable = Cable::new();
+    let site = Site::new(504, &[200]);
+    let _nginx = WebServer::nginx(&cable.server, &site, 80, "").expect("nginx");
+    let attached = Attached::start(&cable.server, 80, &["--ttl", "60"]);
+    let request = get(&site.pages[0].path);
+    attached.warm(&cable.client, server_v4(80), &request);
+    let tag = |frame: &mut Vec<u8>| {
+        frame.splice(12..12, [0x81, 0, 0, 5]);
+    };
+    let mut wire = Wire::between(&cable.client, &cable.server);
+    let syn = Segment {
+        port: 5501,
+        seq: 77,
+        flags: SYN,
+        ..Segment::default()
+    };
+    wire.send_changed(&syn, tag);
+    assert!(wire.is_silent(5501));
+    let peer = Peer::open(&mut wire, 5501, 77);
+    wire.send(&peer.ack());
+    let hits = attached.count("answer_hit");
+    wire.send_changed(&peer.data(0, &request), tag);
+    assert!(wire.is_silent(5501));
+    assert_eq!(attached.count("answer_hit"), hits);
+    wire.send(&peer.data(0, &request));
+    let answer = wire.receive(5501);
+    assert_eq!(answer.flags & ACK, ACK);
+    assert!(answer.payload.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+    let plain = cable.client.enter(|| one(server_v4(80), &request));
+    assert_eq!(plain.body.len(), 200);
+}
