@@ -46,8 +46,11 @@ pub fn read(bytes: &[u8], local: SocketAddr, ignore: Ignore) -> Result<Asked, Re
     match request::parse(bytes, &Limits::default()) {
         Err(_) => Err(Reason::UpSyntax),
         Ok(Parsed::Partial) => Err(Reason::UpCut),
-        Ok(Parsed::Complete(request)) if request.head_len < bytes.len() => Err(Reason::UpMore),
-        Ok(Parsed::Complete(request)) => derive(&request, local, ignore),
+        // What is behind the head is found after what is in it.
+        Ok(Parsed::Complete(request)) => match derive(&request, local, ignore) {
+            Ok(_) if request.head_len < bytes.len() => Err(Reason::UpMore),
+            other => other,
+        },
     }
 }
 
