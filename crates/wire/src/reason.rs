@@ -18,7 +18,7 @@ macro_rules! reasons {
 
 reasons! {
     AnswerHit "answer_hit" "A stored response.",
-    AnswerAgain "answer_again" "The same once more: the client had not got it.",
+    AnswerAgain "answer_again" "The same once more: the client had not got all of it.",
     UpMiss "up_miss" "No such response is stored.",
     UpExpired "up_expired" "The response is no longer fresh.",
     UpLarge "up_large" "Longer than the client or the path takes in one segment.",
@@ -51,7 +51,7 @@ reasons! {
     TcpHanded "tcp_handed" "The segment that is being handed up, once more.",
     TcpKept "tcp_kept" "The server above has the connection now.",
     TcpNotHanded "tcp_not_handed" "Nobody listens for the connection any more.",
-    DropPipelined "drop_pipelined" "A request before the last answer was acknowledged.",
+    DropPipelined "drop_pipelined" "A request before the last answer was acknowledged; held until then if there is room.",
     DropEarly "drop_early" "Overtook what completes the handshake, or what a listener had no room for.",
     DropOdd "drop_odd" "Without ACK, where there must be one.",
     DropSum "drop_sum" "A wrong checksum.",

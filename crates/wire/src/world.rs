@@ -66,8 +66,6 @@ pub trait World {
     fn is_kept(&self) -> bool;
     /// What may be overlooked in requests.
     fn ignore(&self) -> Ignore;
-    /// Whether checksums have to be looked at here.
-    fn verify_sums(&self) -> bool;
     /// Whether this port is answered.
     fn is_served(&self, port: u16) -> bool;
     /// Whether a connection is left alone: one of who fetches the responses.

@@ -100,9 +100,6 @@ impl World for Values {
     fn ignore(&self) -> Ignore {
         self.ignore
     }
-    fn verify_sums(&self) -> bool {
-        true
-    }
     fn is_served(&self, port: u16) -> bool {
         port == PORT
     }
