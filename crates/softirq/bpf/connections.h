@@ -3,7 +3,7 @@
  * locks are shared between processors; a place idle for long enough may be taken by another. */
 #pragma once
 
-#include "packet.h"
+#include "half_open.h"
 
 static __always_inline __u16 seen_at(__u64 now_ns)
 {
@@ -67,7 +67,7 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 	__u16 age = now - connection->seen;
 	if (!connection->tag || age > idle)
 		return 0;
-	if (connection->state == STATE_DONE)
+	if (connection->state == STATE_DONE || connection->state == STATE_OVER)
 		return age <= LINGER;
 	/* Nothing idles for longer than 0x7fff. */
 	return (connection->state == STATE_KERNEL ? 2 : 0x10000) + 0x7fff - age;
@@ -88,6 +88,21 @@ SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u
 
 #define WORTH_LIVE (0x10000 << 8)
 
+/* Of a connection that loses its place: if its client has asked for nothing, it may do so yet, and what
+ * completed the handshake comes again with that. */
+SEPARATE int remember_evicted(const struct connection *old ARG, __u64 now_ns)
+{
+	struct control *control = steering();
+	struct handshake what = {
+		.client_isn = old->rcv_nxt - 1, .isn = old->snd_nxt - 1,
+		.can = { .mss = old->mss, .options = old->options },
+	};
+
+	if (control && old->state == STATE_OPEN && !old->request_len)
+		remember(&old->tuple, hash_of(&old->tuple, control), control, &what, now_ns);
+	return 0;
+}
+
 /* A place for the segment's connection; what is in it goes, a live connection only for one of ours. Its
  * tuple is set, its tag is not. */
 static __always_inline struct connection *take(const struct segment *segment, __u32 idle, int is_ours)
@@ -99,11 +114,13 @@ static __always_inline struct connection *take(const struct segment *segment, __
 
 	if (!first || !second)
 		return 0;
-	/* The same connection, or one that looks like it, keeps its place. */
+	/* The same connection keeps its place. Of two with the same tag the second would not be found. */
 	place = tagged(first, tag);
 	other = tagged(second, tag);
-	if (other && is_of(other, &segment->tuple))
+	if (other && (!place || is_of(other, &segment->tuple)))
 		place = other;
+	if (place && !is_of(place, &segment->tuple) && worth(place, now, idle) >= WORTH_LIVE >> 8)
+		return 0;
 	if (!place) {
 		__u64 of_first = survey(first, now, idle), of_second = survey(second, now, idle);
 		/* Where more is free; if nothing is, where less is lost. */
@@ -117,6 +134,8 @@ static __always_inline struct connection *take(const struct segment *segment, __
 			count(reason_tcp_evicted);
 		}
 		place = &(is_second ? second : first)->way[least & (CONNECTION_WAYS - 1)];
+		if (least >= WORTH_LIVE)
+			remember_evicted(place, segment->now_ns);
 	}
 	/* Nobody finds it while it is filled. */
 	place->tag = 0;

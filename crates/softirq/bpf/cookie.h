@@ -1,31 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Our first sequence number says what the SYN said, and that we have said so (RFC 4987 §3.6):
- * 24 bits of a keyed hash, 3 of the class of the MSS, 4 of the window scale, 1 of SACK. What the SYN
- * said exactly is remembered too, as long as nobody needs the place. */
+/* Our first sequence number: 32 bits of a keyed hash of whose it is, which nobody can guess, and in three
+ * of them what the SYN said, roughly (RFC 4987 §3.6). What the SYN said exactly is remembered, as long as
+ * nobody needs the place (half_open.h); the cookie is for who was forgotten.
+ *
+ * Of the 2^32 numbers eight are cookies of a minute. So few, since who has no answer of ours can but guess. */
 #pragma once
 
-#include "packet.h"
-
-/* What a client can do, as its SYN says. */
-struct abilities {
-	__u16 mss;
-	__u8 options;
-};
-
-/* The smallest is what everybody takes; nothing of IPv6 is below 1220. */
-static __always_inline __u16 mss_of_class(__u32 class)
-{
-	switch (class) {
-	case 0: return 536;
-	case 1: return 1220;
-	case 2: return 1300;
-	case 3: return 1360;
-	case 4: return 1400;
-	case 5: return 1440;
-	case 6: return 1452;
-	default: return 1460;
-	}
-}
+#include "half_open.h"
 
 #define ROTATE(x, bits) ((x) << (bits) | (x) >> (64 - (bits)))
 #define SIP_ROUND(v0, v1, v2, v3) do { \
@@ -59,96 +40,94 @@ static __noinline __u64 sip_hash(const __u64 *key, const __u64 *words)
 	return v0 ^ v1 ^ v2 ^ v3;
 }
 
-/* The hash's 24 bits, in the upper part of the number. `low` is the rest of the number. */
 static __always_inline __u32 cookie_hash(const struct control *control, const struct tuple *tuple,
-					 __u32 client_isn, __u64 minute, __u32 low)
+					 __u32 client_isn, __u64 minute)
 {
 	const __u64 *words_of_tuple = (const __u64 *)tuple;
 	__u64 words[6] = {
 		words_of_tuple[0], words_of_tuple[1], words_of_tuple[2], words_of_tuple[3],
 		(__u64)client_isn << 32 | (__u32)tuple->client_port_be << 16 | tuple->local_port_be,
-		minute << 8 | low,
+		minute,
 	};
-	return sip_hash(control->cookie_key[minute >> 6 & 1], words) & 0xffffff00;
+	return sip_hash(control->cookie_key[minute >> 6 & 1], words) >> 32;
+}
+
+/* The upper bits of a number are the hash's, changed by the class. */
+#define CLASS_SHIFT 29
+#define MSS_LARGE 1360
+
+/* What it says is what everybody can do who said as much or more; windows and segments are smaller then
+ * than they might be. Most clients say a scale of 6 to 8, and SACK. */
+static __always_inline __u32 class_of(const struct abilities *can)
+{
+	__u32 scale = can->options & OPTION_SCALE_MASK, class = 1;
+
+	if (scale == OPTION_SCALE_NONE)
+		class = 0;
+	else if (scale >= 6 && can->options & OPTION_SACK)
+		class = scale >= 7 ? 3 : 2;
+	return class << 1 | (can->mss >= MSS_LARGE);
+}
+
+static __always_inline void read_class(__u32 class, int is_v6, struct abilities *can)
+{
+	can->mss = class & 1 ? MSS_LARGE : is_v6 ? 1220 : 536;
+	switch (class >> 1) {
+	case 0: can->options = OPTION_SCALE_NONE; break;
+	case 1: can->options = 0; break;
+	case 2: can->options = OPTION_SACK | 6; break;
+	default: can->options = OPTION_SACK | 7;
+	}
 }
 
 #define MINUTE_NS 60000000000ull
+/* A cookie of the last minute is good for so long yet. */
+#define COOKIE_LIFE_NS 10000000000ull
 
 static __always_inline __u32 make_cookie(const struct control *control, const struct segment *syn,
 					 const struct abilities *can)
 {
-	__u32 low = (can->options & 0x1f) << 3;
-#pragma unroll
-	for (int i = 1; i < 8; i++)
-		if (can->mss >= mss_of_class(i))
-			low++;
-	return cookie_hash(control, &syn->tuple, syn->seq, syn->now_ns / MINUTE_NS, low) | low;
+	return cookie_hash(control, &syn->tuple, syn->seq, syn->now_ns / MINUTE_NS) ^
+	       class_of(can) << CLASS_SHIFT;
 }
 
-/* Whether the segment's acknowledgement is a cookie of this minute or the last, and what it says. */
+static __always_inline int is_cookie_of(const struct control *control, const struct segment *segment,
+					__u64 minute, struct abilities *can)
+{
+	__u32 class = (segment->ack - 1) ^ cookie_hash(control, &segment->tuple, segment->seq - 1, minute);
+
+	read_class(class >> CLASS_SHIFT, segment->is_v6, can);
+	return !(class << (32 - CLASS_SHIFT));
+}
+
+/* Whether the segment's acknowledgement is a cookie that is good yet, and what it says. */
 static __always_inline int check_cookie(const struct control *control, const struct segment *segment,
 					struct abilities *can)
 {
-	__u32 number = segment->ack - 1, low = number & 0xff;
-	__u64 minute = segment->now_ns / MINUTE_NS;
-	if (cookie_hash(control, &segment->tuple, segment->seq - 1, minute, low) != (number & 0xffffff00) &&
-	    cookie_hash(control, &segment->tuple, segment->seq - 1, minute - 1, low) != (number & 0xffffff00))
-		return 0;
-	can->mss = mss_of_class(low & 7);
-	can->options = low >> 3;
-	return 1;
+	__u64 minute = segment->now_ns / MINUTE_NS, before = (segment->now_ns - COOKIE_LIFE_NS) / MINUTE_NS;
+
+	return is_cookie_of(control, segment, minute, can) ||
+	       (before != minute && is_cookie_of(control, segment, before, can));
 }
 
-static __always_inline struct half_open *place_of_half_open(const struct segment *segment)
+/* So many wrong cookies in a second are no accident: for the rest of it nobody is known by one. */
+#define WRONG_COOKIES_MAX 4096
+
+static __always_inline int are_cookies_doubted(const struct control *control, const struct segment *segment)
 {
-	__u32 index = segment->hash & (HALF_OPEN_ENTRIES - 1);
-	return bpf_map_lookup_elem(&half_open, &index);
+	return control->wrong_cookies >= WRONG_COOKIES_MAX &&
+	       control->wrong_cookies_at == (__u32)(segment->now_ns >> 30);
 }
 
-static __always_inline void remember(const struct segment *syn, __u32 number, const struct abilities *can)
+static __always_inline void count_wrong_cookie(struct control *control, const struct segment *segment)
 {
-	struct half_open *place = place_of_half_open(syn);
-	__u32 tag = syn->hash >> 32;
-	if (!place)
-		return;
-	place->who = (__u64)(tag ^ syn->seq) << 32 | number;
-	place->what = (__u64)(tag ^ number) << 32 | (__u32)can->mss << 16 | can->options;
-}
+	__u32 now = segment->now_ns >> 30;
 
-/* Whether the segment completes a handshake that is remembered, as the very next after the SYN: what
- * has overtaken others must not open the connection behind them. */
-static __always_inline int recall(const struct segment *segment, struct abilities *can)
-{
-	struct half_open *place = place_of_half_open(segment);
-	__u32 tag = segment->hash >> 32, number = segment->ack - 1;
-	if (!place || place->who != ((__u64)(tag ^ (segment->seq - 1)) << 32 | number))
-		return 0;
-	__u64 what = place->what;
-	if (what >> 32 != (tag ^ number))
-		return 0;
-	place->who = 0;
-	can->mss = what >> 16;
-	can->options = what;
-	return 1;
-}
-
-
-/* Whether this SYN was answered before, and its client has not been heard of since. */
-static __always_inline int is_repeated(const struct segment *syn)
-{
-	struct half_open *place = place_of_half_open(syn);
-	__u32 tag = syn->hash >> 32;
-
-	return place && place->who >> 32 == (tag ^ syn->seq);
-}
-
-/* Whether it belongs to a handshake that is remembered, but is not the first after the SYN. */
-static __always_inline int overtakes(const struct segment *segment)
-{
-	struct half_open *place = place_of_half_open(segment);
-	__u32 tag = segment->hash >> 32, number = segment->ack - 1;
-
-	return place && (__u32)place->who == number && place->what >> 32 == (tag ^ number);
+	if (control->wrong_cookies_at != now) {
+		control->wrong_cookies_at = now;
+		control->wrong_cookies = 0;
+	}
+	control->wrong_cookies++;
 }
 
 /* Reads the options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018). */

@@ -68,6 +68,13 @@ static __always_inline int is_for_us(context *ctx, const struct segment *syn)
 
 #define NO_OPERATIONS bpf_htonl(0x01010101)
 
+/* Whether this SYN was answered before, and its client has not been heard of since. */
+static __always_inline int is_repeated(const struct segment *syn, const struct control *control,
+				       struct handshake *found)
+{
+	return find_half_open(syn, control, found) && found->client_isn == syn->seq;
+}
+
 /* The SYN-ACK. Its options are no longer than the SYN's: MSS, SACK if permitted, scale if offered. */
 static __always_inline int answer_syn(context *ctx, const struct control *control,
 				      const struct segment *syn, const struct abilities *can)
@@ -82,6 +89,7 @@ static __always_inline int answer_syn(context *ctx, const struct control *contro
 		.ack = syn->seq + 1, .flags = FLAG_SYN | FLAG_ACK, .window = WINDOW, .options_len = len,
 	};
 	__u32 size = syn->tcp_at + TCP_LEN + len;
+	struct handshake what;
 
 	if (len)
 		options[0] = bpf_htonl(0x02040000 | (mss < most ? mss & 0xffff : most));
@@ -91,9 +99,13 @@ static __always_inline int answer_syn(context *ctx, const struct control *contro
 	} else if (len == 8) {
 		options[1] = scale == NO_OPERATIONS ? sack : scale;
 	}
-	answer.seq = make_cookie(control, syn, can);
+	/* Who says the same again is answered the same. */
+	answer.seq = is_repeated(syn, control, &what) ? what.isn : make_cookie(control, syn, can);
+	what.client_isn = syn->seq;
+	what.isn = answer.seq;
+	what.can = *can;
 	answer.sum = fold(words_of(options, 3));
-	remember(syn, answer.seq, can);
+	remember(&syn->tuple, syn->hash, control, &what, syn->now_ns);
 	if (size < FRAME_MIN && syn->frame_len >= FRAME_MIN)
 		size = FRAME_MIN;
 	if (frame_resize(ctx, syn->frame_len, size))
@@ -119,16 +131,25 @@ static __always_inline __u32 acknowledged_from(const struct connection *connecti
 	return connection->snd_nxt - (connection->answer ? connection->answer_len + fin : 0);
 }
 
+static __always_inline int is_live(const struct connection *connection)
+{
+	return connection->state == STATE_OPEN || connection->state == STATE_CLOSING;
+}
+
+/* Of a live connection only its client can say that it is gone (RFC 5961 §4). */
+static __always_inline int challenge(context *ctx, const struct segment *syn, const struct connection *old)
+{
+	count(reason_tcp_challenge);
+	return reply_bare(ctx, syn, acknowledged_from(old), acknowledged_to(old), FLAG_ACK, old->options);
+}
+
 /* The kernel will answer this SYN: an entry that is left of the client's port would keep what follows
- * from it. Of a live connection only its client can say that it is gone (RFC 5961 §4). */
+ * from it. */
 static __always_inline int pass_syn(context *ctx, const struct segment *syn, struct connection *old,
 				    enum reason reason)
 {
-	if (old && (old->state == STATE_OPEN || old->state == STATE_CLOSING)) {
-		count(reason_tcp_challenge);
-		return reply_bare(ctx, syn, acknowledged_from(old), acknowledged_to(old), FLAG_ACK,
-				  old->options);
-	}
+	if (old && is_live(old))
+		return challenge(ctx, syn, old);
 	if (old && old->state == STATE_DONE)
 		old->tag = 0;
 	return pass(reason);
@@ -138,13 +159,15 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 {
 	struct control *control = steering();
 	struct connection *old = find(syn);
+	struct handshake known;
 	struct abilities can;
 
 	if (!control)
 		return pass(reason_pass_syn_off);
 	/* Of one handshake, one of us answers everything. */
-	if (!is_repeated(syn) && (!is_alive(control, syn) || control->handover_broken ||
-	    (!control->published && !(control->settings & SETTING_LEARN))))
+	if ((!is_alive(control, syn) || control->handover_broken ||
+	     (!control->published && !(control->settings & SETTING_LEARN))) &&
+	    !is_repeated(syn, control, &known))
 		return pass_syn(ctx, syn, old, reason_pass_syn_off);
 	if (syn->payload_len || syn->flags & (FLAG_ACK | FLAG_FIN | FLAG_RST) ||
 	    is_exempt(control, syn))
@@ -168,6 +191,13 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	/* TIME_WAIT too: the kernel knows how to reuse it, and would refuse a handover later. */
 	if (socket_state(ctx, syn) != TCP_STATE_LISTEN)
 		return pass(reason_pass_syn_socket);
+	if (old && is_live(old))
+		return challenge(ctx, syn, old);
+	/* Else one that is forged would displace that of the client. */
+	if (find_other_syn(syn, control, &known)) {
+		count(reason_tcp_challenge);
+		return reply_bare(ctx, syn, known.isn + 1, known.client_isn + 1, FLAG_ACK, known.can.options);
+	}
 	if (old && old->state == STATE_KERNEL)
 		old->tag = 0;
 	return answer_syn(ctx, control, syn, &can);
@@ -186,33 +216,84 @@ static __always_inline int is_of_handshake(const struct segment *segment,
 	       connection->rcv_nxt - segment->seq <= 0xffff;
 }
 
-/* Makes the connection whose handshake the segment completes, if it does. */
-SEPARATE int open_connection(const struct segment *segment ARG, int by_cookie)
+/* Makes the segment's connection, the first of whose segments it is, and counts why: 1. */
+SEPARATE int open_connection(const struct segment *segment ARG, const struct abilities *can ARG, __u32 reason)
 {
 	struct control *control = steering();
-	struct connection *connection;
-	struct abilities can;
+	struct connection *connection = control ? take(segment, control->idle, 1) : 0;
 
-	if (!control || (segment->flags & (FLAG_ACK | FLAG_SYN | FLAG_RST)) != FLAG_ACK)
-		return 0;
-	if (recall(segment, &can))
-		count(reason_tcp_open);
-	else if (by_cookie && check_cookie(control, segment, &can))
-		count(reason_tcp_open_cookie);
-	else
-		return 0;
-	connection = take(segment, control->idle, 1);
 	if (!connection)
 		return 0;
 	connection->rcv_nxt = segment->seq;
 	connection->snd_nxt = segment->ack;
-	connection->mss = can.mss;
-	connection->options = can.options;
+	connection->mss = can->mss;
+	connection->options = can->options;
 	connection->handshake = handshake_of(segment);
 	connection->state = STATE_OPEN;
 	/* Last: from now on it is found. */
 	*(volatile __u32 *)&connection->tag = tag_of(segment);
+	count(reason);
 	return 1;
+}
+
+static __always_inline int is_plain_ack(const struct segment *segment)
+{
+	return (segment->flags & (FLAG_ACK | FLAG_SYN | FLAG_RST)) == FLAG_ACK;
+}
+
+/* What the segment is to the handshake of its tuple that is remembered. */
+enum relation {
+	/* None is. */
+	NO_HANDSHAKE,
+	/* It completes it. */
+	COMPLETES,
+	/* It comes after what completes it. */
+	OVERTAKES,
+	/* Its client has reset it. */
+	RESETS,
+	/* It acknowledges another number than ours. */
+	MISSES,
+};
+
+/* Only the very next after the SYN completes a handshake: what has overtaken others must not open the
+ * connection behind them. */
+SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *can ARG)
+{
+	struct control *control = steering();
+	struct handshake known;
+
+	if (!control || !find_half_open(segment, control, &known))
+		return NO_HANDSHAKE;
+	if (segment->flags & FLAG_RST && segment->seq == known.client_isn + 1) {
+		forget(segment);
+		return RESETS;
+	}
+	if (!is_plain_ack(segment))
+		return NO_HANDSHAKE;
+	if (segment->ack != known.isn + 1)
+		return MISSES;
+	if (segment->seq != known.client_isn + 1)
+		return OVERTAKES;
+	forget(segment);
+	*can = known.can;
+	return COMPLETES;
+}
+
+/* Whether the segment completes a handshake that was forgotten: reason_count; or what becomes of it. It
+ * does not begin again what is over. */
+SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct abilities *can ARG)
+{
+	struct control *control = steering();
+	struct connection *old = find(segment);
+
+	if (!control || (old && old->handshake == handshake_of(segment)) || !may_be_forgotten(segment))
+		return reason_pass_unknown;
+	if (are_cookies_doubted(control, segment))
+		return reason_drop_cookie;
+	if (check_cookie(control, segment, can))
+		return reason_count;
+	count_wrong_cookie(control, segment);
+	return reason_drop_cookie;
 }
 
 /* Remembers that the kernel has a socket for the segment: next time nobody looks. */

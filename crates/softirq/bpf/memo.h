@@ -95,29 +95,32 @@ SEPARATE int walk(context *ctx, struct segment *segment ARG)
 	struct control *control = steering();
 	__u32 left = segment->payload_len;
 	__u64 sum = 0, word, hash;
+	const __u32 *key;
 
 	if (!control || left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
 		return -1;
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
 	/* Each address has memos of its own. */
-	hash = control->hash_key[0] ^ local_word(segment, 0) ^ local_word(segment, 1);
-	for (int i = 0; i < MEMO_MAX / 8 && left >= 8; i++, at += 8, left -= 8) {
+	key = control->hash_key.words + 2 * HASHED_WORDS_MAX;
+	hash = nh_of_word(local_word(segment, 0), key) + nh_of_word(local_word(segment, 1), key + 2);
+	key = control->hash_key.words;
+	for (int i = 0; i < MEMO_MAX / 8 && left >= 8; i++, at += 8, key += 2, left -= 8) {
 		OPAQUE(end);
 		if (at + 8 > end)
 			return -1;
 		word = *(__u64 *)at;
-		hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+		hash += nh_of_word(word, key);
 		sum += (__u32)word;
 		sum += word >> 32;
 	}
 	if (left) {
 		if (last_word(ctx, segment, left, &word))
 			return -1;
-		hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+		hash += nh_of_word(word, key);
 		sum += (__u32)word;
 		sum += word >> 32;
 	}
-	segment->payload_hash = hash;
+	segment->payload_hash = mixed(hash, &control->hash_key);
 	return fold(sum);
 }
 

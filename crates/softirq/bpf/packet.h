@@ -3,6 +3,7 @@
 #pragma once
 
 #include "context.h"
+#include "hash.h"
 
 #define FLAG_FIN 0x01
 #define FLAG_SYN 0x02
@@ -38,19 +39,6 @@ struct segment {
 	__u8 summed;
 	__u8 spare[4];
 };
-
-static __always_inline __u64 hash_of(const struct tuple *tuple, const struct control *control)
-{
-	const __u64 *words = (const __u64 *)tuple;
-	__u64 hash = words[1] ^ control->hash_key[0];
-	hash = (hash ^ words[0]) * 0x9e3779b97f4a7c15ull;
-	hash ^= hash >> 32;
-	hash = (hash ^ words[3]) * 0xd6e8feb86659fd93ull;
-	hash ^= hash >> 32;
-	hash = (hash ^ words[2] ^ tuple->client_port_be ^ ((__u64)tuple->local_port_be << 16) ^
-		control->hash_key[1]) * 0xff51afd7ed558ccdull;
-	return hash ^ (hash >> 32);
-}
 
 /* Half of the address that was asked, as on the wire. */
 static __always_inline __u64 local_word(const struct segment *segment, int half)

@@ -391,22 +391,25 @@ static __always_inline void read_request(struct scratch *scratch, const struct s
 	put_key_word(scratch, request->key_len, 0);
 }
 
-static long hash_step(__u64 index, struct cursor *cursor)
+struct hashing {
+	struct scratch *scratch;
+	const struct control *control;
+};
+
+static long hash_step(__u64 index, struct hashing *hashing)
 {
-	struct scratch *scratch = cursor->scratch;
-	__u64 hash = (scratch->request.hash ^ key_word(scratch, index * 8)) * 0x9e3779b97f4a7c15ull;
-	scratch->request.hash = hash ^ hash >> 32;
+	const __u32 *key = hashing->control->hash_key.words + 2 * (index & (HASHED_WORDS_MAX - 1));
+	hashing->scratch->request.hash += nh_of_word(key_word(hashing->scratch, index * 8), key);
 	return 0;
 }
 
 /* Keyed, so that nobody from outside fills a bucket on purpose. */
 static __always_inline __u64 hash_of_key(struct scratch *scratch, const struct control *control)
 {
-	struct cursor cursor = { scratch };
+	struct hashing hashing = { scratch, control };
 	__u32 len = scratch->request.key_len;
 
-	scratch->request.hash = control->hash_key[0] ^ len;
-	bpf_loop((len + 7) / 8, hash_step, &cursor, 0);
-	__u64 hash = (scratch->request.hash ^ control->hash_key[1]) * 0xd6e8feb86659fd93ull;
-	return hash ^ hash >> 32;
+	scratch->request.hash = nh(len, 0, control->hash_key.words + 2 * HASHED_WORDS_MAX);
+	bpf_loop((len + 7) / 8, hash_step, &hashing, 0);
+	return mixed(scratch->request.hash, &control->hash_key);
 }

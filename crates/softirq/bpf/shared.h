@@ -7,7 +7,7 @@
 #include <linux/types.h>
 
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
-#define LAYOUT_VERSION 3
+#define LAYOUT_VERSION 4
 
 /* A response: head and body in one segment (Ethernet 1500, no options). */
 #define RESPONSE_MAX 1460
@@ -82,6 +82,8 @@ enum connection_state {
 	STATE_CLOSING = 2,
 	/* Both sides have sent FIN; kept to acknowledge the client's again. */
 	STATE_DONE = 3,
+	/* Nothing is left of it but its handshake, which must not open it again. */
+	STATE_OVER = 6,
 	/* The segment at rcv_nxt is on its way to a listener, perhaps not for the first time. */
 	STATE_HANDED = 4,
 	/* The kernel has a socket for it. */
@@ -126,12 +128,20 @@ struct connection_bucket {
 	struct connection way[CONNECTION_WAYS];
 };
 
-/* What a SYN said. Two words, each of which names the connection, so that a torn one is noticed. */
+/* What a SYN said. Two words, each of which names the tuple, by hashes under two keys, so that neither a
+ * torn one nor that of another tuple is taken for it. */
 struct half_open {
-	/* (tag ^ the client's first sequence number) << 32 | ours */
+	/* The second hash + (the client's first sequence number << 32 | ours); 0: nobody */
 	__u64 who;
-	/* (tag ^ number) << 32 | mss << 16 | options */
+	/* (tag ^ our number) << 32 | mss << 16 | options */
 	__u64 what;
+	/* How many were overwritten here before they were heard of again, and when the last was: units of
+	 * 2^30 ns. */
+	__u32 forgotten;
+	__u32 forgotten_at;
+	/* When the SYN came, in the same units. */
+	__u32 at;
+	__u32 spare;
 };
 
 /* Hashes of what was asked for. */
@@ -163,6 +173,19 @@ enum mode {
 #define SETTING_NO_SCALE 64
 #define SETTING_DENY 16 /* the map of denied prefixes is not empty */
 
+/* Of eight bytes each: so many of a request or a key are hashed at most. */
+#define HASHED_WORDS_MAX 64
+
+/* Secrets, all different; hash.h. */
+struct hash_key {
+	/* The last two are for what stands beside. */
+	__u32 words[2 * (HASHED_WORDS_MAX + 2)];
+	/* For two hashes of a tuple. */
+	__u32 tuple[2][10];
+	/* Odd. */
+	__u64 mix[2];
+};
+
 /* How user space steers the programs. */
 struct control {
 	/* CLOCK_MONOTONIC, ns: when the daemon was last heard of. */
@@ -187,7 +210,10 @@ struct control {
 	struct date dates[2];
 	/* SipHash keys of cookies; (minutes >> 6) & 1 is used. */
 	__u64 cookie_key[2][2];
-	__u64 hash_key[2];
+	struct hash_key hash_key;
+	/* The second (units of 2^30 ns) in which somebody last had a wrong cookie, and how many had. */
+	__u32 wrong_cookies_at;
+	__u32 wrong_cookies;
 	/* Ports that are answered, and source ports on this machine that are left alone. */
 	__u64 ports[1024];
 	__u64 exempt[1024];
@@ -267,6 +293,7 @@ struct answered_event {
 	X(tcp_not_handed, "no listener took the connection") \
 	X(tcp_evicted, "a live connection lost its place in the table") \
 	X(drop_pipelined, "a request before the last answer was acknowledged; held until then if there is room") \
+	X(drop_cookie, "no handshake's number, where a SYN or a flood of them was answered") \
 	X(drop_early, "overtook what completes the handshake, or what a listener had no room for") \
 	X(drop_odd, "without ACK, where there must be one") \
 	X(drop_sum, "a wrong checksum; if of no connection of ours, it passes") \

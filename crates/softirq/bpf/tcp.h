@@ -29,7 +29,7 @@ static __always_inline int reset(context *ctx, const struct segment *segment,
 				 struct connection *connection, enum reason reason)
 {
 	count(reason);
-	connection->tag = 0;
+	connection->state = STATE_OVER;
 	return reply_bare(ctx, segment, segment->ack, segment->seq + segment->payload_len,
 			  FLAG_RST | FLAG_ACK, connection->options);
 }
@@ -154,15 +154,18 @@ static __always_inline int on_part(context *ctx, struct segment *segment, struct
 	return answer_again(ctx, segment, connection);
 }
 
+/* RFC 5961 §3.2: a reset is believed at the number that we have acknowledged last, which is before a
+ * request whose answer is under way; or where it acknowledges that answer. */
 static __always_inline int on_reset(context *ctx, const struct segment *segment,
 				    struct connection *connection)
 {
-	__u32 beside = segment->seq - connection->rcv_nxt;
+	__u32 beside = segment->seq - acknowledged_to(connection);
 
-	if (beside && beside < WINDOW)
+	if (!beside || (segment->seq == connection->rcv_nxt && segment->flags & FLAG_ACK &&
+			segment->ack == connection->snd_nxt))
+		connection->state = STATE_OVER;
+	else if (beside < WINDOW)
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
-	if (!beside)
-		connection->tag = 0;
 	return drop(reason_tcp_reset);
 }
 
@@ -276,36 +279,72 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 	if (segment->ack == connection->snd_nxt) {
 		connection->answer = 0;
 		if (connection->state == STATE_DONE)
-			connection->tag = 0;
+			connection->state = STATE_OVER;
 	}
 	return drop(reason_tcp_ack);
 }
 
 /* No connection is known: perhaps a handshake completes, perhaps the kernel knows more.
- * What comes back is a reason to pass the segment, or reason_count: there is a connection now. */
+ * What comes back is a reason to pass or drop the segment, or reason_count: there is a connection now. */
 SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 {
+	struct abilities can = {};
+	int relation = relation_of(segment, &can), reason;
 	__u32 state;
 
-	if (open_connection(segment, 0))
-		return reason_count;
-	if ((segment->flags & (FLAG_ACK | FLAG_SYN | FLAG_RST)) != FLAG_ACK)
+	if (relation == COMPLETES)
+		return open_connection(segment, &can, reason_tcp_open) ? reason_count : reason_pass_unknown;
+	if (relation == RESETS)
+		return reason_tcp_reset;
+	if (!is_plain_ack(segment))
 		return reason_pass_unknown;
 	/* A listener would reset it. It comes again, or what it acknowledges is not lost. */
-	if (overtakes(segment))
+	if (relation == OVERTAKES)
 		return reason_drop_early;
 	state = socket_state(ctx, segment);
 	if (state && state != TCP_STATE_LISTEN) {
 		mark_as_kernels(segment);
 		return reason_pass_kernel;
 	}
-	return state && open_connection(segment, 1) ? reason_count : reason_pass_unknown;
+	if (!state)
+		return reason_pass_unknown;
+	/* Of one handshake, one of us looks at everything: else a guess would be good for two numbers. */
+	reason = relation == MISSES ? reason_drop_cookie : completes_by_cookie(segment, &can);
+	if (reason == reason_count && !open_connection(segment, &can, reason_tcp_open_cookie))
+		return reason_pass_unknown;
+	return reason;
+}
+
+/* Of a connection that is not live: the client may have begun another from the same port. Its cookie alone
+ * says so only where the segment can't be a late one of the old. */
+SEPARATE int open_anew(const struct segment *segment ARG, int is_far)
+{
+	struct abilities can = {};
+	int relation = relation_of(segment, &can);
+
+	if (relation == COMPLETES)
+		return open_connection(segment, &can, reason_tcp_open);
+	if (relation == NO_HANDSHAKE && is_far && is_plain_ack(segment) &&
+	    completes_by_cookie(segment, &can) == reason_count)
+		return open_connection(segment, &can, reason_tcp_open_cookie);
+	return 0;
+}
+
+static __always_inline int is_drop(int reason)
+{
+	return reason == reason_drop_early || reason == reason_drop_cookie || reason == reason_tcp_reset;
 }
 
 /* A segment that can't be of the connection as it is known: nowhere near its window. */
 static __always_inline int is_far(const struct segment *segment, const struct connection *connection)
 {
 	return segment->seq - connection->rcv_nxt + 0x10000 > 0x20000 && !(segment->flags & FLAG_FIN);
+}
+
+/* The client may have begun another from the same port: no SYN of a live connection was answered. */
+static __always_inline int may_begin_anew(const struct segment *segment, const struct connection *connection)
+{
+	return !is_live(connection) && !is_of_handshake(segment, connection);
 }
 
 static __always_inline int on_segment(context *ctx, const struct control *control,
@@ -315,6 +354,8 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	__u16 now = seen_at(segment->now_ns);
 	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN;
 
+	if (connection && connection->state == STATE_OVER)
+		connection = 0;
 	if (connection && connection->state == STATE_KERNEL && !is_syn) {
 		if (connection->seen != now)
 			connection->seen = now;
@@ -328,13 +369,10 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		return on_syn(ctx, segment);
 	if (!connection) {
 		int reason = on_unknown(ctx, segment);
-		if (reason == reason_drop_early)
-			return drop(reason_drop_early);
 		if (reason != reason_count)
-			return pass(reason & 0xff);
-	} else if (segment->seq != connection->rcv_nxt && !is_of_handshake(segment, connection)) {
-		/* The client may have begun anew from the same port. */
-		open_connection(segment, is_far(segment, connection));
+			return is_drop(reason) ? drop(reason & 0xff) : pass(reason & 0xff);
+	} else if (segment->seq != connection->rcv_nxt && may_begin_anew(segment, connection)) {
+		open_anew(segment, is_far(segment, connection));
 	}
 	if (!connection || segment->seq != connection->rcv_nxt)
 		connection = find(segment);
@@ -347,7 +385,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 			return hand_over(ctx, segment, connection);
 		/* If it is the kernel's by now, the kernel knows what to do; else it is over. */
 		if (segment->seq == connection->rcv_nxt)
-			connection->tag = 0;
+			connection->state = STATE_OVER;
 		return pass(reason_tcp_reset);
 	}
 	return on_ours(ctx, control, segment, connection);

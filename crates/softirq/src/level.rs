@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::error::Error;
+use crate::hash;
 use crate::layout::{self, CONNECTION_WAYS, REASONS};
 use crate::load;
 use crate::mapped::Mapped;
@@ -86,16 +87,11 @@ impl Level {
     /// When the system has no random numbers.
     pub fn prepare(&self, settings: u32, idle_timeout_s: u32, mtu: u32) -> Result<(), Error> {
         let control = self.control();
-        if control.hash_key == [0; 2] {
-            let mut keys = [0u64; 6];
-            for key in &mut keys {
-                *key = random()?;
-            }
-            self.set(offset_of!(layout::control, hash_key), [keys[0], keys[1]]);
-            self.set(
-                offset_of!(layout::control, cookie_key),
-                [[keys[2], keys[3]], [keys[4], keys[5]]],
-            );
+        if control.hash_key.mix == [0; 2] {
+            let cookie_keys = [[random()?, random()?], [random()?, random()?]];
+            self.set(offset_of!(layout::control, cookie_key), cookie_keys);
+            let drawn = hash::draw().map_err(Error::system("random numbers"))?;
+            self.set(offset_of!(layout::control, hash_key), drawn);
         }
         self.set(offset_of!(layout::control, settings), settings);
         self.set_mtu(mtu);
@@ -212,7 +208,10 @@ impl Level {
     /// The hash of a key in this level.
     #[must_use]
     pub fn hash_of(&self, key: &[u8]) -> u64 {
-        layout::hash_of_key(key, self.control().hash_key)
+        hash::of_key(
+            key,
+            &self.control.get(0, offset_of!(layout::control, hash_key)),
+        )
     }
 
     /// A hash is not reported as asked for before that time.
@@ -352,8 +351,7 @@ fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {
 
 fn random() -> Result<u64, Error> {
     let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| Error::system("random numbers")(error.into()))?;
+    hash::fill(&mut bytes).map_err(Error::system("random numbers"))?;
     Ok(u64::from_ne_bytes(bytes))
 }
 

@@ -14,6 +14,7 @@ pub mod exclude;
 pub mod fetch;
 pub mod fetched;
 pub mod folder;
+mod hash;
 pub mod interfaces;
 pub mod key;
 pub mod layout;

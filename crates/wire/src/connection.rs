@@ -18,6 +18,8 @@ pub enum State {
     Closing,
     /// Both sides have sent FIN; kept to acknowledge the client's again.
     Done,
+    /// Nothing is left of it but its handshake, which must not open it again.
+    Over,
     /// The segment at `rcv_nxt` is on its way to a listener, perhaps not for the first time.
     Handed,
     /// The server above has it.
@@ -55,6 +57,11 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Only its client can say that it is gone.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.state, State::Open | State::Closing)
+    }
+
     /// Numbers and flags of an acknowledgement without data. A request whose answer is under way is not
     /// acknowledged by anything but the answer: else, if that gets lost, it would not come again.
     pub(crate) fn acknowledged(&self) -> (u32, u32, u8) {
@@ -102,10 +109,15 @@ impl Connection {
     /// The window for a segment to the client, as it stands in the header.
     #[must_use]
     pub fn own_window(&self) -> u16 {
-        match self.can.scale {
-            Some(_) => WINDOW >> WINDOW_SCALE,
-            None => WINDOW,
-        }
+        own_window(&self.can)
+    }
+}
+
+/// The window for a segment to a client that can do this; a SYN-ACK's is not scaled.
+pub(crate) fn own_window(can: &Abilities) -> u16 {
+    match can.scale {
+        Some(_) => WINDOW >> WINDOW_SCALE,
+        None => WINDOW,
     }
 }
 
@@ -118,6 +130,8 @@ pub struct HalfOpen {
     pub isn: u32,
     /// What the SYN said.
     pub can: Abilities,
+    /// When it came.
+    pub at_ns: u64,
 }
 
 /// What a client has sent before it has acknowledged our answer.
@@ -142,7 +156,7 @@ pub trait Table {
     fn remove(&mut self, tuple: &Tuple);
     /// A SYN that was answered. What a flood of them displaces is no loss: the cookie says nearly
     /// the same.
-    fn remember(&mut self, tuple: &Tuple, what: HalfOpen);
+    fn remember(&mut self, tuple: &Tuple, what: HalfOpen, now_ns: u64);
     /// The SYN that was remembered.
     fn recall(&self, tuple: &Tuple) -> Option<HalfOpen>;
     /// That one is not needed any more.
@@ -151,6 +165,9 @@ pub trait Table {
     fn hold(&mut self, tuple: &Tuple, what: Held);
     /// Takes that out, if it is there yet.
     fn take_held(&mut self, tuple: &Tuple) -> Option<Held>;
+    /// Whether a SYN of this tuple may be among those that were displaced in the last seconds; each may
+    /// come by its cookie once, and this counts as that one.
+    fn may_be_forgotten(&mut self, tuple: &Tuple, now_ns: u64) -> bool;
 }
 
 /// A table that is as large as it may be, for tests and small machines. When it is full, connections
@@ -161,7 +178,13 @@ pub struct Connections {
     connections: BTreeMap<Tuple, Connection>,
     half_open: BTreeMap<Tuple, HalfOpen>,
     held: BTreeMap<Tuple, Held>,
+    /// How many SYNs were displaced, and when the last was.
+    forgotten: usize,
+    forgotten_ns: u64,
 }
+
+/// Clients repeat what is lost after 1 s and 3 s.
+const FORGOTTEN_LIFE_NS: u64 = 8_000_000_000;
 
 impl Connections {
     /// With this many places.
@@ -173,15 +196,30 @@ impl Connections {
         }
     }
 
-    /// Nobody's handshake is remembered.
-    pub fn forget_half_open(&mut self) {
+    /// A flood displaces all SYNs that are remembered.
+    pub fn displace_half_open(&mut self, now_ns: u64) {
+        let count = self.half_open.len();
         self.half_open.clear();
+        self.count_forgotten(count, now_ns);
+    }
+
+    fn count_forgotten(&mut self, count: usize, now_ns: u64) {
+        if !self.was_just_forgotten(now_ns) {
+            self.forgotten = 0;
+        }
+        self.forgotten += count;
+        self.forgotten_ns = now_ns;
+    }
+
+    fn was_just_forgotten(&self, now_ns: u64) -> bool {
+        now_ns.wrapping_sub(self.forgotten_ns) <= FORGOTTEN_LIFE_NS
     }
 
     fn make_room(&mut self) -> bool {
         if self.connections.len() >= self.places {
-            let over =
-                |_: &Tuple, one: &mut Connection| !matches!(one.state, State::Done | State::Kernel);
+            let over = |_: &Tuple, one: &mut Connection| {
+                !matches!(one.state, State::Done | State::Over | State::Kernel)
+            };
             self.connections.retain(over);
         }
         self.connections.len() < self.places
@@ -205,9 +243,11 @@ impl Table for Connections {
         self.connections.remove(tuple);
     }
 
-    fn remember(&mut self, tuple: &Tuple, what: HalfOpen) {
-        if self.half_open.len() >= self.places {
+    fn remember(&mut self, tuple: &Tuple, what: HalfOpen, now_ns: u64) {
+        let is_full = self.half_open.len() >= self.places;
+        if is_full && !self.half_open.contains_key(tuple) {
             self.half_open.pop_first();
+            self.count_forgotten(1, now_ns);
         }
         self.half_open.insert(*tuple, what);
     }
@@ -229,5 +269,11 @@ impl Table for Connections {
 
     fn take_held(&mut self, tuple: &Tuple) -> Option<Held> {
         self.held.remove(tuple)
+    }
+
+    fn may_be_forgotten(&mut self, _: &Tuple, now_ns: u64) -> bool {
+        let may_be = self.forgotten > 0 && self.was_just_forgotten(now_ns);
+        self.forgotten -= usize::from(may_be);
+        may_be
     }
 }

@@ -1,26 +1,22 @@
-//! Our first sequence number says what the SYN said, and that we have said so (RFC 4987 §3.6): 24 bits
-//! of a keyed hash, 3 of the class of the MSS, 4 of the window scale, 1 of SACK. It knows no clock.
+//! Our first sequence number: 32 bits of a keyed hash of whose it is, which nobody can guess, and in three
+//! of them what the SYN said, roughly (RFC 4987 §3.6). Of the 2^32 numbers eight are cookies of a minute. It
+//! knows no clock.
 
 use core::net::IpAddr;
 
 use crate::frame::Tuple;
-use crate::options::Abilities;
+use crate::options::{Abilities, MSS_DEFAULT};
 
-/// The smallest is what everybody takes; nothing of IPv6 is below the second.
-const MSS_CLASSES: [u16; 8] = [536, 1220, 1300, 1360, 1400, 1440, 1452, 1460];
-const SCALE_NONE: u8 = 15;
-const HASH: u32 = 0xffff_ff00;
+/// What it says is what everybody can do who said as much or more.
+const MSS_LARGE: u16 = 1360;
+const MSS_MIN_V6: u16 = 1220;
+/// Above it are the bits that the class changes.
+const CLASS_SHIFT: u32 = 29;
 
 /// The first sequence number for a SYN with the number `client_isn`.
 #[must_use]
 pub fn make(key: [u64; 2], tuple: &Tuple, client_isn: u32, minute: u64, can: &Abilities) -> u32 {
-    let class = MSS_CLASSES
-        .iter()
-        .rposition(|mss| can.mss >= *mss)
-        .unwrap_or(0);
-    let options = u8::from(can.sack) << 4 | can.scale.unwrap_or(SCALE_NONE);
-    let low = options << 3 | u8::try_from(class).expect("of eight");
-    hash(key, tuple, client_isn, minute, low) | u32::from(low)
+    hash(key, tuple, client_isn, minute) ^ class_of(can) << CLASS_SHIFT
 }
 
 /// What a cookie says, if it was made for this.
@@ -32,16 +28,35 @@ pub fn check(
     minute: u64,
     cookie: u32,
 ) -> Option<Abilities> {
-    let [.., low] = cookie.to_be_bytes();
-    let scale = low >> 3 & 15;
-    (hash(key, tuple, client_isn, minute, low) == cookie & HASH).then(|| Abilities {
-        mss: MSS_CLASSES[usize::from(low & 7)],
-        scale: (scale != SCALE_NONE).then_some(scale),
-        sack: low & 0x80 != 0,
-    })
+    let class = hash(key, tuple, client_isn, minute) ^ cookie;
+    let is_cookie = class << (32 - CLASS_SHIFT) == 0;
+    is_cookie.then(|| read_class(class >> CLASS_SHIFT, tuple))
 }
 
-fn hash(key: [u64; 2], tuple: &Tuple, client_isn: u32, minute: u64, low: u8) -> u32 {
+/// Most clients say a scale of 6 to 8, and SACK.
+fn class_of(can: &Abilities) -> u32 {
+    let windows = match can.scale {
+        None => 0,
+        Some(7..) if can.sack => 3,
+        Some(6) if can.sack => 2,
+        Some(_) => 1,
+    };
+    windows << 1 | u32::from(can.mss >= MSS_LARGE)
+}
+
+fn read_class(class: u32, tuple: &Tuple) -> Abilities {
+    let mss = match (class & 1, tuple.local) {
+        (0, IpAddr::V4(_)) => MSS_DEFAULT,
+        (0, IpAddr::V6(_)) => MSS_MIN_V6,
+        _ => MSS_LARGE,
+    };
+    let scale =
+        [None, Some(0), Some(6), Some(7)][usize::try_from(class >> 1 & 3).expect("of four")];
+    let sack = class >> 1 >= 2;
+    Abilities { mss, scale, sack }
+}
+
+fn hash(key: [u64; 2], tuple: &Tuple, client_isn: u32, minute: u64) -> u32 {
     let (client, local) = (halves(tuple.client), halves(tuple.local));
     let ports = u64::from(tuple.client_port) << 16 | u64::from(tuple.local_port);
     let words = [
@@ -50,10 +65,9 @@ fn hash(key: [u64; 2], tuple: &Tuple, client_isn: u32, minute: u64, low: u8) -> 
         local[0],
         local[1],
         u64::from(client_isn) << 32 | ports,
-        minute << 8 | u64::from(low),
+        minute,
     ];
-    let [a, b, c, _, ..] = sip_hash(key, &words).to_be_bytes();
-    u32::from_be_bytes([a, b, c, 0])
+    u32::try_from(sip_hash(key, &words) >> 32).expect("shifted")
 }
 
 fn halves(address: IpAddr) -> [u64; 2] {
@@ -125,18 +139,44 @@ mod tests {
 
     #[test]
     fn a_cookie_says_what_was_said_or_less() {
-        for mss in [536, 537, 1219, 1220, 1400, 1459, 1460, 9000] {
-            for (scale, sack) in [(None, false), (Some(0), true), (Some(14), false)] {
-                let can = Abilities { mss, scale, sack };
-                let cookie = make(KEY, &TUPLE, 7, 3, &can);
-                let says = check(KEY, &TUPLE, 7, 3, cookie).expect("right");
-                assert_eq!((says.scale, says.sack), (scale, sack));
-                assert!(says.mss <= mss);
-                assert!(check(KEY, &TUPLE, 8, 3, cookie).is_none());
-                assert!(check(KEY, &TUPLE, 7, 4, cookie).is_none());
-                assert!(check(KEY, &TUPLE, 7, 3, cookie ^ 1).is_none());
-                assert!(check(KEY, &TUPLE, 7, 3, cookie ^ 0x8000_0000).is_none());
+        for mss in [536, 537, 1219, 1220, 1359, 1360, 1460, 9000] {
+            for scale in [None, Some(0), Some(5), Some(6), Some(7), Some(14)] {
+                for sack in [false, true] {
+                    let can = Abilities { mss, scale, sack };
+                    let cookie = make(KEY, &TUPLE, 7, 3, &can);
+                    let says = check(KEY, &TUPLE, 7, 3, cookie).expect("right");
+                    // Whether windows are scaled must be known.
+                    assert_eq!(says.scale.is_some(), scale.is_some());
+                    assert!(says.scale <= scale && says.sack <= sack && says.mss <= mss);
+                    assert!(check(KEY, &TUPLE, 8, 3, cookie).is_none());
+                    assert!(check(KEY, &TUPLE, 7, 4, cookie).is_none());
+                    assert!(check(KEY, &TUPLE, 7, 3, cookie ^ 1).is_none());
+                }
             }
         }
+    }
+
+    #[test]
+    fn eight_numbers_are_cookies_of_a_minute() {
+        let can = Abilities {
+            mss: 1460,
+            scale: Some(7),
+            sack: true,
+        };
+        let cookie = make(KEY, &TUPLE, 7, 3, &can);
+        // Those that differ in the upper bits, and none that differs in one of the others.
+        let right = |number: u32| check(KEY, &TUPLE, 7, 3, number).is_some();
+        assert!((0..8).all(|class| right(cookie ^ class << 29)));
+        assert!(!(0..29).any(|bit| right(cookie ^ 1 << bit)));
+        let small = Abilities { mss: 1200, ..can };
+        let v6 = Tuple {
+            local: IpAddr::V6(core::net::Ipv6Addr::LOCALHOST),
+            ..TUPLE
+        };
+        let cookie = make(KEY, &v6, 7, 3, &small);
+        assert_eq!(
+            check(KEY, &v6, 7, 3, cookie).map(|says| says.mss),
+            Some(1220)
+        );
     }
 }

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::connection::{Connection, HalfOpen, State, Table, WINDOW};
+use crate::connection::{Connection, HalfOpen, State, Table, WINDOW, own_window};
 use crate::cookie;
 use crate::frame::{ACK, FIN, RST, SYN, Segment};
 use crate::options::Abilities;
@@ -13,35 +13,36 @@ use crate::reply::Reply;
 use crate::world::{Mode, Socket, World};
 
 const MINUTE_NS: u64 = 60_000_000_000;
+/// A cookie of the last minute is good for so long yet.
+const COOKIE_LIFE_NS: u64 = 10_000_000_000;
+/// So long another SYN of the tuple does not displace one; Linux waits as long.
+const HALF_OPEN_LIFE_NS: u64 = 63_000_000_000;
 /// The least that a client must take: less is not worth a level of its own.
 const MSS_MIN_V4: u16 = 536;
 /// IPv6 carries 1280 bytes everywhere.
 const MSS_MIN_V6: u16 = 1220;
 
-/// The SYN-ACK, or why the SYN is for the server above.
+/// What is answered and why, or why the SYN is for the server above.
 pub(crate) fn on_syn(
     world: &impl World,
     table: &mut impl Table,
     syn: &Segment<'_>,
-) -> Result<Vec<u8>, Reason> {
+) -> Result<(Reason, Vec<u8>), Reason> {
     let can = acceptable(world, table, syn)?;
+    // Only its client can say that it is gone (RFC 5961 §4).
+    let old = table.get(&syn.tuple).copied();
+    if old.is_some_and(|old| old.is_live()) {
+        return Err(Reason::TcpChallenge);
+    }
+    // Else one that is forged would displace that of the client.
+    if let Some(known) = other_syn(table, syn, world.now_ns()) {
+        return Ok((Reason::TcpChallenge, challenge(&known, syn)));
+    }
     // A new connection, whatever the server above had for these ports.
-    if table
-        .get(&syn.tuple)
-        .is_some_and(|old| old.state == State::Kernel)
-    {
+    if old.is_some_and(|old| old.state == State::Kernel) {
         table.remove(&syn.tuple);
     }
-    let minute = world.now_ns() / MINUTE_NS;
-    let isn = cookie::make(world.cookie_key(minute), &syn.tuple, syn.seq, minute, &can);
-    table.remember(
-        &syn.tuple,
-        HalfOpen {
-            client_isn: syn.seq,
-            isn,
-            can,
-        },
-    );
+    let isn = remember(world, table, syn, can);
     let own_mss = if is_v6(syn) { 1440 } else { 1460 };
     let reply = Reply {
         seq: isn,
@@ -51,7 +52,47 @@ pub(crate) fn on_syn(
         options: &can.answer(own_mss, syn.options.len()),
         payload: &[],
     };
-    Ok(reply.write(syn))
+    Ok((Reason::TcpSyn, reply.write(syn)))
+}
+
+/// Our first number for it.
+fn remember(world: &impl World, table: &mut impl Table, syn: &Segment<'_>, can: Abilities) -> u32 {
+    let now_ns = world.now_ns();
+    let minute = now_ns / MINUTE_NS;
+    // Who says the same again is answered the same.
+    let isn = match repeated(table, syn) {
+        Some(known) => known.isn,
+        None => cookie::make(world.cookie_key(minute), &syn.tuple, syn.seq, minute, &can),
+    };
+    let what = HalfOpen {
+        client_isn: syn.seq,
+        isn,
+        can,
+        at_ns: now_ns,
+    };
+    table.remember(&syn.tuple, what, now_ns);
+    isn
+}
+
+/// Another SYN of the same tuple, if it is remembered, and not for long.
+fn other_syn(table: &impl Table, syn: &Segment<'_>, now_ns: u64) -> Option<HalfOpen> {
+    let is_other = |known: &HalfOpen| {
+        known.client_isn != syn.seq && now_ns.wrapping_sub(known.at_ns) <= HALF_OPEN_LIFE_NS
+    };
+    table.recall(&syn.tuple).filter(is_other)
+}
+
+/// Whose handshake that is not resets it.
+fn challenge(known: &HalfOpen, syn: &Segment<'_>) -> Vec<u8> {
+    let reply = Reply {
+        seq: known.isn.wrapping_add(1),
+        ack: known.client_isn.wrapping_add(1),
+        flags: ACK,
+        window: own_window(&known.can),
+        options: &[],
+        payload: &[],
+    };
+    reply.write(syn)
 }
 
 fn acceptable(
@@ -61,7 +102,7 @@ fn acceptable(
 ) -> Result<Abilities, Reason> {
     let serves = world.mode() == Mode::Serve && world.is_kept() && world.has_responses();
     // Of one handshake, one of us answers everything.
-    if !serves && !is_repeated(table, syn) {
+    if !serves && repeated(table, syn).is_none() {
         return Err(Reason::PassSynOff);
     }
     let is_odd = !syn.payload.is_empty() || syn.flags & (ACK | FIN | RST) != 0;
@@ -84,39 +125,56 @@ fn acceptable(
     }
 }
 
-/// Whether this SYN was answered before, and its client has not been heard of since.
-fn is_repeated(table: &impl Table, syn: &Segment<'_>) -> bool {
-    table
-        .recall(&syn.tuple)
-        .is_some_and(|half_open| half_open.client_isn == syn.seq)
+/// What was answered to this SYN before, if its client has not been heard of since.
+fn repeated(table: &impl Table, syn: &Segment<'_>) -> Option<HalfOpen> {
+    let known = table.recall(&syn.tuple)?;
+    (known.client_isn == syn.seq).then_some(known)
 }
 
-/// Makes the connection whose handshake the segment completes, if it does. It must be the very next
-/// after the SYN: what has overtaken others would make a request of what is the middle of one.
-pub(crate) fn open(
-    world: &impl World,
-    table: &mut impl Table,
-    segment: &Segment<'_>,
-    by_cookie: bool,
-) -> Option<Reason> {
-    if !segment.is_plain_ack() {
-        return None;
-    }
-    let (isn, client_isn) = (segment.ack.wrapping_sub(1), segment.seq.wrapping_sub(1));
-    let remembered = table
-        .recall(&segment.tuple)
-        .filter(|half_open| (half_open.isn, half_open.client_isn) == (isn, client_isn));
-    let (can, reason) = match remembered {
-        Some(half_open) => {
-            table.forget(&segment.tuple);
-            (half_open.can, Reason::TcpOpen)
-        }
-        None if !by_cookie => return None,
-        None => (
-            said(world, segment, client_isn, isn)?,
-            Reason::TcpOpenCookie,
-        ),
+/// What a segment is to the handshake of its tuple that is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relation {
+    /// None is.
+    None,
+    /// It completes it: there is a connection now.
+    Completes,
+    /// It comes after what completes it.
+    Overtakes,
+    /// Its client has reset it.
+    Resets,
+    /// It acknowledges another number than ours.
+    Misses,
+}
+
+/// Only the very next after the SYN completes a handshake: what has overtaken others would make a request
+/// of what is the middle of one.
+pub(crate) fn relation(table: &mut impl Table, segment: &Segment<'_>) -> Relation {
+    let Some(known) = table.recall(&segment.tuple) else {
+        return Relation::None;
     };
+    let is_next = segment.seq == known.client_isn.wrapping_add(1);
+    if segment.flags & RST != 0 && is_next {
+        table.forget(&segment.tuple);
+        return Relation::Resets;
+    }
+    if !segment.is_plain_ack() {
+        return Relation::None;
+    }
+    if segment.ack != known.isn.wrapping_add(1) {
+        return Relation::Misses;
+    }
+    if !is_next {
+        return Relation::Overtakes;
+    }
+    table.forget(&segment.tuple);
+    match open(table, segment, known.can) {
+        true => Relation::Completes,
+        false => Relation::None,
+    }
+}
+
+/// Makes the segment's connection, the first of whose segments it is; false if there is no room.
+fn open(table: &mut impl Table, segment: &Segment<'_>, can: Abilities) -> bool {
     let connection = Connection {
         state: State::Open,
         rcv_nxt: segment.seq,
@@ -126,14 +184,58 @@ pub(crate) fn open(
         parts: 0,
         handshake: handshake_of(segment),
     };
-    table.put(&segment.tuple, connection).then_some(reason)
+    table.put(&segment.tuple, connection)
 }
 
-/// Whether it belongs to a handshake that is remembered, but is not the first after the SYN.
-pub(crate) fn overtakes(table: &impl Table, segment: &Segment<'_>) -> bool {
-    table
-        .recall(&segment.tuple)
-        .is_some_and(|half_open| half_open.isn == segment.ack.wrapping_sub(1))
+/// Makes the connection whose handshake was forgotten, or says why not. It does not begin again what is over.
+pub(crate) fn open_by_cookie(
+    world: &impl World,
+    table: &mut impl Table,
+    doubts: &mut Doubts,
+    segment: &Segment<'_>,
+) -> Result<(), Reason> {
+    let now_ns = world.now_ns();
+    let old = table.get(&segment.tuple).copied();
+    let is_old = old.is_some_and(|old| old.handshake == handshake_of(segment));
+    if is_old || !table.may_be_forgotten(&segment.tuple, now_ns) {
+        return Err(Reason::PassUnknown);
+    }
+    if doubts.are_too_many(now_ns) {
+        return Err(Reason::DropCookie);
+    }
+    let Some(can) = said(world, segment) else {
+        doubts.count(now_ns);
+        return Err(Reason::DropCookie);
+    };
+    match open(table, segment, can) {
+        true => Ok(()),
+        false => Err(Reason::PassUnknown),
+    }
+}
+
+/// Cookies that were wrong within a second: so many are no accident, and for the rest of it nobody is
+/// known by one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Doubts {
+    second: u64,
+    count: u32,
+}
+
+const WRONG_COOKIES_MAX: u32 = 4096;
+const SECOND_NS: u64 = 1_000_000_000;
+
+impl Doubts {
+    fn are_too_many(&self, now_ns: u64) -> bool {
+        self.count >= WRONG_COOKIES_MAX && self.second == now_ns / SECOND_NS
+    }
+
+    fn count(&mut self, now_ns: u64) {
+        let second = now_ns / SECOND_NS;
+        if self.second != second {
+            *self = Doubts { second, count: 0 };
+        }
+        self.count += 1;
+    }
 }
 
 /// Whether the segment is a late copy of one that came with the handshake of this very connection: it
@@ -156,20 +258,39 @@ fn handshake_of(segment: &Segment<'_>) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-/// What a cookie of this minute or the last says.
-fn said(world: &impl World, segment: &Segment<'_>, client_isn: u32, isn: u32) -> Option<Abilities> {
-    let minute = world.now_ns() / MINUTE_NS;
-    [minute, minute.wrapping_sub(1)].iter().find_map(|minute| {
-        cookie::check(
-            world.cookie_key(*minute),
-            &segment.tuple,
-            client_isn,
-            *minute,
-            isn,
-        )
-    })
+/// What a cookie says that is good yet: of this minute, or of the last a moment ago.
+fn said(world: &impl World, segment: &Segment<'_>) -> Option<Abilities> {
+    let (isn, client_isn) = (segment.ack.wrapping_sub(1), segment.seq.wrapping_sub(1));
+    let now_ns = world.now_ns();
+    let (minute, before) = (
+        now_ns / MINUTE_NS,
+        now_ns.wrapping_sub(COOKIE_LIFE_NS) / MINUTE_NS,
+    );
+    let of = |minute: u64| {
+        let key = world.cookie_key(minute);
+        cookie::check(key, &segment.tuple, client_isn, minute, isn)
+    };
+    of(minute).or_else(|| of(before))
 }
 
 fn is_v6(segment: &Segment<'_>) -> bool {
     matches!(segment.tuple.local, IpAddr::V6(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_wrong_cookies_end_belief_for_a_second() {
+        let mut doubts = Doubts::default();
+        for _ in 0..WRONG_COOKIES_MAX {
+            assert!(!doubts.are_too_many(5 * SECOND_NS + 7));
+            doubts.count(5 * SECOND_NS);
+        }
+        assert!(doubts.are_too_many(6 * SECOND_NS - 1));
+        assert!(!doubts.are_too_many(6 * SECOND_NS));
+        doubts.count(6 * SECOND_NS);
+        assert!(!doubts.are_too_many(6 * SECOND_NS));
+    }
 }

@@ -52,6 +52,7 @@ reasons! {
     TcpKept "tcp_kept" "The server above has the connection now.",
     TcpNotHanded "tcp_not_handed" "Nobody listens for the connection any more.",
     DropPipelined "drop_pipelined" "A request before the last answer was acknowledged; held until then if there is room.",
+    DropCookie "drop_cookie" "No handshake's number, where a SYN or a flood of them was answered.",
     DropEarly "drop_early" "Overtook what completes the handshake, or what a listener had no room for.",
     DropOdd "drop_odd" "Without ACK, where there must be one.",
     DropSum "drop_sum" "A wrong checksum.",

@@ -4,7 +4,7 @@
 use crate::answer::{again, choose, may_answer, write};
 use crate::connection::{Connection, State, Table, UnderWay, WINDOW};
 use crate::frame::{ACK, FIN, NotTaken, RST, SYN, Segment};
-use crate::handshake;
+use crate::handshake::{self, Doubts, Relation};
 use crate::held::{self, Ahead};
 use crate::reason::Reason;
 use crate::verdict::{Verdict, acknowledge, bare, counted, finish, replied};
@@ -21,12 +21,14 @@ const PARTS_MAX: u8 = 7;
 #[derive(Clone, Debug)]
 pub struct Responder<T> {
     table: T,
+    doubts: Doubts,
 }
 
 impl<T: Table> Responder<T> {
     /// With a table.
     pub fn new(table: T) -> Responder<T> {
-        Responder { table }
+        let doubts = Doubts::default();
+        Responder { table, doubts }
     }
 
     /// The table, for who looks.
@@ -52,6 +54,7 @@ impl<T: Table> Responder<T> {
     /// A segment to one of our ports comes.
     pub fn segment(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let known = self.table.get(&segment.tuple).copied();
+        let known = known.filter(|known| known.state != State::Over);
         let is_syn = segment.flags & (SYN | ACK) == SYN;
         let is_kernels = known.is_some_and(|known| known.state == State::Kernel);
         if is_kernels && !is_syn {
@@ -91,14 +94,14 @@ impl<T: Table> Responder<T> {
         old: Option<&Connection>,
     ) -> Verdict {
         let reason = match handshake::on_syn(world, &mut self.table, syn) {
-            Ok(frame) => return replied(world, Reason::TcpSyn, frame),
+            Ok((reason, frame)) => return replied(world, reason, frame),
             Err(reason) => reason,
         };
         // The server above will answer it: what is left here of the client's port would keep what
         // follows from it. Of a live connection only its client can say that it is gone (RFC 5961 §4).
         let is_refused = !matches!(reason, Reason::PassSynForeign | Reason::PassSynSocket);
         match old.filter(|_| is_refused) {
-            Some(old) if matches!(old.state, State::Open | State::Closing) => {
+            Some(old) if old.is_live() => {
                 return acknowledge(world, syn, old, Reason::TcpChallenge);
             }
             Some(old) if old.state == State::Done => self.table.remove(&syn.tuple),
@@ -114,22 +117,40 @@ impl<T: Table> Responder<T> {
         segment: &Segment<'_>,
         known: Option<&Connection>,
     ) -> Result<(), Verdict> {
-        let opened = match known {
-            None => Some(self.open_unknown(world, segment)?),
-            Some(known) if segment.seq == known.rcv_nxt => None,
-            Some(known) if handshake::is_of_handshake(segment, known) => None,
-            // The client may have begun anew from the same port. Its cookie alone says so only where
-            // the segment can't be a late one of this connection.
-            Some(known) => handshake::open(
-                world,
-                &mut self.table,
-                segment,
-                handshake::is_far(segment, known),
-            ),
+        let is_anew = |known: &Connection| {
+            segment.seq != known.rcv_nxt
+                && !known.is_live()
+                && !handshake::is_of_handshake(segment, known)
         };
-        if let Some(reason) = opened {
-            world.count(reason);
+        match known {
+            None => self.open_unknown(world, segment),
+            Some(known) if is_anew(known) => {
+                self.open_anew(world, segment, known);
+                Ok(())
+            }
+            Some(_) => Ok(()),
         }
+    }
+
+    /// The client may have begun another from the same port: no SYN of a live connection was answered. Its
+    /// cookie alone says so only where the segment can't be a late one of this connection.
+    fn open_anew(&mut self, world: &mut impl World, segment: &Segment<'_>, known: &Connection) {
+        match handshake::relation(&mut self.table, segment) {
+            Relation::Completes => world.count(Reason::TcpOpen),
+            Relation::None if segment.is_plain_ack() && handshake::is_far(segment, known) => {
+                let _ = self.open_by_cookie(world, segment);
+            }
+            _ => {}
+        }
+    }
+
+    fn open_by_cookie(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+    ) -> Result<(), Reason> {
+        handshake::open_by_cookie(world, &mut self.table, &mut self.doubts, segment)?;
+        world.count(Reason::TcpOpenCookie);
         Ok(())
     }
 
@@ -137,24 +158,37 @@ impl<T: Table> Responder<T> {
     /// Only where it could not, the cookie is looked at.
     fn open_unknown(
         &mut self,
-        world: &impl World,
+        world: &mut impl World,
         segment: &Segment<'_>,
-    ) -> Result<Reason, Verdict> {
-        if let Some(reason) = handshake::open(world, &mut self.table, segment, false) {
-            return Ok(reason);
+    ) -> Result<(), Verdict> {
+        let relation = handshake::relation(&mut self.table, segment);
+        if relation == Relation::Completes {
+            world.count(Reason::TcpOpen);
+            return Ok(());
+        }
+        if relation == Relation::Resets {
+            return Err(Verdict::Drop(Reason::TcpReset));
         }
         let unknown = Verdict::Pass(Reason::PassUnknown);
         if !segment.is_plain_ack() {
             return Err(unknown);
         }
         // A listener would reset it. It comes again, or what it acknowledges is not lost.
-        if handshake::overtakes(&self.table, segment) {
+        if relation == Relation::Overtakes {
             return Err(Verdict::Drop(Reason::DropEarly));
         }
         match world.socket(&segment.tuple) {
             Socket::None => Err(unknown),
+            // Of one handshake, one of us looks at everything: else a guess would be good for two numbers.
+            Socket::Listener if relation == Relation::Misses => {
+                Err(Verdict::Drop(Reason::DropCookie))
+            }
             Socket::Listener => {
-                handshake::open(world, &mut self.table, segment, true).ok_or(unknown)
+                let opened = self.open_by_cookie(world, segment);
+                opened.map_err(|reason| match reason {
+                    Reason::PassUnknown => Verdict::Pass(reason),
+                    _ => Verdict::Drop(reason),
+                })
             }
             Socket::Connection => {
                 // Without room for the marker it is asked again.
@@ -172,7 +206,7 @@ impl<T: Table> Responder<T> {
         if segment.flags & RST != 0 {
             // If the server above has it, it knows what to do; else it is over.
             if is_next {
-                self.table.remove(&segment.tuple);
+                connection.state = State::Over;
             }
             return counted(world, Verdict::Pass(Reason::TcpReset));
         }
@@ -252,7 +286,7 @@ impl<T: Table> Responder<T> {
         if is_acknowledged {
             connection.under_way = None;
             if connection.state == State::Done {
-                self.table.remove(&segment.tuple);
+                connection.state = State::Over;
             }
         }
         counted(world, Verdict::Drop(Reason::TcpAck))
@@ -383,11 +417,17 @@ impl<T: Table> Responder<T> {
         }
     }
 
-    /// RFC 5961 §3.2: only a reset at the very number is believed.
+    /// RFC 5961 §3.2: a reset is believed at the number that we have acknowledged last, which is before a
+    /// request whose answer is under way; or where it acknowledges that answer.
     fn on_reset(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        match segment.seq.wrapping_sub(connection.rcv_nxt) {
-            0 => self.table.remove(&segment.tuple),
+        let (_, edge, _) = connection.acknowledged();
+        let acknowledges = segment.flags & ACK != 0 && segment.ack == connection.snd_nxt;
+        match segment.seq.wrapping_sub(edge) {
+            0 => connection.state = State::Over,
+            _ if acknowledges && segment.seq == connection.rcv_nxt => {
+                connection.state = State::Over;
+            }
             beside if beside < u32::from(WINDOW) => {
                 return acknowledge(world, segment, connection, Reason::TcpChallenge);
             }
@@ -398,12 +438,12 @@ impl<T: Table> Responder<T> {
 
     /// The end of what can be done here: the client finds out at once.
     fn reset(&mut self, world: &mut impl World, segment: &Segment<'_>, reason: Reason) -> Verdict {
-        let connection = *self.table.get(&segment.tuple).expect("just found");
-        self.table.remove(&segment.tuple);
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        connection.state = State::Over;
         bare(
             world,
             segment,
-            &connection,
+            connection,
             reason,
             (segment.ack, segment.end(), RST | ACK),
         )

@@ -236,6 +236,7 @@ fn say_ready(args: &Attach) {
     }
     // Whoever does not read it does not need it.
     let _ = say::out(format_args!("{text}\n"));
+    say::note("connections to it have no TCP timestamps from now on (docs/softirq.md)");
     // Whoever waits for our readiness is told; where nobody does, that is fine.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }

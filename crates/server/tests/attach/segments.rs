@@ -22,6 +22,15 @@ fn by_hand(run: impl Fn(&Path, &Site, &Attached, &mut Wire)) {
     run(&path, &site, &attached, &mut wire);
 }
 
+fn syn(port: u16, seq: u32) -> Segment {
+    Segment {
+        port,
+        seq,
+        flags: SYN,
+        ..Segment::default()
+    }
+}
+
 fn is_answer(segment: &Segment, site: &Site, page: usize) -> bool {
     let body_at = segment
         .payload
@@ -63,7 +72,7 @@ fn what_overtakes_the_handshake_opens_nothing() {
                 peer.sent(request.len());
                 peer.received(&answer);
                 wire.send(&Segment {
-                    flags: RST,
+                    flags: RST | ACK,
                     ..peer.ack()
                 });
             }
@@ -237,8 +246,10 @@ fn a_late_copy_of_the_start_changes_nothing() {
             peer.sent(request.len());
             peer.received(&answer);
         }
-        // Copies of the SYN and of the first request, from a long way round.
-        Peer::open(wire, 5201, 77);
+        // Copies of the SYN and of the first request, from a long way round: both are acknowledged.
+        wire.send(&syn(5201, 77));
+        let answer = wire.receive(5201);
+        assert_eq!((answer.flags, answer.payload.len()), (ACK, 0), "{answer:?}");
         wire.send(&first);
         let answer = wire.receive(5201);
         assert_eq!(
@@ -277,13 +288,7 @@ fn a_port_comes_back_while_the_level_is_taken_off() {
             }
         }
         attached.level.set_mode(MODE_DRAIN);
-        let syn = Segment {
-            port: 5302,
-            seq: 999_999,
-            flags: SYN,
-            ..Segment::default()
-        };
-        wire.send(&syn);
+        wire.send(&syn(5302, 999_999));
         let challenge = wire.receive(5302);
         assert_eq!(challenge.flags, ACK);
         let reset = Segment {
@@ -304,5 +309,47 @@ fn a_port_comes_back_while_the_level_is_taken_off() {
             assert!(answer.payload.starts_with(b"HTTP/1.1 200"), "{answer:?}");
         }
         assert_eq!(attached.count("tcp_handed"), attached.count("tcp_kept"));
+    });
+}
+
+/// What Linux does: RFC 5961 §4, and a listener resets what belongs to nobody.
+#[test]
+fn a_live_connection_is_challenged_and_a_dead_one_stays_dead() {
+    let test = "a_live_connection_is_challenged_and_a_dead_one_stays_dead";
+    if skipped(test, &["nginx"]) {
+        return;
+    }
+    by_hand(|_, site, attached, wire| {
+        let request = get(&site.pages[0].path);
+        let mut peer = Peer::open(wire, 5401, 77);
+        let first = peer.data(0, &request);
+        wire.send(&peer.ack());
+        // Somebody says that the client begins anew.
+        wire.send(&syn(5401, 999_999));
+        let challenge = wire.receive(5401);
+        assert_eq!(challenge.flags, ACK);
+        let seen = (challenge.seq, challenge.ack);
+        assert_eq!(seen, (peer.next.ack, peer.next.seq));
+        // The client does not.
+        wire.send(&first);
+        let answer = wire.receive(5401);
+        assert!(is_answer(&answer, site, 0), "{answer:?}");
+        peer.sent(request.len());
+        peer.received(&answer);
+        wire.send(&peer.ack());
+        let hits = attached.count("answer_hit");
+        wire.send(&Segment {
+            flags: RST,
+            ..peer.ack()
+        });
+        // Neither its handshake nor its cookie opens it again.
+        wire.send(&first);
+        let answer = wire.receive(5401);
+        assert_eq!((answer.flags, answer.seq), (RST, first.ack), "{answer:?}");
+        assert_eq!(attached.count("answer_hit"), hits);
+        let again = Peer::open(wire, 5401, 999_999);
+        wire.send(&again.data(0, &request));
+        let answer = wire.receive(5401);
+        assert!(is_answer(&answer, site, 0), "{answer:?}");
     });
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lowroad_softirq::Level;
-use lowroad_softirq::layout::{self, connection, connection_bucket};
+use lowroad_softirq::layout::{self, connection, connection_bucket, half_open};
 use lowroad_softirq::load::{Loaded, Sizes, Tier, load};
 use lowroad_testkit::net::{self, CLIENT, Namespace, SERVER};
 
@@ -175,7 +175,7 @@ impl Bench {
             .lookup_batch(all, MapFlags::ANY, MapFlags::ANY)
             .expect("an array");
         (0..).zip(buckets).find_map(|(index, (_, bytes))| {
-            let bucket = bucket_from(&bytes);
+            let bucket = from_bytes::<connection_bucket>(&bytes);
             let way = bucket.way.iter().position(|way| {
                 way.tag != 0
                     && way.tuple.client_be == client_be
@@ -193,28 +193,46 @@ impl Bench {
     /// A bucket of the table.
     pub fn bucket(&self, index: u32) -> connection_bucket {
         let bytes = self.connections.lookup(&index.to_ne_bytes(), MapFlags::ANY);
-        bucket_from(&bytes.expect("a map").expect("an array"))
+        from_bytes(&bytes.expect("a map").expect("an array"))
     }
 
     /// Overwrites a bucket of the table.
     pub fn set_bucket(&self, index: u32, bucket: &connection_bucket) {
-        // SAFETY: a value made of integers without padding, as bytes.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(std::ptr::from_ref(bucket).cast::<u8>(), size_of_val(bucket))
-        };
         let key = index.to_ne_bytes();
         self.connections
-            .update(&key, bytes, MapFlags::ANY)
+            .update(&key, bytes_of(bucket), MapFlags::ANY)
             .expect("an array");
     }
 
     /// Somebody else's handshakes have taken all places of those that were under way.
-    pub fn forget_half_open(&self) {
+    pub fn displace_half_open(&self) {
+        let now = u32::try_from(lowroad_softirq::now_ns() >> 30).expect("soon after boot");
+        self.change_half_open(|place| {
+            place.forgotten += u32::from(place.who != 0);
+            place.forgotten_at = now;
+            place.who = 0;
+        });
+    }
+
+    /// As if no SYN had ever been answered.
+    pub fn clear_half_open(&self) {
+        self.change_half_open(|place| *place = half_open::default());
+    }
+
+    /// Changes all places of handshakes that are under way.
+    pub fn change_half_open(&self, change: impl Fn(&mut half_open)) {
         let map = MapHandle::from_pinned_path(self.folder.join("half_open")).expect("a map");
-        for index in 0..map.max_entries() {
-            map.update(&index.to_ne_bytes(), &[0; 16], MapFlags::ANY)
-                .expect("an array");
+        let count = map.max_entries();
+        let all = map.lookup_batch(count, MapFlags::ANY, MapFlags::ANY);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (key, bytes) in all.expect("an array") {
+            let mut place: half_open = from_bytes(&bytes);
+            change(&mut place);
+            keys.extend(key);
+            values.extend(bytes_of(&place));
         }
+        map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
+            .expect("an array");
     }
 
     /// The client is in the list of denied prefixes.
@@ -237,10 +255,20 @@ impl Drop for Bench {
     }
 }
 
-fn bucket_from(bytes: &[u8]) -> connection_bucket {
-    assert_eq!(bytes.len(), size_of::<connection_bucket>());
+/// What maps hold.
+trait Value: Copy {}
+impl Value for connection_bucket {}
+impl Value for half_open {}
+
+fn from_bytes<T: Value>(bytes: &[u8]) -> T {
+    assert_eq!(bytes.len(), size_of::<T>());
     // SAFETY: as many bytes as the type has, which is made of integers.
-    unsafe { bytes.as_ptr().cast::<connection_bucket>().read_unaligned() }
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
+}
+
+fn bytes_of<T: Value>(value: &T) -> &[u8] {
+    // SAFETY: a value made of integers without padding, as bytes.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) }
 }
 
 /// Verdict and length of what is in `out`.

@@ -200,7 +200,7 @@ impl Subject for Model {
             .last
             .and_then(|tuple| self.responder.table().get(&tuple).copied());
         match found.map(|connection| connection.state) {
-            None => "-",
+            None | Some(State::Over) => "-",
             Some(State::Open) => "OPEN",
             Some(State::Closing) => "CLOSING",
             Some(State::Done) => "DONE",
@@ -222,7 +222,7 @@ impl Subject for Model {
                 world.index.clear();
                 world.publications.clear();
             }
-            ["forget"] => self.responder.table().forget_half_open(),
+            ["forget"] => self.responder.table().displace_half_open(NOW_NS),
             ["mode", "drain"] => world.mode = Mode::Drain,
             ["mode", "serve"] => world.mode = Mode::Serve,
             ["mode", "off"] => world.mode = Mode::Off,

@@ -79,7 +79,7 @@ impl Subject for Programs<'_> {
     fn state(&mut self, is_v6: bool, port: u16) -> String {
         let found = self.bench.connection(is_v6, port);
         match found.map(|(_, _, connection)| u32::from(connection.state)) {
-            None => "-",
+            None | Some(layout::STATE_OVER) => "-",
             Some(layout::STATE_OPEN) => "OPEN",
             Some(layout::STATE_CLOSING) => "CLOSING",
             Some(layout::STATE_DONE) => "DONE",
@@ -113,7 +113,7 @@ impl Subject for Programs<'_> {
             ["learn"] => level
                 .prepare(layout::SETTING_LEARN, 60, 1500)
                 .expect("keys"),
-            ["forget"] => self.bench.forget_half_open(),
+            ["forget"] => self.bench.displace_half_open(),
             ["mode", "drain"] => level.set_mode(layout::MODE_DRAIN),
             ["mode", "serve"] => level.set_mode(layout::MODE_SERVE),
             ["mode", "off"] => level.set_mode(layout::MODE_OFF),
@@ -140,6 +140,7 @@ impl Subject for Programs<'_> {
         level.prepare(0, 60, 1500).expect("keys");
         self.shelf = Shelf::new(level);
         self.bench.beat(0);
+        self.bench.clear_half_open();
     }
 }
 

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What SYNs said that were answered, and how many of them were forgotten. One overwrites another, so that
+ * a flood fills nothing; what it makes us forget may come by its cookie. It knows no cookies.
+ *
+ * A place says whose it is by two hashes under two keys: a tuple of which only one is the same is another. */
+#pragma once
+
+#include "packet.h"
+
+/* What a client can do, as its SYN says. */
+struct abilities {
+	__u16 mss;
+	__u8 options;
+};
+
+/* A handshake that is under way: both first sequence numbers, and what the SYN said. */
+struct handshake {
+	__u32 client_isn;
+	__u32 isn;
+	struct abilities can;
+};
+
+/* Units of 2^30 ns in which a SYN that was forgotten may come by its cookie: the client repeats what is
+ * lost after 1 s and 3 s. */
+#define FORGOTTEN_LIFE 8
+
+static __always_inline struct half_open *place_of_half_open(__u64 hash)
+{
+	__u32 index = hash & (HALF_OPEN_ENTRIES - 1);
+	return bpf_map_lookup_elem(&half_open, &index);
+}
+
+/* The handshake of this tuple, if the place has it. */
+static __always_inline int read_half_open(const struct half_open *place, const struct tuple *tuple, __u64 hash,
+					  const struct control *control, struct handshake *found)
+{
+	__u64 who = *(volatile __u64 *)&place->who, what = *(volatile __u64 *)&place->what;
+	__u64 numbers = who - identity_of(tuple, control);
+
+	found->client_isn = numbers >> 32;
+	found->isn = numbers;
+	found->can.mss = what >> 16;
+	found->can.options = what;
+	return who && what >> 32 == ((__u32)(hash >> 32) ^ found->isn);
+}
+
+/* Units of 2^30 ns in which another SYN of the tuple does not displace it; Linux waits as long. */
+#define HALF_OPEN_LIFE 63
+
+/* Whether another SYN of the same tuple is remembered, and not for long. */
+static __always_inline int find_other_syn(const struct segment *syn, const struct control *control,
+					  struct handshake *found)
+{
+	struct half_open *place = place_of_half_open(syn->hash);
+
+	return place && read_half_open(place, &syn->tuple, syn->hash, control, found) &&
+	       found->client_isn != syn->seq && (__u32)(syn->now_ns >> 30) - place->at <= HALF_OPEN_LIFE;
+}
+
+static __always_inline int find_half_open(const struct segment *segment, const struct control *control,
+					  struct handshake *found)
+{
+	struct half_open *place = place_of_half_open(segment->hash);
+	return place && read_half_open(place, &segment->tuple, segment->hash, control, found);
+}
+
+static __always_inline int was_just_forgotten(const struct half_open *place, __u32 now)
+{
+	return now - place->forgotten_at <= FORGOTTEN_LIFE;
+}
+
+/* Of another tuple than that of whom the place is for now, nothing is known any more. */
+static __always_inline void remember(const struct tuple *tuple, __u64 hash, const struct control *control,
+				     const struct handshake *what, __u64 now_ns)
+{
+	struct half_open *place = place_of_half_open(hash);
+	__u32 tag = hash >> 32, now = now_ns >> 30;
+	struct handshake old;
+
+	if (!place)
+		return;
+	if (place->who && !read_half_open(place, tuple, hash, control, &old)) {
+		place->forgotten = was_just_forgotten(place, now) ? place->forgotten + 1 : 1;
+		place->forgotten_at = now;
+	}
+	place->at = now;
+	place->who = identity_of(tuple, control) + ((__u64)what->client_isn << 32 | what->isn);
+	place->what = (__u64)(tag ^ what->isn) << 32 | (__u32)what->can.mss << 16 | what->can.options;
+}
+
+/* The handshake of the segment's tuple is over, or under way no longer. */
+static __always_inline void forget(const struct segment *segment)
+{
+	struct half_open *place = place_of_half_open(segment->hash);
+	if (place)
+		place->who = 0;
+}
+
+/* Whether one of those that were forgotten here may come by its cookie now: each may do so once. Who
+ * guesses cookies needs a SYN, beside, for each guess. */
+static __always_inline int may_be_forgotten(const struct segment *segment)
+{
+	struct half_open *place = place_of_half_open(segment->hash);
+
+	if (!place || !place->forgotten || !was_just_forgotten(place, segment->now_ns >> 30))
+		return 0;
+	place->forgotten--;
+	return 1;
+}
