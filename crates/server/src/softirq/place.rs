@@ -155,10 +155,15 @@ pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
 /// A text for the user.
 pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
     let mut loads = Loads::new(args, folder);
-    let placed: Vec<Placed> = wanted(&args.interface)?
-        .into_iter()
-        .map(|details| loads.place(&details, args.tier))
-        .collect::<Result<_, _>>()?;
+    let mut placed = Vec::new();
+    for details in wanted(&args.interface)? {
+        match loads.place(&details, args.tier) {
+            Ok(one) => placed.push(one),
+            // Nobody has asked for one that has gone since it was listed.
+            Err(_) if args.interface.is_empty() && !is_there(&details) => {}
+            Err(problem) => return Err(problem),
+        }
+    }
     // What an earlier daemon had elsewhere, or at another tier.
     for (name, tier) in links::attached(folder) {
         if !placed
@@ -177,6 +182,11 @@ pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
 /// A text for the user.
 pub fn again(args: &Attach, folder: &Path, details: &Details) -> Result<Placed, String> {
     Loads::new(args, folder).place(details, args.tier)
+}
+
+fn is_there(details: &Details) -> bool {
+    let all = interfaces::all().unwrap_or_default();
+    all.iter().any(|one| one.interface == details.interface)
 }
 
 fn wanted(names: &[String]) -> Result<Vec<Details>, String> {
