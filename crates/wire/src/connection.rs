@@ -50,6 +50,8 @@ pub struct Connection {
     pub under_way: Option<UnderWay>,
     /// Of our first number, so that a late copy of its handshake does not open it again.
     pub handshake: u16,
+    /// It is handed up, and since then nobody listens.
+    pub no_listener_since_ns: Option<u64>,
 }
 
 impl Connection {
@@ -82,6 +84,7 @@ impl Connection {
             },
             under_way: None,
             handshake: 0,
+            no_listener_since_ns: None,
         }
     }
 

@@ -124,6 +124,7 @@ pub(crate) fn open(
         can,
         under_way: None,
         handshake: handshake_of(segment),
+        no_listener_since_ns: None,
     };
     table.put(&segment.tuple, connection).then_some(reason)
 }

@@ -14,6 +14,7 @@ use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::listeners;
 use lowroad_softirq::load::Sizes;
+use lowroad_softirq::tcp_settings::TcpSettings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::place::{self, Placed};
@@ -274,7 +275,7 @@ fn learning(args: &Attach) -> Result<Settings, String> {
 fn settings(args: &Attach) -> u32 {
     let when = |wanted, bit| if wanted { bit } else { 0 };
     layout::SETTING_LEARN
-        | place::settings()
+        | TcpSettings::read().bits()
         | when(args.log.is_some(), layout::SETTING_LOG)
         | when(
             args.ignore_cookies || args.own,

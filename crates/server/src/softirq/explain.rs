@@ -152,6 +152,9 @@ fn account(level: &Arc<Level>, asked: &Asked) -> Result<String, String> {
 
 /// Why the level answers nothing at all.
 fn asleep(view: &View) -> Option<String> {
+    if let Some(trouble) = view.trouble {
+        return Some(format!("all connections are left to the kernel: {trouble}"));
+    }
     match (view.mode, view.heartbeat_age_ms) {
         ("serving", Some(_)) if view.is_kept() => None,
         ("serving", Some(_)) => {

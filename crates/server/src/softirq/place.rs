@@ -9,11 +9,13 @@ use std::path::Path;
 use lowroad_softirq::doctor;
 use lowroad_softirq::error::Error;
 use lowroad_softirq::folder;
+use lowroad_softirq::handover;
 use lowroad_softirq::interfaces::{self, Details};
 use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::links::{self, Interface};
 use lowroad_softirq::load::{self, Loaded, Sizes, Tier};
+use lowroad_softirq::tcp_settings::TcpSettings;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::attach::{Attach, TierWanted};
@@ -92,12 +94,9 @@ pub fn check_machine() -> Result<(), String> {
                 .into(),
         );
     }
-    if sysctl("tcp_syncookies") == Some(0) {
-        return Err(
-            "net.ipv4.tcp_syncookies is 0, so the kernel would refuse connections that are \
-                    handed to it: sysctl -w net.ipv4.tcp_syncookies=1"
-                .into(),
-        );
+    if TcpSettings::read().cookies == Some(0) {
+        let why = handover::describe(layout::HANDOVER_NO_COOKIES);
+        return Err(why.unwrap_or_default().to_owned());
     }
     Ok(())
 }
@@ -117,19 +116,6 @@ pub fn check_port(port: u16) -> Result<(), String> {
         )),
         false => Ok(()),
     }
-}
-
-/// A setting of IPv4's TCP.
-fn sysctl(name: &str) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
-    text.trim().parse().ok()
-}
-
-/// Settings of the level that follow from those of the kernel: it refuses connections that agreed to
-/// what it would not have agreed to.
-pub fn settings() -> u32 {
-    let off = |name, bit| if sysctl(name) == Some(0) { bit } else { 0 };
-    off("tcp_sack", layout::SETTING_NO_SACK) | off("tcp_window_scaling", layout::SETTING_NO_SCALE)
 }
 
 /// Whether a level elsewhere answers on one of these ports.

@@ -15,6 +15,7 @@ mod loading;
 mod own;
 mod raw;
 mod segments;
+mod troubles;
 mod wire;
 
 /// A number from the environment, for runs longer than usual.

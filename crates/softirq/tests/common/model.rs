@@ -235,6 +235,7 @@ impl Subject for Model {
             ["deny" | "learn" | "ignore-cookies" | "strict"] => world.set(words[0]),
             ["exempt"] => world.exempt = Some(port),
             ["sums"] => world.verify_sums = true,
+            ["nobody-listens"] => world.socket = Socket::None,
             ["socket"] => world.socket = Socket::Connection,
             _ => panic!("no such act: {words:?}"),
         }

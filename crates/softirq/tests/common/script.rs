@@ -8,6 +8,7 @@
 //! < AP 1 1+get A ; answer_hit ; OPEN   the answer, the exits counted, the state afterwards
 //! = drop ; tcp_ack ; OPEN           or no answer: up, pass, drop
 //! = late ; drop_early ; HANDED      dropped, at the XDP tier by the program that hands over
+//! = held ; up_miss drop_x ; HANDED   the same for what it looks at first: up_miss is the first's
 //! = kept ; tcp_kept ; KERNEL        passed, at the XDP tier by that program
 //! ```
 //!
@@ -100,10 +101,12 @@ impl Client {
                     let [mut what, mut reasons, mut state] = parts[..] else {
                         return Err(fault("three parts are needed".into()));
                     };
-                    if matches!(what, "late" | "kept") {
+                    if matches!(what, "late" | "held" | "kept") {
+                        let first = reasons.split(' ').next().unwrap_or_default();
                         (what, reasons, state) = match what {
+                            "held" if subject.hands_over_apart() => ("up", first, "HANDED"),
                             _ if subject.hands_over_apart() => ("up", "", "HANDED"),
-                            "late" => ("drop", reasons, state),
+                            "late" | "held" => ("drop", reasons, state),
                             _ => ("pass", reasons, state),
                         };
                     }
