@@ -101,6 +101,14 @@ pub fn check_machine() -> Result<(), String> {
     Ok(())
 }
 
+/// Whether what is pinned lasts, and others see it.
+///
+/// # Errors
+/// A text for the user.
+pub fn check_pins() -> Result<(), String> {
+    folder::why_not_lasting().map_or(Ok(()), Err)
+}
+
 /// Whether the sockets of a port can be handed connections.
 ///
 /// # Errors
@@ -275,33 +283,40 @@ fn has_vlans(name: &str) -> bool {
     })
 }
 
-/// Denies these prefixes and no others.
+/// Leading bits that count, with an address.
+pub type Prefix = (u32, [u8; 16]);
+
+/// What an option says that takes prefixes.
 ///
 /// # Errors
 /// A text for the user.
-pub fn deny(level: &Level, prefixes: &[String]) -> Result<(), String> {
-    let read: Result<Vec<_>, _> = prefixes.iter().map(|text| prefix(text)).collect();
-    level.set_denied(&read?).map_err(|error| error.to_string())
+pub fn prefixes(option: &str, texts: &[String]) -> Result<Vec<Prefix>, String> {
+    let read = |text: &String| prefix(text).map_err(|why| format!("{option} {text}: {why}"));
+    texts.iter().map(read).collect()
 }
 
 /// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
-fn prefix(text: &str) -> Result<(u32, [u8; 16]), String> {
-    let bad = || format!("--deny {text}: not understood (allowed: ADDRESS or ADDRESS/BITS)");
+fn prefix(text: &str) -> Result<Prefix, String> {
+    let bad = || "not understood (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
         None => (text, None),
     };
     let address: IpAddr = address.parse().map_err(|_| bad())?;
-    let (mut bytes, begin) = match address {
+    let (bytes, begin) = match address {
         IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 96),
         IpAddr::V6(address) => (address.octets(), 0),
     };
-    let bits = bits.map_or(Some(128), |bits| bits.checked_add(begin));
-    let bits = bits.filter(|bits| *bits <= 128).ok_or_else(bad)?;
+    let most = 128 - begin;
+    let bits = bits.unwrap_or(most);
+    if bits > most {
+        return Err(format!("an address has {most} bits, not {bits}"));
+    }
+    let bits = begin + bits;
     // The kernel keeps them as they are given, and gives them back so: one prefix, one spelling.
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-    bytes = (u128::from_be_bytes(bytes) & mask).to_be_bytes();
-    Ok((bits, bytes))
+    let masked = u128::from_be_bytes(bytes) & mask;
+    Ok((bits, masked.to_be_bytes()))
 }
 
 #[cfg(test)]
@@ -328,5 +343,8 @@ mod tests {
         ] {
             assert!(prefix(bad).is_err(), "{bad}");
         }
+        let said = prefixes("--deny", &["1.2.3.4/99".to_owned()]);
+        let said = said.expect_err("too many");
+        assert_eq!(said, "--deny 1.2.3.4/99: an address has 32 bits, not 99");
     }
 }
