@@ -108,13 +108,15 @@ fn is_unused() -> bool {
 
 /// Whether the topmost mount there is ours, by the kernel's list.
 fn is_ours(mounts: &str) -> bool {
-    let there = mounts.lines().filter_map(|line| {
+    let mut there = mounts.lines().filter_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let is_there = mount.split(' ').nth(4)? == MOUNT;
         is_there.then_some(kind)
     });
     let begin = format!("bpf {SOURCE} ");
-    there.last().is_some_and(|kind| kind.starts_with(&begin))
+    there
+        .next_back()
+        .is_some_and(|kind| kind.starts_with(&begin))
 }
 
 /// Why nobody else would see what is pinned here, and what to do: this process has mounts of its own,

@@ -26,8 +26,8 @@ pub fn describe(problem: layout::handover_problem) -> Option<&'static str> {
              sysctl -w net.ipv4.tcp_syncookies=1",
         ),
         layout::HANDOVER_NOT_TAKEN => Some(
-            "connections that are handed up do not arrive at the server: a firewall drops those whose \
-             SYN it has not seen (sysctl -w net.netfilter.nf_conntrack_tcp_loose=1, or a rule that \
+            "connections that are handed up do not arrive at the server: a firewall drops or resets those \
+             whose SYN it has not seen (sysctl -w net.netfilter.nf_conntrack_tcp_loose=1, or a rule that \
              accepts the port before the one against new connections without SYN)",
         ),
         _ => Some(

@@ -1,12 +1,13 @@
 //! What operators and servers do to a level that works: the kernel takes nothing over any more, or
 //! nobody listens for a while.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use lowroad_softirq::layout;
-use lowroad_testkit::net::{Manglings, Path, Site, WebServer};
+use lowroad_testkit::net::{DEVICE, Manglings, Path, Site, WebServer};
 use lowroad_testkit::{Client, wait_until};
+use socket2::{Domain, Socket, Type};
 
 use crate::attached::{Attached, get, one, server_v4, servers};
 use crate::skipped;
@@ -123,6 +124,44 @@ fn handovers_that_a_firewall_drops_are_noticed() {
     path.server.set(loose, "0").expect("root");
     wait_for(&attached, layout::HANDOVER_WORKS);
     attached.warm(&path.client, server_v4(80), &hot);
+    let response = path.client.enter(|| one(server_v4(80), &large));
+    assert_eq!(response.status, 200);
+}
+
+#[test]
+fn handovers_that_a_firewall_resets_are_noticed() {
+    if skipped(
+        "handovers_that_a_firewall_resets_are_noticed",
+        &["nginx", "nft"],
+    ) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(904, &[100, 30_000]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
+    let [hot, large] = [0, 1].map(|at: usize| get(&site.pages[at].path));
+    attached.warm(&path.client, server_v4(80), &hot);
+    let rules = "add table inet t; \
+        add chain inet t in { type filter hook input priority 0; policy accept; }; \
+        add rule inet t in tcp dport 80 ct state new tcp flags & syn == 0 reject with tcp reset";
+    path.server.run("nft", &[rules]).expect("a firewall");
+    // Eight clients, each of which tries once.
+    for host in 11..19 {
+        let address = format!("10.77.0.{host}");
+        let add = ["address", "add", &format!("{address}/24"), "dev", DEVICE];
+        path.client.run("ip", &add).expect("an address");
+        path.client.enter(|| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            let from: SocketAddr = (address.parse::<IpAddr>().expect("one"), 0).into();
+            socket.bind(&from.into()).expect("its own address");
+            socket.connect(&server_v4(80).into()).expect("a connection");
+            let mut client = Client::new(socket.into());
+            client.send(&large);
+            assert!(!client.wait_for_close());
+        });
+    }
+    wait_for(&attached, layout::HANDOVER_NOT_TAKEN);
     let response = path.client.enter(|| one(server_v4(80), &large));
     assert_eq!(response.status, 200);
 }

@@ -2,7 +2,7 @@
 //! sockets.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 
 use crate::layout;
 
@@ -14,6 +14,9 @@ pub const FRESH: u32 = 3;
 const REPEATS: u32 = 2;
 /// So many of such clients, none of which got through, are no accident.
 const NOT_TAKEN_MAX: usize = 4;
+/// Clients at so many addresses that fell silent without a socket, and not one handover that worked in
+/// between: the kernel resets them. Single clients that reset their connections do so too.
+const SILENT_MAX: usize = 8;
 /// So many refusals within a second without one handover that works.
 const REFUSED_MAX: u64 = 8;
 /// What is remembered of clients at most.
@@ -58,6 +61,8 @@ pub struct Judge {
     suspects: HashMap<Ends, (u16, u32)>,
     /// Clients that wait in vain, over IPv4 and over IPv6: a firewall has rules for each.
     failed: [HashSet<Ends>; 2],
+    /// Addresses of clients that were not heard of any more, and have no socket.
+    silent: HashSet<Ipv6Addr>,
     /// While it is not tried: from when on it is.
     retry_ns: u64,
     pause_s: u64,
@@ -100,7 +105,7 @@ impl Judge {
         has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool,
         now_ns: u64,
     ) {
-        let (handed, _) = self.grown(counts);
+        let (handed, kept) = self.grown(counts);
         let before = self.before.replace(*counts).unwrap_or(*counts);
         if self.problem != layout::HANDOVER_WORKS {
             if self.problem != layout::HANDOVER_NO_COOKIES && now_ns >= self.retry_ns {
@@ -109,14 +114,13 @@ impl Judge {
             }
             return;
         }
+        if kept > 0 {
+            self.silent.clear();
+        }
         self.follow(seen, has_socket);
         if handed == 0 && counts.refused > before.refused + REFUSED_MAX {
             self.give_up(layout::HANDOVER_REFUSED, now_ns);
-        } else if self
-            .failed
-            .iter()
-            .any(|failed| failed.len() >= self.not_taken_max())
-        {
+        } else if self.wait_in_vain() || self.silent.len() >= SILENT_MAX {
             self.give_up(layout::HANDOVER_NOT_TAKEN, now_ns);
         }
     }
@@ -142,15 +146,23 @@ impl Judge {
                 self.failed[family(one)].insert(ends);
             }
         }
+        // Those of them that were not seen this time.
+        let gone = old
+            .keys()
+            .filter(|(client, server)| !has_socket(client, server));
+        let room = SUSPECTS_MAX.saturating_sub(self.silent.len());
+        self.silent
+            .extend(gone.map(|(client, _)| *client.ip()).take(room));
     }
 
     /// After it was tried again fewer have to wait for that.
-    fn not_taken_max(&self) -> usize {
-        if self.pause_s == 0 {
+    fn wait_in_vain(&self) -> bool {
+        let most = if self.pause_s == 0 {
             NOT_TAKEN_MAX
         } else {
             NOT_TAKEN_MAX / 2
-        }
+        };
+        self.failed.iter().any(|failed| failed.len() >= most)
     }
 
     fn give_up(&mut self, problem: layout::handover_problem, now_ns: u64) {
@@ -162,6 +174,7 @@ impl Judge {
 
     fn forget(&mut self) {
         self.suspects.clear();
+        self.silent.clear();
         self.failed.iter_mut().for_each(HashSet::clear);
     }
 
@@ -201,7 +214,8 @@ mod tests {
             handed: at * 100,
             ..Counts::default()
         };
-        assert!(all.is_empty() || at == 0 || judge.wants_to_see(&counts));
+        let is_tried = judge.problem() == layout::HANDOVER_WORKS;
+        assert!(all.is_empty() || at == 0 || !is_tried || judge.wants_to_see(&counts));
         judge.look(&counts, all, |_, _| false, NOW_NS + at * SECOND_NS);
     }
 
@@ -257,20 +271,42 @@ mod tests {
 
     #[test]
     fn one_that_gets_through_clears_the_others_of_its_family() {
-        let mut judge = Judge::default();
-        for at in 0..10u16 {
-            let mut all = vec![seen(at, at, false), seen(100, at, true)];
-            let v6 = |mut one: Seen| {
-                one.client.set_ip("2001:db8::1".parse().expect("v6"));
-                one
-            };
-            all.extend(waiting(at).into_iter().map(v6));
-            let at = u64::from(at);
-            second(&mut judge, at, &all);
-            if at >= 2 {
-                assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
-                return;
+        let to_v6 = |mut one: Seen| {
+            one.client.set_ip("2001:db8::1".parse().expect("v6"));
+            one
+        };
+        for is_v6 in [false, true] {
+            let mut judge = Judge::default();
+            // Each second one more waits in vain, and another of IPv4 gets through.
+            for at in 0..20u16 {
+                let ports = at.saturating_sub(2)..=at;
+                let waiting = ports.map(|port| seen(port, at, false));
+                let waiting = waiting.map(|one| if is_v6 { to_v6(one) } else { one });
+                let all: Vec<Seen> = waiting.chain([seen(100, at, true)]).collect();
+                second(&mut judge, at.into(), &all);
             }
+            let is_trouble = judge.problem() == layout::HANDOVER_NOT_TAKEN;
+            assert_eq!(is_trouble, is_v6);
+        }
+    }
+
+    #[test]
+    fn clients_that_are_reset_are_noticed_unless_others_get_through() {
+        for gets_through in [false, true] {
+            let mut judge = Judge::default();
+            for at in 0..12u16 {
+                let mut one = seen(9, at, false);
+                one.client
+                    .set_ip(Ipv6Addr::from(u128::from(at) + (0xffff << 32)));
+                let counts = Counts {
+                    handed: u64::from(at),
+                    kept: u64::from(gets_through && at > 5),
+                    ..Counts::default()
+                };
+                judge.look(&counts, &[one], |_, _| false, NOW_NS);
+            }
+            let is_trouble = judge.problem() == layout::HANDOVER_NOT_TAKEN;
+            assert_eq!(is_trouble, !gets_through);
         }
     }
 
