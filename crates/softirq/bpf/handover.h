@@ -39,6 +39,31 @@ static __always_inline __u32 socket_state(void *ctx, const struct segment *segme
 	return state;
 }
 
+/* Units of `seen` for which a server may be away, as it is while it is restarted. */
+#define LISTENER_WAIT 4
+
+/* In the place of the answer under way, which a connection that is handed up has not; the place of its
+ * length says since when. No answer has this number. */
+#define NO_LISTENER (~0u)
+
+/* Nobody listens: the client sends its segment again, to whom the server has become by then. Not 0 if it
+ * must not have this one. */
+static __always_inline int wait_for_listener(const struct segment *segment, struct connection *connection)
+{
+	__u16 now = seen_at(segment->now_ns);
+
+	if (connection->answer != NO_LISTENER) {
+		connection->answer = NO_LISTENER;
+		connection->answer_len = now;
+	}
+	if ((__u16)(now - connection->answer_len) >= LISTENER_WAIT) {
+		count(reason_tcp_no_listener);
+		return 0;
+	}
+	count(reason_drop_no_listener);
+	return -1;
+}
+
 /* Gives the connection to a listener: not 0 if it must not have this segment. It can fail silently, when
  * the listener's queue is full: then the client sends its segment again, and it is tried again. */
 SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
@@ -58,10 +83,10 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 	if (attrs.snd_wscale == OPTION_SCALE_NONE)
 		attrs.rcv_wscale = attrs.snd_wscale = attrs.wscale_ok = 0;
 	sk = socket_of(skb, segment);
-	if (!sk) {
-		count(reason_tcp_not_handed);
-		return 0;
-	}
+	if (!sk)
+		return wait_for_listener(segment, connection);
+	if (connection->answer)
+		connection->answer = 0;
 	if (sk->state != TCP_STATE_LISTEN) {
 		connection->state = STATE_KERNEL;
 		bpf_sk_release(sk);

@@ -25,6 +25,13 @@ static __always_inline int is_alive(const struct control *control, const struct 
 	return control->mode == MODE_SERVE && silence_ns < (__s64)HEARTBEAT_LIMIT_NS;
 }
 
+/* Whether its port is being taken off, alone or with all. */
+static __always_inline int is_draining(const struct control *control, const struct segment *segment)
+{
+	return control->mode != MODE_SERVE ||
+	       is_in(control->leaving, bpf_ntohs(segment->tuple.local_port_be));
+}
+
 static __always_inline int is_denied(const struct control *control, const struct segment *segment)
 {
 	struct prefix prefix = { .bits = 128 };
@@ -165,7 +172,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	if (!control)
 		return pass(reason_pass_syn_off);
 	/* Of one handshake, one of us answers everything. */
-	if ((!is_alive(control, syn) || control->handover_broken ||
+	if ((!is_alive(control, syn) || is_draining(control, syn) || control->handover_broken ||
 	     (!control->published && !(control->settings & SETTING_LEARN))) &&
 	    !is_repeated(syn, control, &known))
 		return pass_syn(ctx, syn, old, reason_pass_syn_off);

@@ -186,6 +186,17 @@ struct hash_key {
 	__u64 mix[2];
 };
 
+/* Why the kernel would not take connections over. The programs only tell 0 from others. */
+enum handover_problem {
+	HANDOVER_WORKS = 0,
+	/* It says so of each: Multipath TCP, an option that is switched off. */
+	HANDOVER_REFUSED = 1,
+	/* It has made no socket of what was handed: a firewall, or what else stands between. */
+	HANDOVER_NOT_TAKEN = 2,
+	/* net.ipv4.tcp_syncookies is 0. */
+	HANDOVER_NO_COOKIES = 3,
+};
+
 /* How user space steers the programs. */
 struct control {
 	/* CLOCK_MONOTONIC, ns: when the daemon was last heard of. */
@@ -203,7 +214,7 @@ struct control {
 	__u32 purges;
 	/* Data before the frame does not arrive at the TC program: it looks for itself. */
 	__u32 meta_broken;
-	/* The kernel has refused a handover for good: connections are left to it. */
+	/* One of enum handover_problem: not 0, connections are left to the kernel. */
 	__u32 handover_broken;
 	/* Of the interface with the smallest. */
 	__u32 mtu;
@@ -217,6 +228,8 @@ struct control {
 	/* Ports that are answered, and source ports on this machine that are left alone. */
 	__u64 ports[1024];
 	__u64 exempt[1024];
+	/* Ports of these that are being taken off: as if the mode were MODE_DRAIN. */
+	__u64 leaving[1024];
 };
 
 /* What user space sets before it loads; the verifier leaves out what it turns off. */
@@ -290,11 +303,13 @@ struct answered_event {
 	X(tcp_closed, "reset: data after the end") \
 	X(tcp_handed, "a listener got the connection") \
 	X(tcp_kept, "the kernel has the connection now") \
-	X(tcp_not_handed, "no listener took the connection") \
+	X(tcp_not_handed, "the kernel refused to take the connection over") \
+	X(tcp_no_listener, "nobody has listened for seconds: the kernel resets") \
 	X(tcp_evicted, "a live connection lost its place in the table") \
 	X(drop_pipelined, "a request before the last answer was acknowledged; held until then if there is room") \
 	X(drop_cookie, "no handshake's number, where a SYN or a flood of them was answered") \
 	X(drop_early, "overtook what completes the handshake, or what a listener had no room for") \
+	X(drop_no_listener, "nobody listens at the moment: the client tries again") \
 	X(drop_odd, "without ACK, where there must be one") \
 	X(drop_sum, "a wrong checksum; if of no connection of ours, it passes") \
 	X(drop_no_room, "no room for an acknowledgement") \

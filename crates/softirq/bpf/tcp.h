@@ -47,7 +47,7 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 {
 	struct choice choice;
 
-	if (control->mode != MODE_SERVE)
+	if (is_draining(control, segment))
 		return up(ctx, segment, connection, reason_up_drain);
 	if (!is_alive(control, segment))
 		return up(ctx, segment, connection, reason_up_daemon);

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::events::{Event, Events};
 use crate::fetch::{FetchError, Fetcher, Limits};
 use crate::fetched::{Fetched, Validators};
+use crate::handover;
 use crate::interfaces;
 use crate::key::Key;
 use crate::layout;
@@ -81,9 +82,8 @@ impl Daemon<'_> {
             publisher: Publisher::new(self.level)?,
             jobs,
             purges: self.level.purges(),
-            handed: (0, 0),
         };
-        state.handovers_fail()?;
+        let mut handovers = handover::Watch::default();
         let (mut next_tick_ns, mut next_second_ns) = (0, 0);
         let mut rotated_in = None;
         let mut addresses = Vec::new();
@@ -97,9 +97,8 @@ impl Daemon<'_> {
                     self.level.set_addresses(&current)?;
                     addresses = current;
                 }
-                if state.handovers_fail()? {
-                    self.level.break_handover();
-                    (self.note)(BROKEN);
+                if let Some(text) = handovers.look(self.level, now_ns)? {
+                    (self.note)(&text);
                 }
             }
             if now_ns >= next_tick_ns {
@@ -141,15 +140,8 @@ impl Daemon<'_> {
     }
 }
 
-/// So many handovers in a second, of which none works, are no accident.
-const FAILED_MAX: u64 = 8;
-const BROKEN: &str = "the kernel takes no connection over (is the listener one of Multipath TCP, or a \
-                      setting of net.ipv4.tcp_* off?): all connections are left to it from now on";
-
 struct State<'a> {
     level: &'a Level,
-    /// Handovers that worked, and that did not, a second ago.
-    handed: (u64, u64),
     learner: Learner,
     publisher: Publisher,
     jobs: Sender<Job>,
@@ -165,17 +157,6 @@ impl State<'_> {
         let hits = |serial, _: &Key| publisher.hits(level, serial);
         self.learner.tick(now_ns, hits, &mut actions);
         self.act(actions)
-    }
-
-    /// Whether handovers have been tried since the last time, and none has worked.
-    fn handovers_fail(&mut self) -> Result<bool, Error> {
-        let counts = self.level.counters()?;
-        let now = (
-            counts[usize::try_from(layout::reason_tcp_handed).expect("small")],
-            counts[usize::try_from(layout::reason_tcp_not_handed).expect("small")],
-        );
-        let before = std::mem::replace(&mut self.handed, now);
-        Ok(now.0 == before.0 && now.1 > before.1 + FAILED_MAX)
     }
 
     /// Somebody else has taken responses out of the index. Which of them does not matter: what is

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{StatFs, statfs};
-use rustix::mount::{MountFlags, mount};
+use rustix::fs::{FlockOperation, StatFs, flock, statfs};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::error::Error;
 use crate::layout::LAYOUT_VERSION;
@@ -14,6 +14,8 @@ use crate::layout::LAYOUT_VERSION;
 const MOUNT: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FS: u64 = 0xcafe_4a11;
+/// What a mount of ours is called, so that it is known for ours when nobody needs it any more.
+const SOURCE: &str = "lowroad";
 /// Of the folders; the kernel gives pins 0600.
 const MODE: u32 = 0o700;
 
@@ -65,8 +67,110 @@ pub fn mount_pins() -> Result<(), Error> {
     if is_mounted() {
         return Ok(());
     }
-    mount("bpf", MOUNT, "bpf", MountFlags::empty(), None)
+    mount(SOURCE, MOUNT, "bpf", MountFlags::empty(), None)
         .map_err(|error| Error::system(format!("mounting {MOUNT}"))(error.into()))
+}
+
+/// While the file is open nobody of ours unmounts it, or looks whether to. To be had from before it is
+/// mounted until there is a folder in it.
+///
+/// # Errors
+/// When the folder above can't be opened.
+pub fn lock_mount() -> Result<fs::File, Error> {
+    let above = Path::new(MOUNT).parent().expect("it has one");
+    let failed = || Error::system(above.display().to_string());
+    let file = fs::File::open(above).map_err(failed())?;
+    flock(&file, FlockOperation::LockExclusive).map_err(|error| failed()(error.into()))?;
+    Ok(file)
+}
+
+/// Unmounts what was mounted by us, if nothing is in it any more. It may stay: then somebody uses it,
+/// or this process may not.
+pub fn unmount_pins() {
+    let Ok(_locked) = lock_mount() else { return };
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+    if is_ours(&mounts) && is_unused() {
+        let _ = unmount(MOUNT, UnmountFlags::empty());
+    }
+}
+
+/// Whether nothing is there but what the kernel itself puts into each mount.
+fn is_unused() -> bool {
+    let is_kernels = |entry: io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| {
+            ["maps.debug", "progs.debug"]
+                .iter()
+                .any(|name| entry.file_name() == *name)
+        })
+    };
+    fs::read_dir(MOUNT).is_ok_and(|mut entries| entries.all(is_kernels))
+}
+
+/// Whether the topmost mount there is ours, by the kernel's list.
+fn is_ours(mounts: &str) -> bool {
+    let mut there = mounts.lines().filter_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let is_there = mount.split(' ').nth(4)? == MOUNT;
+        is_there.then_some(kind)
+    });
+    let begin = format!("bpf {SOURCE} ");
+    there
+        .next_back()
+        .is_some_and(|kind| kind.starts_with(&begin))
+}
+
+/// Why nobody else would see what is pinned here, and what to do: this process has mounts of its own,
+/// which end with it. `None`: it has not, or that can't be found out.
+#[must_use]
+pub fn why_not_lasting() -> Option<String> {
+    let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?;
+    let (outermost, others) = outermost_ancestor()?;
+    if own.ino() == others {
+        return None;
+    }
+    let theirs = fs::metadata(format!("/proc/{outermost}/root{MOUNT}")).ok()?;
+    let is_same = || fs::metadata(MOUNT).is_ok_and(|own| own.dev() == theirs.dev());
+    if is_mounted() && is_same() {
+        return None;
+    }
+    let name = name_of_namespace().unwrap_or_else(|| "NAME".to_owned());
+    Some(format!(
+        "this process has mounts of its own, as `ip netns exec` makes them and some settings of systemd \
+         units: what is pinned below {MOUNT} here nobody else can see, and it ends with them. Enter only \
+         the network: with --netns {name}, or by nsenter --net=/run/netns/{name}"
+    ))
+}
+
+/// The process that has started this one, what has started that, and so on: the last of them whose
+/// mounts can be told apart, and the number of their namespace.
+fn outermost_ancestor() -> Option<(u32, u64)> {
+    let mut found = None;
+    let mut pid = std::process::id();
+    while let Some(parent) = parent_of(pid) {
+        if let Ok(mounts) = fs::metadata(format!("/proc/{parent}/ns/mnt")) {
+            found = Some((parent, mounts.ino()));
+        }
+        pid = parent;
+    }
+    found
+}
+
+/// By `/proc/PID/stat`: number, name in parentheses, state, parent.
+fn parent_of(pid: u32) -> Option<u32> {
+    let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = line.rsplit_once(") ")?;
+    let parent = fields.split(' ').nth(1)?.parse().ok()?;
+    (parent != 0).then_some(parent)
+}
+
+/// What `ip netns` calls the network namespace of this thread.
+fn name_of_namespace() -> Option<String> {
+    let own = fs::metadata("/proc/thread-self/ns/net").ok()?;
+    let mut names = fs::read_dir("/run/netns").ok()?.flatten();
+    let is_own =
+        |entry: &fs::DirEntry| fs::metadata(entry.path()).is_ok_and(|one| one.ino() == own.ino());
+    let found = names.find(is_own)?;
+    Some(found.file_name().to_string_lossy().into_owned())
 }
 
 /// Makes the folder, for root alone, and mounts the file system for it where nobody has.
@@ -77,11 +181,14 @@ pub fn make(folder: &Path) -> Result<(), Error> {
     mount_pins()?;
     let failed = || Error::system(folder.display().to_string());
     let private = fs::Permissions::from_mode(MODE);
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(MODE)
-        .create(folder)
-        .map_err(failed())?;
+    let make = || {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(MODE)
+            .create(folder)
+    };
+    // Who takes off another level removes empty folders at the same time.
+    make().or_else(|_| make()).map_err(failed())?;
     // What an earlier version has made was for all to see.
     for made in folder
         .ancestors()
@@ -120,7 +227,42 @@ pub fn remove(folder: &Path) -> Result<(), Error> {
         fs::remove_file(path).map_err(failed)?;
     }
     match fs::remove_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
-        _ => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    // What is above it goes too, as far as it is empty.
+    let above = folder.ancestors().skip(1);
+    for folder in above.take_while(|one| *one != Path::new(MOUNT)) {
+        if fs::remove_dir(folder).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_of_a_process_is_found() {
+        let own = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+        let found = parent_of(std::process::id());
+        assert_eq!(found.map(i64::from), own.map(i64::from));
+        assert_eq!(why_not_lasting(), None);
+    }
+
+    #[test]
+    fn the_topmost_mount_says_whose_it_is() {
+        let line = |at: &str, source: &str| {
+            format!("30 23 0:31 / {at} rw,relatime shared:9 - bpf {source} rw,mode=700\n")
+        };
+        let (ours, theirs) = (line(MOUNT, SOURCE), line(MOUNT, "bpf"));
+        assert!(is_ours(&ours));
+        assert!(!is_ours(&theirs));
+        assert!(!is_ours(&format!("{ours}{theirs}")));
+        assert!(is_ours(&format!("{theirs}{ours}")));
+        assert!(!is_ours(&line("/mnt", SOURCE)));
+        assert!(!is_ours(""));
     }
 }

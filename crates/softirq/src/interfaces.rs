@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use nix::ifaddrs::getifaddrs;
-use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{AddressFamily, SockaddrLike};
 
 use crate::device;
@@ -45,7 +45,7 @@ impl Details {
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 
-/// All interfaces, by name.
+/// All interfaces, by name. One that goes away meanwhile is left out.
 ///
 /// # Errors
 /// When the kernel does not list them.
@@ -60,17 +60,21 @@ pub fn all() -> io::Result<Vec<Details>> {
             continue;
         };
         let name = entry.interface_name;
-        let index = if_nametoindex(name.as_str())?;
+        let mtu = match device::mtu(&name) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
+            other => other.unwrap_or(1500),
+        };
         let kind = link.hatype();
         found.push(Details {
             is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
             is_loopback: kind == ARPHRD_LOOPBACK,
             is_ethernet: kind == ARPHRD_ETHER || kind == ARPHRD_LOOPBACK,
             driver: device::driver(&name).unwrap_or_default(),
-            mtu: device::mtu(&name).unwrap_or(1500),
+            mtu,
             interface: Interface {
                 name,
-                index: i32::try_from(index).expect("interfaces have small numbers"),
+                // Of the list itself: asked for by its name, it may be another's by now, or gone.
+                index: i32::try_from(link.ifindex()).expect("interfaces have small numbers"),
             },
         });
     }

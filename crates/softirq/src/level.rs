@@ -93,9 +93,9 @@ impl Level {
             let drawn = hash::draw().map_err(Error::system("random numbers"))?;
             self.set(offset_of!(layout::control, hash_key), drawn);
         }
-        self.set(offset_of!(layout::control, settings), settings);
+        self.set_settings(settings);
         self.set_mtu(mtu);
-        self.set(offset_of!(layout::control, handover_broken), 0u32);
+        self.set_handover(layout::HANDOVER_WORKS);
         let idle = (u64::from(idle_timeout_s) * 1_000_000_000) >> 30;
         self.set(
             offset_of!(layout::control, idle),
@@ -103,6 +103,11 @@ impl Level {
         );
         self.set(offset_of!(layout::control, pid), std::process::id());
         Ok(())
+    }
+
+    /// Which settings hold from now on.
+    pub fn set_settings(&self, settings: u32) {
+        self.set(offset_of!(layout::control, settings), settings);
     }
 
     /// How long packets may be.
@@ -151,7 +156,20 @@ impl Level {
         for port in ports {
             bits[usize::from(port >> 6)] |= 1 << (port & 63);
         }
+        self.set(offset_of!(layout::control, leaving), [0u64; 1024]);
         self.set(offset_of!(layout::control, ports), bits);
+    }
+
+    /// One of its ports drains: new connections go to the kernel, live ones with their next request.
+    pub fn drain_port(&self, port: u16) {
+        let leaving = offset_of!(layout::control, leaving);
+        self.set_port(leaving, port, true);
+    }
+
+    /// One of its ports is answered no longer.
+    pub fn take_port_off(&self, port: u16) {
+        self.set_port(offset_of!(layout::control, ports), port, false);
+        self.set_port(offset_of!(layout::control, leaving), port, false);
     }
 
     /// The ports that are answered.
@@ -165,15 +183,16 @@ impl Level {
 
     /// Connections from this port of the machine are left alone, or no longer.
     pub fn exempt_port(&self, port: u16, exempt: bool) {
-        let mut word = self.control().exempt[usize::from(port >> 6)];
-        match exempt {
-            true => word |= 1 << (port & 63),
-            false => word &= !(1 << (port & 63)),
-        }
-        self.set(
-            offset_of!(layout::control, exempt) + usize::from(port >> 6) * 8,
-            word,
-        );
+        self.set_port(offset_of!(layout::control, exempt), port, exempt);
+    }
+
+    /// One bit of one of the fields that have one for each port.
+    fn set_port(&self, field: usize, port: u16, wanted: bool) {
+        let at = field + usize::from(port >> 6) * size_of::<u64>();
+        let word: u64 = self.control.get(0, at);
+        let bit = 1 << (port & 63);
+        let word = if wanted { word | bit } else { word & !bit };
+        self.set(at, word);
     }
 
     /// How many responses there are places for.
@@ -186,9 +205,9 @@ impl Level {
         self.set(offset_of!(layout::control, published), count);
     }
 
-    /// Connections are left to the kernel from now on: it does not take them over.
-    pub fn break_handover(&self) {
-        self.set(offset_of!(layout::control, handover_broken), 1u32);
+    /// Whether connections are left to the kernel, since it does not take them over, and why.
+    pub fn set_handover(&self, problem: layout::handover_problem) {
+        self.set(offset_of!(layout::control, handover_broken), problem);
     }
 
     /// How often somebody purged.
@@ -246,6 +265,12 @@ impl Level {
     /// Counts the table through.
     #[must_use]
     pub fn connections(&self) -> Connections {
+        self.connections_at(|_| true)
+    }
+
+    /// The same, only those to some of the ports.
+    #[must_use]
+    pub fn connections_at(&self, is_meant: impl Fn(u16) -> bool) -> Connections {
         let now = crate::now_ns() >> 30;
         let idle = self.control().idle;
         let mut found = Connections {
@@ -257,6 +282,7 @@ impl Level {
                 let age = u32::from((now as u16).wrapping_sub(way.seen));
                 match u32::from(way.state) {
                     _ if way.tag == 0 || age > idle => {}
+                    _ if !is_meant(u16::from_be(way.tuple.local_port_be)) => {}
                     layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
                     layout::STATE_HANDED => found.handed += 1,
                     layout::STATE_KERNEL => found.kernel += 1,
@@ -265,6 +291,16 @@ impl Level {
             }
         }
         found
+    }
+
+    /// How many buckets the table of connections has.
+    pub(crate) fn bucket_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// A copy of one of them.
+    pub(crate) fn bucket(&self, index: usize) -> layout::connection_bucket {
+        self.connections.read(index)
     }
 
     /// Clients with these leading bits (IPv4 as `::ffff:0:0/96`) are left to the server.

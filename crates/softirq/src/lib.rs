@@ -14,6 +14,7 @@ pub mod exclude;
 pub mod fetch;
 pub mod fetched;
 pub mod folder;
+pub mod handover;
 mod hash;
 pub mod interfaces;
 pub mod key;
@@ -28,6 +29,7 @@ pub mod pattern;
 pub mod prepare;
 pub mod publish;
 pub mod runs;
+pub mod tcp_settings;
 pub mod would;
 
 pub use error::Error;

@@ -54,6 +54,8 @@ pub struct Connection {
     pub parts: u8,
     /// Of our first number, so that a late copy of its handshake does not open it again.
     pub handshake: u16,
+    /// It is handed up, and since then nobody listens.
+    pub no_listener_since_ns: Option<u64>,
 }
 
 impl Connection {
@@ -103,6 +105,7 @@ impl Connection {
             under_way: None,
             parts: 0,
             handshake: 0,
+            no_listener_since_ns: None,
         }
     }
 

@@ -183,6 +183,7 @@ fn open(table: &mut impl Table, segment: &Segment<'_>, can: Abilities) -> bool {
         under_way: None,
         parts: 0,
         handshake: handshake_of(segment),
+        no_listener_since_ns: None,
     };
     table.put(&segment.tuple, connection)
 }

@@ -17,6 +17,9 @@ const REPEAT_LEN_MIN: usize = 48;
 /// How often an answer is sent for what costs less than its request.
 const PARTS_MAX: u8 = 7;
 
+/// A server that is away for so long is gone.
+const LISTENER_WAIT_NS: u64 = 4_000_000_000;
+
 /// The rules with their table.
 #[derive(Clone, Debug)]
 pub struct Responder<T> {
@@ -210,8 +213,12 @@ impl<T: Table> Responder<T> {
             }
             return counted(world, Verdict::Pass(Reason::TcpReset));
         }
-        let verdict = match world.socket(&segment.tuple) {
-            Socket::None => Verdict::Up(Reason::TcpNotHanded),
+        let socket = world.socket(&segment.tuple);
+        if socket != Socket::None {
+            connection.no_listener_since_ns = None;
+        }
+        let verdict = match socket {
+            Socket::None => wait_for_listener(connection, world.now_ns()),
             Socket::Connection => {
                 connection.state = State::Kernel;
                 Verdict::Pass(Reason::TcpKept)
@@ -309,6 +316,11 @@ impl<T: Table> Responder<T> {
             Ok(answer) => answer,
             Err(reason) => {
                 connection.state = State::Handed;
+                if world.socket(&segment.tuple) == Socket::None {
+                    world.count(reason);
+                    let verdict = wait_for_listener(connection, world.now_ns());
+                    return counted(world, verdict);
+                }
                 return counted(world, Verdict::Up(reason));
             }
         };
@@ -458,6 +470,16 @@ fn part_of(segment: &Segment<'_>, connection: &Connection) -> Option<UnderWay> {
     let is_part = 0 < part && part < connection.under_way_len();
     let is_near = segment.seq.wrapping_sub(begin) <= u32::from(WINDOW);
     (is_part && is_near).then_some(under_way)
+}
+
+/// Nobody listens, as while a server is restarted: the client sends its segment again, to whoever listens
+/// then.
+fn wait_for_listener(connection: &mut Connection, now_ns: u64) -> Verdict {
+    let since_ns = *connection.no_listener_since_ns.get_or_insert(now_ns);
+    match now_ns.saturating_sub(since_ns) < LISTENER_WAIT_NS {
+        true => Verdict::Drop(Reason::DropNoListener),
+        false => Verdict::Up(Reason::TcpNoListener),
+    }
 }
 
 /// FIN at `rcv_nxt`, without data, with everything of ours acknowledged.

@@ -14,6 +14,7 @@ use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::listeners;
 use lowroad_softirq::load::Sizes;
+use lowroad_softirq::tcp_settings::TcpSettings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::place::{self, Placed};
@@ -100,8 +101,11 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         place::enter_namespace(namespace)?;
     }
     let learning = learning(args)?;
+    let denied = place::prefixes("--deny", &args.deny)?;
     check_servers(&args.ports)?;
     place::check_machine()?;
+    place::check_pins()?;
+    let mounting = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
     privileges::reduce()?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
@@ -112,6 +116,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     place::check_ports_free(&args.ports, &folder)?;
     let was_there = folder.exists();
     folder::make(&folder).map_err(|error| error.to_string())?;
+    drop(mounting);
     let stop = Arc::new(AtomicBool::new(false));
     hear_signals(args.own, &stop).map_err(|error| format!("signals: {error}"))?;
     let placed = place::load(args, &folder).inspect_err(|_| {
@@ -131,6 +136,9 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         stop: &stop,
         brief: &brief,
     };
+    level
+        .set_denied(&denied)
+        .map_err(|error| error.to_string())?;
     let done = serve(args, &level, learning, placed, &flags);
     if args.own && done.is_err() {
         // It is started again, and takes over.
@@ -184,7 +192,6 @@ fn serve(
     level
         .prepare(settings(args), args.idle, place::least_mtu(&placed))
         .map_err(|error| error.to_string())?;
-    place::deny(level, &args.deny)?;
     level.set_ports(&args.ports);
     let writer = match args.log {
         Some(_) => {
@@ -275,7 +282,7 @@ fn learning(args: &Attach) -> Result<Settings, String> {
 fn settings(args: &Attach) -> u32 {
     let when = |wanted, bit| if wanted { bit } else { 0 };
     layout::SETTING_LEARN
-        | place::settings()
+        | TcpSettings::read().bits()
         | when(args.log.is_some(), layout::SETTING_LOG)
         | when(
             args.ignore_cookies || args.own,

@@ -104,10 +104,12 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
     // Beside the levels' folders, so that nobody takes it for one.
     let levels = folder::of_port(0).map_err(said)?;
     let base = levels.parent().and_then(|versions| versions.parent());
+    let mounting = folder::lock_mount().map_err(said)?;
     let folder = base
         .ok_or("no folder for pins")?
         .join(format!("doctor-{}", std::process::id()));
     folder::make(&folder).map_err(said)?;
+    drop(mounting);
     let few = Sizes {
         connections: 16,
         responses: 16,
@@ -115,6 +117,7 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
     let tried = load::load(tier, few, &folder)
         .and_then(|loaded| links::attach(&loaded, &details.interface, &folder));
     let removed = folder::remove(&folder);
+    folder::unmount_pins();
     tried.and(removed).map_err(said)
 }
 

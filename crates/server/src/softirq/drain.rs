@@ -2,27 +2,29 @@
 //! what is idle then is let go. `lowroad detach` does it for a daemon that lives, and for one that is dead.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use lowroad_softirq::folder;
+use lowroad_softirq::key::Key;
 use lowroad_softirq::layout;
-use lowroad_softirq::level::Level;
+use lowroad_softirq::level::{Connections, Level};
+use lowroad_softirq::publish;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::{hold, place};
+use super::{hold, levels, place};
 use crate::say;
 
 /// `lowroad detach`.
 #[derive(Args)]
 pub struct Detach {
-    /// The port, the first of those that were attached to
-    #[arg(value_name = "PORT")]
-    pub port: u16,
+    /// The ports; others that were attached together with them stay
+    #[arg(value_name = "PORT", required = true)]
+    pub ports: Vec<u16>,
     /// In which network namespace: a path, a process's number or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
@@ -45,12 +47,60 @@ pub fn detach(args: &Detach) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         place::enter_namespace(namespace)?;
     }
-    let folder = find(args.port)?;
-    if let Some((process, pid)) = hold::keeper_itself(&folder) {
-        return end_daemon(&process, pid, &folder);
+    let mut folders: Vec<PathBuf> = args
+        .ports
+        .iter()
+        .map(|port| find(*port))
+        .collect::<Result<_, _>>()?;
+    folders.sort();
+    folders.dedup();
+    let done = folders
+        .iter()
+        .try_for_each(|folder| one_level(folder, args));
+    folder::unmount_pins();
+    done
+}
+
+/// Takes these ports off a level, or all of it if no other is left.
+fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
+    if let Ok(level) = Level::open(folder) {
+        let ports = level.ports();
+        let (going, left): (Vec<u16>, Vec<u16>) = ports
+            .into_iter()
+            .partition(|port| args.ports.contains(port));
+        if !left.is_empty() {
+            return take_ports_off(&level, &going, &left, args.drain);
+        }
     }
-    take_off(&folder, args.drain)?;
-    say::out(format_args!("detached from port {}\n", args.port))
+    if let Some((process, pid)) = hold::keeper_itself(folder) {
+        return end_daemon(&process, pid, folder);
+    }
+    take_off(folder, args.drain)?;
+    say::out(format_args!("detached from port {}\n", named(&args.ports)))
+}
+
+/// The daemon works on for the others.
+fn take_ports_off(level: &Level, going: &[u16], left: &[u16], drain_s: u32) -> Result<(), String> {
+    going.iter().for_each(|port| level.drain_port(*port));
+    wait_until_idle(
+        || level.connections_at(|port| going.contains(&port)),
+        drain_s,
+    );
+    going.iter().for_each(|port| level.take_port_off(*port));
+    let is_of_them = |key: &Key| going.contains(&key.parts().port);
+    let mut published = publish::published(level);
+    published.retain(|one| Key::read(&one.key).is_some_and(|key| is_of_them(&key)));
+    publish::purge(level, &published).map_err(|error| error.to_string())?;
+    say::out(format_args!(
+        "detached from port {}; port {} stays\n",
+        named(going),
+        named(left)
+    ))
+}
+
+fn named(ports: &[u16]) -> String {
+    let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    ports.join(", ")
 }
 
 /// Takes off what a dead daemon has left.
@@ -70,15 +120,20 @@ pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
 ///
 /// # Errors
 /// When there is none: a text for the user.
-pub fn find(port: u16) -> Result<std::path::PathBuf, String> {
+pub fn find(port: u16) -> Result<PathBuf, String> {
     let first = folder::of_port(port).map_err(|error| error.to_string())?;
-    if first.exists() {
+    let is_there = |folder: &Path| match Level::open(folder) {
+        Ok(level) => level.ports().contains(&port),
+        Err(_) => false,
+    };
+    // What can't be opened, or has no ports yet, is known by its name.
+    let has_ports = || Level::open(&first).is_ok_and(|level| !level.ports().is_empty());
+    if first.exists() && (is_there(&first) || !has_ports()) {
         return Ok(first);
     }
     let all = folder::all().map_err(|error| error.to_string())?;
-    all.into_iter()
-        .find(|folder| Level::open(folder).is_ok_and(|level| level.ports().contains(&port)))
-        .ok_or(format!("nothing is attached to port {port} here"))
+    let found = all.into_iter().find(|folder| is_there(folder));
+    found.ok_or_else(|| levels::nothing(Some(port)))
 }
 
 /// Ends a daemon that lives: it drains and removes its level itself.
@@ -107,15 +162,19 @@ fn has_ended(process: &OwnedFd) -> Result<bool, String> {
 /// Lets connections go up, and switches the programs off.
 pub fn end(level: &Level, drain_s: u32) {
     level.set_mode(layout::MODE_DRAIN);
+    wait_until_idle(|| level.connections(), drain_s);
+    level.set_mode(layout::MODE_OFF);
+}
+
+fn wait_until_idle(connections: impl Fn() -> Connections, drain_s: u32) {
     let begin = Instant::now();
     let longest = Duration::from_secs(u64::from(drain_s));
     loop {
-        let left = level.connections();
+        let left = connections();
         let is_idle = left.open + left.handed == 0 && begin.elapsed() >= HANDSHAKE_TIME;
         if is_idle || begin.elapsed() >= longest {
             break;
         }
         thread::sleep(LOOK_INTERVAL);
     }
-    level.set_mode(layout::MODE_OFF);
 }

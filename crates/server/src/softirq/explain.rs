@@ -71,9 +71,17 @@ impl Asked {
         if let Some(bad) = args.headers.iter().find(|field| !field.contains(':')) {
             return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
         }
-        let url = match args.url.contains("://") {
-            true => args.url.clone(),
-            false => format!("http://{}", args.url),
+        let url = match args.url.split_once("://") {
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => args.url.clone(),
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
+                return Err(format!(
+                    "{}: TLS is answered neither by this level nor by this server; behind what ends TLS, \
+                     explain the URL that it asks for, such as http://HOST:PORT/",
+                    args.url
+                ));
+            }
+            Some(_) => return Err(format!("{}: not a URL of HTTP", args.url)),
+            None => format!("http://{}", args.url),
         };
         let (authority, target) = crate::explain::split(&url);
         let mut head = format!("GET {target} HTTP/1.1\r\nHost: {authority}\r\n");
@@ -152,6 +160,9 @@ fn account(level: &Arc<Level>, asked: &Asked) -> Result<String, String> {
 
 /// Why the level answers nothing at all.
 fn asleep(view: &View) -> Option<String> {
+    if let Some(trouble) = view.trouble {
+        return Some(format!("all connections are left to the kernel: {trouble}"));
+    }
     match (view.mode, view.heartbeat_age_ms) {
         ("serving", Some(_)) if view.is_kept() => None,
         ("serving", Some(_)) => {

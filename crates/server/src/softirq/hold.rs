@@ -14,31 +14,68 @@ use rustix::process::{Flock, FlockType, Pid, PidfdFlags, fcntl_getlk, pidfd_open
 /// Of root alone: whoever could replace a file there could make a second keeper.
 const LOCKS: &str = "/run/lowroad-softirq";
 
-/// Holds the level of a folder for this process, until the file is closed: nobody else can meanwhile.
+/// The lock. Its file goes with it.
+#[derive(Debug)]
+pub struct Held {
+    path: PathBuf,
+    /// Closed after the path was removed: whoever had opened it before finds out that it is no longer
+    /// the one.
+    _file: fs::File,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // What stays is empty, and is used by the next.
+        let _ = fs::remove_file(&self.path);
+        // Only if it is empty.
+        let _ = fs::remove_dir(LOCKS);
+    }
+}
+
+/// Holds the level of a folder for this process, until the value is dropped: nobody else can meanwhile.
 /// Any other file of this process for the same level would give it back when it is closed.
 ///
 /// # Errors
 /// A text for the user: who has it, or what can't be written.
-pub fn hold(folder: &Path) -> Result<fs::File, String> {
+pub fn hold(folder: &Path) -> Result<Held, String> {
     let path = path_of(folder);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
-    make_private(Path::new(LOCKS))?;
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed)?;
-    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::AGAIN | Errno::ACCESS) => Err(match holder(&file) {
-            Some(pid) => format!("process {} is attached there already", pid.as_raw_nonzero()),
-            None => "another process is attached there already".to_owned(),
-        }),
-        Err(error) => Err(failed(error.into())),
+    loop {
+        make_private(Path::new(LOCKS))?;
+        let opened = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path);
+        let file = match opened {
+            // Its folder has just been removed with the last lock.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(failed)?,
+        };
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if is_at(&file, &path) => return Ok(Held { path, _file: file }),
+            // The last holder has removed it meanwhile.
+            Ok(()) => {}
+            Err(Errno::AGAIN | Errno::ACCESS) => {
+                return Err(match holder(&file) {
+                    Some(pid) => {
+                        let pid = pid.as_raw_nonzero();
+                        format!("process {pid} is attached there already")
+                    }
+                    None => "another process is attached there already".to_owned(),
+                });
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
     }
+}
+
+/// Whether the path still leads to the file.
+fn is_at(file: &fs::File, path: &Path) -> bool {
+    let (own, there) = (file.metadata(), fs::metadata(path));
+    matches!((own, there), (Ok(own), Ok(there)) if own.ino() == there.ino() && own.dev() == there.dev())
 }
 
 /// The process that keeps the level of a folder, if one does. Not for the one that does.

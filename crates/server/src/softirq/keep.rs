@@ -35,6 +35,7 @@ const LONG_LIFE: Duration = Duration::from_secs(60);
 /// When it can't be started the first time: it has said why.
 pub fn keep(args: &Attach) -> Result<(), String> {
     place::check_machine()?;
+    place::check_pins()?;
     folder::mount_pins().map_err(|error| error.to_string())?;
     privileges::reduce()?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;

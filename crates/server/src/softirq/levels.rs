@@ -31,15 +31,21 @@ pub fn at_least_one(port: Option<u16>) -> Result<Vec<Level>, String> {
     match (levels.is_empty(), broken.first(), port) {
         (false, _, _) => Ok(levels),
         (true, Some(broken), _) => Err(broken.clone()),
-        (true, None, Some(port)) => Err(format!(
-            "nothing is attached to port {port} here; `lowroad attach {port}` does it, --netns \
-             looks elsewhere"
-        )),
-        (true, None, None) => Err(
-            "nothing is attached here; `lowroad attach PORT` does it, --netns looks elsewhere"
-                .into(),
-        ),
+        (true, None, port) => Err(nothing(port)),
     }
+}
+
+/// That there is none, and what may be the reason.
+#[must_use]
+pub fn nothing(port: Option<u16>) -> String {
+    let (at, named) = match port {
+        Some(port) => (format!(" to port {port}"), port.to_string()),
+        None => (String::new(), "PORT".to_owned()),
+    };
+    let why = folder::why_not_lasting().map_or_else(String::new, |why| format!("; {why}"));
+    format!(
+        "nothing is attached{at} here; `lowroad attach {named}` does it, --netns looks elsewhere{why}"
+    )
 }
 
 /// The URL of a key, with what else tells its response from others of the same URL.

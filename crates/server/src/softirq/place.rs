@@ -9,11 +9,13 @@ use std::path::Path;
 use lowroad_softirq::doctor;
 use lowroad_softirq::error::Error;
 use lowroad_softirq::folder;
+use lowroad_softirq::handover;
 use lowroad_softirq::interfaces::{self, Details};
 use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::links::{self, Interface};
 use lowroad_softirq::load::{self, Loaded, Sizes, Tier};
+use lowroad_softirq::tcp_settings::TcpSettings;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::attach::{Attach, TierWanted};
@@ -92,14 +94,19 @@ pub fn check_machine() -> Result<(), String> {
                 .into(),
         );
     }
-    if sysctl("tcp_syncookies") == Some(0) {
-        return Err(
-            "net.ipv4.tcp_syncookies is 0, so the kernel would refuse connections that are \
-                    handed to it: sysctl -w net.ipv4.tcp_syncookies=1"
-                .into(),
-        );
+    if TcpSettings::read().cookies == Some(0) {
+        let why = handover::describe(layout::HANDOVER_NO_COOKIES);
+        return Err(why.unwrap_or_default().to_owned());
     }
     Ok(())
+}
+
+/// Whether what is pinned lasts, and others see it.
+///
+/// # Errors
+/// A text for the user.
+pub fn check_pins() -> Result<(), String> {
+    folder::why_not_lasting().map_or(Ok(()), Err)
 }
 
 /// Whether the sockets of a port can be handed connections.
@@ -117,19 +124,6 @@ pub fn check_port(port: u16) -> Result<(), String> {
         )),
         false => Ok(()),
     }
-}
-
-/// A setting of IPv4's TCP.
-fn sysctl(name: &str) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
-    text.trim().parse().ok()
-}
-
-/// Settings of the level that follow from those of the kernel: it refuses connections that agreed to
-/// what it would not have agreed to.
-pub fn settings() -> u32 {
-    let off = |name, bit| if sysctl(name) == Some(0) { bit } else { 0 };
-    off("tcp_sack", layout::SETTING_NO_SACK) | off("tcp_window_scaling", layout::SETTING_NO_SCALE)
 }
 
 /// Whether a level elsewhere answers on one of these ports.
@@ -155,10 +149,15 @@ pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
 /// A text for the user.
 pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
     let mut loads = Loads::new(args, folder);
-    let placed: Vec<Placed> = wanted(&args.interface)?
-        .into_iter()
-        .map(|details| loads.place(&details, args.tier))
-        .collect::<Result<_, _>>()?;
+    let mut placed = Vec::new();
+    for details in wanted(&args.interface)? {
+        match loads.place(&details, args.tier) {
+            Ok(one) => placed.push(one),
+            // Nobody has asked for one that has gone since it was listed.
+            Err(_) if args.interface.is_empty() && !is_there(&details) => {}
+            Err(problem) => return Err(problem),
+        }
+    }
     // What an earlier daemon had elsewhere, or at another tier.
     for (name, tier) in links::attached(folder) {
         if !placed
@@ -177,6 +176,11 @@ pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
 /// A text for the user.
 pub fn again(args: &Attach, folder: &Path, details: &Details) -> Result<Placed, String> {
     Loads::new(args, folder).place(details, args.tier)
+}
+
+fn is_there(details: &Details) -> bool {
+    let all = interfaces::all().unwrap_or_default();
+    all.iter().any(|one| one.interface == details.interface)
 }
 
 fn wanted(names: &[String]) -> Result<Vec<Details>, String> {
@@ -275,33 +279,40 @@ fn has_vlans(name: &str) -> bool {
     })
 }
 
-/// Denies these prefixes and no others.
+/// Leading bits that count, with an address.
+pub type Prefix = (u32, [u8; 16]);
+
+/// What an option says that takes prefixes.
 ///
 /// # Errors
 /// A text for the user.
-pub fn deny(level: &Level, prefixes: &[String]) -> Result<(), String> {
-    let read: Result<Vec<_>, _> = prefixes.iter().map(|text| prefix(text)).collect();
-    level.set_denied(&read?).map_err(|error| error.to_string())
+pub fn prefixes(option: &str, texts: &[String]) -> Result<Vec<Prefix>, String> {
+    let read = |text: &String| prefix(text).map_err(|why| format!("{option} {text}: {why}"));
+    texts.iter().map(read).collect()
 }
 
 /// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
-fn prefix(text: &str) -> Result<(u32, [u8; 16]), String> {
-    let bad = || format!("--deny {text}: not understood (allowed: ADDRESS or ADDRESS/BITS)");
+fn prefix(text: &str) -> Result<Prefix, String> {
+    let bad = || "not understood (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
         None => (text, None),
     };
     let address: IpAddr = address.parse().map_err(|_| bad())?;
-    let (mut bytes, begin) = match address {
+    let (bytes, begin) = match address {
         IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 96),
         IpAddr::V6(address) => (address.octets(), 0),
     };
-    let bits = bits.map_or(Some(128), |bits| bits.checked_add(begin));
-    let bits = bits.filter(|bits| *bits <= 128).ok_or_else(bad)?;
+    let most = 128 - begin;
+    let bits = bits.unwrap_or(most);
+    if bits > most {
+        return Err(format!("an address has {most} bits, not {bits}"));
+    }
+    let bits = begin + bits;
     // The kernel keeps them as they are given, and gives them back so: one prefix, one spelling.
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-    bytes = (u128::from_be_bytes(bytes) & mask).to_be_bytes();
-    Ok((bits, bytes))
+    let masked = u128::from_be_bytes(bytes) & mask;
+    Ok((bits, masked.to_be_bytes()))
 }
 
 #[cfg(test)]
@@ -328,5 +339,8 @@ mod tests {
         ] {
             assert!(prefix(bad).is_err(), "{bad}");
         }
+        let said = prefixes("--deny", &["1.2.3.4/99".to_owned()]);
+        let said = said.expect_err("too many");
+        assert_eq!(said, "--deny 1.2.3.4/99: an address has 32 bits, not 99");
     }
 }

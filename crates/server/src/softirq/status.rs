@@ -121,6 +121,10 @@ fn text(view: &View, counted: bool) -> String {
         line(&mut out, "interface", "none");
     }
     line(&mut out, "mode", view.mode);
+    if let Some(trouble) = view.trouble {
+        let text = format!("all connections are left to the kernel: {trouble}");
+        line(&mut out, "trouble", &text);
+    }
     if !view.settings.is_empty() {
         line(&mut out, "settings", &view.settings.join(", "));
     }
@@ -208,6 +212,14 @@ mod tests {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
         assert!(!text.contains("drop"), "{text}");
+    }
+
+    #[test]
+    fn trouble_is_said_with_what_to_do() {
+        let mut view = made_up();
+        assert!(!text(&view, false).contains("trouble"));
+        view.trouble = lowroad_softirq::handover::describe(3);
+        assert!(text(&view, false).contains("sysctl -w net.ipv4.tcp_syncookies=1"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lowroad_softirq::handover;
 use lowroad_softirq::layout::{self, HEARTBEAT_LIMIT_NS, REASONS};
 use lowroad_softirq::level::{Connections, Level};
 use lowroad_softirq::links;
@@ -28,6 +29,8 @@ pub struct View {
     pub published: (u32, usize),
     /// How many connections there are.
     pub connections: Connections,
+    /// Why connections are left to the kernel, which does not take them over, and what to do.
+    pub trouble: Option<&'static str>,
     /// Settings that hold.
     pub settings: Vec<&'static str>,
     /// Each reason's count, in the order of [`REASONS`].
@@ -66,6 +69,7 @@ impl View {
             heartbeat_age_ms: (heard != 0).then_some(age_ms),
             published: (control.published, level.places()),
             connections: level.connections(),
+            trouble: handover::describe(control.handover_broken),
             settings: settings(control.settings),
             counters: level.counters().map_err(|error| error.to_string())?,
             runs: runs::of(level.folder()),
@@ -110,6 +114,7 @@ impl View {
                 .collect::<Vec<_>>(),
             "mode": self.mode,
             "settings": self.settings,
+            "trouble": self.trouble,
             "daemon": {
                 "pid": self.pid,
                 "heartbeat_age_ms": self.heartbeat_age_ms,
@@ -181,6 +186,7 @@ pub mod tests {
                 kernel: 2,
                 places: 65_536,
             },
+            trouble: None,
             settings: vec!["learn"],
             counters,
             runs: Vec::new(),

@@ -16,6 +16,7 @@ mod own;
 mod raw;
 mod segments;
 mod sums;
+mod troubles;
 mod wire;
 
 /// A number from the environment, for runs longer than usual.

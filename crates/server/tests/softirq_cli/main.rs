@@ -2,6 +2,8 @@
 //! network namespaces of their own. What the level answers is tested elsewhere.
 
 mod daemon;
+mod ends;
+mod mounts;
 mod place;
 
 use std::process::{Command, Stdio};

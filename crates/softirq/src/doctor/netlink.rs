@@ -1,6 +1,9 @@
-//! Two questions to the kernel over netlink: which sockets listen, and whether nftables has tables.
+//! Questions to the kernel over netlink: which sockets listen, which socket a connection has, and
+//! whether nftables has tables.
 
 use std::io;
+use std::net::SocketAddrV6;
+use std::os::fd::OwnedFd;
 
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send,
@@ -10,6 +13,7 @@ use rustix::net::{
 use super::Listener;
 
 const HEADER_LEN: usize = 16;
+const REQUEST: u16 = 1;
 const REQUEST_DUMP: u16 = 0x301;
 const MESSAGE_ERROR: u16 = 2;
 const MESSAGE_DONE: u16 = 3;
@@ -41,6 +45,72 @@ pub fn listeners(port: u16) -> io::Result<Vec<Listener>> {
         }
     }
     Ok(found)
+}
+
+/// What the kernel has for the segments of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Socket {
+    /// Nothing.
+    None,
+    /// A listener that has room for it.
+    Listener,
+    /// A listener with as many connections waiting as it takes.
+    FullListener,
+    /// A connection, or what is left of one.
+    Connection,
+}
+
+/// The socket of a connection, by its two ends; IPv4 as `::ffff:a.b.c.d`.
+///
+/// # Errors
+/// When the kernel can't say.
+pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket> {
+    let v4 = local
+        .ip()
+        .to_ipv4_mapped()
+        .zip(remote.ip().to_ipv4_mapped());
+    let family = if v4.is_some() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    // struct inet_diag_req_v2, with an identity: ports, addresses, no device and no cookie.
+    let mut question = vec![byte(family), byte(libc::IPPROTO_TCP), 0, 0];
+    question.extend(u32::MAX.to_ne_bytes());
+    question.extend(local.port().to_be_bytes());
+    question.extend(remote.port().to_be_bytes());
+    for (v4, v6) in [
+        (v4.map(|both| both.0), local),
+        (v4.map(|both| both.1), remote),
+    ] {
+        let mut address = v6.ip().octets();
+        if let Some(v4) = v4 {
+            address = [0; 16];
+            address[..4].copy_from_slice(&v4.octets());
+        }
+        question.extend(address);
+    }
+    question.extend([0; 4]);
+    question.extend([0xff; 8]);
+    let socket = open(netlink::SOCK_DIAG)?;
+    ask(&socket, SOCK_DIAG_BY_FAMILY, REQUEST, &question)?;
+    let mut buffer = vec![0; 8192];
+    let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+    let mut messages = Vec::new();
+    match take(&buffer[..len], &mut messages) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Socket::None),
+        other => other?,
+    };
+    let message = messages
+        .first()
+        .filter(|message| message.len() >= SOCKET_LEN);
+    let message = message.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(match u32::from(message[1]) {
+        // Of a listening socket: how many wait, and the most that may.
+        TCP_LISTEN if word(&message[56..]) >= word(&message[60..]) => Socket::FullListener,
+        TCP_LISTEN => Socket::Listener,
+        _ => Socket::Connection,
+    })
 }
 
 /// Whether nftables has any table in this thread's network namespace.
@@ -88,19 +158,8 @@ fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
 
 /// Asks for all there is of something; the messages without their headers.
 fn dump(protocol: Protocol, kind: u16, question: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    let socket = socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        Some(protocol),
-    )?;
-    let len = u32::try_from(HEADER_LEN + question.len()).expect("short");
-    let mut request = len.to_ne_bytes().to_vec();
-    request.extend(kind.to_ne_bytes());
-    request.extend(REQUEST_DUMP.to_ne_bytes());
-    request.extend([0; 8]);
-    request.extend_from_slice(question);
-    send(&socket, &request, SendFlags::empty())?;
+    let socket = open(protocol)?;
+    ask(&socket, kind, REQUEST_DUMP, question)?;
     let mut messages = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -109,6 +168,27 @@ fn dump(protocol: Protocol, kind: u16, question: &[u8]) -> io::Result<Vec<Vec<u8
             return Ok(messages);
         }
     }
+}
+
+fn open(protocol: Protocol) -> io::Result<OwnedFd> {
+    let family = AddressFamily::NETLINK;
+    Ok(socket_with(
+        family,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(protocol),
+    )?)
+}
+
+fn ask(socket: &OwnedFd, kind: u16, flags: u16, question: &[u8]) -> io::Result<()> {
+    let len = u32::try_from(HEADER_LEN + question.len()).expect("short");
+    let mut request = len.to_ne_bytes().to_vec();
+    request.extend(kind.to_ne_bytes());
+    request.extend(flags.to_ne_bytes());
+    request.extend([0; 8]);
+    request.extend_from_slice(question);
+    send(socket, &request, SendFlags::empty())?;
+    Ok(())
 }
 
 /// Takes the messages of a datagram apart; whether the last was among them.
@@ -156,6 +236,31 @@ mod tests {
         let Ok(found) = listeners(port) else { return };
         assert_eq!(found.len(), 1);
         assert!(found[0].backlog > 0 && !found[0].is_mptcp);
+    }
+
+    #[test]
+    fn a_connection_is_told_from_its_listener() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = listener.local_addr().expect("an address");
+        let stream = std::net::TcpStream::connect(server).expect("a connection");
+        let client = stream.local_addr().expect("an address");
+        let v6 = |address: std::net::SocketAddr| {
+            let std::net::SocketAddr::V4(v4) = address else {
+                panic!("not IPv4")
+            };
+            SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0)
+        };
+        let of = |client: SocketAddrV6| socket_of(v6(server), client);
+        // Where the kernel has no such module, there is nothing to see.
+        let Ok(connection) = of(v6(client)) else {
+            return;
+        };
+        assert_eq!(connection, Socket::Connection);
+        let mut other = v6(client);
+        other.set_ip(std::net::Ipv4Addr::new(127, 9, 9, 9).to_ipv6_mapped());
+        assert_eq!(of(other).expect("a listener"), Socket::Listener);
+        drop(listener);
+        assert_eq!(of(other).expect("nothing"), Socket::None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -42,7 +43,7 @@ pub struct Bench {
     loaded: Loaded,
     connections: MapHandle,
     folder: PathBuf,
-    _listener: TcpListener,
+    listener: Mutex<Option<TcpListener>>,
 }
 
 /// What the machine lacks for a bench.
@@ -102,10 +103,7 @@ impl Bench {
                 .set(&format!("{family}/conf/all/forwarding"), "1")
                 .expect("a router");
         }
-        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
-        let listener = namespace
-            .enter(|| TcpListener::bind(any))
-            .expect("a listener");
+        let listener = namespace.enter(listen);
         let connections = MapHandle::from_pinned_path(folder.join("connections")).expect("a map");
         level.prepare(0, 60, 1500).expect("keys");
         level.set_ports(&[PORT]);
@@ -118,13 +116,24 @@ impl Bench {
             loaded,
             connections,
             folder,
-            _listener: listener,
+            listener: Mutex::new(Some(listener)),
         }
     }
 
     /// The daemon was heard of this long ago.
     pub fn beat(&self, age_ns: u64) {
         self.level.beat(lowroad_softirq::now_ns() - age_ns, DATE);
+    }
+
+    /// Whether somebody listens at the port.
+    #[allow(dead_code, reason = "not all tests use it")]
+    pub fn set_listening(&self, wanted: bool) {
+        let mut listener = self.listener.lock().expect("no holder panics");
+        match wanted {
+            true if listener.is_none() => *listener = Some(self.namespace.enter(listen)),
+            true => {}
+            false => *listener = None,
+        }
     }
 
     /// The program that answers.
@@ -287,4 +296,9 @@ fn test_run(program: BorrowedFd<'_>, frame: &[u8], out: &mut [u8]) -> (i32, usiz
     assert_eq!(status, 0, "BPF_PROG_TEST_RUN: {status} of {frame:02x?}");
     let len = usize::try_from(options.data_size_out).expect("fits");
     (options.retval.cast_signed(), len)
+}
+
+fn listen() -> TcpListener {
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+    TcpListener::bind(any).expect("a listener")
 }

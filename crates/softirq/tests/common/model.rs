@@ -230,6 +230,7 @@ impl Subject for Model {
             ["fresh"] => world.is_kept = true,
             ["deny" | "learn" | "ignore-cookies" | "strict"] => world.set(words[0]),
             ["exempt"] => world.exempt = Some(port),
+            ["nobody-listens"] => world.socket = Socket::None,
             ["socket"] => world.socket = Socket::Connection,
             _ => panic!("no such act: {words:?}"),
         }

@@ -127,6 +127,7 @@ impl Subject for Programs<'_> {
                 .prepare(layout::SETTING_IGNORE_COOKIES, 60, 1500)
                 .expect("keys"),
             ["exempt"] => level.exempt_port(port, true),
+            ["nobody-listens"] => self.bench.set_listening(false),
             ["socket"] => self.sockets.push(connected(is_v6, port)),
             _ => panic!("no such act: {words:?}"),
         }
@@ -136,6 +137,7 @@ impl Subject for Programs<'_> {
     fn reset(&mut self) {
         let level = &self.bench.level;
         self.sockets.clear();
+        self.bench.set_listening(true);
         level.set_mode(layout::MODE_SERVE);
         level.prepare(0, 60, 1500).expect("keys");
         self.shelf = Shelf::new(level);

@@ -9,6 +9,7 @@
 //! = drop ; tcp_ack ; OPEN           or no answer: up, pass, drop
 //! ^ AP 1+get 1+A miss ; up_miss ; HANDED   up, with this segment of the client in its place
 //! = late ; drop_early ; HANDED      dropped, at the XDP tier by the program that hands over
+//! = held ; up_miss drop_x ; HANDED   the same for what it looks at first: up_miss is the first's
 //! = kept ; tcp_kept ; KERNEL        passed, at the XDP tier by that program
 //! ```
 //!
@@ -101,10 +102,12 @@ impl Client {
                     let [mut what, mut reasons, mut state] = parts[..] else {
                         return Err(fault("three parts are needed".into()));
                     };
-                    if matches!(what, "late" | "kept") {
+                    if matches!(what, "late" | "held" | "kept") {
+                        let first = reasons.split(' ').next().unwrap_or_default();
                         (what, reasons, state) = match what {
+                            "held" if subject.hands_over_apart() => ("up", first, "HANDED"),
                             _ if subject.hands_over_apart() => ("up", "", "HANDED"),
-                            "late" => ("drop", reasons, state),
+                            "late" | "held" => ("drop", reasons, state),
                             _ => ("pass", reasons, state),
                         };
                     }

@@ -1,0 +1,147 @@
+//! How levels are taken off: only the ports that are named go, and nothing is left behind. What was
+//! never attached is refused before.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::thread;
+
+use lowroad_testkit::net::{Namespace, SERVER};
+use lowroad_testkit::{Client, wait_until};
+
+use crate::place::{HOST, PORT, Place, attach, can_run};
+
+const SECOND_PORT: u16 = 8081;
+
+/// Closes each connection after its first answer.
+fn second_server(namespace: &Namespace) {
+    let bind = || TcpListener::bind(("0.0.0.0", SECOND_PORT));
+    let listener = namespace.enter(bind).expect("a port");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || -> std::io::Result<()> {
+                let mut buffer = [0; 4096];
+                let _ = stream.read(&mut buffer)?;
+                let fields = "Content-Length: 6\r\nCache-Control: max-age=60\r\nConnection: close";
+                write!(stream, "HTTP/1.1 200 OK\r\n{fields}\r\n\r\nsecond")
+            });
+        }
+    });
+}
+
+fn connect(place: &Place, port: u16) -> Client {
+    let address = SocketAddr::from((SERVER.0, port));
+    let stream = place.client.enter(|| TcpStream::connect(address));
+    Client::new(stream.expect("a connection"))
+}
+
+fn ports(place: &Place) -> Vec<u64> {
+    let json = place.say(&["status", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let ports = json["levels"][0]["ports"].as_array().expect("ports");
+    ports.iter().filter_map(serde_json::Value::as_u64).collect()
+}
+
+#[test]
+fn only_the_ports_that_are_named_are_taken_off() {
+    if !can_run("only_the_ports_that_are_named_are_taken_off") {
+        return;
+    }
+    let mut place = Place::new(&["--ttl", "60"]);
+    let (first, second) = (PORT.to_string(), SECOND_PORT.to_string());
+    let get = format!("GET /small HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+    second_server(&place.server);
+    for (going, staying) in [(&second, &first), (&first, &second)] {
+        place.say(&["detach", &first]);
+        place.attached = attach(&place.server, &["--ttl", "60", &second]);
+        place.warm("/small");
+        // Its handshake is over, its request comes when the port has gone or is going.
+        let mut live = [SECOND_PORT, PORT].map(|port| connect(&place, port));
+        let said = place.say(&["detach", going, "--drain", "1"]);
+        let wanted = format!("detached from port {going}; port {staying} stays\n");
+        assert_eq!(said, wanted);
+        assert_eq!(ports(&place), [staying.parse::<u64>().expect("a port")]);
+        let stays = live.iter_mut().zip([&second, &first]);
+        for (client, _) in stays.filter(|(_, port)| *port == staying) {
+            client.send(&get);
+            assert_eq!(client.response().status, 200);
+        }
+        for port in [SECOND_PORT, PORT] {
+            let mut client = connect(&place, port);
+            client.send(&get);
+            assert_eq!(client.response().status, 200, "{port}");
+        }
+        let again = place.output(&["detach", going]);
+        let again = String::from_utf8_lossy(&again.stderr).into_owned();
+        let wanted = format!("nothing is attached to port {going}");
+        assert!(again.contains(&wanted), "{again}");
+        if *staying == first {
+            place.warm("/small");
+            assert!(place.get("/small", "").field("age").is_some());
+            continue;
+        }
+        assert_eq!(place.get("/small", "").field("age"), None);
+        assert_eq!(place.say(&["detach", staying]), "detached\n");
+    }
+}
+
+#[test]
+fn a_request_under_way_to_a_port_that_goes_is_answered() {
+    if !can_run("a_request_under_way_to_a_port_that_goes_is_answered") {
+        return;
+    }
+    let mut place = Place::new(&["--ttl", "60"]);
+    let (first, second) = (PORT.to_string(), SECOND_PORT.to_string());
+    second_server(&place.server);
+    place.say(&["detach", &first]);
+    place.attached = attach(&place.server, &["--ttl", "60", &second]);
+    place.warm("/small");
+    let mut client = connect(&place, SECOND_PORT);
+    let mut detach = place.command(&["detach", &second, "--drain", "20"]);
+    let mut detach = detach.stdout(Stdio::null()).spawn().expect("it starts");
+    wait_until("the port to go", || {
+        let pinned = place
+            .server
+            .enter(|| lowroad_softirq::folder::of_port(PORT));
+        let level = lowroad_softirq::Level::open(&pinned.expect("a folder"));
+        let leaving = level.expect("a level").control().leaving;
+        let bit = leaving[usize::from(SECOND_PORT >> 6)] >> (SECOND_PORT & 63) & 1;
+        (bit == 1).then_some(())
+    });
+    let before = place.counter("up_drain");
+    client.send(format!("GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n"));
+    assert_eq!(client.response().text(), "second");
+    assert_eq!(place.counter("up_drain"), before + 1);
+    assert!(detach.wait().expect("a child of ours").success());
+}
+
+#[test]
+fn a_prefix_that_is_none_is_refused_before_anything_is_attached() {
+    if !can_run("a_prefix_that_is_none_is_refused_before_anything_is_attached") {
+        return;
+    }
+    let namespace = Namespace::new("empty").expect("a namespace");
+    let arguments = ["attach", "80", "--deny", "1.2.3.4/99"];
+    let said = namespace.run(crate::place::PROGRAM, &arguments);
+    let said = said.expect_err("no prefix").to_string();
+    assert!(
+        said.contains("--deny 1.2.3.4/99: an address has 32 bits, not 99"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_asked_by_tls_is_not_explained_as_if_it_were_not() {
+    if !can_run("what_is_asked_by_tls_is_not_explained_as_if_it_were_not") {
+        return;
+    }
+    let place = Place::new(&["--ttl", "60"]);
+    for url in [format!("https://{HOST}/small"), "HTTPS://a.example/".into()] {
+        let output = place.output(&["explain", &url]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("TLS"), "{said}");
+    }
+    let output = place.output(&["explain", &format!("ftp://{HOST}/small")]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("not a URL of HTTP"), "{said}");
+}

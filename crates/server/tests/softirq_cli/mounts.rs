@@ -1,0 +1,80 @@
+//! Where levels are pinned: never where nobody else sees them, and nothing stays there.
+
+use crate::place::{HOST, PORT, PROGRAM, Place, can_run};
+
+/// Runs a script in the server's network with mounts of its own.
+fn with_mounts(place: &Place, options: &[&str], script: &str) -> Result<String, String> {
+    let script = format!("set -e\n{script}");
+    let arguments = [&["--mount"], options, &["sh", "-c", &script, "sh", PROGRAM]].concat();
+    let said = place.server.run("unshare", &arguments);
+    said.map_err(|error| error.to_string())
+}
+
+#[test]
+fn mounts_of_its_own_are_not_pinned_into() {
+    if !can_run("mounts_of_its_own_are_not_pinned_into") {
+        return;
+    }
+    let place = Place::new(&["--ttl", "60"]);
+    place.say(&["detach", &PORT.to_string()]);
+    // As `ip netns exec` does.
+    let sys = "umount -l /sys; mount -t sysfs sysfs /sys";
+    for command in [
+        "attach 8080",
+        "status --softirq",
+        "detach 8080",
+        "explain http://x",
+    ] {
+        let script = format!("{sys}; exec \"$1\" {command} 2>&1");
+        let script = format!("out=$( {script} ) && exit 1; echo \"$out\"");
+        let said = with_mounts(&place, &[], &script);
+        let said = said.unwrap_or_else(|error| panic!("{command}: {error}"));
+        if command.starts_with("explain") {
+            continue;
+        }
+        assert!(said.contains("mounts of its own"), "{command}: {said}");
+        assert!(said.contains("nsenter --net="), "{command}: {said}");
+    }
+    // Only what is pinned matters: where that is the same, other mounts may differ.
+    let script = format!(
+        "mount -t tmpfs tmpfs /mnt; \"$1\" attach 8080 -i eth0 --drain 1 >/dev/null & \
+         until \"$1\" status --softirq >/dev/null 2>&1; do sleep 0.05; done; \
+         \"$1\" detach {PORT}; wait"
+    );
+    let said = with_mounts(&place, &[], &script);
+    assert_eq!(said, Ok("detached\n".to_owned()), "{HOST}");
+}
+
+#[test]
+fn nothing_is_left_of_a_level_that_was_taken_off() {
+    if !can_run("nothing_is_left_of_a_level_that_was_taken_off") {
+        return;
+    }
+    let place = Place::new(&["--ttl", "60"]);
+    place.say(&["detach", &PORT.to_string()]);
+    // With processes of its own, too, it is as if there was nobody else.
+    let options = ["--pid", "--fork", "--mount-proc"];
+    let begin = "umount -l /sys/fs/bpf 2>/dev/null || true; mount -t tmpfs tmpfs /run";
+    let attach = "\"$1\" attach 8080 -i eth0 --drain 1 >/dev/null & \
+         until \"$1\" status --softirq >/dev/null 2>&1; do sleep 0.05; done";
+    let look = "grep ' - bpf ' /proc/self/mountinfo || true; ls -A -I '*.debug' /run /sys/fs/bpf";
+    let nothing = "/run:\n\n/sys/fs/bpf:\n";
+    for (name, end) in [
+        ("detach", "\"$1\" detach 8080 >/dev/null; wait"),
+        (
+            "dead",
+            "kill -9 $!; wait $! || true; \"$1\" detach 8080 --drain 1 >/dev/null",
+        ),
+    ] {
+        let script = format!("{begin}\n{attach}\n{end}\n{look}");
+        let said = with_mounts(&place, &options, &script);
+        assert_eq!(said, Ok(nothing.to_owned()), "{name}");
+    }
+    // What others have mounted stays.
+    let theirs = "mount -t bpf bpf /sys/fs/bpf; rmdir /run/mount 2>/dev/null || true";
+    let count = "grep -c ' - bpf ' /proc/self/mountinfo; ls -A -I '*.debug' /run /sys/fs/bpf";
+    let script =
+        format!("{begin}\n{theirs}\n{attach}\n\"$1\" detach 8080 >/dev/null\nwait\n{count}");
+    let said = with_mounts(&place, &options, &script);
+    assert_eq!(said, Ok(format!("1\n{nothing}")));
+}

@@ -1,0 +1,135 @@
+//! Whether the kernel takes over the connections that it is handed. The programs can't see that: a
+//! firewall behind them drops what it takes for the middle of nothing, and clients would wait for ever.
+//! What was handed is looked up in the kernel's tables instead; while it has no place there,
+//! connections are left to the kernel from their SYN on. What to do is decided in `judge`; here it is
+//! done.
+
+mod judge;
+
+use std::net::SocketAddrV6;
+
+use crate::doctor::netlink::{self, Socket};
+use crate::error::Error;
+use crate::layout;
+use crate::level::Level;
+use crate::tcp_settings::{self, TcpSettings};
+
+use judge::{Counts, Judge, Seen};
+
+/// Why connections are left to the kernel, and what to do; `None`: they are not.
+#[must_use]
+pub fn describe(problem: layout::handover_problem) -> Option<&'static str> {
+    match problem {
+        layout::HANDOVER_WORKS => None,
+        layout::HANDOVER_NO_COOKIES => Some(
+            "net.ipv4.tcp_syncookies is 0, so the kernel refuses connections that are handed to it: \
+             sysctl -w net.ipv4.tcp_syncookies=1",
+        ),
+        layout::HANDOVER_NOT_TAKEN => Some(
+            "connections that are handed up do not arrive at the server: a firewall drops or resets those \
+             whose SYN it has not seen (sysctl -w net.netfilter.nf_conntrack_tcp_loose=1, or a rule that \
+             accepts the port before the one against new connections without SYN)",
+        ),
+        _ => Some(
+            "the kernel refuses connections that are handed to it (is the listener one of Multipath \
+             TCP, or a setting of net.ipv4.tcp_* off?)",
+        ),
+    }
+}
+
+/// Looks once a second.
+#[derive(Debug, Default)]
+pub struct Watch {
+    judge: Judge,
+    settings: Option<TcpSettings>,
+}
+
+impl Watch {
+    /// Looks at the settings and at what became of connections; a text if an operator should know.
+    ///
+    /// # Errors
+    /// When counters can't be read.
+    pub fn look(&mut self, level: &Level, now_ns: u64) -> Result<Option<String>, Error> {
+        let settings = TcpSettings::read();
+        let have_changed = self.settings.replace(settings) != Some(settings);
+        if have_changed {
+            let others = level.control().settings & !tcp_settings::BITS;
+            level.set_settings(others | settings.bits());
+        }
+        let counts = counts(level)?;
+        let wants_to_see = self.judge.wants_to_see(&counts);
+        let seen = if wants_to_see {
+            look_through(level, now_ns)
+        } else {
+            Vec::new()
+        };
+        let has_socket = |who: &SocketAddrV6, server: &SocketAddrV6| {
+            // What can't be found out is no evidence.
+            !matches!(netlink::socket_of(*server, *who), Ok(Socket::Listener))
+        };
+        let before = self.judge.problem();
+        let has_cookies = settings.cookies != Some(0);
+        self.judge.settings(has_cookies, have_changed);
+        self.judge.look(&counts, &seen, has_socket, now_ns);
+        let now = self.judge.problem();
+        if level.control().handover_broken != now {
+            level.set_handover(now);
+        }
+        Ok((now != before).then(|| self.told(now, before)))
+    }
+
+    fn told(&self, now: layout::handover_problem, before: layout::handover_problem) -> String {
+        match (describe(now), self.judge.pause_s(), before) {
+            (Some(why), Some(pause_s), _) => format!(
+                "{why}; all connections are left to the kernel, and it is tried again in {pause_s} s, or \
+                 when these settings change"
+            ),
+            (Some(why), None, _) => {
+                format!("{why}; until then all connections are left to the kernel")
+            }
+            (None, _, _) => "connections are answered and handed up again".to_owned(),
+        }
+    }
+}
+
+fn counts(level: &Level) -> Result<Counts, Error> {
+    let all = level.counters()?;
+    let of = |reason| all[usize::try_from(reason).expect("small")];
+    Ok(Counts {
+        handed: of(layout::reason_tcp_handed),
+        kept: of(layout::reason_tcp_kept),
+        refused: of(layout::reason_tcp_not_handed),
+    })
+}
+
+/// Connections that were handed up and were heard of of late.
+fn look_through(level: &Level, now_ns: u64) -> Vec<Seen> {
+    let now = now_ns >> 30;
+    let mut found = Vec::new();
+    for index in 0..level.bucket_count() {
+        for way in level.bucket(index).way {
+            let age = u32::from((now as u16).wrapping_sub(way.seen));
+            let state = u32::from(way.state);
+            let is_handed = state == layout::STATE_HANDED;
+            // Those that the kernel had from the start have no handshake of ours.
+            let is_kept = state == layout::STATE_KERNEL && way.handshake != 0;
+            if way.tag != 0 && age <= judge::FRESH && (is_handed || is_kept) {
+                found.push(Seen {
+                    client: end(&way.tuple.client_be, way.tuple.client_port_be),
+                    server: end(&way.tuple.local_be, way.tuple.local_port_be),
+                    seen: way.seen,
+                    is_kept,
+                });
+            }
+        }
+    }
+    found
+}
+
+fn end(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
+    let mut bytes = [0; 16];
+    for (to, word) in bytes.chunks_exact_mut(4).zip(address_be) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    SocketAddrV6::new(bytes.into(), u16::from_be(port_be), 0, 0)
+}

@@ -1,0 +1,331 @@
+//! From what was counted and seen to whether handovers work. Pure: it knows no clock, no maps and no
+//! sockets.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{Ipv6Addr, SocketAddrV6};
+
+use crate::layout;
+
+/// Units of `seen` within which a connection is looked at. A client that gets no answer repeats itself
+/// after 0.2 s, 0.6 s, 1.4 s, 3 s and so on.
+pub const FRESH: u32 = 3;
+/// A client that has repeated itself so often, each time in another second, and has no socket by then,
+/// waits in vain. Who only resets is heard of once more.
+const REPEATS: u32 = 2;
+/// So many of such clients, none of which got through, are no accident.
+const NOT_TAKEN_MAX: usize = 4;
+/// Clients at so many addresses that fell silent without a socket, and not one handover that worked in
+/// between: the kernel resets them. Single clients that reset their connections do so too.
+const SILENT_MAX: usize = 8;
+/// So many refusals within a second without one handover that works.
+const REFUSED_MAX: u64 = 8;
+/// What is remembered of clients at most.
+const SUSPECTS_MAX: usize = 1024;
+/// How long it is not tried again: the first time, and at most.
+const PAUSE_MIN_S: u64 = 60;
+const PAUSE_MAX_S: u64 = 3600;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Counters of the programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Segments for which the kernel is to make a socket.
+    pub handed: u64,
+    /// Connections for which it was seen to have done so.
+    pub kept: u64,
+    /// Segments for which it said that it won't.
+    pub refused: u64,
+}
+
+/// A connection that was handed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its client; IPv4 as `::ffff:a.b.c.d`.
+    pub client: SocketAddrV6,
+    /// Its other end.
+    pub server: SocketAddrV6,
+    /// When it was heard of.
+    pub seen: u16,
+    /// The kernel has it.
+    pub is_kept: bool,
+}
+
+type Ends = (SocketAddrV6, SocketAddrV6);
+
+/// What is known of handovers.
+#[derive(Debug, Default)]
+pub struct Judge {
+    problem: layout::handover_problem,
+    before: Option<Counts>,
+    /// Clients that may wait: when they were heard of last, and how often anew.
+    suspects: HashMap<Ends, (u16, u32)>,
+    /// Clients that wait in vain, over IPv4 and over IPv6: a firewall has rules for each.
+    failed: [HashSet<Ends>; 2],
+    /// Addresses of clients that were not heard of any more, and have no socket.
+    silent: HashSet<Ipv6Addr>,
+    /// While it is not tried: from when on it is.
+    retry_ns: u64,
+    pause_s: u64,
+}
+
+impl Judge {
+    /// One of the kinds of `shared.h`.
+    pub fn problem(&self) -> layout::handover_problem {
+        self.problem
+    }
+
+    /// After which time it is tried again; `None`: that is not a matter of time.
+    pub fn pause_s(&self) -> Option<u64> {
+        let is_timed = self.problem != layout::HANDOVER_NO_COOKIES;
+        is_timed.then_some(self.pause_s)
+    }
+
+    /// Whether connections have to be looked at: fewer are kept than were handed.
+    pub fn wants_to_see(&self, counts: &Counts) -> bool {
+        let (handed, kept) = self.grown(counts);
+        !self.suspects.is_empty() || handed > 0 && kept * 4 < handed * 3
+    }
+
+    /// What the kernel is set to. After a change everything is tried anew.
+    pub fn settings(&mut self, has_cookies: bool, have_changed: bool) {
+        if !has_cookies {
+            self.problem = layout::HANDOVER_NO_COOKIES;
+        } else if have_changed {
+            self.problem = layout::HANDOVER_WORKS;
+            self.pause_s = 0;
+            self.forget();
+        }
+    }
+
+    /// A second later. `has_socket` says of two ends whether there is one, or could not be.
+    pub fn look(
+        &mut self,
+        counts: &Counts,
+        seen: &[Seen],
+        has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool,
+        now_ns: u64,
+    ) {
+        let (handed, kept) = self.grown(counts);
+        let before = self.before.replace(*counts).unwrap_or(*counts);
+        if self.problem != layout::HANDOVER_WORKS {
+            if self.problem != layout::HANDOVER_NO_COOKIES && now_ns >= self.retry_ns {
+                self.problem = layout::HANDOVER_WORKS;
+                self.forget();
+            }
+            return;
+        }
+        if kept > 0 {
+            self.silent.clear();
+        }
+        self.follow(seen, has_socket);
+        if handed == 0 && counts.refused > before.refused + REFUSED_MAX {
+            self.give_up(layout::HANDOVER_REFUSED, now_ns);
+        } else if self.wait_in_vain() || self.silent.len() >= SILENT_MAX {
+            self.give_up(layout::HANDOVER_NOT_TAKEN, now_ns);
+        }
+    }
+
+    /// What became of those that were seen before, and who is new.
+    fn follow(&mut self, seen: &[Seen], has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool) {
+        for kept in seen.iter().filter(|one| one.is_kept) {
+            self.failed[family(kept)].clear();
+            // It works: the next trouble is another.
+            self.pause_s = 0;
+        }
+        let mut old = std::mem::take(&mut self.suspects);
+        for one in seen.iter().filter(|one| !one.is_kept) {
+            let ends = (one.client, one.server);
+            if self.failed[family(one)].contains(&ends) || self.suspects.len() >= SUSPECTS_MAX {
+                continue;
+            }
+            let (at, repeats) = old.remove(&ends).unwrap_or((one.seen, 0));
+            let repeats = repeats + u32::from(at != one.seen);
+            if repeats < REPEATS {
+                self.suspects.insert(ends, (one.seen, repeats));
+            } else if !has_socket(&one.client, &one.server) {
+                self.failed[family(one)].insert(ends);
+            }
+        }
+        // Those of them that were not seen this time.
+        let gone = old
+            .keys()
+            .filter(|(client, server)| !has_socket(client, server));
+        let room = SUSPECTS_MAX.saturating_sub(self.silent.len());
+        self.silent
+            .extend(gone.map(|(client, _)| *client.ip()).take(room));
+    }
+
+    /// After it was tried again fewer have to wait for that.
+    fn wait_in_vain(&self) -> bool {
+        let most = if self.pause_s == 0 {
+            NOT_TAKEN_MAX
+        } else {
+            NOT_TAKEN_MAX / 2
+        };
+        self.failed.iter().any(|failed| failed.len() >= most)
+    }
+
+    fn give_up(&mut self, problem: layout::handover_problem, now_ns: u64) {
+        self.problem = problem;
+        self.pause_s = (self.pause_s * 2).clamp(PAUSE_MIN_S, PAUSE_MAX_S);
+        self.retry_ns = now_ns + self.pause_s * SECOND_NS;
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.suspects.clear();
+        self.silent.clear();
+        self.failed.iter_mut().for_each(HashSet::clear);
+    }
+
+    /// What was handed and what was kept since the last look.
+    fn grown(&self, counts: &Counts) -> (u64, u64) {
+        let before = self.before.unwrap_or(*counts);
+        (
+            counts.handed.saturating_sub(before.handed),
+            counts.kept.saturating_sub(before.kept),
+        )
+    }
+}
+
+fn family(one: &Seen) -> usize {
+    usize::from(one.client.ip().to_ipv4_mapped().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_NS: u64 = 1_000 * SECOND_NS;
+
+    fn seen(port: u16, seen: u16, is_kept: bool) -> Seen {
+        let end = |address: &str, port| SocketAddrV6::new(address.parse().expect("v6"), port, 0, 0);
+        Seen {
+            client: end("::ffff:10.0.0.1", port),
+            server: end("::ffff:10.0.0.2", 80),
+            seen,
+            is_kept,
+        }
+    }
+
+    /// A second in which these were seen, and none has a socket.
+    fn second(judge: &mut Judge, at: u64, all: &[Seen]) {
+        let counts = Counts {
+            handed: at * 100,
+            ..Counts::default()
+        };
+        let is_tried = judge.problem() == layout::HANDOVER_WORKS;
+        assert!(all.is_empty() || at == 0 || !is_tried || judge.wants_to_see(&counts));
+        judge.look(&counts, all, |_, _| false, NOW_NS + at * SECOND_NS);
+    }
+
+    fn waiting(at: u16) -> Vec<Seen> {
+        (1..=4).map(|port| seen(port, at, false)).collect()
+    }
+
+    #[test]
+    fn clients_that_repeat_themselves_without_a_socket_are_noticed() {
+        let mut judge = Judge::default();
+        for at in 0..3 {
+            assert_eq!(judge.problem(), layout::HANDOVER_WORKS, "{at}");
+            second(&mut judge, at, &waiting(u16::try_from(at).expect("small")));
+        }
+        assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
+        assert_eq!(judge.pause_s(), Some(60));
+        // It is tried again after that, and two are enough then.
+        second(&mut judge, 61, &[]);
+        assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
+        second(&mut judge, 63, &[]);
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+        for at in 70..73 {
+            second(
+                &mut judge,
+                at,
+                &waiting(u16::try_from(at).expect("small"))[..2],
+            );
+        }
+        assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
+        assert_eq!(judge.pause_s(), Some(120));
+        judge.settings(true, true);
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+    }
+
+    #[test]
+    fn who_is_silent_or_has_a_socket_is_no_trouble() {
+        let mut judge = Judge::default();
+        // Heard of once more, as who resets is.
+        for at in 0..10 {
+            second(&mut judge, at, &waiting(u16::from(at > 3)));
+        }
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+        let mut judge = Judge::default();
+        for at in 0..10u16 {
+            let counts = Counts {
+                handed: u64::from(at) * 100,
+                ..Counts::default()
+            };
+            judge.look(&counts, &waiting(at), |_, _| true, NOW_NS);
+        }
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+    }
+
+    #[test]
+    fn one_that_gets_through_clears_the_others_of_its_family() {
+        let to_v6 = |mut one: Seen| {
+            one.client.set_ip("2001:db8::1".parse().expect("v6"));
+            one
+        };
+        for is_v6 in [false, true] {
+            let mut judge = Judge::default();
+            // Each second one more waits in vain, and another of IPv4 gets through.
+            for at in 0..20u16 {
+                let ports = at.saturating_sub(2)..=at;
+                let waiting = ports.map(|port| seen(port, at, false));
+                let waiting = waiting.map(|one| if is_v6 { to_v6(one) } else { one });
+                let all: Vec<Seen> = waiting.chain([seen(100, at, true)]).collect();
+                second(&mut judge, at.into(), &all);
+            }
+            let is_trouble = judge.problem() == layout::HANDOVER_NOT_TAKEN;
+            assert_eq!(is_trouble, is_v6);
+        }
+    }
+
+    #[test]
+    fn clients_that_are_reset_are_noticed_unless_others_get_through() {
+        for gets_through in [false, true] {
+            let mut judge = Judge::default();
+            for at in 0..12u16 {
+                let mut one = seen(9, at, false);
+                one.client
+                    .set_ip(Ipv6Addr::from(u128::from(at) + (0xffff << 32)));
+                let counts = Counts {
+                    handed: u64::from(at),
+                    kept: u64::from(gets_through && at > 5),
+                    ..Counts::default()
+                };
+                judge.look(&counts, &[one], |_, _| false, NOW_NS);
+            }
+            let is_trouble = judge.problem() == layout::HANDOVER_NOT_TAKEN;
+            assert_eq!(is_trouble, !gets_through);
+        }
+    }
+
+    #[test]
+    fn refusals_are_noticed_at_once_and_cookies_are_not_waited_for() {
+        let mut judge = Judge::default();
+        let refused = |refused| Counts {
+            refused,
+            ..Counts::default()
+        };
+        judge.look(&refused(0), &[], |_, _| false, NOW_NS);
+        judge.look(&refused(9), &[], |_, _| false, NOW_NS);
+        assert_eq!(judge.problem(), layout::HANDOVER_REFUSED);
+        judge.settings(false, true);
+        assert_eq!(judge.problem(), layout::HANDOVER_NO_COOKIES);
+        assert_eq!(judge.pause_s(), None);
+        judge.look(&refused(9), &[], |_, _| false, u64::MAX);
+        assert_eq!(judge.problem(), layout::HANDOVER_NO_COOKIES);
+        judge.settings(true, true);
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+    }
+}

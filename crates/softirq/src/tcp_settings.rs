@@ -1,0 +1,48 @@
+//! Settings of this network namespace on which a handover of connections hangs. The kernel refuses
+//! connections that agreed to what it would not have agreed to.
+
+use std::fs;
+
+use crate::layout;
+
+/// What they are; `None` is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpSettings {
+    /// `net.ipv4.tcp_syncookies`
+    pub cookies: Option<u32>,
+    /// `net.ipv4.tcp_sack`
+    pub sack: Option<u32>,
+    /// `net.ipv4.tcp_window_scaling`
+    pub scaling: Option<u32>,
+    /// `net.netfilter.nf_conntrack_tcp_loose`: 0, connections whose SYN was not seen are invalid to
+    /// the firewall.
+    pub loose: Option<u32>,
+}
+
+impl TcpSettings {
+    /// Those of the thread's namespace.
+    #[must_use]
+    pub fn read() -> TcpSettings {
+        TcpSettings {
+            cookies: number("ipv4/tcp_syncookies"),
+            sack: number("ipv4/tcp_sack"),
+            scaling: number("ipv4/tcp_window_scaling"),
+            loose: number("netfilter/nf_conntrack_tcp_loose"),
+        }
+    }
+
+    /// The level's settings that follow.
+    #[must_use]
+    pub fn bits(&self) -> u32 {
+        let off = |value, bit| if value == Some(0) { bit } else { 0 };
+        off(self.sack, layout::SETTING_NO_SACK) | off(self.scaling, layout::SETTING_NO_SCALE)
+    }
+}
+
+/// All settings of the level that come from the kernel's.
+pub const BITS: u32 = layout::SETTING_NO_SACK | layout::SETTING_NO_SCALE;
+
+fn number(name: &str) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/sys/net/{name}")).ok()?;
+    text.trim().parse().ok()
+}

@@ -1,0 +1,40 @@
+//! The list of interfaces while cables come and go, in a network namespace of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use lowroad_softirq::interfaces;
+use lowroad_testkit::net::Namespace;
+
+#[test]
+fn interfaces_that_come_and_go_do_not_fail_the_list() {
+    if let Some(reason) = lowroad_testkit::net::lacks() {
+        lowroad_testkit::skip("interfaces_that_come_and_go_do_not_fail_the_list", &reason);
+        return;
+    }
+    let namespace = Namespace::new("cables").expect("a namespace");
+    // One command for many changes: the list must meet them in the middle.
+    let cable = "link add a0 type veth peer name b0\nlink del a0\n".repeat(200);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let folder = lowroad_testkit::Folder::new();
+            let batch = folder.file("batch", cable);
+            let batch = batch.to_str().expect("a plain path");
+            let done = namespace.run("ip", &["-batch", batch]);
+            over.store(true, Relaxed);
+            done.expect("cables");
+        });
+        let (mut lists, mut cables) = (0, 0);
+        namespace.enter(|| {
+            while !over.load(Relaxed) {
+                let all = interfaces::all().expect("a list");
+                let lo = all.iter().find(|one| one.interface.name == "lo");
+                assert_eq!(lo.map(|one| one.interface.index), Some(1));
+                lists += 1;
+                cables += all.len() - 1;
+            }
+        });
+        assert!(lists > 0 && cables > 0, "{lists} lists, {cables} cables");
+    });
+}
