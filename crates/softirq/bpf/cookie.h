@@ -131,7 +131,7 @@ static __always_inline void count_wrong_cookie(struct control *control, const st
 }
 
 /* Reads the options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018). */
-static __always_inline int read_abilities(context *ctx, const struct segment *syn, struct abilities *can)
+SEPARATE int read_abilities(context *ctx, const struct segment *syn ARG, struct abilities *can ARG)
 {
 	__u8 bytes[44] = {};
 	__u32 len = syn->payload_at - syn->tcp_at - TCP_LEN, at = 0;

@@ -47,21 +47,17 @@ static __always_inline int read_half_open(const struct half_open *place, const s
 /* Units of 2^30 ns in which another SYN of the tuple does not displace it; Linux waits as long. */
 #define HALF_OPEN_LIFE 63
 
-/* Whether another SYN of the same tuple is remembered, and not for long. */
-static __always_inline int find_other_syn(const struct segment *syn, const struct control *control,
-					  struct handshake *found)
-{
-	struct half_open *place = place_of_half_open(syn->hash);
-
-	return place && read_half_open(place, &syn->tuple, syn->hash, control, found) &&
-	       found->client_isn != syn->seq && (__u32)(syn->now_ns >> 30) - place->at <= HALF_OPEN_LIFE;
-}
-
 static __always_inline int find_half_open(const struct segment *segment, const struct control *control,
 					  struct handshake *found)
 {
 	struct half_open *place = place_of_half_open(segment->hash);
 	return place && read_half_open(place, &segment->tuple, segment->hash, control, found);
+}
+
+static __always_inline int is_young(const struct segment *syn)
+{
+	struct half_open *place = place_of_half_open(syn->hash);
+	return place && (__u32)(syn->now_ns >> 30) - place->at <= HALF_OPEN_LIFE;
 }
 
 static __always_inline int was_just_forgotten(const struct half_open *place, __u32 now)

@@ -82,49 +82,6 @@ static __always_inline int is_repeated(const struct segment *syn, const struct c
 	return find_half_open(syn, control, found) && found->client_isn == syn->seq;
 }
 
-/* The SYN-ACK. Its options are no longer than the SYN's: MSS, SACK if permitted, scale if offered. */
-static __always_inline int answer_syn(context *ctx, const struct control *control,
-				      const struct segment *syn, const struct abilities *can)
-{
-	__u32 room = syn->payload_at - syn->tcp_at - TCP_LEN;
-	__u32 options[3] = {}, len = room >= 12 ? 12 : room & ~3;
-	__u32 sack = can->options & OPTION_SACK ? bpf_htonl(0x01010402) : NO_OPERATIONS;
-	__u32 scale = (can->options & OPTION_SCALE_MASK) == OPTION_SCALE_NONE
-			      ? NO_OPERATIONS : bpf_htonl(0x01030300 | WINDOW_SCALE);
-	__u32 mss = control->mtu - (syn->is_v6 ? 60 : 40), most = syn->is_v6 ? 1440 : 1460;
-	struct answer answer = {
-		.ack = syn->seq + 1, .flags = FLAG_SYN | FLAG_ACK, .window = WINDOW, .options_len = len,
-	};
-	__u32 size = syn->tcp_at + TCP_LEN + len;
-	struct handshake what;
-
-	if (len)
-		options[0] = bpf_htonl(0x02040000 | (mss < most ? mss & 0xffff : most));
-	if (len == 12) {
-		options[1] = sack;
-		options[2] = scale;
-	} else if (len == 8) {
-		options[1] = scale == NO_OPERATIONS ? sack : scale;
-	}
-	/* Who says the same again is answered the same. */
-	answer.seq = is_repeated(syn, control, &what) ? what.isn : make_cookie(control, syn, can);
-	what.client_isn = syn->seq;
-	what.isn = answer.seq;
-	what.can = *can;
-	answer.sum = fold(words_of(options, 3));
-	remember(&syn->tuple, syn->hash, control, &what, syn->now_ns);
-	if (size < FRAME_MIN && syn->frame_len >= FRAME_MIN)
-		size = FRAME_MIN;
-	if (frame_resize(ctx, syn->frame_len, size))
-		return drop(reason_drop_no_room);
-	for (int i = 0; i < 3; i++)
-		if (4 * i < len)
-			frame_store(ctx, syn->tcp_at + TCP_LEN + 4 * i, &options[i], 4);
-	write_headers(ctx, syn, &answer);
-	count(reason_tcp_syn);
-	return frame_reply(ctx);
-}
-
 /* The numbers of an acknowledgement without data. A request whose answer is under way is not
  * acknowledged by anything but the answer: else, if that gets lost, the client would not send it again. */
 static __always_inline __u32 acknowledged_to(const struct connection *connection)
@@ -162,6 +119,10 @@ static __always_inline int pass_syn(context *ctx, const struct segment *syn, str
 	return pass(reason);
 }
 
+/* More than any verdict; below are the client's abilities. */
+#define SYN_TAKEN 0x1000000
+
+/* What becomes of a SYN, or that answer_syn shall answer it: apart, so that each has the stack alone. */
 SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 {
 	struct control *control = steering();
@@ -200,14 +161,70 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		return pass(reason_pass_syn_socket);
 	if (old && is_live(old))
 		return challenge(ctx, syn, old);
-	/* Else one that is forged would displace that of the client. */
-	if (find_other_syn(syn, control, &known)) {
-		count(reason_tcp_challenge);
-		return reply_bare(ctx, syn, known.isn + 1, known.client_isn + 1, FLAG_ACK, known.can.options);
-	}
 	if (old && old->state == STATE_KERNEL)
 		old->tag = 0;
-	return answer_syn(ctx, control, syn, &can);
+	return SYN_TAKEN | can.mss << 8 | can.options;
+}
+
+/* Sends the SYN-ACK. Its options are no longer than the SYN's: MSS, SACK if permitted, scale if offered. */
+static __always_inline int send_syn_ack(context *ctx, const struct control *control, const struct segment *syn,
+					const struct handshake *what)
+{
+	const struct abilities *can = &what->can;
+	__u32 room = syn->payload_at - syn->tcp_at - TCP_LEN;
+	__u32 options[3] = {}, len = room >= 12 ? 12 : room & ~3;
+	__u32 sack = can->options & OPTION_SACK ? bpf_htonl(0x01010402) : NO_OPERATIONS;
+	__u32 scale = (can->options & OPTION_SCALE_MASK) == OPTION_SCALE_NONE
+			      ? NO_OPERATIONS : bpf_htonl(0x01030300 | WINDOW_SCALE);
+	__u32 mss = control->mtu - (syn->is_v6 ? 60 : 40), most = syn->is_v6 ? 1440 : 1460;
+	struct answer answer = {
+		.seq = what->isn, .ack = syn->seq + 1, .flags = FLAG_SYN | FLAG_ACK, .window = WINDOW, .options_len = len,
+	};
+	__u32 size = syn->tcp_at + TCP_LEN + len;
+
+	if (len)
+		options[0] = bpf_htonl(0x02040000 | (mss < most ? mss & 0xffff : most));
+	if (len == 12) {
+		options[1] = sack;
+		options[2] = scale;
+	} else if (len == 8) {
+		options[1] = scale == NO_OPERATIONS ? sack : scale;
+	}
+	answer.sum = fold(words_of(options, 3));
+	if (size < FRAME_MIN && syn->frame_len >= FRAME_MIN)
+		size = FRAME_MIN;
+	if (frame_resize(ctx, syn->frame_len, size))
+		return drop(reason_drop_no_room);
+	for (int i = 0; i < 3; i++)
+		if (4 * i < len)
+			frame_store(ctx, syn->tcp_at + TCP_LEN + 4 * i, &options[i], 4);
+	write_headers(ctx, syn, &answer);
+	count(reason_tcp_syn);
+	return frame_reply(ctx);
+}
+
+/* `taken`: as on_syn gives it back. */
+SEPARATE int answer_syn(context *ctx, const struct segment *syn ARG, __u32 taken)
+{
+	struct control *control = steering();
+	struct handshake what;
+
+	if (!control)
+		return pass(reason_pass_syn_off);
+	int is_known = find_half_open(syn, control, &what);
+	/* Else one that is forged would displace that of the client (RFC 5961 §4, as Linux does it). */
+	if (is_known && what.client_isn != syn->seq && is_young(syn)) {
+		count(reason_tcp_challenge);
+		return reply_bare(ctx, syn, what.isn + 1, what.client_isn + 1, FLAG_ACK, what.can.options);
+	}
+	what.can.mss = taken >> 8;
+	what.can.options = taken;
+	/* Who says the same again is answered the same. */
+	if (!is_known || what.client_isn != syn->seq)
+		what.isn = make_cookie(control, syn, &what.can);
+	what.client_isn = syn->seq;
+	remember(&syn->tuple, syn->hash, control, &what, syn->now_ns);
+	return send_syn_ack(ctx, control, syn, &what);
 }
 
 static __always_inline __u16 handshake_of(const struct segment *segment)

@@ -82,12 +82,12 @@ enum connection_state {
 	STATE_CLOSING = 2,
 	/* Both sides have sent FIN; kept to acknowledge the client's again. */
 	STATE_DONE = 3,
-	/* Nothing is left of it but its handshake, which must not open it again. */
-	STATE_OVER = 6,
 	/* The segment at rcv_nxt is on its way to a listener, perhaps not for the first time. */
 	STATE_HANDED = 4,
 	/* The kernel has a socket for it. */
 	STATE_KERNEL = 5,
+	/* Nothing is left of it but its handshake, which must not open it again. */
+	STATE_OVER = 6,
 };
 
 #define ANSWER_NUMBER_BITS 19 /* of a connection's answer */

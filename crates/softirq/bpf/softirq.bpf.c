@@ -6,8 +6,9 @@
  *   frame -> parse -> on_segment -> on_syn | on_ours -> on_request -> choose -> send
  *                                                    \-> up -> hand_over -> assign
  *
- * packet.h: frames. sums.h: their checksums. handshake.h, cookie.h: SYN to connection. connections.h: the
- * table. tcp.h: the rules. held.h: what comes too early. answers.h: a request to its answer; memo.h: requests seen before; request.h: HTTP;
+ * packet.h: frames; sums.h: their checksums; hash.h: places in tables. handshake.h, half_open.h, cookie.h:
+ * SYN to connection. connections.h: the table. tcp.h: the rules; held.h: what comes too early. answers.h: a
+ * request to its answer; memo.h: requests seen before; request.h: HTTP;
  * responses.h: the store; events.h: what user space hears. handover.h: the kernel's sockets.
  */
 #include "tcp.h"

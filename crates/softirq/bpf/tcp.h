@@ -315,16 +315,22 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 	return reason;
 }
 
+/* A segment that can't be of the connection as it is known: nowhere near its window. */
+static __always_inline int is_far(const struct segment *segment, __u32 rcv_nxt)
+{
+	return segment->seq - rcv_nxt + 0x10000 > 0x20000 && !(segment->flags & FLAG_FIN);
+}
+
 /* Of a connection that is not live: the client may have begun another from the same port. Its cookie alone
  * says so only where the segment can't be a late one of the old. */
-SEPARATE int open_anew(const struct segment *segment ARG, int is_far)
+SEPARATE int open_anew(const struct segment *segment ARG, __u32 rcv_nxt)
 {
 	struct abilities can = {};
 	int relation = relation_of(segment, &can);
 
 	if (relation == COMPLETES)
 		return open_connection(segment, &can, reason_tcp_open);
-	if (relation == NO_HANDSHAKE && is_far && is_plain_ack(segment) &&
+	if (relation == NO_HANDSHAKE && is_far(segment, rcv_nxt) && is_plain_ack(segment) &&
 	    completes_by_cookie(segment, &can) == reason_count)
 		return open_connection(segment, &can, reason_tcp_open_cookie);
 	return 0;
@@ -333,12 +339,6 @@ SEPARATE int open_anew(const struct segment *segment ARG, int is_far)
 static __always_inline int is_drop(int reason)
 {
 	return reason == reason_drop_early || reason == reason_drop_cookie || reason == reason_tcp_reset;
-}
-
-/* A segment that can't be of the connection as it is known: nowhere near its window. */
-static __always_inline int is_far(const struct segment *segment, const struct connection *connection)
-{
-	return segment->seq - connection->rcv_nxt + 0x10000 > 0x20000 && !(segment->flags & FLAG_FIN);
 }
 
 /* The client may have begun another from the same port: no SYN of a live connection was answered. */
@@ -365,14 +365,16 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	if (segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
 	    !has_right_sum(ctx, segment))
 		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
-	if (is_syn)
-		return on_syn(ctx, segment);
+	if (is_syn) {
+		int verdict = on_syn(ctx, segment);
+		return verdict > 0xff ? answer_syn(ctx, segment, verdict) : verdict;
+	}
 	if (!connection) {
 		int reason = on_unknown(ctx, segment);
 		if (reason != reason_count)
 			return is_drop(reason) ? drop(reason & 0xff) : pass(reason & 0xff);
 	} else if (segment->seq != connection->rcv_nxt && may_begin_anew(segment, connection)) {
-		open_anew(segment, is_far(segment, connection));
+		open_anew(segment, connection->rcv_nxt);
 	}
 	if (!connection || segment->seq != connection->rcv_nxt)
 		connection = find(segment);

@@ -159,7 +159,7 @@ pub trait Table {
     fn remove(&mut self, tuple: &Tuple);
     /// A SYN that was answered. What a flood of them displaces is no loss: the cookie says nearly
     /// the same.
-    fn remember(&mut self, tuple: &Tuple, what: HalfOpen, now_ns: u64);
+    fn remember(&mut self, tuple: &Tuple, what: HalfOpen);
     /// The SYN that was remembered.
     fn recall(&self, tuple: &Tuple) -> Option<HalfOpen>;
     /// That one is not needed any more.
@@ -246,11 +246,11 @@ impl Table for Connections {
         self.connections.remove(tuple);
     }
 
-    fn remember(&mut self, tuple: &Tuple, what: HalfOpen, now_ns: u64) {
+    fn remember(&mut self, tuple: &Tuple, what: HalfOpen) {
         let is_full = self.half_open.len() >= self.places;
         if is_full && !self.half_open.contains_key(tuple) {
             self.half_open.pop_first();
-            self.count_forgotten(1, now_ns);
+            self.count_forgotten(1, what.at_ns);
         }
         self.half_open.insert(*tuple, what);
     }

@@ -34,13 +34,13 @@ pub(crate) fn on_syn(
     if old.is_some_and(|old| old.is_live()) {
         return Err(Reason::TcpChallenge);
     }
-    // Else one that is forged would displace that of the client.
-    if let Some(known) = other_syn(table, syn, world.now_ns()) {
-        return Ok((Reason::TcpChallenge, challenge(&known, syn)));
-    }
     // A new connection, whatever the server above had for these ports.
     if old.is_some_and(|old| old.state == State::Kernel) {
         table.remove(&syn.tuple);
+    }
+    // Else one that is forged would displace that of the client.
+    if let Some(known) = other_syn(table, syn, world.now_ns()) {
+        return Ok((Reason::TcpChallenge, challenge(&known, syn)));
     }
     let isn = remember(world, table, syn, can);
     let own_mss = if is_v6(syn) { 1440 } else { 1460 };
@@ -70,7 +70,7 @@ fn remember(world: &impl World, table: &mut impl Table, syn: &Segment<'_>, can: 
         can,
         at_ns: now_ns,
     };
-    table.remember(&syn.tuple, what, now_ns);
+    table.remember(&syn.tuple, what);
     isn
 }
 

@@ -241,9 +241,9 @@ fn say_ready(args: &Attach) {
         own::say_to_server(own::ATTACHED, &text);
         return;
     }
+    say::note("connections have no TCP timestamps from now on, see docs/softirq.md");
     // Whoever does not read it does not need it.
     let _ = say::out(format_args!("{text}\n"));
-    say::note("connections to it have no TCP timestamps from now on (docs/softirq.md)");
     // Whoever waits for our readiness is told; where nobody does, that is fine.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
