@@ -12,6 +12,7 @@ mod accepting;
 pub mod admission;
 #[allow(unsafe_code)] // hands out slices of one mapping; the extents prove them disjoint
 pub mod arena;
+pub mod background;
 pub mod bell;
 pub mod body;
 mod connection;
