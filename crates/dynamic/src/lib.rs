@@ -16,6 +16,7 @@ pub mod pages;
 pub mod request;
 pub mod response;
 pub mod script;
+pub mod secrets;
 pub mod wasm;
 
 pub use fields::Fields;
