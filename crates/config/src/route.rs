@@ -17,7 +17,7 @@ const TARGETS: [&str; 4] = ["module", "cgi", "fastcgi", "pages"];
 /// Keys that mean something with some targets only.
 const KEYS_OF_TARGETS: [(&str, &[&str]); 6] = [
     ("env", &["cgi", "fastcgi"]),
-    ("memory", &["cgi"]),
+    ("memory", &["cgi", "pages"]),
     ("cpu", &["cgi"]),
     ("script", &["fastcgi"]),
     ("index", &["fastcgi"]),
@@ -81,6 +81,7 @@ pub(crate) fn check_names(
             RouteTo::Module(name) => named::check_known(source, "module", name, at, &modules),
             RouteTo::Pages(Pages {
                 database: Some(name),
+                ..
             }) => named::check_known(source, "database", name, at, &databases),
             RouteTo::Pages(_) | RouteTo::Cgi(_) | RouteTo::FastCgi(_) => {}
         }
@@ -106,7 +107,7 @@ fn to(section: &Section<'_>, kind: &str, item: &Item<'_>) -> Option<RouteTo> {
         "module" => named::name(item).map(RouteTo::Module),
         "cgi" => cgi(section, item).map(RouteTo::Cgi),
         "fastcgi" => fastcgi(section, item).map(RouteTo::FastCgi),
-        _ => pages(item).map(RouteTo::Pages),
+        _ => pages(section, item).map(RouteTo::Pages),
     }
 }
 
@@ -142,7 +143,9 @@ fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
     address.is_some().then_some(fastcgi)
 }
 
-fn pages(item: &Item<'_>) -> Option<Pages> {
+fn pages(section: &Section<'_>, item: &Item<'_>) -> Option<Pages> {
+    let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
+    let memory_len_max = section.size("memory", Pages::MEMORY_LEN_MAX as u64, memory);
     let database = match (item.value_bool(), item.value_text()) {
         (Some(true), _) => None,
         (None, Some(_)) => Some(named::name(item)?),
@@ -154,7 +157,10 @@ fn pages(item: &Item<'_>) -> Option<Pages> {
             return None;
         }
     };
-    Some(Pages { database })
+    Some(Pages {
+        database,
+        memory_len_max: usize::try_from(memory_len_max).unwrap_or(usize::MAX),
+    })
 }
 
 /// Where a FastCGI server listens.

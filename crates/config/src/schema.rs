@@ -534,6 +534,22 @@ pub enum Upstream {
 pub struct Pages {
     /// The database that `query` means.
     pub database: Option<String>,
+    /// Bytes that a page may take while it is made: its values, rows and text; 1 MiB to 1 TiB. Default
+    /// 32 MiB. Key `memory`.
+    pub memory_len_max: usize,
+}
+
+impl Pages {
+    /// Default for [`Pages::memory_len_max`].
+    pub const MEMORY_LEN_MAX: usize = 32 << 20;
+
+    /// Pages with this database and every default.
+    pub fn new(database: Option<String>) -> Pages {
+        Pages {
+            database,
+            memory_len_max: Pages::MEMORY_LEN_MAX,
+        }
+    }
 }
 
 /// Code that answers requests. `[[module]]`

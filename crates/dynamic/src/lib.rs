@@ -11,6 +11,7 @@ pub mod fields;
 pub mod handler;
 pub mod head;
 pub mod limited;
+pub mod memory;
 pub mod module;
 pub mod pages;
 pub mod request;

@@ -44,13 +44,14 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use clap::Parser;
+use lowroad_dynamic::memory::Counting;
 
 use cli::{Cli, Command};
 
 /// A request to a program takes a dozen pieces of memory, which the C library's allocator makes
-/// slow (docs/performance.md).
+/// slow (docs/performance.md). Counted for pages, which may take so much and no more.
 #[global_allocator]
-static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static MEMORY: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
 
 /// A crash of one worker must not leave half a server: a panic there, or of the main thread, ends the
 /// process, and the supervisor starts it anew. Where programs are waited for, beside workers or on

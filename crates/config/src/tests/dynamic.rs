@@ -76,11 +76,7 @@ fn every_key_of_a_route_is_read() {
         env: pairs(&[("DOCUMENT_ROOT", "/inside")]),
         ..FastCgi::new(Upstream::Unix("/etc/lowroad/run/fpm.sock".into()))
     };
-    let pages = |database: Option<&str>| {
-        RouteTo::Pages(Pages {
-            database: database.map(str::to_string),
-        })
-    };
+    let pages = |database: Option<&str>| RouteTo::Pages(Pages::new(database.map(str::to_string)));
     let expected = [
         Route {
             missing: true,
