@@ -4,7 +4,7 @@
 //! that a route names is there, is checked once all of the file is read.
 
 use crate::named::{self, DAY_MS};
-use crate::process::count;
+use crate::process::{account, count};
 use crate::reader::{At, Item, Section, Source};
 use crate::site::{Marks, absolute_path, file_name};
 use crate::value;
@@ -15,10 +15,11 @@ use std::path::PathBuf;
 const TARGETS: [&str; 4] = ["module", "cgi", "fastcgi", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 6] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 7] = [
     ("env", &["cgi", "fastcgi"]),
     ("memory", &["cgi", "pages"]),
     ("cpu", &["cgi"]),
+    ("user", &["cgi"]),
     ("script", &["fastcgi"]),
     ("index", &["fastcgi"]),
     ("connections", &["fastcgi"]),
@@ -121,6 +122,7 @@ fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
         // In less than the least no program begins.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
         cpu_s_max: cpu_ms_max.div_ceil(1000),
+        user: account(section, "user"),
         ..default
     };
     folder.is_some().then_some(cgi)

@@ -476,6 +476,8 @@ pub struct Cgi {
     /// Seconds of processor time for a program and each of its children, 1 to 86 400. Default 30.
     /// Key `cpu`, a duration, rounded up.
     pub cpu_s_max: u64,
+    /// As whom programs run. Default `nobody` where the server is root, else the server's user.
+    pub user: Option<String>,
 }
 
 impl Cgi {
@@ -486,6 +488,7 @@ impl Cgi {
             env: Vec::new(),
             memory_len_max: 1 << 30,
             cpu_s_max: 30,
+            user: None,
         }
     }
 }

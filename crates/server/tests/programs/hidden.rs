@@ -94,6 +94,31 @@ fn a_secret_is_no_longer_in_the_memory_of_the_environment() {
 }
 
 #[test]
+fn where_the_server_stays_root_programs_do_not() {
+    let test = "where_the_server_stays_root_programs_do_not";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "only root may be somebody else");
+    }
+    for (own, expected) in [("", "65534 65534"), ("user = \"daemon\"", "1 1")] {
+        let folder = Folder::new();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+        let who = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\necho $(id -u) $(id -G)\n";
+        let path = folder.file("cgi/who", who);
+        fs::set_permissions(path, Permissions::from_mode(0o755)).expect("a mode");
+        folder.file("root/file", "");
+        let text = format!(
+            "[server]\nworkers = 1\nuser = \"root\"\nadmin = \"DIR/admin\"\n[[site]]\n\
+             listen = \"127.0.0.1:0\"\nroot = \"DIR/root\"\n[[site.route]]\n\
+             pattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n{own}\n"
+        );
+        let text = text.replace("DIR", &folder.path().display().to_string());
+        let server = Server::run(PROGRAM, &folder, &text);
+        let (got, _) = ask(server.address(), "GET", "/cgi/who", "");
+        assert_eq!(got.text().trim(), expected);
+    }
+}
+
+#[test]
 fn the_environment_of_a_program_is_exact() {
     const EXPECTED: &[&str] = &[
         "DOCUMENT_ROOT",
