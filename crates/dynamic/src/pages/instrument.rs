@@ -217,17 +217,19 @@ impl Walk<'_, '_> {
             BinOpKind::Concat => "concat",
             _ => "mul",
         };
+        let ended = |(_, at): &(Token<'_>, Span)| at.end_offset <= span.end_offset;
+        let within = &self.tokens[..self.tokens.partition_point(ended)];
         let mut depth = 0;
         let mut found = None;
-        let within = self.tokens.iter().filter(|(_, at)| {
-            at.start_offset >= span.start_offset && at.end_offset <= span.end_offset
-        });
-        for (token, at) in within {
+        for (token, at) in within.iter().rev() {
             match token {
-                Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => depth += 1,
-                Token::ParenClose | Token::BracketClose | Token::BraceClose => depth -= 1,
+                Token::ParenClose | Token::BracketClose | Token::BraceClose => depth += 1,
+                Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => depth -= 1,
                 token if depth == 0 && is_it(token) => found = Some(*at),
                 _ => {}
+            }
+            if found.is_some() || at.start_offset <= span.start_offset {
+                break;
             }
         }
         let Some(at) = found else { return };
