@@ -162,7 +162,7 @@ fn fd_limit(section: &Section<'_>) -> u64 {
     limit
 }
 
-fn account(section: &Section<'_>, key: &'static str) -> Option<String> {
+pub(crate) fn account(section: &Section<'_>, key: &'static str) -> Option<String> {
     section
         .item(key)
         .and_then(|item| item.text().map(str::to_string))

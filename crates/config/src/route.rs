@@ -4,7 +4,7 @@
 //! that a route names is there, is checked once all of the file is read.
 
 use crate::named::{self, DAY_MS};
-use crate::process::count;
+use crate::process::{account, count};
 use crate::reader::{At, Item, Section, Source};
 use crate::site::{Marks, absolute_path, file_name};
 use crate::value;
@@ -15,10 +15,11 @@ use std::path::PathBuf;
 const TARGETS: [&str; 4] = ["module", "cgi", "fastcgi", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 6] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 7] = [
     ("env", &["cgi", "fastcgi"]),
-    ("memory", &["cgi"]),
+    ("memory", &["cgi", "pages"]),
     ("cpu", &["cgi"]),
+    ("user", &["cgi"]),
     ("script", &["fastcgi"]),
     ("index", &["fastcgi"]),
     ("connections", &["fastcgi"]),
@@ -81,6 +82,7 @@ pub(crate) fn check_names(
             RouteTo::Module(name) => named::check_known(source, "module", name, at, &modules),
             RouteTo::Pages(Pages {
                 database: Some(name),
+                ..
             }) => named::check_known(source, "database", name, at, &databases),
             RouteTo::Pages(_) | RouteTo::Cgi(_) | RouteTo::FastCgi(_) => {}
         }
@@ -106,7 +108,7 @@ fn to(section: &Section<'_>, kind: &str, item: &Item<'_>) -> Option<RouteTo> {
         "module" => named::name(item).map(RouteTo::Module),
         "cgi" => cgi(section, item).map(RouteTo::Cgi),
         "fastcgi" => fastcgi(section, item).map(RouteTo::FastCgi),
-        _ => pages(item).map(RouteTo::Pages),
+        _ => pages(section, item).map(RouteTo::Pages),
     }
 }
 
@@ -120,6 +122,7 @@ fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
         // In less than the least no program begins.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
         cpu_s_max: cpu_ms_max.div_ceil(1000),
+        user: account(section, "user"),
         ..default
     };
     folder.is_some().then_some(cgi)
@@ -142,7 +145,9 @@ fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
     address.is_some().then_some(fastcgi)
 }
 
-fn pages(item: &Item<'_>) -> Option<Pages> {
+fn pages(section: &Section<'_>, item: &Item<'_>) -> Option<Pages> {
+    let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
+    let memory_len_max = section.size("memory", Pages::MEMORY_LEN_MAX as u64, memory);
     let database = match (item.value_bool(), item.value_text()) {
         (Some(true), _) => None,
         (None, Some(_)) => Some(named::name(item)?),
@@ -154,7 +159,10 @@ fn pages(item: &Item<'_>) -> Option<Pages> {
             return None;
         }
     };
-    Some(Pages { database })
+    Some(Pages {
+        database,
+        memory_len_max: usize::try_from(memory_len_max).unwrap_or(usize::MAX),
+    })
 }
 
 /// Where a FastCGI server listens.

@@ -476,6 +476,8 @@ pub struct Cgi {
     /// Seconds of processor time for a program and each of its children, 1 to 86 400. Default 30.
     /// Key `cpu`, a duration, rounded up.
     pub cpu_s_max: u64,
+    /// As whom programs run. Default `nobody` where the server is root, else the server's user.
+    pub user: Option<String>,
 }
 
 impl Cgi {
@@ -486,6 +488,7 @@ impl Cgi {
             env: Vec::new(),
             memory_len_max: 1 << 30,
             cpu_s_max: 30,
+            user: None,
         }
     }
 }
@@ -534,6 +537,22 @@ pub enum Upstream {
 pub struct Pages {
     /// The database that `query` means.
     pub database: Option<String>,
+    /// Bytes that a page may take while it is made: its values, rows and text; 1 MiB to 1 TiB. Default
+    /// 32 MiB. Key `memory`.
+    pub memory_len_max: usize,
+}
+
+impl Pages {
+    /// Default for [`Pages::memory_len_max`].
+    pub const MEMORY_LEN_MAX: usize = 32 << 20;
+
+    /// Pages with this database and every default.
+    pub fn new(database: Option<String>) -> Pages {
+        Pages {
+            database,
+            memory_len_max: Pages::MEMORY_LEN_MAX,
+        }
+    }
 }
 
 /// Code that answers requests. `[[module]]`

@@ -43,6 +43,7 @@ pub struct CgiHandler {
     concurrency_max: usize,
     running: Arc<Semaphore>,
     notice: Notice,
+    user: Option<(u32, u32)>,
 }
 
 impl CgiHandler {
@@ -71,7 +72,17 @@ impl CgiHandler {
             concurrency_max: route.concurrency_max,
             running: Arc::new(Semaphore::new(route.concurrency_max)),
             notice,
+            user: None,
         })
+    }
+
+    /// The same with programs that run as this user and group.
+    #[must_use]
+    pub fn as_user(self, user: (u32, u32)) -> CgiHandler {
+        CgiHandler {
+            user: Some(user),
+            ..self
+        }
     }
 
     async fn answer(
@@ -137,6 +148,7 @@ impl CgiHandler {
         let limits = limits::Limits {
             memory_len_max: self.cgi.memory_len_max,
             cpu_s_max: self.cgi.cpu_s_max,
+            user: self.user,
         };
         let keep = process::Keep {
             permit,

@@ -11,11 +11,13 @@ pub mod fields;
 pub mod handler;
 pub mod head;
 pub mod limited;
+pub mod memory;
 pub mod module;
 pub mod pages;
 pub mod request;
 pub mod response;
 pub mod script;
+pub mod secrets;
 pub mod wasm;
 
 pub use fields::Fields;

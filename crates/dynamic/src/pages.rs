@@ -5,11 +5,14 @@
 //! in `attempt`. This file leads a request through them. `docs/pages.md` is for authors.
 
 mod attempt;
+mod budget;
 mod constant;
 mod csrf;
 mod database;
 mod form;
 mod functions;
+mod guards;
+mod instrument;
 mod reply;
 mod statement;
 mod templates;
@@ -37,7 +40,7 @@ pub use self::database::Databases;
 /// Bytes of a request's body.
 const BODY_LEN_MAX: usize = 1 << 20;
 
-/// Bytes of a page.
+/// Bytes of a page's text.
 const PAGE_LEN_MAX: usize = 8 << 20;
 
 /// A page that takes more steps of the template engine (of which a millisecond has some ten
@@ -54,6 +57,13 @@ pub struct Pages {
     key: Key,
     sites: Sites,
     heavy: Arc<Semaphore>,
+    /// Bytes that a page may take.
+    memory_len_max: usize,
+}
+
+/// What happened to all pages.
+pub fn counts() -> Vec<(&'static str, u64)> {
+    vec![("pages.over_memory", budget::over_memory())]
 }
 
 impl Pages {
@@ -78,6 +88,7 @@ impl Pages {
             key,
             sites: Sites::default(),
             heavy: Arc::new(Semaphore::new(HEAVY_MAX)),
+            memory_len_max: configured.memory_len_max,
         })
     }
 
@@ -131,12 +142,14 @@ impl Pages {
         let page = Arc::new(Page { templates, name });
         let mut session = Session::default();
         let mut answers = Vec::new();
+        let mut rows_len = 0;
         loop {
             let attempt = Attempt {
                 visit: visit.clone(),
                 databases: self.databases.clone(),
                 database: self.database.clone(),
                 answers,
+                room: self.memory_len_max.saturating_sub(rows_len),
                 calls: 0,
                 reply: Reply::default(),
                 stop: None,
@@ -145,7 +158,9 @@ impl Pages {
             match tried.end {
                 End::Call(call) => {
                     answers = tried.answers;
-                    answers.push(session.call(&call).await);
+                    let answer = session.call(&call).await;
+                    rows_len += answer.as_ref().map_or(0, value::rows_len);
+                    answers.push(answer);
                 }
                 End::Failed(failure) => return Err(failure),
                 End::Rendered(text) => {
@@ -207,7 +222,8 @@ enum End {
 impl Page {
     fn tried(&self, attempt: Attempt) -> Tried {
         let request = Value::from_dyn_object(attempt.visit.clone());
-        let (attempt, rendered) = attempt.run(|| self.text(request));
+        let room = attempt.room;
+        let (attempt, rendered) = attempt.run(|| budget::within(room, || self.text(request)));
         let end = match (attempt.stop, rendered) {
             (Some(Stop::Call(call)), _) => End::Call(call),
             (Some(Stop::Ended), _) => End::Rendered(Vec::new()),

@@ -128,6 +128,18 @@ pub fn open(
     Ok(Box::new(Ready { code, identity }))
 }
 
+/// Whether the module of a configuration can be used, without a server; `Ok` for those of other kinds.
+///
+/// # Errors
+/// As [`open`].
+pub fn check(runtime: &Arc<Runtime>, module: &Module) -> Result<(), String> {
+    match &module.code {
+        ModuleCode::Wasm(path) => file::check(runtime, path, module.memory_len_max)
+            .map_err(|problem| format!("module {}: {problem}", module.name)),
+        _ => Ok(()),
+    }
+}
+
 impl module::Code for Wasm {
     type Instance = Instance;
 

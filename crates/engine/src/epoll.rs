@@ -264,7 +264,8 @@ impl Driver for EpollDriver {
         let (socket, file) = (socket.try_clone()?, file.clone());
         let (transfers, waker) = (self.transfers.clone(), self.waker.clone());
         let job = move || {
-            let outcome = file::send(&socket, &file, range);
+            let mut outcome = file::FileSent::Failed;
+            crate::background::contain(|| outcome = file::send(&socket, &file, range));
             transfers
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)

@@ -7,6 +7,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use crate::background::contain;
+
 /// Jobs that may wait; beyond that requests are answered 503.
 pub const QUEUE_LEN_MAX: usize = 4096;
 
@@ -77,7 +79,8 @@ fn work(shared: &Shared) {
             }
         };
         drop(queue);
-        job();
+        // Whoever waits for it is told by what the job drops.
+        contain(job);
     }
 }
 

@@ -12,6 +12,7 @@ mod accepting;
 pub mod admission;
 #[allow(unsafe_code)] // hands out slices of one mapping; the extents prove them disjoint
 pub mod arena;
+pub mod background;
 pub mod bell;
 pub mod body;
 mod connection;
@@ -44,3 +45,4 @@ pub use body::{Framing, Out, Part, Streamed};
 pub use driver::{Driver, ListenerId, Token};
 pub use local::Local;
 pub use service::{Answer, BodyUse, Exchange, Service};
+pub use sys::forget_variable;

@@ -2,7 +2,7 @@
 //!
 //! Everything unsafe of the engine is here and in `arena`, which hands out the mapping's slices.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
@@ -129,4 +129,34 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+unsafe extern "C" {
+    /// environ(7)
+    static mut environ: *mut *mut c_char;
+}
+
+/// Takes a variable out of this process's environment, and its value out of the memory where it stood,
+/// which `/proc/PID/environ` shows. False, and nothing done, unless this is the only thread.
+pub fn forget_variable(name: &str) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
+    if !matches!(threads, Ok(1)) {
+        return false;
+    }
+    // SAFETY: no other thread looks at the environment, as there is none. It is an array of pointers
+    // to C strings with a null at its end (environ(7)), of which we write over bytes before their ends.
+    unsafe {
+        let mut entry = (&raw const environ).read();
+        while !entry.is_null() && !(*entry).is_null() {
+            let bytes = CStr::from_ptr(*entry).to_bytes();
+            let rest = bytes.strip_prefix(name.as_bytes());
+            if let Some(value) = rest.and_then(|rest| rest.strip_prefix(b"=")) {
+                let (at, len) = (bytes.len() - value.len(), value.len());
+                (*entry).add(at).write_bytes(0, len);
+            }
+            entry = entry.add(1);
+        }
+        std::env::remove_var(name);
+    }
+    true
 }

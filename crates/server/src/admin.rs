@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lowroad_engine::background;
+
 use crate::cli::Explain;
 use crate::dynamic::purge::{Meant, Purged};
 use crate::explain;
@@ -54,19 +56,16 @@ impl Endpoint {
     /// When there is no thread or descriptor for it.
     pub fn serve(&self, running: Arc<Mutex<Running>>) -> std::io::Result<()> {
         let listener = self.listener.try_clone()?;
-        std::thread::Builder::new()
-            .name("admin".into())
-            .spawn(move || {
-                for stream in listener.incoming() {
-                    match stream {
-                        // A client that goes away in the middle is its own loss.
-                        Ok(stream) => drop(answer(stream, &running)),
-                        // No descriptors: whoever asks stays in the queue and is tried again.
-                        Err(_) => std::thread::sleep(ACCEPT_PAUSE),
-                    }
+        background::start("admin", move || {
+            for stream in listener.incoming() {
+                match stream {
+                    // A client that goes away in the middle is its own loss.
+                    Ok(stream) => drop(answer(stream, &running)),
+                    // No descriptors: whoever asks stays in the queue and is tried again.
+                    Err(_) => std::thread::sleep(ACCEPT_PAUSE),
                 }
-            })?;
-        Ok(())
+            }
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use lowroad_config::{self as config, Config, value};
+use lowroad_dynamic::wasm;
 
 use crate::new::Language;
 use crate::say;
@@ -220,12 +221,31 @@ pub fn load(file: &Path) -> Result<Config, String> {
 /// All that is wrong with it, a line each.
 pub fn check(file: &Path) -> Result<(), String> {
     let config = load(file)?;
+    check_modules(&config)?;
     let count = config.sites.len();
     let sites = if count == 1 { "site" } else { "sites" };
     say::out(format_args!(
         "{}: {count} {sites}, nothing wrong\n",
         file.display()
     ))
+}
+
+/// Compiles the WebAssembly modules. Native ones are not loaded, as that would run their code.
+fn check_modules(config: &Config) -> Result<(), String> {
+    let is_wasm = |module: &&config::Module| matches!(module.code, config::ModuleCode::Wasm(_));
+    let modules: Vec<_> = config.modules.iter().filter(is_wasm).collect();
+    if modules.is_empty() {
+        return Ok(());
+    }
+    let runtime = wasm::Runtime::new(wasm::Limits::default())?;
+    let wrong = modules
+        .iter()
+        .filter_map(|module| wasm::check(&runtime, module).err());
+    let lines: Vec<_> = wrong.collect();
+    match lines.is_empty() {
+        true => Ok(()),
+        false => Err(lines.join("\n")),
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -337,7 +337,8 @@ fn programs(running: &Running, out: &mut String) {
             line(out, &format!("module.{module}.{name}"), &value.to_string());
         }
     }
-    for (name, value) in running.programs.wasm_counts() {
+    let of_kinds = running.programs.wasm_counts().into_iter();
+    for (name, value) in of_kinds.chain(lowroad_dynamic::pages::counts()) {
         line(out, name, &value.to_string());
     }
 }

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_engine::Token;
+use lowroad_engine::background::contain;
 use lowroad_engine::helpers::{Helpers, QueueFull};
 use lowroad_http::encoding::Encoding;
+use lowroad_http::status::Status;
 
 use crate::answer::Outcome;
 use crate::load::{Loader, Want};
-use crate::stored::Stored;
+use crate::stored::{Kind, Stored};
 
 /// What was loaded.
 #[derive(Clone)]
@@ -76,7 +78,13 @@ impl Fetcher {
     }
 
     fn work(&self, want: &Want) {
-        let stored = self.loader.load(want);
+        let mut stored = None;
+        contain(|| stored = Some(self.loader.load(want)));
+        // It panicked: those who wait hear of it, and it is tried again for the next.
+        let stored = stored.unwrap_or_else(|| {
+            let refused = Kind::Refused(Status::INTERNAL_ERROR);
+            Arc::new(Stored::new(refused, 0, None, 0))
+        });
         let loaded = match (want.encoding, &want.base) {
             (Encoding::Identity, _) | (_, None) => Loaded {
                 base: stored,

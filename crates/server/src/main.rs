@@ -17,6 +17,7 @@ mod explain;
 mod fetch;
 mod files;
 mod heads;
+mod hidden;
 mod limits;
 mod listeners;
 mod listing;
@@ -43,30 +44,40 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use clap::Parser;
+use lowroad_dynamic::memory::Counting;
 
 use cli::{Cli, Command};
 
 /// A request to a program takes a dozen pieces of memory, which the C library's allocator makes
-/// slow (docs/performance.md).
+/// slow (docs/performance.md). Counted for pages, which may take so much and no more.
 #[global_allocator]
-static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static MEMORY: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
 
-/// A crash of one worker must not leave half a server: a panic ends the process, and the supervisor
-/// starts it anew. Where programs are waited for, beside workers or on them, it ends one call.
-fn end_on_panic() {
+/// A crash of one worker must not leave half a server: a panic there, or of the main thread, ends the
+/// process, and the supervisor starts it anew. Where programs are waited for, beside workers or on
+/// them, it ends one call. A server's other threads go on with their next piece of work
+/// (`lowroad_engine::background`). In all other processes any panic is the end.
+fn end_on_panic(command: &Command) {
+    let is_server = matches!(command, Command::Serve(_) | Command::Run { .. });
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         say(panic);
-        let waits = std::thread::current().name() == Some(dynamic::THREAD_NAME);
-        if !waits && !lowroad_engine::tasks::polls() {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default();
+        let may_end = match is_server {
+            true => name != "main" && !name.starts_with(process::WORKER_NAME),
+            false => name == dynamic::THREAD_NAME,
+        };
+        if !may_end && !lowroad_engine::tasks::polls() {
             std::process::abort();
         }
     }));
 }
 
 fn main() -> ExitCode {
-    end_on_panic();
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    end_on_panic(&command);
+    let done = match command {
         Command::Serve(serve) => serve.config().and_then(|config| process::run(config, None)),
         Command::Run { config } => {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config)))
@@ -93,6 +104,7 @@ fn main() -> ExitCode {
 
 /// Serves a module over the socket that is the standard input.
 fn module_host() -> Result<(), String> {
+    hidden::hide()?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     socket
         .map(UnixStream::from)

@@ -13,6 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lowroad_config::{Config, Format, Level, LogTarget};
+use lowroad_dynamic::secrets;
+use lowroad_engine::background;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helpers::Helpers;
@@ -36,8 +38,10 @@ use crate::sites::Sites;
 use crate::softirq::own::Keeper;
 use crate::store::SharedStore;
 use crate::watch::Watcher;
-use crate::{admin, limits, softirq, user};
+use crate::{admin, hidden, limits, softirq, user};
 
+/// What the names of workers' threads begin with.
+pub const WORKER_NAME: &str = "worker-";
 /// How often error pages are compared with their files, and roots with where their links lead.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
 /// What workers may take beyond the drain's time to end.
@@ -56,6 +60,8 @@ pub enum News {
 /// # Errors
 /// When it can't start: what is wrong, and what to do about it.
 pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
+    // While there is one thread.
+    secrets::take(&config);
     let logs = Logs::open(&config)?;
     let logger = Logger::new(logs.errors.sink(), level(config.log.level));
     let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
@@ -64,6 +70,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     let admin = admin::Endpoint::open(config.server.admin.as_deref());
     let own = softirq::own::start(&config, logs.access_sink(), &logger)?;
     let user_note = user::drop_root(&config)?;
+    hidden::hide()?;
     for note in [fd_note, own.note, user_note].into_iter().flatten() {
         logger.info(format_args!("{note}"));
     }
@@ -238,7 +245,7 @@ fn start_worker(
     running.counters.push(counters);
     let cpu = running.config.server.affinity.then_some(place.number);
     thread::Builder::new()
-        .name(format!("worker-{}", place.number))
+        .name(format!("{WORKER_NAME}{}", place.number))
         .spawn(move || {
             if let Some(cpu) = cpu {
                 // Without it the worker runs wherever the kernel likes.
@@ -335,15 +342,14 @@ fn listen_for_signals(news: Sender<News>) -> std::io::Result<()> {
 
 /// Follows what no watch reports: the files of error pages, and roots reached through links.
 fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
-    thread::Builder::new().name("sites".into()).spawn(move || {
+    background::start("sites", move || {
         loop {
             let sites = lock(&running).sites.clone();
             sites.all.iter().for_each(|site| site.pages.refresh());
             reload::follow_moved(&running);
             thread::sleep(SITES_INTERVAL);
         }
-    })?;
-    Ok(())
+    })
 }
 
 /// Says on standard output what is served and where.

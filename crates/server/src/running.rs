@@ -59,7 +59,8 @@ pub struct Running {
     pub started: Instant,
 }
 
-/// Locks what is shared; a panic ends the process, so it can't be poisoned.
+/// Locks what is shared. A thread beside the workers that panicked has left it as it was: a reload
+/// puts nothing in force before all is there.
 pub fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }

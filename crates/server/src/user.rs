@@ -5,7 +5,8 @@ use std::path::Path;
 use lowroad_config::{Config, LogTarget, Root};
 use nix::unistd::{Group, Uid, User, chown, initgroups, setgid, setuid};
 
-/// The user that a server started as root becomes when it is told nothing else.
+/// The user that a server started as root becomes when it is told nothing else, and CGI programs of one
+/// that stays root.
 const DEFAULT_USER: &str = "nobody";
 
 /// Gives up root, if this process has it. Returns what is to be said about it.
@@ -50,6 +51,28 @@ pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
         .and_then(|()| setuid(user.uid))
         .map_err(|error| format!("can't become user {}: {error}", user.name))?;
     Ok(Some(format!("runs as user {}", user.name)))
+}
+
+/// As whom CGI programs run, user and group, once root is given up or not: where the server is still
+/// root they never are, unless they are told to be. `None` = as the server.
+///
+/// # Errors
+/// When they can't be that user.
+pub fn of_programs(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
+    match named {
+        Some(name) if !Uid::effective().is_root() => match is_me(name) {
+            true => Ok(None),
+            false => Err(format!(
+                "programs can run as {name} only where the server stays root: user = \"root\" in [server]"
+            )),
+        },
+        None if !Uid::effective().is_root() => Ok(None),
+        Some("root") => Ok(None),
+        name => {
+            let user = find(name.unwrap_or(DEFAULT_USER))?;
+            Ok(Some((user.uid.as_raw(), user.gid.as_raw())))
+        }
+    }
 }
 
 fn log_files(config: &Config) -> impl Iterator<Item = &Path> {

@@ -79,10 +79,7 @@ impl Watcher {
             folders: Mutex::default(),
         });
         let listener = watcher.clone();
-        std::thread::Builder::new()
-            .name("watch".into())
-            .spawn(move || listener.listen())
-            .ok()?;
+        lowroad_engine::background::start("watch", move || listener.listen()).ok()?;
         Some(watcher)
     }
 
@@ -134,6 +131,8 @@ impl Watcher {
     }
 
     fn listen(&self) {
+        // News may have been lost if this begins anew.
+        self.forget_everything();
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
         while let Ok(event) = reader.next() {

@@ -243,6 +243,7 @@ fn unix_secs() -> u64 {
 }
 
 /// Who asks, by the field of that name: a server of ours tells the level below what it must not keep.
+/// Anybody can say so; the server looks where the connection comes from, too.
 pub const USER_AGENT: &[u8] = b"lowroad";
 
 /// The bytes to send. The key's values hold no byte that ends a line.

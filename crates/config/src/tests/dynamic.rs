@@ -45,6 +45,7 @@ fn every_key_of_a_route_is_read() {
         cgi = "programs"
         memory = "64M"
         cpu = "1500ms"
+        user = "worker"
         env = { LANG = "C", EMPTY = "", N = 5, YES = true }
         [[site.route]]
         pattern = "*.php"
@@ -60,12 +61,14 @@ fn every_key_of_a_route_is_read() {
         [[site.route]]
         pattern = "/plain/*"
         pages = true
+        memory = "64M"
     "#;
     let config = parse(text, Path::new("/etc/lowroad/lowroad.toml"));
     let config = config.unwrap_or_else(|problems| panic!("{}", lines(&problems)));
     let cgi = Cgi {
         memory_len_max: 64 << 20,
         cpu_s_max: 2,
+        user: Some("worker".into()),
         env: pairs(&[("EMPTY", ""), ("LANG", "C"), ("N", "5"), ("YES", "true")]),
         ..Cgi::new("/etc/lowroad/programs".into())
     };
@@ -76,9 +79,10 @@ fn every_key_of_a_route_is_read() {
         env: pairs(&[("DOCUMENT_ROOT", "/inside")]),
         ..FastCgi::new(Upstream::Unix("/etc/lowroad/run/fpm.sock".into()))
     };
-    let pages = |database: Option<&str>| {
+    let pages = |database: Option<&str>, memory_len_max| {
         RouteTo::Pages(Pages {
             database: database.map(str::to_string),
+            memory_len_max,
         })
     };
     let expected = [
@@ -90,8 +94,8 @@ fn every_key_of_a_route_is_read() {
         },
         Route::new(pattern("/cgi-bin/**"), RouteTo::Cgi(cgi)),
         Route::new(pattern("*.php"), RouteTo::FastCgi(fastcgi)),
-        Route::new(pattern("*.lrp"), pages(Some("d"))),
-        Route::new(pattern("/plain/*"), pages(None)),
+        Route::new(pattern("*.lrp"), pages(Some("d"), 32 << 20)),
+        Route::new(pattern("/plain/*"), pages(None, 64 << 20)),
     ];
     assert_eq!(config.sites[0].routes, expected);
     assert_eq!(config.databases[0].url, "sqlite:/etc/lowroad/d.db");
@@ -129,6 +133,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
         env: Vec::new(),
         memory_len_max: 1 << 30,
         cpu_s_max: 30,
+        user: None,
     };
     assert_eq!(cgi.to, RouteTo::Cgi(expected));
     let expected = FastCgi {
@@ -253,7 +258,8 @@ fn a_route_has_one_target() {
 fn keys_of_other_targets_are_refused() {
     for (target, line, allowed) in [
         ("pages = true", "env = {}", "only with cgi or fastcgi"),
-        ("fastcgi = 1", "memory = 0", "only with cgi"),
+        ("fastcgi = 1", "memory = 0", "only with cgi or pages"),
+        ("fastcgi = 1", "user = 1", "only with cgi"),
         ("fastcgi = 1", "cpu = 1", "only with cgi"),
         ("cgi = \"c\"", "script = \"/x\"", "only with fastcgi"),
         ("cgi = \"c\"", "index = \"x\"", "only with fastcgi"),

@@ -14,11 +14,17 @@ pub struct Limits {
     pub memory_len_max: u64,
     /// Seconds of processor time; 0 = no limit.
     pub cpu_s_max: u64,
+    /// User and group that it runs as, with no other groups; `None` = those of this process.
+    pub user: Option<(u32, u32)>,
 }
 
 /// Makes `command` set these limits, and dump no core.
 #[allow(unsafe_code)]
 pub fn limit(command: &mut Command, limits: Limits) {
+    if let Some((user, group)) = limits.user {
+        // Where this process is root, the standard library gives up all other groups too.
+        command.uid(user).gid(group);
+    }
     let set = move || {
         let core = Some(0);
         setrlimit(Resource::Core, rlimit(core))?;

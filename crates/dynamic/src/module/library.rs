@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use lowroad_engine::background::contain;
 use lowroad_module::Level;
 
 use super::Code;
@@ -149,7 +150,7 @@ fn watch(code: &Weak<LibraryCode>) {
     loop {
         thread::sleep(Duration::from_millis(LOOK_MS));
         match code.upgrade() {
-            Some(code) => code.look(&mut before),
+            Some(code) => contain(|| code.look(&mut before)),
             None => return,
         }
     }

@@ -27,6 +27,8 @@ pub struct Attempt {
     pub database: Option<Arc<Database>>,
     /// The answers so far, in the order of the calls.
     pub answers: Vec<Result<Value, Fault>>,
+    /// Bytes that it may take besides the answers so far.
+    pub room: usize,
     /// How many calls were made in this attempt.
     pub calls: usize,
     /// What is said about the response.

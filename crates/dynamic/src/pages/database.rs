@@ -19,8 +19,9 @@ use minijinja::Value;
 
 use self::place::Place;
 use self::pool::Pool;
+use super::budget;
 use super::statement::{self, Effect};
-use super::value::Param;
+use super::value::{Columns, Param, Row, cells_len};
 
 pub use self::session::Session;
 
@@ -53,6 +54,8 @@ pub struct Call {
     pub want: Want,
     /// How it is made.
     pub mode: Mode,
+    /// Bytes of its rows.
+    pub len_max: usize,
 }
 
 /// How a call is made.
@@ -165,12 +168,48 @@ impl Answer {
     }
 }
 
+/// The rows of an answer as they come.
+struct Rows<'c> {
+    call: &'c Call,
+    rows: Vec<Value>,
+    len: usize,
+}
+
+impl<'c> Rows<'c> {
+    fn of(call: &'c Call) -> Rows<'c> {
+        Rows {
+            call,
+            rows: Vec::new(),
+            len: 0,
+        }
+    }
+
+    /// Takes one more.
+    fn push(&mut self, columns: &Columns, cells: Vec<Value>) -> Result<(), Trouble> {
+        if self.rows.len() == self.call.database.rows_max {
+            return Err(Trouble::TooManyRows);
+        }
+        self.len += cells_len(&cells);
+        if self.len > self.call.len_max {
+            return Err(Trouble::TooLong(self.call.len_max));
+        }
+        self.rows.push(Row::value(columns, cells));
+        Ok(())
+    }
+
+    fn answer(self) -> Answer {
+        Answer::Rows(self.rows)
+    }
+}
+
 /// Why a driver gives nothing.
 enum Trouble {
     /// What sqlx says.
     Driver(sqlx::Error),
     /// There are more rows than allowed.
     TooManyRows,
+    /// The rows are longer than so many bytes, which is what the page may take.
+    TooLong(usize),
     /// A parameter does not fit.
     Unfit(String),
     /// A column has a type that is not known here.
@@ -189,7 +228,10 @@ impl Trouble {
     fn breaks_connection(&self) -> bool {
         match self {
             Trouble::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
-            Trouble::Driver(_) | Trouble::TooManyRows | Trouble::Unknown(_) => true,
+            Trouble::Driver(_)
+            | Trouble::TooManyRows
+            | Trouble::TooLong(_)
+            | Trouble::Unknown(_) => true,
             Trouble::Unfit(_) => false,
         }
     }
@@ -242,6 +284,16 @@ impl Database {
                     self.rows_max
                 ),
             ),
+            Trouble::TooLong(len_max) => {
+                budget::count();
+                Fault::new(
+                    Status::INTERNAL_ERROR,
+                    format!(
+                        "{}; the rows alone are longer: put a LIMIT into the statement",
+                        budget::reason(len_max)
+                    ),
+                )
+            }
             Trouble::Unfit(reason) => Fault::new(Status::BAD_REQUEST, reason),
             Trouble::Unknown(reason) => Fault::new(Status::INTERNAL_ERROR, reason),
             Trouble::Driver(sqlx::Error::Database(error)) if is_slow(error.as_ref()) => self.slow(),

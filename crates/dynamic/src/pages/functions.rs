@@ -66,6 +66,7 @@ fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Va
             params,
             want,
             mode,
+            len_max: attempt.room,
         })
     })
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, escape_formatter};
 
-use super::{constant, functions};
+use super::{constant, functions, guards, instrument};
 
 /// What the names of templates end in.
 pub const SUFFIX: &str = ".lrp";
@@ -134,10 +134,14 @@ impl Templates {
         environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
         environment.set_formatter(|out, state, value| match value.is_none() {
             true => Ok(()),
-            false => escape_formatter(out, state, value),
+            false => {
+                guards::emit(value)?;
+                escape_formatter(out, state, value)
+            }
         });
         environment.set_fuel(Some(FUEL));
         functions::add_to(&mut environment);
+        guards::add_to(&mut environment);
         Templates {
             environment,
             root,
@@ -261,8 +265,15 @@ fn read(path: &Path, files: &Files) -> std::io::Result<Option<String>> {
 }
 
 fn checked(name: &str, source: String) -> Result<String, Error> {
+    if instrument::has_our_names(&source) {
+        let reason = format!(
+            "names that begin with {} are the server's",
+            instrument::PREFIX
+        );
+        return Err(Error::new(ErrorKind::SyntaxError, reason));
+    }
     match constant::check(&source) {
-        Ok(()) => Ok(source),
+        Ok(()) => Ok(instrument::instrument(name, &source)),
         Err(breach) => {
             let wrong = Wrong {
                 name: name.to_string(),

@@ -86,6 +86,32 @@ impl Row {
     }
 }
 
+/// Bytes of a row besides its cells.
+const ROW_LEN: usize = 64;
+
+/// Bytes that a row's cells take.
+pub fn cells_len(cells: &[Value]) -> usize {
+    let len = |cell: &Value| {
+        let bytes = cell.as_bytes().map_or(0, <[u8]>::len);
+        size_of::<Value>() + bytes
+    };
+    ROW_LEN + cells.iter().map(len).sum::<usize>()
+}
+
+/// Bytes that an answer of a database takes.
+pub fn rows_len(answer: &Value) -> usize {
+    let row_len = |row: &Value| {
+        row.downcast_object_ref()
+            .map_or(0, |row: &Row| cells_len(&row.cells))
+    };
+    match answer.kind() {
+        ValueKind::Seq => answer
+            .try_iter()
+            .map_or(0, |rows| rows.map(|row| row_len(&row)).sum()),
+        _ => row_len(answer),
+    }
+}
+
 impl Object for Row {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Map

@@ -53,9 +53,11 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<Resettable> {
         let Some((id, range)) = payload.as_section() else {
             continue;
         };
+        // The parser tells of a section before it has seen the end of it, and the file may have none.
+        let content = bytes.get(range)?;
         match id {
-            EXPORT_SECTION => section(&mut made, id, &exports(&bytes[range], &changing)?),
-            _ => section(&mut made, id, &bytes[range]),
+            EXPORT_SECTION => section(&mut made, id, &exports(content, &changing)?),
+            _ => section(&mut made, id, content),
         }
     }
     let globals: Vec<_> = changing.into_iter().map(name).collect();
@@ -91,7 +93,7 @@ fn exports(section: &[u8], globals: &[u32]) -> Option<Vec<u8>> {
         .rev()
         .fold(0, |count, byte| count << 7 | u64::from(byte & 0x7f));
     let mut made = Vec::new();
-    number(&mut made, count + globals.len() as u64);
+    number(&mut made, count.checked_add(globals.len() as u64)?);
     made.extend_from_slice(&section[count_len..]);
     for global in globals {
         let name = name(*global);
@@ -157,6 +159,28 @@ mod tests {
             "lowroad:global:2",
         ];
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_or_spoilt_is_none_that_can_be_put_back() {
+        let whole = parsed(
+            r#"(global (mut i32) (i32.const 1)) (table 1 funcref) (memory (export "memory") 1)
+            (elem (i32.const 0) $work) (data (i32.const 0) "text")
+            (func $work (export "work") (param i32) (loop (br_if 0 (local.get 0))))"#,
+        );
+        assert!(resettable(&whole).is_some());
+        // Where it ends between two sections it is a module still. There is nothing to expect but an end.
+        for len in 0..whole.len() {
+            let _ = resettable(&whole[..len]);
+        }
+        for at in 0..whole.len() {
+            for byte in 0..=u8::MAX {
+                let mut spoilt = whole.clone();
+                spoilt[at] = byte;
+                let _ = resettable(&spoilt);
+                let _ = resettable(&spoilt[..at + 1]);
+            }
+        }
     }
 
     #[test]

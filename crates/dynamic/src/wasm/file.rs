@@ -1,13 +1,18 @@
 //! A module's file: its newest version that is good, and the thread that looks for newer ones. What
 //! has begun with one version ends with it. Knows nothing of requests.
+//!
+//! Anything may stand in the file, or stand there instead of it, and it may be read while it is
+//! written: whatever that is, it is refused with a reason.
 
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread;
 use std::time::Duration;
 
+use lowroad_engine::background::contain;
 use lowroad_module::Level;
 
 use super::code::Code;
@@ -17,6 +22,8 @@ use crate::module::Identity;
 
 /// The time between two looks at the files in milliseconds.
 const LOOK_MS: u64 = 500;
+/// Opens at once, whatever it is.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 /// The longest file in bytes.
 const FILE_LEN_MAX: u64 = 64 << 20;
 
@@ -27,15 +34,24 @@ pub(super) struct File {
     /// Who opened it first: its lines go there.
     identity: Arc<Identity>,
     code: RwLock<Arc<Code>>,
-    seen: Mutex<Stamp>,
+    seen: Mutex<Seen>,
 }
 
-/// What differs between two versions of a file.
+/// What was seen of a file.
+struct Seen {
+    /// Of what was taken or refused last.
+    stamp: Stamp,
+    /// Of another version, in the last look: it may still be being written.
+    new: Option<Stamp>,
+}
+
+/// What differs between two versions of a file, and where it becomes readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
     len: u64,
     modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl Stamp {
@@ -44,6 +60,7 @@ impl Stamp {
             inode: found.ino(),
             len: found.len(),
             modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
         }
     }
 }
@@ -68,13 +85,13 @@ impl File {
         if let Some(known) = runtime.files.find(path, memory_len_max, stamp) {
             return Ok(known);
         }
-        let code = compile(runtime, path, &bytes, memory_len_max)?;
+        let code = compile(runtime, path, bytes, memory_len_max)?;
         let file = Arc::new(File {
             path: path.into(),
             memory_len_max,
             identity: identity.clone(),
             code: RwLock::new(Arc::new(code)),
-            seen: Mutex::new(stamp),
+            seen: Mutex::new(Seen { stamp, new: None }),
         });
         runtime.files.add(runtime, &file)?;
         one(&runtime.counts.compiled);
@@ -89,19 +106,27 @@ impl File {
             .clone()
     }
 
-    /// Takes a newer version if there is one. One that is no good is reported once, and the one
-    /// before it stays. A file that is gone changes nothing: it may be about to be replaced.
+    /// Takes a newer version once it has stayed as it is for two looks. One that is no good is reported
+    /// once, and the one before it stays. A file that is gone changes nothing: it may be about to be
+    /// replaced.
     pub(super) fn look(&self, runtime: &Arc<Runtime>) {
         let Ok(found) = fs::metadata(&self.path) else {
             return;
         };
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if *seen == Stamp::of(&found) {
+        let stamp = Stamp::of(&found);
+        let mut seen = lock(&self.seen);
+        if seen.stamp == stamp {
+            seen.new = None;
             return;
         }
+        if seen.new.replace(stamp) != Some(stamp) {
+            return;
+        }
+        // Not tried again before it changes again, whatever comes of it.
+        seen.stamp = stamp;
         let made = read(&self.path).and_then(|(bytes, stamp)| {
-            *seen = stamp;
-            compile(runtime, &self.path, &bytes, self.memory_len_max)
+            seen.stamp = stamp;
+            compile(runtime, &self.path, bytes, self.memory_len_max)
         });
         match made {
             Ok(code) => {
@@ -123,13 +148,17 @@ impl File {
     }
 }
 
+fn lock<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Files {
     fn find(&self, path: &Path, memory_len_max: u64, stamp: Stamp) -> Option<Arc<File>> {
         let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         files.iter().filter_map(Weak::upgrade).find(|file| {
             file.path == path
                 && file.memory_len_max == memory_len_max
-                && *file.seen.lock().unwrap_or_else(PoisonError::into_inner) == stamp
+                && lock(&file.seen).stamp == stamp
         })
     }
 
@@ -166,27 +195,65 @@ fn watch(runtime: &Weak<Runtime>) {
             return;
         };
         for file in files {
-            file.look(&runtime);
+            contain(|| file.look(&runtime));
         }
     }
 }
 
+/// The bytes of a file, and its stamp from before: what is written meanwhile differs from it, and is
+/// seen next time.
 fn read(path: &Path) -> Result<(Vec<u8>, Stamp), String> {
     let told = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
-    // The stamp is taken first: what is written after it differs from it, and is seen next time.
-    let found = fs::metadata(path).map_err(|error| told(&error))?;
-    if found.len() > FILE_LEN_MAX {
-        return Err(told(&format_args!("longer than {FILE_LEN_MAX} bytes")));
+    let too_long = || told(&format_args!("longer than {FILE_LEN_MAX} bytes"));
+    // A pipe without a writer is not waited for.
+    let mut how = OpenOptions::new();
+    how.read(true).custom_flags(NONBLOCK);
+    let file = how.open(path).map_err(|error| told(&error))?;
+    let found = file.metadata().map_err(|error| told(&error))?;
+    if !found.is_file() {
+        return Err(told(&"it is no file"));
     }
-    let bytes = fs::read(path).map_err(|error| told(&error))?;
+    if found.len() > FILE_LEN_MAX {
+        return Err(too_long());
+    }
+    let mut bytes = Vec::with_capacity(found.len() as usize); // at most FILE_LEN_MAX
+    let read = file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| told(&error))?;
+    // It has grown since.
+    if bytes.len() as u64 > FILE_LEN_MAX {
+        return Err(too_long());
+    }
     Ok((bytes, Stamp::of(&found)))
 }
 
+/// Compiles on a thread of its own: if the compiler panics, that is one more reason to refuse a file.
 fn compile(
     runtime: &Arc<Runtime>,
     path: &Path,
-    bytes: &[u8],
+    bytes: Vec<u8>,
     memory_len_max: u64,
 ) -> Result<Code, String> {
-    Code::new(runtime, bytes, memory_len_max).map_err(|what| format!("{}: {what}", path.display()))
+    let told = |what: String| format!("{}: {what}", path.display());
+    let runtime = runtime.clone();
+    let compiler = thread::Builder::new()
+        .name("wasm-compiler".into())
+        .spawn(move || Code::new(&runtime, &bytes, memory_len_max))
+        .map_err(|error| told(format!("no thread to compile it: {error}")))?;
+    let compiled = compiler.join();
+    compiled
+        .unwrap_or_else(|_| Err("the compiler gave up on it".into()))
+        .map_err(told)
+}
+
+/// Whether a file is a module that can be used.
+///
+/// # Errors
+/// As [`File::open`].
+pub(super) fn check(
+    runtime: &Arc<Runtime>,
+    path: &Path,
+    memory_len_max: u64,
+) -> Result<(), String> {
+    let (bytes, _) = read(path)?;
+    compile(runtime, path, bytes, memory_len_max).map(drop)
 }

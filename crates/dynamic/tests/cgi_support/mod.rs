@@ -245,6 +245,7 @@ pub fn cgi_route(pattern: &str, folder: &Path) -> (Route, Cgi) {
         env: vec![("MODE".to_string(), "test".to_string())],
         memory_len_max: 1 << 30,
         cpu_s_max: 30,
+        user: None,
     };
     (route(pattern, RouteTo::Cgi(cgi.clone())), cgi)
 }

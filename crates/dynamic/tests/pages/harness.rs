@@ -146,9 +146,8 @@ pub fn tokens(page: &Got) -> (String, String) {
 }
 
 fn pages(databases: &[schema::Database], key: &Key) -> Arc<Pages> {
-    let configured = schema::Pages {
-        database: databases.first().map(|database| database.name.clone()),
-    };
+    let database = databases.first().map(|database| database.name.clone());
+    let configured = schema::Pages::new(database);
     let databases = Databases::new(databases).expect("databases");
     let pages = Pages::new(&configured, Arc::new(databases), key.clone());
     Arc::new(pages.expect("pages"))

@@ -7,6 +7,7 @@ mod forms;
 mod harness;
 mod limits;
 mod mariadb;
+mod memory;
 mod postgres;
 mod servers;
 mod sqlite;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use lowroad_dynamic::wasm::{Limits, Own};
 
 use crate::support::{
-    HELLO, OWN, alone, count, handling, later, module, now, open, refused, request, scratch, text,
+    HELLO, OWN, alone, count, handling, later, module, now, open, refused, request, runtime,
+    scratch, text,
 };
 
 /// When a test gives up.
@@ -108,6 +109,96 @@ fn a_newer_version_takes_over() {
     replace(&path, &handling(HELLO));
     until(|| text(now(&handler, "/")) == "hello");
     assert_eq!(count(&runtime, "wasm.rejected"), 1, "told once");
+}
+
+/// All that a compiler may leave of a module: it must end in a refusal or a module, never in a panic.
+#[test]
+fn a_file_that_is_cut_anywhere_is_refused() {
+    let runtime = alone(Limits::default());
+    let whole = handling(HELLO);
+    let path = scratch(&whole);
+    let handler = open(&runtime, &path, OWN).expect("it can be opened");
+    for len in 0..whole.len() {
+        // Without the names at its end it is a module still.
+        if let Err(problem) = open(&runtime, &scratch(&whole[..len]), OWN) {
+            assert!(problem.starts_with('/'), "cut at {len}: {problem}");
+        }
+    }
+    // In its place, where another one is at work.
+    for (refusals, len) in [(1, whole.len() / 2), (2, whole.len() - 1), (3, 0)] {
+        fs::write(&path, &whole[..len]).expect("it is written");
+        until(|| count(&runtime, "wasm.rejected") == refusals);
+        assert_eq!(
+            text(now(&handler, "/")),
+            "hello",
+            "the version before stays"
+        );
+    }
+}
+
+#[test]
+fn bytes_that_are_spoilt_do_no_harm() {
+    let whole = handling(HELLO);
+    let mut seed: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut next = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    for _ in 0..300 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + next(4) {
+            let at = next(bytes.len());
+            bytes[at] = next(256) as u8;
+        }
+        bytes.truncate(whole.len() / 2 + next(whole.len()));
+        // A module still, or a reason: there is nothing else that it could be.
+        if let Err(problem) = open(&runtime(), &scratch(&bytes), OWN) {
+            assert!(problem.starts_with('/'), "{problem}");
+        }
+    }
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_file_is_refused() {
+    let runtime = alone(Limits::default());
+    let path = scratch(&handling(HELLO));
+    let handler = open(&runtime, &path, OWN).expect("it can be opened");
+    let others: [(&str, &dyn Fn()); 4] = [
+        ("Is a directory|no file", &|| {
+            fs::create_dir(&path).expect("a folder")
+        }),
+        ("no file", &|| {
+            let made = std::process::Command::new("mkfifo").arg(&path).status();
+            assert!(made.expect("mkfifo runs").success());
+        }),
+        ("no file", &|| {
+            std::os::unix::fs::symlink("/dev/zero", &path).expect("a link");
+        }),
+        ("longer than", &|| {
+            let file = fs::File::create(&path).expect("a file");
+            file.set_len(1 << 40).expect("a hole");
+        }),
+    ];
+    for (number, (told, put)) in (1..).zip(others) {
+        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
+        put();
+        let problem = open(&runtime, &path, OWN).err().expect("it is refused");
+        assert!(
+            told.split('|').any(|told| problem.contains(told)),
+            "{problem}"
+        );
+        until(|| count(&runtime, "wasm.rejected") == number);
+        assert_eq!(
+            text(now(&handler, "/")),
+            "hello",
+            "the version before stays"
+        );
+    }
+    let _ = fs::remove_file(&path);
+    fs::write(&path, handling(HELLO)).expect("it is written");
+    until(|| count(&runtime, "wasm.compiled") == 2);
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::dynamic::lanes::Lanes;
 use crate::dynamic::routes::{Route, Routes};
+use crate::user;
 
 /// What programs need to run.
 pub struct Programs {
@@ -166,6 +167,11 @@ impl Opened<'_> {
                 let label = format!("cgi {}", cgi.folder.display());
                 let handler = CgiHandler::new(rules, cgi, symlinks, self.notice(&label));
                 let handler = handler.map_err(|error| format!("{label}: {error}"))?;
+                let user = user::of_programs(cgi.user.as_deref());
+                let handler = match user.map_err(|problem| format!("{label}: {problem}"))? {
+                    Some(user) => handler.as_user(user),
+                    None => handler,
+                };
                 Ok((label, Arc::new(handler)))
             }
             RouteTo::FastCgi(fastcgi) => {

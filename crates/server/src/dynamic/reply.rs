@@ -18,6 +18,7 @@ use crate::dynamic::kept::Kept;
 use crate::heads;
 use crate::respond::{Responder, append};
 use crate::sites::At;
+use crate::softirq;
 use crate::stored::Stored;
 
 /// A longer body is not copied behind its head.
@@ -127,7 +128,8 @@ impl Responder<'_, '_, '_> {
         }
         // The level below keeps for a while what says nothing, since it is told when files change. Of
         // what programs make nobody tells it.
-        if self.request.user_agent == Some(USER_AGENT) && !head.fields.give_lifetime() {
+        let says = self.request.user_agent == Some(USER_AGENT);
+        if says && !head.fields.give_lifetime() && softirq::may_ask_from(self.exchange.peer) {
             out.field("Cache-Control", b"no-store");
         }
         if let Some(age_s) = head.age_s {

@@ -26,6 +26,7 @@ pub use doctor::{Doctor, doctor};
 pub use drain::{Detach, detach};
 pub use explain::explain;
 pub use heard::Health;
+pub use origin::may_ask_from;
 pub use purge::{Purge, purge};
 pub use status::{Status, status};
 pub use top::{Top, top};

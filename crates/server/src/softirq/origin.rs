@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +24,14 @@ pub fn connector(level: Arc<Level>) -> Connect {
     // Looked up each time: a socket could be bound to an address that is another machine's by now
     // (net.ipv4.ip_nonlocal_bind), which would then answer.
     Arc::new(move |local| connect(&level, interfaces::own(local)?, &exempt))
+}
+
+/// Whether a connection from this address may be one of the daemon's: it asks from the server's own
+/// address, which nobody else on the network can have, as the kernel takes no packets from outside that
+/// say so. Costs a few system calls.
+pub fn may_ask_from(peer: IpAddr) -> bool {
+    let bound = UdpSocket::bind(SocketAddr::new(peer, 0));
+    !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 fn connect(
@@ -54,4 +62,22 @@ fn connect(
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_this_machine_are_the_daemons() {
+        for own in ["127.0.0.1", "::1"] {
+            let own: IpAddr = own.parse().expect("an address");
+            // Without IPv6 there is no such address.
+            assert!(may_ask_from(own) || own.is_ipv6());
+        }
+        for other in ["192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1"] {
+            let other: IpAddr = other.parse().expect("an address");
+            assert!(!may_ask_from(other), "{other}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lowroad_config::{Config, Format, Softirq};
+use lowroad_engine::background;
 use lowroad_log::{Logger, Sink};
 use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
@@ -129,7 +130,8 @@ fn launch(
     }
     let news = Arc::new(Mutex::new(Some(news)));
     let teller = news.clone();
-    start_thread("softirq", move || tell_changes(&teller))?;
+    background::start("softirq", move || tell_changes(&teller))
+        .map_err(|error| format!("starting a thread: {error}"))?;
     let hearing = start_thread("softirq-said", move || hearing.until_the_end())?;
     Ok(Keeper {
         process,

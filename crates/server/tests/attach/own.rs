@@ -205,6 +205,10 @@ fn what_programs_make_stays_above_unless_they_say_for_how_long_it_holds() {
         assert!(now > last, "{now} after {last}");
         last = now;
     }
+    // A client that calls itself as the daemon does is not taken for it.
+    let request = "GET /cgi/clock HTTP/1.1\r\nHost: test\r\nUser-Agent: lowroad\r\n\r\n";
+    let answer = own.path.client.enter(|| one(server_v4(80), request));
+    assert_eq!((answer.status, answer.field("cache-control")), (200, None));
     let before = own.hits();
     wait_until("a page that holds for a while", || {
         run("Cache-Control:max-age=60");

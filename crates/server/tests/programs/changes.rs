@@ -68,6 +68,43 @@ fn no_request_is_lost_while_routes_change() {
     });
 }
 
+/// A module that is being written, at a change and at a reload, and what `check` says of it.
+#[test]
+fn half_a_module_changes_nothing() {
+    let route = "[[site.route]]\npattern = \"/wasm\"\nmodule = \"wasm\"\n";
+    let host = Host::with_routes(route, &[]);
+    let path = host.path("hello.wasm");
+    let whole = fs::read(&path).expect("a module");
+    let check = || {
+        let mut command = std::process::Command::new(crate::host::PROGRAM);
+        let command = command.args(["check", "-c"]).arg(host.path("lowroad.toml"));
+        let output = command.output().expect("it runs");
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    };
+    assert!(check().0, "{}", check().1);
+    fs::write(&path, &whole[..whole.len() / 2]).expect("half of it");
+    host.server
+        .wait_for_error_line("the version before it stays");
+    let (got, _) = ask(host.address(), "GET", "/wasm", "");
+    assert_eq!(got.text(), "Hello, World, from C\n");
+    host.server.signal("HUP");
+    // The reload is refused, or keeps what was refused already out.
+    host.server.wait_for_error_line("reload 1: ");
+    let (got, _) = ask(host.address(), "GET", "/wasm", "");
+    assert_eq!(got.text(), "Hello, World, from C\n");
+    let (fine, said) = check();
+    assert!(
+        !fine && said.contains("module wasm: ") && said.contains("hello.wasm"),
+        "{said}"
+    );
+    fs::write(&path, &whole).expect("all of it");
+    host.server.wait_for_error_line("a new version is used");
+}
+
 #[test]
 fn what_is_under_way_ends_by_the_old_routes() {
     let script = "printf 'Content-Type: text/plain\\n\\nthe beginning'\n\

@@ -7,6 +7,7 @@ mod changes;
 mod faults;
 mod files;
 mod fpm;
+mod hidden;
 mod host;
 mod kept;
 mod kinds;

@@ -9,8 +9,8 @@ use sqlx::error::BoxDynError;
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlValueRef};
 use sqlx::{Arguments, Column, Connection, Decode, Executor, MySql, Row as _, TypeInfo, ValueRef};
 
-use super::{Answer, Call, Trouble, Want};
-use crate::pages::value::{Columns, Done, Param, Row};
+use super::{Answer, Call, Rows, Trouble, Want};
+use crate::pages::value::{Columns, Done, Param};
 
 /// Makes a connection on which statements end by themselves in time.
 pub async fn connect(
@@ -43,16 +43,13 @@ pub async fn call(link: &mut MySqlConnection, call: &Call) -> Result<Answer, Tro
         return Ok(Answer::Done(Done { count, id }));
     }
     let mut stream = query.fetch(link);
-    let mut rows = Vec::new();
+    let mut rows = Rows::of(call);
     let mut shape = None;
     while let Some(row) = stream.try_next().await? {
-        if rows.len() == call.database.rows_max {
-            return Err(Trouble::TooManyRows);
-        }
         let (columns, kinds) = shape.get_or_insert_with(|| shape_of(&row));
-        rows.push(Row::value(columns, cells(&row, columns, kinds)?));
+        rows.push(columns, cells(&row, columns, kinds)?)?;
     }
-    Ok(Answer::Rows(rows))
+    Ok(rows.answer())
 }
 
 fn add(arguments: &mut MySqlArguments, param: &Param) -> Result<(), BoxDynError> {

@@ -12,6 +12,7 @@ use sqlx::{ConnectOptions, Connection, Executor};
 
 use super::sqlite::SqliteLink;
 use super::{Answer, Call, STATEMENTS_MAX, Trouble, mysql, postgres};
+use crate::secrets;
 
 /// Where a database is.
 pub enum Place {
@@ -33,7 +34,7 @@ impl Place {
     /// # Errors
     /// With what is wrong. It never repeats the address: there may be a password in it.
     pub fn parse(url: &str, timeout: Duration) -> Result<Place, String> {
-        let url = expand(url, |name| std::env::var(name).ok())?;
+        let url = expand(url, secrets::variable)?;
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
             "sqlite" => sqlite(&url, timeout),

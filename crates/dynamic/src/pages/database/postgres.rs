@@ -14,9 +14,9 @@ use sqlx::{
     Arguments, Column, Decode, Either, Executor, Postgres, Row as _, Statement, TypeInfo, ValueRef,
 };
 
-use super::{Answer, Call, Trouble, Want};
+use super::{Answer, Call, Rows, Trouble, Want};
 use crate::pages::statement;
-use crate::pages::value::{Columns, Done, Param, Row};
+use crate::pages::value::{Columns, Done, Param};
 
 /// Makes a call.
 pub async fn call(link: &mut PgConnection, call: &Call) -> Result<Answer, Trouble> {
@@ -28,16 +28,13 @@ pub async fn call(link: &mut PgConnection, call: &Call) -> Result<Answer, Troubl
         return Ok(Answer::Done(Done { count, id: None }));
     }
     let mut stream = query.fetch(link);
-    let mut rows = Vec::new();
+    let mut rows = Rows::of(call);
     let mut columns = None;
     while let Some(row) = stream.try_next().await? {
-        if rows.len() == call.database.rows_max {
-            return Err(Trouble::TooManyRows);
-        }
         let columns = columns.get_or_insert_with(|| columns_of(&row));
-        rows.push(Row::value(columns, cells(&row, columns)?));
+        rows.push(columns, cells(&row, columns)?)?;
     }
-    Ok(Answer::Rows(rows))
+    Ok(rows.answer())
 }
 
 /// The parameters in the forms that the statement wants; it stays prepared.

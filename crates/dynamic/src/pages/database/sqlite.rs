@@ -12,8 +12,8 @@ use sqlx::sqlite::{
 };
 use sqlx::{Arguments, Column, Connection, Decode, Executor, Row as _, Sqlite, TypeInfo, ValueRef};
 
-use super::{Answer, Call, Trouble, Want};
-use crate::pages::value::{Columns, Done, Param, Row};
+use super::{Answer, Call, Rows, Trouble, Want};
+use crate::pages::value::{Columns, Done, Param};
 
 /// Steps of its machine between two looks at the clock.
 const STEPS: i32 = 1_000;
@@ -81,16 +81,13 @@ impl SqliteLink {
             }));
         }
         let mut stream = query.fetch(&mut self.link);
-        let mut rows = Vec::new();
+        let mut rows = Rows::of(call);
         let mut columns = None;
         while let Some(row) = stream.try_next().await? {
-            if rows.len() == call.database.rows_max {
-                return Err(Trouble::TooManyRows);
-            }
             let columns = columns.get_or_insert_with(|| columns_of(&row));
-            rows.push(Row::value(columns, cells(&row, columns)?));
+            rows.push(columns, cells(&row, columns)?)?;
         }
-        Ok(Answer::Rows(rows))
+        Ok(rows.answer())
     }
 }
 

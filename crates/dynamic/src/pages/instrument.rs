@@ -1,0 +1,289 @@
+//! Puts questions to the budget into a template's text, where its operators and loops have no hooks:
+//! `a ~ b` becomes `(a)|LEFT ~ (b)|CONCAT`, with two filters that give back what they get, the second
+//! after it has asked whether there is room for both; and each turn of a loop, call of a macro and
+//! beginning of a template asks too. What the filters do is in `guards`. No line gets another number.
+//!
+//! Where operators are is known from the engine's own parser. A text that is no template is left as it
+//! is: the compiler says more about it.
+
+use minijinja::Error;
+use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, Stmt};
+use minijinja::machinery::{Span, Token, parse, tokenize};
+use minijinja::syntax::SyntaxConfig;
+
+/// What the names of our filters and functions begin with; templates may have no such names.
+pub const PREFIX: &str = "_lowroad_";
+
+/// A template's text with questions.
+pub fn instrument(name: &str, source: &str) -> String {
+    let tokens: Result<Vec<_>, Error> = tokenize(source, false, SyntaxConfig::default()).collect();
+    let (Ok(tokens), Ok(template)) = (tokens, parse(source, name, SyntaxConfig::default())) else {
+        return source.to_string();
+    };
+    let mut walk = Walk {
+        source,
+        tokens: &tokens,
+        added: vec![(0, format!("{{{{ {PREFIX}step() }}}}"))],
+    };
+    walk.bodies();
+    walk.statement(&template);
+    walk.done()
+}
+
+/// Whether a text has names that are ours.
+pub fn has_our_names(source: &str) -> bool {
+    source.contains(PREFIX)
+}
+
+struct Walk<'w, 's> {
+    source: &'s str,
+    tokens: &'w [(Token<'s>, Span)],
+    /// What comes before which byte. Inner expressions are added first, so that they end first.
+    added: Vec<(usize, String)>,
+}
+
+impl Walk<'_, '_> {
+    fn done(mut self) -> String {
+        self.added.sort_by_key(|(at, _)| *at);
+        let mut out = String::with_capacity(self.source.len() * 2);
+        let mut from = 0;
+        for (at, text) in &self.added {
+            out.push_str(&self.source[from..*at]);
+            out.push_str(text);
+            from = *at;
+        }
+        out.push_str(&self.source[from..]);
+        out
+    }
+
+    /// Bodies of loops and macros begin with a question.
+    fn bodies(&mut self) {
+        let mut after = false;
+        for pair in self.tokens.windows(2) {
+            let ((first, _), (second, span)) = (&pair[0], &pair[1]);
+            if matches!(first, Token::BlockStart) {
+                after = matches!(second, Token::Ident("for" | "macro"));
+            }
+            if after && matches!(second, Token::BlockEnd) {
+                after = false;
+                let end = &self.source[span.start_offset as usize..span.end_offset as usize];
+                // What follows is trimmed as it was.
+                let trim = if end.starts_with('-') { "-" } else { "" };
+                let text = format!("{{{{ {PREFIX}step() {trim}}}}}");
+                self.added.push((span.end_offset as usize, text));
+            }
+        }
+    }
+
+    fn statements(&mut self, all: &[Stmt<'_>]) {
+        all.iter().for_each(|one| self.statement(one));
+    }
+
+    fn statement(&mut self, statement: &Stmt<'_>) {
+        match statement {
+            Stmt::Template(it) => self.statements(&it.children),
+            Stmt::EmitExpr(it) => self.expression(&it.expr),
+            Stmt::EmitRaw(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
+            Stmt::ForLoop(it) => {
+                self.expression(&it.iter);
+                it.filter_expr.iter().for_each(|it| self.expression(it));
+                self.statements(&it.body);
+                self.statements(&it.else_body);
+            }
+            Stmt::IfCond(it) => {
+                self.expression(&it.expr);
+                self.statements(&it.true_body);
+                self.statements(&it.false_body);
+            }
+            Stmt::WithBlock(it) => {
+                it.assignments
+                    .iter()
+                    .for_each(|(_, it)| self.expression(it));
+                self.statements(&it.body);
+            }
+            Stmt::Set(it) => {
+                self.expression(&it.target);
+                self.expression(&it.expr);
+            }
+            Stmt::SetBlock(it) => {
+                it.filter.iter().for_each(|it| self.expression(it));
+                self.statements(&it.body);
+            }
+            Stmt::AutoEscape(it) => {
+                self.expression(&it.enabled);
+                self.statements(&it.body);
+            }
+            Stmt::FilterBlock(it) => {
+                self.expression(&it.filter);
+                self.statements(&it.body);
+            }
+            Stmt::Block(it) => self.statements(&it.body),
+            Stmt::Import(it) => self.expression(&it.expr),
+            Stmt::FromImport(it) => self.expression(&it.expr),
+            Stmt::Extends(it) => self.expression(&it.name),
+            Stmt::Include(it) => self.expression(&it.name),
+            Stmt::Macro(it) => {
+                self.expressions(&it.defaults);
+                self.statements(&it.body);
+            }
+            Stmt::CallBlock(it) => {
+                self.call(&it.call);
+                self.expressions(&it.macro_decl.defaults);
+                self.statements(&it.macro_decl.body);
+            }
+            Stmt::Do(it) => self.call(&it.call),
+        }
+    }
+
+    fn expressions(&mut self, all: &[Expr<'_>]) {
+        all.iter().for_each(|one| self.expression(one));
+    }
+
+    fn expression(&mut self, expression: &Expr<'_>) {
+        match expression {
+            Expr::Var(_) | Expr::Const(_) => {}
+            Expr::Slice(it) => {
+                self.expression(&it.expr);
+                let ends = [&it.start, &it.stop, &it.step];
+                ends.into_iter()
+                    .flatten()
+                    .for_each(|it| self.expression(it));
+            }
+            Expr::UnaryOp(it) => self.expression(&it.expr),
+            Expr::BinOp(it) => {
+                self.expression(&it.left);
+                self.expression(&it.right);
+                self.operator(it.op, it.span());
+            }
+            Expr::Compare(it) => {
+                self.expression(&it.expr);
+                it.ops.iter().for_each(|it| self.expression(&it.expr));
+            }
+            Expr::IfExpr(it) => {
+                self.expression(&it.test_expr);
+                self.expression(&it.true_expr);
+                it.false_expr.iter().for_each(|it| self.expression(it));
+            }
+            Expr::Filter(it) => {
+                it.expr.iter().for_each(|it| self.expression(it));
+                self.arguments(&it.args);
+            }
+            Expr::Test(it) => {
+                self.expression(&it.expr);
+                self.arguments(&it.args);
+            }
+            Expr::GetAttr(it) => self.expression(&it.expr),
+            Expr::GetItem(it) => {
+                self.expression(&it.expr);
+                self.expression(&it.subscript_expr);
+            }
+            Expr::Call(it) => self.call(it),
+            Expr::List(it) => self.expressions(&it.items),
+            Expr::Tuple(it) => self.expressions(&it.items),
+            Expr::Map(it) => {
+                self.expressions(&it.keys);
+                self.expressions(&it.values);
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Call<'_>) {
+        self.expression(&call.expr);
+        self.arguments(&call.args);
+    }
+
+    fn arguments(&mut self, all: &[CallArg<'_>]) {
+        for one in all {
+            match one {
+                CallArg::Pos(it)
+                | CallArg::Kwarg(_, it)
+                | CallArg::PosSplat(it)
+                | CallArg::KwargSplat(it) => self.expression(it),
+            }
+        }
+    }
+
+    /// Guards the operator whose two operands reach from one end of the span to the other. It is the
+    /// last of its kind there outside of brackets, as operators of a kind are taken from the left.
+    fn operator(&mut self, kind: BinOpKind, span: Span) {
+        let is_it: fn(&Token<'_>) -> bool = match kind {
+            BinOpKind::Add => |token| matches!(token, Token::Plus),
+            BinOpKind::Concat => |token| matches!(token, Token::Tilde),
+            BinOpKind::Mul => |token| matches!(token, Token::Mul),
+            _ => return,
+        };
+        let name = match kind {
+            BinOpKind::Add => "add",
+            BinOpKind::Concat => "concat",
+            _ => "mul",
+        };
+        let ended = |(_, at): &(Token<'_>, Span)| at.end_offset <= span.end_offset;
+        let within = &self.tokens[..self.tokens.partition_point(ended)];
+        let mut depth = 0;
+        let mut found = None;
+        for (token, at) in within.iter().rev() {
+            match token {
+                Token::ParenClose | Token::BracketClose | Token::BraceClose => depth += 1,
+                Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => depth -= 1,
+                token if depth == 0 && is_it(token) => found = Some(*at),
+                _ => {}
+            }
+            if found.is_some() || at.start_offset <= span.start_offset {
+                break;
+            }
+        }
+        let Some(at) = found else { return };
+        let (start, end) = (span.start_offset as usize, span.end_offset as usize);
+        self.added.push((start, "(".into()));
+        let left = format!(")|{PREFIX}left ");
+        self.added.push((at.start_offset as usize, left));
+        self.added.push((at.end_offset as usize, "(".into()));
+        self.added.push((end, format!(")|{PREFIX}{name}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(source: &str) -> String {
+        let text = instrument("test", source);
+        let step = "{{ _lowroad_step() }}";
+        let text = text.strip_prefix(step).expect("it begins with a question");
+        let filters = text.replace("|_lowroad_", "|");
+        filters.replace("_lowroad_step()", "step")
+    }
+
+    #[test]
+    fn operators_are_guarded_on_both_sides() {
+        let pairs = [
+            ("{{ a ~ b }}", "{{ (a )|left ~( b)|concat }}"),
+            ("{{ a - b / 2 }}", "{{ a - b / 2 }}"),
+            (
+                "{{ (a+b)*c.d[1] }}",
+                "{{ (((a)|left +(b)|add))|left *(c.d[1])|mul }}",
+            ),
+            (
+                "{{ a~b~c }}",
+                "{{ ((a)|left ~(b)|concat)|left ~(c)|concat }}",
+            ),
+            ("{{ f(*x) ** 2 }}", "{{ f(*x) ** 2 }}"),
+        ];
+        for (source, text) in pairs {
+            let text = text.replace(
+                "(((a)|left ~(b)|concat)|left ~",
+                "((a)|left ~(b)|concat)|left ~",
+            );
+            assert_eq!(made(source), text, "{source}");
+        }
+    }
+
+    #[test]
+    fn loops_and_macros_ask() {
+        assert_eq!(
+            made("{% for a in b -%} x{% endfor %}{% macro m() %}y{% endmacro %}"),
+            "{% for a in b -%}{{ step -}} x{% endfor %}{% macro m() %}{{ step }}y{% endmacro %}"
+        );
+        assert_eq!(instrument("test", "{% for %}"), "{% for %}");
+    }
+}

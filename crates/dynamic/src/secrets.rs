@@ -1,0 +1,48 @@
+//! Passwords that the configuration takes from environment variables. They leave the environment when
+//! the server has read them: programs that it starts must not find them, neither in their own nor in
+//! the server's. Knows nothing of what they are for.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use lowroad_config::Config;
+
+static TAKEN: OnceLock<HashMap<String, String>> = OnceLock::new();
+
+/// Takes the variables that a configuration names. Once, and while there is only one thread: those
+/// that a later configuration names stay where they are.
+pub fn take(config: &Config) {
+    TAKEN.get_or_init(|| {
+        let urls = config.databases.iter().map(|database| &*database.url);
+        let named = urls.flat_map(names);
+        let found = named.filter_map(|name| Some((name.to_string(), std::env::var(name).ok()?)));
+        let taken: HashMap<_, _> = found.collect();
+        for name in taken.keys() {
+            lowroad_engine::forget_variable(name);
+        }
+        taken
+    });
+}
+
+/// The value of a variable, wherever it is by now.
+pub fn variable(name: &str) -> Option<String> {
+    let taken = TAKEN.get().and_then(|taken| taken.get(name)).cloned();
+    taken.or_else(|| std::env::var(name).ok())
+}
+
+/// The names in a text with `${NAME}`.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split("${").skip(1);
+    parts.filter_map(|part| part.split_once('}').map(|(name, _)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found() {
+        let found: Vec<_> = names("mysql://${USER}:${P_1}@h/${").collect();
+        assert_eq!(found, ["USER", "P_1"]);
+    }
+}

@@ -1,0 +1,151 @@
+//! What a program sees of the server when both run as the same user, as under the unit of systemd.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use lowroad_testkit::{Folder, Server, skip};
+
+use crate::host::PROGRAM;
+use crate::talk::ask;
+
+/// Nobody, by number: there need be no entry for it.
+const NOBODY: u32 = 65_534;
+
+/// Says what it can read of the process that started it.
+const LOOK: &str = "#!/bin/sh
+printf 'Content-Type: text/plain\\n\\n'
+for file in environ mem maps fd/0 exe; do
+    cat /proc/$PPID/$file >/dev/null 2>&1 && echo \"$file can be read\"
+done
+tr '\\0' '\\n' </proc/$PPID/environ 2>/dev/null | grep PASSWORD
+echo end
+";
+
+/// Says with what environment it was started.
+const ENVIRONMENT: &str = "#!/bin/sh
+printf 'Content-Type: text/plain\\n\\n'
+tr '\\0' '\\n' </proc/$$/environ
+";
+
+/// A server that another user than root started, with its database's password in its environment.
+fn start(folder: &Folder) -> Server {
+    let all = |path: &std::path::Path| {
+        fs::set_permissions(path, Permissions::from_mode(0o777)).expect("a mode");
+    };
+    for name in ["", "cgi", "root", "state"] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(&path).expect("a folder");
+        all(&path);
+    }
+    all(&folder.file("cgi/look", LOOK));
+    all(&folder.file("cgi/environment", ENVIRONMENT));
+    folder.file("root/page.lrp", "{{ row('SELECT 6 * 7 AS n').n }}");
+    let text = "[server]\nworkers = 1\nadmin = \"DIR/state/admin\"\n\
+        [[database]]\nname = \"db\"\nurl = \"sqlite:DIR/state/${DB_PASSWORD}\"\n\
+        [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"DIR/root\"\n\
+        [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n\
+        [[site.route]]\npattern = \"*.lrp\"\npages = \"db\"\n";
+    let text = text.replace("DIR", &folder.path().display().to_string());
+    let config = folder.file("lowroad.toml", text);
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "-c"]).arg(config);
+    command.env("DB_PASSWORD", "swordfish");
+    // Root could look into any process.
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    Server::spawn(command)
+}
+
+#[test]
+fn a_program_of_the_same_user_cannot_look_into_the_server() {
+    let folder = Folder::new();
+    let server = start(&folder);
+    let (got, _) = ask(server.address(), "GET", "/cgi/look", "");
+    assert_eq!((got.status, got.text()), (200, "end\n".into()));
+    // It still has the password, of which the name of the database is made here.
+    let (got, _) = ask(server.address(), "GET", "/page.lrp", "");
+    assert_eq!(got.text(), "42");
+    assert!(folder.path().join("state/swordfish").exists());
+    // Read again, too.
+    server.signal("HUP");
+    server.wait_for_error_line("is in force");
+    let (got, _) = ask(server.address(), "GET", "/page.lrp", "");
+    assert_eq!(got.text(), "42");
+}
+
+#[test]
+fn a_secret_is_no_longer_in_the_memory_of_the_environment() {
+    if !rustix::process::geteuid().is_root() {
+        return skip(
+            "a_secret_is_no_longer_in_the_memory_of_the_environment",
+            "only root may look into the server",
+        );
+    }
+    let folder = Folder::new();
+    let server = start(&folder);
+    let path = format!("/proc/{}/environ", server.pid());
+    let block = fs::read(path).expect("root reads it");
+    let text = String::from_utf8_lossy(&block);
+    assert!(text.contains("DB_PASSWORD=\0\0"), "{text:?}");
+    assert!(!text.contains("swordfish"));
+}
+
+#[test]
+fn where_the_server_stays_root_programs_do_not() {
+    let test = "where_the_server_stays_root_programs_do_not";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "only root may be somebody else");
+    }
+    for (own, expected) in [("", "65534 65534"), ("user = \"daemon\"", "1 1")] {
+        let folder = Folder::new();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
+        let who = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\necho $(id -u) $(id -G)\n";
+        let path = folder.file("cgi/who", who);
+        fs::set_permissions(path, Permissions::from_mode(0o755)).expect("a mode");
+        folder.file("root/file", "");
+        let text = format!(
+            "[server]\nworkers = 1\nuser = \"root\"\nadmin = \"DIR/admin\"\n[[site]]\n\
+             listen = \"127.0.0.1:0\"\nroot = \"DIR/root\"\n[[site.route]]\n\
+             pattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n{own}\n"
+        );
+        let text = text.replace("DIR", &folder.path().display().to_string());
+        let server = Server::run(PROGRAM, &folder, &text);
+        let (got, _) = ask(server.address(), "GET", "/cgi/who", "");
+        assert_eq!(got.text().trim(), expected);
+    }
+}
+
+#[test]
+fn the_environment_of_a_program_is_exact() {
+    const EXPECTED: &[&str] = &[
+        "DOCUMENT_ROOT",
+        "GATEWAY_INTERFACE",
+        "HTTP_HOST",
+        "PATH",
+        "QUERY_STRING",
+        "REDIRECT_STATUS",
+        "REMOTE_ADDR",
+        "REQUEST_METHOD",
+        "REQUEST_SCHEME",
+        "REQUEST_URI",
+        "SCRIPT_FILENAME",
+        "SCRIPT_NAME",
+        "SERVER_ADDR",
+        "SERVER_NAME",
+        "SERVER_PORT",
+        "SERVER_PROTOCOL",
+        "SERVER_SOFTWARE",
+    ];
+    let folder = Folder::new();
+    let server = start(&folder);
+    let (got, _) = ask(server.address(), "GET", "/cgi/environment", "");
+    let text = got.text();
+    let names = text.lines().filter_map(|line| line.split_once('='));
+    let mut names: Vec<_> = names.map(|(name, _)| name).collect();
+    names.sort_unstable();
+    assert_eq!(names, EXPECTED);
+    assert!(text.contains("\nPATH=/usr/local/bin:/usr/bin:/bin\n") || text.starts_with("PATH="));
+}
