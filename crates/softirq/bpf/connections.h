@@ -70,7 +70,7 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 	if (connection->state == STATE_DONE)
 		return age <= LINGER;
 	/* Nothing idles for longer than 0x7fff. */
-	return (connection->state == STATE_KERNEL ? 2 : 0x10000) + 0x7fff - age;
+	return (connection->state >= STATE_KERNEL ? 2 : 0x10000) + 0x7fff - age;
 }
 
 /* Of a bucket: how many places are nobody's << 32 | least worth << 8 | its way. */

@@ -54,6 +54,8 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 		return up(ctx, segment, connection, reason_up_flags);
 	if (is_denied(control, segment))
 		return up(ctx, segment, connection, reason_up_denied);
+	if (is_stranger(control, segment, EVER_NS))
+		return up(ctx, segment, connection, reason_up_unadmitted);
 	if (!choose(ctx, segment, connection, &choice))
 		return up(ctx, segment, connection, choice.reason);
 	if (write_answer(ctx, segment, connection, &choice, connection->snd_nxt))
@@ -195,7 +197,8 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 		return reason_drop_early;
 	state = socket_state(ctx, segment);
 	if (state && state != TCP_STATE_LISTEN) {
-		mark_as_kernels(segment);
+		/* Next time nobody looks. */
+		mark(segment, STATE_KERNEL);
 		return reason_pass_kernel;
 	}
 	return state && open_connection(segment, 1) ? reason_count : reason_pass_unknown;
@@ -298,7 +301,9 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	__u16 now = seen_at(segment->now_ns);
 	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN;
 
-	if (connection && connection->state == STATE_KERNEL && !is_syn) {
+	if (connection && connection->state >= STATE_KERNEL && !is_syn) {
+		if (connection->state == STATE_ASKED && on_asked(ctx, segment))
+			connection->state = STATE_KERNEL;
 		if (connection->seen != now)
 			connection->seen = now;
 		return pass(reason_pass_kernel);

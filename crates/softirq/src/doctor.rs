@@ -4,7 +4,7 @@
 
 pub mod gather;
 mod judge;
-mod netlink;
+pub(crate) mod netlink;
 #[cfg(test)]
 mod tests;
 

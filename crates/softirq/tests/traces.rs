@@ -9,12 +9,13 @@ use common::programs::Programs;
 use common::script::{self, Subject};
 use lowroad_softirq::load::Tier;
 
-const TRACES: [(&str, &str); 5] = [
+const TRACES: [(&str, &str); 6] = [
     ("handshake", include_str!("traces/handshake.txt")),
     ("answers", include_str!("traces/answers.txt")),
     ("handover", include_str!("traces/handover.txt")),
     ("repeats", include_str!("traces/repeats.txt")),
     ("ends", include_str!("traces/ends.txt")),
+    ("admission", include_str!("traces/admission.txt")),
 ];
 
 fn run_all(subject: &mut dyn Subject) -> Vec<String> {

@@ -11,7 +11,7 @@ use lowroad_softirq::error::Error;
 use lowroad_softirq::folder;
 use lowroad_softirq::interfaces::{self, Details};
 use lowroad_softirq::layout;
-use lowroad_softirq::level::Level;
+use lowroad_softirq::level::{Level, Prefix};
 use lowroad_softirq::links::{self, Interface};
 use lowroad_softirq::load::{self, Loaded, Sizes, Tier};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -279,18 +279,36 @@ fn has_vlans(name: &str) -> bool {
     })
 }
 
-/// Denies these prefixes and no others.
+/// Everybody.
+const EVERYBODY: Prefix = (0, [0; 16]);
+
+/// Which clients are left to the server: those of the prefixes that are denied, and, if any are allowed, all
+/// others than these. Of the prefixes that fit a client the longest holds.
 ///
 /// # Errors
 /// A text for the user.
-pub fn deny(level: &Level, prefixes: &[String]) -> Result<(), String> {
-    let read: Result<Vec<_>, _> = prefixes.iter().map(|text| prefix(text)).collect();
-    level.set_denied(&read?).map_err(|error| error.to_string())
+pub fn choose_clients(level: &Level, args: &Attach) -> Result<(), String> {
+    let read = |option: &str, texts: &[String]| -> Result<Vec<_>, String> {
+        texts.iter().map(|text| prefix(option, text)).collect()
+    };
+    let mut denied = read("--deny", &args.deny)?;
+    let allowed = read("--allow", &args.allow)?;
+    if !allowed.is_empty() {
+        denied.push(EVERYBODY);
+    }
+    // Who allows everybody says nothing.
+    let denied: Vec<Prefix> = match allowed.contains(&EVERYBODY) {
+        true => denied.into_iter().filter(|one| *one != EVERYBODY).collect(),
+        false => denied,
+    };
+    level
+        .set_clients(&denied, &allowed)
+        .map_err(|error| error.to_string())
 }
 
 /// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
-fn prefix(text: &str) -> Result<(u32, [u8; 16]), String> {
-    let bad = || format!("--deny {text}: not understood (allowed: ADDRESS or ADDRESS/BITS)");
+fn prefix(option: &str, text: &str) -> Result<Prefix, String> {
+    let bad = || format!("{option} {text}: not understood (allowed: ADDRESS or ADDRESS/BITS)");
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),
         None => (text, None),
@@ -319,9 +337,9 @@ mod tests {
                 .to_ipv6_mapped()
                 .octets()
         };
-        assert_eq!(prefix("10.1.2.3/8"), Ok((104, v4(10, 0, 0, 0))));
-        assert_eq!(prefix("10.1.2.3"), Ok((128, v4(10, 1, 2, 3))));
-        assert_eq!(prefix("::/0"), Ok((0, [0; 16])));
+        assert_eq!(prefix("--deny", "10.1.2.3/8"), Ok((104, v4(10, 0, 0, 0))));
+        assert_eq!(prefix("--deny", "10.1.2.3"), Ok((128, v4(10, 1, 2, 3))));
+        assert_eq!(prefix("--deny", "::/0"), Ok((0, [0; 16])));
         for bad in [
             "",
             "x",
@@ -330,7 +348,7 @@ mod tests {
             "10.0.0.0/4294967295",
             "1.2.3.4/",
         ] {
-            assert!(prefix(bad).is_err(), "{bad}");
+            assert!(prefix("--deny", bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Two questions to the kernel over netlink: which sockets listen, and whether nftables has tables.
+//! Questions to the kernel over netlink: which sockets listen, and what nftables has.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send,
@@ -10,6 +11,7 @@ use rustix::net::{
 use super::Listener;
 
 const HEADER_LEN: usize = 16;
+const REQUEST: u16 = 1;
 const REQUEST_DUMP: u16 = 0x301;
 const MESSAGE_ERROR: u16 = 2;
 const MESSAGE_DONE: u16 = 3;
@@ -24,6 +26,9 @@ const ATTRIBUTE_ULP: u16 = 19;
 const ATTRIBUTE_ULP_NAME: u16 = 1;
 
 const NFT_GET_TABLE: u16 = 10 << 8 | 1;
+const NFT_GET_CHAIN: u16 = 10 << 8 | 4;
+const NFT_GET_GENERATION: u16 = 10 << 8 | 16;
+const ATTRIBUTE_GENERATION: u16 = 1;
 
 /// The sockets that listen on a TCP port of this thread's network namespace.
 ///
@@ -48,13 +53,47 @@ pub fn listeners(port: u16) -> io::Result<Vec<Listener>> {
 /// # Errors
 /// When the kernel can't say.
 pub fn has_tables() -> io::Result<bool> {
-    let tables = dump(netlink::NETFILTER, NFT_GET_TABLE, &[0; 4]);
-    match tables {
-        Ok(tables) => Ok(!tables.is_empty()),
-        // A kernel, or a namespace, in which nobody has used it yet.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => Ok(false),
-        Err(error) => Err(error),
+    Ok(!unless_unknown(dump(netlink::NETFILTER, NFT_GET_TABLE, &[0; 4]))?.is_empty())
+}
+
+/// The chains of nftables in this thread's network namespace: what follows a message's header.
+///
+/// # Errors
+/// When the kernel can't say.
+pub fn chains() -> io::Result<Vec<Vec<u8>>> {
+    unless_unknown(dump(netlink::NETFILTER, NFT_GET_CHAIN, &[0; 4]))
+}
+
+/// A number that changes with each change of the rules of nftables there; 0 if there are none.
+///
+/// # Errors
+/// When the kernel can't say.
+pub fn generation() -> io::Result<u32> {
+    let socket = ask(netlink::NETFILTER, NFT_GET_GENERATION, REQUEST, &[0; 4]);
+    let answer = unless_unknown(socket.and_then(|socket| {
+        let mut buffer = vec![0; 4096];
+        let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+        let mut messages = Vec::new();
+        take(&buffer[..len], &mut messages).map(|_| messages)
+    }))?;
+    let number = answer
+        .first()
+        .and_then(|body| attribute(body.get(4..)?, ATTRIBUTE_GENERATION)?.first_chunk());
+    Ok(number.map_or(0, |bytes| u32::from_be_bytes(*bytes)))
+}
+
+/// A kernel without it, or a namespace in which nobody has used it yet, has nothing.
+fn unless_unknown(answer: io::Result<Vec<Vec<u8>>>) -> io::Result<Vec<Vec<u8>>> {
+    match answer {
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EINVAL | libc::EPROTONOSUPPORT)
+            ) =>
+        {
+            Ok(Vec::new())
+        }
+        answer => answer,
     }
 }
 
@@ -72,7 +111,7 @@ fn listener(message: &[u8], port: u16) -> Option<Listener> {
 }
 
 /// The value of the first attribute of a kind.
-fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     while bytes.len() >= 4 {
         let len = usize::from(half(bytes));
         // The upper two bits say how the value is written.
@@ -88,6 +127,19 @@ fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
 
 /// Asks for all there is of something; the messages without their headers.
 fn dump(protocol: Protocol, kind: u16, question: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let socket = ask(protocol, kind, REQUEST_DUMP, question)?;
+    let mut messages = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+        if take(&buffer[..len], &mut messages)? {
+            return Ok(messages);
+        }
+    }
+}
+
+/// A socket on which the answer comes.
+fn ask(protocol: Protocol, kind: u16, flags: u16, question: &[u8]) -> io::Result<OwnedFd> {
     let socket = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -97,18 +149,11 @@ fn dump(protocol: Protocol, kind: u16, question: &[u8]) -> io::Result<Vec<Vec<u8
     let len = u32::try_from(HEADER_LEN + question.len()).expect("short");
     let mut request = len.to_ne_bytes().to_vec();
     request.extend(kind.to_ne_bytes());
-    request.extend(REQUEST_DUMP.to_ne_bytes());
+    request.extend(flags.to_ne_bytes());
     request.extend([0; 8]);
     request.extend_from_slice(question);
     send(&socket, &request, SendFlags::empty())?;
-    let mut messages = Vec::new();
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
-        if take(&buffer[..len], &mut messages)? {
-            return Ok(messages);
-        }
-    }
+    Ok(socket)
 }
 
 /// Takes the messages of a datagram apart; whether the last was among them.
