@@ -84,12 +84,14 @@ fn is_of_input(chain: &[u8]) -> bool {
         Some(u32::from_be_bytes(*value))
     };
     let hook = attribute(attributes, CHAIN_HOOK).and_then(|hook| number(hook, HOOK_NUMBER));
-    let is_before_sockets = match (head[0], hook) {
-        (FAMILY_INET | FAMILY_V4 | FAMILY_V6, Some(HOOK_PREROUTING | HOOK_INPUT))
-        | (FAMILY_INET, Some(HOOK_INET_INGRESS))
-        | (FAMILY_NETDEV, Some(HOOK_NETDEV_INGRESS)) => true,
-        _ => false,
-    };
+    let is_before_sockets = matches!(
+        (head[0], hook),
+        (
+            FAMILY_INET | FAMILY_V4 | FAMILY_V6,
+            Some(HOOK_PREROUTING | HOOK_INPUT)
+        ) | (FAMILY_INET, Some(HOOK_INET_INGRESS))
+            | (FAMILY_NETDEV, Some(HOOK_NETDEV_INGRESS))
+    );
     let is_nat = attribute(attributes, CHAIN_TYPE).is_some_and(|kind| kind.starts_with(b"nat"));
     let has_rules = number(attributes, CHAIN_USE).is_none_or(|count| count > 0);
     let drops = number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
