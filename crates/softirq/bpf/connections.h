@@ -60,6 +60,12 @@ static __always_inline struct connection *find(const struct segment *segment)
 /* Units of `seen` for which a finished connection keeps its place: its client may not have our FIN. */
 #define LINGER 4
 
+/* The kernel answers what comes. */
+static __always_inline int is_kernels(const struct connection *connection)
+{
+	return connection->state == STATE_KERNEL || connection->state == STATE_ASKED;
+}
+
 /* How much a place is worth: 0 is nobody's, then what has just finished, then markers, then connections
  * by the time they idle. Those that live are worth 0x10000 at least. */
 static __always_inline __u32 worth(const struct connection *connection, __u16 now, __u32 idle)
@@ -70,7 +76,7 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 	if (connection->state == STATE_DONE || connection->state == STATE_OVER)
 		return age <= LINGER;
 	/* Nothing idles for longer than 0x7fff. */
-	return (connection->state == STATE_KERNEL ? 2 : 0x10000) + 0x7fff - age;
+	return (is_kernels(connection) ? 2 : 0x10000) + 0x7fff - age;
 }
 
 /* Of a bucket: how many places are nobody's << 32 | least worth << 8 | its way. */

@@ -38,13 +38,37 @@ static __always_inline int is_denied(const struct control *control, const struct
 	if (!(control->settings & SETTING_DENY))
 		return 0;
 	memcpy(prefix.address_be, segment->tuple.client_be, 16);
-	return bpf_map_lookup_elem(&denied, &prefix) != 0;
+	__u32 *says = bpf_map_lookup_elem(&denied, &prefix);
+	return says && *says != PREFIX_ALLOWED;
 }
 
-/* The daemon's own connections to the server come from the server's address. */
+/* Whether the kernel has let the client in: within so long, and by the rules of now. */
+SEPARATE int is_admitted(const struct segment *segment ARG, __u64 within_ns)
+{
+	struct control *control = steering();
+	struct address client;
+
+	if (!control)
+		return 0;
+	memcpy(client.be, segment->tuple.client_be, 16);
+	__u64 *when = bpf_map_lookup_elem(&admitted, &client);
+	return when && *when > control->rules_ns && (__s64)(segment->now_ns - *when) < (__s64)within_ns;
+}
+
+#define EVER_NS (~0ull >> 1)
+
+/* Whether the machine filters its input, and might not let the client in. */
+static __always_inline int is_stranger(const struct control *control, const struct segment *segment,
+				       __u64 within_ns)
+{
+	return control->settings & SETTING_ADMIT && !is_admitted(segment, within_ns);
+}
+
+/* The daemon's own connections to the server come from the server's address, or from nobody's. */
 static __always_inline int is_exempt(const struct control *control, const struct segment *segment)
 {
-	return segment->tuple.client_be[3] == segment->tuple.local_be[3] &&
+	return (segment->tuple.client_be[3] == segment->tuple.local_be[3] ||
+		segment->tuple.client_be[3] == bpf_htonl(OUTSIDER)) &&
 	       is_in(control->exempt, bpf_ntohs(segment->tuple.client_port_be));
 }
 
@@ -119,6 +143,46 @@ static __always_inline int pass_syn(context *ctx, const struct segment *syn, str
 	return pass(reason);
 }
 
+/* Remembers whose the segment's connection is. */
+SEPARATE int mark(const struct segment *segment ARG, __u32 state)
+{
+	struct control *control = steering();
+	struct connection *connection = control ? take(segment, control->idle, 0) : 0;
+
+	if (!connection)
+		return -1;
+	connection->state = state;
+	*(volatile __u32 *)&connection->tag = tag_of(segment);
+	return 0;
+}
+
+/* The kernel answers the SYN if its filter lets it through; what follows tells whether it did. */
+static __always_inline int ask_kernel(context *ctx, const struct segment *syn, struct connection *old)
+{
+	if (!old || !is_live(old))
+		mark(syn, STATE_ASKED);
+	return pass_syn(ctx, syn, old, reason_pass_unadmitted);
+}
+
+#define TCP_STATE_SYN_RECV 3
+#define TCP_STATE_NEW_SYN_RECV 12
+
+/* A segment of a connection whose SYN was left to the kernel: once that has a socket whose handshake is
+ * complete, the client is let in, and is who it says it is. */
+SEPARATE int on_asked(context *ctx, const struct segment *segment ARG)
+{
+	__u32 state = socket_state(ctx, segment);
+	struct address client;
+
+	if (!state || state == TCP_STATE_LISTEN || state == TCP_STATE_SYN_RECV ||
+	    state == TCP_STATE_NEW_SYN_RECV)
+		return 0;
+	memcpy(client.be, segment->tuple.client_be, 16);
+	bpf_map_update_elem(&admitted, &client, &segment->now_ns, BPF_ANY);
+	count(reason_tcp_admitted);
+	return 1;
+}
+
 /* More than any verdict; below are the client's abilities. */
 #define SYN_TAKEN 0x1000000
 
@@ -159,9 +223,11 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	/* TIME_WAIT too: the kernel knows how to reuse it, and would refuse a handover later. */
 	if (socket_state(ctx, syn) != TCP_STATE_LISTEN)
 		return pass(reason_pass_syn_socket);
+	if (is_stranger(control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known))
+		return ask_kernel(ctx, syn, old);
 	if (old && is_live(old))
 		return challenge(ctx, syn, old);
-	if (old && old->state == STATE_KERNEL)
+	if (old && is_kernels(old))
 		old->tag = 0;
 	return SYN_TAKEN | can.mss << 8 | can.options;
 }
@@ -320,15 +386,3 @@ SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct abili
 	return reason_drop_cookie;
 }
 
-/* Remembers that the kernel has a socket for the segment: next time nobody looks. */
-SEPARATE int mark_as_kernels(const struct segment *segment ARG)
-{
-	struct control *control = steering();
-	struct connection *connection = control ? take(segment, control->idle, 0) : 0;
-
-	if (!connection)
-		return -1;
-	connection->state = STATE_KERNEL;
-	*(volatile __u32 *)&connection->tag = tag_of(segment);
-	return 0;
-}

@@ -96,6 +96,15 @@ struct {
 	__type(value, __u32);
 } addresses SEC(".maps");
 
+/* When the kernel has let a client in: CLOCK_MONOTONIC, ns. Only whoever has completed a handshake with the
+ * kernel has a place, so that a flood of forged segments takes none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct address);
+	__type(value, __u64);
+} admitted SEC(".maps");
+
 /* An element of it is replaced to wait until no program runs that began before: the system call
  * returns after a grace period (kernel/bpf/syscall.c, maybe_wait_bpf_programs). */
 struct {

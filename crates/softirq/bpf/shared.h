@@ -75,6 +75,14 @@ struct tuple {
 	__u16 local_port_be;
 };
 
+/* From 203.0.113.254, 2001:db8::cb00:71fe and fe80::cb00:71fe the server is asked what it tells to anybody: the
+ * last word of them, as a number. */
+#define OUTSIDER 0xcb0071fe
+
+/* What a prefix in `denied` says; the longest that fits a client holds. */
+#define PREFIX_DENIED 1
+#define PREFIX_ALLOWED 2
+
 enum connection_state {
 	/* Ours: answered here. */
 	STATE_OPEN = 1,
@@ -88,6 +96,8 @@ enum connection_state {
 	STATE_KERNEL = 5,
 	/* Nothing is left of it but its handshake, which must not open it again. */
 	STATE_OVER = 6,
+	/* The same, if it takes it: its SYN was left to the kernel to see whether its client is let in. */
+	STATE_ASKED = 7,
 };
 
 #define ANSWER_NUMBER_BITS 19 /* of a connection's answer */
@@ -172,6 +182,7 @@ enum mode {
 #define SETTING_NO_SACK 32 /* the kernel would not take over a connection that has it */
 #define SETTING_NO_SCALE 64
 #define SETTING_DENY 16 /* the map of denied prefixes is not empty */
+#define SETTING_ADMIT 128 /* only clients that the kernel has let in are answered */
 
 /* Of eight bytes each: so many of a request or a key are hashed at most. */
 #define HASHED_WORDS_MAX 64
@@ -225,6 +236,8 @@ struct control {
 	/* The second (units of 2^30 ns) in which somebody last had a wrong cookie, and how many had. */
 	__u32 wrong_cookies_at;
 	__u32 wrong_cookies;
+	/* CLOCK_MONOTONIC, ns: who was let in before is asked for anew, since the rules have changed. */
+	__u64 rules_ns;
 	/* Ports that are answered, and source ports on this machine that are left alone. */
 	__u64 ports[1024];
 	__u64 exempt[1024];
@@ -238,6 +251,9 @@ struct constants {
 	__u32 connection_mask;
 	__u32 index_mask;
 };
+
+/* For so long after the kernel has let a client in, its new connections are answered. */
+#define ADMISSION_NS 60000000000ull
 
 /* How long the programs go on without the daemon. */
 #define HEARTBEAT_LIMIT_NS 30000000000ull
@@ -289,6 +305,7 @@ struct answered_event {
 	X(up_daemon, "the daemon has not been heard of") \
 	X(up_flags, "FIN or URG with data") \
 	X(up_denied, "the client is in the list of denied prefixes") \
+	X(up_unadmitted, "the machine's filter has changed since the kernel let the client in") \
 	X(tcp_syn, "a SYN was answered with a cookie") \
 	X(tcp_open, "a handshake completed, its SYN remembered") \
 	X(tcp_open_cookie, "a handshake completed, by its cookie alone") \
@@ -305,6 +322,7 @@ struct answered_event {
 	X(tcp_kept, "the kernel has the connection now") \
 	X(tcp_not_handed, "the kernel refused to take the connection over") \
 	X(tcp_no_listener, "nobody has listened for seconds: the kernel resets") \
+	X(tcp_admitted, "the kernel has let a client in") \
 	X(tcp_evicted, "a live connection lost its place in the table") \
 	X(drop_pipelined, "a request before the last answer was acknowledged; held until then if there is room") \
 	X(drop_cookie, "no handshake's number, where a SYN or a flood of them was answered") \
@@ -322,6 +340,7 @@ struct answered_event {
 	X(pass_syn_unusual, "a SYN with data, a tiny MSS, or from an exempt port") \
 	X(pass_syn_foreign, "a SYN for an address that is not this machine's") \
 	X(pass_denied, "a SYN from a denied prefix") \
+	X(pass_unadmitted, "a SYN of a client that the kernel has not let in of late") \
 	X(event_lost, "the ring of events was full")
 
 #define REASON_ENUM(name, text) reason_##name,

@@ -55,6 +55,8 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 		return up(ctx, segment, connection, reason_up_flags);
 	if (is_denied(control, segment))
 		return up(ctx, segment, connection, reason_up_denied);
+	if (is_stranger(control, segment, EVER_NS))
+		return up(ctx, segment, connection, reason_up_unadmitted);
 	if (!choose(ctx, segment, connection, &choice))
 		return up(ctx, segment, connection, choice.reason);
 	if (write_answer(ctx, segment, connection, &choice, connection->snd_nxt))
@@ -303,7 +305,8 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 		return reason_drop_early;
 	state = socket_state(ctx, segment);
 	if (state && state != TCP_STATE_LISTEN) {
-		mark_as_kernels(segment);
+		/* Next time nobody looks. */
+		mark(segment, STATE_KERNEL);
 		return reason_pass_kernel;
 	}
 	if (!state)
@@ -356,7 +359,9 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 
 	if (connection && connection->state == STATE_OVER)
 		connection = 0;
-	if (connection && connection->state == STATE_KERNEL && !is_syn) {
+	if (connection && is_kernels(connection) && !is_syn) {
+		if (connection->state == STATE_ASKED && on_asked(ctx, segment))
+			connection->state = STATE_KERNEL;
 		if (connection->seen != now)
 			connection->seen = now;
 		return pass(reason_pass_kernel);

@@ -1,8 +1,7 @@
 //! The daemon's loop: hears what is asked for, lets it be fetched, publishes it, looks after its
 //! freshness, and says once a second that it lives. What to do is decided in `learn`; here it is done.
 
-use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -11,15 +10,17 @@ use std::time::{Duration, SystemTime};
 
 use lowroad_http::date;
 
+use crate::asker::{Asker, Connect};
 use crate::error::Error;
 use crate::events::{Event, Events};
-use crate::fetch::{FetchError, Fetcher, Limits};
+use crate::fetch::FetchError;
 use crate::fetched::{Fetched, Validators};
+use crate::filter::Filter;
 use crate::handover;
 use crate::interfaces;
 use crate::key::Key;
 use crate::layout;
-use crate::learn::{Action, Learner, Settings, Ticket};
+use crate::learn::{Action, Denial, Learner, Settings, Ticket};
 use crate::level::{self, Level};
 use crate::pattern::Pattern;
 use crate::publish::{Publication, Publisher};
@@ -30,8 +31,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// How often the state is looked after; several times within the shortest lifetime.
 const TICK_NS: u64 = SECOND_NS / 10;
 
-/// Makes a connection to the server above, at the address of this machine that was asked.
-pub type Connect = Arc<dyn Fn(SocketAddr) -> io::Result<TcpStream> + Send + Sync>;
+/// Pages of which it is said that they can't be learnt, at most.
+const TOLD_MAX: usize = 32;
 
 /// What the daemon needs beside the level.
 pub struct Daemon<'a> {
@@ -41,6 +42,10 @@ pub struct Daemon<'a> {
     pub learning: Settings,
     /// To the server above.
     pub connect: Connect,
+    /// The server above is one of ours: it says itself what is for everybody.
+    pub is_own: bool,
+    /// Who is answered.
+    pub admission: Admission,
     /// Hears each answer, for the access log.
     pub answered: Box<dyn FnMut(&Event<'_>) + 'a>,
     /// Hears what an operator should know.
@@ -51,13 +56,28 @@ pub struct Daemon<'a> {
     pub stop: &'a AtomicBool,
 }
 
+/// Who is answered, beside what prefixes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Where the machine filters its input, whom the kernel has let in; elsewhere everybody.
+    Auto,
+    /// Whom the kernel has let in.
+    Known,
+    /// Everybody.
+    All,
+}
+
 struct Job {
     ticket: Ticket,
     key: Key,
     validators: Validators,
 }
 
-type Done = (Ticket, Result<Fetched, FetchError>);
+struct Done {
+    ticket: Ticket,
+    key: Key,
+    result: Result<Fetched, FetchError>,
+}
 
 impl Daemon<'_> {
     /// Works until it is stopped, and lets the level drain then. Its mode is the caller's otherwise.
@@ -65,7 +85,8 @@ impl Daemon<'_> {
     /// # Errors
     /// When the kernel refuses what it did not refuse before.
     pub fn run(mut self) -> Result<(), Error> {
-        let (jobs, done) = start_fetchers(&self.connect, self.learning.under_way_max)?;
+        let count = self.learning.under_way_max;
+        let (jobs, done) = start_fetchers(&self.connect, !self.is_own, count)?;
         let asked = Mutex::new(Vec::new());
         let mut answered = std::mem::replace(&mut self.answered, Box::new(|_| {}));
         let events = Events::new(self.level, |event| match event {
@@ -82,8 +103,11 @@ impl Daemon<'_> {
             publisher: Publisher::new(self.level)?,
             jobs,
             purges: self.level.purges(),
+            filter: None,
+            told: (!self.is_own).then(BTreeSet::new),
         };
         let mut handovers = handover::Watch::default();
+        state.admit(self.admission, &mut self.note);
         let (mut next_tick_ns, mut next_second_ns) = (0, 0);
         let mut rotated_in = None;
         let mut addresses = Vec::new();
@@ -97,6 +121,7 @@ impl Daemon<'_> {
                     self.level.set_addresses(&current)?;
                     addresses = current;
                 }
+                state.admit(self.admission, &mut self.note);
                 if let Some(text) = handovers.look(self.level, now_ns)? {
                     (self.note)(&text);
                 }
@@ -140,12 +165,25 @@ impl Daemon<'_> {
     }
 }
 
+const FILTERED: &str = "this machine filters its input (netfilter): a client is answered here for 60 s after the \
+                        kernel has let a connection from its address in, and until the rules change; \
+                        --admit all if they let everybody to these ports";
+const UNFILTERED: &str = "this machine filters its input (netfilter), and what is answered here does not pass \
+                          that (--admit all): clients that it keeps out are answered";
+const UNREACHABLE: &str = "the server above can't be reached: what it would answer can't be learned \
+                           (it is asked over lo from 203.0.113.254 or 2001:db8::cb00:71fe, which a \
+                           firewall must let through)";
+
 struct State<'a> {
     level: &'a Level,
     learner: Learner,
     publisher: Publisher,
     jobs: Sender<Job>,
     purges: u32,
+    /// What comes in has to pass this, as it was a second ago.
+    filter: Option<Filter>,
+    /// Of which pages it was said that they can't be learnt; `None`: nobody wants to know.
+    told: Option<BTreeSet<String>>,
 }
 
 impl State<'_> {
@@ -159,6 +197,32 @@ impl State<'_> {
         self.act(actions)
     }
 
+    /// Looks whether the machine filters its input, and sees to it that nobody is answered whom it would
+    /// not let in. Where that can't be found out, it may.
+    fn admit(&mut self, admission: Admission, note: &mut dyn FnMut(&str)) {
+        let before = self.filter;
+        let found = Filter::since(before).unwrap_or_else(|_| Filter::unknown());
+        if before == Some(found) {
+            return;
+        }
+        self.filter = Some(found);
+        let is_required = match admission {
+            Admission::Auto => found.is_there,
+            Admission::Known => true,
+            Admission::All => false,
+        };
+        self.level.forget_admitted(crate::now_ns());
+        self.level.set_admission(is_required);
+        if before.is_some_and(|before| before.is_there) == found.is_there {
+            return;
+        }
+        note(match (found.is_there, admission) {
+            (true, Admission::All) => UNFILTERED,
+            (true, _) => FILTERED,
+            (false, _) => "this machine filters its input no longer",
+        });
+    }
+
     /// Somebody else has taken responses out of the index. Which of them does not matter: what is
     /// still asked for is soon fetched again.
     fn purge_if_asked(&mut self, actions: &mut Vec<Action>) {
@@ -169,13 +233,18 @@ impl State<'_> {
         }
     }
 
-    fn fetched(&mut self, (ticket, result): Done, note: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    fn fetched(&mut self, done: Done, note: &mut dyn FnMut(&str)) -> Result<(), Error> {
+        let Done {
+            ticket,
+            key,
+            result,
+        } = done;
         let mut actions = Vec::new();
         // What was fetched before a purge is not published after it.
         self.purge_if_asked(&mut actions);
         match &result {
             Err(FetchError::Connect(_)) => {
-                note("the server above can't be reached: what it would answer can't be learned");
+                note(UNREACHABLE);
             }
             Err(gone @ FetchError::AddressGone(_)) => {
                 note(&format!("what is asked there can't be learned: {gone}"));
@@ -184,7 +253,26 @@ impl State<'_> {
         }
         self.learner
             .fetched(ticket, result, crate::now_ns(), &mut actions);
+        self.tell(&key, &actions, note);
         self.act(actions)
+    }
+
+    /// What is asked for often and can't be answered here, the operator may be able to change.
+    fn tell(&mut self, key: &Key, actions: &[Action], note: &mut dyn FnMut(&str)) {
+        let Some(told) = &mut self.told else { return };
+        let denials = actions.iter().filter_map(|action| match action {
+            Action::Deny { reason, .. } => Some(reason),
+            _ => None,
+        });
+        let Some(reason) = denials.into_iter().find(|reason| is_worth_telling(reason)) else {
+            return;
+        };
+        if told.len() < TOLD_MAX && told.insert(key.url()) {
+            note(&format!("{} is left to the server: {reason}", key.url()));
+            if told.len() == TOLD_MAX {
+                note("more such pages are not named: `lowroad explain URL` says why of each");
+            }
+        }
     }
 
     fn act(&mut self, actions: Vec<Action>) -> Result<(), Error> {
@@ -244,20 +332,34 @@ impl State<'_> {
     }
 }
 
+/// Reasons that are not told by the response itself.
+fn is_worth_telling(reason: &Denial) -> bool {
+    matches!(reason.label(), "too-long" | "for-few")
+}
+
 /// Threads that fetch, each with connections of its own.
-fn start_fetchers(connect: &Connect, count: usize) -> Result<(Sender<Job>, Receiver<Done>), Error> {
+fn start_fetchers(
+    connect: &Connect,
+    as_outsider: bool,
+    count: usize,
+) -> Result<(Sender<Job>, Receiver<Done>), Error> {
     let (jobs, waiting) = channel::<Job>();
     let waiting = Arc::new(Mutex::new(waiting));
     let (results, done) = channel();
     for number in 0..count.max(1) {
-        let (waiting, results, connect) = (waiting.clone(), results.clone(), connect.clone());
+        let (waiting, results) = (waiting.clone(), results.clone());
+        let mut asker = Asker::new(connect, as_outsider);
         let work = move || {
-            let mut fetcher = Fetcher::new(|local| connect(local), Limits::default());
             loop {
                 let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
                 let Some(job) = job else { return };
-                let result = fetcher.fetch(&job.key.parts(), &job.validators);
-                if results.send((job.ticket, result)).is_err() {
+                let result = asker.fetch(&job.key.parts(), &job.validators);
+                let done = Done {
+                    ticket: job.ticket,
+                    key: job.key,
+                    result,
+                };
+                if results.send(done).is_err() {
                     return;
                 }
             }

@@ -9,6 +9,47 @@ use std::fmt;
 
 use crate::pattern::decode_escapes;
 
+/// Left out whatever the operator says: paths at which servers tell about themselves, or that are limited
+/// to some addresses wherever they are known, and those of certificates, where what was true a moment ago
+/// is wrong.
+const WELL_KNOWN: [&str; 23] = [
+    // Apache.
+    "/server-status",
+    "/server-info",
+    "/balancer-manager",
+    "/ldap-status",
+    // nginx, as its manual and Debian's monitoring have them.
+    "/nginx_status",
+    "/nginx-status",
+    "/stub_status",
+    "/basic_status",
+    // PHP's processes.
+    "/status",
+    "/ping",
+    "/fpm-",
+    "/php-fpm",
+    // HAProxy, Prometheus, Spring, Go.
+    "/haproxy",
+    "/metrics",
+    "/actuator",
+    "/debug/",
+    // Where people administer.
+    "/admin",
+    "/phpmyadmin",
+    "/wp-admin",
+    "/wp-login",
+    "/private",
+    "/internal",
+    // Of certificates (RFC 8555 §8.3).
+    "/.well-known/acme-challenge/",
+];
+
+/// Whether a prefix is one of those that are left out by default.
+#[must_use]
+pub fn is_well_known(prefix: &str) -> bool {
+    WELL_KNOWN.contains(&prefix)
+}
+
 /// Prefixes of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Excluded(Vec<Prefix>);
@@ -57,6 +98,16 @@ impl Excluded {
             .map(read)
             .collect::<Result<_, _>>()
             .map(Excluded)
+    }
+
+    /// These, and those that are left out by default.
+    ///
+    /// # Errors
+    /// The first that is no path.
+    pub fn and_well_known(texts: &[String]) -> Result<Excluded, NoPath> {
+        let known = WELL_KNOWN.iter().map(ToString::to_string);
+        let all: Vec<String> = texts.iter().cloned().chain(known).collect();
+        Excluded::read(&all)
     }
 
     /// The prefix, as it was given, that excludes a target.
@@ -183,6 +234,27 @@ mod tests {
     fn a_slash_excludes_everything_and_nothing_excludes_nothing() {
         assert_eq!(excluded(&["/"]).prefix_of(b"/x"), Some("/"));
         assert_eq!(Excluded::default().prefix_of(b"/x"), None);
+    }
+
+    #[test]
+    fn well_known_paths_are_excluded_beside_the_operators() {
+        let these = Excluded::and_well_known(&["/x".into()]).expect("paths");
+        assert_eq!(
+            these.prefix_of(b"/server-status?auto"),
+            Some("/server-status")
+        );
+        assert_eq!(these.prefix_of(b"/a/../Metrics"), Some("/metrics"));
+        assert_eq!(these.prefix_of(b"/haproxy?stats"), Some("/haproxy"));
+        assert_eq!(these.prefix_of(b"/xy"), Some("/x"));
+        assert!(is_well_known("/metrics") && !is_well_known("/x"));
+        for open in [
+            "/",
+            "/index.html",
+            "/static/status.png",
+            "/.well-known/security.txt",
+        ] {
+            assert_eq!(these.prefix_of(open.as_bytes()), None, "{open}");
+        }
     }
 
     #[test]

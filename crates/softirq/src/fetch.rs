@@ -77,6 +77,13 @@ pub enum FetchError {
         /// The limit.
         len_max: usize,
     },
+    /// The origin answers this machine otherwise than it answers others.
+    ForFew {
+        /// The status of what this machine is told.
+        machine: u16,
+        /// The status of what others are told.
+        outsider: u16,
+    },
 }
 
 impl FetchError {
@@ -93,6 +100,7 @@ impl FetchError {
                 "origin-malformed"
             }
             FetchError::TooLong { .. } => "too-long",
+            FetchError::ForFew { .. } => "for-few",
         }
     }
 }
@@ -126,6 +134,11 @@ impl fmt::Display for FetchError {
             FetchError::TooLong { len_max } => write!(
                 f,
                 "the body of the origin's response has more than {len_max} bytes"
+            ),
+            FetchError::ForFew { machine, outsider } => write!(
+                f,
+                "the origin answers it with status {machine} to this machine and with {outsider} to \
+                 others, so what it says depends on who asks"
             ),
         }
     }

@@ -170,6 +170,14 @@ impl Key {
         &self.0
     }
 
+    /// What is asked for, as people write it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let parts = self.parts();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        format!("http://{}{}", text(parts.host), text(parts.target))
+    }
+
     /// Whether this is the key of the same request, perhaps to another address.
     pub fn is_same_request(&self, other: &Key) -> bool {
         self.0[..ADDRESS_AT] == other.0[..ADDRESS_AT] && self.0[START_LEN..] == other.0[START_LEN..]

@@ -27,6 +27,7 @@ use self::jobs::{Job, Jobs};
 use self::published::{Entry, Published};
 pub use self::verdict::Denial;
 use self::verdict::{Accepted, Rules};
+pub(crate) use self::verdict::{left_ms, storable};
 use crate::exclude::Excluded;
 use crate::fetch::FetchError;
 use crate::fetched::{Fetched, Validators};
@@ -54,6 +55,9 @@ pub struct Settings {
     pub response_len_max: usize,
     /// The lifetime of responses that give none. Default none: such are guessed or not stored.
     pub ttl_secs: Option<u64>,
+    /// No lifetime is guessed to be longer. Default 5: the server is on this machine, so that asking it
+    /// again costs little, and a change that is not seen costs more.
+    pub guessed_secs_max: u64,
     /// No response is published for longer at once. Default a day, since Age has five digits.
     pub lifetime_secs_max: u64,
     /// Responses get an Age: yes for a cache, no for the origin itself. Default yes.
@@ -76,6 +80,7 @@ impl Default for Settings {
             waiting_max: 1024,
             response_len_max: 1460,
             ttl_secs: None,
+            guessed_secs_max: 5,
             lifetime_secs_max: 24 * 3600,
             with_age: true,
             denied_secs: 10,

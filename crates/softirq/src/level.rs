@@ -12,6 +12,9 @@ use crate::layout::{self, CONNECTION_WAYS, REASONS};
 use crate::load;
 use crate::mapped::Mapped;
 
+/// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
+pub type Prefix = (u32, [u8; 16]);
+
 /// The maps of one level.
 #[derive(Debug)]
 pub struct Level {
@@ -285,7 +288,7 @@ impl Level {
                     _ if !is_meant(u16::from_be(way.tuple.local_port_be)) => {}
                     layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
                     layout::STATE_HANDED => found.handed += 1,
-                    layout::STATE_KERNEL => found.kernel += 1,
+                    layout::STATE_KERNEL | layout::STATE_ASKED => found.kernel += 1,
                     _ => {}
                 }
             }
@@ -308,31 +311,51 @@ impl Level {
     /// # Errors
     /// When the map is full.
     pub fn deny_prefix(&self, bits: u32, address: [u8; 16]) -> Result<(), Error> {
-        let mut key = bits.to_ne_bytes().to_vec();
-        key.extend_from_slice(&address);
-        self.denied
-            .update(&key, &1u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::bpf("denying a prefix"))
+        self.set_prefix(&(bits, address), layout::PREFIX_DENIED)
     }
 
-    /// Denies these prefixes and no others: what an earlier daemon has left is gone.
+    fn set_prefix(&self, prefix: &Prefix, says: u32) -> Result<(), Error> {
+        self.denied
+            .update(&prefix_key(prefix), &says.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::bpf("a prefix of clients"))
+    }
+
+    /// Denies clients with the first prefixes, and allows those with the others; of the prefixes that fit a
+    /// client the longest holds, a denial where both are as long. What an earlier daemon has left is gone.
     ///
     /// # Errors
     /// When the map is full.
-    pub fn set_denied(&self, wanted: &[(u32, [u8; 16])]) -> Result<(), Error> {
+    pub fn set_clients(&self, denied: &[Prefix], allowed: &[Prefix]) -> Result<(), Error> {
         for known in self.denied.keys() {
-            let is_wanted = wanted
+            let is_wanted = denied
                 .iter()
-                .any(|(bits, address)| known[..4] == bits.to_ne_bytes() && known[4..] == *address);
+                .chain(allowed)
+                .any(|one| prefix_key(one) == known);
             if !is_wanted {
                 self.denied
                     .delete(&known)
-                    .map_err(Error::bpf("a denied prefix"))?;
+                    .map_err(Error::bpf("a prefix of clients"))?;
             }
         }
-        wanted
-            .iter()
-            .try_for_each(|(bits, address)| self.deny_prefix(*bits, *address))
+        let allow = |one| self.set_prefix(one, layout::PREFIX_ALLOWED);
+        allowed.iter().try_for_each(allow)?;
+        let deny = |one| self.set_prefix(one, layout::PREFIX_DENIED);
+        denied.iter().try_for_each(deny)
+    }
+
+    /// Whether only clients are answered that the kernel has let in.
+    pub fn set_admission(&self, is_required: bool) {
+        let settings = self.control().settings;
+        let wanted = match is_required {
+            true => settings | layout::SETTING_ADMIT,
+            false => settings & !layout::SETTING_ADMIT,
+        };
+        self.set(offset_of!(layout::control, settings), wanted);
+    }
+
+    /// Who was let in before this time is asked for anew.
+    pub fn forget_admitted(&self, now_ns: u64) {
+        self.set(offset_of!(layout::control, rules_ns), now_ns);
     }
 
     /// Only SYNs to these addresses are answered; IPv4 as `::ffff:a.b.c.d`.
@@ -378,6 +401,11 @@ impl Level {
 pub fn idle_key_period(now_ns: u64) -> Option<u64> {
     let minute = now_ns / 60_000_000_000;
     (2..62).contains(&(minute % 64)).then_some(minute / 64)
+}
+
+/// As the map has it.
+fn prefix_key((bits, address): &Prefix) -> Vec<u8> {
+    [bits.to_ne_bytes().as_slice(), address].concat()
 }
 
 fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {

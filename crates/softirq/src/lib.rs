@@ -4,6 +4,7 @@
 //!
 //! It knows nothing of the server above: that is whatever listens on the port.
 
+pub mod asker;
 pub mod asking;
 pub mod daemon;
 mod device;
@@ -13,6 +14,7 @@ pub mod events;
 pub mod exclude;
 pub mod fetch;
 pub mod fetched;
+pub mod filter;
 pub mod folder;
 pub mod handover;
 mod hash;
@@ -25,6 +27,7 @@ pub mod links;
 pub mod listeners;
 pub mod load;
 mod mapped;
+pub mod outsider;
 pub mod pattern;
 pub mod prepare;
 pub mod publish;

@@ -2,12 +2,11 @@
 //! for explanations. It knows nothing of what is published.
 
 use lowroad_cache::freshness::{Received, Source};
-use lowroad_cache::storable;
 
 use crate::fetched::Fetched;
 use crate::key::KeyParts;
-use crate::layout::{AGE_LEN, RESPONSE_MAX, RESPONSE_MAX_V6};
-use crate::learn::{Denial, Settings};
+use crate::layout::{RESPONSE_MAX, RESPONSE_MAX_V6};
+use crate::learn::{self, Denial, Settings};
 use crate::prepare::{self, Form};
 
 /// A response that would be published.
@@ -48,23 +47,17 @@ pub fn publish(
         at_unix_secs: response.at_unix_secs,
         delay_ms,
     };
-    let fields = response.fields();
-    let freshness = storable::judge(response.status, fields, &received, settings.ttl_secs)
-        .map_err(Denial::NotStorable)?;
+    let freshness = learn::storable(response, &received, settings)?;
     let form = Form {
         class: key.class,
         with_age: settings.with_age,
         len_max: settings.response_len_max.min(fits(RESPONSE_MAX)),
     };
     let prepared = prepare::prepare(response, &form).map_err(Denial::Unfit)?;
-    let age_ms_max = (10u64.pow(AGE_LEN) - 1) * 1000;
     Ok(Would {
         status: prepared.status,
         len: prepared.bytes.len(),
-        fresh_ms: freshness
-            .left_ms()
-            .min(settings.lifetime_secs_max.saturating_mul(1000))
-            .min(age_ms_max.saturating_sub(freshness.age_ms)),
+        fresh_ms: learn::left_ms(&freshness, settings),
         because: rule(freshness.source),
         not_on_v6: prepared.bytes.len() > fits(RESPONSE_MAX_V6),
     })
@@ -76,7 +69,9 @@ fn rule(source: Source) -> &'static str {
         Source::MaxAge => "max-age",
         Source::Expires => "Expires",
         Source::Ttl => "--ttl",
-        Source::Heuristic => "a tenth of the time since Last-Modified",
+        Source::Heuristic => {
+            "a tenth of the time since Last-Modified, 5 s at most (--ttl says another)"
+        }
     }
 }
 

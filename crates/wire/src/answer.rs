@@ -9,7 +9,7 @@ use crate::frame::{ACK, FIN, PSH, Segment, URG, len_of};
 use crate::key;
 use crate::reason::Reason;
 use crate::reply::Reply;
-use crate::world::{Mode, Stored, World};
+use crate::world::{Admitted, Mode, Stored, World};
 
 /// A response in one segment of Ethernet.
 const RESPONSE_LEN_MAX: usize = 1460;
@@ -42,6 +42,8 @@ pub(crate) fn may_answer(world: &impl World, segment: &Segment<'_>) -> Result<()
         Err(Reason::UpFlags)
     } else if world.is_denied(segment.tuple.client) {
         Err(Reason::UpDenied)
+    } else if !world.is_admitted(segment.tuple.client, Admitted::Ever) {
+        Err(Reason::UpUnadmitted)
     } else {
         Ok(())
     }

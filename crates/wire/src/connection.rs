@@ -24,6 +24,8 @@ pub enum State {
     Handed,
     /// The server above has it.
     Kernel,
+    /// The same, if it takes it: its SYN was left to it to see whether it lets its client in.
+    Asked,
 }
 
 /// The answer that is under way: what `snd_nxt` counts and the client has not acknowledged.
@@ -93,8 +95,13 @@ impl Connection {
     /// The server above has it: nothing else is known.
     #[must_use]
     pub fn of_kernel() -> Connection {
+        Connection::marker(State::Kernel)
+    }
+
+    /// Only whose it is.
+    pub(crate) fn marker(state: State) -> Connection {
         Connection {
-            state: State::Kernel,
+            state,
             rcv_nxt: 0,
             snd_nxt: 0,
             can: Abilities {
@@ -221,7 +228,10 @@ impl Connections {
     fn make_room(&mut self) -> bool {
         if self.connections.len() >= self.places {
             let over = |_: &Tuple, one: &mut Connection| {
-                !matches!(one.state, State::Done | State::Over | State::Kernel)
+                !matches!(
+                    one.state,
+                    State::Done | State::Over | State::Kernel | State::Asked
+                )
             };
             self.connections.retain(over);
         }

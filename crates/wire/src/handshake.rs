@@ -10,7 +10,7 @@ use crate::frame::{ACK, FIN, RST, SYN, Segment};
 use crate::options::Abilities;
 use crate::reason::Reason;
 use crate::reply::Reply;
-use crate::world::{Mode, Socket, World};
+use crate::world::{Admitted, Mode, Socket, World};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 /// A cookie of the last minute is good for so long yet.
@@ -35,7 +35,7 @@ pub(crate) fn on_syn(
         return Err(Reason::TcpChallenge);
     }
     // A new connection, whatever the server above had for these ports.
-    if old.is_some_and(|old| old.state == State::Kernel) {
+    if old.is_some_and(|old| matches!(old.state, State::Kernel | State::Asked)) {
         table.remove(&syn.tuple);
     }
     // Else one that is forged would displace that of the client.
@@ -118,11 +118,14 @@ fn acceptable(
     if syn.is_to_group() || !world.is_here(&syn.tuple) {
         return Err(Reason::PassSynForeign);
     }
-    match world.socket(&syn.tuple) {
-        Socket::Listener => Ok(can.within(syn.options.len())),
-        // What is left of a connection too: the server above knows how to reuse it.
-        Socket::None | Socket::Connection => Err(Reason::PassSynSocket),
+    // What is left of a connection too: the server above knows how to reuse it.
+    if world.socket(&syn.tuple) != Socket::Listener {
+        return Err(Reason::PassSynSocket);
     }
+    if !world.is_admitted(syn.tuple.client, Admitted::OfLate) && repeated(table, syn).is_none() {
+        return Err(Reason::PassUnadmitted);
+    }
+    Ok(can.within(syn.options.len()))
 }
 
 /// What was answered to this SYN before, if its client has not been heard of since.

@@ -36,6 +36,7 @@ reasons! {
     UpDaemon "up_daemon" "Who keeps the responses has not been heard of.",
     UpFlags "up_flags" "FIN or URG with data.",
     UpDenied "up_denied" "The client is in the list of denied prefixes.",
+    UpUnadmitted "up_unadmitted" "The rules by which the client was let in have changed.",
     TcpSyn "tcp_syn" "A SYN was answered with a cookie.",
     TcpOpen "tcp_open" "A handshake completed, its SYN remembered.",
     TcpOpenCookie "tcp_open_cookie" "A handshake completed, by its cookie alone.",
@@ -51,6 +52,7 @@ reasons! {
     TcpHanded "tcp_handed" "The segment that is being handed up, once more.",
     TcpKept "tcp_kept" "The server above has the connection now.",
     TcpNoListener "tcp_no_listener" "Nobody has listened for seconds: whoever is above resets.",
+    TcpAdmitted "tcp_admitted" "The server above has let a client in.",
     DropPipelined "drop_pipelined" "A request before the last answer was acknowledged; held until then if there is room.",
     DropCookie "drop_cookie" "No handshake's number, where a SYN or a flood of them was answered.",
     DropEarly "drop_early" "Overtook what completes the handshake, or what a listener had no room for.",
@@ -66,4 +68,5 @@ reasons! {
     PassSynUnusual "pass_syn_unusual" "A SYN with data, a tiny MSS, or from an exempt port.",
     PassSynForeign "pass_syn_foreign" "A SYN that is not for an address of this machine.",
     PassDenied "pass_denied" "A SYN from a denied prefix.",
+    PassUnadmitted "pass_unadmitted" "A SYN of a client that the server above has not let in of late.",
 }

@@ -59,8 +59,12 @@ impl<T: Table> Responder<T> {
         let known = self.table.get(&segment.tuple).copied();
         let known = known.filter(|known| known.state != State::Over);
         let is_syn = segment.flags & (SYN | ACK) == SYN;
-        let is_kernels = known.is_some_and(|known| known.state == State::Kernel);
+        let is_kernels =
+            known.is_some_and(|known| matches!(known.state, State::Kernel | State::Asked));
         if is_kernels && !is_syn {
+            if known.is_some_and(|known| known.state == State::Asked) {
+                self.on_asked(world, segment);
+            }
             return counted(world, Verdict::Pass(Reason::PassKernel));
         }
         if !segment.has_right_sum() {
@@ -110,7 +114,24 @@ impl<T: Table> Responder<T> {
             Some(old) if old.state == State::Done => self.table.remove(&syn.tuple),
             _ => {}
         }
+        if reason == Reason::PassUnadmitted {
+            // Without room for the marker its client is not let in by this connection.
+            let _ = self.table.put(&syn.tuple, Connection::marker(State::Asked));
+        }
         counted(world, Verdict::Pass(reason))
+    }
+
+    /// Of a connection whose SYN was left to the server above: once its handshake is complete, the client
+    /// is let in, and is who it says it is.
+    fn on_asked(&mut self, world: &mut impl World, segment: &Segment<'_>) {
+        if world.socket(&segment.tuple) != Socket::Connection {
+            return;
+        }
+        world.admit(segment.tuple.client);
+        world.count(Reason::TcpAdmitted);
+        if let Some(connection) = self.table.get(&segment.tuple) {
+            connection.state = State::Kernel;
+        }
     }
 
     /// Sees to it that the segment's connection is in the table, or says why it can't be.
@@ -193,7 +214,7 @@ impl<T: Table> Responder<T> {
                     _ => Verdict::Drop(reason),
                 })
             }
-            Socket::Connection => {
+            Socket::Connection | Socket::Handshake => {
                 // Without room for the marker it is asked again.
                 let _ = self.table.put(&segment.tuple, Connection::of_kernel());
                 Err(Verdict::Pass(Reason::PassKernel))
@@ -219,7 +240,7 @@ impl<T: Table> Responder<T> {
         }
         let verdict = match socket {
             Socket::None => wait_for_listener(connection, world.now_ns()),
-            Socket::Connection => {
+            Socket::Connection | Socket::Handshake => {
                 connection.state = State::Kernel;
                 Verdict::Pass(Reason::TcpKept)
             }

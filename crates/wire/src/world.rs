@@ -24,8 +24,19 @@ pub enum Socket {
     None,
     /// Somebody listens.
     Listener,
+    /// A connection whose handshake is not complete.
+    Handshake,
     /// A connection, or what is left of one.
     Connection,
+}
+
+/// Since when a client must have been let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// Within the last minute.
+    OfLate,
+    /// Since the rules have changed by which it is.
+    Ever,
 }
 
 /// What may be overlooked in requests.
@@ -72,6 +83,11 @@ pub trait World {
     fn is_exempt(&self, tuple: &Tuple) -> bool;
     /// Whether this client is left alone.
     fn is_denied(&self, client: IpAddr) -> bool;
+    /// Whether this client may be answered, as far as the server above has let it in: of late, for a new
+    /// connection, or ever.
+    fn is_admitted(&self, client: IpAddr, when: Admitted) -> bool;
+    /// The server above has let this client in.
+    fn admit(&mut self, client: IpAddr);
     /// Whether the segment's destination is this machine.
     fn is_here(&self, tuple: &Tuple) -> bool;
     /// What the server above has for a segment.

@@ -6,7 +6,7 @@ use std::thread;
 
 use clap::{Args, Parser, ValueEnum};
 use lowroad_log::{Target, Writer};
-use lowroad_softirq::daemon::Daemon;
+use lowroad_softirq::daemon::{Admission, Daemon};
 use lowroad_softirq::exclude::Excluded;
 use lowroad_softirq::folder;
 use lowroad_softirq::layout;
@@ -18,7 +18,7 @@ use lowroad_softirq::tcp_settings::TcpSettings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::place::{self, Placed};
-use super::{drain, follow, hold, keep, log, origin, own, privileges};
+use super::{drain, follow, hold, keep, log, look, origin, own, privileges};
 use crate::cli::{Cli, Command};
 use crate::say;
 
@@ -31,6 +31,28 @@ pub enum TierWanted {
     Xdp,
     /// TC ingress: packets are seen by tcpdump
     Tc,
+}
+
+/// Which clients are answered, beside what prefixes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Admit {
+    /// Where this machine filters its input (netfilter), whom the kernel has let in within 60 s;
+    /// elsewhere everybody
+    Auto,
+    /// Whom the kernel has let in within 60 s
+    Known,
+    /// Everybody
+    All,
+}
+
+impl From<Admit> for Admission {
+    fn from(wanted: Admit) -> Admission {
+        match wanted {
+            Admit::Auto => Admission::Auto,
+            Admit::Known => Admission::Known,
+            Admit::All => Admission::All,
+        }
+    }
 }
 
 /// `lowroad attach`.
@@ -48,8 +70,8 @@ pub struct Attach {
     /// Where the programs may run
     #[arg(long, value_enum, default_value = "auto")]
     pub tier: TierWanted,
-    /// For so many seconds responses are fresh that do not say [default: they are not stored unless
-    /// their age tells]
+    /// For so many seconds responses are fresh that do not say [default: a tenth of their age, 5 s at
+    /// most; without Last-Modified they are not stored]
     #[arg(long, value_name = "SECONDS")]
     pub ttl: Option<u64>,
     /// Answer requests with cookies too: right if pages do not depend on them
@@ -61,8 +83,14 @@ pub struct Attach {
     /// Leave clients with these addresses to the server and its firewall: ADDRESS[/BITS]
     #[arg(long, value_name = "PREFIX")]
     pub deny: Vec<String>,
-    /// Leave paths that begin so to the server, such as /server-status: what it answers to this
-    /// machine only must not be everybody's
+    /// Answer only clients with these addresses, and leave all others to the server: ADDRESS[/BITS]
+    #[arg(long, value_name = "PREFIX")]
+    pub allow: Vec<String>,
+    /// Whether a client must be known to the kernel: where this machine filters its input, always, never
+    #[arg(long, value_enum, default_value = "auto")]
+    pub admit: Admit,
+    /// Leave paths that begin so to the server, beside those like /server-status that are always left
+    /// to it: what it answers to few must not be everybody's
     #[arg(long, value_name = "PREFIX")]
     pub exclude: Vec<String>,
     /// Connections that have a place at the same time
@@ -101,7 +129,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         place::enter_namespace(namespace)?;
     }
     let learning = learning(args)?;
-    let denied = place::prefixes("--deny", &args.deny)?;
+    let clients = place::clients(args)?;
     check_servers(&args.ports)?;
     place::check_machine()?;
     place::check_pins()?;
@@ -136,16 +164,14 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         stop: &stop,
         brief: &brief,
     };
-    level
-        .set_denied(&denied)
-        .map_err(|error| error.to_string())?;
+    clients.choose(&level)?;
     let done = serve(args, &level, learning, placed, &flags);
     if args.own && done.is_err() {
         // It is started again, and takes over.
         return done;
     }
     drain::end(&level, args.drain);
-    folder::remove(&folder).map_err(|error| error.to_string())?;
+    drain::remove(&folder)?;
     say::note("detached");
     done
 }
@@ -189,8 +215,14 @@ fn serve(
     placed: Vec<Placed>,
     flags: &Flags<'_>,
 ) -> Result<(), String> {
+    // A daemon that was killed may have found a filter, which is looked for again soon.
+    let was_admitting = level.control().settings & layout::SETTING_ADMIT;
     level
-        .prepare(settings(args), args.idle, place::least_mtu(&placed))
+        .prepare(
+            settings(args) | was_admitting,
+            args.idle,
+            place::least_mtu(&placed),
+        )
         .map_err(|error| error.to_string())?;
     level.set_ports(&args.ports);
     let writer = match args.log {
@@ -200,10 +232,18 @@ fn serve(
         None => None,
     };
     let mut lines = log::Lines::new(args.log.as_deref(), writer.as_ref().map(Writer::sink));
+    let connect = origin::connector(level.clone());
+    let seen = look::Look {
+        ports: &args.ports,
+        learning: learning.clone(),
+        connect: connect.clone(),
+    };
     let daemon = Daemon {
         level,
         learning,
-        connect: origin::connector(level.clone()),
+        connect,
+        is_own: args.own,
+        admission: args.admit.into(),
         answered: Box::new(move |event| lines.write(event)),
         note: Box::new(|text| say::note(text)),
         brief: flags.brief,
@@ -219,6 +259,12 @@ fn serve(
         follower
             .spawn_scoped(scope, move || follow::follow(args, level, placed, over))
             .map_err(|error| format!("starting a thread: {error}"))?;
+        if !args.own {
+            let looker = thread::Builder::new().name("look".into());
+            looker
+                .spawn_scoped(scope, move || seen.look(over))
+                .map_err(|error| format!("starting a thread: {error}"))?;
+        }
         let done = daemon.run().map_err(|error| error.to_string());
         over.store(true, Ordering::Relaxed);
         done
@@ -270,7 +316,8 @@ fn learning(args: &Attach) -> Result<Settings, String> {
     if args.own {
         return Ok(own::learning(published_max));
     }
-    let excluded = Excluded::read(&args.exclude).map_err(|error| format!("--exclude {error}"))?;
+    let excluded =
+        Excluded::and_well_known(&args.exclude).map_err(|error| format!("--exclude {error}"))?;
     Ok(Settings {
         published_max,
         ttl_secs: args.ttl,
@@ -292,5 +339,8 @@ fn settings(args: &Attach) -> u32 {
             args.ignore_cache_control || args.own,
             layout::SETTING_IGNORE_CACHE_CONTROL,
         )
-        | when(!args.deny.is_empty(), layout::SETTING_DENY)
+        | when(
+            !args.deny.is_empty() || !args.allow.is_empty(),
+            layout::SETTING_DENY,
+        )
 }

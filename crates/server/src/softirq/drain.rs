@@ -11,6 +11,7 @@ use lowroad_softirq::folder;
 use lowroad_softirq::key::Key;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::{Connections, Level};
+use lowroad_softirq::outsider;
 use lowroad_softirq::publish;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -113,7 +114,19 @@ pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
     if let Ok(level) = Level::open(folder) {
         end(&level, drain_s);
     }
-    folder::remove(folder).map_err(|error| error.to_string())
+    remove(folder)
+}
+
+/// Removes what a level has left, and with the last of this namespace the way to who asked for them.
+///
+/// # Errors
+/// A text for the user.
+pub fn remove(folder: &Path) -> Result<(), String> {
+    folder::remove(folder).map_err(|error| error.to_string())?;
+    if folder::all().is_ok_and(|levels| levels.is_empty()) {
+        outsider::remove();
+    }
+    Ok(())
 }
 
 /// The level that answers on a port.

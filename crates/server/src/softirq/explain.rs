@@ -1,14 +1,13 @@
 //! `lowroad explain`, first part: whether a level in front of the URL's port would answer, and why not.
 //! The second part, how the server above would, is the server's own account.
 
-use std::cell::Cell;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use lowroad_softirq::asker::{Asker, Connect};
 use lowroad_softirq::asking::{self, GoesUp};
-use lowroad_softirq::fetch::{Fetcher, Limits};
 use lowroad_softirq::fetched::Validators;
 use lowroad_softirq::interfaces;
 use lowroad_softirq::key::Key;
@@ -249,7 +248,10 @@ fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
 }
 
 /// One of the addresses at which the port can be asked, rather one that others can ask too.
-fn server_of(port: u16) -> Result<SocketAddr, String> {
+///
+/// # Errors
+/// When there is none: a text for the user.
+pub fn server_of(port: u16) -> Result<SocketAddr, String> {
     let listening: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
     listeners::who_is_asked(port, &listening)?;
     let own = interfaces::addresses().map_err(|error| error.to_string())?;
@@ -283,23 +285,25 @@ fn is_near(address: &IpAddr) -> bool {
 }
 
 fn fetch(level: &Arc<Level>, key: &Key, settings: &Settings) -> Result<would::Would, String> {
-    let connect = origin::connector(level.clone());
-    let from = Cell::new(None);
-    let mut fetcher = Fetcher::new(
-        |local| {
-            let stream = connect(local)?;
-            from.set(stream.local_addr().ok().map(|address| address.port()));
-            Ok(stream)
-        },
-        Limits::default(),
-    );
+    let connector = origin::connector(level.clone());
+    let ports = Arc::new(Mutex::new(Vec::new()));
+    let used = ports.clone();
+    let connect: Connect = Arc::new(move |local, asks| {
+        let stream = connector(local, asks)?;
+        if let Ok(mut used) = used.lock() {
+            used.push(stream.local_addr()?.port());
+        }
+        Ok(stream)
+    });
+    // Only before a server of our own answers have no Age.
+    let mut asker = Asker::new(&connect, settings.with_age);
     let begin = Instant::now();
-    let fetched = fetcher.fetch(&key.parts(), &Validators::default());
+    let fetched = asker.fetch(&key.parts(), &Validators::default());
     let delay_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-    drop(fetcher);
-    // The port may be another's from now on.
-    if let Some(port) = from.get() {
-        level.exempt_port(port, false);
+    drop(asker);
+    // The ports may be others' from now on.
+    for port in ports.lock().iter().flat_map(|ports| ports.iter()) {
+        level.exempt_port(*port, false);
     }
     let fetched = fetched.map_err(|error| error.to_string())?;
     would::publish(&fetched, &key.parts(), settings, delay_ms).map_err(|why| why.to_string())

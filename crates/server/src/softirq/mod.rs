@@ -11,6 +11,7 @@ mod hold;
 mod keep;
 mod levels;
 mod log;
+mod look;
 mod origin;
 pub mod own;
 mod place;

@@ -1,5 +1,5 @@
 //! Connections of the daemon to the server above, each to the address of this machine that a client
-//! asked. They must not be answered by the level itself, which may be in front of `lo`: so each says from
+//! asked, from that address or from nobody's. They must not be answered by the level itself, which may be in front of `lo`: so each says from
 //! which port it comes before it begins.
 
 use std::collections::VecDeque;
@@ -8,9 +8,11 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_softirq::daemon::Connect;
+use lowroad_softirq::asker::{Asks, Connect};
 use lowroad_softirq::interfaces;
 use lowroad_softirq::level::Level;
+use lowroad_softirq::outsider;
+use rustix::net::sockopt::{set_ip_freebind, set_ipv6_freebind};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// More connections than this the daemon does not have at a time: the ports of earlier ones are anybody's
@@ -23,13 +25,16 @@ pub fn connector(level: Arc<Level>) -> Connect {
     let exempt = Mutex::new(VecDeque::new());
     // Looked up each time: a socket could be bound to an address that is another machine's by now
     // (net.ipv4.ip_nonlocal_bind), which would then answer.
-    Arc::new(move |local| connect(&level, interfaces::own(local)?, &exempt))
+    Arc::new(move |local, asks| connect(&level, interfaces::own(local)?, asks, &exempt))
 }
 
-/// Whether a connection from this address may be one of the daemon's: it asks from the server's own
-/// address, which nobody else on the network can have, as the kernel takes no packets from outside that
-/// say so. Costs a few system calls.
+/// Whether a connection from this address may be one of the daemon's: it asks as an outsider, whose address
+/// is nobody's, or from the server's own address, which nobody else on the network can have, as the kernel
+/// takes no packets from outside that say so. Costs a few system calls.
 pub fn may_ask_from(peer: IpAddr) -> bool {
+    if outsider::is_outsider(peer) {
+        return true;
+    }
     let bound = UdpSocket::bind(SocketAddr::new(peer, 0));
     !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
@@ -37,6 +42,7 @@ pub fn may_ask_from(peer: IpAddr) -> bool {
 fn connect(
     level: &Level,
     server: SocketAddr,
+    asks: Asks,
     exempt: &Mutex<VecDeque<u16>>,
 ) -> io::Result<TcpStream> {
     let socket = Socket::new(
@@ -44,10 +50,15 @@ fn connect(
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    // From the server's own address: the program exempts ports of this machine only.
-    let mut from = server;
-    from.set_port(0);
-    socket.bind(&from.into())?;
+    // From these addresses only the program exempts ports.
+    match asks {
+        Asks::Machine => {
+            let mut from = server;
+            from.set_port(0);
+            socket.bind(&from.into())?;
+        }
+        Asks::Outsider => bind_outsider(&socket, server).map_err(io::Error::other)?,
+    }
     if let Some(from) = socket.local_addr()?.as_socket()
         && let Ok(mut exempt) = exempt.lock()
     {
@@ -62,6 +73,18 @@ fn connect(
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// As an address that is nobody's, to which a route leads back. The route may have been taken away by another
+/// level, so it is made each time.
+fn bind_outsider(socket: &Socket, server: SocketAddr) -> io::Result<()> {
+    outsider::add(server)?;
+    // IPv6 does not take a route for an address.
+    match server {
+        SocketAddr::V4(_) => set_ip_freebind(socket, true)?,
+        SocketAddr::V6(_) => set_ipv6_freebind(socket, true)?,
+    }
+    socket.bind(&outsider::address(server).into())
 }
 
 #[cfg(test)]

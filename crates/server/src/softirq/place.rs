@@ -12,7 +12,7 @@ use lowroad_softirq::folder;
 use lowroad_softirq::handover;
 use lowroad_softirq::interfaces::{self, Details};
 use lowroad_softirq::layout;
-use lowroad_softirq::level::Level;
+use lowroad_softirq::level::{Level, Prefix};
 use lowroad_softirq::links::{self, Interface};
 use lowroad_softirq::load::{self, Loaded, Sizes, Tier};
 use lowroad_softirq::tcp_settings::TcpSettings;
@@ -279,14 +279,43 @@ fn has_vlans(name: &str) -> bool {
     })
 }
 
-/// Leading bits that count, with an address.
-pub type Prefix = (u32, [u8; 16]);
+/// Which clients are answered here.
+pub struct Clients {
+    denied: Vec<Prefix>,
+    allowed: Vec<Prefix>,
+}
 
-/// What an option says that takes prefixes.
+/// Everybody.
+const EVERYBODY: Prefix = (0, [0; 16]);
+
+/// Which clients are left to the server: those of the prefixes that are denied, and, if any are allowed, all
+/// others than these. Of the prefixes that fit a client the longest holds.
 ///
 /// # Errors
 /// A text for the user.
-pub fn prefixes(option: &str, texts: &[String]) -> Result<Vec<Prefix>, String> {
+pub fn clients(args: &Attach) -> Result<Clients, String> {
+    let mut denied = prefixes("--deny", &args.deny)?;
+    let allowed = prefixes("--allow", &args.allow)?;
+    // Who allows everybody says nothing.
+    if !allowed.is_empty() && !allowed.contains(&EVERYBODY) {
+        denied.push(EVERYBODY);
+    }
+    Ok(Clients { denied, allowed })
+}
+
+impl Clients {
+    /// Says so to the programs.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub fn choose(&self, level: &Level) -> Result<(), String> {
+        level
+            .set_clients(&self.denied, &self.allowed)
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn prefixes(option: &str, texts: &[String]) -> Result<Vec<Prefix>, String> {
     let read = |text: &String| prefix(text).map_err(|why| format!("{option} {text}: {why}"));
     texts.iter().map(read).collect()
 }

@@ -156,6 +156,7 @@ fn settings(bits: u32) -> Vec<&'static str> {
         (layout::SETTING_IGNORE_COOKIES, "ignore-cookies"),
         (layout::SETTING_IGNORE_CACHE_CONTROL, "ignore-cache-control"),
         (layout::SETTING_DENY, "deny"),
+        (layout::SETTING_ADMIT, "admit"),
     ]
     .into_iter()
     .filter_map(|(bit, name)| (bits & bit != 0).then_some(name))

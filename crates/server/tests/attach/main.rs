@@ -13,6 +13,7 @@ mod handover;
 mod learning;
 mod loading;
 mod own;
+mod privacy;
 mod raw;
 mod segments;
 mod sums;

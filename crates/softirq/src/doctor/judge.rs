@@ -161,13 +161,15 @@ fn firewall(machine: &Machine) -> Line {
         ),
         Some(true) => warn(
             what,
-            "there are rules; what this level answers does not pass them",
-            "attach --deny PREFIX for clients that rules keep away",
+            "there are rules; if they are for what comes in, clients are answered only after the kernel \
+             has let them in",
+            "attach --admit all if they let everybody to the port",
         ),
         None => warn(
             what,
-            "whether there are rules can't be seen; answers do not pass them",
-            "attach --deny PREFIX for clients that rules keep away",
+            "whether there are rules can't be seen; then clients are answered only after the kernel has \
+             let them in",
+            "attach --admit all if nobody is kept from the port",
         ),
     }
 }

@@ -1,5 +1,5 @@
 //! Questions to the kernel over netlink: which sockets listen, which socket a connection has, and
-//! whether nftables has tables.
+//! what nftables has.
 
 use std::io;
 use std::net::SocketAddrV6;
@@ -28,6 +28,9 @@ const ATTRIBUTE_ULP: u16 = 19;
 const ATTRIBUTE_ULP_NAME: u16 = 1;
 
 const NFT_GET_TABLE: u16 = 10 << 8 | 1;
+const NFT_GET_CHAIN: u16 = 10 << 8 | 4;
+const NFT_GET_GENERATION: u16 = 10 << 8 | 16;
+const ATTRIBUTE_GENERATION: u16 = 1;
 
 /// The sockets that listen on a TCP port of this thread's network namespace.
 ///
@@ -118,13 +121,48 @@ pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket
 /// # Errors
 /// When the kernel can't say.
 pub fn has_tables() -> io::Result<bool> {
-    let tables = dump(netlink::NETFILTER, NFT_GET_TABLE, &[0; 4]);
-    match tables {
-        Ok(tables) => Ok(!tables.is_empty()),
-        // A kernel, or a namespace, in which nobody has used it yet.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => Ok(false),
-        Err(error) => Err(error),
+    Ok(!unless_unknown(dump(netlink::NETFILTER, NFT_GET_TABLE, &[0; 4]))?.is_empty())
+}
+
+/// The chains of nftables in this thread's network namespace: what follows a message's header.
+///
+/// # Errors
+/// When the kernel can't say.
+pub fn chains() -> io::Result<Vec<Vec<u8>>> {
+    unless_unknown(dump(netlink::NETFILTER, NFT_GET_CHAIN, &[0; 4]))
+}
+
+/// A number that changes with each change of the rules of nftables there; 0 if there are none.
+///
+/// # Errors
+/// When the kernel can't say.
+pub fn generation() -> io::Result<u32> {
+    let socket = open(netlink::NETFILTER);
+    let answer = unless_unknown(socket.and_then(|socket| {
+        ask(&socket, NFT_GET_GENERATION, REQUEST, &[0; 4])?;
+        let mut buffer = vec![0; 4096];
+        let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+        let mut messages = Vec::new();
+        take(&buffer[..len], &mut messages).map(|_| messages)
+    }))?;
+    let number = answer
+        .first()
+        .and_then(|body| attribute(body.get(4..)?, ATTRIBUTE_GENERATION)?.first_chunk());
+    Ok(number.map_or(0, |bytes| u32::from_be_bytes(*bytes)))
+}
+
+/// A kernel without it, or a namespace in which nobody has used it yet, has nothing.
+fn unless_unknown(answer: io::Result<Vec<Vec<u8>>>) -> io::Result<Vec<Vec<u8>>> {
+    match answer {
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EINVAL | libc::EPROTONOSUPPORT)
+            ) =>
+        {
+            Ok(Vec::new())
+        }
+        answer => answer,
     }
 }
 
@@ -142,7 +180,7 @@ fn listener(message: &[u8], port: u16) -> Option<Listener> {
 }
 
 /// The value of the first attribute of a kind.
-fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     while bytes.len() >= 4 {
         let len = usize::from(half(bytes));
         // The upper two bits say how the value is written.

@@ -2,11 +2,12 @@
 //! published.
 
 use super::Settings;
+use crate::exclude;
 use crate::fetch::FetchError;
 use crate::fetched::Fetched;
 use crate::key::{Class, KeyParts};
 use crate::prepare::{self, Form, PrepareError, Prepared};
-use lowroad_cache::freshness::Received;
+use lowroad_cache::freshness::{Freshness, Received, Source};
 use lowroad_cache::storable::{self, NotStorable};
 use std::fmt;
 
@@ -77,7 +78,11 @@ impl Denial {
         match self {
             Denial::ServerError(_) | Denial::NotAskedAfter | Denial::Busy => true,
             Denial::Fetch(error) => {
-                !matches!(error, FetchError::TooLong { .. } | FetchError::Unframed)
+                let says_something = matches!(
+                    error,
+                    FetchError::TooLong { .. } | FetchError::Unframed | FetchError::ForFew { .. }
+                );
+                !says_something
             }
             Denial::NotStorable(_) | Denial::Unfit(_) | Denial::Excluded(_) => false,
         }
@@ -86,7 +91,9 @@ impl Denial {
     pub(super) fn secs(&self, settings: &Settings) -> u64 {
         match self {
             Denial::Unfit(PrepareError::TooLong { .. })
-            | Denial::Fetch(FetchError::TooLong { .. } | FetchError::Unframed)
+            | Denial::Fetch(
+                FetchError::TooLong { .. } | FetchError::Unframed | FetchError::ForFew { .. },
+            )
             | Denial::Excluded(_) => settings.denied_long_secs,
             Denial::Busy => 1,
             _ => settings.denied_secs,
@@ -105,6 +112,11 @@ impl fmt::Display for Denial {
             }
             Denial::Fetch(error) => error.fmt(f),
             Denial::Busy => f.write_str("there is no room for it now"),
+            Denial::Excluded(prefix) if exclude::is_well_known(prefix) => write!(
+                f,
+                "nothing is learnt of its path (attach --exclude {prefix}, without being told: servers \
+                 often answer it to few)"
+            ),
             Denial::Excluded(prefix) => {
                 write!(
                     f,
@@ -146,12 +158,8 @@ fn accept(stored: Fetched, rules: &Rules<'_>) -> Result<Accepted, Denial> {
         at_unix_secs: stored.at_unix_secs,
         delay_ms: rules.delay_ms,
     };
-    let freshness = storable::judge(stored.status, stored.fields(), &received, settings.ttl_secs)
-        .map_err(Denial::NotStorable)?;
-    let left_ms = freshness
-        .left_ms()
-        .min(settings.lifetime_secs_max.saturating_mul(1000))
-        .min((AGE_SECS_MAX * 1000).saturating_sub(freshness.age_ms));
+    let freshness = storable(&stored, &received, settings)?;
+    let left_ms = left_ms(&freshness, settings);
     if left_ms == 0 {
         return Err(Denial::NotStorable(NotStorable::Stale));
     }
@@ -164,6 +172,36 @@ fn accept(stored: Fetched, rules: &Rules<'_>) -> Result<Accepted, Denial> {
         age_ms: freshness.age_ms,
         left_ms,
     })
+}
+
+/// Whether a response may be kept for everybody, and for how long.
+pub(crate) fn storable(
+    stored: &Fetched,
+    received: &Received,
+    settings: &Settings,
+) -> Result<Freshness, Denial> {
+    if is_of_who_asks(stored.status) {
+        return Err(Denial::NotStorable(NotStorable::Status(stored.status)));
+    }
+    storable::judge(stored.status, stored.fields(), received, settings.ttl_secs)
+        .map_err(Denial::NotStorable)
+}
+
+/// Refusals: another client may be let in, or this one a moment later.
+fn is_of_who_asks(status: u16) -> bool {
+    matches!(status, 403 | 429 | 451)
+}
+
+/// For how long a response is published.
+pub(crate) fn left_ms(freshness: &Freshness, settings: &Settings) -> u64 {
+    let secs_max = match freshness.source {
+        Source::Heuristic => settings.lifetime_secs_max.min(settings.guessed_secs_max),
+        _ => settings.lifetime_secs_max,
+    };
+    freshness
+        .left_ms()
+        .min(secs_max.saturating_mul(1000))
+        .min((AGE_SECS_MAX * 1000).saturating_sub(freshness.age_ms))
 }
 
 pub(super) fn prepared(

@@ -7,7 +7,7 @@ use lowroad_softirq::layout::REASONS;
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::connection::{Connections, State, Table};
 use lowroad_wire::frame::Tuple;
-use lowroad_wire::world::{Ignore, Mode, Socket, Stored, World};
+use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, World};
 use lowroad_wire::{Reason, Responder, Segment, Verdict};
 
 use super::bench::{DATE, Did};
@@ -29,6 +29,8 @@ struct Values {
     ignore: Ignore,
     exempt: Option<u16>,
     is_denied: bool,
+    /// Who has been let in, where that is asked for.
+    admitted: Option<BTreeSet<IpAddr>>,
     learns: bool,
     socket: Socket,
     /// Numbers of publications.
@@ -46,6 +48,7 @@ impl Values {
             ignore: Ignore::default(),
             exempt: None,
             is_denied: false,
+            admitted: None,
             learns: false,
             socket: Socket::Listener,
             index: BTreeMap::new(),
@@ -70,6 +73,7 @@ impl Values {
     /// One of the settings, and no other: programs keep them in one word.
     fn set(&mut self, setting: &str) {
         self.is_denied = setting == "deny";
+        self.admitted = (setting == "admit").then(BTreeSet::new);
         self.learns = setting == "learn";
         self.ignore.cookies = setting == "ignore-cookies";
     }
@@ -108,6 +112,13 @@ impl World for Values {
     }
     fn is_denied(&self, _: IpAddr) -> bool {
         self.is_denied
+    }
+    fn is_admitted(&self, client: IpAddr, _: Admitted) -> bool {
+        let admitted = self.admitted.as_ref();
+        admitted.is_none_or(|admitted| admitted.contains(&client))
+    }
+    fn admit(&mut self, client: IpAddr) {
+        self.admitted.get_or_insert_default().insert(client);
     }
     fn is_here(&self, tuple: &Tuple) -> bool {
         [IpAddr::V4(SERVER.0), IpAddr::V6(SERVER.1)].contains(&tuple.local)
@@ -206,6 +217,7 @@ impl Subject for Model {
             Some(State::Done) => "DONE",
             Some(State::Handed) => "HANDED",
             Some(State::Kernel) => "KERNEL",
+            Some(State::Asked) => "ASKED",
         }
         .to_owned()
     }
@@ -228,10 +240,12 @@ impl Subject for Model {
             ["mode", "off"] => world.mode = Mode::Off,
             ["stale"] => world.is_kept = false,
             ["fresh"] => world.is_kept = true,
-            ["deny" | "learn" | "ignore-cookies" | "strict"] => world.set(words[0]),
+            ["deny" | "learn" | "ignore-cookies" | "strict" | "admit"] => world.set(words[0]),
             ["exempt"] => world.exempt = Some(port),
             ["nobody-listens"] => world.socket = Socket::None,
             ["socket"] => world.socket = Socket::Connection,
+            ["no-socket"] => world.socket = Socket::Listener,
+            ["rules"] => world.set("admit"),
             _ => panic!("no such act: {words:?}"),
         }
         true

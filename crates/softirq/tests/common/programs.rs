@@ -1,6 +1,7 @@
 //! The eBPF programs as a subject of traces.
 
 use lowroad_softirq::layout::{self, REASONS};
+use lowroad_softirq::level::Level;
 use lowroad_softirq::load::Tier;
 use lowroad_softirq::publish;
 use lowroad_testkit::net::{CLIENT, SERVER};
@@ -85,6 +86,7 @@ impl Subject for Programs<'_> {
             Some(layout::STATE_DONE) => "DONE",
             Some(layout::STATE_HANDED) => "HANDED",
             Some(layout::STATE_KERNEL) => "KERNEL",
+            Some(layout::STATE_ASKED) => "ASKED",
             Some(_) => "unknown",
         }
         .to_owned()
@@ -126,9 +128,19 @@ impl Subject for Programs<'_> {
             ["ignore-cookies"] => level
                 .prepare(layout::SETTING_IGNORE_COOKIES, 60, 1500)
                 .expect("keys"),
+            ["admit"] => {
+                forget_admitted(level);
+                level.set_admission(true);
+            }
+            ["rules"] => forget_admitted(level),
             ["exempt"] => level.exempt_port(port, true),
             ["nobody-listens"] => self.bench.set_listening(false),
             ["socket"] => self.sockets.push(connected(is_v6, port)),
+            ["no-socket"] => self.sockets.drain(..).for_each(|socket| {
+                // With a reset nothing of it is left.
+                let at_once = Some(std::time::Duration::ZERO);
+                rustix::net::sockopt::set_socket_linger(&socket, at_once).expect("a socket");
+            }),
             _ => panic!("no such act: {words:?}"),
         }
         true
@@ -143,6 +155,16 @@ impl Subject for Programs<'_> {
         self.shelf = Shelf::new(level);
         self.bench.beat(0);
         self.bench.clear_half_open();
+    }
+}
+
+/// Who was let in before is a stranger. The programs' clock is behind: it has to come to now.
+fn forget_admitted(level: &Level) {
+    use rustix::time::{ClockId, clock_gettime};
+    level.forget_admitted(lowroad_softirq::now_ns());
+    let now = clock_gettime(ClockId::Monotonic);
+    while clock_gettime(ClockId::MonotonicCoarse) <= now {
+        std::thread::yield_now();
     }
 }
 

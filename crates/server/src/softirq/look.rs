@@ -1,0 +1,79 @@
+//! What the operator is told when a level is attached: of the server's first page whether it can be answered
+//! here, and which of the pages that servers have about themselves only this machine is shown. Names of
+//! sites are not known here, so the server is asked by its address.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lowroad_softirq::asker::{Asker, Connect};
+use lowroad_softirq::asking;
+use lowroad_softirq::fetch::FetchError;
+use lowroad_softirq::fetched::Validators;
+use lowroad_softirq::learn::Settings;
+use lowroad_softirq::would;
+
+use super::explain;
+use crate::say;
+
+/// Where servers tell about themselves by default: Apache twice, nginx.
+const OF_FEW: [&str; 3] = ["/server-status", "/server-info", "/nginx_status"];
+
+/// What is needed to ask.
+pub struct Look<'a> {
+    /// The ports that are attached to.
+    pub ports: &'a [u16],
+    /// By which rules the daemon learns.
+    pub learning: Settings,
+    /// To the server above.
+    pub connect: Connect,
+}
+
+impl Look<'_> {
+    /// Asks, and says what is to be said. Ends early when it is `over`.
+    pub fn look(&self, over: &AtomicBool) {
+        let mut asker = Asker::new(&self.connect, true);
+        for port in self.ports {
+            // Whoever listens nowhere has been complained of.
+            let Ok(server) = explain::server_of(*port) else {
+                continue;
+            };
+            for path in ["/"].iter().chain(&OF_FEW) {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                if let Some(text) = self.judged(&mut asker, server, path) {
+                    say::note(format_args!("http://{server}{path} {text}"));
+                }
+            }
+        }
+    }
+
+    /// What is to be said of a page.
+    fn judged(&self, asker: &mut Asker, server: SocketAddr, path: &str) -> Option<String> {
+        // As browsers ask: what is compressed may be short enough.
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {server}\r\nAccept-Encoding: gzip, deflate\r\n\r\n"
+        );
+        let key = asking::key_of(head.as_bytes(), server, 0).ok()?;
+        let told = match asker.fetch(&key.parts(), &Validators::default()) {
+            Ok(told) => told,
+            Err(FetchError::ForFew { machine, outsider }) => {
+                return Some(format!(
+                    "is answered with status {machine} to this machine and with {outsider} to others: \
+                     nothing is learnt of it"
+                ));
+            }
+            Err(error) if path == "/" => {
+                return Some(format!(
+                    "could not be asked for as a stranger would: {error}"
+                ));
+            }
+            Err(_) => return None,
+        };
+        if path != "/" || told.status != 200 {
+            return None;
+        }
+        let why = would::publish(&told, &key.parts(), &self.learning, 0).err()?;
+        Some(format!("is left to the server, whoever asks: {why}"))
+    }
+}

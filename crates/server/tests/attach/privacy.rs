@@ -1,0 +1,323 @@
+//! What a client is given with the level is what it would be given without: pages of few stay theirs, and
+//! whom the machine's filter keeps out is kept out.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, SystemTime};
+
+use lowroad_softirq::layout::SETTING_ADMIT;
+use lowroad_softirq::{now_ns, publish};
+use lowroad_testkit::net::{CLIENT, DEVICE, Manglings, Namespace, Path, SERVER, Site, WebServer};
+use lowroad_testkit::{Client, Response, wait_until};
+use socket2::{Domain, Socket, Type};
+
+use crate::attached::{Attached, get, one, server_v4, servers};
+use crate::skipped;
+
+const MODULES: &str = "/usr/lib/apache2/modules";
+/// Another address of the client.
+const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 77);
+
+fn path() -> Path {
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let other = format!("{OTHER}/24");
+    let add = ["address", "add", &other, "dev", DEVICE];
+    path.client.run("ip", &add).expect("an address");
+    path
+}
+
+/// A connection to the server from this address, unless it takes too long.
+fn connect(path: &Path, from: Ipv4Addr) -> Result<Client, ErrorKind> {
+    let socket = path.client.enter(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let from = SocketAddr::new(from.into(), 0);
+        socket.bind(&from.into()).expect("an address of the client");
+        let to = server_v4(80).into();
+        let connected = socket.connect_timeout(&to, Duration::from_secs(2));
+        connected.map(|()| socket)
+    });
+    let socket = socket.map_err(|error| error.kind())?;
+    Ok(Client::new(TcpStream::from(socket)))
+}
+
+fn asked(path: &Path, from: Ipv4Addr, page: &str) -> Response {
+    connect(path, from).expect("a connection").get(page, "")
+}
+
+/// Asks on new connections until one is answered here.
+fn until_hit(path: &Path, attached: &Attached, from: Ipv4Addr, page: &str) -> Response {
+    let hits = attached.count("answer_hit");
+    wait_until("a hit", || {
+        let response = asked(path, from, page);
+        (attached.count("answer_hit") > hits).then_some(response)
+    })
+}
+
+fn says(attached: &Attached, text: &str) {
+    wait_until(text, || attached.said().contains(text).then_some(()));
+}
+
+/// Asks for each page so often that it would have been learnt; `open` tells when.
+fn all_get(path: &Path, attached: &Attached, wanted: &[(&str, u16)], open: &str) {
+    let ask = |page: &str| path.client.enter(|| one(server_v4(80), &get(page))).status;
+    for _ in 0..10 {
+        for (page, status) in wanted {
+            assert_eq!(ask(page), *status, "{page}");
+        }
+    }
+    for address in servers(80) {
+        attached.warm(&path.client, address, &get(open));
+    }
+    let hits = attached.count("answer_hit");
+    for (page, status) in wanted {
+        assert_eq!(ask(page), *status, "{page}");
+    }
+    assert_eq!(attached.count("answer_hit"), hits);
+    assert_eq!(publish::published(&attached.level).len(), 2);
+}
+
+#[test]
+fn pages_of_few_stay_theirs_behind_apache() {
+    if skipped("pages_of_few_stay_theirs_behind_apache", &["apache2"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(901, &[100, 200, 300]);
+    let network = format!("{}/24", CLIENT.0);
+    let directives = format!(
+        "LoadModule authz_host_module {MODULES}/mod_authz_host.so
+LoadModule status_module {MODULES}/mod_status.so
+<Location /server-status>
+  SetHandler server-status
+  Require local
+</Location>
+<Location /1-200.bin>
+  Require local
+</Location>
+<Location /2-300.bin>
+  Require ip {network}
+</Location>
+"
+    );
+    let _apache = WebServer::apache(&path.server, &site, 80, &directives).expect("Apache");
+    let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
+    let wanted = [
+        ("/server-status", 403),
+        ("/1-200.bin", 403),
+        ("/2-300.bin", 200),
+    ];
+    all_get(&path, &attached, &wanted, "/0-100.bin");
+    let status = format!(
+        "http://{}/server-status is answered with status 200",
+        server_v4(80)
+    );
+    says(&attached, &status);
+    says(&attached, "http://test/1-200.bin is left to the server");
+    let explained = path.server.run(
+        env!("CARGO_BIN_EXE_lowroad"),
+        &[
+            "explain",
+            "http://test/2-300.bin",
+            "--netns",
+            &path.server.path(),
+        ],
+    );
+    let text = explained.expect("an explanation");
+    assert!(
+        text.contains("status 200 to this machine and with 403"),
+        "{text}"
+    );
+}
+
+#[test]
+fn pages_of_few_stay_theirs_behind_nginx() {
+    if skipped("pages_of_few_stay_theirs_behind_nginx", &["nginx"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(902, &[100, 200, 300, 400]);
+    let fresh = "add_header Cache-Control max-age=60 always;";
+    let directives = format!(
+        "{fresh}
+location = /1-200.bin {{ allow {}; deny all; {fresh} }}
+location = /2-300.bin {{ allow {}; deny all; {fresh} }}
+location = /3-400.bin {{ deny all; {fresh} }}
+location = /metrics {{ {fresh} return 200 'numbers'; }}
+",
+        SERVER.0, CLIENT.0
+    );
+    let _nginx = WebServer::nginx(&path.server, &site, 80, &directives).expect("nginx");
+    let attached = Attached::start(&path.server, 80, &[]);
+    let wanted = [
+        ("/1-200.bin", 403),
+        ("/2-300.bin", 200),
+        ("/3-400.bin", 403),
+        ("/metrics", 200),
+    ];
+    all_get(&path, &attached, &wanted, "/0-100.bin");
+    says(&attached, "http://test/1-200.bin is left to the server");
+}
+
+#[test]
+fn whom_the_filter_keeps_out_is_not_answered() {
+    if skipped(
+        "whom_the_filter_keeps_out_is_not_answered",
+        &["nginx", "nft"],
+    ) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(903, &[100]);
+    let page = "/0-100.bin";
+    let directives = "add_header Cache-Control max-age=60;";
+    let _nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
+    let drop = |from: IpAddr| {
+        let rule = format!("add rule inet f input ip saddr {from} tcp dport 80 drop");
+        path.server.run("nft", &[&rule]).expect("a rule");
+    };
+    let chain = "add table inet f; add chain inet f input { type filter hook input priority 0; }";
+    path.server.run("nft", &[chain]).expect("a chain");
+    drop(CLIENT.0.into());
+    let attached = Attached::start(&path.server, 80, &[]);
+    says(&attached, "this machine filters its input");
+    assert!(connect(&path, CLIENT.0).is_err());
+    assert!(publish::published(&attached.level).is_empty());
+    let response = until_hit(&path, &attached, OTHER, page);
+    assert_eq!(response.body.len(), 100);
+    assert!(attached.count("tcp_admitted") > 0);
+    // Who is kept out is not let in by what others have learnt.
+    let hits = attached.count("answer_hit");
+    assert!(connect(&path, CLIENT.0).is_err());
+    assert_eq!(attached.count("answer_hit"), hits);
+    // And who is kept out from now on, neither on a connection that is there.
+    let mut live = wait_until("a connection of the level", || {
+        let hits = attached.count("answer_hit");
+        let mut client = connect(&path, OTHER).expect("a connection");
+        client.get(page, "");
+        (attached.count("answer_hit") > hits).then_some(client)
+    });
+    let rules_ns = attached.level.control().rules_ns;
+    drop(OTHER.into());
+    wait_until("the daemon", || {
+        (attached.level.control().rules_ns > rules_ns).then_some(())
+    });
+    let hits = attached.count("answer_hit");
+    live.send(get(page));
+    wait_until("the request", || {
+        (attached.count("up_unadmitted") > 0).then_some(())
+    });
+    assert!(connect(&path, OTHER).is_err());
+    assert_eq!(attached.count("answer_hit"), hits);
+    // Without rules everybody is answered at once.
+    path.server
+        .run("nft", &["delete table inet f"])
+        .expect("a table");
+    wait_until("the daemon", || {
+        let settings = attached.level.control().settings;
+        (settings & SETTING_ADMIT == 0).then_some(())
+    });
+    until_hit(&path, &attached, CLIENT.0, page);
+}
+
+#[test]
+fn only_allowed_clients_are_answered() {
+    if skipped("only_allowed_clients_are_answered", &["nginx"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(904, &[100]);
+    let page = "/0-100.bin";
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    let other = OTHER.to_string();
+    let options = [
+        "--ttl",
+        "60",
+        "--allow",
+        "10.77.0.64/26",
+        "--allow",
+        "fd77::/64",
+    ];
+    let attached = Attached::start(&path.server, 80, &options);
+    until_hit(&path, &attached, OTHER, page);
+    let hits = attached.count("answer_hit");
+    for _ in 0..5 {
+        assert_eq!(asked(&path, CLIENT.0, page).status, 200);
+    }
+    assert_eq!(attached.count("answer_hit"), hits);
+    assert!(attached.count("pass_denied") >= 5);
+    attached.warm(&path.client, servers(80)[1], &get(page));
+    drop(attached);
+    let options = ["--ttl", "60", "--allow", "10.77.0.64/26", "--deny", &other];
+    let attached = Attached::start(&path.server, 80, &options);
+    for _ in 0..5 {
+        assert_eq!(asked(&path, OTHER, page).status, 200);
+    }
+    assert_eq!(attached.count("answer_hit"), 0);
+    let bad = path.server.run(
+        env!("CARGO_BIN_EXE_lowroad"),
+        &["attach", "81", "--allow", "10.0.0.0/33"],
+    );
+    assert!(bad.is_err());
+}
+
+#[test]
+fn an_edit_of_an_old_file_shows_soon() {
+    if skipped("an_edit_of_an_old_file_shows_soon", &["nginx"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(905, &[100]);
+    let days_ago = |days: u64| SystemTime::now() - Duration::from_secs(days * 86_400);
+    site.folder().file_of("root/page", "old", days_ago(20));
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    let attached = Attached::start(&path.server, 80, &[]);
+    let response = attached.warm(&path.client, server_v4(80), &get("/page"));
+    assert_eq!(response.text(), "old");
+    let published = publish::published(&attached.level);
+    let latest_ns = now_ns() + 5_000_000_000;
+    assert!(published.iter().all(|one| one.expires_ns <= latest_ns));
+    site.folder().file_of("root/page", "new", days_ago(10));
+    wait_until("the edit", || {
+        let hits = attached.count("answer_hit");
+        let response = path.client.enter(|| one(server_v4(80), &get("/page")));
+        (response.text() == "new" && attached.count("answer_hit") > hits).then_some(())
+    });
+}
+
+#[test]
+fn what_is_too_long_is_said_at_the_start() {
+    if skipped("what_is_too_long_is_said_at_the_start", &["nginx"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(906, &[100, 2000]);
+    site.folder().file("root/index.html", [b'x'; 10_701]);
+    let directives = "add_header Cache-Control max-age=60;";
+    let _nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
+    let attached = Attached::start(&path.server, 80, &[]);
+    says(
+        &attached,
+        &format!(
+            "http://{}/ is left to the server, whoever asks: the response is 10",
+            server_v4(80)
+        ),
+    );
+    // What is asked for later is said when it is asked for.
+    wait_until("the daemon's word", || {
+        path.client
+            .enter(|| one(server_v4(80), &get("/1-2000.bin")));
+        let text = "http://test/1-2000.bin is left to the server: the response is 2";
+        attached.said().contains(text).then_some(())
+    });
+    let said = attached.said().matches("1-2000.bin").count();
+    assert_eq!(said, 1);
+    // Nothing of the way back to who asked is left when all is over.
+    let routes = |namespace: &Namespace| {
+        let show = ["route", "show", "table", "local"];
+        namespace.run("ip", &show).expect("routes")
+    };
+    assert!(routes(&path.server).contains("203.0.113.254"));
+    let mut attached = attached;
+    attached.detach(&[]);
+    assert!(!routes(&path.server).contains("203.0.113.254"));
+}

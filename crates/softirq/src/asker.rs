@@ -1,0 +1,145 @@
+//! Asks the origin for a response as a client would be told it that is nobody special: from an address that
+//! is not this machine's. A response that this machine alone is given, or is given otherwise, is no response
+//! for everybody. It knows nothing of how connections are made, and nothing of what is stored.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use crate::fetch::{FetchError, Fetcher, Limits};
+use crate::fetched::{Fetched, Validators};
+use crate::key::KeyParts;
+
+/// From which address a connection comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// That of this machine which it goes to.
+    Machine,
+    /// One that is nobody's: [`crate::outsider`].
+    Outsider,
+}
+
+/// Makes a connection to the server above, at the address of this machine that was asked.
+pub type Connect = Arc<dyn Fn(SocketAddr, Asks) -> io::Result<TcpStream> + Send + Sync>;
+
+type Connector = Box<dyn Fn(SocketAddr) -> io::Result<TcpStream> + Send>;
+
+/// One fetch at a time, over connections that it keeps.
+pub struct Asker {
+    machine: Fetcher<Connector>,
+    /// `None`: the server above is our own, and says itself what is for everybody.
+    outsider: Option<Fetcher<Connector>>,
+}
+
+impl Asker {
+    /// Without connections yet. `as_outsider` is left out only before a server of our own.
+    #[must_use]
+    pub fn new(connect: &Connect, as_outsider: bool) -> Asker {
+        let fetcher = |asks| {
+            let connect = connect.clone();
+            let connector: Connector = Box::new(move |to| connect(to, asks));
+            Fetcher::new(connector, Limits::default())
+        };
+        Asker {
+            machine: fetcher(Asks::Machine),
+            outsider: as_outsider.then(|| fetcher(Asks::Outsider)),
+        }
+    }
+
+    /// What everybody is told under the key.
+    ///
+    /// # Errors
+    /// There is no whole response that is certain, or it is not everybody's.
+    pub fn fetch(
+        &mut self,
+        key: &KeyParts<'_>,
+        validators: &Validators,
+    ) -> Result<Fetched, FetchError> {
+        let outsider = match &mut self.outsider {
+            // Nobody else asks at 127.0.0.1.
+            Some(outsider) if !key.address.is_loopback() => outsider,
+            _ => return self.machine.fetch(key, validators),
+        };
+        let told = outsider.fetch(key, validators)?;
+        // What was everybody's is as it was; what fails now says nothing yet.
+        let is_unchanged = told.status == 304 && !key.is_conditional();
+        if is_unchanged || told.status >= 500 {
+            return Ok(told);
+        }
+        let own = self.machine.fetch(key, &Validators::default())?;
+        match is_alike(&told, &own) {
+            true => Ok(told),
+            false => Err(FetchError::ForFew {
+                machine: own.status,
+                outsider: told.status,
+            }),
+        }
+    }
+}
+
+/// Whether both were told the same, as far as that can be seen: pages may hold the time, or a number of
+/// the request.
+fn is_alike(told: &Fetched, own: &Fetched) -> bool {
+    told.status == own.status && told.field("location") == own.field("location")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asking;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// Answers each connection with one text.
+    fn says(text: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut lines = BufReader::new(&stream).lines();
+                while lines
+                    .next()
+                    .is_some_and(|line| line.is_ok_and(|l| !l.is_empty()))
+                {}
+                let _ = (&stream).write_all(text.as_bytes());
+            }
+        });
+        address
+    }
+
+    fn asked(machine: &'static str, outsider: Option<&'static str>) -> Result<u16, FetchError> {
+        let servers = (says(machine), says(outsider.unwrap_or("")));
+        let connect: Connect = Arc::new(move |_, asks| {
+            TcpStream::connect(match asks {
+                Asks::Machine => servers.0,
+                Asks::Outsider => servers.1,
+            })
+        });
+        let key = asking::key_of(
+            b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+            ([192, 0, 2, 1], 80).into(),
+            0,
+        )
+        .expect("a key");
+        Asker::new(&connect, outsider.is_some())
+            .fetch(&key.parts(), &Validators::default())
+            .map(|told| told.status)
+    }
+
+    const YES: &str = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+    const NO: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+
+    #[test]
+    fn what_differs_is_nobodys() {
+        assert_eq!(asked(YES, Some(YES)), Ok(200));
+        assert_eq!(asked(NO, Some(NO)), Ok(403));
+        let few = |machine, outsider| Err(FetchError::ForFew { machine, outsider });
+        assert_eq!(asked(YES, Some(NO)), few(200, 403));
+        assert_eq!(asked(NO, Some(YES)), few(403, 200));
+        let there = "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n";
+        let elsewhere = "HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(asked(there, Some(elsewhere)), few(302, 302));
+        assert_eq!(asked(YES, None), Ok(200));
+    }
+}

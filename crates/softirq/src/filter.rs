@@ -1,0 +1,138 @@
+//! Whether this machine filters what comes in, by netfilter: rules that a client may not pass. It knows
+//! nothing of what the rules say: whether a client passes them, only the kernel can tell.
+//!
+//! Filters that are not netfilter's are not seen: eBPF programs of others, routes to nowhere.
+
+use std::fs;
+use std::io;
+
+use crate::doctor::netlink::{self, attribute};
+
+/// nf_tables.h: attributes of a chain, and of its hook.
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_USE: u16 = 6;
+const CHAIN_TYPE: u16 = 7;
+const HOOK_NUMBER: u16 = 1;
+
+/// netfilter.h
+const FAMILY_INET: u8 = 1;
+const FAMILY_V4: u8 = 2;
+const FAMILY_NETDEV: u8 = 5;
+const FAMILY_V6: u8 = 10;
+const HOOK_PREROUTING: u32 = 0;
+const HOOK_INPUT: u32 = 1;
+const HOOK_INET_INGRESS: u32 = 5;
+const HOOK_NETDEV_INGRESS: u32 = 0;
+const POLICY_DROP: u32 = 0;
+
+/// The rules that what comes in has to pass, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// There are some.
+    pub is_there: bool,
+    /// Changes with them, but for those of the old iptables.
+    generation: u32,
+}
+
+impl Filter {
+    /// That of the network namespace of the thread, if anything has changed since.
+    ///
+    /// # Errors
+    /// When the kernel can't say.
+    pub fn since(before: Option<Filter>) -> io::Result<Filter> {
+        let generation = netlink::generation()?;
+        let has_old = has_old_tables();
+        if let Some(before) = before.filter(|before| before.generation == generation)
+            && !has_old
+        {
+            return Ok(before);
+        }
+        Ok(Filter {
+            is_there: has_old || netlink::chains()?.iter().any(|chain| is_of_input(chain)),
+            generation,
+        })
+    }
+}
+
+impl Filter {
+    /// One that is taken to be there, since nobody knows.
+    #[must_use]
+    pub fn unknown() -> Filter {
+        Filter {
+            is_there: true,
+            generation: 0,
+        }
+    }
+}
+
+/// The old iptables has tables of its own; the new one is nftables.
+fn has_old_tables() -> bool {
+    ["ip_tables_names", "ip6_tables_names"].iter().any(|name| {
+        let names = fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+        names.is_ok_and(|names| names.lines().any(|table| table != "nat"))
+    })
+}
+
+/// Whether a chain may drop what comes in: it has rules, or drops what has none.
+fn is_of_input(chain: &[u8]) -> bool {
+    let Some((head, attributes)) = chain.split_at_checked(4) else {
+        return false;
+    };
+    let number = |bytes: &[u8], kind| {
+        let value = attribute(bytes, kind)?.first_chunk()?;
+        Some(u32::from_be_bytes(*value))
+    };
+    let hook = attribute(attributes, CHAIN_HOOK).and_then(|hook| number(hook, HOOK_NUMBER));
+    let is_before_sockets = matches!(
+        (head[0], hook),
+        (
+            FAMILY_INET | FAMILY_V4 | FAMILY_V6,
+            Some(HOOK_PREROUTING | HOOK_INPUT)
+        ) | (FAMILY_INET, Some(HOOK_INET_INGRESS))
+            | (FAMILY_NETDEV, Some(HOOK_NETDEV_INGRESS))
+    );
+    let is_nat = attribute(attributes, CHAIN_TYPE).is_some_and(|kind| kind.starts_with(b"nat"));
+    let has_rules = number(attributes, CHAIN_USE).is_none_or(|count| count > 0);
+    let drops = number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
+    is_before_sockets && !is_nat && (has_rules || drops)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(kind: u16, value: &[u8]) -> Vec<u8> {
+        let len = u16::try_from(4 + value.len()).expect("short");
+        let mut bytes = [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn chain(family: u8, hook: u32, kind: &str, policy: u32, rules: u32) -> Vec<u8> {
+        [
+            vec![family, 0, 0, 0],
+            with(CHAIN_HOOK, &with(HOOK_NUMBER, &hook.to_be_bytes())),
+            with(CHAIN_POLICY, &policy.to_be_bytes()),
+            with(CHAIN_USE, &rules.to_be_bytes()),
+            with(CHAIN_TYPE, kind.as_bytes()),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn chains_that_may_drop_what_comes_in_are_told() {
+        for (family, hook) in [(1, 1), (2, 1), (10, 0), (1, 5), (5, 0)] {
+            assert!(is_of_input(&chain(family, hook, "filter", 1, 3)));
+            assert!(is_of_input(&chain(family, hook, "filter", 0, 0)));
+            assert!(!is_of_input(&chain(family, hook, "filter", 1, 0)));
+            assert!(!is_of_input(&chain(family, hook, "nat", 1, 3)));
+        }
+        // Forwarding, output, ARP.
+        for (family, hook) in [(1, 2), (2, 3), (3, 0), (7, 1)] {
+            assert!(!is_of_input(&chain(family, hook, "filter", 0, 3)));
+        }
+        assert!(!is_of_input(&[2, 0, 0, 0]) && !is_of_input(&[]));
+    }
+}

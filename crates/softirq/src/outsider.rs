@@ -1,0 +1,195 @@
+//! An address that is nobody's (RFC 5737, RFC 3849), from which the server above is asked what it tells to
+//! anybody. For the kernel it is local: a route to `lo` brings the server's answers back. For servers it is
+//! an address like that of any client far away. Read rtnetlink(7).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
+
+use crate::layout;
+
+const HEADER_LEN: usize = 16;
+const NEW_ROUTE: u16 = 24;
+const DELETE_ROUTE: u16 = 25;
+/// Request, acknowledge; for a new one also: create or replace.
+const FLAGS: u16 = 0x1 | 0x4;
+const FLAGS_NEW: u16 = FLAGS | 0x400 | 0x100;
+const MESSAGE_ERROR: u16 = 2;
+
+const TABLE_LOCAL: u8 = 255;
+const PROTOCOL_STATIC: u8 = 4;
+const SCOPE_HOST: u8 = 254;
+const TYPE_LOCAL: u8 = 2;
+const ATTRIBUTE_TO: u16 = 1;
+const ATTRIBUTE_DEVICE: u16 = 4;
+/// `lo`, in every network namespace.
+const LOOPBACK_INDEX: u32 = 1;
+
+/// More routes are not taken away; each is of another device.
+const ROUTES_MAX: usize = 64;
+
+/// From where to ask this server: an address that is as near to it as its other clients are.
+#[must_use]
+pub fn address(server: SocketAddr) -> SocketAddr {
+    let number = u128::from(layout::OUTSIDER);
+    match server {
+        SocketAddr::V4(_) => SocketAddr::new(Ipv4Addr::from(layout::OUTSIDER).into(), 0),
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
+            let near = Ipv6Addr::from(0xfe80_u128 << 112 | number);
+            SocketAddrV6::new(near, 0, 0, v6.scope_id()).into()
+        }
+        SocketAddr::V6(_) => {
+            SocketAddr::new(Ipv6Addr::from(0x2001_0db8_u128 << 96 | number).into(), 0)
+        }
+    }
+}
+
+/// A server of each kind that is asked from another address.
+const SERVERS: [&str; 3] = ["0.0.0.0:0", "[::]:0", "[fe80::1]:0"];
+
+fn addresses() -> impl Iterator<Item = IpAddr> {
+    SERVERS
+        .map(|server| address(server.parse().expect("an address")).ip())
+        .into_iter()
+}
+
+/// Whether it is one of those from which is asked.
+#[must_use]
+pub fn is_outsider(address: IpAddr) -> bool {
+    addresses().any(|one| one == address)
+}
+
+/// Brings what this server answers to it back to this machine, in the network namespace of the thread. Again is
+/// no error.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn add(server: SocketAddr) -> io::Result<()> {
+    let from = address(server);
+    let device = match from {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => v6.scope_id(),
+        _ => LOOPBACK_INDEX,
+    };
+    change(NEW_ROUTE, FLAGS_NEW, from.ip(), Some(device))
+}
+
+/// Takes the routes away. What is not there is no error.
+pub fn remove() {
+    for from in addresses() {
+        // A route that stays harms nobody: the address is nobody's.
+        let mut tries = 0..ROUTES_MAX;
+        while tries.next().is_some() && change(DELETE_ROUTE, FLAGS, from, None).is_ok() {}
+    }
+}
+
+fn change(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> io::Result<()> {
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        // NETLINK_ROUTE is 0.
+        None,
+    )?;
+    send(
+        &socket,
+        &message(kind, flags, address, device),
+        SendFlags::empty(),
+    )?;
+    let mut reply = [0; 4096];
+    let (len, _) = recv(&socket, reply.as_mut_slice(), RecvFlags::empty())?;
+    acknowledged(&reply[..len])
+}
+
+/// To the address, by a device, or by any.
+fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u8> {
+    let (family, to) = match address {
+        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    };
+    let bits = u8::try_from(to.len() * 8).expect("at most 128");
+    let family = u8::try_from(family).expect("a small constant");
+    // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
+    let mut body = vec![
+        family,
+        bits,
+        0,
+        0,
+        TABLE_LOCAL,
+        PROTOCOL_STATIC,
+        SCOPE_HOST,
+        TYPE_LOCAL,
+    ];
+    body.extend([0; 4]);
+    let device = device.map(u32::to_ne_bytes);
+    let attributes = [
+        (ATTRIBUTE_TO, Some(to.as_slice())),
+        (
+            ATTRIBUTE_DEVICE,
+            device.as_ref().map(|bytes| bytes.as_slice()),
+        ),
+    ];
+    for (attribute, value) in attributes {
+        let Some(value) = value else { continue };
+        let len = u16::try_from(4 + value.len()).expect("short");
+        body.extend(len.to_ne_bytes());
+        body.extend(attribute.to_ne_bytes());
+        body.extend(value);
+    }
+    let len = u32::try_from(HEADER_LEN + body.len()).expect("short");
+    let mut message = len.to_ne_bytes().to_vec();
+    message.extend(kind.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(body);
+    message
+}
+
+/// An error of 0 is an acknowledgement.
+fn acknowledged(reply: &[u8]) -> io::Result<()> {
+    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+    let kind = reply.get(4..6).ok_or_else(malformed)?;
+    let code = reply
+        .get(HEADER_LEN..HEADER_LEN + 4)
+        .ok_or_else(malformed)?;
+    let code = i32::from_ne_bytes(code.try_into().map_err(|_| malformed())?);
+    match code {
+        _ if kind != MESSAGE_ERROR.to_ne_bytes() => Err(malformed()),
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code.wrapping_neg())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_end_alike_and_are_nobodys() {
+        let from = |server: &str| address(server.parse().expect(server)).to_string();
+        assert_eq!(from("10.0.0.1:80"), "203.0.113.254:0");
+        assert_eq!(from("[fd77::1]:80"), "[2001:db8::cb00:71fe]:0");
+        assert_eq!(from("[fe80::1%2]:80"), "[fe80::cb00:71fe%2]:0");
+    }
+
+    #[test]
+    fn messages_are_of_their_length_and_errors_are_told() {
+        let to = Ipv4Addr::LOCALHOST.into();
+        let with_device = message(NEW_ROUTE, FLAGS_NEW, to, Some(LOOPBACK_INDEX));
+        assert_eq!(with_device.len(), 44);
+        assert_eq!(with_device[..4], 44u32.to_ne_bytes());
+        assert_eq!(message(DELETE_ROUTE, FLAGS, to, None).len(), 36);
+        let reply = |kind: u16, code: i32| {
+            let mut bytes = [20u32.to_ne_bytes().to_vec(), kind.to_ne_bytes().to_vec()].concat();
+            bytes.resize(HEADER_LEN, 0);
+            bytes.extend(code.to_ne_bytes());
+            acknowledged(&bytes).map_err(|error| error.raw_os_error())
+        };
+        assert_eq!(reply(MESSAGE_ERROR, 0), Ok(()));
+        assert_eq!(reply(MESSAGE_ERROR, -17), Err(Some(17)));
+        assert_eq!(reply(24, 0), Err(None));
+        assert!(acknowledged(&[0; 7]).is_err());
+    }
+}
