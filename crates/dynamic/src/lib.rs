@@ -1,7 +1,8 @@
 //! Content that is made for each request: modules, CGI and FastCGI programs, SQL pages.
 //!
 //! Each of them is a [`Handler`]: it gets a [`Request`] whose body streams in, and gives a
-//! [`Response`] whose body may stream out. Handlers run beside the workers and never on them; how
+//! [`Response`] whose body may stream out; who is slow at either waits in [`spool`]s. Handlers run
+//! beside the workers and never on them; how
 //! a request gets here and an answer back is the server's affair. Nothing here knows sites,
 //! connections or caches.
 
@@ -16,6 +17,7 @@ pub mod pages;
 pub mod request;
 pub mod response;
 pub mod script;
+pub mod spool;
 pub mod wasm;
 
 pub use fields::Fields;

@@ -337,7 +337,8 @@ fn programs(running: &Running, out: &mut String) {
             line(out, &format!("module.{module}.{name}"), &value.to_string());
         }
     }
-    for (name, value) in running.programs.wasm_counts() {
+    let spools = running.programs.spool_counts();
+    for (name, value) in running.programs.wasm_counts().into_iter().chain(spools) {
         line(out, name, &value.to_string());
     }
 }

@@ -10,5 +10,7 @@ mod fpm;
 mod host;
 mod kept;
 mod kinds;
+mod readers;
 mod streams;
 mod talk;
+mod uploads;
