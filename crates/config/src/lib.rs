@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffering;
 mod check;
 mod database;
 mod destination;
@@ -108,6 +109,10 @@ fn config(
         .section("limits")
         .map(process::limits)
         .unwrap_or_default();
+    let buffering = top
+        .section("buffering")
+        .map(buffering::buffering)
+        .unwrap_or_default();
     let log = top.section("log").map(process::log).unwrap_or_default();
     let modules: Vec<(Module, module::Marks)> = top
         .sections("module")
@@ -142,6 +147,7 @@ fn config(
         databases,
         server,
         limits,
+        buffering,
         log,
         sites: sites.into_iter().map(|(site, _)| site).collect(),
     }

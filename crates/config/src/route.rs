@@ -15,7 +15,9 @@ use std::path::PathBuf;
 const TARGETS: [&str; 4] = ["module", "cgi", "fastcgi", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 7] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 9] = [
+    ("request_buffering", &["module", "cgi", "fastcgi"]),
+    ("response_buffering", &["module", "cgi", "fastcgi"]),
     ("env", &["cgi", "fastcgi"]),
     ("memory", &["cgi", "pages"]),
     ("cpu", &["cgi"]),
@@ -40,12 +42,19 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let missing = section.flag("missing", false);
     let timeout_ms = section.duration_ms("timeout", Route::TIMEOUT_MS, 1..=DAY_MS);
     let concurrency_max = count(&section, "concurrency", Route::CONCURRENCY_MAX, 1..=65_536);
-    keys_of_other_targets(&section, target.as_ref().map(|(kind, _)| *kind));
+    let kind = target.as_ref().map(|(kind, _)| *kind);
+    let may_stream = kind.is_some_and(|kind| kind != "pages");
+    let buffers = |key| !may_stream || section.flag(key, true);
+    let (request_buffering, response_buffering) =
+        (buffers("request_buffering"), buffers("response_buffering"));
+    keys_of_other_targets(&section, kind);
     section.finish();
     let route = Route {
         missing,
         timeout_ms,
         concurrency_max,
+        request_buffering,
+        response_buffering,
         ..Route::new(pattern?, to?)
     };
     if matches!(route.to, RouteTo::Cgi(_)) {

@@ -16,6 +16,8 @@ pub struct Config {
     pub server: Server,
     /// What clients may cost. `[limits]`
     pub limits: Limits,
+    /// What waits between clients and programs. `[buffering]`
+    pub buffering: Buffering,
     /// Where the logs go. `[log]`
     pub log: Log,
     /// Modules that routes name. `[[module]]`
@@ -179,6 +181,39 @@ impl Default for Limits {
             target_len_max: Limits::target_len_default(head_len_max),
             fields_max: 100,
             body_len_max: 1 << 20,
+        }
+    }
+}
+
+/// What waits in memory and in files between clients and programs, for routes that buffer.
+/// `[buffering]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffering {
+    /// The folder of the files, which have no names. Default None: `/var/tmp`, or `/tmp` where no
+    /// files can be made there. Key `temp_path`.
+    pub temp_path: Option<PathBuf>,
+    /// Bytes of a request body that wait in memory; more goes to a file. 4 KiB to 16 MiB. Default
+    /// 16 KiB. Key `request_buffer`.
+    pub request_buffer_len: u64,
+    /// Bytes of a response that wait in memory for a slow client; more goes to a file. 4 KiB to 16 MiB.
+    /// Default 64 KiB. Key `response_buffer`.
+    pub response_buffer_len: u64,
+    /// Bytes of the file of one response, 64 KiB to 1 TiB; then its program waits for the client. 0 =
+    /// responses have no files. Default 1 GiB. Key `temp_file_max`.
+    pub temp_file_len_max: u64,
+    /// Bytes of all files at a time, 64 KiB to 1 TiB; 0 = there are none. Default 4 GiB. Key
+    /// `temp_total_max`.
+    pub temp_total_len_max: u64,
+}
+
+impl Default for Buffering {
+    fn default() -> Buffering {
+        Buffering {
+            temp_path: None,
+            request_buffer_len: 16 << 10,
+            response_buffer_len: 64 << 10,
+            temp_file_len_max: 1 << 30,
+            temp_total_len_max: 4 << 30,
         }
     }
 }
@@ -421,12 +456,18 @@ pub struct Route {
     pub missing: bool,
     /// What answers.
     pub to: RouteTo,
-    /// From a request's head to its response's, and between two parts of a body, in milliseconds.
-    /// 1 ms to 24 hours. Default 30 000. Key `timeout`.
+    /// From a request, or from its head where it is not buffered, to the head of its response, and
+    /// between two parts of a body, in milliseconds. 1 ms to 24 hours. Default 30 000. Key `timeout`.
     pub timeout_ms: u64,
     /// Requests that are answered at a time, 1 to 65 536; others get 503. Default 256.
     /// Key `concurrency`.
     pub concurrency_max: usize,
+    /// The program gets a request once all of its body is there. Default true. Not for pages, which
+    /// always do. Key `request_buffering`.
+    pub request_buffering: bool,
+    /// What a slow client has not taken of a response waits, so that the program need not. Default
+    /// true. Not for pages, whose responses are made whole. Key `response_buffering`.
+    pub response_buffering: bool,
 }
 
 impl Route {
@@ -443,6 +484,8 @@ impl Route {
             to,
             timeout_ms: Route::TIMEOUT_MS,
             concurrency_max: Route::CONCURRENCY_MAX,
+            request_buffering: true,
+            response_buffering: true,
         }
     }
 }

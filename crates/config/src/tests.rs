@@ -52,7 +52,9 @@ fn the_least_file_is_a_site_of_a_folder_with_all_defaults() {
     };
     assert_eq!(config, expected);
     assert_eq!(
-        good("server = {}\nlimits = {}\nlog = {}\nsite = [{ root = \"/srv/www\" }]"),
+        good(
+            "server = {}\nlimits = {}\nbuffering = {}\nlog = {}\nsite = [{ root = \"/srv/www\" }]"
+        ),
         expected
     );
 }
@@ -62,10 +64,20 @@ fn the_defaults_are_the_documented_ones() {
     let Config {
         server,
         limits,
+        buffering,
         log,
         sites,
         ..
     } = Config::default();
+    assert_eq!(
+        (buffering.request_buffer_len, buffering.response_buffer_len),
+        (16 << 10, 64 << 10)
+    );
+    assert_eq!(
+        (buffering.temp_file_len_max, buffering.temp_total_len_max),
+        (1 << 30, 4 << 30)
+    );
+    assert_eq!(buffering.temp_path, None);
     assert_eq!(
         (server.workers, server.affinity, server.accept),
         (0, false, Accept::UpTo(32))
@@ -145,6 +157,12 @@ fn every_key_of_the_process_is_read() {
         target_len_max = 100
         fields_max = 50
         body_len_max = 0
+        [buffering]
+        temp_path = "waiting"
+        request_buffer = "4K"
+        response_buffer = "1M"
+        temp_file_max = 0
+        temp_total_max = "1G"
         [log]
         access = "access.log"
         format = "json"
@@ -190,6 +208,14 @@ fn every_key_of_the_process_is_read() {
     let error = LogTarget::File("/var/log/error.log".into());
     assert_eq!(config.server, server);
     assert_eq!(config.limits, limits);
+    let buffering = Buffering {
+        temp_path: Some("waiting".into()),
+        request_buffer_len: 4096,
+        response_buffer_len: 1 << 20,
+        temp_file_len_max: 0,
+        temp_total_len_max: 1 << 30,
+    };
+    assert_eq!(config.buffering, buffering);
     assert_eq!(
         config.log,
         Log {
@@ -399,7 +425,7 @@ fn unknown_keys() {
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
-        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, log, module, database, site)\n\
+        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, module, database, site)\n\
          5:1: log.levl: unknown key; did you mean level? (allowed: access, format, error, level)"
     );
     assert_eq!(

@@ -56,6 +56,7 @@ fn every_key_is_documented_in_its_chapter_and_no_other_is() {
     for (heading, text) in [
         ("## `[server]`", "[server]\nzzz = 1"),
         ("## `[limits]`", "[limits]\nzzz = 1"),
+        ("## `[buffering]`", "[buffering]\nzzz = 1"),
         ("## `[log]`", "[log]\nzzz = 1"),
         ("## `[[site]]`", "[[site]]\nzzz = 1"),
         (
@@ -135,7 +136,7 @@ fn the_examples_comments_tell_the_defaults() {
         )
     };
     let plain = parse("[[site]]\nroot = \"r\"", Path::new("f"));
-    for table in ["server", "limits", "log"] {
+    for table in ["server", "limits", "buffering", "log"] {
         assert_eq!(shown(table), plain, "{table}");
     }
 }

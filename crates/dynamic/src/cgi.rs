@@ -28,8 +28,9 @@ use self::process::Process;
 use crate::head::Form;
 use crate::head::reply::Reply;
 use crate::script::lookup::{self, kind};
-use crate::script::talk::{self, Notice};
+use crate::script::talk::{self, Notice, Terms};
 use crate::script::{Meaning, Rules, Script, base_of, find};
+use crate::spool::Spools;
 use crate::{Begun, Failure, Handler, Request};
 
 /// Answers a route's requests with the programs of a folder.
@@ -39,10 +40,9 @@ pub struct CgiHandler {
     base: String,
     symlinks: Symlinks,
     cgi: Cgi,
-    silence: Duration,
     concurrency_max: usize,
     running: Arc<Semaphore>,
-    notice: Notice,
+    terms: Terms,
     user: Option<(u32, u32)>,
 }
 
@@ -68,21 +68,29 @@ impl CgiHandler {
             rules,
             symlinks,
             cgi: cgi.clone(),
-            silence: Duration::from_millis(route.timeout_ms),
             concurrency_max: route.concurrency_max,
             running: Arc::new(Semaphore::new(route.concurrency_max)),
-            notice,
+            terms: Terms {
+                silence: Duration::from_millis(route.timeout_ms),
+                notice,
+                spools: None,
+            },
             user: None,
         })
     }
 
     /// The same with programs that run as this user and group.
     #[must_use]
-    pub fn as_user(self, user: (u32, u32)) -> CgiHandler {
-        CgiHandler {
-            user: Some(user),
-            ..self
-        }
+    pub fn as_user(mut self, user: (u32, u32)) -> CgiHandler {
+        self.user = Some(user);
+        self
+    }
+
+    /// Has responses wait in spools that their clients take slowly.
+    #[must_use]
+    pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> CgiHandler {
+        self.terms.spools = spools;
+        self
     }
 
     async fn answer(
@@ -102,7 +110,7 @@ impl CgiHandler {
             .await
             .map_err(|_| Failure::new(Status::INTERNAL_ERROR, "a helper thread ended"))??;
         let reply = Reply::new(process.file().clone(), form, method);
-        talk::answer(process, body, reply, self.silence, &self.notice)
+        talk::answer(process, body, reply, &self.terms)
             .await
             .map_err(|stopped| stopped.failure)
     }
@@ -152,8 +160,8 @@ impl CgiHandler {
         };
         let keep = process::Keep {
             permit,
-            patience: self.silence,
-            notice: self.notice.clone(),
+            patience: self.terms.silence,
+            notice: self.terms.notice.clone(),
         };
         let process = Process::start(&file, &environment, limits, keep)?;
         Ok((process, form))

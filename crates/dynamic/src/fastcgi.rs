@@ -36,8 +36,9 @@ use crate::cgi::stderr::Complaints;
 use crate::head::Form;
 use crate::head::reply::Reply;
 use crate::script::lookup::{Lately, kind};
-use crate::script::talk::{Notice, Stopped, answer};
+use crate::script::talk::{Notice, Stopped, Terms, answer};
 use crate::script::{Meaning, Rules, Script, find, front, is_hidden};
+use crate::spool::Spools;
 use crate::{Begun, Content, Failure, Handler, Request, Response};
 
 /// Answers a route's requests through a FastCGI server.
@@ -46,11 +47,10 @@ pub struct FastCgiHandler {
     fastcgi: FastCgi,
     symlinks: Symlinks,
     lately: Lately,
-    silence: Duration,
     concurrency_max: usize,
     answering: Arc<Semaphore>,
     pool: Arc<Pool>,
-    notice: Notice,
+    terms: Terms,
 }
 
 impl FastCgiHandler {
@@ -76,12 +76,22 @@ impl FastCgiHandler {
             fastcgi: fastcgi.clone(),
             symlinks,
             lately: Lately::default(),
-            silence: Duration::from_millis(route.timeout_ms),
             concurrency_max: route.concurrency_max,
             answering: Arc::new(Semaphore::new(route.concurrency_max)),
             pool: pools.get(&fastcgi.address, fastcgi.connections_max),
-            notice,
+            terms: Terms {
+                silence: Duration::from_millis(route.timeout_ms),
+                notice,
+                spools: None,
+            },
         }
+    }
+
+    /// Has responses wait in spools that their clients take slowly.
+    #[must_use]
+    pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> FastCgiHandler {
+        self.terms.spools = spools;
+        self
     }
 
     async fn answer(
@@ -171,7 +181,7 @@ impl FastCgiHandler {
     ) -> Result<Response, Stopped> {
         let idempotent = !matches!(asked.request.method, Method::Post | Method::Patch);
         let reply = Reply::new(asked.file.clone(), Form::Cgi, asked.request.method);
-        let complaints = Complaints::new(asked.file.clone(), self.notice.clone());
+        let complaints = Complaints::new(asked.file.clone(), self.terms.notice.clone());
         if self.pool.multiplexes() {
             let shared = self.in_time(self.pool.shared(asked.worker, fresh)).await?;
             // Where it was lost this moment, there is still a connection of one's own.
@@ -181,7 +191,7 @@ impl FastCgiHandler {
                 let permit = asked.permit.clone();
                 let tasks = self.pool.tasks(asked.worker).clone();
                 let guest = Guest::new(ticket, server, tasks, out, idempotent, permit);
-                return answer(guest, body, reply, self.silence, &self.notice).await;
+                return answer(guest, body, reply, &self.terms).await;
             }
         }
         let now = (!fresh).then(|| self.pool.lease_now(asked.worker));
@@ -197,14 +207,14 @@ impl FastCgiHandler {
             complaints,
             asked.permit.clone(),
         );
-        answer(lone, body, reply, self.silence, &self.notice).await
+        answer(lone, body, reply, &self.terms).await
     }
 
     async fn in_time<T>(
         &self,
         connecting: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Stopped> {
-        let connected = match timeout(self.silence, connecting).await {
+        let connected = match timeout(self.terms.silence, connecting).await {
             Ok(connected) => connected,
             Err(_) => Err(Failure::new(
                 Status::SERVICE_UNAVAILABLE,
@@ -212,7 +222,7 @@ impl FastCgiHandler {
                     "no connection to {} was free within {} ms; it has too much to do, or the \
                      route too few connections",
                     self.pool.name(),
-                    self.silence.as_millis()
+                    self.terms.silence.as_millis()
                 ),
             )),
         };

@@ -34,7 +34,7 @@ pub enum Begun {
 /// number and the detail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the client is told: 400, 403, 404, 411, 413, 500, 502, 503 or 504.
+    /// What the client is told: 400, 403, 404, 411, 413, 500, 502, 503, 504 or 507.
     pub status: Status,
     /// What the operator is told: what, where, and what to do about it. Empty where there is
     /// nothing to tell, as for a program that is not there.

@@ -1,7 +1,8 @@
 //! Content that is made for each request: modules, CGI and FastCGI programs, SQL pages.
 //!
 //! Each of them is a [`Handler`]: it gets a [`Request`] whose body streams in, and gives a
-//! [`Response`] whose body may stream out. Handlers run beside the workers and never on them; how
+//! [`Response`] whose body may stream out; who is slow at either waits in [`spool`]s. Handlers run
+//! beside the workers and never on them; how
 //! a request gets here and an answer back is the server's affair. Nothing here knows sites,
 //! connections or caches.
 
@@ -18,6 +19,7 @@ pub mod request;
 pub mod response;
 pub mod script;
 pub mod secrets;
+pub mod spool;
 pub mod wasm;
 
 pub use fields::Fields;

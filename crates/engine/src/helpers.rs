@@ -35,6 +35,14 @@ impl Helpers {
     /// # Errors
     /// When the machine gives no more threads.
     pub fn start(count: usize) -> io::Result<Helpers> {
+        Helpers::start_as("helper", count)
+    }
+
+    /// The same, with this name and a number for each thread.
+    ///
+    /// # Errors
+    /// As [`Helpers::start`].
+    pub fn start_as(name: &str, count: usize) -> io::Result<Helpers> {
         let shared = Arc::new(Shared {
             queue: Mutex::new(VecDeque::new()),
             added: Condvar::new(),
@@ -42,7 +50,7 @@ impl Helpers {
         for number in 0..count.max(1) {
             let shared = shared.clone();
             thread::Builder::new()
-                .name(format!("helper-{number}"))
+                .name(format!("{name}-{number}"))
                 .spawn(move || work(&shared))?;
         }
         Ok(Helpers { shared })

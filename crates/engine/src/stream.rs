@@ -146,6 +146,12 @@ impl Receiver {
         }
     }
 
+    /// How many bytes there are in all, if the last of them is here already.
+    pub fn len_of_rest(&self) -> Option<usize> {
+        let state = lock(&self.0);
+        (state.end == Some(Next::End)).then_some(state.len)
+    }
+
     /// Waits for what is next.
     pub async fn next(&self) -> Next {
         poll_fn(|context| self.poll_next(context)).await
@@ -195,12 +201,14 @@ mod tests {
         assert!(receiver.poll_next(&mut context).is_pending());
         assert_eq!(sender.push(Bytes::from_static(b"abc")), Ok(true));
         assert_eq!(sender.push(Bytes::from_static(b"de")), Ok(false));
+        assert_eq!(receiver.len_of_rest(), None);
         assert_eq!(count.0.load(SeqCst), 1);
         assert!(sender.poll_room(&mut context).is_pending());
         let next = Next::Bytes(Bytes::from_static(b"abc"));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
         assert_eq!(count.0.load(SeqCst), 2, "there is room again");
         sender.end();
+        assert_eq!(receiver.len_of_rest(), Some(2));
         let next = Next::Bytes(Bytes::from_static(b"de"));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(Next::End));

@@ -338,7 +338,8 @@ fn programs(running: &Running, out: &mut String) {
         }
     }
     let of_kinds = running.programs.wasm_counts().into_iter();
-    for (name, value) in of_kinds.chain(lowroad_dynamic::pages::counts()) {
+    let of_kinds = of_kinds.chain(lowroad_dynamic::pages::counts());
+    for (name, value) in of_kinds.chain(running.programs.spool_counts()) {
         line(out, name, &value.to_string());
     }
 }

@@ -40,9 +40,12 @@ fn every_key_of_a_route_is_read() {
         missing = true
         timeout = "2s"
         concurrency = 7
+        request_buffering = false
+        response_buffering = true
         [[site.route]]
         pattern = "/cgi-bin/**"
         cgi = "programs"
+        response_buffering = false
         memory = "64M"
         cpu = "1500ms"
         user = "worker"
@@ -90,9 +93,13 @@ fn every_key_of_a_route_is_read() {
             missing: true,
             timeout_ms: 2000,
             concurrency_max: 7,
+            request_buffering: false,
             ..Route::new(pattern("/m/**"), RouteTo::Module("m".into()))
         },
-        Route::new(pattern("/cgi-bin/**"), RouteTo::Cgi(cgi)),
+        Route {
+            response_buffering: false,
+            ..Route::new(pattern("/cgi-bin/**"), RouteTo::Cgi(cgi))
+        },
         Route::new(pattern("*.php"), RouteTo::FastCgi(fastcgi)),
         Route::new(pattern("*.lrp"), pages(Some("d"), 32 << 20)),
         Route::new(pattern("/plain/*"), pages(None, 64 << 20)),
@@ -128,6 +135,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
         (cgi.missing, cgi.timeout_ms, cgi.concurrency_max),
         (false, 30_000, 256)
     );
+    assert!(cgi.request_buffering && cgi.response_buffering);
     let expected = Cgi {
         folder: "/c".into(),
         env: Vec::new(),
@@ -264,6 +272,11 @@ fn keys_of_other_targets_are_refused() {
         ("cgi = \"c\"", "script = \"/x\"", "only with fastcgi"),
         ("cgi = \"c\"", "index = \"x\"", "only with fastcgi"),
         ("pages = true", "connections = 1", "only with fastcgi"),
+        (
+            "pages = true",
+            "request_buffering = 0",
+            "only with module or cgi or fastcgi",
+        ),
     ] {
         let found = shown(&in_route(&format!("pattern = \"/a/**\"\n{target}\n{line}")));
         let key = line.split(' ').next().expect("a key");

@@ -10,6 +10,7 @@ use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 
 use super::{Form, Head, read};
+use crate::spool::Spools;
 use crate::{Content, Failure, Fields, Response};
 
 /// How many bytes of a response wait for the client.
@@ -165,6 +166,11 @@ impl Rest {
             *left -= u64::try_from(bytes.len()).unwrap_or(*left);
         }
         sender.push(bytes)
+    }
+
+    /// From now on what the client does not take waits in a spool.
+    pub fn spool(&mut self, spools: &Arc<Spools>) {
+        self.sender = self.sender.take().map(|client| spools.behind(client));
     }
 
     /// Waits for room.

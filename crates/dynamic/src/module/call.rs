@@ -17,6 +17,7 @@ use super::identity::Identity;
 use super::outgoing::{Outgoing, Progress};
 use super::parts;
 use super::tickets::Held;
+use crate::spool::Spools;
 use crate::{Request, Response};
 
 /// Fetches of one call.
@@ -92,6 +93,12 @@ impl Call {
             memory: 0,
             kept: None,
         }
+    }
+
+    /// Has a stream wait in a spool if its client takes it slowly.
+    pub(super) fn with_spools(mut self, spools: Option<Arc<Spools>>) -> Call {
+        self.outgoing = self.outgoing.with_spools(spools);
+        self
     }
 
     /// The module's name and settings.

@@ -16,11 +16,13 @@ use super::run::{Limits, Running};
 use super::separate::SeparateCode;
 use super::{Code, counts::Counts};
 use crate::Handler;
+use crate::spool::Spools;
 
 /// A module that is opened, whatever its kind.
 pub trait Opened: Send + Sync {
-    /// Makes it answer a route's requests.
-    fn handler(&self, limits: Limits) -> Arc<dyn Handler>;
+    /// Makes it answer a route's requests, whose responses wait in `spools` if their clients are
+    /// slow.
+    fn handler(&self, limits: Limits, spools: Option<Arc<Spools>>) -> Arc<dyn Handler>;
     /// What happened to its calls, on all routes.
     fn counts(&self) -> &Counts;
 }
@@ -34,9 +36,9 @@ pub struct Ready<C> {
 }
 
 impl<C: Code> Opened for Ready<C> {
-    fn handler(&self, limits: Limits) -> Arc<dyn Handler> {
+    fn handler(&self, limits: Limits, spools: Option<Arc<Spools>>) -> Arc<dyn Handler> {
         let (code, identity) = (self.code.clone(), self.identity.clone());
-        Arc::new(Running::new(code, identity, limits))
+        Arc::new(Running::new(code, identity, limits).with_spools(spools))
     }
 
     fn counts(&self) -> &Counts {
@@ -132,9 +134,16 @@ impl Catalog {
         self.0.insert(name.to_string(), opened);
     }
 
-    /// Makes a module answer a route's requests; `None` if there is no module of this name.
-    pub fn handler(&self, name: &str, limits: Limits) -> Option<Arc<dyn Handler>> {
-        self.0.get(name).map(|opened| opened.handler(limits))
+    /// Makes a module answer a route's requests, as [`Opened::handler`]; `None` if there is no module
+    /// of this name.
+    pub fn handler(
+        &self,
+        name: &str,
+        limits: Limits,
+        spools: Option<Arc<Spools>>,
+    ) -> Option<Arc<dyn Handler>> {
+        let opened = self.0.get(name)?;
+        Some(opened.handler(limits, spools))
     }
 
     /// All counters, by module and name.

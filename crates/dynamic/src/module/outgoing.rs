@@ -5,8 +5,10 @@ use bytes::Bytes;
 use lowroad_engine::stream::{Closed, Sender, stream};
 use lowroad_http::status::Status;
 use lowroad_module::Sent;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::spool::Spools;
 use crate::{Around, Content, Fields, Response};
 
 /// Bytes that wait in a stream before its sender is told to wait.
@@ -28,6 +30,8 @@ pub struct Outgoing {
     state: State,
     /// The module was told to wait for room.
     full: bool,
+    /// Where a stream waits that its client takes slowly; `None`: the module waits.
+    spools: Option<Arc<Spools>>,
 }
 
 enum State {
@@ -50,7 +54,14 @@ impl Outgoing {
             stored: None,
             state: State::Held,
             full: false,
+            spools: None,
         }
+    }
+
+    /// Has a stream wait in a spool if its client takes it slowly.
+    pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> Outgoing {
+        self.spools = spools;
+        self
     }
 
     /// Sets the status; false once the head is made.
@@ -180,6 +191,23 @@ impl Outgoing {
         std::task::ready!(sender.poll_room(context))?;
         self.full = false;
         Poll::Ready(Ok(Progress::Room))
+    }
+
+    /// Whether the module waits for its client, and need not.
+    pub fn is_stalled(&self) -> bool {
+        let waits = self.full || !self.bytes.is_empty();
+        waits && self.spools.is_some() && matches!(self.state, State::Streaming(_))
+    }
+
+    /// From now on what the client does not take waits in a spool. Needs a runtime.
+    pub fn spool(&mut self) {
+        let Some(spools) = self.spools.take() else {
+            return;
+        };
+        self.state = match std::mem::replace(&mut self.state, State::Held) {
+            State::Streaming(client) => State::Streaming(spools.behind(client)),
+            state => state,
+        };
     }
 
     /// Ends the stream with what is left.

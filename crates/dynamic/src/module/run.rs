@@ -16,6 +16,7 @@ use super::counts::one;
 use super::identity::Identity;
 use super::wait::{End, Wait};
 use super::{Code, Instance};
+use crate::spool::Spools;
 use crate::{Answering, Begun, Failure, Handler, Request, Response};
 
 /// Events that a call gets on the worker before others have their turn.
@@ -48,6 +49,7 @@ pub struct Running<C> {
     code: Arc<C>,
     identity: Arc<Identity>,
     limits: Limits,
+    spools: Option<Arc<Spools>>,
     busy: AtomicUsize,
 }
 
@@ -58,8 +60,16 @@ impl<C: Code> Running<C> {
             code,
             identity,
             limits,
+            spools: None,
             busy: AtomicUsize::new(0),
         }
+    }
+
+    /// Has responses wait in spools that their clients take slowly.
+    #[must_use]
+    pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> Running<C> {
+        self.spools = spools;
+        self
     }
 }
 
@@ -72,7 +82,8 @@ impl<C: Code> Handler for Running<C> {
             Err(failure) => return Begun::Answered(Err(failure)),
         };
         let identity = self.identity.clone();
-        let call = Call::new(identity, worker, request, limits.response_len_max);
+        let call = Call::new(identity, worker, request, limits.response_len_max)
+            .with_spools(self.spools.clone());
         let mut instance = match self.code.instance(worker, call) {
             Ok(instance) => instance,
             Err(failure) => return Begun::Answered(Err(failure)),

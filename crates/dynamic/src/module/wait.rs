@@ -7,11 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lowroad_module::Event;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::call::{Call, Fetch, Gone, Happened};
 use super::fetch::{Fetching, fetch};
 use super::run::Limits;
+use crate::spool::STALL;
 
 /// The shortest timer, so that others have their turn.
 const TIMER_MS_MIN: u64 = 1;
@@ -30,6 +31,8 @@ pub struct Wait {
     limits: Limits,
     timer: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
+    /// Until when the client may take nothing before it gets a spool.
+    stall: Option<Pin<Box<Sleep>>>,
     fetching: Vec<(u32, Fetching)>,
 }
 
@@ -40,6 +43,7 @@ impl Wait {
             limits,
             timer: None,
             deadline: Box::pin(sleep_until(after(limits.timeout_ms))),
+            stall: None,
             fetching: Vec::new(),
         }
     }
@@ -70,6 +74,7 @@ impl Wait {
                     return Poll::Ready(Ok(event));
                 }
                 Poll::Ready(Err(Gone)) => return Poll::Ready(Err(End::Gone)),
+                Poll::Pending if self.poll_stall(call, context) => call.outgoing.spool(),
                 Poll::Pending => break,
             }
         }
@@ -85,6 +90,16 @@ impl Wait {
             .as_mut()
             .poll(context)
             .map(|()| Err(End::Late))
+    }
+
+    /// Whether the client has taken nothing for so long that it gets a spool.
+    fn poll_stall(&mut self, call: &Call, context: &mut Context<'_>) -> bool {
+        if !call.outgoing.is_stalled() {
+            self.stall = None;
+            return false;
+        }
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(STALL)));
+        stall.as_mut().poll(context).is_ready()
     }
 
     /// Begins what the module asked for since the last look.

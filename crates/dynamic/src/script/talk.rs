@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cgi::collect::{Gathered, cut};
 use crate::head::reply::{Reply, Rest};
+use crate::spool::{STALL, Spools};
 use crate::{Failure, Response};
 
 /// Takes what an operator should know: a program's complaints, how it ended.
@@ -99,8 +100,18 @@ const AT_ONCE_LEN_MAX: usize = 64 << 10;
 const KEPT_LEN_MAX: usize = 1 << 20;
 const KEPT_WAIT: Duration = Duration::from_secs(1);
 
+/// What a conversation goes by.
+#[derive(Clone)]
+pub struct Terms {
+    /// How long the program may neither take nor give anything.
+    pub silence: Duration,
+    /// Who hears what goes wrong once the response has begun.
+    pub notice: Notice,
+    /// Where a response waits that its client takes slowly; `None`: the program waits.
+    pub spools: Option<Arc<Spools>>,
+}
+
 /// Gets a response: waits for its head, and leaves a task to stream the rest if there is more.
-/// `silence` is how long the program may neither take nor give anything.
 ///
 /// # Errors
 /// [`Stopped`]
@@ -108,9 +119,9 @@ pub async fn answer<P: Program>(
     program: P,
     body: Gathered,
     mut reply: Reply,
-    silence: Duration,
-    notice: &Notice,
+    terms: &Terms,
 ) -> Result<Response, Stopped> {
+    let silence = terms.silence;
     let mut talk = Talk {
         program,
         empty: body.is_none(),
@@ -127,7 +138,7 @@ pub async fn answer<P: Program>(
         Ok(Heard::Head) => {
             let (response, rest) = reply.stream();
             let tasks = talk.program.tasks().cloned();
-            let stream = talk.stream(rest, silence, notice.clone());
+            let stream = talk.stream(rest, terms.clone());
             match tasks {
                 Some(tasks) => tasks.spawn(stream).detach(),
                 None => drop(tokio::spawn(stream)),
@@ -244,8 +255,9 @@ impl<P: Program> Talk<P> {
     }
 
     /// Streams the rest of a response. What goes wrong now cuts it short.
-    async fn stream(mut self, mut rest: Rest, silence: Duration, notice: Notice) {
-        match self.stream_parts(&mut rest, silence).await {
+    async fn stream(mut self, mut rest: Rest, terms: Terms) {
+        let notice = &terms.notice;
+        match self.stream_parts(&mut rest, &terms).await {
             Ok(true) => {
                 self.finish();
                 let who = rest.who().clone();
@@ -264,7 +276,9 @@ impl<P: Program> Talk<P> {
     }
 
     /// Whether it came to its end; else the client went away.
-    async fn stream_parts(&mut self, rest: &mut Rest, silence: Duration) -> Result<bool, Failure> {
+    async fn stream_parts(&mut self, rest: &mut Rest, terms: &Terms) -> Result<bool, Failure> {
+        let silence = terms.silence;
+        let mut spools = terms.spools.as_ref();
         let mut output = Vec::new();
         let mut heard = Instant::now();
         let tick = TICK.min(silence);
@@ -274,8 +288,15 @@ impl<P: Program> Talk<P> {
         loop {
             if !room {
                 // The program goes on being fed meanwhile: it may not write before it has read.
-                if self.feed_until_room(rest).await.is_err() {
-                    return Ok(false);
+                let stall = spools.map_or(Duration::MAX, |_| STALL);
+                match timeout(stall, self.feed_until_room(rest)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(())) => return Ok(false),
+                    Err(_) => {
+                        if let Some(spools) = spools.take() {
+                            rest.spool(spools);
+                        }
+                    }
                 }
                 heard = Instant::now();
             }

@@ -269,6 +269,8 @@ fn route(pattern: &str, to: RouteTo) -> Route {
         to,
         timeout_ms: 10_000,
         concurrency_max: 64,
+        request_buffering: true,
+        response_buffering: true,
     }
 }
 

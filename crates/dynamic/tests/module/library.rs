@@ -179,12 +179,12 @@ async fn a_configuration_names_modules() {
     }
     for name in ["a", "b"] {
         let handler = catalog
-            .handler(name, Limits::default())
+            .handler(name, Limits::default(), None)
             .expect("it is there");
         assert_eq!(text(&handler, "/version").await, "1", "{name}");
         assert!(answer(&handler, "/fail").await.is_err(), "{name}");
     }
-    assert!(catalog.handler("c", Limits::default()).is_none());
+    assert!(catalog.handler("c", Limits::default(), None).is_none());
     let counts = catalog.counts();
     for (name, counts) in counts {
         assert!(counts.contains(&("calls", 2)), "{name}: {counts:?}");

@@ -84,7 +84,7 @@ impl Host {
 
     fn new(opened: &dyn Opened, data: &Data) -> Host {
         Host {
-            handler: opened.handler(Limits::default()),
+            handler: opened.handler(Limits::default(), None),
             site: Arc::new(Site(data.path())),
         }
     }

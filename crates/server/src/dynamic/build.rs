@@ -14,10 +14,12 @@ use lowroad_dynamic::limited::Limited;
 use lowroad_dynamic::module::{Catalog, Limits, open_native, open_separate};
 use lowroad_dynamic::pages::{Databases, Key, Pages};
 use lowroad_dynamic::script::talk::Notice;
+use lowroad_dynamic::spool::{Account, Buffered, Spools};
 use lowroad_dynamic::wasm;
 use lowroad_engine::Local;
 use lowroad_log::Logger;
 use lowroad_module::linked::Linked;
+use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
 use crate::dynamic::lanes::Lanes;
@@ -35,6 +37,8 @@ pub struct Programs {
     pools: Pools,
     /// Signs what forms of pages carry; forms outlive a configuration.
     key: Key,
+    /// What waits between clients and programs, of all configurations.
+    account: Arc<Account>,
 }
 
 /// The programs of one configuration.
@@ -42,6 +46,7 @@ pub struct Opened<'p> {
     programs: &'p Programs,
     catalog: Catalog,
     databases: Arc<Databases>,
+    spools: Arc<Spools>,
 }
 
 impl Programs {
@@ -57,6 +62,7 @@ impl Programs {
             workers,
             wasm: OnceLock::new(),
             key: Key::random().map_err(io::Error::other)?,
+            account: Arc::new(Account::new(temp_files_max())),
         })
     }
 
@@ -84,8 +90,11 @@ impl Programs {
         for module in &config.modules {
             catalog.insert(&module.name, self.module(module, &linked)?);
         }
+        let (limits, logger) = (&config.buffering, self.logger.clone());
+        let notice: Notice = Arc::new(move |text| logger.warn(format_args!("{text}")));
         Ok(Opened {
             programs: self,
+            spools: Spools::open(limits, self.account.clone(), notice)?,
             catalog,
             databases: Arc::new(Databases::new(&config.databases)?),
         })
@@ -112,6 +121,11 @@ impl Programs {
         }
     }
 
+    /// What waits between clients and programs, and what became of it.
+    pub fn spool_counts(&self) -> Vec<(&'static str, u64)> {
+        self.account.list()
+    }
+
     /// What happened to all WebAssembly modules; empty where there never was one.
     pub fn wasm_counts(&self) -> Vec<(&'static str, u64)> {
         let runtime = self.wasm.get();
@@ -134,7 +148,10 @@ impl Opened<'_> {
     /// As for [`Programs::open`].
     pub fn routes(&self, site: &config::Site) -> Result<Routes, String> {
         let routes = site.routes.iter().map(|rules| {
-            let (label, handler) = self.program(rules, site.symlinks)?;
+            let (label, mut handler) = self.program(rules, site.symlinks)?;
+            if rules.request_buffering {
+                handler = Arc::new(Buffered::new(handler, self.spools.clone()));
+            }
             Ok(Route::new(rules, label, handler))
         });
         routes.collect::<Result<_, String>>().map(Routes::new)
@@ -157,9 +174,11 @@ impl Opened<'_> {
         rules: &config::Route,
         symlinks: config::Symlinks,
     ) -> Result<(String, Arc<dyn Handler>), String> {
+        let spools = rules.response_buffering.then(|| self.spools.clone());
         match &rules.to {
             RouteTo::Module(name) => {
-                let handler = self.catalog.handler(name, Limits::of_route(rules));
+                let limits = Limits::of_route(rules);
+                let handler = self.catalog.handler(name, limits, spools);
                 let handler = handler.ok_or_else(|| format!("there is no module {name}"))?;
                 Ok((format!("module {name}"), handler))
             }
@@ -172,13 +191,13 @@ impl Opened<'_> {
                     Some(user) => handler.as_user(user),
                     None => handler,
                 };
-                Ok((label, Arc::new(handler)))
+                Ok((label, Arc::new(handler.with_spools(spools))))
             }
             RouteTo::FastCgi(fastcgi) => {
                 let label = format!("fastcgi {}", shown(&fastcgi.address));
                 let (pools, notice) = (&self.programs.pools, self.notice(&label));
                 let handler = FastCgiHandler::new(rules, fastcgi, symlinks, pools, notice);
-                Ok((label, Arc::new(handler)))
+                Ok((label, Arc::new(handler.with_spools(spools))))
             }
             RouteTo::Pages(pages) => {
                 let (databases, key) = (self.databases.clone(), self.programs.key.clone());
@@ -191,6 +210,11 @@ impl Opened<'_> {
             }
         }
     }
+}
+
+/// How many bodies may wait in files: a quarter of the descriptors, of which connections need most.
+fn temp_files_max() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
 }
 
 fn shown(address: &Upstream) -> String {

@@ -15,6 +15,9 @@ use crate::fpm::Fpm;
 /// The server.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
+/// What waits in files does so where tests can see it.
+const BUFFERING: &str = "[buffering]\ntemp_path = \"DIR/temp\"\n";
+
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/modules");
 
 /// The programs that requests go to; `DIR` is the folder of the test.
@@ -25,6 +28,9 @@ linked = "hello"
 [[module]]
 name = "library"
 library = "DIR/hello.so"
+[[module]]
+name = "features"
+library = "DIR/features.so"
 [[module]]
 name = "separate"
 library = "DIR/hello.so"
@@ -90,9 +96,14 @@ impl Host {
 
     /// Starts one with these routes only. Where they need php-fpm, there must be one.
     pub fn with_routes(routes: &str, scripts: &[(&str, &str)]) -> Host {
+        Host::with_settings(BUFFERING, routes, scripts)
+    }
+
+    /// The same with these tables before those of modules and sites.
+    pub fn with_settings(settings: &str, routes: &str, scripts: &[(&str, &str)]) -> Host {
         let folder = Folder::new();
         // Whoever the server becomes may write here.
-        for name in ["", "state", "cgi", "root"] {
+        for name in ["", "state", "cgi", "root", "temp"] {
             let path = folder.path().join(name);
             fs::create_dir_all(&path).expect("a folder");
             fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("a mode");
@@ -102,6 +113,7 @@ impl Host {
             false => None,
         };
         fs::copy(library(), folder.path().join("hello.so")).expect("a copy");
+        fs::copy(features(), folder.path().join("features.so")).expect("a copy");
         let wasm = Path::new(EXAMPLES).join("hello-wasm-c.wasm");
         fs::copy(wasm, folder.path().join("hello.wasm")).expect("a copy");
         // An empty file is an empty database.
@@ -110,7 +122,7 @@ impl Host {
         folder.file("root/page.lrp", "{{ row('SELECT 6 * 7 AS n').n }}\n");
         folder.file("root/say.php", SAY_PHP);
         folder.file("root/file.txt", "a file\n");
-        let config = filled(&folder, routes);
+        let config = filled(&folder, settings, routes);
         write_script(&folder, "say", SAY);
         for (name, text) in scripts {
             write_script(&folder, name, text);
@@ -155,7 +167,7 @@ impl Host {
 
     /// Puts a configuration with these routes in force; the log says when.
     pub fn reload(&self, routes: &str) {
-        self.file("lowroad.toml", &filled(&self.folder, routes));
+        self.file("lowroad.toml", &filled(&self.folder, BUFFERING, routes));
         self.server.signal("HUP");
     }
 
@@ -189,10 +201,10 @@ impl Host {
     }
 }
 
-fn filled(folder: &Folder, routes: &str) -> String {
+fn filled(folder: &Folder, settings: &str, routes: &str) -> String {
     let text = format!(
         "[server]\nworkers = 2\nadmin = \"DIR/admin.sock\"\n[limits]\nbody_len_max = \"64M\"\n\
-         [log]\naccess = \"DIR/access\"\nformat = \"json\"\n{PROGRAMS}{routes}"
+         [log]\naccess = \"DIR/access\"\nformat = \"json\"\n{settings}{PROGRAMS}{routes}"
     );
     text.replace("DIR", &folder.path().display().to_string())
 }
@@ -207,15 +219,25 @@ fn write_script(folder: &Folder, name: &str, text: &str) {
 /// The example module as a library; built once.
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| built("hello", &Path::new(EXAMPLES).join("hello-c/hello.c")))
+}
+
+/// The module that uses everything, as a library; built once.
+fn features() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let name = format!("hello-{}.so", std::process::id());
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-O2", "-I"]);
-        cc.arg(Path::new(EXAMPLES).join("../../crates/module/include"));
-        cc.arg("-o").arg(&path);
-        let built = cc.arg(Path::new(EXAMPLES).join("hello-c/hello.c")).status();
-        assert!(built.expect("cc runs").success());
-        path
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dynamic/tests");
+        built("features", &tests.join("module/features.c"))
     })
+}
+
+fn built(name: &str, source: &Path) -> PathBuf {
+    let name = format!("{name}-{}.so", std::process::id());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O2", "-I"]);
+    cc.arg(Path::new(EXAMPLES).join("../../crates/module/include"));
+    let built = cc.arg("-o").arg(&path).arg(source).status();
+    assert!(built.expect("cc runs").success());
+    path
 }

@@ -11,5 +11,7 @@ mod hidden;
 mod host;
 mod kept;
 mod kinds;
+mod readers;
 mod streams;
 mod talk;
+mod uploads;

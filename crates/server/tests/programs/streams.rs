@@ -54,8 +54,10 @@ fn wait_for_rest(host: &Host) -> usize {
 }
 
 #[test]
-fn a_program_waits_for_a_slow_reader() {
-    let host = Host::start(&[("long", LONG)]);
+fn a_program_waits_for_a_slow_reader_where_the_route_says_so() {
+    let route = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n\
+                 response_buffering = false\n";
+    let host = Host::with_routes(route, &[("long", LONG)]);
     ask(host.address(), "GET", "/cgi/say", "");
     let before_kib = host.memory_max_kib();
     let mut client = host.connect();
@@ -72,6 +74,7 @@ fn a_program_waits_for_a_slow_reader() {
     // And the connection goes on.
     let (got, _) = talk::on(&mut client, "GET", "/cgi/say", "");
     assert_eq!(got.text(), "GET |");
+    assert_eq!(host.status().value("spool_responses"), 0);
 }
 
 #[test]

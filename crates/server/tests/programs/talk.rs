@@ -51,6 +51,26 @@ pub fn post_chunked(client: &mut Client, path: &str, parts: &[&str]) -> (Respons
     answer(client, "POST")
 }
 
+/// Sends a POST of `len` bytes with the first of them only.
+pub fn begin_post(client: &mut Client, path: &str, len: usize, first: &[u8]) {
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n"
+    ));
+    client.send(first);
+}
+
+/// Bytes that are hardly the same anywhere else.
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
 /// Receives the answer to a request with this method.
 pub fn answer(client: &mut Client, method: &str) -> (Response, End) {
     let head = head(client);

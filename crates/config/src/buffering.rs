@@ -1,0 +1,28 @@
+//! Reads `[buffering]`: what waits in memory and in files between clients and programs.
+//!
+//! Here are its keys and ranges; what they mean and their defaults are in [`crate::schema`]. Whether
+//! files can be made in the folder is found out by the server.
+
+use crate::Buffering;
+use crate::reader::Section;
+
+/// In less than this, files would be written by the packet.
+const BUFFER_LEN_MIN: u64 = 4 << 10;
+const BUFFER_LEN_MAX: u64 = 16 << 20;
+const FILE_LEN_MIN: u64 = 64 << 10;
+const TIB: u64 = 1 << 40;
+
+pub(crate) fn buffering(section: Section<'_>) -> Buffering {
+    let default = Buffering::default();
+    let buffer = |key, default| section.size(key, default, BUFFER_LEN_MIN..=BUFFER_LEN_MAX);
+    let file = |key, default| section.size_or_zero(key, default, FILE_LEN_MIN..=TIB);
+    let buffering = Buffering {
+        temp_path: section.item("temp_path").and_then(|item| item.path()),
+        request_buffer_len: buffer("request_buffer", default.request_buffer_len),
+        response_buffer_len: buffer("response_buffer", default.response_buffer_len),
+        temp_file_len_max: file("temp_file_max", default.temp_file_len_max),
+        temp_total_len_max: file("temp_total_max", default.temp_total_len_max),
+    };
+    section.finish();
+    buffering
+}

@@ -1,0 +1,136 @@
+//! What all spools together use and have met with, in numbers. It outlives configurations.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lowroad_engine::helpers::{Helpers, QUEUE_LEN_MAX};
+use tokio::sync::Semaphore;
+
+/// Threads that wait for the disk: their own, so that a slow one takes none from files and programs.
+const DISK_THREADS: usize = 4;
+/// Jobs that these have at a time; the others wait for their turn.
+const DISK_JOBS_MAX: usize = 1024;
+const _: () = assert!(DISK_JOBS_MAX <= QUEUE_LEN_MAX);
+
+/// The account.
+pub struct Account {
+    /// Bytes in files now.
+    bytes: AtomicU64,
+    /// Files now.
+    files: AtomicU64,
+    files_max: u64,
+    /// Request bodies that went through a file.
+    pub(super) requests: AtomicU64,
+    /// Responses that waited for a slow client so that their program need not.
+    pub(super) responses: AtomicU64,
+    /// Requests that were refused because there may be no more files, or bytes in them.
+    pub(super) refused: AtomicU64,
+    /// Times that a program had to wait for a slow client all the same.
+    pub(super) held_back: AtomicU64,
+    /// Times that the file system failed.
+    pub(super) failed: AtomicU64,
+    /// Leave to give the threads a job.
+    pub(super) turns: Arc<Semaphore>,
+    /// They are started with the first file.
+    threads: Mutex<Option<Helpers>>,
+}
+
+impl Account {
+    /// Nothing in use; so many files at a time.
+    pub fn new(files_max: u64) -> Account {
+        Account {
+            bytes: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            files_max,
+            requests: AtomicU64::new(0),
+            responses: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            held_back: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            turns: Arc::new(Semaphore::new(DISK_JOBS_MAX)),
+            threads: Mutex::default(),
+        }
+    }
+
+    /// Every number with its name.
+    pub fn list(&self) -> Vec<(&'static str, u64)> {
+        let numbers = [
+            ("spool_bytes", &self.bytes),
+            ("spool_files", &self.files),
+            ("spool_requests", &self.requests),
+            ("spool_responses", &self.responses),
+            ("spool_refused", &self.refused),
+            ("spool_held_back", &self.held_back),
+            ("spool_failed", &self.failed),
+        ];
+        let values = numbers.into_iter();
+        values
+            .map(|(name, number)| (name, number.load(Relaxed)))
+            .collect()
+    }
+
+    /// The threads that wait for the disk.
+    pub(super) fn threads(&self) -> io::Result<Helpers> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(threads) = &*threads {
+            return Ok(threads.clone());
+        }
+        let started = Helpers::start_as("spool", DISK_THREADS)?;
+        Ok(threads.insert(started).clone())
+    }
+
+    /// How many files there may be.
+    pub(super) fn files_max(&self) -> u64 {
+        self.files_max
+    }
+
+    /// Takes a file, if there may be one more.
+    pub(super) fn take_file(&self) -> bool {
+        take(&self.files, 1, self.files_max)
+    }
+
+    /// Takes bytes, if there may be so many more.
+    pub(super) fn take_bytes(&self, len: u64, len_max: u64) -> bool {
+        take(&self.bytes, len, len_max)
+    }
+
+    /// Gives back a file.
+    pub(super) fn give_back_file(&self) {
+        self.files.fetch_sub(1, Relaxed);
+    }
+
+    /// Gives back bytes.
+    pub(super) fn give_back_bytes(&self, len: u64) {
+        self.bytes.fetch_sub(len, Relaxed);
+    }
+}
+
+/// Adds one.
+pub(super) fn one(count: &AtomicU64) {
+    count.fetch_add(1, Relaxed);
+}
+
+fn take(of: &AtomicU64, more: u64, max: u64) -> bool {
+    let within = |used: u64| used.checked_add(more).filter(|sum| *sum <= max);
+    of.fetch_update(Relaxed, Relaxed, within).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_within_its_limits() {
+        let account = Account::new(1);
+        assert!(account.take_file() && !account.take_file());
+        assert!(account.take_bytes(60, 100) && !account.take_bytes(41, 100));
+        assert!(account.take_bytes(40, 100) && !account.take_bytes(1, 90));
+        assert!(!account.take_bytes(u64::MAX, u64::MAX));
+        account.give_back_bytes(100);
+        account.give_back_file();
+        let list = account.list();
+        assert!(list.contains(&("spool_bytes", 0)) && list.contains(&("spool_files", 0)));
+        assert!(account.take_file());
+    }
+}

@@ -1,0 +1,173 @@
+//! A file without a name, in which a body waits. Whatever may wait for the disk happens on threads for
+//! that. It knows nothing of bodies.
+
+use std::fs::{File, Permissions};
+use std::future::pending;
+use std::io;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use lowroad_engine::helpers::Helpers;
+use tokio::sync::oneshot;
+
+use super::account::one;
+use super::{Spools, Trouble};
+
+/// How much is read at a time.
+const PIECE_LEN: u64 = 64 << 10;
+
+/// A file; only its owner can open it, and it is gone with it.
+pub struct TempFile {
+    place: Place,
+    /// `None` only while it is dropped.
+    file: Option<Arc<File>>,
+    threads: Helpers,
+    /// Bytes written, all of which are in the account.
+    len: u64,
+}
+
+/// A file's place in the account.
+struct Place(Arc<Spools>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.account.give_back_file();
+    }
+}
+
+impl TempFile {
+    /// A new one, with nothing in it.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub async fn open(spools: &Arc<Spools>) -> Result<TempFile, Trouble> {
+        if !spools.account.take_file() {
+            return Err(Trouble::Files);
+        }
+        let place = Place(spools.clone());
+        let failed = |error| {
+            one(&spools.account.failed);
+            Trouble::Failed(error)
+        };
+        let threads = spools.account.threads().map_err(failed)?;
+        let folder = spools.folder.clone();
+        let made = on_disk(spools, &threads, move || make(&folder)).await;
+        Ok(TempFile {
+            place,
+            file: Some(Arc::new(made.map_err(failed)?)),
+            threads,
+            len: 0,
+        })
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Appends all of `bytes`, and empties them. If that fails they stay.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub async fn append(&mut self, bytes: &mut Vec<u8>) -> Result<(), Trouble> {
+        let spools = &self.place.0;
+        let more = bytes.len() as u64;
+        if !spools
+            .account
+            .take_bytes(more, spools.limits.temp_total_len_max)
+        {
+            return Err(Trouble::Bytes);
+        }
+        let at = self.len;
+        self.len += more;
+        let (file, taken) = (self.file(), std::mem::take(bytes));
+        let wrote = on_disk(spools, &self.threads, move || {
+            let wrote = file.write_all_at(&taken, at);
+            (taken, wrote)
+        });
+        let (taken, wrote) = wrote.await;
+        *bytes = taken;
+        let Err(error) = wrote else {
+            bytes.clear();
+            return Ok(());
+        };
+        // What was written of them is written over by the next try.
+        self.len = at;
+        spools.account.give_back_bytes(more);
+        one(&spools.account.failed);
+        Err(Trouble::Failed(error))
+    }
+
+    /// The bytes from here on, as many as go at a time.
+    ///
+    /// # Errors
+    /// The file system fails.
+    pub async fn read(&self, at: u64) -> io::Result<Bytes> {
+        let spools = &self.place.0;
+        let len = (self.len - at).min(PIECE_LEN) as usize;
+        let file = self.file();
+        // Made here: memory that the disk's threads have had they keep for a while.
+        let mut piece = vec![0; len];
+        let read = on_disk(spools, &self.threads, move || {
+            file.read_exact_at(&mut piece, at).map(|()| piece)
+        });
+        let read = read.await;
+        if read.is_err() {
+            one(&spools.account.failed);
+        }
+        read.map(Bytes::from)
+    }
+
+    fn file(&self) -> Arc<File> {
+        self.file.clone().expect("there until it is dropped")
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let spools = &self.place.0;
+        spools.account.give_back_bytes(self.len);
+        spools.told.store(false, Relaxed);
+        // To free the blocks of a long one takes the file system a while.
+        if let Ok(turn) = spools.account.turns.clone().try_acquire_owned() {
+            let file = self.file.take();
+            let closed = self.threads.submit(move || {
+                drop(file);
+                drop(turn);
+            });
+            drop(closed);
+        }
+    }
+}
+
+/// Makes a file without a name that only its owner may open.
+pub fn make(folder: &Path) -> io::Result<File> {
+    let file = tempfile::tempfile_in(folder)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+/// Does something on a thread that may wait for the disk.
+async fn on_disk<T: Send + 'static>(
+    spools: &Spools,
+    threads: &Helpers,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let turn = spools.account.turns.clone().acquire_owned().await;
+    let (sender, done) = oneshot::channel();
+    let submitted = threads.submit(move || {
+        // Nobody hears of it where who asked for it is gone.
+        let _ = sender.send(job());
+        drop(turn);
+    });
+    // There are fewer turns than places in the queue.
+    debug_assert!(submitted.is_ok());
+    match done.await {
+        Ok(done) => done,
+        // A panic on a thread ends the process.
+        Err(_) => pending().await,
+    }
+}

@@ -1,0 +1,179 @@
+//! Responses behind slow clients: what a client has not taken waits, in memory and then in a file, and
+//! who makes the response goes on. It knows nothing of who that is.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lowroad_engine::stream::{Receiver, Sender, stream};
+
+use super::account::one;
+use super::file::TempFile;
+use super::request::{BATCH_LEN_MAX, Taken, poll_take};
+use super::{Spools, Trouble};
+
+/// For how long a client may take nothing before its response waits in a spool. A quick one never
+/// goes so long, and its response goes straight to it.
+pub const STALL: Duration = Duration::from_millis(10);
+/// How much waits on the way into a spool.
+const WAITING_LEN_MAX: usize = 64 << 10;
+
+impl Spools {
+    /// Puts a spool before a client that takes too little: gives where the rest of the response goes.
+    /// Needs a runtime.
+    #[must_use]
+    pub fn behind(self: &Arc<Self>, client: Sender) -> Sender {
+        one(&self.account.responses);
+        let (sender, from) = stream(WAITING_LEN_MAX);
+        let spool = Spool {
+            spools: self.clone(),
+            from,
+            client,
+            held: Vec::new(),
+            file: None,
+            read_len: 0,
+            full: false,
+            last: None,
+        };
+        tokio::spawn(spool.pass());
+        sender
+    }
+}
+
+/// A response on its way through a spool.
+struct Spool {
+    spools: Arc<Spools>,
+    from: Receiver,
+    client: Sender,
+    /// The newest bytes.
+    held: Vec<u8>,
+    /// What is before them, from `read_len` on.
+    file: Option<TempFile>,
+    read_len: u64,
+    /// No more may be put into the file until the client has taken everything.
+    full: bool,
+    /// There is no more to come: whether that was all.
+    last: Option<bool>,
+}
+
+/// What is to be done next.
+enum Turn {
+    /// The client takes more.
+    Give,
+    /// There is enough to be put into the file.
+    PutAway,
+    /// The client has it all.
+    Over,
+    /// The client is gone.
+    Gone,
+}
+
+impl Spool {
+    async fn pass(mut self) {
+        loop {
+            match poll_fn(|context| self.poll_turn(context)).await {
+                // What can't be read is cut.
+                Turn::Give if self.give().await.is_err() => return,
+                Turn::Give => {}
+                Turn::PutAway => self.put_away().await,
+                Turn::Over => break,
+                Turn::Gone => return,
+            }
+        }
+        if self.last == Some(true) {
+            self.client.end();
+        }
+    }
+
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
+        if let Poll::Ready(turn) = self.poll_client(context) {
+            return Poll::Ready(turn);
+        }
+        let enough = self.poll_more(context);
+        match self.poll_client(context) {
+            Poll::Pending if enough && !self.full => Poll::Ready(Turn::PutAway),
+            turn => turn,
+        }
+    }
+
+    fn poll_client(&self, context: &mut Context<'_>) -> Poll<Turn> {
+        match (self.is_empty(), self.last) {
+            (true, Some(_)) => Poll::Ready(Turn::Over),
+            (true, None) => self.client.poll_closed(context).map(|()| Turn::Gone),
+            (false, _) => self.client.poll_room(context).map(|room| match room {
+                Ok(()) => Turn::Give,
+                Err(_) => Turn::Gone,
+            }),
+        }
+    }
+
+    /// Takes what is there, up to the limit of memory. Whether that is reached.
+    fn poll_more(&mut self, context: &mut Context<'_>) -> bool {
+        let enough = self.spools.response_len();
+        let most = if self.full { enough } else { BATCH_LEN_MAX };
+        if self.last.is_none() && self.held.len() < enough {
+            match poll_take(&self.from, &mut self.held, enough..=most, context) {
+                Poll::Ready(Taken::End) => self.last = Some(true),
+                Poll::Ready(Taken::Cut) => self.last = Some(false),
+                Poll::Ready(Taken::Enough) | Poll::Pending => {}
+            }
+        }
+        self.held.len() >= enough
+    }
+
+    fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.file.is_none()
+    }
+
+    /// Gives the client the next piece.
+    async fn give(&mut self) -> io::Result<()> {
+        let piece = match &self.file {
+            Some(file) => {
+                let piece = file.read(self.read_len).await?;
+                self.read_len += piece.len() as u64;
+                if self.read_len == file.len() {
+                    (self.file, self.read_len) = (None, 0);
+                }
+                piece
+            }
+            None => std::mem::take(&mut self.held).into(),
+        };
+        if self.is_empty() {
+            self.full = false;
+        }
+        // Whether the client is gone is asked before the next.
+        let _ = self.client.push(piece);
+        Ok(())
+    }
+
+    /// Puts what is held into the file. If that can't be, the program has to wait until the client has
+    /// taken everything.
+    async fn put_away(&mut self) {
+        if let Err(trouble) = self.try_to_put_away().await {
+            self.full = true;
+            one(&self.spools.account.held_back);
+            if let Some(trouble) = trouble {
+                self.spools.tell(&trouble);
+            }
+        }
+    }
+
+    /// The error is `None` where this file may not be longer.
+    async fn try_to_put_away(&mut self) -> Result<(), Option<Trouble>> {
+        let file_len = self.file.as_ref().map_or(0, TempFile::len);
+        let len = file_len + self.held.len() as u64;
+        if len > self.spools.limits.temp_file_len_max {
+            return Err(None);
+        }
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => TempFile::open(&self.spools).await.map_err(Some)?,
+        };
+        let put = file.append(&mut self.held).await;
+        self.held.shrink_to(self.spools.response_len());
+        self.file = Some(file).filter(|file| file.len() > 0);
+        put.map_err(Some)
+    }
+}

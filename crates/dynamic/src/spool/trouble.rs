@@ -1,0 +1,52 @@
+//! Why something could not wait in a file: what clients and operators are told.
+
+use std::io;
+
+use lowroad_http::status::Status;
+use rustix::io::Errno;
+
+use super::Spools;
+use crate::Failure;
+
+/// Why not.
+#[derive(Debug)]
+pub enum Trouble {
+    /// All files have as many bytes as they may.
+    Bytes,
+    /// There are as many files as there may be.
+    Files,
+    /// The file system says no.
+    Failed(io::Error),
+}
+
+impl Trouble {
+    /// What a request gets whose body could not wait.
+    pub fn failure(&self, spools: &Spools) -> Failure {
+        let status = match self {
+            Trouble::Bytes | Trouble::Files => Status::SERVICE_UNAVAILABLE,
+            Trouble::Failed(error) => match Errno::from_io_error(error) {
+                Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Status::INSUFFICIENT_STORAGE,
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Status::SERVICE_UNAVAILABLE,
+                _ => Status::INTERNAL_ERROR,
+            },
+        };
+        Failure::new(status, self.detail(spools))
+    }
+
+    /// The same for the operator.
+    pub fn detail(&self, spools: &Spools) -> String {
+        let folder = spools.folder.display();
+        match self {
+            Trouble::Bytes => format!(
+                "the bodies that wait in files have {} bytes, which is temp_total_max; raise it if \
+                 {folder} has room",
+                spools.limits.temp_total_len_max
+            ),
+            Trouble::Files => format!(
+                "{} bodies wait in files, which is a quarter of the file descriptors; raise fd_limit",
+                spools.account.files_max()
+            ),
+            Trouble::Failed(error) => format!("can't use a file in {folder}: {error}"),
+        }
+    }
+}

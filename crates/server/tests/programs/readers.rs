@@ -1,0 +1,134 @@
+//! Clients that take long responses slowly: what they have not taken waits, and the program goes on.
+
+use lowroad_testkit::{Client, skip, wait_until};
+
+use crate::host::Host;
+use crate::talk::{self, End, ask};
+
+/// More than all sockets and streams on the way hold.
+const LEN: usize = 20_000_000;
+
+/// Each program has two places; php-fpm has two processes.
+const ROUTES: &str = r#"
+[[site.route]]
+pattern = "/cgi/**"
+cgi = "DIR/cgi"
+concurrency = 2
+[[site.route]]
+pattern = "/stream"
+module = "features"
+concurrency = 2
+[[site.route]]
+pattern = "*.php"
+fastcgi = "unix:DIR/fpm.sock"
+"#;
+
+/// Counts from 1 to 2,500,000, each number with eight digits, and notes when it has.
+const LONG: &str = "printf 'Content-Type: text/plain\\n\\n'\n\
+                    seq -f %08.0f 1 2500000 | tr -d '\\n'\necho x >>DIR/state/sent\n";
+
+const LONG_PHP: &str = "<?php\nheader('Content-Type: text/plain');\n\
+    for ($i = 1; $i <= 2500000; $i += 1000) {\n\
+    $part = ''; for ($j = $i; $j < $i + 1000; $j++) $part .= sprintf('%08d', $j); echo $part; }\n\
+    file_put_contents(__DIR__ . '/../state/sent', \"x\\n\", FILE_APPEND);\n";
+
+/// A client that has asked and takes nothing.
+fn asks(host: &Host, path: &str) -> Client {
+    let mut client = host.connect();
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    client
+}
+
+fn counts_to_the_end(mut reader: Client) {
+    let (got, end) = talk::answer(&mut reader, "GET");
+    assert_eq!((got.status, got.body.len(), end), (200, LEN, End::Chunk));
+    for (number, digits) in (1..).zip(got.body.chunks(8)) {
+        let digits = str::from_utf8(digits).expect("digits");
+        assert_eq!(digits.parse(), Ok(number));
+    }
+}
+
+#[test]
+fn slow_readers_hold_no_program() {
+    let host = Host::with_routes(ROUTES, &[("long", LONG)]);
+    host.file("root/long.php", LONG_PHP);
+    for (path, other) in [("/cgi/long", "/cgi/say"), ("/long.php", "/say.php")] {
+        if path.ends_with(".php") && !host.has_php() {
+            skip("slow_readers_hold_no_program", "no php-fpm");
+            continue;
+        }
+        let _ = std::fs::remove_file(host.path("state/sent"));
+        let mut readers = Vec::new();
+        for round in 1..=4 {
+            readers.push(asks(&host, path));
+            wait_until("the program to have said all", || {
+                (host.state("sent").lines().count() == round).then_some(())
+            });
+        }
+        wait_until("a free place", || {
+            let (got, _) = ask(host.address(), "GET", other, "");
+            (got.status == 200).then_some(())
+        });
+        assert!(host.status().value("spool_bytes") > 0);
+        readers.into_iter().for_each(counts_to_the_end);
+        host.status().wait_for("spool_bytes", 0);
+        host.status().wait_for("spool_files", 0);
+    }
+}
+
+#[test]
+fn slow_readers_hold_no_module() {
+    let host = Host::with_routes(ROUTES, &[]);
+    let readers = [asks(&host, "/stream"), asks(&host, "/stream")];
+    host.status().wait_for("spool_responses", 2);
+    wait_until("a free place", || {
+        let (got, _) = ask(host.address(), "GET", "/stream", "");
+        (got.status == 200).then_some(())
+    });
+    for mut reader in readers {
+        let (got, end) = talk::answer(&mut reader, "GET");
+        assert_eq!((got.body.len(), end), (10_000_000, End::Chunk));
+    }
+    host.status().wait_for("spool_files", 0);
+}
+
+#[test]
+fn a_response_is_no_longer_in_its_file_than_it_may_be() {
+    let settings = "[buffering]\ntemp_path = \"DIR/temp\"\ntemp_file_max = \"1M\"\n";
+    let host = Host::with_settings(settings, ROUTES, &[("long", LONG)]);
+    let reader = asks(&host, "/cgi/long");
+    wait_until("the program to wait", || {
+        (host.status().value("spool_held_back") > 0).then_some(())
+    });
+    assert!(host.status().value("spool_bytes") <= 1 << 20);
+    assert_eq!(host.state("sent"), "");
+    counts_to_the_end(reader);
+    host.status().wait_for("spool_bytes", 0);
+}
+
+#[test]
+fn a_response_that_is_cut_stays_cut() {
+    let dies = "printf 'Content-Type: text/plain\\n\\n'\nhead -c 20000000 /dev/zero\n\
+                echo x >>DIR/state/sent\nkill -9 $$\n";
+    let host = Host::with_routes(ROUTES, &[("dies", dies)]);
+    let mut reader = asks(&host, "/cgi/dies");
+    wait_until("the program's end", || {
+        (host.state("sent") == "x\n").then_some(())
+    });
+    assert!(talk::head(&mut reader).starts_with("HTTP/1.1 200 "));
+    reader.wait_for_close();
+    assert!(reader.received.len() > 20_000_000);
+    assert!(!reader.received.ends_with(b"\r\n0\r\n\r\n"));
+}
+
+#[test]
+fn a_client_that_goes_leaves_nothing() {
+    let host = Host::with_routes(ROUTES, &[("long", LONG)]);
+    let reader = asks(&host, "/cgi/long");
+    wait_until("something to wait", || {
+        (host.status().value("spool_bytes") > 0).then_some(())
+    });
+    drop(reader);
+    host.status().wait_for("spool_bytes", 0);
+    host.status().wait_for("spool_files", 0);
+}
