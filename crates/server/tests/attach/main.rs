@@ -7,6 +7,7 @@
 mod abuse;
 mod addresses;
 mod attached;
+mod attacks;
 mod clients;
 mod ends;
 mod handover;

@@ -1,0 +1,230 @@
+//! Attacks of which docs/softirq.md has the price, against the same server without the level and with it:
+//! what does not work there does not work here, and nobody is sent more. Collisions of hashes are in the
+//! programs' own tests (`forged`), pages of others in `privacy`.
+
+use std::net::Ipv4Addr;
+use std::{fs, thread};
+
+use lowroad_testkit::net::draws::Draws;
+use lowroad_testkit::net::{CLIENT, Manglings, Page, Path, Site, WebServer};
+use lowroad_testkit::{Client, Response};
+
+use crate::attached::{Attached, get, one, server_v4};
+use crate::raw::{ACK, FIN, NOBODY, PSH, RST, SYN, Segment, Wire};
+use crate::skipped;
+
+/// A server, perhaps with the level in front of it.
+struct Target<'a> {
+    path: &'a Path,
+    site: &'a Site,
+}
+
+/// A page that says what it was asked for by fields that only a proxy should send.
+const SITE: &str = "location = /echo {
+  add_header Cache-Control max-age=60;
+  return 302 http://a/$http_x_forwarded_host$http_x_original_url$http_x_host$http_forwarded;
+}";
+
+/// Runs an attack without the level, then with it.
+fn both<T: Send>(test: &str, attack: impl Fn(&Target) -> T + Sync) -> Option<[T; 2]> {
+    if skipped(test, &["nginx"]) {
+        return None;
+    }
+    Some([false, true].map(|has_level| {
+        let path = Path::new(&Manglings::default(), 1500).expect("a path");
+        let site = Site::new(501, &[200]);
+        let log = site.folder().path().join("access.log");
+        let directives = format!("access_log {};\n{SITE}", log.display());
+        let _nginx = WebServer::nginx(&path.server, &site, 80, &directives).expect("nginx");
+        let attached = has_level.then(|| Attached::start(&path.server, 80, &["--ttl", "60"]));
+        if let Some(attached) = &attached {
+            attached.warm(&path.client, server_v4(80), &get(&site.pages[0].path));
+        }
+        let target = Target {
+            path: &path,
+            site: &site,
+        };
+        let outcome = attack(&target);
+        if let Some(attached) = &attached {
+            eprintln!("{test}: {:?}", attached.counts());
+        }
+        outcome
+    }))
+}
+
+impl Target<'_> {
+    /// How often the server has seen a path.
+    fn seen(&self, path: &str) -> usize {
+        // Of what was asked before this the server has written by then.
+        self.path
+            .client
+            .enter(|| one(server_v4(80), "GET /end HTTP/1.0\r\n\r\n"));
+        let log = fs::read_to_string(self.site.folder().path().join("access.log"));
+        log.expect("a log").matches(path).count()
+    }
+
+    fn ask(&self, request: &str) -> Response {
+        self.path.client.enter(|| one(server_v4(80), request))
+    }
+}
+
+fn number(draws: &mut Draws) -> u32 {
+    u32::try_from(draws.number() >> 32).expect("32 bits")
+}
+
+fn port(draws: &mut Draws) -> u16 {
+    u16::try_from(draws.below(60_000)).expect("16 bits") + 1024
+}
+
+fn send(wire: &Wire, from: Ipv4Addr, segment: &Segment) {
+    while !wire.flood(from, segment) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_forged_source_opens_nothing() {
+    let forged = |seq, ack, port| Segment {
+        port,
+        seq,
+        ack,
+        flags: ACK | PSH,
+        payload: get("/forged").into_bytes(),
+    };
+    let outcome = both("a_forged_source_opens_nothing", |target| {
+        let (wire, mut draws) = (Wire::new(target.path), Draws::new(502, 0));
+        // Without a SYN, and after one whose answer the attacker does not see.
+        for _ in 0..20_000 {
+            let (seq, ack) = (number(&mut draws), number(&mut draws));
+            send(&wire, NOBODY, &forged(seq, ack, port(&mut draws)));
+        }
+        for _ in 0..20 {
+            let (seq, port) = (number(&mut draws), port(&mut draws));
+            let syn = Segment {
+                port,
+                seq,
+                flags: SYN,
+                ..Segment::default()
+            };
+            send(&wire, NOBODY, &syn);
+            for _ in 0..1000 {
+                let ack = number(&mut draws);
+                send(&wire, NOBODY, &forged(seq.wrapping_add(1), ack, port));
+            }
+        }
+        target.seen("/forged")
+    });
+    assert!(outcome.is_none_or(|seen| seen == [0, 0]));
+}
+
+#[test]
+fn a_connection_of_another_goes_on() {
+    let outcome = both("a_connection_of_another_goes_on", |target| {
+        let (wire, mut draws) = (Wire::new(target.path), Draws::new(503, 0));
+        let page = &target.site.pages[0];
+        let mut client = target.path.client.enter(|| Client::connect(server_v4(80)));
+        let local = client.stream().local_addr().expect("connected").port();
+        let mut right = 0;
+        for flags in [RST, RST | ACK, SYN, FIN | ACK, PSH | ACK] {
+            client.send(get(&page.path));
+            right += usize::from(Page::of(&page.path, &client.response().body) == *page);
+            for _ in 0..4000 {
+                let segment = Segment {
+                    port: local,
+                    seq: number(&mut draws),
+                    ack: number(&mut draws),
+                    flags,
+                    payload: match flags & PSH {
+                        0 => Vec::new(),
+                        _ => get("/forged").into_bytes(),
+                    },
+                };
+                send(&wire, CLIENT.0, &segment);
+            }
+        }
+        client.send(get(&page.path));
+        right += usize::from(Page::of(&page.path, &client.response().body) == *page);
+        (right, target.seen("/forged"))
+    });
+    assert!(outcome.is_none_or(|outcome| outcome == [(6, 0), (6, 0)]));
+}
+
+#[test]
+fn nobody_is_sent_more() {
+    let outcome = both("nobody_is_sent_more", |target| {
+        let (mut wire, mut draws) = (Wire::new(target.path), Draws::new(504, 0));
+        let (mut sent, mut received) = (0, 0);
+        let len = |segment: &Segment| {
+            let options = if segment.flags & SYN == 0 { 0 } else { 12 };
+            40 + options + segment.payload.len()
+        };
+        for at in 0..1500_u16 {
+            let flags = [SYN, ACK, PSH | ACK, FIN | ACK, RST][usize::from(at % 5)];
+            let segment = Segment {
+                port: 1024 + at,
+                seq: number(&mut draws),
+                ack: number(&mut draws),
+                flags,
+                payload: match flags & PSH {
+                    0 => Vec::new(),
+                    _ => get(&target.site.pages[0].path).into_bytes(),
+                },
+            };
+            send(&wire, NOBODY, &segment);
+            sent += len(&segment);
+            while let Some((to, answer)) = wire.next() {
+                received += if to == NOBODY { len(&answer) } else { 0 };
+            }
+        }
+        // An answer to this one comes behind all others.
+        target.ask("GET /end HTTP/1.0\r\n\r\n");
+        while let Some((to, answer)) = wire.next() {
+            received += if to == NOBODY { len(&answer) } else { 0 };
+        }
+        eprintln!("{sent} bytes in, {received} bytes to another");
+        (sent, received)
+    });
+    if let Some([without, with]) = outcome {
+        assert!(with.1 <= without.1, "{with:?} {without:?}");
+        assert!(with.1 <= with.0, "{with:?}");
+    }
+}
+
+#[test]
+fn a_stored_response_is_what_the_server_says() {
+    const FIELDS: [&str; 6] = [
+        "X-Forwarded-Host: evil",
+        "X-Original-URL: /evil",
+        "X-Host: evil",
+        "Forwarded: host=evil",
+        "X-HTTP-Method-Override: HEAD",
+        "X-Forwarded-Proto: https",
+    ];
+    let outcome = both("a_stored_response_is_what_the_server_says", |target| {
+        let mut places = Vec::new();
+        for _ in 0..5 {
+            for field in FIELDS {
+                target.ask(&format!(
+                    "GET /echo HTTP/1.1\r\nHost: test\r\n{field}\r\n\r\n"
+                ));
+                target.ask(&format!(
+                    "GET /echo HTTP/1.1\r\n{field}\r\nHost: test\r\n\r\n"
+                ));
+            }
+            let response = target.ask(&get("/echo"));
+            places.push((
+                response.status,
+                response.field("location").map(str::to_owned),
+            ));
+        }
+        places
+    });
+    if let Some([without, with]) = outcome {
+        assert_eq!(with, without);
+        assert!(
+            without
+                .iter()
+                .all(|(_, to)| to.as_deref() == Some("http://a/"))
+        );
+    }
+}
