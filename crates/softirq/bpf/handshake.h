@@ -129,6 +129,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	struct connection *old = find(syn);
 	struct handshake known;
 	struct abilities can;
+	int listener;
 
 	if (!control)
 		return pass(reason_pass_syn_off);
@@ -156,8 +157,10 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	else if (syn->payload_at - syn->tcp_at - TCP_LEN < 12 &&
 		 (can.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
 		can.options &= OPTION_SCALE_MASK;
-	/* TIME_WAIT too: the kernel knows how to reuse it, and would refuse a handover later. */
-	if (socket_state(ctx, syn) != TCP_STATE_LISTEN)
+	listener = find_listener(ctx, syn);
+	if (listener == LISTENER_AGAIN)
+		return VERDICT_PASS;
+	if (listener != LISTENER_FOUND)
 		return pass(reason_pass_syn_socket);
 	if (old && is_live(old))
 		return challenge(ctx, syn, old);

@@ -9,13 +9,14 @@ use common::programs::Programs;
 use common::script::{self, Subject};
 use lowroad_softirq::load::Tier;
 
-const TRACES: [(&str, &str); 6] = [
+const TRACES: [(&str, &str); 7] = [
     ("handshake", include_str!("traces/handshake.txt")),
     ("answers", include_str!("traces/answers.txt")),
     ("handover", include_str!("traces/handover.txt")),
     ("repeats", include_str!("traces/repeats.txt")),
     ("pipelined", include_str!("traces/pipelined.txt")),
     ("ends", include_str!("traces/ends.txt")),
+    ("time_wait", include_str!("traces/time_wait.txt")),
 ];
 
 fn run_all(subject: &mut dyn Subject) -> Vec<String> {
