@@ -16,6 +16,7 @@ mod own;
 mod raw;
 mod segments;
 mod sums;
+mod time_wait;
 mod troubles;
 mod wire;
 

@@ -50,6 +50,11 @@ pub fn time_wait(bench: &Bench, is_v6: bool, port: u16, mark: u32, stamped: bool
     drop(bench.accept(port));
     assert_eq!(client.read(&mut [0]).expect("the end"), 0);
     drop(client);
+    begun(port);
+}
+
+/// Waits until the server's end of a connection is in TIME_WAIT.
+pub fn begun(port: u16) {
     wait_until("TIME_WAIT", || (state(port)? == TIME_WAIT).then_some(()));
 }
 
