@@ -138,6 +138,31 @@ fn ports_in_time_wait_are_used_again_at_once() {
 }
 
 #[test]
+fn behind_a_firewall_that_tracks_the_kernel_reuses_them() {
+    let test = "behind_a_firewall_that_tracks_the_kernel_reuses_them";
+    if skipped(test, &["nginx", "nft"]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    // What it has not seen from the SYN on it takes for a part of the connection before.
+    let rules = "add table inet t; \
+        add chain inet t in { type filter hook input priority 0; policy accept; }; \
+        add rule inet t in ct state invalid drop";
+    path.server.run("nft", &[rules]).expect("a firewall");
+    let site = Site::new(210, &[900, 30_000]);
+    let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
+    let large = &site.pages[1];
+    round(&path, true, |client, _| ask(client, large, ""));
+    let attached = Attached::start(&path.server, 80, &["--ttl", "600"]);
+    round(&path, true, |client, at| {
+        ask(client, large, &format!("?{at}"));
+    });
+    let all = u64::try_from(ALL).expect("few");
+    assert_eq!(attached.count("pass_syn_socket"), all);
+    assert_eq!(attached.count("tcp_reused"), 0);
+}
+
+#[test]
 fn an_old_syn_is_left_to_the_kernel() {
     if skipped("an_old_syn_is_left_to_the_kernel", &["nginx"]) {
         return;
