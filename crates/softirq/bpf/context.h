@@ -4,8 +4,10 @@
 
 #include "maps.h"
 
-/* Before a frame that the program at TC shall hand over (XDP tier). */
+/* Data before a frame, by which native XDP tells the program at TC what to do: hand it over; or take it
+ * from the beginning, because it needs what only TC can. */
 #define META_HAND_OVER 0x4c6f5721
+#define META_AGAIN 0x4c6f5722
 
 #define TC_ACT_SHOT 2
 
@@ -48,6 +50,33 @@ static __always_inline int is_on_loopback(context *ctx)
 	return 0;
 }
 
+/* Not 0: the driver has no room for it, or does not pass it on. */
+static __always_inline int frame_mark(context *ctx, __u32 mark)
+{
+	struct control *control = steering();
+	__u32 *meta;
+
+	if (!control)
+		return -1;
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
+		control->meta_broken = 1;
+		return -1;
+	}
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return -1;
+	*meta = mark;
+	return 0;
+}
+
+/* Whether the program at TC will see the frame from its beginning: it must pass then, and nothing may
+ * have been done about it. */
+static __always_inline int frame_again(context *ctx)
+{
+	struct control *control = steering();
+	return control && !control->meta_broken && !frame_mark(ctx, META_AGAIN);
+}
+
 #else
 
 typedef struct __sk_buff context;
@@ -83,6 +112,12 @@ static __always_inline __u8 frame_summed(context *ctx)
 static __always_inline int is_on_loopback(context *ctx)
 {
 	return ctx->ifindex == LOOPBACK_IFINDEX;
+}
+
+/* This is the program at TC. */
+static __always_inline int frame_again(context *ctx)
+{
+	return 0;
 }
 
 #endif

@@ -4,40 +4,9 @@
 #pragma once
 
 #include "connections.h"
+#include "time_wait.h"
 
-/* The socket that the kernel has for the segment, or its listener; to be released. */
-static __always_inline struct bpf_sock *socket_of(void *ctx, const struct segment *segment)
-{
-	struct bpf_sock_tuple tuple = {};
-
-	if (segment->is_v6) {
-		memcpy(tuple.ipv6.saddr, segment->tuple.client_be, 16);
-		memcpy(tuple.ipv6.daddr, segment->tuple.local_be, 16);
-		tuple.ipv6.sport = segment->tuple.client_port_be;
-		tuple.ipv6.dport = segment->tuple.local_port_be;
-		return bpf_skc_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
-	}
-	tuple.ipv4.saddr = segment->tuple.client_be[3];
-	tuple.ipv4.daddr = segment->tuple.local_be[3];
-	tuple.ipv4.sport = segment->tuple.client_port_be;
-	tuple.ipv4.dport = segment->tuple.local_port_be;
-	return bpf_skc_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
-}
-
-#define TCP_STATE_LISTEN 10
-
-/* The state of that socket, 0 if there is none. */
-static __always_inline __u32 socket_state(void *ctx, const struct segment *segment)
-{
-	struct bpf_sock *sk = socket_of(ctx, segment);
-	__u32 state;
-
-	if (!sk)
-		return 0;
-	state = sk->state;
-	bpf_sk_release(sk);
-	return state;
-}
+#ifndef TIER_XDP
 
 /* Units of `seen` for which a server may be away, as it is while it is restarted. */
 #define LISTENER_WAIT 4
@@ -87,6 +56,15 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		return wait_for_listener(segment, connection);
 	if (connection->answer)
 		connection->answer = 0;
+	if (sk->state == TCP_STATE_TIME_WAIT) {
+		/* What ends it is on its way yet, or was lost. The segment comes again. */
+		struct tcp_timewait_sock *old = bpf_skc_to_tcp_timewait_sock(sk);
+		if (old)
+			inject_reset(skb, segment, old->tw_sk.__tw_common.skc_tw_rcv_nxt);
+		bpf_sk_release(sk);
+		count(reason_drop_time_wait);
+		return -1;
+	}
 	if (sk->state != TCP_STATE_LISTEN) {
 		connection->state = STATE_KERNEL;
 		bpf_sk_release(sk);
@@ -108,21 +86,15 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 	return 0;
 }
 
+#endif
+
 /* The segment, whole, goes to the kernel; the connection is its from now on. */
 static __always_inline int hand_over(context *ctx, const struct segment *segment,
 				     struct connection *connection)
 {
 	connection->state = STATE_HANDED;
 #ifdef TIER_XDP
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(__u32)) == 0) {
-		__u32 *meta = (void *)(long)ctx->data_meta;
-		if ((void *)(meta + 1) <= frame_begin(ctx))
-			*meta = META_HAND_OVER;
-	} else {
-		struct control *control = steering();
-		if (control)
-			control->meta_broken = 1;
-	}
+	frame_mark(ctx, META_HAND_OVER);
 #else
 	if (assign(ctx, segment, connection))
 		return VERDICT_DROP;

@@ -193,6 +193,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	struct connection *old = find(syn);
 	struct handshake known;
 	struct abilities can;
+	int listener, is_strange;
 
 	if (!control)
 		return pass(reason_pass_syn_off);
@@ -220,10 +221,14 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	else if (syn->payload_at - syn->tcp_at - TCP_LEN < 12 &&
 		 (can.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
 		can.options &= OPTION_SCALE_MASK;
-	/* TIME_WAIT too: the kernel knows how to reuse it, and would refuse a handover later. */
-	if (socket_state(ctx, syn) != TCP_STATE_LISTEN)
+	is_strange = is_stranger(control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
+	/* Of a stranger's old connection only the kernel may say that it is over. */
+	listener = find_listener(ctx, syn, !is_strange);
+	if (listener == LISTENER_AGAIN)
+		return VERDICT_PASS;
+	if (listener != LISTENER_FOUND)
 		return pass(reason_pass_syn_socket);
-	if (is_stranger(control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known))
+	if (is_strange)
 		return ask_kernel(ctx, syn, old);
 	if (old && is_live(old))
 		return challenge(ctx, syn, old);

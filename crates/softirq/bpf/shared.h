@@ -183,6 +183,7 @@ enum mode {
 #define SETTING_NO_SCALE 64
 #define SETTING_DENY 16 /* the map of denied prefixes is not empty */
 #define SETTING_ADMIT 128 /* only clients that the kernel has let in are answered */
+#define SETTING_KEEP_TIME_WAIT 256 /* nobody but the kernel may end what is in TIME_WAIT */
 
 /* Of eight bytes each: so many of a request or a key are hashed at most. */
 #define HASHED_WORDS_MAX 64
@@ -307,6 +308,7 @@ struct answered_event {
 	X(up_denied, "the client is in the list of denied prefixes") \
 	X(up_unadmitted, "the machine's filter has changed since the kernel let the client in") \
 	X(tcp_syn, "a SYN was answered with a cookie") \
+	X(tcp_reused, "a new connection took the place of one in TIME_WAIT") \
 	X(tcp_open, "a handshake completed, its SYN remembered") \
 	X(tcp_open_cookie, "a handshake completed, by its cookie alone") \
 	X(tcp_ack, "an acknowledgement") \
@@ -328,6 +330,7 @@ struct answered_event {
 	X(drop_cookie, "no handshake's number, where a SYN or a flood of them was answered") \
 	X(drop_early, "overtook what completes the handshake, or what a listener had no room for") \
 	X(drop_no_listener, "nobody listens at the moment: the client tries again") \
+	X(drop_time_wait, "what is handed up, before the kernel had ended the connection in TIME_WAIT") \
 	X(drop_odd, "without ACK, where there must be one") \
 	X(drop_sum, "a wrong checksum; if of no connection of ours, it passes") \
 	X(drop_no_room, "no room for an acknowledgement") \

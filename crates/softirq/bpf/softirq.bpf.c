@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Answers requests for hot small responses from the segment that asks, before there is a socket.
- * Built twice: with TIER_XDP for native XDP, with a program at TC ingress that hands over what the
- * first has marked; without, everything in one program at TC ingress. From top to bottom:
+ * Built twice: for native XDP with TIER_XDP, without for TC ingress, where there are two programs: one
+ * that does everything, and one that stands behind native XDP and does what only TC can. From top to
+ * bottom:
  *
  *   frame -> parse -> on_segment -> on_syn | on_ours -> on_request -> choose -> send
  *                                                    \-> up -> hand_over -> assign
  *
  * packet.h: frames; sums.h: their checksums; hash.h: places in tables. handshake.h, half_open.h, cookie.h:
  * SYN to connection. connections.h: the table. tcp.h: the rules; held.h: what comes too early. answers.h: a
- * request to its answer; memo.h: requests seen before; request.h: HTTP;
- * responses.h: the store; events.h: what user space hears. handover.h: the kernel's sockets.
+ * request to its answer; memo.h: requests seen before; request.h: HTTP; responses.h: the store; events.h:
+ * what user space hears. sockets.h, handover.h, time_wait.h: the kernel's sockets.
  */
 #include "tcp.h"
 
@@ -39,36 +40,9 @@ int lowroad_xdp(struct xdp_md *ctx)
 	return on_frame(ctx, begin, end, bpf_xdp_get_buff_len(ctx));
 }
 
-/* What the program above has marked gets its socket here; nothing else is looked at. */
-SEC("tc")
-int lowroad_handover(struct __sk_buff *skb)
-{
-	void *begin = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	__u32 *meta = (void *)(long)skb->data_meta;
-	struct control *control = steering();
-	struct connection *connection;
-	struct segment segment;
-
-	if (!control)
-		return TCX_NEXT;
-	if ((void *)(meta + 1) > begin) {
-		if (!control->meta_broken)
-			return TCX_NEXT;
-	} else if (*meta != META_HAND_OVER) {
-		return TCX_NEXT;
-	}
-	if (parse(begin, end, skb->len, control, &segment) != PARSED)
-		return TCX_NEXT;
-	connection = find(&segment);
-	if (connection && connection->state == STATE_HANDED && assign(skb, &segment, connection))
-		return TC_ACT_SHOT;
-	return TCX_NEXT;
-}
-
 #else
 
-SEC("tc")
-int lowroad_tc(struct __sk_buff *skb)
+static __always_inline int on_skb(struct __sk_buff *skb)
 {
 	/* Of a VLAN that has no interface here, or with a priority only: the kernel knows which. */
 	if (skb->vlan_present)
@@ -77,6 +51,45 @@ int lowroad_tc(struct __sk_buff *skb)
 	if ((void *)(long)skb->data + V6_TCP_AT + TCP_LEN > (void *)(long)skb->data_end)
 		bpf_skb_pull_data(skb, skb->len < V6_TCP_AT + TCP_LEN ? skb->len : V6_TCP_AT + TCP_LEN);
 	return on_frame(skb, (void *)(long)skb->data, (void *)(long)skb->data_end, skb->len);
+}
+
+SEC("tc")
+int lowroad_tc(struct __sk_buff *skb)
+{
+	return is_injected(skb) ? TCX_NEXT : on_skb(skb);
+}
+
+static __always_inline int on_handed(struct __sk_buff *skb)
+{
+	struct control *control = steering();
+	struct connection *connection;
+	struct segment segment;
+
+	if (!control || parse((void *)(long)skb->data, (void *)(long)skb->data_end, skb->len, control,
+			      &segment) != PARSED)
+		return TCX_NEXT;
+	connection = find(&segment);
+	if (connection && connection->state == STATE_HANDED && assign(skb, &segment, connection))
+		return TC_ACT_SHOT;
+	return TCX_NEXT;
+}
+
+/* Behind native XDP: what the program there has marked; nothing else is looked at, if marks arrive. */
+SEC("tc")
+int lowroad_marked(struct __sk_buff *skb)
+{
+	__u32 *meta = (void *)(long)skb->data_meta, mark = 0;
+	struct control *control = steering();
+
+	if (!control || is_injected(skb))
+		return TCX_NEXT;
+	if ((void *)(meta + 1) <= (void *)(long)skb->data)
+		mark = *meta;
+	else if (control->meta_broken)
+		mark = META_HAND_OVER;
+	if (mark == META_AGAIN)
+		return on_skb(skb);
+	return mark == META_HAND_OVER ? on_handed(skb) : TCX_NEXT;
 }
 
 #endif

@@ -51,11 +51,16 @@ impl Watch {
     /// When counters can't be read.
     pub fn look(&mut self, level: &Level, now_ns: u64) -> Result<Option<String>, Error> {
         let settings = TcpSettings::read();
-        let have_changed = self.settings.replace(settings) != Some(settings);
-        if have_changed {
-            let others = level.control().settings & !tcp_settings::BITS;
-            level.set_settings(others | settings.bits());
+        let known = level.control().settings;
+        if known & tcp_settings::BITS != settings.bits() {
+            level.set_settings(known & !tcp_settings::BITS | settings.bits());
         }
+        // Whether anything is tracked changes with the traffic.
+        let set = TcpSettings {
+            are_tracked: false,
+            ..settings
+        };
+        let have_changed = self.settings.replace(set) != Some(set);
         let counts = counts(level)?;
         let wants_to_see = self.judge.wants_to_see(&counts);
         let seen = if wants_to_see {

@@ -21,19 +21,19 @@ pub struct Interface {
 }
 
 /// Beginnings of the names under which links are kept; the interface's name follows.
-pub const PREFIXES: [&str; 3] = ["xdp-", "handover-", "tc-"];
+pub const PREFIXES: [&str; 3] = ["xdp-", "behind-", "tc-"];
 
 /// Attaches the programs of a tier to an interface, or puts them in the place of those that are there.
-/// The one that hands over comes first, so that nothing is marked in vain.
+/// The one behind comes first, so that nothing is marked in vain.
 ///
 /// # Errors
 /// With the kernel's: `EOPNOTSUPP` where the driver can't, `EBUSY` where another XDP program runs.
 pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(), Error> {
     let name = &interface.name;
-    match (loaded.tier(), loaded.handing_over()) {
-        (Tier::Xdp, Some(handing_over)) => {
-            let path = folder.join(format!("handover-{name}"));
-            place(handing_over, interface, Hook::TcIngress, &path)?;
+    match (loaded.tier(), loaded.behind()) {
+        (Tier::Xdp, Some(behind)) => {
+            let path = folder.join(format!("behind-{name}"));
+            place(behind, interface, Hook::TcIngress, &path)?;
             let xdp = folder.join(format!("xdp-{name}"));
             place(loaded.answering(), interface, Hook::XdpDriver, &xdp).inspect_err(|_| {
                 // Alone it does nothing. If it can't be removed, it still does nothing.
@@ -53,7 +53,7 @@ pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(
 /// When a link can't be removed.
 pub fn remove(interface_name: &str, tier: Tier, folder: &Path) -> Result<(), Error> {
     let prefixes = match tier {
-        Tier::Xdp => ["xdp-", "handover-"].as_slice(),
+        Tier::Xdp => ["xdp-", "behind-"].as_slice(),
         Tier::Tc => &["tc-"],
     };
     for prefix in prefixes {

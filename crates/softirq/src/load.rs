@@ -23,7 +23,7 @@ static TC: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/
 /// Where the programs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// In the driver, with a second program at TC ingress that hands over.
+    /// In the driver, with a second program at TC ingress for what only that can do.
     Xdp,
     /// At TC ingress.
     Tc,
@@ -79,24 +79,22 @@ impl Sizes {
 /// Programs in the kernel, and the descriptors of their maps.
 #[derive(Debug)]
 pub struct Loaded {
-    object: Object,
     tier: Tier,
+    answering: Program,
+    behind: Option<Program>,
 }
 
 impl Loaded {
     /// The one that answers.
     #[must_use]
     pub fn answering(&self) -> BorrowedFd<'_> {
-        self.program(match self.tier {
-            Tier::Xdp => "lowroad_xdp",
-            Tier::Tc => "lowroad_tc",
-        })
+        self.answering.fd()
     }
 
-    /// The one that hands over what the first has marked, if that is another.
+    /// The one at TC that does what the first has marked, if that is another.
     #[must_use]
-    pub fn handing_over(&self) -> Option<BorrowedFd<'_>> {
-        (self.tier == Tier::Xdp).then(|| self.program("lowroad_handover"))
+    pub fn behind(&self) -> Option<BorrowedFd<'_>> {
+        self.behind.as_ref().map(Program::fd)
     }
 
     /// Where they run.
@@ -104,9 +102,19 @@ impl Loaded {
     pub fn tier(&self) -> Tier {
         self.tier
     }
+}
 
-    fn program(&self, name: &str) -> BorrowedFd<'_> {
-        let program = self.object.progs().find(|program| program.name() == name);
+/// One program of an object; its others are not loaded.
+#[derive(Debug)]
+struct Program {
+    object: Object,
+    name: &'static str,
+}
+
+impl Program {
+    fn fd(&self) -> BorrowedFd<'_> {
+        let mut programs = self.object.progs();
+        let program = programs.find(|program| program.name() == self.name);
         let fd = program.expect("the object has it").as_fd().as_raw_fd();
         // SAFETY: the object owns the descriptor, and is borrowed for as long.
         unsafe { BorrowedFd::borrow_raw(fd) }
@@ -114,20 +122,40 @@ impl Loaded {
 }
 
 /// Loads the programs of a tier. Maps that are pinned in `folder` are used, the others are made and
-/// pinned there.
+/// pinned there; so all programs have the same.
 ///
 /// # Errors
 /// [`Error::Verifier`] with its last lines; [`Error::System`] when a pinned map has other sizes, or the
 /// process may not.
 pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
-    let messages = messages();
-    let bytes = match tier {
-        Tier::Xdp => &XDP.0,
-        Tier::Tc => &TC.0,
+    let (answering, behind) = match tier {
+        Tier::Tc => (load_one(&TC.0, "lowroad_tc", sizes, folder)?, None),
+        Tier::Xdp => {
+            let answering = load_one(&XDP.0, "lowroad_xdp", sizes, folder)?;
+            let behind = load_one(&TC.0, "lowroad_marked", sizes, folder)?;
+            (answering, Some(behind))
+        }
     };
+    Ok(Loaded {
+        tier,
+        answering,
+        behind,
+    })
+}
+
+fn load_one(
+    bytes: &[u8],
+    name: &'static str,
+    sizes: Sizes,
+    folder: &Path,
+) -> Result<Program, Error> {
+    let messages = messages();
     let mut open = ObjectBuilder::default()
         .open_memory(bytes)
         .map_err(Error::bpf("opening the programs"))?;
+    for mut program in open.progs_mut() {
+        program.set_autoload(program.name() == name);
+    }
     let inner = prepare(&mut open, sizes, folder)?;
     let loaded = open.load();
     drop(inner);
@@ -148,7 +176,7 @@ pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
                 .map_err(Error::bpf(format!("pinning {}", path.display())))?;
         }
     }
-    Ok(Loaded { object, tier })
+    Ok(Program { object, name })
 }
 
 fn prepare(open: &mut OpenObject, sizes: Sizes, folder: &Path) -> Result<Option<OwnedFd>, Error> {

@@ -1,5 +1,6 @@
 //! Settings of this network namespace on which a handover of connections hangs. The kernel refuses
-//! connections that agreed to what it would not have agreed to.
+//! connections that agreed to what it would not have agreed to, and those in whose place it has another
+//! in TIME_WAIT, which it may not let the programs end.
 
 use std::fs;
 
@@ -17,6 +18,10 @@ pub struct TcpSettings {
     /// `net.netfilter.nf_conntrack_tcp_loose`: 0, connections whose SYN was not seen are invalid to
     /// the firewall.
     pub loose: Option<u32>,
+    /// `net.ipv4.tcp_rfc1337`: 1, the kernel takes no RST for what is in TIME_WAIT.
+    pub rfc1337: Option<u32>,
+    /// The firewall tracks connections, by `net.netfilter.nf_conntrack_count`.
+    pub are_tracked: bool,
 }
 
 impl TcpSettings {
@@ -28,6 +33,8 @@ impl TcpSettings {
             sack: number("ipv4/tcp_sack"),
             scaling: number("ipv4/tcp_window_scaling"),
             loose: number("netfilter/nf_conntrack_tcp_loose"),
+            rfc1337: number("ipv4/tcp_rfc1337"),
+            are_tracked: number("netfilter/nf_conntrack_count").is_some_and(|count| count > 0),
         }
     }
 
@@ -35,12 +42,22 @@ impl TcpSettings {
     #[must_use]
     pub fn bits(&self) -> u32 {
         let off = |value, bit| if value == Some(0) { bit } else { 0 };
-        off(self.sack, layout::SETTING_NO_SACK) | off(self.scaling, layout::SETTING_NO_SCALE)
+        // Who tracks them has one as old as what is in TIME_WAIT, and goes on with it when it sees the SYN;
+        // else what is handed up is invalid to it.
+        let keeps = self.are_tracked || self.rfc1337.is_some_and(|value| value != 0);
+        off(self.sack, layout::SETTING_NO_SACK)
+            | off(self.scaling, layout::SETTING_NO_SCALE)
+            | if keeps {
+                layout::SETTING_KEEP_TIME_WAIT
+            } else {
+                0
+            }
     }
 }
 
 /// All settings of the level that come from the kernel's.
-pub const BITS: u32 = layout::SETTING_NO_SACK | layout::SETTING_NO_SCALE;
+pub const BITS: u32 =
+    layout::SETTING_NO_SACK | layout::SETTING_NO_SCALE | layout::SETTING_KEEP_TIME_WAIT;
 
 fn number(name: &str) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/sys/net/{name}")).ok()?;

@@ -7,10 +7,10 @@ use core::net::IpAddr;
 use crate::connection::{Connection, HalfOpen, State, Table, WINDOW, own_window};
 use crate::cookie;
 use crate::frame::{ACK, FIN, RST, SYN, Segment};
-use crate::options::Abilities;
+use crate::options::{self, Abilities};
 use crate::reason::Reason;
 use crate::reply::Reply;
-use crate::world::{Admitted, Mode, Socket, World};
+use crate::world::{Admitted, Mode, Socket, TimeWait, World};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 /// A cookie of the last minute is good for so long yet.
@@ -24,7 +24,7 @@ const MSS_MIN_V6: u16 = 1220;
 
 /// What is answered and why, or why the SYN is for the server above.
 pub(crate) fn on_syn(
-    world: &impl World,
+    world: &mut impl World,
     table: &mut impl Table,
     syn: &Segment<'_>,
 ) -> Result<(Reason, Vec<u8>), Reason> {
@@ -96,7 +96,7 @@ fn challenge(known: &HalfOpen, syn: &Segment<'_>) -> Vec<u8> {
 }
 
 fn acceptable(
-    world: &impl World,
+    world: &mut impl World,
     table: &impl Table,
     syn: &Segment<'_>,
 ) -> Result<Abilities, Reason> {
@@ -118,14 +118,30 @@ fn acceptable(
     if syn.is_to_group() || !world.is_here(&syn.tuple) {
         return Err(Reason::PassSynForeign);
     }
-    // What is left of a connection too: the server above knows how to reuse it.
-    if world.socket(&syn.tuple) != Socket::Listener {
-        return Err(Reason::PassSynSocket);
-    }
-    if !world.is_admitted(syn.tuple.client, Admitted::OfLate) && repeated(table, syn).is_none() {
-        return Err(Reason::PassUnadmitted);
+    let is_strange =
+        !world.is_admitted(syn.tuple.client, Admitted::OfLate) && repeated(table, syn).is_none();
+    match world.socket(&syn.tuple) {
+        Socket::Listener if is_strange => return Err(Reason::PassUnadmitted),
+        Socket::Listener => {}
+        // Of a stranger's old connection only the server above may say that it is over.
+        Socket::TimeWait(old)
+            if !is_strange && is_reopening(syn, &old) && world.end_time_wait(&syn.tuple) =>
+        {
+            world.count(Reason::TcpReused);
+        }
+        // The server above knows what to do.
+        _ => return Err(Reason::PassSynSocket),
     }
     Ok(can.within(syn.options.len()))
+}
+
+/// Whether a SYN may begin a new connection in the place of this one (RFC 9293 §3.10.7.4, RFC 6191): its
+/// number is above all of the old, and so is its time, if the old one had times. That its time alone is
+/// above is not enough here, since connections of ours have none, by which old segments could be told.
+fn is_reopening(syn: &Segment<'_>, old: &TimeWait) -> bool {
+    let is_after = |new: u32, old: u32| new.wrapping_sub(old).cast_signed() > 0;
+    let times = old.ts_recent.zip(options::timestamp(syn.options));
+    is_after(syn.seq, old.rcv_nxt) && times.is_none_or(|(recent, new)| !is_after(recent, new))
 }
 
 /// What was answered to this SYN before, if its client has not been heard of since.

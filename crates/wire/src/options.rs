@@ -16,6 +16,7 @@ const NOP: u8 = 1;
 const MSS: u8 = 2;
 const SCALE: u8 = 3;
 const SACK: u8 = 4;
+const TIMESTAMPS: u8 = 8;
 
 /// What a client can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,29 +32,18 @@ pub struct Abilities {
 impl Abilities {
     /// From the options of a SYN; `None` if they are malformed.
     #[must_use]
-    pub fn read(mut options: &[u8]) -> Option<Abilities> {
+    pub fn read(options: &[u8]) -> Option<Abilities> {
         let mut can = Abilities {
             mss: MSS_DEFAULT,
             scale: None,
             sack: false,
         };
-        for _ in 0..OPTIONS_MAX {
-            match options {
-                [] | [END, ..] => break,
-                [NOP, rest @ ..] => options = rest,
-                [_] => return None,
-                [kind, len, ..] => {
-                    let (option, rest) = options.split_at_checked(usize::from(*len))?;
-                    match (kind, option.get(2..)?) {
-                        (&MSS, [high, low]) => can.mss = u16::from_be_bytes([*high, *low]),
-                        (&SCALE, [scale]) => can.scale = Some(*scale.min(&SCALE_MAX)),
-                        (&SACK, _) => can.sack = true,
-                        _ => {}
-                    }
-                    options = rest;
-                }
-            }
-        }
+        each(options, |kind, value| match (kind, value) {
+            (MSS, [high, low]) => can.mss = u16::from_be_bytes([*high, *low]),
+            (SCALE, [scale]) => can.scale = Some(*scale.min(&SCALE_MAX)),
+            (SACK, _) => can.sack = true,
+            _ => {}
+        })?;
         Some(can)
     }
 
@@ -92,6 +82,35 @@ impl Abilities {
         }
         words.concat()
     }
+}
+
+/// The TSval among the options of a SYN.
+#[must_use]
+pub fn timestamp(options: &[u8]) -> Option<u32> {
+    let mut found = None;
+    each(options, |kind, value| {
+        if let (TIMESTAMPS, [a, b, c, d, _, _, _, _]) = (kind, value) {
+            found = Some(u32::from_be_bytes([*a, *b, *c, *d]));
+        }
+    })?;
+    found
+}
+
+/// Shows each option and its value; `None` if they are malformed.
+fn each(mut options: &[u8], mut show: impl FnMut(u8, &[u8])) -> Option<()> {
+    for _ in 0..OPTIONS_MAX {
+        match options {
+            [] | [END, ..] => break,
+            [NOP, rest @ ..] => options = rest,
+            [_] => return None,
+            [kind, len, ..] => {
+                let (option, rest) = options.split_at_checked(usize::from(*len))?;
+                show(*kind, option.get(2..)?);
+                options = rest;
+            }
+        }
+    }
+    Some(())
 }
 
 #[cfg(test)]

@@ -214,7 +214,7 @@ impl<T: Table> Responder<T> {
                     _ => Verdict::Drop(reason),
                 })
             }
-            Socket::Connection | Socket::Handshake => {
+            Socket::Connection | Socket::Handshake | Socket::TimeWait(_) => {
                 // Without room for the marker it is asked again.
                 let _ = self.table.put(&segment.tuple, Connection::of_kernel());
                 Err(Verdict::Pass(Reason::PassKernel))
@@ -243,6 +243,10 @@ impl<T: Table> Responder<T> {
             Socket::Connection | Socket::Handshake => {
                 connection.state = State::Kernel;
                 Verdict::Pass(Reason::TcpKept)
+            }
+            Socket::TimeWait(_) => {
+                world.end_time_wait(&segment.tuple);
+                Verdict::Drop(Reason::DropTimeWait)
             }
             Socket::Listener if is_next && segment.ack == connection.snd_nxt => {
                 Verdict::Up(Reason::TcpHanded)

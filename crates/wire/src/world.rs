@@ -26,8 +26,20 @@ pub enum Socket {
     Listener,
     /// A connection whose handshake is not complete.
     Handshake,
-    /// A connection, or what is left of one.
+    /// A connection.
     Connection,
+    /// What is left of one.
+    TimeWait(TimeWait),
+}
+
+/// What is left of a connection whose end the server above has begun, so that late segments of it
+/// harm nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeWait {
+    /// The client's next number.
+    pub rcv_nxt: u32,
+    /// The client's latest TSval, if it had timestamps.
+    pub ts_recent: Option<u32>,
 }
 
 /// Since when a client must have been let in.
@@ -92,6 +104,9 @@ pub trait World {
     fn is_here(&self, tuple: &Tuple) -> bool;
     /// What the server above has for a segment.
     fn socket(&self, tuple: &Tuple) -> Socket;
+    /// Ends a connection in TIME_WAIT, so that the listener behind it is the one for the segment. False:
+    /// there is none, or it must stay.
+    fn end_time_wait(&mut self, tuple: &Tuple) -> bool;
     /// The secret for the cookies of a minute; may change every 64.
     fn cookie_key(&self, minute: u64) -> [u64; 2];
     /// The value of Date.

@@ -18,6 +18,7 @@ mod privacy;
 mod raw;
 mod segments;
 mod sums;
+mod time_wait;
 mod troubles;
 mod wire;
 

@@ -2,7 +2,7 @@
 //! namespace with a listener, and run on one frame at a time without a device
 //! (`BPF_PROG_TEST_RUN`). What is the same for every subject of the traces is in `script`.
 
-use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -28,6 +28,8 @@ pub enum Did {
     Up,
     /// The same with this frame in its place.
     UpInstead(Vec<u8>),
+    /// It goes to the program behind, from the beginning.
+    Again,
     /// It goes to the kernel.
     Pass,
     /// Nobody sees it any more.
@@ -41,6 +43,8 @@ pub struct Bench {
     /// Where the listener is; programs must be run in it.
     pub namespace: Namespace,
     loaded: Loaded,
+    /// At the XDP tier: the rules as they are at TC, for frames that go there.
+    behind: Option<Loaded>,
     connections: MapHandle,
     folder: PathBuf,
     listener: Mutex<Option<TcpListener>>,
@@ -74,6 +78,9 @@ impl Bench {
             responses: 4096,
         };
         let loaded = load(tier, sizes, &folder).unwrap_or_else(|error| panic!("{error}"));
+        // No test run has data before the frame, by which the program behind knows what is for it.
+        let behind = (tier == Tier::Xdp).then(|| load(Tier::Tc, sizes, &folder));
+        let behind = behind.map(|loaded| loaded.unwrap_or_else(|error| panic!("{error}")));
         let level = Level::open(&folder).expect("maps");
         let namespace = Namespace::new("bench").expect("root");
         for address in [
@@ -103,6 +110,12 @@ impl Bench {
                 .set(&format!("{family}/conf/all/forwarding"), "1")
                 .expect("a router");
         }
+        // What the programs send to the kernel has no route yet, and comes from this machine.
+        for (name, value) in [("all/accept_local", "1"), ("lo/rp_filter", "0")] {
+            namespace
+                .set(&format!("ipv4/conf/{name}"), value)
+                .expect("a setting");
+        }
         let listener = namespace.enter(listen);
         let connections = MapHandle::from_pinned_path(folder.join("connections")).expect("a map");
         level.prepare(0, 60, 1500).expect("keys");
@@ -114,6 +127,7 @@ impl Bench {
             level,
             namespace,
             loaded,
+            behind,
             connections,
             folder,
             listener: Mutex::new(Some(listener)),
@@ -141,30 +155,23 @@ impl Bench {
         self.loaded.answering()
     }
 
-    /// Runs the answering program on a frame, in the namespace of the thread.
+    /// Runs the answering program on a frame, in the namespace of the thread; and if it says so, the
+    /// one behind it.
     pub fn run(&self, frame: &[u8]) -> Did {
-        let mut out = [0u8; 4096];
-        let (code, len) = test_run(self.loaded.answering(), frame, &mut out);
-        self.did(frame, code, &out[..len])
+        let did = run(&self.loaded, frame);
+        match &self.behind {
+            Some(behind) if did == Did::Again => run(behind, frame),
+            _ => did,
+        }
     }
 
-    fn did(&self, frame: &[u8], code: i32, out: &[u8]) -> Did {
-        match (self.loaded.tier(), code) {
-            (Tier::Xdp, 3) | (Tier::Tc, 7) => Did::Reply(out.to_vec()),
-            (Tier::Xdp, 1) | (Tier::Tc, 2) => Did::Drop,
-            // The mark stands before the frame.
-            (Tier::Xdp, 2) if out.starts_with(&0x4c6f_5721u32.to_ne_bytes()) => match &out[4..] {
-                whole if whole == frame => Did::Up,
-                other => Did::UpInstead(other.to_vec()),
-            },
-            // A test run at TC never finds who takes it.
-            (Tier::Tc, -1) if out != frame => Did::UpInstead(out.to_vec()),
-            (Tier::Xdp, 2) | (Tier::Tc, -1) => {
-                assert_eq!(out, frame, "a frame that passes is whole");
-                Did::Pass
-            }
-            other => panic!("an unknown verdict: {other:?}"),
-        }
+    /// Takes the connection of a client from the listener.
+    pub fn accept(&self, port: u16) -> TcpStream {
+        let place = self.listener.lock().expect("no holder panics");
+        let listener = place.as_ref().expect("somebody listens");
+        let mut accepted = listener.incoming().map(|one| one.expect("a connection"));
+        let is_its = |one: &TcpStream| one.peer_addr().is_ok_and(|peer| peer.port() == port);
+        accepted.find(is_its).expect("endless")
     }
 
     /// Where the connection of a client is, and what the table says.
@@ -261,6 +268,29 @@ impl Drop for Bench {
     fn drop(&mut self) {
         // Maps go with the last name and descriptor; what can't be removed stays for the operator.
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What a level's program does with a frame, in the namespace of the thread.
+fn run(loaded: &Loaded, frame: &[u8]) -> Did {
+    let mut out = [0u8; 4096];
+    let (code, len) = test_run(loaded.answering(), frame, &mut out);
+    let out = &out[..len];
+    // A mark stands before the frame.
+    let marked = |mark: u32| out.strip_prefix(&mark.to_ne_bytes());
+    match (loaded.tier(), code) {
+        (Tier::Xdp, 3) | (Tier::Tc, 7) => Did::Reply(out.to_vec()),
+        (Tier::Xdp, 1) | (Tier::Tc, 2) => Did::Drop,
+        (Tier::Xdp, 2) if marked(0x4c6f_5721) == Some(frame) => Did::Up,
+        (Tier::Xdp, 2) if marked(0x4c6f_5722) == Some(frame) => Did::Again,
+        (Tier::Xdp, 2) if marked(0x4c6f_5721).is_some() => Did::UpInstead(out[4..].to_vec()),
+        // A test run at TC never finds who takes it.
+        (Tier::Tc, -1) if out != frame => Did::UpInstead(out.to_vec()),
+        (Tier::Xdp, 2) | (Tier::Tc, -1) => {
+            assert_eq!(out, frame, "a frame that passes is whole");
+            Did::Pass
+        }
+        other => panic!("an unknown verdict: {other:?}"),
     }
 }
 

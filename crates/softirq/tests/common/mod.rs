@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod frames;
+pub mod leftover;
 pub mod model;
 pub mod oracle;
 pub mod programs;

@@ -7,13 +7,13 @@ use lowroad_softirq::layout::REASONS;
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::connection::{Connections, State, Table};
 use lowroad_wire::frame::Tuple;
-use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, World};
+use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, TimeWait, World};
 use lowroad_wire::{Reason, Responder, Segment, Verdict};
 
 use super::bench::{DATE, Did};
 use super::frames::PORT;
 use super::responses::{AGE_S, Prepared, Response};
-use super::script::Subject;
+use super::script::{self, Subject};
 
 const NOW_NS: u64 = 1_000_000_000;
 
@@ -33,6 +33,8 @@ struct Values {
     admitted: Option<BTreeSet<IpAddr>>,
     learns: bool,
     socket: Socket,
+    listens: bool,
+    keeps_time_wait: bool,
     /// Numbers of publications.
     index: BTreeMap<Vec<u8>, u32>,
     publications: BTreeMap<u32, Published>,
@@ -51,6 +53,8 @@ impl Values {
             admitted: None,
             learns: false,
             socket: Socket::Listener,
+            listens: true,
+            keeps_time_wait: false,
             index: BTreeMap::new(),
             publications: BTreeMap::new(),
             next_id: 1,
@@ -126,6 +130,13 @@ impl World for Values {
     fn socket(&self, _: &Tuple) -> Socket {
         self.socket
     }
+    fn end_time_wait(&mut self, _: &Tuple) -> bool {
+        let ends = self.listens && !self.keeps_time_wait;
+        if ends {
+            self.socket = Socket::Listener;
+        }
+        ends
+    }
     fn cookie_key(&self, _: u64) -> [u64; 2] {
         [1, 2]
     }
@@ -153,6 +164,12 @@ impl World for Values {
     fn count(&mut self, reason: Reason) {
         self.counted.insert(reason);
     }
+}
+
+/// What is left of a connection whose client would send this number next.
+fn time_wait(mark: &str, ts_recent: Option<u32>) -> Socket {
+    let rcv_nxt = script::CLIENT_ISN.wrapping_add(script::number(mark));
+    Socket::TimeWait(TimeWait { rcv_nxt, ts_recent })
 }
 
 /// The responder in its world.
@@ -242,8 +259,20 @@ impl Subject for Model {
             ["fresh"] => world.is_kept = true,
             ["deny" | "learn" | "ignore-cookies" | "strict" | "admit"] => world.set(words[0]),
             ["exempt"] => world.exempt = Some(port),
-            ["nobody-listens"] => world.socket = Socket::None,
-            ["socket"] => world.socket = Socket::Connection,
+            ["nobody-listens"] => {
+                world.listens = false;
+                if world.socket == Socket::Listener {
+                    world.socket = Socket::None;
+                }
+            }
+            ["socket" | "fin-wait"] => world.socket = Socket::Connection,
+            ["time-wait", mark] => world.socket = time_wait(mark, None),
+            ["time-wait", mark, "stamped"] => {
+                world.socket = time_wait(mark, Some(script::clock_ms()));
+            }
+            ["keep-time-wait"] => world.keeps_time_wait = true,
+            ["hand-over"] => {}
+            ["ended"] => assert_eq!(world.socket, Socket::Listener),
             ["no-socket"] => world.socket = Socket::Listener,
             ["rules"] => world.set("admit"),
             _ => panic!("no such act: {words:?}"),

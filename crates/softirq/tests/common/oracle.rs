@@ -127,7 +127,7 @@ impl<'b> Oracle<'b> {
                 Ok(())
             }
             // At TC a test run can't hand over.
-            Did::Up | Did::Pass => self.check_handed(request, read),
+            Did::Up | Did::Again | Did::Pass => self.check_handed(request, read),
             Did::UpInstead(_) => Err("another goes up".to_owned()),
             Did::Drop => Err("dropped".to_owned()),
         }

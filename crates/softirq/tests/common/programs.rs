@@ -4,13 +4,12 @@ use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::level::Level;
 use lowroad_softirq::load::Tier;
 use lowroad_softirq::publish;
-use lowroad_testkit::net::{CLIENT, SERVER};
 use rustix::fd::OwnedFd;
 
 use super::bench::{Bench, Did};
-use super::frames::PORT;
+use super::leftover;
 use super::responses::{Response, Shelf};
-use super::script::Subject;
+use super::script::{self, Subject};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
@@ -135,12 +134,23 @@ impl Subject for Programs<'_> {
             ["rules"] => forget_admitted(level),
             ["exempt"] => level.exempt_port(port, true),
             ["nobody-listens"] => self.bench.set_listening(false),
-            ["socket"] => self.sockets.push(connected(is_v6, port)),
+            ["socket"] => self.sockets.push(leftover::connected(is_v6, port, None)),
             ["no-socket"] => self.sockets.drain(..).for_each(|socket| {
                 // With a reset nothing of it is left.
                 let at_once = Some(std::time::Duration::ZERO);
                 rustix::net::sockopt::set_socket_linger(&socket, at_once).expect("a socket");
             }),
+            ["fin-wait"] => {
+                let client = leftover::fin_wait(self.bench, is_v6, port);
+                self.sockets.push(client);
+            }
+            ["time-wait", mark, stamped @ ..] => {
+                let mark = script::CLIENT_ISN.wrapping_add(script::number(mark));
+                leftover::time_wait(self.bench, is_v6, port, mark, !stamped.is_empty());
+            }
+            ["keep-time-wait"] => level.set_settings(layout::SETTING_KEEP_TIME_WAIT),
+            ["hand-over"] => return !self.hands_over_apart(),
+            ["ended"] => leftover::ended(port),
             _ => panic!("no such act: {words:?}"),
         }
         true
@@ -166,21 +176,4 @@ fn forget_admitted(level: &Level) {
     while clock_gettime(ClockId::MonotonicCoarse) <= now {
         std::thread::yield_now();
     }
-}
-
-/// A connection of the kernel with this client port.
-fn connected(is_v6: bool, port: u16) -> OwnedFd {
-    use rustix::net::{
-        AddressFamily, SocketAddrV4, SocketAddrV6, SocketType, bind, connect, socket,
-    };
-    if is_v6 {
-        let made = socket(AddressFamily::INET6, SocketType::STREAM, None).expect("a socket");
-        bind(&made, &SocketAddrV6::new(CLIENT.1, port, 0, 0)).expect("a free port");
-        connect(&made, &SocketAddrV6::new(SERVER.1, PORT, 0, 0)).expect("a listener");
-        return made;
-    }
-    let made = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    bind(&made, &SocketAddrV4::new(CLIENT.0, port)).expect("a free port");
-    connect(&made, &SocketAddrV4::new(SERVER.0, PORT)).expect("a listener");
-    made
 }

@@ -4,6 +4,8 @@
 //! ```text
 //! == a name [v6]
 //! do publish A B                    the state of the world
+//! do hand-over                      only where the program that is tried hands over itself
+//! do time-wait 0-10 stamped         the kernel closed a connection: next was -10, with timestamps
 //! > AP 1 1 win=500 get              sent: flags, seq, ack, and what else there is
 //! < AP 1 1+get A ; answer_hit ; OPEN   the answer, the exits counted, the state afterwards
 //! = drop ; tcp_ack ; OPEN           or no answer: up, pass, drop
@@ -40,7 +42,7 @@ pub trait Subject {
 }
 
 /// The client's first number.
-const CLIENT_ISN: u32 = 0xffff_ff00;
+pub const CLIENT_ISN: u32 = 0xffff_ff00;
 
 /// Runs all traces of a text, with client ports from `first_port` on; what went wrong, and how many
 /// were run.
@@ -251,6 +253,7 @@ fn word(did: &Did) -> &'static str {
         Did::Reply(_) => "reply",
         Did::Up => "up",
         Did::UpInstead(_) => "up, but another",
+        Did::Again => "again",
         Did::Pass => "pass",
         Did::Drop => "drop",
     }
@@ -283,8 +286,14 @@ fn letters(flags: u8) -> String {
         .collect()
 }
 
-/// `1+get+A-1`
-fn number(text: &str) -> u32 {
+/// The clock of the timestamps of the kernel's connections, where they have no offset.
+pub fn clock_ms() -> u32 {
+    let now_ms = lowroad_softirq::now_ns() / 1_000_000;
+    u32::try_from(now_ms & 0xffff_ffff).expect("masked")
+}
+
+/// A sum of numbers and lengths: `1+get+A-1`.
+pub fn number(text: &str) -> u32 {
     let mut sum = 0u32;
     for term in text.split('+') {
         let mut parts = term.split('-');
@@ -319,7 +328,7 @@ fn payload(name: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// `mss=1460`, `sack`, `scale=7`, `time`.
+/// `mss=1460`, `sack`, `scale=7`, `time`, `time=5-3` of the clock.
 fn option(word: &str, to: &mut Vec<u8>) -> bool {
     match word.split_once('=') {
         Some(("mss", mss)) => {
@@ -327,6 +336,11 @@ fn option(word: &str, to: &mut Vec<u8>) -> bool {
             to.extend(mss.parse::<u16>().expect("an MSS").to_be_bytes());
         }
         Some(("scale", scale)) => to.extend([3, 3, scale.parse::<u8>().expect("a scale")]),
+        Some(("time", since_ms)) => {
+            to.extend([8, 10]);
+            to.extend(clock_ms().wrapping_add(number(since_ms)).to_be_bytes());
+            to.extend([0; 4]);
+        }
         None if word == "sack" => to.extend([4, 2]),
         None if word == "nop" => to.push(1),
         None if word == "time" => to.extend([8, 10, 0, 0, 0, 1, 0, 0, 0, 0]),

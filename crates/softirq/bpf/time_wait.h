@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* A connection that the server above has closed stays in TIME_WAIT for a minute, and as long as it
+ * does, the kernel takes no other over from the same port of the same client. So what may reopen it
+ * (RFC 9293 §3.10.7.4, RFC 6191) ends it here: the kernel is given an RST at the very number that it
+ * expects, as if the client had sent it. That takes a second frame, which only TC can make. */
+#pragma once
+
+#include "sockets.h"
+
+/* Parts of the kernel's types; libbpf finds out where they are. */
+struct sock_common {
+	__u32 skc_tw_rcv_nxt;
+} __attribute__((preserve_access_index));
+struct inet_timewait_sock {
+	struct sock_common __tw_common;
+	unsigned char tw_substate;
+} __attribute__((preserve_access_index));
+struct tcp_timewait_sock {
+	struct inet_timewait_sock tw_sk;
+	__u32 tw_ts_recent;
+	int tw_ts_recent_stamp;
+} __attribute__((preserve_access_index));
+
+#ifndef TIER_XDP
+
+/* On a frame of ours that the kernel is to see; nothing else here sets it. */
+#define TC_INDEX_OURS 0x4c57
+
+/* Whether the frame is one of ours, which passes. */
+static __always_inline int is_injected(struct __sk_buff *skb)
+{
+	if (skb->tc_index != TC_INDEX_OURS)
+		return 0;
+	skb->tc_index = 0;
+	return 1;
+}
+
+/* Writes a word of the TCP header, and its checksum, if there is a whole one. */
+static __always_inline int rewrite(struct __sk_buff *skb, const struct segment *segment, __u32 at,
+				   __be32 from, __be32 to)
+{
+	return bpf_l4_csum_replace(skb, segment->tcp_at + 16, from, to, sizeof(to)) ||
+	       bpf_skb_store_bytes(skb, segment->tcp_at + at, &to, sizeof(to), 0);
+}
+
+/* Gives the kernel the frame as an RST with this number, and leaves the frame as it was. */
+SEPARATE int inject_reset(struct __sk_buff *skb, const struct segment *segment ARG, __u32 seq)
+{
+	__be32 seq_be = bpf_htonl(segment->seq), flags_be = 0, reset_be;
+	int failed = -1;
+
+	if (bpf_skb_load_bytes(skb, segment->tcp_at + 12, &flags_be, sizeof(flags_be)))
+		return -1;
+	reset_be = (flags_be & ~bpf_htonl(0xff << 16)) | bpf_htonl(FLAG_RST << 16);
+	if (!rewrite(skb, segment, 4, seq_be, bpf_htonl(seq)) &&
+	    !rewrite(skb, segment, 12, flags_be, reset_be)) {
+		skb->tc_index = TC_INDEX_OURS;
+		/* On the loopback device a frame that has lost its route would count as a stranger's. */
+		failed = bpf_clone_redirect(skb, skb->ifindex, is_on_loopback(skb) ? 0 : BPF_F_INGRESS);
+		skb->tc_index = 0;
+	}
+	if (rewrite(skb, segment, 12, reset_be, flags_be) ||
+	    rewrite(skb, segment, 4, bpf_htonl(seq), seq_be))
+		return -1;
+	return failed;
+}
+
+/* The TSval of a SYN; negative: it has none. */
+SEPARATE __s64 timestamp_of(struct __sk_buff *skb, const struct segment *syn ARG)
+{
+	__u32 len = syn->payload_at - syn->tcp_at - TCP_LEN, at = 0;
+	struct scratch *scratch = scratch_memory();
+	__u8 *bytes;
+
+	if (!scratch || !len || len > 40 ||
+	    bpf_skb_load_bytes(skb, syn->tcp_at + TCP_LEN, scratch->head, len))
+		return -1;
+	bytes = scratch->head;
+	for (int i = 0; i < 12; i++) {
+		if (at + 10 > len || at > 40 || bytes[at] == 0)
+			break;
+		if (bytes[at] == 8)
+			return (__u32)bytes[at + 2] << 24 | bytes[at + 3] << 16 | bytes[at + 4] << 8 |
+			       bytes[at + 5];
+		at += bytes[at] == 1 ? 1 : bytes[at + 1];
+	}
+	return -1;
+}
+
+#define NOT_REOPENED (1ull << 32)
+
+/* The number that the kernel expects on a connection in TIME_WAIT in whose place a SYN may begin a new
+ * one: its number is above all of the old, and so is its time, if the old one had times. That its time
+ * alone is above is not enough here, since connections of ours have none, by which old segments could
+ * be told. */
+SEPARATE __u64 reopened_at(struct __sk_buff *skb, const struct segment *syn ARG, __s64 timestamp)
+{
+	struct bpf_sock *sk = socket_of(skb, syn);
+	__u64 found = NOT_REOPENED;
+	struct tcp_timewait_sock *old;
+
+	if (!sk)
+		return found;
+	old = bpf_skc_to_tcp_timewait_sock(sk);
+	if (old) {
+		__u32 mark = old->tw_sk.__tw_common.skc_tw_rcv_nxt, recent = old->tw_ts_recent;
+		int has_times = timestamp >= 0 && old->tw_ts_recent_stamp && recent;
+
+		if (old->tw_sk.tw_substate == TCP_STATE_TIME_WAIT && (__s32)(syn->seq - mark) > 0 &&
+		    (!has_times || (__s32)((__u32)timestamp - recent) >= 0))
+			found = mark;
+	}
+	bpf_sk_release(sk);
+	return found;
+}
+
+/* Whether a SYN whose 4-tuple is in TIME_WAIT begins a new connection. The old one is over soon: before
+ * what comes behind the SYN, where one queue has both. */
+static __always_inline int reopen(struct __sk_buff *skb, const struct segment *syn)
+{
+	__u64 mark = reopened_at(skb, syn, timestamp_of(skb, syn));
+
+	if (mark == NOT_REOPENED || inject_reset(skb, syn, mark))
+		return 0;
+	count(reason_tcp_reused);
+	return 1;
+}
+
+#else
+
+/* Cannot be done here. */
+static __always_inline int reopen(context *ctx, const struct segment *syn)
+{
+	return 0;
+}
+
+#endif
+
+enum listener { LISTENER_NONE, LISTENER_FOUND, LISTENER_AGAIN };
+
+/* Whether a new connection finds a listener, for which an old one is ended if it must be; or whether the
+ * program at TC will see. */
+SEPARATE int find_listener(context *ctx, const struct segment *syn ARG, int may_end)
+{
+	struct control *control = steering();
+	__u32 state = socket_state(ctx, syn);
+
+	if (state == TCP_STATE_LISTEN)
+		return LISTENER_FOUND;
+	if (!may_end || state != TCP_STATE_TIME_WAIT || !control || control->settings & SETTING_KEEP_TIME_WAIT ||
+	    !is_listened_to(ctx, syn))
+		return LISTENER_NONE;
+	if (frame_again(ctx))
+		return LISTENER_AGAIN;
+	return reopen(ctx, syn) ? LISTENER_FOUND : LISTENER_NONE;
+}

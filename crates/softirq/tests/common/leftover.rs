@@ -1,0 +1,115 @@
+//! What is left of connections of the kernel whose server has closed, with numbers that a trace chooses.
+//! All of it in the network namespace of the thread.
+
+use std::fs;
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+use lowroad_testkit::net::{CLIENT, SERVER};
+use lowroad_testkit::wait_until;
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, SocketAddrV4, SocketAddrV6, SocketType, bind, connect, socket};
+
+use super::bench::Bench;
+use super::frames::PORT;
+
+const FIN_WAIT_2: &str = "05";
+const TIME_WAIT: &str = "06";
+
+/// A connection of the kernel with this client port, and this first number of its if that is said.
+pub fn connected(is_v6: bool, port: u16, isn: Option<u32>) -> OwnedFd {
+    let family = if is_v6 {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
+    };
+    let made = socket(family, SocketType::STREAM, None).expect("a socket");
+    if let Some(isn) = isn {
+        begin_with(&made, isn).expect("root");
+    }
+    if is_v6 {
+        bind(&made, &SocketAddrV6::new(CLIENT.1, port, 0, 0)).expect("a free port");
+        connect(&made, &SocketAddrV6::new(SERVER.1, PORT, 0, 0)).expect("a listener");
+    } else {
+        bind(&made, &SocketAddrV4::new(CLIENT.0, port)).expect("a free port");
+        connect(&made, &SocketAddrV4::new(SERVER.0, PORT)).expect("a listener");
+    }
+    made
+}
+
+/// The server has closed, then the client, whose next number would be `mark`.
+pub fn time_wait(bench: &Bench, is_v6: bool, port: u16, mark: u32, stamped: bool) {
+    // 2 is: without an offset from the clock.
+    let timestamps = if stamped { "2" } else { "0" };
+    let set = bench.namespace.set("ipv4/tcp_timestamps", timestamps);
+    set.expect("a setting");
+    // Its SYN and its FIN count one each.
+    let isn = mark.wrapping_sub(2);
+    let mut client = TcpStream::from(connected(is_v6, port, Some(isn)));
+    drop(bench.accept(port));
+    assert_eq!(client.read(&mut [0]).expect("the end"), 0);
+    drop(client);
+    begun(port);
+}
+
+/// Waits until the server's end of a connection is in TIME_WAIT.
+pub fn begun(port: u16) {
+    wait_until("TIME_WAIT", || (state(port)? == TIME_WAIT).then_some(()));
+}
+
+/// The server has closed, the client has not.
+pub fn fin_wait(bench: &Bench, is_v6: bool, port: u16) -> OwnedFd {
+    let client = connected(is_v6, port, None);
+    drop(bench.accept(port));
+    wait_until("FIN_WAIT_2", || (state(port)? == FIN_WAIT_2).then_some(()));
+    client
+}
+
+/// Waits until the kernel has nothing of this client.
+pub fn ended(port: u16) {
+    wait_until("the end of TIME_WAIT", || {
+        state(port).is_none().then_some(())
+    });
+}
+
+/// The state of the server's socket with this client port.
+fn state(port: u16) -> Option<String> {
+    let wanted = (format!(":{PORT:04X}"), format!(":{port:04X}"));
+    ["tcp", "tcp6"].iter().find_map(|family| {
+        let table = fs::read_to_string(format!("/proc/thread-self/net/{family}")).ok()?;
+        table.lines().find_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let (local, remote, state) = (words.next()?, words.next()?, words.next()?);
+            let is_it = local.ends_with(&wanted.0) && remote.ends_with(&wanted.1);
+            is_it.then(|| state.to_owned())
+        })
+    })
+}
+
+/// A socket's first number, which is the kernel's to choose but while a connection is repaired.
+fn begin_with(socket: &OwnedFd, isn: u32) -> io::Result<()> {
+    const SEND_QUEUE: u32 = 2;
+    const OFF_WITHOUT_PROBE: u32 = u32::MAX;
+    for (name, value) in [
+        (libc::TCP_REPAIR, 1),
+        (libc::TCP_REPAIR_QUEUE, SEND_QUEUE),
+        (libc::TCP_QUEUE_SEQ, isn),
+        (libc::TCP_REPAIR, OFF_WITHOUT_PROBE),
+    ] {
+        // SAFETY: the descriptor is open, and the value has the size that is said.
+        let status = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                name,
+                std::ptr::from_ref(&value).cast(),
+                libc::socklen_t::try_from(size_of_val(&value)).expect("small"),
+            )
+        };
+        if status != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
