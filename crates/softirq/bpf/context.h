@@ -44,6 +44,11 @@ static __always_inline __u8 frame_summed(context *ctx)
 	return 0;
 }
 
+static __always_inline __u32 interface_of(context *ctx)
+{
+	return ctx->ingress_ifindex;
+}
+
 /* Native XDP there is not. */
 static __always_inline int is_on_loopback(context *ctx)
 {
@@ -109,9 +114,14 @@ static __always_inline __u8 frame_summed(context *ctx)
 	return BPF_CORE_READ_BITFIELD(skb, ip_summed);
 }
 
+static __always_inline __u32 interface_of(context *ctx)
+{
+	return ctx->ifindex;
+}
+
 static __always_inline int is_on_loopback(context *ctx)
 {
-	return ctx->ifindex == LOOPBACK_IFINDEX;
+	return interface_of(ctx) == LOOPBACK_IFINDEX;
 }
 
 /* This is the program at TC. */

@@ -42,26 +42,37 @@ static __always_inline int is_denied(const struct control *control, const struct
 	return says && *says != PREFIX_ALLOWED;
 }
 
-/* Whether the kernel has let the client in: within so long, and by the rules of now. */
-SEPARATE int is_admitted(const struct segment *segment ARG, __u64 within_ns)
+static __always_inline struct entrance entrance_of(context *ctx, const struct segment *segment)
+{
+	struct entrance entrance = {
+		.interface = interface_of(ctx), .local_port_be = segment->tuple.local_port_be,
+	};
+
+	memcpy(entrance.client_be, segment->tuple.client_be, 16);
+	memcpy(entrance.local_be, segment->tuple.local_be, 16);
+	return entrance;
+}
+
+/* Whether the kernel has let the client in, there where it comes now: within so long, and by the rules of
+ * now. */
+SEPARATE int is_admitted(context *ctx, const struct segment *segment ARG, __u64 within_ns)
 {
 	struct control *control = steering();
-	struct address client;
+	struct entrance entrance = entrance_of(ctx, segment);
 
 	if (!control)
 		return 0;
-	memcpy(client.be, segment->tuple.client_be, 16);
-	__u64 *when = bpf_map_lookup_elem(&admitted, &client);
+	__u64 *when = bpf_map_lookup_elem(&admitted, &entrance);
 	return when && *when > control->rules_ns && (__s64)(segment->now_ns - *when) < (__s64)within_ns;
 }
 
 #define EVER_NS (~0ull >> 1)
 
 /* Whether the machine filters its input, and might not let the client in. */
-static __always_inline int is_stranger(const struct control *control, const struct segment *segment,
-				       __u64 within_ns)
+static __always_inline int is_stranger(context *ctx, const struct control *control,
+				       const struct segment *segment, __u64 within_ns)
 {
-	return control->settings & SETTING_ADMIT && !is_admitted(segment, within_ns);
+	return control->settings & SETTING_ADMIT && !is_admitted(ctx, segment, within_ns);
 }
 
 /* The daemon's own connections to the server come from the server's address, or from nobody's. */
@@ -143,7 +154,13 @@ static __always_inline int pass_syn(context *ctx, const struct segment *syn, str
 	return pass(reason);
 }
 
-/* Remembers whose the segment's connection is. */
+/* A number that changes with the rules. */
+static __always_inline __u32 rules_of(const struct control *control)
+{
+	return control->rules_ns;
+}
+
+/* Remembers whose the segment's connection is, and by which rules its SYN passed, if it was that. */
 SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 {
 	struct control *control = steering();
@@ -152,6 +169,7 @@ SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 	if (!connection)
 		return -1;
 	connection->state = state;
+	connection->rcv_nxt = rules_of(control);
 	*(volatile __u32 *)&connection->tag = tag_of(segment);
 	return 0;
 }
@@ -168,17 +186,20 @@ static __always_inline int ask_kernel(context *ctx, const struct segment *syn, s
 #define TCP_STATE_NEW_SYN_RECV 12
 
 /* A segment of a connection whose SYN was left to the kernel: once that has a socket whose handshake is
- * complete, the client is let in, and is who it says it is. */
-SEPARATE int on_asked(context *ctx, const struct segment *segment ARG)
+ * complete, the client is let in, and is who it says it is. `rules`: by which the SYN passed; others might
+ * not have let it in. */
+SEPARATE int on_asked(context *ctx, const struct segment *segment ARG, __u32 rules)
 {
 	__u32 state = socket_state(ctx, segment);
-	struct address client;
+	struct entrance entrance = entrance_of(ctx, segment);
+	struct control *control = steering();
 
+	if (!control || rules != rules_of(control))
+		return 0;
 	if (!state || state == TCP_STATE_LISTEN || state == TCP_STATE_SYN_RECV ||
 	    state == TCP_STATE_NEW_SYN_RECV)
 		return 0;
-	memcpy(client.be, segment->tuple.client_be, 16);
-	bpf_map_update_elem(&admitted, &client, &segment->now_ns, BPF_ANY);
+	bpf_map_update_elem(&admitted, &entrance, &segment->now_ns, BPF_ANY);
 	count(reason_tcp_admitted);
 	return 1;
 }
@@ -221,7 +242,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	else if (syn->payload_at - syn->tcp_at - TCP_LEN < 12 &&
 		 (can.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
 		can.options &= OPTION_SCALE_MASK;
-	is_strange = is_stranger(control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
+	is_strange = is_stranger(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
 	/* Of a stranger's old connection only the kernel may say that it is over. */
 	listener = find_listener(ctx, syn, !is_strange);
 	if (listener == LISTENER_AGAIN)

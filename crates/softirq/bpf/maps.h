@@ -96,12 +96,21 @@ struct {
 	__type(value, __u32);
 } addresses SEC(".maps");
 
+/* What a filter may tell apart: who asks whom for what, and by which interface he comes. */
+struct entrance {
+	__u32 client_be[4];
+	__u32 local_be[4];
+	__u32 interface;
+	__u16 local_port_be;
+	__u16 spare;
+};
+
 /* When the kernel has let a client in: CLOCK_MONOTONIC, ns. Only whoever has completed a handshake with the
  * kernel has a place, so that a flood of forged segments takes none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
-	__type(key, struct address);
+	__type(key, struct entrance);
 	__type(value, __u64);
 } admitted SEC(".maps");
 

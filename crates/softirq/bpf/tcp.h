@@ -55,7 +55,7 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 		return up(ctx, segment, connection, reason_up_flags);
 	if (is_denied(control, segment))
 		return up(ctx, segment, connection, reason_up_denied);
-	if (is_stranger(control, segment, EVER_NS))
+	if (is_stranger(ctx, control, segment, EVER_NS))
 		return up(ctx, segment, connection, reason_up_unadmitted);
 	if (!choose(ctx, segment, connection, &choice))
 		return up(ctx, segment, connection, choice.reason);
@@ -360,7 +360,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	if (connection && connection->state == STATE_OVER)
 		connection = 0;
 	if (connection && is_kernels(connection) && !is_syn) {
-		if (connection->state == STATE_ASKED && on_asked(ctx, segment))
+		if (connection->state == STATE_ASKED && on_asked(ctx, segment, connection->rcv_nxt))
 			connection->state = STATE_KERNEL;
 		if (connection->seen != now)
 			connection->seen = now;

@@ -166,7 +166,8 @@ impl Daemon<'_> {
 }
 
 const FILTERED: &str = "this machine filters its input (netfilter): a client is answered here for 60 s after the \
-                        kernel has let a connection from its address in, and until the rules change; \
+                        kernel has let a connection from its address in to the same address and port, and until \
+                        the rules change; \
                         --admit all if they let everybody to these ports";
 const UNFILTERED: &str = "this machine filters its input (netfilter), and what is answered here does not pass \
                           that (--admit all): clients that it keeps out are answered";

@@ -42,7 +42,7 @@ pub(crate) fn may_answer(world: &impl World, segment: &Segment<'_>) -> Result<()
         Err(Reason::UpFlags)
     } else if world.is_denied(segment.tuple.client) {
         Err(Reason::UpDenied)
-    } else if !world.is_admitted(segment.tuple.client, Admitted::Ever) {
+    } else if !world.is_admitted(&segment.tuple, Admitted::Ever) {
         Err(Reason::UpUnadmitted)
     } else {
         Ok(())

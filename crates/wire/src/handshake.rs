@@ -119,7 +119,7 @@ fn acceptable(
         return Err(Reason::PassSynForeign);
     }
     let is_strange =
-        !world.is_admitted(syn.tuple.client, Admitted::OfLate) && repeated(table, syn).is_none();
+        !world.is_admitted(&syn.tuple, Admitted::OfLate) && repeated(table, syn).is_none();
     match world.socket(&syn.tuple) {
         Socket::Listener if is_strange => return Err(Reason::PassUnadmitted),
         Socket::Listener => {}

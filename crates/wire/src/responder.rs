@@ -116,18 +116,24 @@ impl<T: Table> Responder<T> {
         }
         if reason == Reason::PassUnadmitted {
             // Without room for the marker its client is not let in by this connection.
-            let _ = self.table.put(&syn.tuple, Connection::marker(State::Asked));
+            let asked = Connection {
+                rcv_nxt: world.rules(),
+                ..Connection::marker(State::Asked)
+            };
+            let _ = self.table.put(&syn.tuple, asked);
         }
         counted(world, Verdict::Pass(reason))
     }
 
     /// Of a connection whose SYN was left to the server above: once its handshake is complete, the client
-    /// is let in, and is who it says it is.
+    /// is let in, and is who it says it is; unless its SYN passed other rules than those of now.
     fn on_asked(&mut self, world: &mut impl World, segment: &Segment<'_>) {
-        if world.socket(&segment.tuple) != Socket::Connection {
+        let known = self.table.get(&segment.tuple);
+        let is_by_these_rules = known.is_some_and(|asked| asked.rcv_nxt == world.rules());
+        if !is_by_these_rules || world.socket(&segment.tuple) != Socket::Connection {
             return;
         }
-        world.admit(segment.tuple.client);
+        world.admit(&segment.tuple);
         world.count(Reason::TcpAdmitted);
         if let Some(connection) = self.table.get(&segment.tuple) {
             connection.state = State::Kernel;

@@ -95,11 +95,13 @@ pub trait World {
     fn is_exempt(&self, tuple: &Tuple) -> bool;
     /// Whether this client is left alone.
     fn is_denied(&self, client: IpAddr) -> bool;
-    /// Whether this client may be answered, as far as the server above has let it in: of late, for a new
-    /// connection, or ever.
-    fn is_admitted(&self, client: IpAddr, when: Admitted) -> bool;
+    /// Whether this client may be answered, as far as the server above has let it in at the same address and
+    /// port, and by the same interface: of late, for a new connection, or ever. Its own port does not matter.
+    fn is_admitted(&self, tuple: &Tuple, when: Admitted) -> bool;
     /// The server above has let this client in.
-    fn admit(&mut self, client: IpAddr);
+    fn admit(&mut self, tuple: &Tuple);
+    /// A number that changes with the rules by which it does.
+    fn rules(&self) -> u32;
     /// Whether the segment's destination is this machine.
     fn is_here(&self, tuple: &Tuple) -> bool;
     /// What the server above has for a segment.

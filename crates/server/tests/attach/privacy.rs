@@ -28,12 +28,15 @@ fn path() -> Path {
 
 /// A connection to the server from this address, unless it takes too long.
 fn connect(path: &Path, from: Ipv4Addr) -> Result<Client, ErrorKind> {
+    connect_to(path, from, server_v4(80))
+}
+
+fn connect_to(path: &Path, from: Ipv4Addr, to: SocketAddr) -> Result<Client, ErrorKind> {
     let socket = path.client.enter(|| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let from = SocketAddr::new(from.into(), 0);
         socket.bind(&from.into()).expect("an address of the client");
-        let to = server_v4(80).into();
-        let connected = socket.connect_timeout(&to, Duration::from_secs(2));
+        let connected = socket.connect_timeout(&to.into(), Duration::from_secs(2));
         connected.map(|()| socket)
     });
     let socket = socket.map_err(|error| error.kind())?;
@@ -217,6 +220,50 @@ fn whom_the_filter_keeps_out_is_not_answered() {
         (settings & SETTING_ADMIT == 0).then_some(())
     });
     until_hit(&path, &attached, CLIENT.0, page);
+}
+
+/// Whom a rule keeps from one address or port, the other does not let in there.
+#[test]
+fn who_is_let_in_elsewhere_is_not_let_in_here() {
+    let test = "who_is_let_in_elsewhere_is_not_let_in_here";
+    if skipped(test, &["nginx", "nft"]) {
+        return;
+    }
+    let path = path();
+    let site = Site::new(905, &[100]);
+    let page = "/0-100.bin";
+    let second = Ipv4Addr::new(10, 77, 0, 78);
+    let text = format!("{second}/24");
+    let add = ["address", "add", &text, "dev", DEVICE];
+    path.server.run("ip", &add).expect("an address");
+    let directives = "listen 81; add_header Cache-Control max-age=60;";
+    let _nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
+    let (client, server) = (CLIENT.0, SERVER.0);
+    let rules = format!(
+        "add table inet f; add chain inet f input {{ type filter hook input priority 0; }}; \
+         add rule inet f input ip saddr {client} ip daddr {second} drop; \
+         add rule inet f input ip saddr {client} tcp dport 81 drop"
+    );
+    path.server.run("nft", &[&rules]).expect("rules");
+    let attached = Attached::start(&path.server, 80, &["81"]);
+    says(&attached, "this machine filters its input");
+    let kept_from = [(second, 80), (server, 81)].map(SocketAddr::from);
+    let hit = |from: Ipv4Addr, to: SocketAddr| {
+        wait_until("a hit", || {
+            let hits = attached.count("answer_hit");
+            let mut client = connect_to(&path, from, to).expect("a connection");
+            assert_eq!(client.get(page, "").body.len(), 100);
+            (attached.count("answer_hit") > hits).then_some(())
+        });
+    };
+    for to in kept_from {
+        hit(OTHER, to);
+    }
+    hit(client, server_v4(80));
+    for to in kept_from {
+        assert!(connect_to(&path, client, to).is_err(), "{to}");
+        hit(OTHER, to);
+    }
 }
 
 #[test]

@@ -29,8 +29,10 @@ struct Values {
     ignore: Ignore,
     exempt: Option<u16>,
     is_denied: bool,
-    /// Who has been let in, where that is asked for.
-    admitted: Option<BTreeSet<IpAddr>>,
+    /// Who has been let in where, if that is asked for.
+    admitted: Option<BTreeSet<(IpAddr, IpAddr, u16)>>,
+    /// How often the rules have changed.
+    rules: u32,
     learns: bool,
     socket: Socket,
     listens: bool,
@@ -51,6 +53,7 @@ impl Values {
             exempt: None,
             is_denied: false,
             admitted: None,
+            rules: 0,
             learns: false,
             socket: Socket::Listener,
             listens: true,
@@ -78,6 +81,7 @@ impl Values {
     fn set(&mut self, setting: &str) {
         self.is_denied = setting == "deny";
         self.admitted = (setting == "admit").then(BTreeSet::new);
+        self.rules += u32::from(setting == "admit");
         self.learns = setting == "learn";
         self.ignore.cookies = setting == "ignore-cookies";
     }
@@ -93,6 +97,11 @@ impl Values {
         let found = self.publications.get_mut(&id);
         found.expect("it is published").expires_ns = NOW_NS;
     }
+}
+
+/// What a filter may tell apart.
+fn entrance(tuple: &Tuple) -> (IpAddr, IpAddr, u16) {
+    (tuple.client, tuple.local, tuple.local_port)
 }
 
 impl World for Values {
@@ -117,12 +126,16 @@ impl World for Values {
     fn is_denied(&self, _: IpAddr) -> bool {
         self.is_denied
     }
-    fn is_admitted(&self, client: IpAddr, _: Admitted) -> bool {
+    fn is_admitted(&self, tuple: &Tuple, _: Admitted) -> bool {
         let admitted = self.admitted.as_ref();
-        admitted.is_none_or(|admitted| admitted.contains(&client))
+        admitted.is_none_or(|admitted| admitted.contains(&entrance(tuple)))
     }
-    fn admit(&mut self, client: IpAddr) {
-        self.admitted.get_or_insert_default().insert(client);
+    fn admit(&mut self, tuple: &Tuple) {
+        let admitted = self.admitted.get_or_insert_default();
+        admitted.insert(entrance(tuple));
+    }
+    fn rules(&self) -> u32 {
+        self.rules
     }
     fn is_here(&self, tuple: &Tuple) -> bool {
         [IpAddr::V4(SERVER.0), IpAddr::V6(SERVER.1)].contains(&tuple.local)
