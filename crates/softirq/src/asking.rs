@@ -21,22 +21,34 @@ const LINES_MAX: usize = 48;
 const NAME_LEN_MAX: usize = 31;
 
 /// Fields that another level understands: the length of the name, and how it begins.
-const OTHERS: [(usize, &str); 14] = [
+const OTHERS: [(usize, &str); 19] = [
     (2, "te"),
     (5, "range"),
     (6, "expect"),
     (7, "upgrade"),
     (7, "trailer"),
     (8, "if-match"),
+    (6, "x-host"),
     (8, "if-range"),
+    (9, "forwarded"),
+    (10, "cf-visit"),
     (13, "authoriz"),
     (14, "content-"),
     (14, "http2-se"),
+    (15, "front-en"),
     (16, "proxy-co"),
     (17, "transfer"),
     (19, "if-unmod"),
     (19, "proxy-au"),
+    (26, "cloudfro"),
 ];
+
+/// Fields of a TLS terminator or a proxy, of any length: how they begin.
+const OF_TERMINATORS: [&str; 7] = [
+    "x-forwar", "x-http-m", "x-method", "x-origin", "x-rewrit", "x-scheme", "x-url-sc",
+];
+/// Of these, what only says who asks.
+const OF_CLIENTS: &str = "x-forwarded-for";
 
 /// Pieces of the key: id and name.
 const PIECES: [(u8, &str); 4] = [
@@ -121,7 +133,9 @@ impl Seen {
             _ => {}
         }
         let is_other = |(len, begin): &(usize, &str)| name.len() == *len && name.starts_with(begin);
-        match OTHERS.iter().any(is_other) {
+        let of_terminator =
+            name != OF_CLIENTS && OF_TERMINATORS.iter().any(|begin| name.starts_with(begin));
+        match of_terminator || OTHERS.iter().any(is_other) {
             true => Err(because("up_field")),
             false => Ok(()),
         }
@@ -238,6 +252,19 @@ mod tests {
             "Pragma: no-cache",
             "Connection: upgrade",
             "TE: trailers",
+            "Forwarded: proto=https",
+            "X-Forwarded-Proto: https",
+            "X-Forwarded-Host: a",
+            "X-Original-URL: /",
+            "X-Rewrite-URL: /",
+            "X-Scheme: https",
+            "X-URL-Scheme: https",
+            "X-Host: a",
+            "X-HTTP-Method-Override: PUT",
+            "X-Method-Override: PUT",
+            "Front-End-Https: on",
+            "CF-Visitor: x",
+            "CloudFront-Forwarded-Proto: https",
         ] {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n");
             assert_eq!(reason(&head), "up_field", "{field}");
@@ -247,7 +274,7 @@ mod tests {
         assert_eq!(key("Accept-Encoding: \r\n"), Err("up_syntax"));
         assert_eq!(key("If-None-Match:  x\r\n"), Err("up_syntax"));
         assert_eq!(key("X_Y: z\r\n"), Err("up_syntax"));
-        assert!(key("Accept: text/html\r\nReferer: x\r\n").is_ok());
+        assert!(key("Accept: text/html\r\nReferer: x\r\nX-Forwarded-For: 1\r\n").is_ok());
     }
 
     #[test]
