@@ -13,6 +13,10 @@
 /* The frame that it is made of must become longer: then the kernel looks at its checksum anew. */
 #define HELD_MIN 8
 
+/* Clients cut anew what they send again, but no shorter (Linux: tcp_min_snd_mss). Nothing shorter is believed
+ * to be a request: it would cost less than one, and bring as much. */
+#define REPEAT_MIN 48
+
 struct held {
 	struct tuple tuple;
 	/* One processor at a time; the others do without. */
@@ -20,7 +24,10 @@ struct held {
 	/* Of the first byte. */
 	__u32 seq;
 	__u16 len;
-	__u16 has_fin;
+	/* Of the first piece. */
+	__u16 first_len;
+	__u8 has_fin;
+	__u8 spare[3];
 	/* So long that the verifier need not see that pieces end at HELD_MAX. */
 	__u8 bytes[2 * HELD_MAX];
 };
@@ -75,6 +82,8 @@ static __always_inline int add_to_held(context *ctx, const struct segment *segme
 		    frame_load(ctx, segment->payload_at + skip, held->bytes + at, len))
 			return -1;
 	}
+	if (!at)
+		held->first_len = len;
 	held->len += len;
 	held->has_fin = segment->flags & FLAG_FIN;
 	return 0;
@@ -171,6 +180,7 @@ SEPARATE int take_held(context *ctx, struct segment *segment ARG, const struct c
 		segment->payload_hash = 0;
 		if (held->len)
 			segment->frame_len = segment->payload_at + held->len;
+		segment->is_pieced = held->first_len < held->len && held->first_len < REPEAT_MIN;
 		taken = held->len && write_held(ctx, segment, held, old_len) ? -1 : 1;
 		held->len = held->has_fin = 0;
 	}

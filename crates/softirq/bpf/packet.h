@@ -37,7 +37,9 @@ struct segment {
 	__u8 is_v6;
 	/* What is known of its checksum: CHECKSUM_ of the kernel; 0 is nothing. */
 	__u8 summed;
-	__u8 spare[4];
+	/* It was held in pieces, of which the first alone would not be known for its request (held.h). */
+	__u8 is_pieced;
+	__u8 spare[3];
 };
 
 /* Half of the address that was asked, as on the wire. */
@@ -113,6 +115,7 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	segment->hash = hash_of(&segment->tuple, control);
 	segment->payload_hash = 0;
 	segment->summed = 0;
+	segment->is_pieced = 0;
 	segment->now_ns = bpf_ktime_get_coarse_ns();
 	return PARSED;
 }

@@ -47,6 +47,9 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 {
 	struct choice choice;
 
+	/* Should the answer be lost, such a client might send only the first piece again, for ever. */
+	if (segment->is_pieced)
+		return up(ctx, segment, connection, reason_up_cut);
 	if (is_draining(control, segment))
 		return up(ctx, segment, connection, reason_up_drain);
 	if (!is_alive(control, segment))
@@ -107,10 +110,6 @@ SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 	count(reason_answer_again);
 	return frame_reply(ctx);
 }
-
-/* Clients cut anew what they send again, but no shorter (Linux: tcp_min_snd_mss). Nothing shorter is believed
- * to be a request: it would cost less than one, and bring as much. */
-#define REPEAT_MIN 48
 
 /* Whether it is the request whose answer is under way once more, from a client that has none of that yet;
  * perhaps with more behind it, or with less of it. */

@@ -151,6 +151,8 @@ pub struct Held {
     pub seq: u32,
     /// Data.
     pub bytes: Vec<u8>,
+    /// How much of it came first.
+    pub first_len: usize,
     /// FIN follows.
     pub has_fin: bool,
 }

@@ -11,6 +11,8 @@ use crate::frame::{ACK, FIN, PSH, Segment, len_of};
 const HELD_LEN_MAX: usize = 1400;
 /// Less is no request.
 const HELD_LEN_MIN: usize = 8;
+/// Clients cut anew what they send again, but no shorter (Linux: `tcp_min_snd_mss`).
+pub(crate) const REPEAT_LEN_MIN: usize = 48;
 
 /// What a segment beyond `rcv_nxt` turned out to be.
 pub(crate) enum Ahead {
@@ -18,8 +20,16 @@ pub(crate) enum Ahead {
     NotOurs,
     /// It follows on what is held, and is held too.
     Held,
-    /// It brings what was held: that segment, as a frame.
-    Taken(Vec<u8>),
+    /// It brings what was held.
+    Taken(Taken),
+}
+
+/// What was held, as if it had come only now.
+pub(crate) struct Taken {
+    /// The segment.
+    pub(crate) frame: Vec<u8>,
+    /// It came in pieces, of which the first alone would not be known for its request.
+    pub(crate) is_pieced: bool,
 }
 
 /// Holds the segment from its byte `skip` on, if that is what comes next or follows on what is held.
@@ -41,6 +51,7 @@ pub(crate) fn hold(
         None if seq == connection.rcv_nxt => Held {
             seq,
             bytes: Vec::new(),
+            first_len: 0,
             has_fin: false,
         },
         None => return false,
@@ -48,6 +59,9 @@ pub(crate) fn hold(
     let follows = held.seq.wrapping_add(len_of(&held.bytes)) == seq && !held.has_fin;
     let fits = follows && held.bytes.len() + payload.len() <= HELD_LEN_MAX;
     if fits {
+        if held.bytes.is_empty() {
+            held.first_len = payload.len();
+        }
         held.bytes.extend(payload);
         held.has_fin = segment.flags & FIN != 0;
     }
@@ -79,15 +93,18 @@ pub(crate) fn on_ahead(
     take(table, segment, connection).map_or(not_taken, Ahead::Taken)
 }
 
-/// What was held, as if it had come only now.
-fn take(table: &mut impl Table, segment: &Segment<'_>, connection: &Connection) -> Option<Vec<u8>> {
+fn take(table: &mut impl Table, segment: &Segment<'_>, connection: &Connection) -> Option<Taken> {
     let held = table.take_held(&segment.tuple)?;
     let is_next = held.seq == connection.rcv_nxt;
     let is_fin = held.bytes.is_empty() && held.has_fin;
     if !is_next || !is_fin && held.bytes.len() < HELD_LEN_MIN {
+        table.hold(&segment.tuple, held);
         return None;
     }
     let psh = if is_fin { 0 } else { PSH };
     let fin = if held.has_fin { FIN } else { 0 };
-    Some(segment.with(held.seq, ACK | psh | fin, &held.bytes))
+    Some(Taken {
+        frame: segment.with(held.seq, ACK | psh | fin, &held.bytes),
+        is_pieced: held.first_len < held.bytes.len().min(REPEAT_LEN_MIN),
+    })
 }

@@ -5,14 +5,10 @@ use crate::answer::{again, choose, may_answer, write};
 use crate::connection::{Connection, State, Table, UnderWay, WINDOW};
 use crate::frame::{ACK, FIN, NotTaken, RST, SYN, Segment};
 use crate::handshake::{self, Doubts, Relation};
-use crate::held::{self, Ahead};
+use crate::held::{self, Ahead, REPEAT_LEN_MIN, Taken};
 use crate::reason::Reason;
 use crate::verdict::{Verdict, acknowledge, bare, counted, finish, replied};
 use crate::world::{Mode, Socket, World};
-
-/// Clients cut anew what they send again, but no shorter (Linux: `tcp_min_snd_mss`). Nothing shorter is believed
-/// to be a request: it would cost less than one, and bring as much.
-const REPEAT_LEN_MIN: usize = 48;
 
 /// How often an answer is sent for what costs less than its request.
 const PARTS_MAX: u8 = 7;
@@ -289,9 +285,14 @@ impl<T: Table> Responder<T> {
         match ahead {
             Ahead::NotOurs => self.on_other_seq(world, segment),
             Ahead::Held => counted(world, Verdict::Drop(Reason::DropPipelined)),
-            Ahead::Taken(frame) => {
+            Ahead::Taken(Taken { frame, is_pieced }) => {
                 let taken = Segment::parse(&frame).expect("as it was written");
-                match self.on_expected(world, &taken) {
+                // Should the answer be lost, such a client might send only the first piece again, for ever.
+                let verdict = match is_pieced && known.state == State::Open {
+                    true => self.up(world, &taken, Reason::UpCut),
+                    false => self.on_expected(world, &taken),
+                };
+                match verdict {
                     Verdict::Up(reason) => Verdict::UpInstead(reason, frame),
                     other => other,
                 }
@@ -339,21 +340,25 @@ impl<T: Table> Responder<T> {
         counted(world, Verdict::Drop(reason))
     }
 
+    /// The server above gets the connection, from this segment on.
+    fn up(&mut self, world: &mut impl World, segment: &Segment<'_>, reason: Reason) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        connection.state = State::Handed;
+        if world.socket(&segment.tuple) == Socket::None {
+            world.count(reason);
+            let verdict = wait_for_listener(connection, world.now_ns());
+            return counted(world, verdict);
+        }
+        counted(world, Verdict::Up(reason))
+    }
+
     /// A request at `rcv_nxt`, with everything of ours acknowledged.
     fn on_request(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let chosen = may_answer(world, segment).and_then(|()| choose(world, segment, connection));
         let answer = match chosen {
             Ok(answer) => answer,
-            Err(reason) => {
-                connection.state = State::Handed;
-                if world.socket(&segment.tuple) == Socket::None {
-                    world.count(reason);
-                    let verdict = wait_for_listener(connection, world.now_ns());
-                    return counted(world, verdict);
-                }
-                return counted(world, Verdict::Up(reason));
-            }
+            Err(reason) => return self.up(world, segment, reason),
         };
         let frame = write(
             &answer,
