@@ -127,7 +127,7 @@ static __always_inline void count_wrong_cookie(struct control *control, const st
 		control->wrong_cookies_at = now;
 		control->wrong_cookies = 0;
 	}
-	control->wrong_cookies++;
+	__sync_fetch_and_add(&control->wrong_cookies, 1);
 }
 
 /* Reads the options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018). */

@@ -98,8 +98,9 @@ static __always_inline int may_be_forgotten(const struct segment *segment)
 {
 	struct half_open *place = place_of_half_open(segment->hash);
 
-	if (!place || !place->forgotten || !was_just_forgotten(place, segment->now_ns >> 30))
+	/* Processors that look at once may count below zero: by one each, and it counts for nobody. */
+	if (!place || (__s32)place->forgotten <= 0 || !was_just_forgotten(place, segment->now_ns >> 30))
 		return 0;
-	place->forgotten--;
+	__sync_fetch_and_add(&place->forgotten, -1);
 	return 1;
 }
