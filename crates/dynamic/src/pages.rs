@@ -27,6 +27,7 @@ use minijinja::{ErrorKind, Value, context};
 use tokio::sync::Semaphore;
 
 use self::attempt::{Attempt, Stop};
+use self::budget::TIME_MAX;
 use self::database::{Database, Session};
 use self::reply::Reply;
 use self::templates::{Sites, Templates, Wrong};
@@ -223,7 +224,8 @@ impl Page {
     fn tried(&self, attempt: Attempt) -> Tried {
         let request = Value::from_dyn_object(attempt.visit.clone());
         let room = attempt.room;
-        let (attempt, rendered) = attempt.run(|| budget::within(room, || self.text(request)));
+        let (attempt, rendered) =
+            attempt.run(|| budget::within(room, TIME_MAX, || self.text(request)));
         let end = match (attempt.stop, rendered) {
             (Some(Stop::Call(call)), _) => End::Call(call),
             (Some(Stop::Ended), _) => End::Rendered(Vec::new()),
@@ -246,13 +248,14 @@ impl Page {
         let template = self.templates.environment.get_template(&self.name)?;
         let mut text = Bounded(Vec::with_capacity(template.source().len() * 2));
         let rendered = template.render_captured_to(context! { request }, &mut text);
-        if self.took_long(&rendered) {
+        if self.took_long(&rendered) || budget::is_late() {
             self.templates.note_heavy(&self.name);
         }
         rendered.map(|_| text.0)
     }
 
-    /// Counted in steps, not in time: on a busy machine any page may take long once.
+    /// Counted in steps, not in time: on a busy machine any page may take long once. (But not so long that
+    /// it is ended.)
     fn took_long(&self, rendered: &Result<minijinja::Captured<'_>, minijinja::Error>) -> bool {
         match rendered {
             Ok(captured) => {

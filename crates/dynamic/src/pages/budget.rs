@@ -1,5 +1,5 @@
-//! How much memory a page may take while it is rendered: what it makes, and what comes of it. Knows
-//! neither templates nor databases; `guards` asks it before anything grows.
+//! How much memory a page may take while it is rendered: what it makes, and what comes of it; and how
+//! much time. Knows neither templates nor databases; `guards` asks it before anything grows.
 //!
 //! Rendering runs on one thread and does not wait, so that the thread's own count
 //! ([`crate::memory`]) is the page's. Asking is all that is done here: nothing is refused that has been
@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
@@ -19,12 +20,17 @@ const ITEM_LEN: usize = 64;
 /// Bytes of a number as text.
 const NUMBER_LEN: usize = 48;
 
+/// How long a page may be rendered at a time. A step of the template engine may take long itself,
+/// and holds a thread on which others wait.
+pub const TIME_MAX: Duration = Duration::from_secs(30);
+
 /// Pages that wanted more than they may have.
 static OVER_MEMORY: AtomicU64 = AtomicU64::new(0);
 
 struct Budget {
     len_max: usize,
     before: isize,
+    until: Instant,
     /// Left operands of operators whose right ones are still to come.
     left: Vec<Value>,
 }
@@ -33,11 +39,12 @@ thread_local! {
     static CURRENT: RefCell<Option<Budget>> = const { RefCell::new(None) };
 }
 
-/// Renders with so many bytes to take.
-pub fn within<T>(len_max: usize, render: impl FnOnce() -> T) -> T {
+/// Renders with so many bytes to take, and so much time.
+pub fn within<T>(len_max: usize, time: Duration, render: impl FnOnce() -> T) -> T {
     let budget = Budget {
         len_max,
         before: held(),
+        until: Instant::now() + time,
         left: Vec::new(),
     };
     CURRENT.set(Some(budget));
@@ -57,11 +64,23 @@ fn room() -> usize {
     })
 }
 
-/// Whether the page may take so many bytes more.
+/// Whether the time of this thread's page is over.
+pub fn is_late() -> bool {
+    CURRENT.with_borrow(|it| {
+        it.as_ref()
+            .is_some_and(|budget| Instant::now() >= budget.until)
+    })
+}
+
+/// Whether the page may take so many bytes more, and go on.
 ///
 /// # Errors
 /// It may not; to be passed on.
 pub fn ask(len: usize) -> Result<(), Error> {
+    if is_late() {
+        let reason = "the page takes too long to render: let it do less";
+        return Err(Error::new(ErrorKind::InvalidOperation, reason));
+    }
     let room = room();
     // What is made is small mostly, and even a full budget ends somewhere.
     if len <= room && room > 0 {
@@ -107,20 +126,35 @@ pub fn pop() -> Option<Value> {
 pub fn text_len(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
-        ValueKind::Bytes => value.as_bytes().map_or(0, <[u8]>::len),
         ValueKind::Undefined | ValueKind::None | ValueKind::Bool | ValueKind::Number => NUMBER_LEN,
-        _ => written(format_args!("{value}")),
+        _ => written(format_args!("{value}"), str::len),
     }
 }
 
-/// Bytes of a value as text over many lines.
+/// Bytes of a value as text over many lines, in quotes where it is text.
 pub fn pretty_len(value: &Value) -> usize {
-    match value.kind() {
-        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable | ValueKind::Plain => {
-            written(format_args!("{value:#?}"))
-        }
-        _ => text_len(value),
+    written(format_args!("{value:#?}"), str::len)
+}
+
+/// Bytes of a value as JSON, on a line or over many.
+pub fn json_len(value: &Value, pretty: bool) -> usize {
+    match value.as_str() {
+        Some(text) => json_text_len(text),
+        None if pretty => written(format_args!("{value:#?}"), json_text_len),
+        None => written(format_args!("{value}"), json_text_len),
     }
+}
+
+/// What may be `\u003c` in JSON for pages is six bytes long.
+fn json_text_len(text: &str) -> usize {
+    let escaped = |byte: &u8| byte.is_ascii_control() || b"<>&'".contains(byte);
+    let quoted = |byte: &u8| matches!(byte, b'"' | b'\\');
+    let len = |byte: u8| match byte {
+        byte if escaped(&byte) => 6,
+        byte if quoted(&byte) => 2,
+        _ => 1,
+    };
+    text.bytes().map(len).sum()
 }
 
 /// Bytes of a list with a value's items; 0 for what has none.
@@ -153,15 +187,16 @@ pub fn texts_len(value: &Value) -> usize {
     sum
 }
 
-/// Counts what would be written, until it is too much.
-fn written(text: std::fmt::Arguments<'_>) -> usize {
+/// Counts what would be written, each piece as `len_of` says, until it is too much.
+pub fn written(text: std::fmt::Arguments<'_>, len_of: fn(&str) -> usize) -> usize {
     struct Count {
         len: usize,
         max: usize,
+        len_of: fn(&str) -> usize,
     }
     impl Write for Count {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            self.len += text.len();
+            self.len += (self.len_of)(text);
             match self.len > self.max {
                 true => Err(std::fmt::Error),
                 false => Ok(()),
@@ -171,8 +206,21 @@ fn written(text: std::fmt::Arguments<'_>) -> usize {
     let mut count = Count {
         len: 0,
         max: room(),
+        len_of,
     };
     // An error is the end of the room.
     let _ = count.write_fmt(text);
     count.len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_so_much_time() {
+        assert!(within(1, TIME_MAX, || ask(0)).is_ok());
+        let late = within(1, Duration::ZERO, || ask(0)).expect_err("it is late");
+        assert!(late.to_string().contains("too long"), "{late}");
+    }
 }

@@ -3,9 +3,9 @@
 //! could make of what it gets.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
-use minijinja::{Environment, Error, State, filters};
+use minijinja::{Environment, Error, State, filters, functions};
 
-use super::budget::{self, ask, items, list_len, pretty_len, text_len, texts_len};
+use super::budget::{self, ask, items, list_len, pretty_len, text_len, texts_len, written};
 
 /// The longest that one character becomes when it is escaped.
 const ESCAPED_LEN_MAX: usize = 6;
@@ -13,6 +13,11 @@ const ESCAPED_LEN_MAX: usize = 6;
 /// Adds the questions to an environment.
 pub fn add_to(environment: &mut Environment<'_>) {
     environment.add_function("_lowroad_step", || ask(0).map(|()| Value::from("")));
+    environment.add_filter("_lowroad_made", |made: Value| ask(0).map(|()| made));
+    environment.add_function("debug", |state: &State, args: Rest<Value>| {
+        ask(debug_len(state, &args))?;
+        Ok::<_, Error>(functions::debug(state, args))
+    });
     environment.add_filter("_lowroad_left", |left: Value| {
         budget::push(&left);
         left
@@ -203,13 +208,19 @@ fn number(args: &[Value]) -> Option<usize> {
 
 fn json_len(args: &[Value]) -> usize {
     let indent = number(args).unwrap_or(0) / 4 + 1;
-    let len = args.first().map_or(0, |value| match value.as_str() {
-        Some(text) => text.len(),
-        None if indent > 1 || args.len() > 1 => pretty_len(value),
-        None => text_len(value),
-    });
-    // A character may become \u003c.
-    len.saturating_mul(2).saturating_mul(indent)
+    let pretty = indent > 1 || args.len() > 1;
+    let len = args
+        .first()
+        .map_or(0, |value| budget::json_len(value, pretty));
+    len.saturating_mul(indent)
+}
+
+/// What `debug` shows: of no values, all that the page has.
+fn debug_len(state: &State<'_, '_>, args: &[Value]) -> usize {
+    match args {
+        [] => written(format_args!("{state:#?}"), str::len),
+        all => all.iter().map(pretty_len).fold(0, usize::saturating_add),
+    }
 }
 
 fn indented_len(args: &[Value]) -> usize {

@@ -1,6 +1,7 @@
 //! Puts questions to the budget into a template's text, where its operators and loops have no hooks:
 //! `a ~ b` becomes `(a)|LEFT ~ (b)|CONCAT`, with two filters that give back what they get, the second
-//! after it has asked whether there is room for both; and each turn of a loop, call of a macro and
+//! after it has asked whether there is room for both; a part of a text, `a[1:]`, becomes `((a[1:])|MADE)`, which
+//! asks whether there is room for more; and each turn of a loop, call of a macro and
 //! beginning of a template asks too. What the filters do is in `guards`. No line gets another number.
 //!
 //! Where operators are is known from the engine's own parser. A text that is no template is left as it
@@ -148,6 +149,9 @@ impl Walk<'_, '_> {
                 ends.into_iter()
                     .flatten()
                     .for_each(|it| self.expression(it));
+                let end = it.span().end_offset as usize;
+                self.added.push((start(expression), "((".into()));
+                self.added.push((end, format!(")|{PREFIX}made)")));
             }
             Expr::UnaryOp(it) => self.expression(&it.expr),
             Expr::BinOp(it) => {
@@ -242,6 +246,26 @@ impl Walk<'_, '_> {
     }
 }
 
+/// Where an expression's first operand begins, brackets around it left out. The engine's spans of what
+/// follows an operand begin in the middle.
+fn start(expression: &Expr<'_>) -> usize {
+    match expression {
+        Expr::Slice(it) => start(&it.expr),
+        Expr::GetAttr(it) => start(&it.expr),
+        Expr::GetItem(it) => start(&it.expr),
+        Expr::Call(it) => start(&it.expr),
+        Expr::Test(it) => start(&it.expr),
+        Expr::BinOp(it) => start(&it.left),
+        Expr::Compare(it) => start(&it.expr),
+        Expr::IfExpr(it) => start(&it.true_expr),
+        Expr::Filter(it) => match &it.expr {
+            Some(expr) => start(expr),
+            None => it.span().start_offset as usize,
+        },
+        _ => expression.span().start_offset as usize,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +292,8 @@ mod tests {
                 "{{ ((a)|left ~(b)|concat)|left ~(c)|concat }}",
             ),
             ("{{ f(*x) ** 2 }}", "{{ f(*x) ** 2 }}"),
+            ("{{ a.b[1:] }}", "{{ ((a.b[1:])|made) }}"),
+            ("{{ -(a|f)()[:1][0] }}", "{{ -(((a|f)()[:1])|made)[0] }}"),
         ];
         for (source, text) in pairs {
             let text = text.replace(

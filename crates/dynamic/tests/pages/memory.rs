@@ -72,6 +72,30 @@ const HOSTILE: &[(&str, &str)] = &[
         "mapped",
         "{{ ['x\ny']|map('indent', request.params.n|int)|list|length }}",
     ),
+    (
+        "cut",
+        "{% set s = 'x' * 8000000 %}{% set t = [CUTS] %}{{ t|length }}",
+    ),
+    (
+        "cut later",
+        "{% set s = {'a': ['x' * 8000000]} %}{% set t = {'b': (s.a[0][1:] ~ '')[1:], 'c': [LATER]} %}{{ t|length }}",
+    ),
+    (
+        "shown",
+        "{% set ns = namespace(s='x' * 16000) %}{% for i in range(16) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ debug(ns.s)|length }}",
+    ),
+    (
+        "all shown",
+        "{% set a = 'x' * 1000000 %}{% set b = [a, a, a, a, a, a, a, a] %}{% set c = [b, b, b, b, b, b, b, b] %}{{ debug()|length }}",
+    ),
+    (
+        "json of odd text",
+        "{% set s = '<' * 10000000 %}{{ s|tojson|length }}",
+    ),
+    (
+        "odd text in full",
+        "{% set s = '\u{1}' * 8000000 %}{{ s|pprint|length }}",
+    ),
     ("json", "{{ [1, 2]|tojson(indent=request.params.n|int) }}"),
     ("sliced", "{{ [1]|slice(request.params.n|int)|length }}"),
     ("batched", "{{ [1]|batch(request.params.n|int, 0)|length }}"),
@@ -115,7 +139,7 @@ const HOSTILE: &[(&str, &str)] = &[
 async fn pages_that_grow_end() {
     let text = "0123456789".repeat(300);
     let files: Vec<_> = (HOSTILE.iter().enumerate())
-        .map(|(at, (_, page))| (format!("{at}.lrp"), page.replace("TEXT", &text)))
+        .map(|(at, (_, page))| (format!("{at}.lrp"), filled(page, &text)))
         .chain([("_text.lrp".to_string(), text.clone())])
         .collect();
     let files: Vec<_> = files
@@ -138,6 +162,13 @@ async fn pages_that_grow_end() {
         assert!(resident < RESIDENT_LEN_MAX, "{what}: {resident}");
     }
     assert!(over_memory() - before >= 2 * HOSTILE.len() as u64);
+}
+
+/// A page with long parts in it.
+fn filled(page: &str, text: &str) -> String {
+    let page = page.replace("TEXT", text);
+    let page = page.replace("CUTS", &"s[1:], ".repeat(100));
+    page.replace("LATER", &"s.a[0][1:][:-1], ".repeat(100))
 }
 
 #[tokio::test]
@@ -181,6 +212,11 @@ async fn questions_change_nothing() {
         "{{ 'x' ~ 1 if 1 + 1 == 2 else 'y' ~ 2 }}",
         "{{ [1 + 1, 'a' ~ 'b'][1] ~ {'k': 2 * 2}['k'] }}",
         "{{ 'abcdef'[1 + 1:2 * 2] }}",
+        "{{ 'abcdef'[1:][:-1][::2]|upper ~ 'xyz'[1:] }}{{ ('ab' ~ 'cd')[1:] }}{{ [1, 2, 3][1:][0] }}",
+        "{{ {'a': 'bcd'}.a[1:] }}{{ (('a' if true else 'b') ~ 'c')[1:] }}{{ ('abc'|upper)[:2] }}",
+        "{{ ('abc' if true else 'b')[1:] }}{{ ('abc' is string)|string }}{{ -[1, 2][1:]|first }}",
+        "{% macro m() %}xyz{% endmacro %}{{ m()[1:] ~ m()[:1] }}{{ 'x' in 'xy'[:1] }}",
+        "{{ debug([1, 'a\n<']) }}{{ '<\u{1}a'|pprint }}{{ ['<', 'a']|tojson }}",
         "{{ 'a' ~ 'b' in 'xaby' and not 1 + 1 == 3 }}",
         "{{ 4 is divisibleby 2 + 0 }}",
         "{% for i in [1] + [2] if i + 1 > 2 -%}   {{ loop.length }}{{ i * 2 }}{% endfor %}",
