@@ -45,4 +45,4 @@ pub use body::{Framing, Out, Part, Streamed};
 pub use driver::{Driver, ListenerId, Token};
 pub use local::Local;
 pub use service::{Answer, BodyUse, Exchange, Service};
-pub use sys::forget_variable;
+pub use sys::{forget_variable, keep_descriptors};

@@ -64,6 +64,11 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     secrets::take(&config);
     let logs = Logs::open(&config)?;
     let logger = Logger::new(logs.errors.sink(), level(config.log.level));
+    if let Err(error) = lowroad_engine::keep_descriptors() {
+        logger.warn(format_args!(
+            "programs get the descriptors that this server was started with: {error}"
+        ));
+    }
     let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
     let mut listeners = Listeners::default();
     let opened = listeners.open(&config, worker_count(&config))?;

@@ -76,6 +76,33 @@ fn a_program_of_the_same_user_cannot_look_into_the_server() {
     assert_eq!(got.text(), "42");
 }
 
+/// What the server was started with and does not know is not handed on.
+#[test]
+fn a_program_gets_no_descriptors_of_the_server() {
+    let folder = Folder::new();
+    let list = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
+        for fd in /proc/$$/fd/*; do readlink $fd; done | grep secret\necho end\n";
+    let path = folder.file("cgi/list", list);
+    fs::set_permissions(path, Permissions::from_mode(0o755)).expect("a mode");
+    folder.file("root/file", "");
+    folder.file("secret", "");
+    let text = "[server]\nworkers = 1\nadmin = \"DIR/admin\"\n[[site]]\n\
+        listen = \"127.0.0.1:0\"\nroot = \"DIR/root\"\n[[site.route]]\n\
+        pattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\nuser = \"root\"\n";
+    let text = match rustix::process::geteuid().is_root() {
+        true => text.replace("[server]", "[server]\nuser = \"root\""),
+        false => text.replace("user = \"root\"\n", ""),
+    };
+    let text = text.replace("DIR", &folder.path().display().to_string());
+    let config = folder.file("lowroad.toml", text);
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$1\" run -c \"$2\" 9<\"$3\"", "sh", PROGRAM]);
+    command.arg(config).arg(folder.path().join("secret"));
+    let server = Server::spawn(command);
+    let (got, _) = ask(server.address(), "GET", "/cgi/list", "");
+    assert_eq!((got.status, got.text()), (200, "end\n".into()));
+}
+
 #[test]
 fn a_secret_is_no_longer_in_the_memory_of_the_environment() {
     if !rustix::process::geteuid().is_root() {
