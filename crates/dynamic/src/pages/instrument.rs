@@ -2,7 +2,8 @@
 //! `a ~ b` becomes `(a)|LEFT ~ (b)|CONCAT`, with two filters that give back what they get, the second
 //! after it has asked whether there is room for both; a part of a text, `a[1:]`, becomes `((a[1:])|MADE)`, which
 //! asks whether there is room for more; and each turn of a loop, call of a macro and
-//! beginning of a template asks too. What the filters do is in `guards`. No line gets another number.
+//! beginning of a template asks too, unless it is sure to write something, which asks by itself. What the
+//! filters do is in `guards`. No line gets another number.
 //!
 //! Where operators are is known from the engine's own parser. A text that is no template is left as it
 //! is: the compiler says more about it.
@@ -25,9 +26,10 @@ pub fn instrument(name: &str, source: &str) -> String {
         source,
         tokens: &tokens,
         added: vec![(0, format!("{{{{ {PREFIX}step() }}}}"))],
+        silent: Vec::new(),
     };
-    walk.bodies();
     walk.statement(&template);
+    walk.bodies();
     walk.done()
 }
 
@@ -41,6 +43,8 @@ struct Walk<'w, 's> {
     tokens: &'w [(Token<'s>, Span)],
     /// What comes before which byte. Inner expressions are added first, so that they end first.
     added: Vec<(usize, String)>,
+    /// Of each loop and macro, in the order of the text: whether its body may end without writing a value.
+    silent: Vec<bool>,
 }
 
 impl Walk<'_, '_> {
@@ -57,8 +61,9 @@ impl Walk<'_, '_> {
         out
     }
 
-    /// Bodies of loops and macros begin with a question.
+    /// Bodies of loops and macros begin with a question, if they may end without one.
     fn bodies(&mut self) {
+        let mut silent = std::mem::take(&mut self.silent).into_iter();
         let mut after = false;
         for pair in self.tokens.windows(2) {
             let ((first, _), (second, span)) = (&pair[0], &pair[1]);
@@ -67,6 +72,9 @@ impl Walk<'_, '_> {
             }
             if after && matches!(second, Token::BlockEnd) {
                 after = false;
+                if silent.next() == Some(false) {
+                    continue;
+                }
                 let end = &self.source[span.start_offset as usize..span.end_offset as usize];
                 // What follows is trimmed as it was.
                 let trim = if end.starts_with('-') { "-" } else { "" };
@@ -86,6 +94,7 @@ impl Walk<'_, '_> {
             Stmt::EmitExpr(it) => self.expression(&it.expr),
             Stmt::EmitRaw(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
             Stmt::ForLoop(it) => {
+                self.silent.push(is_silent(&it.body));
                 self.expression(&it.iter);
                 it.filter_expr.iter().for_each(|it| self.expression(it));
                 self.statements(&it.body);
@@ -124,6 +133,7 @@ impl Walk<'_, '_> {
             Stmt::Extends(it) => self.expression(&it.name),
             Stmt::Include(it) => self.expression(&it.name),
             Stmt::Macro(it) => {
+                self.silent.push(is_silent(&it.body));
                 self.expressions(&it.defaults);
                 self.statements(&it.body);
             }
@@ -246,6 +256,14 @@ impl Walk<'_, '_> {
     }
 }
 
+/// Whether a body may end before it has written a value, however it goes on.
+fn is_silent(body: &[Stmt<'_>]) -> bool {
+    let straight =
+        |one: &&Stmt<'_>| matches!(one, Stmt::EmitRaw(_) | Stmt::EmitExpr(_) | Stmt::Set(_));
+    let mut begin = body.iter().take_while(straight);
+    !begin.any(|one| matches!(one, Stmt::EmitExpr(_)))
+}
+
 /// Where an expression's first operand begins, brackets around it left out. The engine's spans of what
 /// follows an operand begin in the middle.
 fn start(expression: &Expr<'_>) -> usize {
@@ -311,5 +329,13 @@ mod tests {
             "{% for a in b -%}{{ step -}} x{% endfor %}{% macro m() %}{{ step }}y{% endmacro %}"
         );
         assert_eq!(instrument("test", "{% for %}"), "{% for %}");
+        // Who writes a value asks by that.
+        let outer = "{% for a in b %}{% if a %}{{ a }}{% endif %}";
+        let inner = "{% for c in a %}x{% set d = c %}{{ d }}{% endfor %}{% endfor %}";
+        let asking = outer.replace("b %}", "b %}{{ step }}");
+        assert_eq!(
+            made(&[outer, inner].concat()),
+            [asking.as_str(), inner].concat()
+        );
     }
 }
