@@ -47,6 +47,8 @@ counters! {
     connections,
     /// Requests whose head was complete and well formed.
     requests,
+    /// Bytes of answers that sockets took: heads and bodies.
+    sent_bytes,
     /// Requests refused for their form.
     refused,
     /// Requests that waited for a helper.

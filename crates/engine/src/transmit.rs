@@ -49,6 +49,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 return self.close_broken(id);
             }
         };
+        self.counters.sent_bytes.add(sent as u64);
         if parts || sent < len {
             return self.start_sending(id, sent);
         }
@@ -232,6 +233,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         match sent {
             Sent::Bytes(len) => {
                 sending.pace.moved(len as u64, now_ms);
+                self.counters.sent_bytes.add(len as u64);
                 Try::Moved
             }
             Sent::Full => Try::Blocked,
@@ -328,6 +330,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if len > 0 {
             sending.paged = true;
             sending.pace.moved(len, now_ms);
+            self.counters.sent_bytes.add(len);
         }
         let writable = matches!(sending.transfer, Transfer::Underway { writable: true });
         sending.transfer = Transfer::Idle;

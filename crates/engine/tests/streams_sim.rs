@@ -355,6 +355,8 @@ fn what_streams_in_streams_out_whole() {
         } else {
             assert!(body == content, "seed {seed}: {} of {len}", body.len());
         }
+        let sent_bytes = case.counters.sent_bytes.value();
+        assert_eq!(sent_bytes, answer.len() as u64, "seed {seed}");
         assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
         assert_eq!(case.admission.open(), 0, "seed {seed}");
     }

@@ -262,11 +262,15 @@ fn every_answer_arrives_whole_and_in_order() {
         case.turn_until(seed, "the end of all", |world| {
             ids.iter().all(|id| world.over(*id))
         });
+        let mut sent_bytes = 0;
         for (id, answers) in clients {
             let read = case.world.read(id);
             assert_eq!(read.len(), answers.len(), "seed {seed}: client {id}");
             assert!(read == answers, "seed {seed}: client {id}: other bytes");
+            sent_bytes += read.len() as u64;
         }
+        let counted = case.counters.sent_bytes.value();
+        assert_eq!(counted, sent_bytes, "seed {seed}");
         assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
     }
 }

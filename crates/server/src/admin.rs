@@ -169,6 +169,11 @@ pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
     say::out(ask(admin, "status\n")?.concat())
 }
 
+/// What each running server that may be asked says to `lowroad status`.
+pub fn statuses() -> Vec<String> {
+    ask(None, "status\n").unwrap_or_default()
+}
+
 fn ask(admin: Option<&Path>, question: &str) -> Result<Vec<String>, String> {
     let sockets = match admin {
         Some(path) => vec![path.to_path_buf()],

@@ -151,7 +151,7 @@ static __always_inline void account(const struct segment *segment, const struct 
 	__u32 number = choice->number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
 
-	count(reason_answer_hit);
+	count_with(reason_answer_hit, choice->len);
 	if (!response)
 		return;
 	__sync_fetch_and_add(&response->hits, 1);

@@ -62,7 +62,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, reason_count);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct counted);
 } reasons SEC(".maps");
 
 struct {
@@ -183,10 +183,17 @@ static __always_inline struct scratch *scratch_memory(void)
 	return bpf_map_lookup_elem(&scratch, &zero);
 }
 
-static __always_inline void count(enum reason reason)
+static __always_inline void count_with(enum reason reason, __u32 bytes)
 {
 	__u32 index = reason;
-	__u64 *counter = bpf_map_lookup_elem(&reasons, &index);
-	if (counter)
-		*counter += 1;
+	struct counted *counted = bpf_map_lookup_elem(&reasons, &index);
+	if (!counted)
+		return;
+	counted->count += 1;
+	counted->bytes += bytes;
+}
+
+static __always_inline void count(enum reason reason)
+{
+	count_with(reason, 0);
 }

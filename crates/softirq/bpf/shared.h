@@ -7,7 +7,7 @@
 #include <linux/types.h>
 
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
-#define LAYOUT_VERSION 4
+#define LAYOUT_VERSION 5
 
 /* A response: head and body in one segment (Ethernet 1500, no options). */
 #define RESPONSE_MAX 1460
@@ -209,6 +209,9 @@ enum handover_problem {
 	HANDOVER_NO_COOKIES = 3,
 };
 
+/* So many reasons not to publish a response are told apart at most. */
+#define DENIAL_KINDS 8
+
 /* How user space steers the programs. */
 struct control {
 	/* CLOCK_MONOTONIC, ns: when the daemon was last heard of. */
@@ -239,6 +242,8 @@ struct control {
 	__u32 wrong_cookies;
 	/* CLOCK_MONOTONIC, ns: who was let in before is asked for anew, since the rules have changed. */
 	__u64 rules_ns;
+	/* How often the daemon did not publish what was asked for, by why; no business of the programs. */
+	__u64 denials[DENIAL_KINDS];
 	/* Ports that are answered, and source ports on this machine that are left alone. */
 	__u64 ports[1024];
 	__u64 exempt[1024];
@@ -279,6 +284,13 @@ struct answered_event {
 	__u16 body_len;
 	struct tuple tuple;
 	__u32 id;
+};
+
+/* What is counted of an exit, by each processor. */
+struct counted {
+	__u64 count;
+	/* Head and body of what was sent; of answer_hit only. */
+	__u64 bytes;
 };
 
 /* Every exit of the programs has one of these names; each is a counter.

@@ -326,7 +326,14 @@ impl State<'_> {
                     let serials = gone.iter().map(|one| one.serial);
                     self.publisher.retire(self.level, serials)?;
                 }
-                Action::Deny { hash, until_ns, .. } => self.level.deny(hash, until_ns),
+                Action::Deny {
+                    hash,
+                    until_ns,
+                    reason,
+                } => {
+                    self.level.deny(hash, until_ns);
+                    self.level.count_denial(reason.kind());
+                }
             }
         }
         Ok(())

@@ -17,6 +17,7 @@
 
 mod action;
 mod jobs;
+mod kind;
 mod published;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ mod verdict;
 
 pub use self::action::{Action, Gone, Serial, Ticket};
 use self::jobs::{Job, Jobs};
+pub use self::kind::Kind;
 use self::published::{Entry, Published};
 pub use self::verdict::Denial;
 use self::verdict::{Accepted, Rules};

@@ -1,6 +1,8 @@
 //! The level as user space sees it: its maps as memory, by the folder in which they are pinned. What is
 //! here works with and without programs attached, and with and without the daemon.
 
+mod counts;
+
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::error::Error;
 use crate::hash;
-use crate::layout::{self, CONNECTION_WAYS, REASONS};
+use crate::layout::{self, CONNECTION_WAYS};
 use crate::load;
 use crate::mapped::Mapped;
 
@@ -244,25 +246,6 @@ impl Level {
             not_before: u32::try_from(until_ns >> 30 & 0xffff_ffff).expect("masked"),
         };
         self.asked.write(index, wanted);
-    }
-
-    /// Each reason's count over all processors, in the order of [`REASONS`].
-    ///
-    /// # Errors
-    /// When the map can't be read.
-    pub fn counters(&self) -> Result<Vec<u64>, Error> {
-        let mut counts = Vec::with_capacity(REASONS.len());
-        for number in 0..u32::try_from(REASONS.len()).expect("few") {
-            let each = self
-                .reasons
-                .lookup_percpu(&number.to_ne_bytes(), MapFlags::ANY)
-                .map_err(Error::bpf("reading counters"))?;
-            let sum = each.iter().flatten().map(|value| {
-                u64::from_ne_bytes(value[..8].try_into().expect("counters have eight bytes"))
-            });
-            counts.push(sum.sum());
-        }
-        Ok(counts)
     }
 
     /// Counts the table through.

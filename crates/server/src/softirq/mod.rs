@@ -1,6 +1,8 @@
 //! The soft-interrupt level as operators see it: put in front of a port, taken off again, looked at.
 //! What it does and how is in the crate `lowroad-softirq`.
 
+mod above;
+mod advice;
 pub mod attach;
 mod doctor;
 mod drain;
@@ -17,6 +19,7 @@ pub mod own;
 mod place;
 mod privileges;
 mod purge;
+mod shares;
 mod status;
 mod terminal;
 mod top;

@@ -9,8 +9,10 @@ use clap::Args;
 use lowroad_softirq::runs::{self, Counting, Runs};
 use serde_json::json;
 
+use super::advice;
 use super::levels::{self, grouped};
 use super::place;
+use super::shares::{self, Shares};
 use super::view::{GROUPS, View};
 use crate::admin;
 use crate::say;
@@ -36,6 +38,8 @@ pub struct Status {
 }
 
 const COUNT_TIME: Duration = Duration::from_secs(1);
+/// Who began to count so shortly after the other has counted the same.
+const SAME_TIME_S: u64 = 10;
 
 /// Prints what there is: of the server, of the levels, or of both.
 ///
@@ -81,7 +85,7 @@ fn print_levels(args: &Status) -> Result<(), String> {
     }
     let mut views = Vec::new();
     for (level, before) in levels.iter().zip(before) {
-        let mut view = View::of(level)?;
+        let mut view = View::with_above(level)?;
         if counting.is_some() {
             since(&mut view.runs, &before);
         }
@@ -148,6 +152,33 @@ fn text(view: &View, counted: bool) -> String {
     for run in &view.runs {
         line(&mut out, "runs", &runs_text(run, counted));
     }
+    let shares = Shares::of(view);
+    line(&mut out, "requests", &shares.requests_text());
+    line(&mut out, "bytes", &shares.bytes_text());
+    if let Some(text) = times(view) {
+        line(&mut out, "counted", &text);
+    }
+    let ups = shares::went_up(|name| view.count(name));
+    if !ups.is_empty() {
+        let _ = writeln!(out, "  went up most, and what would change it");
+    }
+    for up in ups {
+        let _ = writeln!(
+            out,
+            "  {:>15}  {:<18} {}",
+            grouped(up.count),
+            up.name,
+            up.advice
+        );
+    }
+    let denials = shares::not_stored(view.denials);
+    if !denials.is_empty() {
+        let _ = writeln!(out, "  not stored when the daemon asked for it, and why");
+    }
+    for (count, kind) in denials {
+        let why = advice::of_denial(kind);
+        let _ = writeln!(out, "  {:>15}  {:<18} {why}", grouped(count), kind.name());
+    }
     for (begin, title) in GROUPS {
         let group = view.group(begin);
         if group.is_empty() {
@@ -160,6 +191,21 @@ fn text(view: &View, counted: bool) -> String {
         }
     }
     out
+}
+
+/// Whether the two have counted for as long, or for how long each.
+fn times(view: &View) -> Option<String> {
+    let (here_s, above) = (view.age_s?, view.above?);
+    let text = format!(
+        "here for {} s, by the server for {} s (at all its ports, and what the level asked it)",
+        grouped(here_s),
+        grouped(above.age_s)
+    );
+    let is_as_long = here_s.abs_diff(above.age_s) <= SAME_TIME_S.max(here_s / 20);
+    Some(match is_as_long {
+        true => text,
+        false => format!("{text}: shares are of different times, those of `lowroad top` are not"),
+    })
 }
 
 fn daemon(view: &View) -> String {
@@ -196,6 +242,7 @@ fn line(out: &mut String, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::softirq::above::Above;
     use crate::softirq::view::tests::made_up;
 
     #[test]
@@ -207,11 +254,36 @@ mod tests {
             "process 7, heard of 0 s ago",
             "handed up to the server: 100\n",
             "up_cookie          a Cookie",
+            "900 answered here (at most 90.0 %), at least 100 handed up",
+            "90  up_miss            ",
+            "7  size               longer than one segment",
             "5 connections; 1 being handed up, 2 known as the kernel's; 65536 places",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
         assert!(!text.contains("drop"), "{text}");
+    }
+
+    #[test]
+    fn the_server_above_counts_for_the_shares() {
+        let mut view = made_up();
+        view.above = Some(Above {
+            process: 9,
+            age_s: 62,
+            requests: 2700,
+            bytes: 810_000,
+        });
+        let same = text(&view, false);
+        for part in [
+            "900 answered here (25.0 %), 2,700 by the server (process 9)",
+            "90,000 sent here (10.0 %), 810,000 by the server",
+            "here for 60 s, by the server for 62 s",
+        ] {
+            assert!(same.contains(part), "{part:?} in\n{same}");
+        }
+        assert!(!same.contains("different times"), "{same}");
+        view.age_s = Some(3600);
+        assert!(text(&view, false).contains("different times"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::levels::{self, grouped};
 use super::place;
+use super::shares::{self, Shares, float};
 use super::terminal::Terminal;
 use super::view::{GROUPS, View};
 
@@ -123,7 +124,7 @@ fn look(levels: &[Level]) -> Result<Vec<Look>, String> {
         let published = publish::published(level);
         Ok(Look {
             at_ns: lowroad_softirq::now_ns(),
-            view: View::of(level)?,
+            view: View::with_above(level)?,
             hits: published
                 .into_iter()
                 .map(|one| (one.key, one.hits))
@@ -139,10 +140,8 @@ fn page(before: &Look, now: &Look, urls_max: usize) -> String {
     let span = Span::between(before, now);
     head(&now.view, &mut out);
     let (answers, ups) = (span.group("answer_"), span.group("up_"));
-    let share = match answers + ups {
-        0 => "-".into(),
-        all => format!("{:.1} %", 100.0 * float(answers) / float(all)),
-    };
+    let shares = Shares::of(&now.view).since(&Shares::of(&before.view));
+    let share = shares::percent(shares.requests());
     let _ = writeln!(
         out,
         "answers/s {:>12}   handed up/s {:>10}   hit share {share}",
@@ -157,7 +156,22 @@ fn page(before: &Look, now: &Look, urls_max: usize) -> String {
         span.rate(span.count("tcp_open") + span.count("tcp_open_cookie")),
         there.handed
     );
+    let _ = writeln!(out, "requests: {}", shares.requests_text());
+    let _ = writeln!(out, "bytes: {}", shares.bytes_text());
     time_line(&span, answers, &mut out);
+    let ups = shares::went_up(|name| span.count(name));
+    if !ups.is_empty() {
+        out.push_str("went up most, per second, and what would change it\n");
+    }
+    for up in ups {
+        let _ = writeln!(
+            out,
+            "{:>12}  {:<18} {}",
+            span.rate(up.count),
+            up.name,
+            up.advice
+        );
+    }
     for (begin, title) in GROUPS {
         reasons(&span, begin, title, &mut out);
     }
@@ -263,11 +277,7 @@ impl<'a> Span<'a> {
 
     /// How often one reason came.
     fn count(&self, name: &str) -> u64 {
-        let of = |look: &Look| {
-            let group = look.view.group(name);
-            let found = group.iter().find(|(other, _, _)| *other == name);
-            found.map_or(0, |(_, _, count)| *count)
-        };
+        let of = |look: &Look| look.view.count(name);
         of(self.now).saturating_sub(of(self.before))
     }
 
@@ -291,14 +301,6 @@ impl<'a> Span<'a> {
             false => grouped(count.saturating_mul(1_000_000_000) / self.time_ns),
         }
     }
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "for people, who read three digits"
-)]
-fn float(number: u64) -> f64 {
-    number as f64
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -325,6 +327,7 @@ mod tests {
                 let at = REASONS.iter().position(|(other, _)| *other == name);
                 view.counters[at.expect("a reason")] += count;
             }
+            view.answered_bytes += 180 * more;
             view.runs = vec![Runs {
                 link: "tc-eth0".into(),
                 program_id: 1,
@@ -349,6 +352,9 @@ mod tests {
             "answers/s          900",
             "handed up/s        100",
             "hit share 90.0 %",
+            "requests: 1,800 answered here (at most 90.0 %), at least 200 handed up",
+            "bytes: 18,000 sent here",
+            "100  up_miss            first requests go up",
             "ns per segment     500",
             "of one processor 0.1 %",
             "900  http://h/hot",

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use lowroad_softirq::handover;
 use lowroad_softirq::layout::{self, HEARTBEAT_LIMIT_NS, REASONS};
+use lowroad_softirq::learn::Kind;
 use lowroad_softirq::level::{Connections, Level};
 use lowroad_softirq::links;
 use lowroad_softirq::load::Tier;
 use lowroad_softirq::runs::{self, Runs};
 use serde_json::{Value, json};
 
+use super::above::{self, Above};
 use super::hold;
+use super::shares::{self, Shares};
 
 /// A level at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +38,14 @@ pub struct View {
     pub settings: Vec<&'static str>,
     /// Each reason's count, in the order of [`REASONS`].
     pub counters: Vec<u64>,
+    /// Head and body of what was answered.
+    pub answered_bytes: u64,
+    /// How often the daemon did not store what was asked for, in the order of [`Kind::ALL`].
+    pub denials: [u64; Kind::ALL.len()],
+    /// For how long there are counts.
+    pub age_s: Option<u64>,
+    /// The server above, if it is one of ours that can be asked, and was.
+    pub above: Option<Above>,
     /// What the kernel counted of the programs.
     pub runs: Vec<Runs>,
 }
@@ -72,8 +83,22 @@ impl View {
             trouble: handover::describe(control.handover_broken),
             settings: settings(control.settings),
             counters: level.counters().map_err(|error| error.to_string())?,
+            answered_bytes: level.answered_bytes().map_err(|error| error.to_string())?,
+            denials: level.denials(),
+            age_s: level.age().map(|age| age.as_secs()),
+            above: None,
             runs: runs::of(level.folder()),
         })
+    }
+
+    /// The same, with what the server above says of itself.
+    ///
+    /// # Errors
+    /// As [`View::of`].
+    pub fn with_above(level: &Level) -> Result<View, String> {
+        let view = View::of(level)?;
+        let above = above::at(&view.ports);
+        Ok(View { above, ..view })
     }
 
     /// Whether the programs still take the daemon for alive.
@@ -91,6 +116,15 @@ impl View {
             .collect()
     }
 
+    /// How often a reason came.
+    #[must_use]
+    pub fn count(&self, reason: &str) -> u64 {
+        let at = REASONS.iter().position(|(name, _)| *name == reason);
+        at.and_then(|at| self.counters.get(at))
+            .copied()
+            .unwrap_or(0)
+    }
+
     /// Sum of a group.
     #[must_use]
     pub fn sum(&self, begin: &str) -> u64 {
@@ -102,6 +136,8 @@ impl View {
     pub fn to_json(&self) -> Value {
         let names = REASONS.iter().map(|(name, _)| *name);
         let counters: BTreeMap<_, _> = names.zip(&self.counters).collect();
+        let names = Kind::ALL.iter().map(|kind| kind.name());
+        let denials: BTreeMap<_, _> = names.zip(self.denials).collect();
         let interfaces = self.interfaces.iter();
         let runs = self.runs.iter().map(|one| {
             json!({"link": one.link, "program": one.program_id, "time_ns": one.time_ns,
@@ -128,6 +164,12 @@ impl View {
                 "places": self.connections.places,
             },
             "counters": counters,
+            "shares": Shares::of(self).to_json(),
+            "went_up": shares::went_up(|name| self.count(name)).iter().map(|one| {
+                json!({"reason": one.name, "count": one.count, "advice": one.advice})
+            }).collect::<Vec<_>>(),
+            "not_stored": denials,
+            "age_s": self.age_s,
             "runs": runs.collect::<Vec<_>>(),
         })
     }
@@ -190,6 +232,10 @@ pub mod tests {
             trouble: None,
             settings: vec!["learn"],
             counters,
+            answered_bytes: 90_000,
+            denials: [0, 0, 0, 4, 7, 0, 0],
+            age_s: Some(60),
+            above: None,
             runs: Vec::new(),
         }
     }

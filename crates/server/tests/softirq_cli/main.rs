@@ -9,6 +9,7 @@ mod place;
 use std::process::{Command, Stdio};
 
 use lowroad_testkit::net::{DEVICE, Namespace};
+use lowroad_testkit::wait_until;
 
 use place::{HOST, PROGRAM, Place, can_run};
 
@@ -44,6 +45,69 @@ fn status_shows_levels_and_their_counters() {
         "{json}"
     );
     assert_eq!(level["runs"][0]["link"], "tc-eth0");
+}
+
+#[test]
+fn status_and_top_say_who_answers_how_much() {
+    if !can_run("status_and_top_say_who_answers_how_much") {
+        return;
+    }
+    let place = Place::new(&["--ttl", "60"]);
+    let first = place.shares();
+    place.warm("/small");
+    let before = place.shares();
+    // Until here the server has answered all but one: what it was asked by the daemon too.
+    let warmed = |name: &str| before["server"][name].as_u64() > first["server"][name].as_u64();
+    assert!(warmed("requests") && warmed("bytes"), "{before}");
+    let (hits, misses) = (30, 10);
+    let mut len = 0;
+    for _ in 0..hits {
+        let response = place.get("/small", "");
+        len += response.head.len() + response.body.len();
+    }
+    for _ in 0..misses {
+        place.get("/small", "Cookie: a=b\r\n");
+    }
+    let after = place.shares();
+    let grew = |of: &str, name: &str| {
+        after[of][name].as_u64().expect("a number") - before[of][name].as_u64().expect("a number")
+    };
+    assert_eq!(grew("answered", "requests"), hits);
+    assert_eq!(usize::try_from(grew("answered", "bytes")), Ok(len));
+    // The daemon asks after what is used, at 80 % of its life.
+    assert!((misses..misses + 3).contains(&grew("server", "requests")));
+    let up = |shares: &serde_json::Value| shares["handed_up"].as_u64().expect("a number");
+    assert_eq!(up(&after) - up(&before), misses);
+    let share = after["requests"].as_f64().expect("a share");
+    let (here, all) = (
+        after["answered"]["requests"].as_u64(),
+        after["server"]["requests"].as_u64(),
+    );
+    let (here, all) = (here.expect("a number"), all.expect("a number"));
+    let wanted = f64::from(u32::try_from(here).expect("few"))
+        / f64::from(u32::try_from(here + all).expect("few"));
+    assert!((share - wanted).abs() < 1e-9, "{after}");
+    let text = place.say(&["status"]);
+    let requests = format!(
+        "{here} answered here ({:.1} %), {all} by the server (process ",
+        100.0 * share
+    );
+    for part in [
+        &*requests,
+        "10  up_cookie          `attach --ignore-cookies`, if pages",
+        "went up most, and what would change it",
+        "here for ",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+    wait_until("a page that is too long", || {
+        place.get("/large", "");
+        let text = place.say(&["status"]);
+        text.contains("  size               longer than one")
+            .then_some(())
+    });
+    let text = place.say(&["top", "--count", "1", "--interval", "0.1"]);
+    assert!(text.contains("requests: 0 answered here ("), "{text}");
 }
 
 #[test]

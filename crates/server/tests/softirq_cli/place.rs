@@ -75,6 +75,13 @@ impl Place {
         count.as_u64().expect("a counter")
     }
 
+    /// Who answered how much, of the level's account.
+    pub fn shares(&self) -> serde_json::Value {
+        let json = self.say(&["status", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        json["levels"][0]["shares"].clone()
+    }
+
     pub fn say(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,0 +1,89 @@
+//! The server above a level, if it is one of ours that may be asked: what it has answered itself. Of
+//! others nothing is known: their sockets do not tell requests apart.
+
+use std::fs::{self, Metadata};
+use std::net::SocketAddr;
+use std::os::linux::fs::MetadataExt;
+
+use crate::admin;
+
+/// What a server has counted since its start, at all its ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Above {
+    /// Its process.
+    pub process: u32,
+    /// How long it runs.
+    pub age_s: u64,
+    /// Requests.
+    pub requests: u64,
+    /// What its sockets took: heads and bodies.
+    pub bytes: u64,
+}
+
+/// The one that listens at one of these ports in this network namespace; the youngest, since after a
+/// restart the old one only ends what it has begun.
+#[must_use]
+pub fn at(ports: &[u16]) -> Option<Above> {
+    let found = admin::statuses();
+    let found = found.iter().filter_map(|text| read(text, ports));
+    let here = found.filter(|above| is_here(above.process));
+    here.min_by_key(|above| above.age_s)
+}
+
+/// Of a server's account of itself; `None`: it listens elsewhere, or is of another version.
+fn read(text: &str, ports: &[u16]) -> Option<Above> {
+    let lines = || text.lines().filter_map(|line| line.trim().split_once(' '));
+    let value = |name: &str| {
+        lines()
+            .find(|(other, _)| *other == name)
+            .map(|(_, value)| value.trim())
+    };
+    let listens = lines()
+        .filter(|(name, _)| *name == "listens")
+        .filter_map(|(_, address)| address.trim().parse::<SocketAddr>().ok())
+        .any(|address| ports.contains(&address.port()));
+    let (process, up) = value("process")?.split_once(", up ")?;
+    listens.then_some(Above {
+        process: process.parse().ok()?,
+        age_s: up.strip_suffix(" s")?.parse().ok()?,
+        requests: value("requests")?.parse().ok()?,
+        bytes: value("sent_bytes")?.parse().ok()?,
+    })
+}
+
+/// Whether a process has this thread's network.
+fn is_here(process: u32) -> bool {
+    let same = |a: &Metadata, b: &Metadata| a.st_dev() == b.st_dev() && a.st_ino() == b.st_ino();
+    let its = fs::metadata(format!("/proc/{process}/ns/net"));
+    let ours = fs::metadata("/proc/thread-self/ns/net");
+    its.is_ok_and(|its| ours.is_ok_and(|ours| same(&its, &ours)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "lowroad 0.1.0\n  process                7, up 60 s\n  listens                0.0.0.0:80\n  \
+                        listens                [::1]:8080\n  requests               5\n  sent_bytes             900\n";
+
+    #[test]
+    fn an_account_is_read_if_it_is_of_one_of_the_ports() {
+        let above = Above {
+            process: 7,
+            age_s: 60,
+            requests: 5,
+            bytes: 900,
+        };
+        assert_eq!(read(TEXT, &[8080]), Some(above));
+        assert_eq!(read(TEXT, &[81, 80]), Some(above));
+        assert_eq!(read(TEXT, &[81]), None);
+        assert_eq!(read("what", &[80]), None);
+        assert_eq!(read(&TEXT.replace("sent_", "other_"), &[80]), None);
+    }
+
+    #[test]
+    fn this_process_is_here() {
+        assert!(is_here(std::process::id()));
+        assert!(!is_here(0));
+    }
+}

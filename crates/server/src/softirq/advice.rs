@@ -1,0 +1,118 @@
+//! What would change that requests go up, or that connections are left to the kernel, by the reason that
+//! the programs count, and that responses are stored. It looks at nothing but the reason's name.
+
+use lowroad_softirq::learn::Kind;
+
+/// Of a reason's name; `None`: nothing went up by it.
+#[must_use]
+pub fn of(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "up_miss" => "first requests go up; `lowroad explain URL` says why others are not stored",
+        "up_expired" => {
+            "longer lifetimes: Cache-Control of the server, or `attach --ttl SECONDS` if it has none"
+        }
+        "up_large" => {
+            "an answer is one segment, 1,460 bytes at most (1,220 over IPv6) and no more than the client's MSS: \
+             compress or shorten it"
+        }
+        "up_cookie" => "`attach --ignore-cookies`, if pages do not depend on cookies",
+        "up_field" => {
+            "for Cache-Control and Pragma of requests `attach --ignore-cache-control`; Range, Authorization and \
+             others are the server's; `lowroad explain URL -H FIELD` says which goes up"
+        }
+        "up_room" => "the driver leaves no room for the answer: `attach --tier tc`",
+        "up_drain" => "nothing: it is being taken off; `lowroad attach` puts it back",
+        "up_daemon" => "its daemon is gone or hangs: attach again",
+        "up_denied" | "pass_denied" => "`attach --deny` and `--allow` say so",
+        "up_unadmitted" | "pass_unadmitted" => {
+            "this machine filters its input: `attach --admit all`, if its rules let everybody to these ports"
+        }
+        "up_cut" | "up_more" | "up_long" | "up_window" | "up_flags" => {
+            "nothing here: it is how the client sends, what is answered is one whole request in one segment"
+        }
+        "up_method" | "up_target" | "up_version" | "up_host" | "up_syntax" => {
+            "nothing here: such requests are for the server"
+        }
+        "pass_syn_off" => {
+            "it is off, drained, without its daemon or has nothing published yet: the lines above say which"
+        }
+        "pass_syn_socket" => {
+            "mostly connections in TIME_WAIT from the same port: net.ipv4.tcp_rfc1337=0 and no connection \
+             tracking (nf_conntrack_count) let it answer them; or connections kept open"
+        }
+        "pass_syn_unusual" => {
+            "nothing here: it is how the client begins, or who asks is this machine's daemon"
+        }
+        "pass_syn_foreign" => "nothing: they are for other machines",
+        _ => return None,
+    })
+}
+
+/// Of why a response is not stored.
+#[must_use]
+pub fn of_denial(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lifetime => "no lifetime: Cache-Control of the server, or `attach --ttl SECONDS`",
+        Kind::CacheControl => {
+            "the server forbids it: its Cache-Control (private, no-store, no-cache)"
+        }
+        Kind::SetCookie => "Set-Cookie: only pages that set no cookie are stored",
+        Kind::Vary => "Vary: only Accept-Encoding may be named there",
+        Kind::Size => "longer than one segment, 1,460 bytes with the head: compress or shorten it",
+        Kind::Few => "told to few, or its path is excluded (`attach --exclude`)",
+        Kind::Other => "its status or form, or the server was in trouble: `lowroad explain URL`",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_softirq::layout::REASONS;
+
+    #[test]
+    fn every_way_to_the_server_has_advice_and_nothing_else_has() {
+        let others = ["pass_denied", "pass_unadmitted"];
+        for (name, _) in REASONS {
+            let goes_up = ["up_", "pass_syn_"]
+                .iter()
+                .any(|begin| name.starts_with(begin));
+            assert_eq!(
+                of(name).is_some(),
+                goes_up || others.contains(name),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_stored_has_advice_of_its_own() {
+        let texts = Kind::ALL.map(of_denial);
+        for word in [
+            "--ttl",
+            "Cache-Control",
+            "Set-Cookie",
+            "Vary",
+            "1,460",
+            "--exclude",
+        ] {
+            assert!(texts.iter().any(|text| text.contains(word)), "{word}");
+        }
+    }
+
+    #[test]
+    fn advice_names_what_is_to_be_set() {
+        for (reason, word) in [
+            ("up_expired", "--ttl"),
+            ("up_large", "1,460"),
+            ("up_cookie", "--ignore-cookies"),
+            ("up_field", "--ignore-cache-control"),
+            ("pass_unadmitted", "--admit"),
+            ("pass_syn_socket", "TIME_WAIT"),
+        ] {
+            assert!(
+                of(reason).is_some_and(|text| text.contains(word)),
+                "{reason}"
+            );
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Denials by what an operator could change, few enough to be counted where everybody sees them.
+
+use super::Denial;
+use crate::fetch::FetchError;
+use crate::prepare::PrepareError;
+use lowroad_cache::storable::NotStorable;
+
+/// What stands against a response, for who may change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It gives no lifetime, or none that is left.
+    Lifetime,
+    /// `private`, `no-store` and their like.
+    CacheControl,
+    /// It sets a cookie.
+    SetCookie,
+    /// It varies by more than Accept-Encoding.
+    Vary,
+    /// It is longer than a segment.
+    Size,
+    /// It is told to few, or nothing is to be learnt of its path.
+    Few,
+    /// Its status, or what is wrong with it or with the server.
+    Other,
+}
+
+impl Kind {
+    /// In the order in which they are counted.
+    pub const ALL: [Kind; 7] = [
+        Kind::Lifetime,
+        Kind::CacheControl,
+        Kind::SetCookie,
+        Kind::Vary,
+        Kind::Size,
+        Kind::Few,
+        Kind::Other,
+    ];
+
+    /// For machines.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Lifetime => "lifetime",
+            Kind::CacheControl => "cache-control",
+            Kind::SetCookie => "set-cookie",
+            Kind::Vary => "vary",
+            Kind::Size => "size",
+            Kind::Few => "few",
+            Kind::Other => "other",
+        }
+    }
+}
+
+impl Denial {
+    /// Of which kind it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Denial::NotStorable(reason) => of_response(reason),
+            Denial::Unfit(PrepareError::TooLong { .. })
+            | Denial::Fetch(FetchError::TooLong { .. }) => Kind::Size,
+            Denial::Fetch(FetchError::ForFew { .. }) | Denial::Excluded(_) => Kind::Few,
+            Denial::Unfit(_)
+            | Denial::ServerError(_)
+            | Denial::NotAskedAfter
+            | Denial::Fetch(_)
+            | Denial::Busy => Kind::Other,
+        }
+    }
+}
+
+fn of_response(reason: &NotStorable) -> Kind {
+    match reason {
+        NotStorable::NoLifetime | NotStorable::Stale | NotStorable::StatusNeedsLifetime(_) => {
+            Kind::Lifetime
+        }
+        NotStorable::NoStore
+        | NotStorable::Private
+        | NotStorable::NoCache
+        | NotStorable::MustRevalidate
+        | NotStorable::Malformed => Kind::CacheControl,
+        NotStorable::SetCookie => Kind::SetCookie,
+        NotStorable::Vary(_) => Kind::Vary,
+        NotStorable::Status(_) | NotStorable::NotUnderstood(_) => Kind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_counted_by_their_place() {
+        for (place, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, place, "{}", kind.name());
+        }
+        let places = usize::try_from(crate::layout::DENIAL_KINDS).expect("few");
+        assert!(Kind::ALL.len() <= places);
+    }
+
+    #[test]
+    fn denials_have_kinds() {
+        let too_long = Denial::Fetch(FetchError::TooLong { len_max: 1 });
+        assert_eq!(too_long.kind(), Kind::Size);
+        assert_eq!(
+            Denial::NotStorable(NotStorable::NoLifetime).kind(),
+            Kind::Lifetime
+        );
+        assert_eq!(Denial::ServerError(503).kind(), Kind::Other);
+        assert_eq!(Denial::Excluded("/x".into()).kind(), Kind::Few);
+    }
+}

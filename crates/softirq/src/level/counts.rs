@@ -1,0 +1,69 @@
+//! What the programs and the daemon have counted of a level. It knows nothing of what that means.
+
+use std::mem::offset_of;
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use super::Level;
+use crate::error::Error;
+use crate::layout::{self, REASONS};
+use crate::learn::Kind;
+
+impl Level {
+    /// Each reason's count over all processors, in the order of [`REASONS`].
+    ///
+    /// # Errors
+    /// When the map can't be read.
+    pub fn counters(&self) -> Result<Vec<u64>, Error> {
+        let numbers = 0..u32::try_from(REASONS.len()).expect("few");
+        let count = |number| Ok(self.counted(number)?.count);
+        numbers.map(count).collect()
+    }
+
+    /// How long ago its maps were pinned, and so since when it counts.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        let pin = std::fs::metadata(self.folder.join("reasons")).ok()?;
+        pin.modified().ok()?.elapsed().ok()
+    }
+
+    /// Bytes of first answers, head and body, over all processors.
+    ///
+    /// # Errors
+    /// When the map can't be read.
+    pub fn answered_bytes(&self) -> Result<u64, Error> {
+        Ok(self.counted(layout::reason_answer_hit)?.bytes)
+    }
+
+    /// Something that was asked for is not published, for this reason. Only the daemon counts.
+    pub fn count_denial(&self, kind: Kind) {
+        let at = offset_of!(layout::control, denials) + kind as usize * size_of::<u64>();
+        let count: u64 = self.control.get(0, at);
+        self.set(at, count.wrapping_add(1));
+    }
+
+    /// How often that was, in the order of [`Kind::ALL`].
+    #[must_use]
+    pub fn denials(&self) -> [u64; Kind::ALL.len()] {
+        let counts = self.control().denials;
+        Kind::ALL.map(|kind| counts[kind as usize])
+    }
+
+    fn counted(&self, reason: layout::reason) -> Result<layout::counted, Error> {
+        let each = self
+            .reasons
+            .lookup_percpu(&reason.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::bpf("reading counters"))?;
+        let mut sum = layout::counted::default();
+        for value in each.iter().flatten() {
+            let number = |at: usize| {
+                let bytes = value[at..at + 8].try_into();
+                u64::from_ne_bytes(bytes.expect("a counter has eight bytes"))
+            };
+            sum.count += number(offset_of!(layout::counted, count));
+            sum.bytes += number(offset_of!(layout::counted, bytes));
+        }
+        Ok(sum)
+    }
+}
