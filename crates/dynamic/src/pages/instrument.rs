@@ -91,6 +91,7 @@ impl Walk<'_, '_> {
     fn statement(&mut self, statement: &Stmt<'_>) {
         match statement {
             Stmt::Template(it) => self.statements(&it.children),
+            Stmt::EmitExpr(it) if is_short_sum(&it.expr) => {}
             Stmt::EmitExpr(it) => self.expression(&it.expr),
             Stmt::EmitRaw(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
             Stmt::ForLoop(it) => {
@@ -256,6 +257,28 @@ impl Walk<'_, '_> {
     }
 }
 
+/// The most operators in what is written without a question for each.
+const SHORT_SUM_MAX: usize = 4;
+
+/// Whether it is constants around one value, such as `"/item?id=" ~ id`: writing it asks, and until then it
+/// is no more than a few copies of what is there.
+fn is_short_sum(expression: &Expr<'_>) -> bool {
+    let (mut operators, mut values, mut rest) = (0, 0, vec![expression]);
+    while let Some(one) = rest.pop() {
+        match one {
+            Expr::Const(_) => {}
+            Expr::Var(_) => values += 1,
+            Expr::GetAttr(it) if matches!(it.expr, Expr::Var(_)) => values += 1,
+            Expr::BinOp(it) if matches!(it.op, BinOpKind::Concat) => {
+                operators += 1;
+                rest.extend([&it.left, &it.right]);
+            }
+            _ => return false,
+        }
+    }
+    operators <= SHORT_SUM_MAX && values <= 1
+}
+
 /// Whether a body may end before it has written a value, however it goes on.
 fn is_silent(body: &[Stmt<'_>]) -> bool {
     let straight =
@@ -300,6 +323,8 @@ mod tests {
     fn operators_are_guarded_on_both_sides() {
         let pairs = [
             ("{{ a ~ b }}", "{{ (a )|left ~( b)|concat }}"),
+            ("{{ 'a' ~ b.c ~ 'd' }}", "{{ 'a' ~ b.c ~ 'd' }}"),
+            ("{{ ['a' ~ b] }}", "{{ [('a' )|left ~( b)|concat] }}"),
             ("{{ a - b / 2 }}", "{{ a - b / 2 }}"),
             (
                 "{{ (a+b)*c.d[1] }}",
