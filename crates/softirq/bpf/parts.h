@@ -50,7 +50,7 @@ SEPARATE int write_part(context *ctx, const struct segment *segment ARG, const s
 
 #ifdef TIER_XDP
 
-/* What a frame says of the parts that are made of its copies: it stands behind the Ethernet header. */
+/* What a frame says of the parts that are made of its copies, behind its headers. */
 struct parcel {
 	struct segment segment;
 	struct parts parts;
@@ -63,6 +63,7 @@ struct parcel {
 };
 
 #define PARCEL_LEN offsetof(struct parcel, served)
+#define PARCEL_AT (V6_TCP_AT + TCP_LEN)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -100,7 +101,7 @@ static __always_inline int can_send(context *ctx, __u32 count)
 /* Sends the parts, or NOT_SENT. */
 SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const struct parts *parts ARG)
 {
-	__u32 zero = 0, len = ETH_HLEN + PARCEL_LEN;
+	__u32 zero = 0, len = PARCEL_AT + PARCEL_LEN;
 	struct parcel *parcel = bpf_map_lookup_elem(&parcels, &zero);
 	void *copies;
 
@@ -113,7 +114,7 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 	parcel->segment.frame_len = len;
 	parcel->parts = *parts;
 	parcel->serial++;
-	frame_store(ctx, ETH_HLEN, parcel, PARCEL_LEN);
+	frame_store(ctx, PARCEL_AT, parcel, PARCEL_LEN);
 	return bpf_redirect_map(copies, 0, BPF_F_BROADCAST);
 }
 
@@ -122,11 +123,14 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 static __always_inline int make_part(context *ctx)
 {
 	__u32 zero = 0;
-	struct parcel *last = bpf_map_lookup_elem(&parcels, &zero);
+	struct parcel *last = bpf_map_lookup_elem(&parcels, &zero), *parcel;
 	struct scratch *scratch = scratch_memory();
-	struct parcel *parcel = scratch ? (struct parcel *)scratch->head : 0;
 
-	if (!parcel || !last || frame_load(ctx, ETH_HLEN, parcel, PARCEL_LEN))
+	if (!scratch || !last)
+		return XDP_DROP;
+	OPAQUE(scratch);
+	parcel = (struct parcel *)scratch->head;
+	if (frame_load(ctx, PARCEL_AT, parcel, PARCEL_LEN))
 		return XDP_DROP;
 	if (last->served != parcel->serial) {
 		last->served = parcel->serial;
