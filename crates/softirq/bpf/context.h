@@ -53,6 +53,17 @@ static __always_inline __u32 interface_of(context *ctx)
 	return ctx->ingress_ifindex;
 }
 
+/* No socket has it. */
+static __always_inline int frame_is_owned(context *ctx)
+{
+	return 0;
+}
+
+static __always_inline int frame_disown(context *ctx)
+{
+	return 0;
+}
+
 /* Native XDP there is not. */
 static __always_inline int is_on_loopback(context *ctx)
 {
@@ -122,6 +133,26 @@ static __always_inline __u8 frame_summed(context *ctx)
 static __always_inline __u32 interface_of(context *ctx)
 {
 	return ctx->ifindex;
+}
+
+/* Whether it counts for a socket on this machine, that of the client, as veth leaves it. If such a frame
+ * becomes longer, the kernel does not say that it takes more memory, and the client's TCP computes with that:
+ * Linux 6.18 divides by zero then (__tcp_measure_rcv_mss). */
+static __always_inline int frame_is_owned(context *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	if (!sk)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	return sk && sk->protocol == IPPROTO_TCP;
+}
+
+/* A copy that counts for nobody comes instead of it. */
+static __always_inline int frame_disown(context *ctx)
+{
+	bpf_clone_redirect(ctx, ctx->ifindex, BPF_F_INGRESS);
+	return VERDICT_DROP;
 }
 
 static __always_inline int is_on_loopback(context *ctx)

@@ -272,6 +272,9 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 {
 	if (segment->flags & FLAG_RST)
 		return on_reset(ctx, segment, connection);
+	/* What brings an answer, or more of it. */
+	if ((segment->payload_len || connection->answer) && frame_is_owned(ctx))
+		return frame_disown(ctx);
 	/* RFC 9293 §3.10.7.4, fourth and fifth */
 	if (segment->flags & FLAG_SYN)
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
