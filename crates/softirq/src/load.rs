@@ -82,6 +82,7 @@ pub struct Loaded {
     tier: Tier,
     answering: Program,
     behind: Option<Program>,
+    out: Program,
 }
 
 impl Loaded {
@@ -95,6 +96,12 @@ impl Loaded {
     #[must_use]
     pub fn behind(&self) -> Option<BorrowedFd<'_>> {
         self.behind.as_ref().map(Program::fd)
+    }
+
+    /// The one at TC egress.
+    #[must_use]
+    pub fn out(&self) -> BorrowedFd<'_> {
+        self.out.fd()
     }
 
     /// Where they run.
@@ -136,10 +143,12 @@ pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
             (answering, Some(behind))
         }
     };
+    let out = load_one(&TC.0, "lowroad_out", sizes, folder)?;
     Ok(Loaded {
         tier,
         answering,
         behind,
+        out,
     })
 }
 
