@@ -55,7 +55,7 @@ struct {
 } looks SEC(".maps");
 
 /* From so many on, one connection of eight is followed; those tell when it is worth it again. */
-#define LOOKS_MAX 4096
+#define LOOKS_MAX 512
 /* What a connection saves that is taken back. */
 #define LOOKS_WON 32
 
@@ -85,29 +85,50 @@ static __always_inline void count_taken_back(void)
 		*count -= *count < LOOKS_WON ? *count : LOOKS_WON;
 }
 
-/* What is known of a request that goes up for this reason: marks, or 0. */
-SEPARATE int framing_of_request(context *ctx, const struct segment *segment ARG, __u32 reason)
+/* The request's first bytes, in scratch; how many. */
+static __always_inline __u32 load_start(context *ctx, const struct segment *segment, struct scratch *scratch)
 {
-	__u8 first = 0;
+	__u32 len = segment->payload_len < REQUEST_MAX ? segment->payload_len : REQUEST_MAX;
 
+	OPAQUE(len);
+	if (len == 0 || len > REQUEST_MAX || frame_load(ctx, segment->payload_at, scratch->head, len))
+		return 0;
+	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
+	return len;
+}
+
+/* What is known of a request that goes up for this reason: its length << 8 | marks; 0: nothing. */
+SEPARATE __u32 framing_of_request(context *ctx, const struct segment *segment ARG, __u32 reason)
+{
+	struct scratch *scratch = scratch_memory();
+	__u32 len = segment->payload_len, at;
+
+	if (!scratch)
+		return 0;
 	switch (reason) {
 	case reason_up_miss:
 	case reason_up_expired:
 	case reason_up_large:
 	case reason_up_window:
 	case reason_up_room:
+		/* All of it was read. */
+		scratch->head[0] = 0;
+		if (frame_load(ctx, segment->payload_at, scratch->head, 1))
+			return 0;
 		break;
 	case reason_up_field:
 	case reason_up_cookie:
-		if (has_no_body(segment))
-			break;
-		return 0;
+	case reason_up_method:
+	case reason_up_long:
+		at = load_start(ctx, segment, scratch);
+		if (reason != reason_up_field && reason != reason_up_cookie && !is_post(scratch))
+			return 0;
+		len = length_of_request(scratch, at, len);
+		break;
 	default:
 		return 0;
 	}
-	if (frame_load(ctx, segment->payload_at, &first, 1))
-		return 0;
-	return FOLLOWED | (first == 'H' ? FOLLOWED_HEAD : 0);
+	return len && len <= 0xffff ? len << 8 | FOLLOWED | (scratch->head[0] == 'H' ? FOLLOWED_HEAD : 0) : 0;
 }
 
 /* A request of a connection of ours goes up for this reason, the first one to this socket. */
@@ -115,13 +136,13 @@ static __always_inline void begin_following(context *ctx, const struct control *
 					    const struct segment *segment, struct connection *connection,
 					    __u32 reason)
 {
-	int marks = 0;
+	__u32 framing = 0;
 
 	if (!(control->settings & SETTING_KEEP_TIME_WAIT) && is_worth_following(segment))
-		marks = framing_of_request(ctx, segment, reason);
+		framing = framing_of_request(ctx, segment, reason);
 	connection->answer = 0;
-	connection->request_len = segment->payload_len;
-	connection->answer_len = marks ? marks | FOLLOWED_PATIENCE : 0;
+	connection->request_len = framing >> 8;
+	connection->answer_len = framing ? (framing & 0xff) | FOLLOWED_PATIENCE : 0;
 }
 
 /* The kernel gets the next request, too; `hits`: so many in a row could have been answered here. */
@@ -129,18 +150,18 @@ static __always_inline void follow_on(context *ctx, const struct segment *segmen
 				      __u32 reason, __u32 hits)
 {
 	__u32 patience = connection->answer_len & FOLLOWED_PATIENCE;
-	int marks = framing_of_request(ctx, segment, hits ? reason_up_miss : reason);
+	__u32 framing = framing_of_request(ctx, segment, reason);
 
 	if (hits)
 		patience = FOLLOWED_PATIENCE;
 	else if (patience)
 		patience -= FOLLOWED_LOOK;
-	if (!marks || !patience) {
+	if (!framing || !patience) {
 		unfollow(connection);
 		return;
 	}
 	connection->rcv_nxt = segment->seq;
-	connection->request_len = segment->payload_len;
+	connection->request_len = framing >> 8;
 	connection->snd_nxt = segment->ack;
-	connection->answer_len = marks | patience | hits;
+	connection->answer_len = (framing & 0xff) | patience | hits;
 }

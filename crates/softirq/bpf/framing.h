@@ -25,59 +25,6 @@ static __always_inline int is_keep_alive(const struct scratch *scratch, __u32 at
 	       (lower_word(scratch, at + 16) & BYTES(6)) == WORD("-alive");
 }
 
-/* Of a request: what brings a body or another protocol, or lets the server know who the connection is of. */
-static __always_inline int is_odd_field(const struct scratch *scratch, __u32 at, __u32 to)
-{
-	__u64 name = lower_word(scratch, at);
-
-	if (name == WORD("connecti"))
-		return !is_keep_alive(scratch, at, to);
-	return name == WORD("content-") || name == WORD("transfer") || name == WORD("authoriz") ||
-	       name == WORD("proxy-au") || name == WORD("proxy-co") || name == WORD("http2-se") ||
-	       (name & BYTES(7)) == WORD("upgrade") || (name & BYTES(7)) == WORD("trailer") ||
-	       (name & BYTES(6)) == WORD("expect");
-}
-
-static long request_line_step(__u64 index, struct cursor *cursor)
-{
-	struct scratch *scratch = cursor->scratch;
-	struct request *request = &scratch->request;
-	__u32 at = request->at, to;
-
-	if ((head_word(scratch, at) & 0xffff) == WORD("\r\n")) {
-		request->seen = at + 2 == request->len ? HEAD_ENDS : HEAD_ODD;
-		return 1;
-	}
-	to = end_of_visible(scratch, at, 0x20);
-	if (to + 2 > request->len || (head_word(scratch, to) & 0xffff) != WORD("\r\n") ||
-	    scratch->head[at & (HEAD_SIZE - 1)] == ' ' || is_odd_field(scratch, at, to)) {
-		request->seen = HEAD_ODD;
-		return 1;
-	}
-	request->at = to + 2;
-	return 0;
-}
-
-/* Whether the request in scratch, whose first line was read before, ends with its head and with the segment, and its
- * connection goes on as it was. */
-static __always_inline int has_no_body(const struct segment *segment)
-{
-	struct scratch *scratch = scratch_memory();
-	struct cursor cursor = { scratch };
-
-	if (!scratch)
-		return 0;
-	scratch->request.len = segment->payload_len;
-	scratch->request.seen = 0;
-	scratch->request.at = end_of_visible(scratch, 0, 0x20) + 2;
-	bpf_loop(LINES_MAX, request_line_step, &cursor, 0);
-	return scratch->request.seen == HEAD_ENDS;
-}
-
-#ifndef TIER_XDP
-
-/* So much of a response's head is looked for. */
-#define RESPONSE_HEAD_MAX 1024
 #define LENGTH_DIGITS_MAX 9
 
 static __always_inline void length_field(struct scratch *scratch, __u32 at, __u32 to)
@@ -99,18 +46,97 @@ static __always_inline void length_field(struct scratch *scratch, __u32 at, __u3
 	request->hash = length;
 }
 
+/* "Content-", and what follows. */
+static __always_inline void content_field(struct scratch *scratch, __u32 at, __u32 to)
+{
+	__u64 rest = lower_word(scratch, at + 8);
+
+	if (rest == WORD("length: "))
+		length_field(scratch, at + 16, to);
+	else if ((rest & BYTES(6)) == WORD("length"))
+		scratch->request.seen |= HEAD_ODD;
+}
+
+/* Where the line at `at` ends; 0: it is not understood. */
+static __always_inline __u32 end_of_line(struct scratch *scratch, __u32 at)
+{
+	__u32 to = end_of_visible(scratch, at, 0x20);
+
+	return to + 2 > scratch->request.len || (head_word(scratch, to) & 0xffff) != WORD("\r\n") ||
+			       scratch->head[at & (HEAD_SIZE - 1)] == ' ' ? 0 : to;
+}
+
+/* Another protocol, an encoding of the body, or what lets the server know who the connection is of. */
+static __always_inline int is_odd_in_request(const struct scratch *scratch, __u64 name, __u32 at, __u32 to)
+{
+	if (name == WORD("connecti"))
+		return !is_keep_alive(scratch, at, to);
+	return name == WORD("transfer") || name == WORD("authoriz") || name == WORD("proxy-au") ||
+	       name == WORD("proxy-co") || name == WORD("http2-se") || (name & BYTES(7)) == WORD("upgrade") ||
+	       (name & BYTES(7)) == WORD("trailer") || (name & BYTES(6)) == WORD("expect");
+}
+
+static long request_line_step(__u64 index, struct cursor *cursor)
+{
+	struct scratch *scratch = cursor->scratch;
+	struct request *request = &scratch->request;
+	__u32 at = request->at, to;
+	__u64 name = lower_word(scratch, at);
+
+	if ((head_word(scratch, at) & 0xffff) == WORD("\r\n")) {
+		request->at = at + 2;
+		request->seen |= HEAD_ENDS;
+		return 1;
+	}
+	to = end_of_line(scratch, at);
+	if (!to || is_odd_in_request(scratch, name, at, to))
+		request->seen |= HEAD_ODD;
+	else if (name == WORD("content-"))
+		content_field(scratch, at, to);
+	request->at = to + 2;
+	return (request->seen & HEAD_ODD) != 0;
+}
+
+/* The request line of what this level does not answer, beside GET and HEAD, which were looked at. */
+static __always_inline int is_post(struct scratch *scratch)
+{
+	__u32 to = end_of_visible(scratch, 5, 0x21);
+
+	return (head_word(scratch, 0) & BYTES(6)) == WORD("POST /") &&
+	       head_word(scratch, to + 1) == WORD("HTTP/1.1") && scratch->head[to & (HEAD_SIZE - 1)] == ' ' &&
+	       (head_word(scratch, to + 9) & 0xffff) == WORD("\r\n");
+}
+
+/* How long the request is that begins in scratch, with its body; 0: it is not known, or more than that follows in
+ * its segment. */
+static __always_inline __u32 length_of_request(struct scratch *scratch, __u32 len, __u32 payload_len)
+{
+	struct request *request = &scratch->request;
+	struct cursor cursor = { scratch };
+	__u64 whole;
+
+	request->len = len;
+	request->seen = 0;
+	request->hash = 0;
+	request->at = end_of_visible(scratch, 0, 0x20) + 2;
+	bpf_loop(LINES_MAX, request_line_step, &cursor, 0);
+	whole = request->at + request->hash;
+	return (request->seen & (HEAD_ENDS | HEAD_ODD)) == HEAD_ENDS && whole >= payload_len ? whole : 0;
+}
+
+#ifndef TIER_XDP
+
+/* So much of a response's head is looked for. */
+#define RESPONSE_HEAD_MAX 1024
 static __always_inline void response_field(struct scratch *scratch, __u32 at, __u32 to)
 {
 	struct request *request = &scratch->request;
-	__u64 name = lower_word(scratch, at), rest = lower_word(scratch, at + 8);
+	__u64 name = lower_word(scratch, at);
 
-	if (name == WORD("content-") && (rest & BYTES(7)) == WORD("length:")) {
-		if (scratch->head[(at + 15) & (HEAD_SIZE - 1)] == ' ')
-			length_field(scratch, at + 16, to);
-		else
-			request->seen |= HEAD_ODD;
+	if (name == WORD("content-")) {
+		content_field(scratch, at, to);
 	} else if (name == WORD("transfer")) {
-		int is_plain = to - at == 26 && rest == WORD("-encodin") &&
+		int is_plain = to - at == 26 && lower_word(scratch, at + 8) == WORD("-encodin") &&
 			       lower_word(scratch, at + 16) == WORD("g: chunk") &&
 			       (lower_word(scratch, at + 24) & BYTES(2)) == WORD("ed");
 		request->seen |= is_plain ? HEAD_CHUNKED : HEAD_ODD;
@@ -130,12 +156,11 @@ static long response_line_step(__u64 index, struct cursor *cursor)
 		request->seen |= HEAD_ENDS;
 		return 1;
 	}
-	to = end_of_visible(scratch, at, 0x20);
-	if (to + 2 > request->len || (head_word(scratch, to) & 0xffff) != WORD("\r\n") ||
-	    scratch->head[at & (HEAD_SIZE - 1)] == ' ')
-		request->seen |= HEAD_ODD;
-	else
+	to = end_of_line(scratch, at);
+	if (to)
 		response_field(scratch, at, to);
+	else
+		request->seen |= HEAD_ODD;
 	request->at = to + 2;
 	return (request->seen & HEAD_ODD) != 0;
 }

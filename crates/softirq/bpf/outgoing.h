@@ -32,7 +32,7 @@ static __always_inline int parse_outgoing(struct __sk_buff *skb, const struct co
 		struct iphdr *ip = begin + ETH_HLEN;
 
 		if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45 || ip->protocol != IPPROTO_TCP ||
-		    !is_in(control->ports, bpf_ntohs(tcp->source)))
+		    ip->frag_off & bpf_htons(0x3fff) || !is_in(control->ports, bpf_ntohs(tcp->source)))
 			return NOT_OURS;
 		segment->tuple.client_be[0] = segment->tuple.local_be[0] = 0;
 		segment->tuple.client_be[1] = segment->tuple.local_be[1] = 0;

@@ -182,6 +182,15 @@ fn after_what_ends_plainly_it_comes_back() {
         net.ask(&mut client, page);
     }
     assert!(comes_back(&net, &attached, &mut client));
+    for len in [0, 3, 1400, 3000, 60_000] {
+        let body = content(8, 8, len);
+        client.send(format!(
+            "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n"
+        ));
+        client.send(&body);
+        assert_eq!(client.response().text(), receipt(&body));
+        assert!(comes_back(&net, &attached, &mut client), "{len}");
+    }
 }
 
 #[test]
@@ -192,14 +201,18 @@ fn after_what_is_not_understood_it_stays_up() {
     let net = network("");
     let attached = net.attach();
     let large = &net.site.pages[2].path;
-    let body = String::from_utf8(content(7, 7, 3000).iter().map(|b| b'a' + b % 26).collect());
+    let body = String::from_utf8(
+        content(7, 7, 70_000)
+            .iter()
+            .map(|b| b'a' + b % 26)
+            .collect(),
+    );
     let body = body.expect("letters");
     let fields = [
         "Authorization: Basic YTpi\r\n",
         "Upgrade: h2c\r\nConnection: Upgrade\r\n",
         "Expect: 100-continue\r\n",
-        "Content-Length: 0\r\n",
-        "Cookie: a=b\r\nCONTENT-LENGTH: 0\r\n",
+        "Content-Length: 00000000000\r\n",
         "Proxy-Connection: keep-alive\r\n",
         "Cookie: a=b\r\nConnection: TE\r\nTE: trailers\r\n",
     ];
@@ -207,9 +220,11 @@ fn after_what_is_not_understood_it_stays_up() {
         .iter()
         .map(|fields| format!("GET {large} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"))
         .collect();
+    let post = format!("POST {UPLOAD} HTTP/1.1\r\nHost: test\r\n");
+    let len = body.len();
+    requests.push(format!("{post}Content-Length: {len}\r\n\r\n{body}"));
     requests.push(format!(
-        "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
+        "{post}Transfer-Encoding: chunked\r\n\r\n{len:x}\r\n{body}\r\n0\r\n\r\n"
     ));
     for request in &requests {
         for is_first in [true, false] {
@@ -342,8 +357,8 @@ fn text_of(body: &str, fields: &str) -> String {
     )
 }
 
-/// Serves what the daemon and warming clients ask for at `/hot`, until a connection asks for
-/// something else: that connection, and its request.
+/// Serves what the daemon and warming clients ask for; the connection that asks for `/cold`, and
+/// its request.
 fn next_cold(listener: &TcpListener) -> (TcpStream, String) {
     let (send, receive) = std::sync::mpsc::channel();
     let listener = listener.try_clone().expect("a descriptor");
@@ -352,7 +367,7 @@ fn next_cold(listener: &TcpListener) -> (TcpStream, String) {
             let send = send.clone();
             std::thread::spawn(move || {
                 while let Some(head) = read_head(&mut stream) {
-                    if !head.starts_with("GET /hot") {
+                    if head.starts_with("GET /cold ") {
                         let _ = send.send((stream, head));
                         return;
                     }
