@@ -9,6 +9,12 @@
 #define META_HAND_OVER 0x4c6f5721
 #define META_AGAIN 0x4c6f5722
 
+/* On frames of ours between programs at TC; nothing else sets these. What the kernel is given as if a
+ * client had sent it; what a client is sent; what the kernel is given once more. */
+#define TC_INDEX_INJECTED 0x4c57
+#define TC_INDEX_ANSWER 0x4c58
+#define TC_INDEX_REPEATED 0x4c59
+
 #define TC_ACT_SHOT 2
 
 /* A verdict that is none: nothing was sent, and the frame is what it was. */
@@ -40,6 +46,11 @@ static __always_inline long frame_resize(context *ctx, __u32 from, __u32 to)
 static __always_inline int frame_reply(context *ctx)
 {
 	return XDP_TX;
+}
+
+/* No other program sees what is sent from here. */
+static __always_inline void frame_is_answer(context *ctx)
+{
 }
 
 /* What the driver says of the checksum is not to be had here. */
@@ -121,6 +132,12 @@ static __always_inline long frame_resize(context *ctx, __u32 from, __u32 to)
 static __always_inline int frame_reply(context *ctx)
 {
 	return bpf_redirect(ctx->ifindex, 0);
+}
+
+/* The program that looks at what goes out knows it for ours. */
+static __always_inline void frame_is_answer(context *ctx)
+{
+	ctx->tc_index = TC_INDEX_ANSWER;
 }
 
 /* What is known of the checksum. */

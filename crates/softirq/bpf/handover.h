@@ -11,9 +11,8 @@
 /* Units of `seen` for which a server may be away, as it is while it is restarted. */
 #define LISTENER_WAIT 4
 
-/* In the place of the answer under way, which a connection that is handed up has not; the place of its
- * length says since when. No answer has this number. */
-#define NO_LISTENER (~0u)
+/* In the place of the answer under way, which a connection that is handed up has not, with the time since when. */
+#define NO_LISTENER 0x10000
 
 /* Nobody listens: the client sends its segment again, to whom the server has become by then. Not 0 if it
  * must not have this one. */
@@ -21,15 +20,33 @@ static __always_inline int wait_for_listener(const struct segment *segment, stru
 {
 	__u16 now = seen_at(segment->now_ns);
 
-	if (connection->answer != NO_LISTENER) {
-		connection->answer = NO_LISTENER;
-		connection->answer_len = now;
-	}
-	if ((__u16)(now - connection->answer_len) >= LISTENER_WAIT) {
+	if (!connection->answer)
+		connection->answer = NO_LISTENER | now;
+	if ((__u16)(now - (__u16)connection->answer) >= LISTENER_WAIT) {
 		count(reason_tcp_no_listener);
 		return 0;
 	}
 	count(reason_drop_no_listener);
+	return -1;
+}
+
+/* Whether the kernel's socket is one that the connection had before it was taken back: it expects what was answered
+ * here since. Its new one has this segment. */
+static __always_inline int is_old(const struct tcp_sock *tcp, const struct connection *connection)
+{
+	return tcp && (__s32)(tcp->rcv_nxt - connection->rcv_nxt) < 0;
+}
+
+/* Ends that socket, which may not have had its FIN yet, and lets the segment come in once more behind that. */
+SEPARATE int end_and_repeat(struct __sk_buff *skb, const struct segment *segment ARG, __u32 expected)
+{
+	/* Once: should it not have worked, the client's timer has time. */
+	if (skb->tc_index != TC_INDEX_REPEATED && !inject_reset(skb, segment, expected) &&
+	    !inject_reset(skb, segment, expected + 1)) {
+		count(reason_tcp_ended);
+		skb->tc_index = TC_INDEX_REPEATED;
+		send_in(skb);
+	}
 	return -1;
 }
 
@@ -46,7 +63,7 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		.sack_ok = !!(connection->options & OPTION_SACK),
 	};
 	struct bpf_sock *sk;
-	struct tcp_sock *listener;
+	struct tcp_sock *listener, *tcp;
 	int failed = 1;
 
 	if (attrs.snd_wscale == OPTION_SCALE_NONE)
@@ -66,6 +83,12 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		return -1;
 	}
 	if (sk->state != TCP_STATE_LISTEN) {
+		tcp = bpf_skc_to_tcp_sock(sk);
+		if (is_old(tcp, connection)) {
+			__u32 expected = tcp->rcv_nxt;
+			bpf_sk_release(sk);
+			return end_and_repeat(skb, segment, expected);
+		}
 		connection->state = STATE_KERNEL;
 		bpf_sk_release(sk);
 		count(reason_tcp_kept);
@@ -78,7 +101,7 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 		count(reason_drop_early);
 		return -1;
 	}
-	listener = (struct tcp_sock *)bpf_skc_to_tcp_sock(sk);
+	listener = bpf_skc_to_tcp_sock(sk);
 	if (listener && bpf_ksym_exists(bpf_sk_assign_tcp_reqsk))
 		failed = bpf_sk_assign_tcp_reqsk(skb, (struct sock *)listener, &attrs, sizeof(attrs));
 	bpf_sk_release(sk);

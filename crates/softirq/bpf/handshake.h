@@ -151,6 +151,8 @@ static __always_inline int pass_syn(context *ctx, const struct segment *syn, str
 		return challenge(ctx, syn, old);
 	if (old && old->state == STATE_DONE)
 		old->tag = 0;
+	else if (old && old->state == STATE_KERNEL)
+		old->answer_len = 0;
 	return pass(reason);
 }
 

@@ -181,6 +181,7 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return -1;
+	frame_is_answer(ctx);
 	if (!answer->is_turned)
 		swap_addresses(eth);
 	if (!segment->is_v6) {

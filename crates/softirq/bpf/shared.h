@@ -121,7 +121,8 @@ enum connection_state {
 #define OPTION_PARTS 0xe0
 #define OPTION_PARTS_ONE 0x20
 
-/* Of one TCP connection. */
+/* Of one TCP connection. While the kernel has it, its numbers say how far the exchange there is, and answer_len
+ * what is known of that: following.h. */
 struct connection {
 	struct tuple tuple;
 	/* Upper half of the hash, odd; 0 is free. */
@@ -350,6 +351,8 @@ struct counted {
 	X(tcp_kept, "the kernel has the connection now") \
 	X(tcp_not_handed, "the kernel refused to take the connection over") \
 	X(tcp_no_listener, "nobody has listened for seconds: the kernel resets") \
+	X(tcp_taken_back, "the kernel's connection is answered here again, from a request that can be") \
+	X(tcp_ended, "the socket that a connection had before it was taken back was ended") \
 	X(tcp_admitted, "the kernel has let a client in") \
 	X(tcp_evicted, "a live connection lost its place in the table") \
 	X(drop_pipelined, "a request before the last answer was acknowledged; held until then if there is room") \
@@ -357,6 +360,7 @@ struct counted {
 	X(drop_early, "overtook what completes the handshake, or what a listener had no room for") \
 	X(drop_no_listener, "nobody listens at the moment: the client tries again") \
 	X(drop_time_wait, "what is handed up, before the kernel had ended the connection in TIME_WAIT") \
+	X(drop_leftover, "of a socket whose connection was taken back: its client must not see it") \
 	X(drop_odd, "without ACK, where there must be one") \
 	X(drop_sum, "a wrong checksum; if of no connection of ours, it passes") \
 	X(drop_no_room, "no room for an acknowledgement") \

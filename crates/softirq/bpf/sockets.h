@@ -30,7 +30,18 @@ static __always_inline struct bpf_sock *socket_of(void *ctx, const struct segmen
 	return socket_from(ctx, segment, segment->tuple.client_port_be);
 }
 
+/* A part of the kernel's type; libbpf finds out where it is. */
+struct tcp_sock {
+	__u32 rcv_nxt;
+	/* Up to there the server has read. */
+	__u32 copied_seq;
+	__u32 snd_nxt;
+	/* Up to there it has written. */
+	__u32 write_seq;
+} __attribute__((preserve_access_index));
+
 /* include/net/tcp_states.h */
+#define TCP_STATE_ESTABLISHED 1
 #define TCP_STATE_TIME_WAIT 6
 #define TCP_STATE_LISTEN 10
 

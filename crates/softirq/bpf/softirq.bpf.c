@@ -13,6 +13,9 @@
  * what user space hears. sockets.h, handover.h, time_wait.h: the kernel's sockets.
  */
 #include "tcp.h"
+#ifndef TIER_XDP
+#include "outgoing.h"
+#endif
 
 static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 frame_len)
 {
@@ -96,7 +99,18 @@ int lowroad_marked(struct __sk_buff *skb)
 		mark = META_HAND_OVER;
 	if (mark == META_AGAIN)
 		return on_skb(skb);
-	return mark == META_HAND_OVER ? on_handed(skb) : TCX_NEXT;
+	return mark == META_HAND_OVER || skb->tc_index == TC_INDEX_REPEATED ? on_handed(skb) : TCX_NEXT;
+}
+
+/* At TC egress, with both tiers. What this level sends from TC comes by here too. */
+SEC("tc")
+int lowroad_out(struct __sk_buff *skb)
+{
+	if (skb->tc_index == TC_INDEX_ANSWER) {
+		skb->tc_index = 0;
+		return TCX_NEXT;
+	}
+	return on_outgoing(skb);
 }
 
 #endif

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "flight.h"
+#include "take_back.h"
 
 static __always_inline int acknowledge(context *ctx, const struct segment *segment,
 				       const struct connection *connection, enum reason reason)
@@ -40,7 +41,11 @@ static __always_inline int reset(context *ctx, const struct segment *segment,
 static __always_inline int up(context *ctx, const struct segment *segment,
 			      struct connection *connection, enum reason reason)
 {
+	struct control *control = steering();
+
 	count(reason);
+	if (control)
+		begin_following(ctx, control, segment, connection, reason);
 	return hand_over(ctx, segment, connection);
 }
 
@@ -387,7 +392,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 {
 	struct connection *connection = find(segment);
 	__u16 now = seen_at(segment->now_ns);
-	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN;
+	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN, is_taken_back = 0, verdict;
 
 	if (connection && connection->state == STATE_OVER)
 		connection = 0;
@@ -396,15 +401,23 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 			connection->state = STATE_KERNEL;
 		if (connection->seen != now)
 			connection->seen = now;
-		return pass(reason_pass_kernel);
+		if (!is_next_request(segment, connection))
+			return pass(reason_pass_kernel);
 	}
 	segment->summed = frame_summed(ctx);
 	if (segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
 	    !has_right_sum(ctx, segment))
 		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
 	if (is_syn) {
-		int verdict = on_syn(ctx, segment);
+		verdict = on_syn(ctx, segment);
 		return verdict > 0xff ? answer_syn(ctx, segment, verdict) : verdict;
+	}
+	if (connection && is_kernels(connection)) {
+		if (frame_is_owned(ctx))
+			return frame_disown(ctx);
+		if (!take_back(ctx, segment, connection))
+			return pass(reason_pass_kernel);
+		is_taken_back = 1;
 	}
 	if (!connection) {
 		int reason = on_unknown(ctx, segment);
@@ -427,5 +440,8 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 			connection->state = STATE_OVER;
 		return pass(reason_tcp_reset);
 	}
-	return on_ours(ctx, control, segment, connection);
+	verdict = on_ours(ctx, control, segment, connection);
+	if (is_taken_back)
+		end_old_socket(ctx, segment, connection);
+	return verdict;
 }

@@ -5,6 +5,7 @@
  * expects, as if the client had sent it. That takes a second frame, which only TC can make. */
 #pragma once
 
+#include "injected.h"
 #include "sockets.h"
 
 /* Parts of the kernel's types; libbpf finds out where they are. */
@@ -22,48 +23,6 @@ struct tcp_timewait_sock {
 } __attribute__((preserve_access_index));
 
 #ifndef TIER_XDP
-
-/* On a frame of ours that the kernel is to see; nothing else here sets it. */
-#define TC_INDEX_OURS 0x4c57
-
-/* Whether the frame is one of ours, which passes. */
-static __always_inline int is_injected(struct __sk_buff *skb)
-{
-	if (skb->tc_index != TC_INDEX_OURS)
-		return 0;
-	skb->tc_index = 0;
-	return 1;
-}
-
-/* Writes a word of the TCP header, and its checksum, if there is a whole one. */
-static __always_inline int rewrite(struct __sk_buff *skb, const struct segment *segment, __u32 at,
-				   __be32 from, __be32 to)
-{
-	return bpf_l4_csum_replace(skb, segment->tcp_at + 16, from, to, sizeof(to)) ||
-	       bpf_skb_store_bytes(skb, segment->tcp_at + at, &to, sizeof(to), 0);
-}
-
-/* Gives the kernel the frame as an RST with this number, and leaves the frame as it was. */
-SEPARATE int inject_reset(struct __sk_buff *skb, const struct segment *segment ARG, __u32 seq)
-{
-	__be32 seq_be = bpf_htonl(segment->seq), flags_be = 0, reset_be;
-	int failed = -1;
-
-	if (bpf_skb_load_bytes(skb, segment->tcp_at + 12, &flags_be, sizeof(flags_be)))
-		return -1;
-	reset_be = (flags_be & ~bpf_htonl(0xff << 16)) | bpf_htonl(FLAG_RST << 16);
-	if (!rewrite(skb, segment, 4, seq_be, bpf_htonl(seq)) &&
-	    !rewrite(skb, segment, 12, flags_be, reset_be)) {
-		skb->tc_index = TC_INDEX_OURS;
-		/* On the loopback device a frame that has lost its route would count as a stranger's. */
-		failed = bpf_clone_redirect(skb, skb->ifindex, is_on_loopback(skb) ? 0 : BPF_F_INGRESS);
-		skb->tc_index = 0;
-	}
-	if (rewrite(skb, segment, 12, reset_be, flags_be) ||
-	    rewrite(skb, segment, 4, bpf_htonl(seq), seq_be))
-		return -1;
-	return failed;
-}
 
 /* The TSval of a SYN; negative: it has none. */
 SEPARATE __s64 timestamp_of(struct __sk_buff *skb, const struct segment *syn ARG)

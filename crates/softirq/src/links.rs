@@ -22,32 +22,46 @@ pub struct Interface {
 }
 
 /// Beginnings of the names under which links are kept; the interface's name follows.
-pub const PREFIXES: [&str; 3] = ["xdp-", "behind-", "tc-"];
+pub const PREFIXES: [&str; 4] = ["xdp-", "behind-", "tc-", "out-"];
 
 /// Attaches the programs of a tier to an interface, or puts them in the place of those that are there.
-/// The one behind comes first, so that nothing is marked in vain.
+/// The one behind comes before that, so that nothing is marked in vain; that at egress first of all, so
+/// that no connection is taken back whose old socket is heard. Alone neither does anything, so it
+/// does not matter if they can't be removed after an error.
 ///
 /// # Errors
 /// With the kernel's: `EOPNOTSUPP` where the driver can't, `EBUSY` where another XDP program runs.
 pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(), Error> {
     let name = &interface.name;
-    match (loaded.tier(), loaded.behind()) {
-        (Tier::Xdp, Some(behind)) => {
-            let path = folder.join(format!("behind-{name}"));
-            place(behind, interface, Hook::TcIngress, &path)?;
+    let out = folder.join(format!("out-{name}"));
+    place(loaded.out(), interface, Hook::TcEgress, &out)?;
+    let behind = folder.join(format!("behind-{name}"));
+    let answering = || match (loaded.tier(), loaded.behind()) {
+        (Tier::Xdp, Some(program)) => {
+            place(program, interface, Hook::TcIngress, &behind)?;
             let xdp = folder.join(format!("xdp-{name}"));
             place(loaded.answering(), interface, Hook::XdpDriver, &xdp).inspect_err(|_| {
-                // Alone it does nothing. If it can't be removed, it still does nothing.
-                let _ = fs::remove_file(&path);
+                let _ = fs::remove_file(&behind);
             })?;
             // Only now the driver says whether it sends frames of others.
             fan_out::fill(loaded, interface.index, folder)
         }
         _ => {
-            let path = folder.join(format!("tc-{name}"));
-            place(loaded.answering(), interface, Hook::TcIngress, &path)
+            let tc = folder.join(format!("tc-{name}"));
+            place(loaded.answering(), interface, Hook::TcIngress, &tc)
         }
-    }
+    };
+    answering().inspect_err(|_| {
+        if !is_attached(name, folder) {
+            let _ = fs::remove_file(&out);
+        }
+    })
+}
+
+/// Whether a program of either tier is there.
+fn is_attached(interface_name: &str, folder: &Path) -> bool {
+    let is_there = |prefix| folder.join(format!("{prefix}{interface_name}")).exists();
+    is_there("xdp-") || is_there("tc-")
 }
 
 /// Takes the programs of one tier off an interface.
@@ -59,16 +73,21 @@ pub fn remove(interface_name: &str, tier: Tier, folder: &Path) -> Result<(), Err
         Tier::Xdp => ["xdp-", "behind-"].as_slice(),
         Tier::Tc => &["tc-"],
     };
-    for prefix in prefixes {
+    let gone = |prefix: &str| {
         let path = folder.join(format!("{prefix}{interface_name}"));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::system(path.display().to_string())(error));
+                Err(Error::system(path.display().to_string())(error))
             }
-            _ => {}
+            _ => Ok(()),
         }
+    };
+    prefixes.iter().try_for_each(|prefix| gone(prefix))?;
+    // Both tiers need what is at egress.
+    match is_attached(interface_name, folder) {
+        true => Ok(()),
+        false => gone("out-"),
     }
-    Ok(())
 }
 
 /// The interfaces that have something attached, with their tiers.
@@ -91,6 +110,7 @@ pub fn attached(folder: &Path) -> Vec<(String, Tier)> {
 enum Hook {
     XdpDriver,
     TcIngress,
+    TcEgress,
 }
 
 fn place(
@@ -137,6 +157,7 @@ impl Hook {
         match self {
             Hook::XdpDriver => "native XDP",
             Hook::TcIngress => "TC ingress",
+            Hook::TcEgress => "TC egress",
         }
     }
 
@@ -144,6 +165,7 @@ impl Hook {
         match self {
             Hook::XdpDriver => libbpf_sys::BPF_XDP,
             Hook::TcIngress => libbpf_sys::BPF_TCX_INGRESS,
+            Hook::TcEgress => libbpf_sys::BPF_TCX_EGRESS,
         }
     }
 
@@ -151,7 +173,7 @@ impl Hook {
         match self {
             // Never the generic mode: TC does the same with fewer surprises.
             Hook::XdpDriver => libbpf_sys::XDP_FLAGS_DRV_MODE,
-            Hook::TcIngress => 0,
+            Hook::TcIngress | Hook::TcEgress => 0,
         }
     }
 }

@@ -100,6 +100,7 @@ pub struct Loaded {
     answering: Program,
     behind: Option<Program>,
     parts: Option<Program>,
+    out: Program,
 }
 
 impl Loaded {
@@ -119,6 +120,12 @@ impl Loaded {
     #[must_use]
     pub fn parts(&self) -> Option<BorrowedFd<'_>> {
         self.parts.as_ref().map(Program::fd)
+    }
+
+    /// The one at TC egress.
+    #[must_use]
+    pub fn out(&self) -> BorrowedFd<'_> {
+        self.out.fd()
     }
 
     /// Where they run.
@@ -153,18 +160,21 @@ impl Program {
 /// process may not.
 pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
     let one = |object: &[u8], name| load_one(object, name, sizes, folder);
+    let out = one(&TC.0, "lowroad_out")?;
     match tier {
         Tier::Tc => Ok(Loaded {
             tier,
             answering: one(&TC.0, "lowroad_tc")?,
             behind: None,
             parts: None,
+            out,
         }),
         Tier::Xdp => Ok(Loaded {
             tier,
             answering: one(&XDP.0, "lowroad_xdp")?,
             behind: Some(one(&TC.0, "lowroad_marked")?),
             parts: Some(one(&XDP.0, "lowroad_part")?),
+            out,
         }),
     }
 }

@@ -1,5 +1,5 @@
-//! What only TC can do, on real devices: connections that take the place of those in TIME_WAIT, and are handed
-//! to a listener. At the XDP tier the program behind does it, which needs a device that brings it frames
+//! What only TC can do, on real devices: connections that take the place of those in TIME_WAIT, are handed
+//! to a listener, and taken back from it. At the XDP tier the program behind does it, which needs a device that brings it frames
 //! with data before them.
 
 mod common;
@@ -9,6 +9,7 @@ use std::net::TcpStream;
 
 use common::leftover;
 use common::line::{CLIENT_PORT, Ends, Line};
+use common::responses::{Response, Shelf};
 use lowroad_softirq::load::Tier;
 use lowroad_testkit::net;
 use lowroad_testkit::{skip, wait_until};
@@ -101,4 +102,102 @@ fn native_xdp_hands_over_once_time_wait_has_ended() {
 #[test]
 fn tc_hands_over_once_time_wait_has_ended() {
     comes_again("tc_hands_over_once_time_wait_has_ended", Tier::Tc);
+}
+
+/// What is stored here. A driver that leaves no room behind a frame has that of the request.
+fn hot() -> Vec<u8> {
+    let pad = "x".repeat(400);
+    format!("GET /a HTTP/1.1\r\nHost: h\r\nX-Pad: {pad}\r\n\r\n").into_bytes()
+}
+
+fn publish(line: &Line) {
+    let hot = Response::named("A");
+    let mut shelf = Shelf::new(&line.level);
+    for (_, server) in line.ends {
+        let hour_ns = 3_600_000_000_000;
+        shelf.publish(&line.level, &hot.key_at(server), &hot.prepare(0), hour_ns);
+    }
+}
+
+/// Asks, and gets the stored response.
+fn ask_below(client: &mut TcpStream) {
+    let expected = Response::named("A").prepare(0).bytes;
+    client.write_all(&hot()).expect("sent");
+    let mut got = vec![0; expected.len()];
+    client.read_exact(&mut got).expect("an answer");
+    assert!(got.starts_with(b"HTTP/1.1 200 OK\r\nX-Name: A\r\n"));
+    assert!(got.ends_with(&[b'a'; 100]));
+}
+
+/// Asks, and gets what the server's socket says.
+fn ask_above(
+    client: &mut TcpStream,
+    request: &[u8],
+    accept: impl FnOnce() -> TcpStream,
+) -> TcpStream {
+    client.write_all(request).expect("sent");
+    let mut server = accept();
+    let mut got = vec![0; request.len()];
+    server.read_exact(&mut got).expect("the request");
+    assert_eq!(got, request);
+    let mut response = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n".to_vec();
+    let head_len = response.len();
+    response.resize(head_len + 100_000, b'u');
+    server.write_all(&response).expect("sent");
+    let mut got = vec![0; response.len()];
+    client.read_exact(&mut got).expect("a response");
+    assert!(got == response, "the same bytes");
+    server
+}
+
+fn comes_back(test: &str, line: impl FnOnce() -> Line) {
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = line();
+    line.attach();
+    publish(&line);
+    let counts = || {
+        ["answer_hit", "tcp_handed", "tcp_taken_back", "up_room"].map(|reason| line.count(reason))
+    };
+    let mut wanted = counts();
+    let mut kept = Vec::new();
+    for ends in line.ends {
+        let mut client = line.connect(ends);
+        ask_below(&mut client);
+        for round in 1..=4 {
+            line.beat();
+            let server = ask_above(&mut client, REQUEST, || line.accept());
+            let mut server = ask_above(&mut client, &hot(), || server);
+            ask_below(&mut client);
+            assert_eq!(server.read(&mut [0]).expect("a clean end"), 0);
+            // Every other time it closes only after the next handover.
+            if round % 2 == 0 {
+                kept.push(server);
+            }
+            ask_below(&mut client);
+        }
+        wanted
+            .iter_mut()
+            .zip([9, 4, 4, 0])
+            .for_each(|(all, more)| *all += more);
+        assert_eq!(counts(), wanted);
+    }
+    assert_eq!(line.level.control().meta_broken, 0);
+}
+
+#[test]
+fn it_comes_back_from_behind_native_xdp() {
+    let test = "it_comes_back_from_behind_native_xdp";
+    comes_back(test, || Line::cable(Tier::Xdp));
+}
+
+#[test]
+fn it_comes_back_at_tc() {
+    comes_back("it_comes_back_at_tc", || Line::cable(Tier::Tc));
+}
+
+#[test]
+fn it_comes_back_on_the_loopback_device() {
+    comes_back("it_comes_back_on_the_loopback_device", Line::loopback);
 }

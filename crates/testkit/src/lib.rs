@@ -423,6 +423,7 @@ impl Client {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return true,
                 Ok(len) => self.received.extend_from_slice(&buffer[..len]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return false,
                 Err(error) => panic!("the server does not close: {error}"),
             }

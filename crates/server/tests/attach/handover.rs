@@ -162,7 +162,7 @@ fn mixtures_before_apache() {
 }
 
 /// A listener of ours; connections are taken when the test says so.
-fn listener(namespace: &Namespace, backlog: i32) -> TcpListener {
+pub fn listener(namespace: &Namespace, backlog: i32) -> TcpListener {
     namespace.enter(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");

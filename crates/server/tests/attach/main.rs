@@ -9,6 +9,7 @@ mod addresses;
 mod attached;
 mod attacks;
 mod clients;
+mod comeback;
 mod ends;
 mod handover;
 mod learning;

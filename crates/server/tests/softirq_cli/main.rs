@@ -44,7 +44,8 @@ fn status_shows_levels_and_their_counters() {
         level["counters"]["answer_hit"].as_u64() >= Some(1),
         "{json}"
     );
-    assert_eq!(level["runs"][0]["link"], "tc-eth0");
+    assert_eq!(level["runs"][0]["link"], "out-eth0");
+    assert_eq!(level["runs"][1]["link"], "tc-eth0");
 }
 
 #[test]

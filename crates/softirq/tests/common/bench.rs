@@ -165,6 +165,17 @@ impl Bench {
         }
     }
 
+    /// Whether a frame that the server sends goes on to the client.
+    pub fn lets_out(&self, frame: &[u8]) -> bool {
+        let mut out = [0u8; 4096];
+        let (code, len) = test_run(self.loaded.out(), frame, &mut out);
+        match code {
+            -1 => assert_eq!(&out[..len], frame, "what goes on is whole"),
+            other => assert_eq!(other, 2, "an unknown verdict"),
+        }
+        code == -1
+    }
+
     /// Takes the connection of a client from the listener.
     pub fn accept(&self, port: u16) -> TcpStream {
         let place = self.listener.lock().expect("no holder panics");

@@ -91,6 +91,19 @@ impl Sent {
         frame
     }
 
+    /// The same from the server to the client, as long as it is: who fills it up comes later.
+    pub fn reversed(&self) -> Vec<u8> {
+        let mut frame = self.frame();
+        let address_len = if self.is_v6 { 16 } else { 4 };
+        let addresses_at = if self.is_v6 { 22 } else { 26 };
+        let ports_at = addresses_at + 2 * address_len;
+        frame[..12].rotate_left(6);
+        frame[addresses_at..ports_at].rotate_left(address_len);
+        frame[ports_at..ports_at + 4].rotate_left(2);
+        frame.truncate(ports_at + 20 + self.options.len() + self.payload.len());
+        frame
+    }
+
     fn v4(&self, tcp_len: usize) -> (Vec<u8>, Vec<u8>) {
         let client = if self.is_from_here {
             SERVER.0

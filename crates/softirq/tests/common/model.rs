@@ -278,6 +278,7 @@ impl Subject for Model {
                     world.socket = Socket::None;
                 }
             }
+            ["old-socket", _] => return false,
             ["socket" | "fin-wait"] => world.socket = Socket::Connection,
             ["time-wait", mark] => world.socket = time_wait(mark, None),
             ["time-wait", mark, "stamped"] => {

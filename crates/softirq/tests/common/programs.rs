@@ -134,7 +134,15 @@ impl Subject for Programs<'_> {
             ["rules"] => forget_admitted(level),
             ["exempt"] => level.exempt_port(port, true),
             ["nobody-listens"] => self.bench.set_listening(false),
-            ["socket"] => self.sockets.push(leftover::connected(is_v6, port, None)),
+            ["socket"] => {
+                let isn = Some(script::CLIENT_ISN);
+                self.sockets.push(leftover::connected(is_v6, port, isn));
+            }
+            ["old-socket", isn] => {
+                let isn = script::CLIENT_ISN.wrapping_add(script::number(isn));
+                self.sockets
+                    .push(leftover::connected(is_v6, port, Some(isn)));
+            }
             ["no-socket"] => self.sockets.drain(..).for_each(|socket| {
                 // With a reset nothing of it is left.
                 let at_once = Some(std::time::Duration::ZERO);

@@ -5,6 +5,7 @@
 //! == a name [v6]
 //! do publish A B                    the state of the world
 //! do hand-over                      only where the program that is tried hands over itself
+//! do old-socket 0-10                the kernel has a socket, whose client began with -10
 //! do time-wait 0-10 stamped         the kernel closed a connection: next was -10, with timestamps
 //! > AP 1 1 win=500 get              sent: flags, seq, ack, and what else there is
 //! < AP 1 1+get A ; answer_hit ; OPEN   the answer, the exits counted, the state afterwards

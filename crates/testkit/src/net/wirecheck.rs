@@ -41,6 +41,8 @@ pub struct Check {
     /// Of a hundred connections, this many ask for nothing that a cache could not answer: short
     /// pages, in few ways.
     pub hot_percent: f64,
+    /// Of a hundred turns of the other connections, this many are such.
+    pub hot_turn_percent: f64,
     /// Where uploads are answered with [`receipt`](super::servers::receipt), if anywhere.
     pub upload: Option<String>,
     /// How long an upload is at most.
@@ -62,6 +64,7 @@ impl Check {
             requests_per_connection: 1..21,
             pages: pages.to_vec(),
             hot_percent: 0.0,
+            hot_turn_percent: 0.0,
             upload: Some(super::servers::UPLOAD.to_owned()),
             upload_len_max: 100_000,
             deadline: Duration::from_secs(30),
@@ -100,6 +103,8 @@ impl Check {
         let mut connection = None;
         for turn in 0..turns {
             let last = turn + 1 == turns;
+            let is_hot =
+                is_hot || self.hot_turn_percent > 0.0 && draws.percent(self.hot_turn_percent);
             let plan = match is_hot {
                 true => plan::draw_hot(self, shared, &mut draws, last),
                 false => plan::draw(self, shared, &mut draws, last),

@@ -1,0 +1,535 @@
+//! Connections that the server above has had come back to this level, and go up again, in any order: each
+//! answer is right, and the server's ends are closed.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use lowroad_testkit::net::servers::{UPLOAD, receipt};
+use lowroad_testkit::net::site::content;
+use lowroad_testkit::net::{Check, Mangling, Manglings, Namespace, Page, Path, Site, WebServer};
+use lowroad_testkit::{Client, wait_until};
+
+use crate::attached::{Attached, get, server_v4, servers};
+use crate::handover::listener;
+use crate::skipped;
+
+/// Hot, hot, large, larger.
+const LENS: [usize; 4] = [200, 900, 30_000, 2_000_000];
+
+struct Net {
+    path: Path,
+    site: Site,
+    _nginx: WebServer,
+}
+
+fn network(directives: &str) -> Net {
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let site = Site::new(301, &LENS);
+    let nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
+    Net {
+        path,
+        site,
+        _nginx: nginx,
+    }
+}
+
+impl Net {
+    fn attach(&self) -> Attached<'_> {
+        let attached = Attached::start(&self.path.server, 80, &["--ttl", "600"]);
+        for page in &self.site.pages[..2] {
+            for server in servers(80) {
+                attached.warm(&self.path.client, server, &get(&page.path));
+            }
+        }
+        attached
+    }
+
+    fn connect(&self, server: SocketAddr) -> Client {
+        let stream = self.path.client.enter(|| TcpStream::connect(server));
+        Client::new(stream.expect("a connection"))
+    }
+
+    fn ask(&self, client: &mut Client, page: usize) {
+        let page = &self.site.pages[page];
+        let response = client.get(&page.path, "");
+        assert_eq!(Page::of(&page.path, &response.body), *page);
+    }
+}
+
+/// The states of what the server's kernel has for this client.
+fn sockets(namespace: &Namespace, client: &Client) -> Vec<u8> {
+    let port = client.stream().local_addr().expect("an address").port();
+    let port = format!(":{port:04X}");
+    let tables = ["tcp", "tcp6"].map(|family| format!("/proc/thread-self/net/{family}"));
+    let read = || tables.map(|table| fs::read_to_string(table).unwrap_or_default());
+    let state = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_its = words.get(1)?.ends_with(":0050") && words.get(2)?.ends_with(&port);
+        is_its.then(|| u8::from_str_radix(words[3], 16).expect("a state"))
+    };
+    let tables = namespace.enter(read);
+    let lines = tables.iter().flat_map(|table| table.lines());
+    lines.filter_map(state).collect()
+}
+
+fn since(attached: &Attached, begin: [u64; 4]) -> [u64; 4] {
+    let mut now = ["answer_hit", "tcp_handed", "tcp_taken_back", "tcp_ended"]
+        .map(|reason| attached.count(reason));
+    now.iter_mut()
+        .zip(begin)
+        .for_each(|(now, begin)| *now -= begin);
+    now
+}
+
+#[test]
+fn it_comes_and_goes_on_one_connection() {
+    if skipped("it_comes_and_goes_on_one_connection", &["nginx"]) {
+        return;
+    }
+    let net = network("");
+    let attached = net.attach();
+    for server in servers(80) {
+        let begin = since(&attached, [0; 4]);
+        let mut client = net.connect(server);
+        net.ask(&mut client, 0);
+        assert_eq!(since(&attached, begin), [1, 0, 0, 0]);
+        for round in 1..=5 {
+            net.ask(&mut client, 2);
+            // The first that could be answered below goes up yet.
+            net.ask(&mut client, 0);
+            net.ask(&mut client, 1);
+            net.ask(&mut client, 0);
+            wait_until("its old socket's end", || {
+                sockets(&net.path.server, &client).is_empty().then_some(())
+            });
+            let [hits, handed, back, _] = since(&attached, begin);
+            assert_eq!([hits, handed, back], [1 + 2 * round, round, round]);
+        }
+        // Misses in between, which are followed too.
+        net.ask(&mut client, 2);
+        net.ask(&mut client, 2);
+        net.ask(&mut client, 0);
+        net.ask(&mut client, 2);
+        assert_eq!(since(&attached, begin)[2], 5);
+        net.ask(&mut client, 1);
+        net.ask(&mut client, 1);
+        assert_eq!(since(&attached, begin)[2], 6);
+        client.finish();
+        assert!(client.wait_for_close(), "a clean end");
+    }
+    eprintln!("{:?}", attached.counts());
+}
+
+/// Asks for hot pages, twice, and says whether the connection came back.
+fn comes_back(net: &Net, attached: &Attached, client: &mut Client) -> bool {
+    let before = attached.count("tcp_taken_back");
+    net.ask(client, 0);
+    net.ask(client, 1);
+    attached.count("tcp_taken_back") > before
+}
+
+fn up(client: &mut Client, request: &str) -> u16 {
+    client.send(request);
+    match request.starts_with("HEAD") {
+        true => client.response_to_head().status,
+        false => client.response().status,
+    }
+}
+
+#[test]
+fn after_what_ends_plainly_it_comes_back() {
+    if skipped("after_what_ends_plainly_it_comes_back", &["nginx"]) {
+        return;
+    }
+    let net = network("location /empty { return 204; } location /moved { return 301 /x; }");
+    let attached = net.attach();
+    let large = &net.site.pages[2].path;
+    let one = |method: &str, target: &str, fields: &str| {
+        format!("{method} {target} HTTP/1.1\r\nHost: test\r\n{fields}\r\n")
+    };
+    let mut client = net.connect(server_v4(80));
+    let etag = client.get(large, "").field("etag").map(str::to_owned);
+    let condition = format!("If-None-Match: {}\r\n", etag.expect("an entity tag"));
+    let cases = [
+        (200, one("HEAD", large, "")),
+        (304, one("GET", large, &condition)),
+        (206, one("GET", large, "Range: bytes=0-9\r\n")),
+        (
+            200,
+            one("GET", large, "Cookie: a=b\r\nConnection: keep-alive\r\n"),
+        ),
+        (
+            200,
+            one("GET", large, "Cache-Control: no-cache\r\nX-Other: 1\r\n"),
+        ),
+        (404, one("GET", "/missing?1", "Cookie: a=b\r\n")),
+        (204, one("GET", "/empty?1", "Cookie: a=b\r\n")),
+        (301, one("GET", "/moved?1", "Cookie: a=b\r\n")),
+    ];
+    assert!(comes_back(&net, &attached, &mut client));
+    for (status, request) in &cases {
+        assert_eq!(up(&mut client, request), *status, "{request}");
+        assert!(comes_back(&net, &attached, &mut client), "{request}");
+    }
+    // One after the other, without a hit in between.
+    for (status, request) in &cases {
+        assert_eq!(up(&mut client, request), *status, "{request}");
+    }
+    assert!(comes_back(&net, &attached, &mut client));
+    for page in [3, 2, 3] {
+        net.ask(&mut client, page);
+    }
+    assert!(comes_back(&net, &attached, &mut client));
+    for len in [0, 3, 1400, 3000, 60_000] {
+        let body = content(8, 8, len);
+        client.send(format!(
+            "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n"
+        ));
+        client.send(&body);
+        assert_eq!(client.response().text(), receipt(&body));
+        assert!(comes_back(&net, &attached, &mut client), "{len}");
+    }
+}
+
+#[test]
+fn after_what_is_not_understood_it_stays_up() {
+    if skipped("after_what_is_not_understood_it_stays_up", &["nginx"]) {
+        return;
+    }
+    let net = network("");
+    let attached = net.attach();
+    let large = &net.site.pages[2].path;
+    let body = String::from_utf8(
+        content(7, 7, 70_000)
+            .iter()
+            .map(|b| b'a' + b % 26)
+            .collect(),
+    );
+    let body = body.expect("letters");
+    let fields = [
+        "Authorization: Basic YTpi\r\n",
+        "Upgrade: h2c\r\nConnection: Upgrade\r\n",
+        "Expect: 100-continue\r\n",
+        "Content-Length: 00000000000\r\n",
+        "Proxy-Connection: keep-alive\r\n",
+        "Cookie: a=b\r\nConnection: TE\r\nTE: trailers\r\n",
+    ];
+    let mut requests: Vec<String> = fields
+        .iter()
+        .map(|fields| format!("GET {large} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"))
+        .collect();
+    let post = format!("POST {UPLOAD} HTTP/1.1\r\nHost: test\r\n");
+    let len = body.len();
+    requests.push(format!("{post}Content-Length: {len}\r\n\r\n{body}"));
+    requests.push(format!(
+        "{post}Transfer-Encoding: chunked\r\n\r\n{len:x}\r\n{body}\r\n0\r\n\r\n"
+    ));
+    for request in &requests {
+        for is_first in [true, false] {
+            let mut client = net.connect(server_v4(80));
+            net.ask(&mut client, 0);
+            if !is_first {
+                net.ask(&mut client, 2);
+            }
+            client.send(request);
+            let mut response = client.response();
+            if response.status == 100 {
+                response = client.response();
+            }
+            if request.starts_with("POST") {
+                assert_eq!(response.text(), receipt(body.as_bytes()));
+            }
+            assert!(!comes_back(&net, &attached, &mut client), "{request}");
+            assert!(!comes_back(&net, &attached, &mut client), "{request}");
+        }
+    }
+}
+
+#[test]
+fn chunks_are_followed() {
+    if skipped("chunks_are_followed", &["nginx"]) {
+        return;
+    }
+    // What may hold instructions has no length beforehand.
+    let net = network("location = /2-30000.bin { ssi on; ssi_types *; }");
+    let attached = net.attach();
+    let large = &net.site.pages[2];
+    let mut client = net.connect(server_v4(80));
+    let ask = |client: &mut Client| {
+        client.send(get(&format!(
+            "{}?{}",
+            large.path,
+            attached.count("tcp_handed")
+        )));
+        while !client.received.ends_with(b"\r\n0\r\n\r\n") {
+            assert!(client.more(), "the end of the chunks");
+        }
+        let text = String::from_utf8_lossy(&client.received).into_owned();
+        assert!(
+            text.contains("\r\nTransfer-Encoding: chunked\r\n"),
+            "{text}"
+        );
+        assert!(client.received.len() > LENS[2]);
+        client.received.clear();
+    };
+    for _ in 0..3 {
+        ask(&mut client);
+        ask(&mut client);
+        assert!(comes_back(&net, &attached, &mut client));
+    }
+}
+
+#[test]
+fn what_is_pipelined_is_answered_in_order() {
+    if skipped("what_is_pipelined_is_answered_in_order", &["nginx"]) {
+        return;
+    }
+    let net = network("");
+    let attached = net.attach();
+    let orders: [&[usize]; 6] = [
+        &[0, 2, 0, 1],
+        &[2, 0, 1, 0],
+        &[2, 2, 0, 0, 1],
+        &[0, 1, 0, 2],
+        &[3, 0, 0, 1],
+        &[2, 0, 0, 0, 2, 0, 0],
+    ];
+    for (at, order) in orders.iter().enumerate() {
+        let mut client = net.connect(servers(80)[at % 2]);
+        for is_ahead in [false, true, false] {
+            for page in *order {
+                match is_ahead {
+                    true => client.send(get(&net.site.pages[*page].path)),
+                    false => net.ask(&mut client, *page),
+                }
+            }
+            for page in order.iter().filter(|_| is_ahead) {
+                let page = &net.site.pages[*page];
+                let response = client.response();
+                assert_eq!(Page::of(&page.path, &response.body), *page);
+            }
+        }
+    }
+    eprintln!("{:?}", attached.counts());
+    assert!(attached.count("tcp_taken_back") > 0);
+}
+
+#[test]
+fn a_server_that_closes_is_heard() {
+    if skipped("a_server_that_closes_is_heard", &["nginx"]) {
+        return;
+    }
+    let net = network("keepalive_timeout 1;");
+    let attached = net.attach();
+    let mut client = net.connect(server_v4(80));
+    net.ask(&mut client, 2);
+    net.ask(&mut client, 0);
+    assert!(client.wait_for_close(), "a clean end");
+    // What came back does not hear of it.
+    let mut client = net.connect(server_v4(80));
+    net.ask(&mut client, 2);
+    assert!(comes_back(&net, &attached, &mut client));
+    wait_until("its old socket's end", || {
+        sockets(&net.path.server, &client).is_empty().then_some(())
+    });
+    net.ask(&mut client, 0);
+    net.ask(&mut client, 2);
+    assert!(client.wait_for_close(), "a clean end");
+}
+
+/// Reads a request's head.
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}
+
+fn text_of(body: &str, fields: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{fields}\r\n{body}",
+        body.len()
+    )
+}
+
+/// Serves what the daemon and warming clients ask for; the connection that asks for `/cold`, and
+/// its request.
+fn next_cold(listener: &TcpListener) -> (TcpStream, String) {
+    let (send, receive) = std::sync::mpsc::channel();
+    let listener = listener.try_clone().expect("a descriptor");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let send = send.clone();
+            std::thread::spawn(move || {
+                while let Some(head) = read_head(&mut stream) {
+                    if head.starts_with("GET /cold ") {
+                        let _ = send.send((stream, head));
+                        return;
+                    }
+                    let hot = text_of("hot", "Cache-Control: max-age=600\r\n");
+                    if stream.write_all(hot.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    receive
+        .recv_timeout(lowroad_testkit::PATIENCE)
+        .expect("a connection")
+}
+
+#[test]
+fn a_server_that_closes_late_gets_a_new_socket() {
+    if skipped("a_server_that_closes_late_gets_a_new_socket", &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = listener(&path.server, 100);
+    let own = listener.try_clone().expect("a descriptor");
+    let (send, receive) = std::sync::mpsc::channel();
+    // Each connection is a thread's that answers, and keeps its end.
+    std::thread::spawn(move || {
+        for mut stream in own.incoming().flatten() {
+            let send = send.clone();
+            std::thread::spawn(move || {
+                while let Some(head) = read_head(&mut stream) {
+                    let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                    let fields = match target.starts_with("/hot") {
+                        true => "Cache-Control: max-age=600\r\n",
+                        false => "Cache-Control: no-store\r\n",
+                    };
+                    let _ = stream.write_all(text_of(&target, fields).as_bytes());
+                }
+                let _ = send.send(stream);
+            });
+        }
+    });
+    let attached = Attached::start(&path.server, 80, &[]);
+    for server in [server_v4(80)] {
+        attached.warm(&path.client, server, &get("/hot"));
+    }
+    let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
+    let mut client = Client::new(stream.expect("a connection"));
+    for round in 0..5 {
+        let cold = format!("/cold?{round}");
+        assert_eq!(client.get(&cold, "").text(), cold);
+        for _ in 0..4 {
+            assert_eq!(client.get("/hot", "").text(), "/hot");
+        }
+        assert_eq!(attached.count("tcp_taken_back"), round + 1);
+    }
+    assert_eq!(client.get("/cold?5", "").text(), "/cold?5");
+    // The old ends are kept, and nothing of them lives: the first was ended by the second handover.
+    eprintln!("{:?}", attached.counts());
+    let ends: Vec<TcpStream> = receive.try_iter().collect();
+    assert!(ends.len() >= 5, "{}", ends.len());
+    assert_eq!(sockets(&path.server, &client), [1]);
+    drop(ends);
+    assert_eq!(client.get("/cold?6", "").text(), "/cold?6");
+}
+
+#[test]
+fn what_nobody_asked_for_is_passed_on() {
+    if skipped("what_nobody_asked_for_is_passed_on", &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = listener(&path.server, 100);
+    let attached = Attached::start(&path.server, 80, &[]);
+    let connect = || {
+        let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
+        Client::new(stream.expect("a connection"))
+    };
+    let mut client = connect();
+    client.send(get("/cold"));
+    let warm = || attached.warm(&path.client, server_v4(80), &get("/hot"));
+    let (mut stream, _) = std::thread::scope(|scope| {
+        let cold = scope.spawn(|| next_cold(&listener));
+        warm();
+        cold.join().expect("no panic")
+    });
+    // An answer, and one that belongs to nothing.
+    stream
+        .write_all(text_of("first", "").as_bytes())
+        .expect("sent");
+    assert_eq!(client.response().text(), "first");
+    let late = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
+    stream.write_all(late.as_bytes()).expect("sent");
+    assert_eq!(client.response().status, 408);
+    for body in ["second", "third", "fourth"] {
+        client.send(get("/hot"));
+        read_head(&mut stream).expect("it stays up");
+        stream
+            .write_all(text_of(body, "").as_bytes())
+            .expect("sent");
+        assert_eq!(client.response().text(), body);
+    }
+    assert_eq!(attached.count("tcp_taken_back"), 0);
+    stream.shutdown(Shutdown::Both).expect("an end");
+    assert!(client.wait_for_close(), "a clean end");
+}
+
+/// Long connections over a link, each a mixture, verified byte by byte.
+fn mixtures(test: &str, program: &str, manglings: &Manglings) {
+    if skipped(test, &[program]) {
+        return;
+    }
+    let path = Path::new(manglings, 1500).expect("a path");
+    let site = Site::new(302, &[200, 600, 900, 30_000, 200_000]);
+    let _server = match program {
+        "nginx" => WebServer::nginx(&path.server, &site, 80, ""),
+        _ => WebServer::apache(&path.server, &site, 80, ""),
+    };
+    let attached = Attached::start(&path.server, 80, &["--ttl", "600"]);
+    for address in servers(80) {
+        let mut check = Check::new(303, address, &site.pages);
+        check.clients = 16;
+        check.connections_per_client = 2;
+        check.requests_per_connection = 1..80;
+        check.hot_turn_percent = 80.0;
+        check.deadline = Duration::from_secs(60);
+        let report = path.client.enter(|| check.run());
+        eprintln!("{test}: {address}: {:?}", attached.counts());
+        assert!(report.is_clean(), "{report:#?}, {:?}", attached.counts());
+    }
+    assert!(
+        attached.count("tcp_taken_back") > 20,
+        "{:?}",
+        attached.counts()
+    );
+}
+
+#[test]
+fn long_mixtures_before_nginx() {
+    mixtures("long_mixtures_before_nginx", "nginx", &Manglings::default());
+}
+
+#[test]
+fn long_mixtures_before_apache() {
+    mixtures(
+        "long_mixtures_before_apache",
+        "apache2",
+        &Manglings::default(),
+    );
+}
+
+#[test]
+fn long_mixtures_over_a_bad_link() {
+    let mangling = Mangling {
+        loss_percent: 1.0,
+        reorder_percent: 2.0,
+        duplication_percent: 2.0,
+        ..Mangling::default()
+    };
+    mixtures(
+        "long_mixtures_over_a_bad_link",
+        "nginx",
+        &Manglings::both(304, mangling),
+    );
+}

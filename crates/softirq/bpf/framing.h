@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* Where messages end (RFC 9112 §6): heads and chunks, line by line, in scratch memory. It is read for what says so
+ * only, and what is said in another way than nearly all say it is not understood. It knows no connections. */
+#pragma once
+
+#include "request.h"
+
+/* What was seen in a head. */
+#define HEAD_ENDS 1
+#define HEAD_LENGTH 2
+#define HEAD_CHUNKED 4
+#define HEAD_ODD 8
+
+static __always_inline __u64 lower_word(const struct scratch *scratch, __u32 at)
+{
+	return head_word(scratch, at) | ONES * 0x20;
+}
+
+#define BYTES(count) (~0ull >> (64 - 8 * (count)))
+
+/* "Connection: keep-alive", and nothing else. */
+static __always_inline int is_keep_alive(const struct scratch *scratch, __u32 at, __u32 to)
+{
+	return to - at == 22 && lower_word(scratch, at + 8) == WORD("on: keep") &&
+	       (lower_word(scratch, at + 16) & BYTES(6)) == WORD("-alive");
+}
+
+#define LENGTH_DIGITS_MAX 9
+
+static __always_inline void length_field(struct scratch *scratch, __u32 at, __u32 to)
+{
+	struct request *request = &scratch->request;
+	__u64 length = 0;
+
+	if (to <= at || to - at > LENGTH_DIGITS_MAX || request->seen & HEAD_LENGTH) {
+		request->seen |= HEAD_ODD;
+		return;
+	}
+	for (int i = 0; i < LENGTH_DIGITS_MAX && at < to; i++, at++) {
+		__u8 digit = scratch->head[at & (HEAD_SIZE - 1)] - '0';
+		if (digit > 9)
+			request->seen |= HEAD_ODD;
+		length = length * 10 + digit;
+	}
+	request->seen |= HEAD_LENGTH;
+	request->hash = length;
+}
+
+/* "Content-", and what follows. */
+static __always_inline void content_field(struct scratch *scratch, __u32 at, __u32 to)
+{
+	__u64 rest = lower_word(scratch, at + 8);
+
+	if (rest == WORD("length: "))
+		length_field(scratch, at + 16, to);
+	else if ((rest & BYTES(6)) == WORD("length"))
+		scratch->request.seen |= HEAD_ODD;
+}
+
+/* Where the line at `at` ends; 0: it is not understood. */
+static __always_inline __u32 end_of_line(struct scratch *scratch, __u32 at)
+{
+	__u32 to = end_of_visible(scratch, at, 0x20);
+
+	return to + 2 > scratch->request.len || (head_word(scratch, to) & 0xffff) != WORD("\r\n") ||
+			       scratch->head[at & (HEAD_SIZE - 1)] == ' ' ? 0 : to;
+}
+
+/* Another protocol, an encoding of the body, or what lets the server know who the connection is of. */
+static __always_inline int is_odd_in_request(const struct scratch *scratch, __u64 name, __u32 at, __u32 to)
+{
+	if (name == WORD("connecti"))
+		return !is_keep_alive(scratch, at, to);
+	return name == WORD("transfer") || name == WORD("authoriz") || name == WORD("proxy-au") ||
+	       name == WORD("proxy-co") || name == WORD("http2-se") || (name & BYTES(7)) == WORD("upgrade") ||
+	       (name & BYTES(7)) == WORD("trailer") || (name & BYTES(6)) == WORD("expect");
+}
+
+static long request_line_step(__u64 index, struct cursor *cursor)
+{
+	struct scratch *scratch = cursor->scratch;
+	struct request *request = &scratch->request;
+	__u32 at = request->at, to;
+	__u64 name = lower_word(scratch, at);
+
+	if ((head_word(scratch, at) & 0xffff) == WORD("\r\n")) {
+		request->at = at + 2;
+		request->seen |= HEAD_ENDS;
+		return 1;
+	}
+	to = end_of_line(scratch, at);
+	if (!to || is_odd_in_request(scratch, name, at, to))
+		request->seen |= HEAD_ODD;
+	else if (name == WORD("content-"))
+		content_field(scratch, at, to);
+	request->at = to + 2;
+	return (request->seen & HEAD_ODD) != 0;
+}
+
+/* The request line of what this level does not answer, beside GET and HEAD, which were looked at. */
+static __always_inline int is_post(struct scratch *scratch)
+{
+	__u32 to = end_of_visible(scratch, 5, 0x21);
+
+	return (head_word(scratch, 0) & BYTES(6)) == WORD("POST /") &&
+	       head_word(scratch, to + 1) == WORD("HTTP/1.1") && scratch->head[to & (HEAD_SIZE - 1)] == ' ' &&
+	       (head_word(scratch, to + 9) & 0xffff) == WORD("\r\n");
+}
+
+/* How long the request is that begins in scratch, with its body; 0: it is not known, or more than that follows in
+ * its segment. */
+static __always_inline __u32 length_of_request(struct scratch *scratch, __u32 len, __u32 payload_len)
+{
+	struct request *request = &scratch->request;
+	struct cursor cursor = { scratch };
+	__u64 whole;
+
+	request->len = len;
+	request->seen = 0;
+	request->hash = 0;
+	request->at = end_of_visible(scratch, 0, 0x20) + 2;
+	bpf_loop(LINES_MAX, request_line_step, &cursor, 0);
+	whole = request->at + request->hash;
+	return (request->seen & (HEAD_ENDS | HEAD_ODD)) == HEAD_ENDS && whole >= payload_len ? whole : 0;
+}
+
+#ifndef TIER_XDP
+
+/* So much of a response's head is looked for. */
+#define RESPONSE_HEAD_MAX 1024
+static __always_inline void response_field(struct scratch *scratch, __u32 at, __u32 to)
+{
+	struct request *request = &scratch->request;
+	__u64 name = lower_word(scratch, at);
+
+	if (name == WORD("content-")) {
+		content_field(scratch, at, to);
+	} else if (name == WORD("transfer")) {
+		int is_plain = to - at == 26 && lower_word(scratch, at + 8) == WORD("-encodin") &&
+			       lower_word(scratch, at + 16) == WORD("g: chunk") &&
+			       (lower_word(scratch, at + 24) & BYTES(2)) == WORD("ed");
+		request->seen |= is_plain ? HEAD_CHUNKED : HEAD_ODD;
+	} else if (name == WORD("connecti") && !is_keep_alive(scratch, at, to)) {
+		request->seen |= HEAD_ODD;
+	}
+}
+
+static long response_line_step(__u64 index, struct cursor *cursor)
+{
+	struct scratch *scratch = cursor->scratch;
+	struct request *request = &scratch->request;
+	__u32 at = request->at, to;
+
+	if ((head_word(scratch, at) & 0xffff) == WORD("\r\n")) {
+		request->at = at + 2;
+		request->seen |= HEAD_ENDS;
+		return 1;
+	}
+	to = end_of_line(scratch, at);
+	if (to)
+		response_field(scratch, at, to);
+	else
+		request->seen |= HEAD_ODD;
+	request->at = to + 2;
+	return (request->seen & HEAD_ODD) != 0;
+}
+
+/* Reads the head in scratch, of which there are `len` bytes: its status, or 0 if it is not understood or not
+ * all there. Where it ends is in request.at then, what was seen in request.seen, the length in request.hash. */
+static __always_inline __u32 read_response_head(struct scratch *scratch, __u32 len)
+{
+	struct request *request = &scratch->request;
+	struct cursor cursor = { scratch };
+	__u64 word = head_word(scratch, 8);
+	__u8 hundreds = (word >> 8) - '0', tens = (word >> 16) - '0', ones = (word >> 24) - '0';
+
+	if (head_word(scratch, 0) != WORD("HTTP/1.1") || (word & 0xff) != ' ' || hundreds - 1 > 4u || tens > 9 ||
+	    ones > 9)
+		return 0;
+	request->len = len;
+	request->seen = 0;
+	request->hash = 0;
+	request->at = end_of_visible(scratch, 12, 0x20);
+	if ((head_word(scratch, request->at) & 0xffff) != WORD("\r\n"))
+		return 0;
+	request->at += 2;
+	bpf_loop(LINES_MAX, response_line_step, &cursor, 0);
+	/* Both are an attack, or a server's error. */
+	if ((request->seen & (HEAD_ENDS | HEAD_ODD)) != HEAD_ENDS ||
+	    (request->seen & (HEAD_LENGTH | HEAD_CHUNKED)) == (HEAD_LENGTH | HEAD_CHUNKED))
+		return 0;
+	return hundreds * 100 + tens * 10 + ones;
+}
+
+/* What is read of a chunk at once: its size, and of the last one the end. */
+#define CHUNK_HEAD_MAX 16
+#define CHUNK_DIGITS_MAX 7
+#define NO_CHUNK (~0u)
+
+/* The line in scratch that begins a chunk, of which there are `len` bytes: how much there is to the next, and with
+ * CHUNK_LAST that there is none. */
+#define CHUNK_LAST 0x80000000
+static __always_inline __u32 read_chunk(const struct scratch *scratch, __u32 len)
+{
+	__u32 size = 0, at = 0;
+
+	for (; at < CHUNK_DIGITS_MAX; at++) {
+		__u8 byte = scratch->head[at], digit = byte - '0', letter = (byte | 0x20) - 'a';
+		if (digit > 9 && letter > 5)
+			break;
+		size = size << 4 | (digit <= 9 ? digit : letter + 10);
+	}
+	if (!at || at + 2 > len || (head_word(scratch, at) & 0xffff) != WORD("\r\n"))
+		return NO_CHUNK;
+	if (size)
+		return at + 2 + size + 2;
+	if (at + 4 > len || (head_word(scratch, at + 2) & 0xffff) != WORD("\r\n"))
+		return NO_CHUNK;
+	return CHUNK_LAST | (at + 4);
+}
+
+#endif

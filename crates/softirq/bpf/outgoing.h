@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What leaves this machine from a port that is answered, at TC egress: where the responses of the server above
+ * end on connections that are followed; and what a socket still says whose connection was taken back,
+ * which its client must not see. */
+#pragma once
+
+#include "handshake.h"
+
+/* Reads the headers of a segment to a client. Its numbers and its payload are the server's. */
+static __always_inline int parse_outgoing(struct __sk_buff *skb, const struct control *control,
+					  struct segment *segment)
+{
+	void *begin = frame_begin(skb), *end = frame_end(skb);
+	struct ethhdr *eth = begin;
+	struct tcphdr *tcp = begin + V4_TCP_AT;
+
+	if (begin + V4_TCP_AT + TCP_LEN > end)
+		return NOT_OURS;
+	segment->is_v6 = eth->h_proto == bpf_htons(ETH_P_IPV6);
+	segment->tcp_at = V4_TCP_AT;
+	if (segment->is_v6) {
+		struct ipv6hdr *ip = begin + ETH_HLEN;
+
+		tcp = begin + V6_TCP_AT;
+		segment->tcp_at = V6_TCP_AT;
+		if (begin + V6_TCP_AT + TCP_LEN > end || ip->nexthdr != IPPROTO_TCP ||
+		    !is_in(control->ports, bpf_ntohs(tcp->source)))
+			return NOT_OURS;
+		memcpy(segment->tuple.client_be, &ip->daddr, 16);
+		memcpy(segment->tuple.local_be, &ip->saddr, 16);
+	} else {
+		struct iphdr *ip = begin + ETH_HLEN;
+
+		if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45 || ip->protocol != IPPROTO_TCP ||
+		    ip->frag_off & bpf_htons(0x3fff) || !is_in(control->ports, bpf_ntohs(tcp->source)))
+			return NOT_OURS;
+		segment->tuple.client_be[0] = segment->tuple.local_be[0] = 0;
+		segment->tuple.client_be[1] = segment->tuple.local_be[1] = 0;
+		segment->tuple.client_be[2] = segment->tuple.local_be[2] = bpf_htonl(0xffff);
+		segment->tuple.client_be[3] = ip->daddr;
+		segment->tuple.local_be[3] = ip->saddr;
+	}
+	segment->tuple.client_port_be = tcp->dest;
+	segment->tuple.local_port_be = tcp->source;
+	segment->seq = bpf_ntohl(tcp->seq);
+	segment->ack = bpf_ntohl(tcp->ack_seq);
+	segment->window = bpf_ntohs(tcp->window);
+	segment->flags = ((__u8 *)tcp)[13];
+	segment->payload_at = segment->tcp_at + tcp->doff * 4;
+	/* Of a frame that is cut later the length is not in its header. */
+	segment->payload_len = skb->len - segment->payload_at;
+	if (skb->len < segment->payload_at)
+		return NOT_PLAIN;
+	segment->hash = hash_of(&segment->tuple, control);
+	return PARSED;
+}
+
+/* Up to `most` bytes of the payload from `at` on, into scratch, with zeros behind; how many. */
+static __always_inline __u32 load_payload(struct __sk_buff *skb, const struct segment *segment, __u32 at, __u32 most)
+{
+	struct scratch *scratch = scratch_memory();
+	__u32 len = segment->payload_len - at;
+
+	if (!scratch || at >= segment->payload_len)
+		return 0;
+	if (len > most)
+		len = most;
+	OPAQUE(len);
+	if (len == 0 || len > RESPONSE_HEAD_MAX ||
+	    bpf_skb_load_bytes(skb, segment->payload_at + at, scratch->head, len))
+		return 0;
+	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
+	return len;
+}
+
+/* Reads the head of a response at `at` of the payload, and says where that ends: the length of an informational head,
+ * behind which the response begins; 0: all is known that can be. */
+SEPARATE __u32 on_response_head(struct __sk_buff *skb, const struct segment *segment ARG,
+				struct connection *connection ARG, __u32 at)
+{
+	struct scratch *scratch = scratch_memory();
+	__u32 len = load_payload(skb, segment, at, RESPONSE_HEAD_MAX), status, begin = segment->seq + at;
+
+	if (!scratch)
+		return 0;
+	status = len < CHUNK_HEAD_MAX ? 0 : read_response_head(scratch, len);
+	if (status / 100 == 1 && status != 101) {
+		connection->snd_nxt = begin + scratch->request.at;
+		return scratch->request.at;
+	}
+	connection->answer = begin + scratch->request.at;
+	if (status < 200)
+		unfollow(connection);
+	else if (status == 204 || status == 304 || is_followed(connection, FOLLOWED_HEAD))
+		connection->answer_len |= FOLLOWED_END;
+	else if (scratch->request.seen & HEAD_CHUNKED)
+		connection->answer_len |= FOLLOWED_CHUNKS;
+	else if (scratch->request.seen & HEAD_LENGTH) {
+		connection->answer += scratch->request.hash;
+		connection->answer_len |= FOLLOWED_END;
+	} else
+		unfollow(connection);
+	return 0;
+}
+
+struct chunks {
+	struct __sk_buff *skb;
+	const struct segment *segment;
+	struct connection *connection;
+};
+
+static long chunk_step(__u64 index, struct chunks *chunks)
+{
+	struct connection *connection = chunks->connection;
+	const struct segment *segment = chunks->segment;
+	struct scratch *scratch = scratch_memory();
+	__u32 at = connection->answer - segment->seq, len, step;
+
+	if (!scratch || at >= segment->payload_len)
+		return 1;
+	len = load_payload(chunks->skb, segment, at, CHUNK_HEAD_MAX);
+	step = len ? read_chunk(scratch, len) : NO_CHUNK;
+	if (step == NO_CHUNK) {
+		unfollow(connection);
+		return 1;
+	}
+	connection->answer += step & ~CHUNK_LAST;
+	if (!(step & CHUNK_LAST))
+		return 0;
+	connection->answer_len = (connection->answer_len & ~FOLLOWED_CHUNKS) | FOLLOWED_END;
+	return 1;
+}
+
+/* So many chunks end in one frame at most, which may have 64 KB. */
+#define CHUNKS_MAX 64
+
+SEPARATE int on_chunks(struct __sk_buff *skb, const struct segment *segment ARG, struct connection *connection ARG)
+{
+	struct chunks chunks = { skb, segment, connection };
+
+	/* From the past: what begins behind it was read already. */
+	if ((__s32)(connection->answer - segment->seq) < 0) {
+		if ((__s32)(segment->seq + segment->payload_len - connection->answer) > 0)
+			unfollow(connection);
+		return 0;
+	}
+	bpf_loop(CHUNKS_MAX, chunk_step, &chunks, 0);
+	return 0;
+}
+
+/* Data of the server's, on a connection that is followed. What was sent before comes again at times. */
+static __always_inline void on_response(struct __sk_buff *skb, const struct segment *segment,
+					struct connection *connection)
+{
+	__u32 end = segment->seq + segment->payload_len, at = 0;
+
+	if (!is_followed(connection, FOLLOWED_END | FOLLOWED_CHUNKS)) {
+		if ((__s32)(end - connection->snd_nxt) <= 0)
+			return;
+		if (segment->seq != connection->snd_nxt) {
+			unfollow(connection);
+			return;
+		}
+		/* Its socket lives. */
+		if (connection->state == STATE_HANDED) {
+			connection->state = STATE_KERNEL;
+			count(reason_tcp_kept);
+		}
+		at = on_response_head(skb, segment, connection, 0);
+		if (at && at < segment->payload_len && on_response_head(skb, segment, connection, at))
+			unfollow(connection);
+	}
+	if (is_followed(connection, FOLLOWED_CHUNKS))
+		on_chunks(skb, segment, connection);
+	/* More than the response to this request: of none, or of one that was not waited for. */
+	if (is_followed(connection, FOLLOWED_END) && (__s32)(end - connection->answer) > 0)
+		unfollow(connection);
+}
+
+/* A segment of the kernel's on a connection of ours. If that was the kernel's before, its old socket says what the
+ * client has had from us by now; with its FIN it has nothing more to say. */
+static __always_inline int on_leftover(struct __sk_buff *skb, struct segment *segment,
+				       const struct connection *connection)
+{
+	/* The answer to something that was not understood here. */
+	if (segment->flags & FLAG_RST && segment->seq == connection->snd_nxt)
+		return TCX_NEXT;
+	count(reason_drop_leftover);
+	if (segment->flags & FLAG_FIN) {
+		segment->summed = frame_summed(skb);
+		if (!inject(skb, segment, segment->ack, 0, FLAG_RST | INJECT_TURNED))
+			count(reason_tcp_ended);
+	}
+	return TC_ACT_SHOT;
+}
+
+static __always_inline int on_outgoing(struct __sk_buff *skb)
+{
+	struct control *control = steering();
+	struct connection *connection;
+	struct segment segment;
+
+	if (!control || control->mode == MODE_OFF || parse_outgoing(skb, control, &segment) != PARSED)
+		return TCX_NEXT;
+	connection = find(&segment);
+	if (!connection)
+		return TCX_NEXT;
+	if (connection->state == STATE_KERNEL || connection->state == STATE_HANDED) {
+		/* The new socket begins where we have ended; a probe is one before that. */
+		if (connection->state == STATE_HANDED && (__s32)(segment.seq - connection->snd_nxt) < -1)
+			return on_leftover(skb, &segment, connection);
+		if (is_followed(connection, FOLLOWED) && segment.payload_len)
+			on_response(skb, &segment, connection);
+		return TCX_NEXT;
+	}
+	if (connection->state == STATE_OPEN || connection->state == STATE_CLOSING || connection->state == STATE_DONE)
+		return on_leftover(skb, &segment, connection);
+	return TCX_NEXT;
+}
