@@ -1,6 +1,8 @@
 //! The daemon's loop: hears what is asked for, lets it be fetched, publishes it, looks after its
 //! freshness, and says once a second that it lives. What to do is decided in `learn`; here it is done.
 
+mod resting;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -24,6 +26,9 @@ use crate::learn::{Action, Denial, Learner, Settings, Ticket};
 use crate::level::{self, Level};
 use crate::pattern::Pattern;
 use crate::publish::{Publication, Publisher};
+use crate::rest;
+
+use self::resting::Resting;
 
 /// How often the ring of events is looked into, while nothing else happens.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -40,6 +45,8 @@ pub struct Daemon<'a> {
     pub level: &'a Level,
     /// Bounds and rules of what is published.
     pub learning: Settings,
+    /// When it rests.
+    pub rest: rest::Rules,
     /// To the server above.
     pub connect: Connect,
     /// The server above is one of ours: it says itself what is for everybody.
@@ -104,6 +111,7 @@ impl Daemon<'_> {
             jobs,
             purges: self.level.purges(),
             filter: None,
+            resting: Resting::new(self.rest.clone()),
             told: (!self.is_own).then(BTreeSet::new),
         };
         let mut handovers = handover::Watch::default();
@@ -123,6 +131,9 @@ impl Daemon<'_> {
                 }
                 state.admit(self.admission, &mut self.note);
                 if let Some(text) = handovers.look(self.level, now_ns)? {
+                    (self.note)(&text);
+                }
+                if let Some(text) = state.rest(now_ns)? {
                     (self.note)(&text);
                 }
             }
@@ -183,6 +194,7 @@ struct State<'a> {
     purges: u32,
     /// What comes in has to pass this, as it was a second ago.
     filter: Option<Filter>,
+    resting: Resting,
     /// Of which pages it was said that they can't be learnt; `None`: nobody wants to know.
     told: Option<BTreeSet<String>>,
 }
@@ -195,7 +207,16 @@ impl State<'_> {
         let (publisher, level) = (&self.publisher, self.level);
         let hits = |serial, _: &Key| publisher.hits(level, serial);
         self.learner.tick(now_ns, hits, &mut actions);
+        self.resting.tick(level, &mut self.learner, now_ns);
         self.act(actions)
+    }
+
+    fn rest(&mut self, now_ns: u64) -> Result<Option<String>, Error> {
+        self.resting.look(self.level, &mut self.learner, now_ns)
+    }
+
+    fn is_own(&self) -> bool {
+        self.told.is_none()
     }
 
     /// Looks whether the machine filters its input, and sees to it that nobody is answered whom it would
@@ -231,6 +252,12 @@ impl State<'_> {
         if purges != self.purges {
             self.purges = purges;
             self.learner.purge(&Pattern::All, actions);
+            // Our own server purges whenever a file changes; otherwise it is an operator.
+            if !self.is_own() {
+                let now_ns = crate::now_ns();
+                self.resting
+                    .begin_anew(self.level, &mut self.learner, now_ns);
+            }
         }
     }
 

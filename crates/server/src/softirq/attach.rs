@@ -14,6 +14,7 @@ use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::listeners;
 use lowroad_softirq::load::Sizes;
+use lowroad_softirq::rest;
 use lowroad_softirq::tcp_settings::TcpSettings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
@@ -241,6 +242,7 @@ fn serve(
     let daemon = Daemon {
         level,
         learning,
+        rest: rest::Rules::default(),
         connect,
         is_own: args.own,
         admission: args.admit.into(),
