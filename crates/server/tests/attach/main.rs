@@ -16,6 +16,7 @@ mod loading;
 mod own;
 mod privacy;
 mod raw;
+mod resting;
 mod segments;
 mod sums;
 mod time_wait;
