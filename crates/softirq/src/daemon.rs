@@ -1,33 +1,33 @@
 //! The daemon's loop: hears what is asked for, lets it be fetched, publishes it, looks after its
 //! freshness, and says once a second that it lives. What to do is decided in `learn`; here it is done.
 
+mod fetchers;
 mod resting;
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime};
 
 use lowroad_http::date;
 
-use crate::asker::{Asker, Connect};
+use crate::asker::{Asker, Connect, Offered};
 use crate::error::Error;
 use crate::events::{Event, Events};
 use crate::fetch::FetchError;
-use crate::fetched::{Fetched, Validators};
 use crate::filter::Filter;
 use crate::handover;
 use crate::interfaces;
 use crate::key::Key;
 use crate::layout;
-use crate::learn::{Action, Denial, Learner, Settings, Ticket};
+use crate::learn::{Action, Denial, Learner, Settings};
 use crate::level::{self, Level};
 use crate::pattern::Pattern;
 use crate::publish::{Publication, Publisher};
 use crate::rest;
 
+use self::fetchers::{Done, Job};
 use self::resting::Resting;
 
 /// How often the ring of events is looked into, while nothing else happens.
@@ -51,6 +51,8 @@ pub struct Daemon<'a> {
     pub connect: Connect,
     /// The server above is one of ours: it says itself what is for everybody.
     pub is_own: bool,
+    /// What it answers without being asked over a connection, if it does.
+    pub offered: Option<Offered>,
     /// Who is answered.
     pub admission: Admission,
     /// Hears each answer, for the access log.
@@ -74,18 +76,6 @@ pub enum Admission {
     All,
 }
 
-struct Job {
-    ticket: Ticket,
-    key: Key,
-    validators: Validators,
-}
-
-struct Done {
-    ticket: Ticket,
-    key: Key,
-    result: Result<Fetched, FetchError>,
-}
-
 impl Daemon<'_> {
     /// Works until it is stopped, and lets the level drain then. Its mode is the caller's otherwise.
     ///
@@ -93,7 +83,8 @@ impl Daemon<'_> {
     /// When the kernel refuses what it did not refuse before.
     pub fn run(mut self) -> Result<(), Error> {
         let count = self.learning.under_way_max;
-        let (jobs, done) = start_fetchers(&self.connect, !self.is_own, count)?;
+        let asker = || Asker::new(&self.connect, !self.is_own).and_offered(self.offered.clone());
+        let (jobs, done) = fetchers::start(asker, count)?;
         let asked = Mutex::new(Vec::new());
         let mut answered = std::mem::replace(&mut self.answered, Box::new(|_| {}));
         let events = Events::new(self.level, |event| match event {
@@ -370,41 +361,6 @@ impl State<'_> {
 /// Reasons that are not told by the response itself.
 fn is_worth_telling(reason: &Denial) -> bool {
     matches!(reason.label(), "too-long" | "for-few")
-}
-
-/// Threads that fetch, each with connections of its own.
-fn start_fetchers(
-    connect: &Connect,
-    as_outsider: bool,
-    count: usize,
-) -> Result<(Sender<Job>, Receiver<Done>), Error> {
-    let (jobs, waiting) = channel::<Job>();
-    let waiting = Arc::new(Mutex::new(waiting));
-    let (results, done) = channel();
-    for number in 0..count.max(1) {
-        let (waiting, results) = (waiting.clone(), results.clone());
-        let mut asker = Asker::new(connect, as_outsider);
-        let work = move || {
-            loop {
-                let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
-                let Some(job) = job else { return };
-                let result = asker.fetch(&job.key.parts(), &job.validators);
-                let done = Done {
-                    ticket: job.ticket,
-                    key: job.key,
-                    result,
-                };
-                if results.send(done).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new()
-            .name(format!("fetch-{number}"))
-            .spawn(work)
-            .map_err(Error::system("starting a thread"))?;
-    }
-    Ok((jobs, done))
 }
 
 fn date_now() -> [u8; 29] {

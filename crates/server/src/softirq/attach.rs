@@ -6,6 +6,7 @@ use std::thread;
 
 use clap::{Args, Parser, ValueEnum};
 use lowroad_log::{Target, Writer};
+use lowroad_softirq::asker::Offered;
 use lowroad_softirq::daemon::{Admission, Daemon};
 use lowroad_softirq::exclude::Excluded;
 use lowroad_softirq::folder;
@@ -158,15 +159,16 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let level = Level::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);
     let brief = Arc::new(AtomicBool::new(false));
-    if args.own {
-        own::follow(level.clone(), brief.clone(), stop.clone());
-    }
-    let flags = Flags {
+    let offered = args
+        .own
+        .then(|| own::follow(level.clone(), brief.clone(), stop.clone()));
+    let server = Server {
+        offered,
         stop: &stop,
         brief: &brief,
     };
     clients.choose(&level)?;
-    let done = serve(args, &level, learning, placed, &flags);
+    let done = serve(args, &level, learning, placed, &server);
     if args.own && done.is_err() {
         // It is started again, and takes over.
         return done;
@@ -194,7 +196,9 @@ fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
 }
 
 /// What others tell the daemon while it works.
-struct Flags<'a> {
+struct Server<'a> {
+    /// What our own server answers without a connection.
+    offered: Option<Offered>,
     stop: &'a AtomicBool,
     brief: &'a AtomicBool,
 }
@@ -214,7 +218,7 @@ fn serve(
     level: &Arc<Level>,
     learning: Settings,
     placed: Vec<Placed>,
-    flags: &Flags<'_>,
+    server: &Server<'_>,
 ) -> Result<(), String> {
     // A daemon that was killed may have found a filter, which is looked for again soon.
     let was_admitting = level.control().settings & layout::SETTING_ADMIT;
@@ -245,11 +249,12 @@ fn serve(
         rest: rest::Rules::default(),
         connect,
         is_own: args.own,
+        offered: server.offered.clone(),
         admission: args.admit.into(),
         answered: Box::new(move |event| lines.write(event)),
         note: Box::new(|text| say::note(text)),
-        brief: flags.brief,
-        stop: flags.stop,
+        brief: server.brief,
+        stop: server.stop,
     };
     placed.iter().for_each(say::note);
     say_ready(args);

@@ -86,6 +86,7 @@ impl Resting {
                     rest,
                     connect,
                     is_own: false,
+                    offered: None,
                     admission: Admission::All,
                     answered: Box::new(|_| {}),
                     note: Box::new(|text| eprintln!("{text}")),
