@@ -6,7 +6,7 @@ mod resting;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime};
 
@@ -61,6 +61,8 @@ pub struct Daemon<'a> {
     pub note: Box<dyn FnMut(&str) + 'a>,
     /// From when it is set on, nothing is trusted for more than a second.
     pub brief: &'a AtomicBool,
+    /// How often a purge was counted that was no operator's; counted up before the purge.
+    pub changes: &'a AtomicU32,
     /// Ends the loop.
     pub stop: &'a AtomicBool,
 }
@@ -101,6 +103,8 @@ impl Daemon<'_> {
             publisher: Publisher::new(self.level)?,
             jobs,
             purges: self.level.purges(),
+            changes: self.changes,
+            changes_seen: 0,
             filter: None,
             resting: Resting::new(self.rest.clone()),
             told: (!self.is_own).then(BTreeSet::new),
@@ -183,6 +187,9 @@ struct State<'a> {
     publisher: Publisher,
     jobs: Sender<Job>,
     purges: u32,
+    changes: &'a AtomicU32,
+    /// Of these, those that were among the purges.
+    changes_seen: u32,
     /// What comes in has to pass this, as it was a second ago.
     filter: Option<Filter>,
     resting: Resting,
@@ -204,10 +211,6 @@ impl State<'_> {
 
     fn rest(&mut self, now_ns: u64) -> Result<Option<String>, Error> {
         self.resting.look(self.level, &mut self.learner, now_ns)
-    }
-
-    fn is_own(&self) -> bool {
-        self.told.is_none()
     }
 
     /// Looks whether the machine filters its input, and sees to it that nobody is answered whom it would
@@ -240,15 +243,20 @@ impl State<'_> {
     /// still asked for is soon fetched again.
     fn purge_if_asked(&mut self, actions: &mut Vec<Action>) {
         let purges = self.level.purges();
-        if purges != self.purges {
-            self.purges = purges;
-            self.learner.purge(&Pattern::All, actions);
-            // Our own server purges whenever a file changes; otherwise it is an operator.
-            if !self.is_own() {
-                let now_ns = crate::now_ns();
-                self.resting
-                    .begin_anew(self.level, &mut self.learner, now_ns);
-            }
+        let counted = purges.wrapping_sub(self.purges);
+        if counted == 0 {
+            return;
+        }
+        self.purges = purges;
+        self.learner.purge(&Pattern::All, actions);
+        // Our own server purges whenever a file changes: that says nothing of what is gained here.
+        let changes = self.changes.load(Ordering::Relaxed);
+        let changes = changes.wrapping_sub(self.changes_seen).min(counted);
+        self.changes_seen = self.changes_seen.wrapping_add(changes);
+        if changes < counted {
+            let now_ns = crate::now_ns();
+            self.resting
+                .begin_anew(self.level, &mut self.learner, now_ns);
         }
     }
 

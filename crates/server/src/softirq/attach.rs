@@ -19,6 +19,7 @@ use lowroad_softirq::rest;
 use lowroad_softirq::tcp_settings::TcpSettings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
+use super::own::News;
 use super::place::{self, Placed};
 use super::{drain, follow, hold, keep, log, look, origin, own, privileges};
 use crate::cli::{Cli, Command};
@@ -147,8 +148,8 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let was_there = folder.exists();
     folder::make(&folder).map_err(|error| error.to_string())?;
     drop(mounting);
-    let stop = Arc::new(AtomicBool::new(false));
-    hear_signals(args.own, &stop).map_err(|error| format!("signals: {error}"))?;
+    let news = Arc::new(News::default());
+    hear_signals(args.own, &news.stop).map_err(|error| format!("signals: {error}"))?;
     let placed = place::load(args, &folder).inspect_err(|_| {
         // Half a level is worse than none, but one that was there works on. What can't be removed is
         // said by the error that follows.
@@ -158,14 +159,9 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     })?;
     let level = Level::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);
-    let brief = Arc::new(AtomicBool::new(false));
-    let offered = args
-        .own
-        .then(|| own::follow(level.clone(), brief.clone(), stop.clone()));
     let server = Server {
-        offered,
-        stop: &stop,
-        brief: &brief,
+        offered: args.own.then(|| own::follow(level.clone(), news.clone())),
+        news: &news,
     };
     clients.choose(&level)?;
     let done = serve(args, &level, learning, placed, &server);
@@ -199,8 +195,7 @@ fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
 struct Server<'a> {
     /// What our own server answers without a connection.
     offered: Option<Offered>,
-    stop: &'a AtomicBool,
-    brief: &'a AtomicBool,
+    news: &'a News,
 }
 
 /// Somebody listens on each port.
@@ -253,8 +248,9 @@ fn serve(
         admission: args.admit.into(),
         answered: Box::new(move |event| lines.write(event)),
         note: Box::new(|text| say::note(text)),
-        brief: server.brief,
-        stop: server.stop,
+        brief: &server.news.brief,
+        changes: &server.news.changes,
+        stop: &server.news.stop,
     };
     placed.iter().for_each(say::note);
     say_ready(args);

@@ -6,7 +6,7 @@
 use std::io::BufReader;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -230,23 +230,35 @@ pub fn say_to_server(begin: &str, text: &str) {
     let _ = say::out(format_args!("\n{begin}{text}\n"));
 }
 
-/// Does what the server says on standard input, and sets `stop` when that ends. What comes back has the server
-/// asked for its answers there.
-pub fn follow(level: Arc<Level>, brief: Arc<AtomicBool>, stop: Arc<AtomicBool>) -> Offered {
+/// What the server says.
+#[derive(Default)]
+pub struct News {
+    /// Nothing is to be trusted for long.
+    pub brief: AtomicBool,
+    /// How often a purge was counted for a change.
+    pub changes: AtomicU32,
+    /// It has ended.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Does what the server says on standard input. What comes back has the server asked for its answers there.
+pub fn follow(level: Arc<Level>, news: Arc<News>) -> Offered {
     let asks = Arc::new(Asks::new());
     let hears = asks.clone();
     thread::spawn(move || {
         let mut buffer = Vec::new();
         while let Some(word) = hears.next_word(&mut buffer) {
             if word == Word::Brief {
-                brief.store(true, Ordering::Relaxed);
+                news.brief.store(true, Ordering::Relaxed);
             }
+            news.changes
+                .fetch_add(publish::COUNTS_PER_PURGE, Ordering::Relaxed);
             if let Err(error) = publish::purge(&level, &publish::published(&level)) {
                 say::note(error);
                 break;
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        news.stop.store(true, Ordering::Relaxed);
     });
     Arc::new(move |local, head| asks.ask(local, head))
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 
 use lowroad_softirq::asker::Connect;
@@ -91,6 +91,7 @@ impl Resting {
                     answered: Box::new(|_| {}),
                     note: Box::new(|text| eprintln!("{text}")),
                     brief: &AtomicBool::new(false),
+                    changes: &AtomicU32::new(0),
                     stop: &stops,
                 };
                 daemon.run().expect("it works until it is stopped");
