@@ -4,6 +4,8 @@
 //! trusted; which encoding; then `respond` writes it. What is not in memory is fetched by a helper
 //! and the request comes again.
 
+mod offer;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lowroad_dynamic::Failure;
@@ -28,6 +30,8 @@ use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
 use crate::stored::{Kind, Representation, Stored};
 
+pub use offer::Offer;
+
 /// Serves the sites: the service of one worker.
 pub struct Web {
     sites: Arc<Sites>,
@@ -44,10 +48,12 @@ struct Scratch {
     path: Vec<u8>,
 }
 
-/// An operator's change.
+/// An operator's change, or what is asked without a connection.
 pub enum Command {
     /// Serve these from now on.
     Sites(Arc<Sites>),
+    /// Answer this, for the level below.
+    Offer(Box<Offer>),
 }
 
 /// What a deferred request waited for.
@@ -490,6 +496,7 @@ impl Service for Web {
                 self.calls.forget();
                 self.sites = sites;
             }
+            Command::Offer(offer) => self.offer(*offer),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Which addresses the process listens at, and the sockets for each worker.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use listenfd::ListenFd;
 use lowroad_config::{self as config, Config};
@@ -47,6 +47,24 @@ impl Listeners {
                 None => true,
             });
         own.chain(adopted).copied().collect()
+    }
+
+    /// Where a connection to an address comes in: there, or where all addresses of its kind are meant, or all.
+    pub fn at(&self, local: SocketAddr) -> Option<ListenerId> {
+        let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port()));
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, local.port()));
+        let candidates = match local {
+            SocketAddr::V4(_) => [local, any_v4, any],
+            SocketAddr::V6(_) => [local, any, any],
+        };
+        let id = |wanted: SocketAddr| {
+            let mut known = self.addresses.iter();
+            let same = |address: SocketAddr| {
+                (address.ip(), address.port()) == (wanted.ip(), wanted.port())
+            };
+            known.find(|(_, address)| same(*address)).map(|(id, _)| *id)
+        };
+        candidates.into_iter().find_map(id)
     }
 
     fn address_of(&self, id: ListenerId) -> Option<SocketAddr> {
@@ -164,5 +182,33 @@ fn hint(error: &std::io::Error) -> String {
         }
         std::io::ErrorKind::AddrNotAvailable => "this machine has no such address".into(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_come_in_where_the_address_is_meant_most_closely() {
+        let listening = |addresses: &[&str]| Listeners {
+            addresses: (0..)
+                .zip(addresses)
+                .map(|(id, text)| (ListenerId(id), text.parse().expect("an address")))
+                .collect(),
+            ..Listeners::default()
+        };
+        let at = |listeners: &Listeners, text: &str| {
+            let found = listeners.at(text.parse().expect("an address"));
+            found.map(|id| id.0)
+        };
+        let all = listening(&["[::]:80", "0.0.0.0:80", "192.0.2.1:80", "[2001:db8::1]:80"]);
+        assert_eq!(at(&all, "192.0.2.1:80"), Some(2));
+        assert_eq!(at(&all, "192.0.2.2:80"), Some(1));
+        assert_eq!(at(&all, "[2001:db8::1]:80"), Some(3));
+        assert_eq!(at(&all, "[2001:db8::2]:80"), Some(0));
+        assert_eq!(at(&all, "192.0.2.1:81"), None);
+        let both = listening(&["[::]:80"]);
+        assert_eq!(at(&both, "192.0.2.1:80"), Some(0));
     }
 }

@@ -109,6 +109,9 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     if let Ok(endpoint) = &admin {
         endpoint.serve(running.clone()).map_err(text)?;
     }
+    if let Some(keeper) = &own.keeper {
+        keeper.answer(running.clone()).map_err(text)?;
+    }
     keep_sites(running.clone()).map_err(text)?;
     // Only now: with few descriptors the first clients would take those that the start needs.
     listen(&lock(&running), opened);

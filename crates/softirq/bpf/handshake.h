@@ -222,7 +222,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		return pass(reason_pass_syn_off);
 	/* Of one handshake, one of us answers everything. */
 	if ((!is_alive(control, syn) || is_draining(control, syn) || control->handover_broken ||
-	     (!control->published && !(control->settings & SETTING_LEARN))) &&
+	     control->resting || (!control->published && !(control->settings & SETTING_LEARN))) &&
 	    !is_repeated(syn, control, &known))
 		return pass_syn(ctx, syn, old, reason_pass_syn_off);
 	if (syn->payload_len || syn->flags & (FLAG_ACK | FLAG_FIN | FLAG_RST) ||

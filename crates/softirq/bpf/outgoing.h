@@ -200,7 +200,8 @@ static __always_inline int on_outgoing(struct __sk_buff *skb)
 	struct connection *connection;
 	struct segment segment;
 
-	if (!control || control->mode == MODE_OFF || parse_outgoing(skb, control, &segment) != PARSED)
+	if (!control || control->mode == MODE_OFF || control->resting == ASLEEP ||
+	    parse_outgoing(skb, control, &segment) != PARSED)
 		return TCX_NEXT;
 	connection = find(&segment);
 	if (!connection)

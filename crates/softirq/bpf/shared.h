@@ -222,6 +222,15 @@ enum handover_problem {
 	HANDOVER_NO_COOKIES = 3,
 };
 
+/* Whether this level rests, since it gains nothing. */
+enum resting {
+	AWAKE = 0,
+	/* Connections are left to the kernel; those of ours go on. */
+	RESTING = 1,
+	/* None of ours is left: no frame is looked at. */
+	ASLEEP = 2,
+};
+
 /* So many reasons not to publish a response are told apart at most. */
 #define DENIAL_KINDS 8
 
@@ -246,6 +255,8 @@ struct control {
 	__u32 handover_broken;
 	/* Of the interface with the smallest. */
 	__u32 mtu;
+	/* One of enum resting. */
+	__u32 resting;
 	struct date dates[2];
 	/* SipHash keys of cookies; (minutes >> 6) & 1 is used. */
 	__u64 cookie_key[2][2];
@@ -255,7 +266,14 @@ struct control {
 	__u32 wrong_cookies;
 	/* CLOCK_MONOTONIC, ns: who was let in before is asked for anew, since the rules have changed. */
 	__u64 rules_ns;
-	/* How often the daemon did not publish what was asked for, by why; no business of the programs. */
+	/* The rest is no business of the programs. CLOCK_MONOTONIC, ns: until when it rests, and until when
+	 * nothing new is fetched, since it is hardly asked for; 0: not. */
+	__u64 rest_until_ns;
+	__u64 pause_until_ns;
+	/* Of how many requests it had answered how many when it began to rest. */
+	__u64 rest_requests;
+	__u64 rest_answers;
+	/* How often the daemon did not publish what was asked for, by why. */
 	__u64 denials[DENIAL_KINDS];
 	/* Ports that are answered, and source ports on this machine that are left alone. */
 	__u64 ports[1024];
@@ -368,7 +386,7 @@ struct counted {
 	X(pass_fragment, "a fragment, or IP options") \
 	X(pass_kernel, "of a connection of the kernel") \
 	X(pass_unknown, "of no connection that is known") \
-	X(pass_syn_off, "a SYN, while off, drained, without daemon or without responses") \
+	X(pass_syn_off, "a SYN, while off, drained, at rest, without daemon or without responses") \
 	X(pass_syn_socket, "a SYN for which there is a socket, or no listener") \
 	X(pass_syn_unusual, "a SYN with data, a tiny MSS, or from an exempt port") \
 	X(pass_syn_foreign, "a SYN for an address that is not this machine's") \

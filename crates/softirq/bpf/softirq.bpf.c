@@ -22,7 +22,7 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 	struct control *control = steering();
 	struct segment segment;
 
-	if (!control || control->mode == MODE_OFF)
+	if (!control || control->mode == MODE_OFF || control->resting == ASLEEP)
 		return VERDICT_PASS;
 	switch (parse(begin, end, frame_len, control, &segment)) {
 	case PARSED:

@@ -1,29 +1,34 @@
 //! The daemon's loop: hears what is asked for, lets it be fetched, publishes it, looks after its
 //! freshness, and says once a second that it lives. What to do is decided in `learn`; here it is done.
 
+mod fetchers;
+mod resting;
+
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime};
 
 use lowroad_http::date;
 
-use crate::asker::{Asker, Connect};
+use crate::asker::{Asker, Connect, Offered};
 use crate::error::Error;
 use crate::events::{Event, Events};
 use crate::fetch::FetchError;
-use crate::fetched::{Fetched, Validators};
 use crate::filter::Filter;
 use crate::handover;
 use crate::interfaces;
 use crate::key::Key;
 use crate::layout;
-use crate::learn::{Action, Denial, Learner, Settings, Ticket};
+use crate::learn::{Action, Denial, Learner, Settings};
 use crate::level::{self, Level};
 use crate::pattern::Pattern;
 use crate::publish::{Publication, Publisher};
+use crate::rest;
+
+use self::fetchers::{Done, Job};
+use self::resting::Resting;
 
 /// How often the ring of events is looked into, while nothing else happens.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -40,10 +45,14 @@ pub struct Daemon<'a> {
     pub level: &'a Level,
     /// Bounds and rules of what is published.
     pub learning: Settings,
+    /// When it rests.
+    pub rest: rest::Rules,
     /// To the server above.
     pub connect: Connect,
     /// The server above is one of ours: it says itself what is for everybody.
     pub is_own: bool,
+    /// What it answers without being asked over a connection, if it does.
+    pub offered: Option<Offered>,
     /// Who is answered.
     pub admission: Admission,
     /// Hears each answer, for the access log.
@@ -52,6 +61,8 @@ pub struct Daemon<'a> {
     pub note: Box<dyn FnMut(&str) + 'a>,
     /// From when it is set on, nothing is trusted for more than a second.
     pub brief: &'a AtomicBool,
+    /// How often a purge was counted that was no operator's; counted up before the purge.
+    pub changes: &'a AtomicU32,
     /// Ends the loop.
     pub stop: &'a AtomicBool,
 }
@@ -67,18 +78,6 @@ pub enum Admission {
     All,
 }
 
-struct Job {
-    ticket: Ticket,
-    key: Key,
-    validators: Validators,
-}
-
-struct Done {
-    ticket: Ticket,
-    key: Key,
-    result: Result<Fetched, FetchError>,
-}
-
 impl Daemon<'_> {
     /// Works until it is stopped, and lets the level drain then. Its mode is the caller's otherwise.
     ///
@@ -86,7 +85,8 @@ impl Daemon<'_> {
     /// When the kernel refuses what it did not refuse before.
     pub fn run(mut self) -> Result<(), Error> {
         let count = self.learning.under_way_max;
-        let (jobs, done) = start_fetchers(&self.connect, !self.is_own, count)?;
+        let asker = || Asker::new(&self.connect, !self.is_own).and_offered(self.offered.clone());
+        let (jobs, done) = fetchers::start(asker, count)?;
         let asked = Mutex::new(Vec::new());
         let mut answered = std::mem::replace(&mut self.answered, Box::new(|_| {}));
         let events = Events::new(self.level, |event| match event {
@@ -103,7 +103,10 @@ impl Daemon<'_> {
             publisher: Publisher::new(self.level)?,
             jobs,
             purges: self.level.purges(),
+            changes: self.changes,
+            changes_seen: 0,
             filter: None,
+            resting: Resting::new(self.rest.clone()),
             told: (!self.is_own).then(BTreeSet::new),
         };
         let mut handovers = handover::Watch::default();
@@ -123,6 +126,9 @@ impl Daemon<'_> {
                 }
                 state.admit(self.admission, &mut self.note);
                 if let Some(text) = handovers.look(self.level, now_ns)? {
+                    (self.note)(&text);
+                }
+                if let Some(text) = state.rest(now_ns)? {
                     (self.note)(&text);
                 }
             }
@@ -181,8 +187,12 @@ struct State<'a> {
     publisher: Publisher,
     jobs: Sender<Job>,
     purges: u32,
+    changes: &'a AtomicU32,
+    /// Of these, those that were among the purges.
+    changes_seen: u32,
     /// What comes in has to pass this, as it was a second ago.
     filter: Option<Filter>,
+    resting: Resting,
     /// Of which pages it was said that they can't be learnt; `None`: nobody wants to know.
     told: Option<BTreeSet<String>>,
 }
@@ -195,7 +205,12 @@ impl State<'_> {
         let (publisher, level) = (&self.publisher, self.level);
         let hits = |serial, _: &Key| publisher.hits(level, serial);
         self.learner.tick(now_ns, hits, &mut actions);
+        self.resting.tick(level, &mut self.learner, now_ns);
         self.act(actions)
+    }
+
+    fn rest(&mut self, now_ns: u64) -> Result<Option<String>, Error> {
+        self.resting.look(self.level, &mut self.learner, now_ns)
     }
 
     /// Looks whether the machine filters its input, and sees to it that nobody is answered whom it would
@@ -228,9 +243,20 @@ impl State<'_> {
     /// still asked for is soon fetched again.
     fn purge_if_asked(&mut self, actions: &mut Vec<Action>) {
         let purges = self.level.purges();
-        if purges != self.purges {
-            self.purges = purges;
-            self.learner.purge(&Pattern::All, actions);
+        let counted = purges.wrapping_sub(self.purges);
+        if counted == 0 {
+            return;
+        }
+        self.purges = purges;
+        self.learner.purge(&Pattern::All, actions);
+        // Our own server purges whenever a file changes: that says nothing of what is gained here.
+        let changes = self.changes.load(Ordering::Relaxed);
+        let changes = changes.wrapping_sub(self.changes_seen).min(counted);
+        self.changes_seen = self.changes_seen.wrapping_add(changes);
+        if changes < counted {
+            let now_ns = crate::now_ns();
+            self.resting
+                .begin_anew(self.level, &mut self.learner, now_ns);
         }
     }
 
@@ -343,41 +369,6 @@ impl State<'_> {
 /// Reasons that are not told by the response itself.
 fn is_worth_telling(reason: &Denial) -> bool {
     matches!(reason.label(), "too-long" | "for-few")
-}
-
-/// Threads that fetch, each with connections of its own.
-fn start_fetchers(
-    connect: &Connect,
-    as_outsider: bool,
-    count: usize,
-) -> Result<(Sender<Job>, Receiver<Done>), Error> {
-    let (jobs, waiting) = channel::<Job>();
-    let waiting = Arc::new(Mutex::new(waiting));
-    let (results, done) = channel();
-    for number in 0..count.max(1) {
-        let (waiting, results) = (waiting.clone(), results.clone());
-        let mut asker = Asker::new(connect, as_outsider);
-        let work = move || {
-            loop {
-                let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
-                let Some(job) = job else { return };
-                let result = asker.fetch(&job.key.parts(), &job.validators);
-                let done = Done {
-                    ticket: job.ticket,
-                    key: job.key,
-                    result,
-                };
-                if results.send(done).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new()
-            .name(format!("fetch-{number}"))
-            .spawn(work)
-            .map_err(Error::system("starting a thread"))?;
-    }
-    Ok((jobs, done))
 }
 
 fn date_now() -> [u8; 29] {

@@ -259,8 +259,33 @@ fn unix_secs() -> u64 {
 /// Anybody can say so; the server looks where the connection comes from, too.
 pub const USER_AGENT: &[u8] = b"lowroad";
 
+/// A whole response that came in one piece.
+///
+/// # Errors
+/// It is malformed, or not whole.
+pub fn read(bytes: &[u8]) -> Result<Fetched, FetchError> {
+    let (head, len) = head::read(bytes)?.ok_or(FetchError::Closed)?;
+    let body = &bytes[len..];
+    let wanted = match head.framing {
+        Some(Framing::None) => 0,
+        Some(Framing::Length(wanted)) => wanted,
+        _ => return Err(FetchError::Unframed),
+    };
+    if body.len() as u64 != wanted {
+        return Err(FetchError::Closed);
+    }
+    Ok(Fetched {
+        status: head.status,
+        reason: head.reason,
+        fields: head.fields,
+        body: body.to_vec(),
+        at_unix_secs: unix_secs(),
+    })
+}
+
 /// The bytes to send. The key's values hold no byte that ends a line.
-fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
+#[must_use]
+pub fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
     let mut out = b"GET ".to_vec();
     out.extend_from_slice(key.target);
     out.extend_from_slice(b" HTTP/1.1\r\n");

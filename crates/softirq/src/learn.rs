@@ -9,12 +9,15 @@
 //!                  overtaken by a purge          10 s or 60 s   asked after at 80 % of its life
 //! ```
 //!
+//! Fetches that bring too few hits pause: `account`.
+//!
 //! A hash stands for its key: while one key has it, another with the same hash is left to the server
 //! above.
 //!
 //! Order matters to whoever does the actions: a Publish may name a serial that it replaces, which is
 //! retired by a later action. Retiring clears an index entry only if it still holds that serial.
 
+mod account;
 mod action;
 mod jobs;
 mod kind;
@@ -23,6 +26,8 @@ mod published;
 mod tests;
 mod verdict;
 
+use self::account::Account;
+pub use self::account::Rules as Trust;
 pub use self::action::{Action, Gone, Serial, Ticket};
 use self::jobs::{Job, Jobs};
 pub use self::kind::Kind;
@@ -77,6 +82,8 @@ pub struct Settings {
     pub fetch_secs_max: u64,
     /// Of these paths nothing is fetched. Default none.
     pub excluded: Excluded,
+    /// How much is fetched that brings no hits.
+    pub trust: Trust,
 }
 
 impl Default for Settings {
@@ -96,6 +103,7 @@ impl Default for Settings {
             denied_long_secs: 60,
             fetch_secs_max: 30,
             excluded: Excluded::default(),
+            trust: Trust::default(),
         }
     }
 }
@@ -137,6 +145,8 @@ pub struct Counters {
     pub replaced: u64,
     /// Fetches whose result was thrown away because of a purge meanwhile.
     pub overtaken: u64,
+    /// Keys that were not fetched, since fetches paused.
+    pub paused: u64,
     /// Keys whose hash is another key's.
     pub collisions: u64,
     /// Denials by reason, see [`Denial::label`].
@@ -152,6 +162,7 @@ pub struct Learner {
     published: Published,
     /// Until when a hash is denied.
     denied: HashMap<u64, u64>,
+    account: Account,
     serial_next: u64,
     counters: Counters,
 }
@@ -160,6 +171,7 @@ impl Learner {
     /// With nothing published.
     pub fn new(settings: Settings) -> Learner {
         Learner {
+            account: Account::new(settings.trust.clone()),
             settings,
             jobs: Jobs::default(),
             published: Published::default(),
@@ -189,6 +201,22 @@ impl Learner {
         (self.jobs.under_way(), self.jobs.waiting())
     }
 
+    /// Until when nothing that is new is fetched, since what was fetched is hardly asked for; `None`: it
+    /// is.
+    pub fn paused_until(&mut self, now_ns: u64) -> Option<u64> {
+        self.account.paused_until(now_ns)
+    }
+
+    /// A pause of the fetches is over.
+    pub fn try_again(&mut self) {
+        self.account.try_again();
+    }
+
+    /// What was fetched so far says nothing of what will be asked for.
+    pub fn trust_anew(&mut self) {
+        self.account.begin_anew();
+    }
+
     /// Clients asked for this key more than once, and it is not published.
     pub fn asked(&mut self, key: Key, hash: u64, now_ns: u64, out: &mut Vec<Action>) {
         self.counters.asked += 1;
@@ -209,6 +237,7 @@ impl Learner {
         }
         match Denial::of_path(&key.parts(), &self.settings) {
             Some(excluded) => self.deny(hash, excluded, now_ns, out),
+            None if !self.account.allows(now_ns) => self.counters.paused += 1,
             None => self.enqueue(key, hash, now_ns, out),
         }
         self.pump(now_ns, out);
@@ -248,14 +277,15 @@ impl Learner {
         for ticket in self.jobs.begun_before(now_ns.saturating_sub(fetch_ns_max)) {
             self.fetched(ticket, Err(FetchError::TimedOut), now_ns, out);
         }
-        self.published.count_hits(hits);
+        self.account.pay(self.published.count_hits(hits));
         let gone = self.published.remove_where(|e| e.expires_ns <= now_ns);
         self.counters.expired += gone.len() as u64;
         retire(gone, out);
-        for (key, hash) in self.published.due(now_ns) {
+        for (key, hash, hits) in self.published.due(now_ns) {
             // Half of the room is for keys that are new.
-            if self.jobs.waiting() < self.settings.waiting_max.div_ceil(2) {
-                self.jobs.enqueue(key, hash);
+            let has_room = self.jobs.waiting() < self.settings.waiting_max.div_ceil(2);
+            if has_room && (Account::is_paid_by(hits) || self.account.allows(now_ns)) {
+                self.wait(key, hash);
             }
         }
         self.pump(now_ns, out);
@@ -282,7 +312,14 @@ impl Learner {
             self.deny(hash, Denial::Busy, now_ns, out);
             return;
         }
-        self.jobs.enqueue(key, hash);
+        self.wait(key, hash);
+    }
+
+    /// It will be fetched.
+    fn wait(&mut self, key: Key, hash: u64) {
+        if self.jobs.enqueue(key, hash) {
+            self.account.take();
+        }
     }
 
     /// Begins as many fetches as may be under way.

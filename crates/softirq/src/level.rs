@@ -2,6 +2,7 @@
 //! here works with and without programs attached, and with and without the daemon.
 
 mod counts;
+mod resting;
 
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -104,6 +105,7 @@ impl Level {
         self.set_settings(settings);
         self.set_mtu(mtu);
         self.set_handover(layout::HANDOVER_WORKS);
+        self.wake();
         let idle = (u64::from(idle_timeout_s) * 1_000_000_000) >> 30;
         self.set(
             offset_of!(layout::control, idle),

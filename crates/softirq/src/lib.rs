@@ -33,6 +33,7 @@ pub mod outsider;
 pub mod pattern;
 pub mod prepare;
 pub mod publish;
+pub mod rest;
 pub mod runs;
 pub mod tcp_settings;
 pub mod would;

@@ -283,6 +283,9 @@ pub fn published(level: &Level) -> Vec<Published> {
     found
 }
 
+/// How often a purge counts itself.
+pub const COUNTS_PER_PURGE: u32 = 2;
+
 /// Takes responses out of the index, for somebody who is not the daemon: when it returns, no program
 /// answers with them, and the daemon publishes nothing that it fetched before.
 ///

@@ -113,7 +113,7 @@ pub trait World {
     fn cookie_key(&self, minute: u64) -> [u64; 2];
     /// The value of Date.
     fn date(&self) -> [u8; 29];
-    /// Whether anything is published, or is learned from what is asked for.
+    /// Whether anything is published, or is learned from what is asked for, and answering it is worth it.
     fn has_responses(&self) -> bool;
     /// What is published under a key, fresh or not.
     fn response(&self, key: &[u8]) -> Option<Stored<'_>>;

@@ -34,7 +34,7 @@ pub fn of(reason: &str) -> Option<&'static str> {
             "nothing here: such requests are for the server"
         }
         "pass_syn_off" => {
-            "it is off, drained, without its daemon or has nothing published yet: the lines above say which"
+            "it is off, drained, at rest, without its daemon or has nothing published yet: the lines above say which"
         }
         "pass_syn_socket" => {
             "mostly connections in TIME_WAIT from the same port: net.ipv4.tcp_rfc1337=0 and no connection \
@@ -46,6 +46,14 @@ pub fn of(reason: &str) -> Option<&'static str> {
         "pass_syn_foreign" => "nothing: they are for other machines",
         _ => return None,
     })
+}
+
+/// Of fetches that pause.
+#[must_use]
+pub fn of_pause(left_s: u64) -> String {
+    format!(
+        "pause for {left_s} s more: what was fetched brought less than two answers each; what is answered goes on"
+    )
 }
 
 /// Of why a response is not stored.

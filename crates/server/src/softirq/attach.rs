@@ -7,6 +7,7 @@ use std::thread;
 use clap::{Args, Parser, ValueEnum};
 use lowroad_config::value;
 use lowroad_log::{Target, Writer};
+use lowroad_softirq::asker::Offered;
 use lowroad_softirq::daemon::{Admission, Daemon};
 use lowroad_softirq::exclude::Excluded;
 use lowroad_softirq::{fan_out, folder};
@@ -15,9 +16,11 @@ use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::listeners;
 use lowroad_softirq::load::{self, Sizes};
+use lowroad_softirq::rest;
 use lowroad_softirq::tcp_settings::TcpSettings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
+use super::own::News;
 use super::place::{self, Placed};
 use super::{drain, follow, hold, keep, log, look, origin, own, privileges};
 use crate::cli::{Cli, Command};
@@ -146,8 +149,8 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let was_there = folder.exists();
     folder::make(&folder).map_err(|error| error.to_string())?;
     drop(mounting);
-    let stop = Arc::new(AtomicBool::new(false));
-    hear_signals(args.own, &stop).map_err(|error| format!("signals: {error}"))?;
+    let news = Arc::new(News::default());
+    hear_signals(args.own, &news.stop).map_err(|error| format!("signals: {error}"))?;
     let placed = place::load(args, &folder).inspect_err(|_| {
         // Half a level is worse than none, but one that was there works on. What can't be removed is
         // said by the error that follows.
@@ -157,20 +160,16 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     })?;
     let level = Level::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);
-    let brief = Arc::new(AtomicBool::new(false));
-    if args.own {
-        own::follow(level.clone(), brief.clone(), stop.clone());
-    }
-    let flags = Flags {
-        stop: &stop,
-        brief: &brief,
+    let server = Server {
+        offered: args.own.then(|| own::follow(level.clone(), news.clone())),
+        news: &news,
     };
     clients.choose(&level)?;
     let learning = Settings {
         kept_parts_max: fan_out::kept_parts_max(&folder),
         ..learning
     };
-    let done = serve(args, &level, learning, placed, &flags);
+    let done = serve(args, &level, learning, placed, &server);
     if args.own && done.is_err() {
         // It is started again, and takes over.
         return done;
@@ -198,9 +197,10 @@ fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
 }
 
 /// What others tell the daemon while it works.
-struct Flags<'a> {
-    stop: &'a AtomicBool,
-    brief: &'a AtomicBool,
+struct Server<'a> {
+    /// What our own server answers without a connection.
+    offered: Option<Offered>,
+    news: &'a News,
 }
 
 /// Somebody listens on each port.
@@ -218,7 +218,7 @@ fn serve(
     level: &Arc<Level>,
     learning: Settings,
     placed: Vec<Placed>,
-    flags: &Flags<'_>,
+    server: &Server<'_>,
 ) -> Result<(), String> {
     // A daemon that was killed may have found a filter, which is looked for again soon.
     let was_admitting = level.control().settings & layout::SETTING_ADMIT;
@@ -246,13 +246,16 @@ fn serve(
     let daemon = Daemon {
         level,
         learning,
+        rest: rest::Rules::default(),
         connect,
         is_own: args.own,
+        offered: server.offered.clone(),
         admission: args.admit.into(),
         answered: Box::new(move |event| lines.write(event)),
         note: Box::new(|text| say::note(text)),
-        brief: flags.brief,
-        stop: flags.stop,
+        brief: &server.news.brief,
+        changes: &server.news.changes,
+        stop: &server.news.stop,
     };
     placed.iter().for_each(say::note);
     say_ready(args);

@@ -14,6 +14,7 @@ mod keep;
 mod levels;
 mod log;
 mod look;
+mod offers;
 mod origin;
 pub mod own;
 mod place;

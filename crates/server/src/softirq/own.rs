@@ -3,28 +3,30 @@
 //! standard input does, so they never outlive the server by more than their drain. On their standard
 //! output they tell what becomes of them, and write the access log's lines.
 
-use std::io::{BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::BufReader;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lowroad_config::{Config, Format, Softirq};
 use lowroad_engine::background;
 use lowroad_log::{Logger, Sink};
+use lowroad_softirq::asker::Offered;
 use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::publish;
+use rustix::net::Shutdown;
 
 use super::heard::{Health, Hearing};
+use super::offers::{self, Asks, Told, Word};
+use crate::running::Running;
 use crate::{changes, say};
 
 /// How long answers are trusted without a word from the server.
 const LIFETIME_SECS: u64 = 60;
-/// The server's words: something has changed; that, and from now on not all changes will be told.
-const CHANGED: u8 = b'c';
-const BRIEF: u8 = b'b';
 /// A change is known everywhere in the server after this time.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
 
@@ -44,10 +46,10 @@ pub struct Own {
     pub note: Option<String>,
 }
 
-/// The processes that keep the level, the pipe whose end they wait for, and who hears them.
+/// The processes that keep the level, the socket whose end they wait for, and who hears them.
 pub struct Keeper {
     process: Child,
-    news: Arc<Mutex<Option<ChildStdin>>>,
+    socket: Arc<OwnedFd>,
     health: Arc<Health>,
     hearing: JoinHandle<()>,
 }
@@ -110,10 +112,11 @@ fn launch(
     health: &Arc<Health>,
 ) -> Result<Keeper, String> {
     let format = access.as_ref().map(|(_, format)| *format);
+    let (socket, its) = offers::pair().map_err(|error| format!("a socket: {error}"))?;
     let mut process = command(interface, ports, format)?
+        .stdin(its)
         .spawn()
         .map_err(|error| format!("starting it: {error}"))?;
-    let news = process.stdin.take().expect("it is a pipe");
     let said = process.stdout.take().expect("it is a pipe");
     let mut hearing = Hearing {
         said: BufReader::with_capacity(64 * 1024, said),
@@ -123,19 +126,19 @@ fn launch(
     };
     // It says so when it is ready, or ends and has said why to standard error.
     if !hearing.until_attached() {
-        drop(news);
+        drop(socket);
         // It has ended: this only collects it.
         let _ = process.wait();
         return Err("the process ended; its reason stands above".into());
     }
-    let news = Arc::new(Mutex::new(Some(news)));
-    let teller = news.clone();
+    let socket = Arc::new(socket);
+    let teller = socket.clone();
     background::start("softirq", move || tell_changes(&teller))
         .map_err(|error| format!("starting a thread: {error}"))?;
     let hearing = start_thread("softirq-said", move || hearing.until_the_end())?;
     Ok(Keeper {
         process,
-        news,
+        socket,
         health: health.clone(),
         hearing,
     })
@@ -158,7 +161,7 @@ fn command(
         None => &mut command,
     };
     command.args(ports.iter().map(ToString::to_string));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stdout(Stdio::piped());
     Ok(command)
 }
 
@@ -169,32 +172,39 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
 
 /// Passes changes on, each a second time too: what was answered just before it was known everywhere
 /// may have been fetched after the first.
-fn tell_changes(news: &Mutex<Option<ChildStdin>>) {
+fn tell_changes(socket: &OwnedFd) {
     changes::listen();
     loop {
         changes::wait();
-        for _ in 0..2 {
-            let word = if changes::is_brief() { BRIEF } else { CHANGED };
-            let mut news = news.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(pipe) = news.as_mut() else { return };
-            if pipe.write_all(&[word]).is_err() {
+        let mut left = 2;
+        while left > 0 {
+            match offers::tell(socket, changes::is_brief()) {
+                Told::Yes => left -= 1,
+                Told::NotYet => {}
                 // Whoever hears the processes says that they are gone.
-                return;
+                Told::Never => return,
             }
-            drop(news);
             thread::sleep(SETTLE_TIME);
         }
     }
 }
 
 impl Keeper {
+    /// Has the level's questions answered, from now on.
+    ///
+    /// # Errors
+    /// When the machine gives no thread.
+    pub fn answer(&self, running: Arc<Mutex<Running>>) -> std::io::Result<()> {
+        let socket = self.socket.clone();
+        background::start("softirq-asks", move || offers::answer(&socket, &running))
+    }
+
     /// Ends the level: live connections come up with their next request, so the server must still
     /// accept them.
     pub fn end(mut self) {
         self.health.is_to_end();
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(news.take());
-        drop(news);
+        // Others hold the socket too. It fails where the processes have closed theirs.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         // Until both processes have closed it: the daemon may be alone by now. A panic of the thread
         // has been reported already, and what the processes could not do they have said.
         let _ = self.hearing.join();
@@ -219,20 +229,35 @@ pub fn say_to_server(begin: &str, text: &str) {
     let _ = say::out(format_args!("\n{begin}{text}\n"));
 }
 
-/// Does what the server says on standard input, and sets `stop` when that ends.
-pub fn follow(level: Arc<Level>, brief: Arc<AtomicBool>, stop: Arc<AtomicBool>) {
+/// What the server says.
+#[derive(Default)]
+pub struct News {
+    /// Nothing is to be trusted for long.
+    pub brief: AtomicBool,
+    /// How often a purge was counted for a change.
+    pub changes: AtomicU32,
+    /// It has ended.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Does what the server says on standard input. What comes back has the server asked for its answers there.
+pub fn follow(level: Arc<Level>, news: Arc<News>) -> Offered {
+    let asks = Arc::new(Asks::new());
+    let hears = asks.clone();
     thread::spawn(move || {
-        let mut word = [0];
-        let mut input = std::io::stdin().lock();
-        while matches!(input.read(&mut word), Ok(1)) {
-            if word[0] == BRIEF {
-                brief.store(true, Ordering::Relaxed);
+        let mut buffer = Vec::new();
+        while let Some(word) = hears.next_word(&mut buffer) {
+            if word == Word::Brief {
+                news.brief.store(true, Ordering::Relaxed);
             }
+            news.changes
+                .fetch_add(publish::COUNTS_PER_PURGE, Ordering::Relaxed);
             if let Err(error) = publish::purge(&level, &publish::published(&level)) {
                 say::note(error);
                 break;
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        news.stop.store(true, Ordering::Relaxed);
     });
+    Arc::new(move |local, head| asks.ask(local, head))
 }

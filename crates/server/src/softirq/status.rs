@@ -129,6 +129,12 @@ fn text(view: &View, counted: bool) -> String {
         let text = format!("all connections are left to the kernel: {trouble}");
         line(&mut out, "trouble", &text);
     }
+    if let Some(rest) = view.rest {
+        line(&mut out, "rests", &rest.text());
+    }
+    if let Some(pause_s) = view.pause_s {
+        line(&mut out, "fetches", &advice::of_pause(pause_s));
+    }
     if !view.settings.is_empty() {
         line(&mut out, "settings", &view.settings.join(", "));
     }
@@ -243,6 +249,7 @@ fn line(out: &mut String, name: &str, value: &str) {
 mod tests {
     use super::*;
     use crate::softirq::above::Above;
+    use crate::softirq::view::Rest;
     use crate::softirq::view::tests::made_up;
 
     #[test]
@@ -292,6 +299,31 @@ mod tests {
         assert!(!text(&view, false).contains("trouble"));
         view.trouble = lowroad_softirq::handover::describe(3);
         assert!(text(&view, false).contains("sysctl -w net.ipv4.tcp_syncookies=1"));
+    }
+
+    #[test]
+    fn a_rest_and_a_pause_are_said() {
+        let mut view = made_up();
+        let awake = text(&view, false);
+        assert!(
+            !awake.contains("  rests") && !awake.contains("  fetches"),
+            "{awake}"
+        );
+        view.rest = Some(Rest {
+            is_asleep: false,
+            left_s: 25,
+            answers: 0,
+            requests: 2000,
+        });
+        view.pause_s = Some(8);
+        let text = text(&view, false);
+        assert!(
+            text.contains("rests                  all connections are left to the kernel for 25 s")
+        );
+        assert!(
+            text.contains("fetches                pause for 8 s more"),
+            "{text}"
+        );
     }
 
     #[test]

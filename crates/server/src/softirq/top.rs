@@ -15,6 +15,7 @@ use lowroad_softirq::publish;
 use lowroad_softirq::runs::{self, Counting};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::advice;
 use super::levels::{self, grouped};
 use super::place;
 use super::shares::{self, Shares, float};
@@ -139,6 +140,12 @@ fn page(before: &Look, now: &Look, urls_max: usize) -> String {
     let mut out = String::new();
     let span = Span::between(before, now);
     head(&now.view, &mut out);
+    if let Some(rest) = now.view.rest {
+        let _ = writeln!(out, "rests: {}", rest.text());
+    }
+    if let Some(pause_s) = now.view.pause_s {
+        let _ = writeln!(out, "fetches {}", advice::of_pause(pause_s));
+    }
     let (answers, ups) = (span.group("answer_"), span.group("up_"));
     let shares = Shares::of(&now.view).since(&Shares::of(&before.view));
     let share = shares::percent(shares.requests());
@@ -314,6 +321,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::softirq::view::Rest;
     use crate::softirq::view::tests::made_up;
     use lowroad_softirq::layout::REASONS;
     use lowroad_softirq::runs::Runs;
@@ -364,6 +372,22 @@ mod tests {
         }
         // What happened only before is not shown.
         assert!(!page.contains("up_cookie"), "{page}");
+    }
+
+    #[test]
+    fn a_rest_and_a_pause_are_on_the_page() {
+        let (before, mut now) = looks();
+        now.view.rest = Some(Rest {
+            is_asleep: true,
+            left_s: 25,
+            answers: 0,
+            requests: 2000,
+        });
+        now.view.pause_s = Some(8);
+        let page = page(&before, &now, 5);
+        for part in ["rests: all connections", "asleep", "fetches pause for 8 s"] {
+            assert!(page.contains(part), "{part:?} in\n{page}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::above::{self, Above};
 use super::hold;
+use super::levels::grouped;
 use super::shares::{self, Shares};
 
 /// A level at one moment.
@@ -34,6 +35,10 @@ pub struct View {
     pub connections: Connections,
     /// Why connections are left to the kernel, which does not take them over, and what to do.
     pub trouble: Option<&'static str>,
+    /// Whether it rests, and why.
+    pub rest: Option<Rest>,
+    /// For how many seconds more nothing new is fetched, since what was is hardly asked for.
+    pub pause_s: Option<u64>,
     /// Settings that hold.
     pub settings: Vec<&'static str>,
     /// Each reason's count, in the order of [`REASONS`].
@@ -48,6 +53,52 @@ pub struct View {
     pub above: Option<Above>,
     /// What the kernel counted of the programs.
     pub runs: Vec<Runs>,
+}
+
+/// A rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// No frame is looked at.
+    pub is_asleep: bool,
+    /// For so many seconds more.
+    pub left_s: u64,
+    /// So many requests were answered here before it.
+    pub answers: u64,
+    /// Of so many.
+    pub requests: u64,
+}
+
+impl Rest {
+    fn of(control: &layout::control, now_ns: u64) -> Option<Rest> {
+        (control.resting != layout::AWAKE).then_some(Rest {
+            is_asleep: control.resting == layout::ASLEEP,
+            left_s: seconds_until(control.rest_until_ns, now_ns),
+            answers: control.rest_answers,
+            requests: control.rest_requests,
+        })
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!(
+            "all connections are left to the kernel for {} s more: of {} requests {} were answered here; \
+             `lowroad purge all` ends that at once{}",
+            grouped(self.left_s),
+            grouped(self.requests),
+            grouped(self.answers),
+            if self.is_asleep {
+                " (asleep: no packet is looked at)"
+            } else {
+                ""
+            }
+        )
+    }
+}
+
+/// Rounded up.
+fn seconds_until(until_ns: u64, now_ns: u64) -> u64 {
+    until_ns.saturating_sub(now_ns).div_ceil(1_000_000_000)
 }
 
 /// Groups of reasons by the beginning of their names, and what they are called.
@@ -68,7 +119,9 @@ impl View {
     pub fn of(level: &Level) -> Result<View, String> {
         let control = level.control();
         let heard = control.heartbeat_ns;
-        let age_ms = lowroad_softirq::now_ns().saturating_sub(heard) / 1_000_000;
+        let now_ns = lowroad_softirq::now_ns();
+        let age_ms = now_ns.saturating_sub(heard) / 1_000_000;
+        let pause_s = seconds_until(control.pause_until_ns, now_ns);
         Ok(View {
             ports: level.ports(),
             interfaces: links::attached(level.folder())
@@ -81,6 +134,8 @@ impl View {
             published: (control.published, level.places()),
             connections: level.connections(),
             trouble: handover::describe(control.handover_broken),
+            rest: Rest::of(&control, now_ns),
+            pause_s: (pause_s > 0).then_some(pause_s),
             settings: settings(control.settings),
             counters: level.counters().map_err(|error| error.to_string())?,
             answered_bytes: level.answered_bytes().map_err(|error| error.to_string())?,
@@ -151,6 +206,11 @@ impl View {
             "mode": self.mode,
             "settings": self.settings,
             "trouble": self.trouble,
+            "rest": self.rest.map(|rest| {
+                json!({"asleep": rest.is_asleep, "left_s": rest.left_s, "answers": rest.answers,
+                       "requests": rest.requests})
+            }),
+            "fetches_paused_s": self.pause_s,
             "daemon": {
                 "pid": self.pid,
                 "heartbeat_age_ms": self.heartbeat_age_ms,
@@ -230,6 +290,8 @@ pub mod tests {
                 places: 65_536,
             },
             trouble: None,
+            rest: None,
+            pause_s: None,
             settings: vec!["learn"],
             counters,
             answered_bytes: 90_000,
@@ -267,6 +329,24 @@ pub mod tests {
         assert!(!view.is_kept());
         view.heartbeat_age_ms = None;
         assert!(!view.is_kept());
+    }
+
+    #[test]
+    fn a_rest_has_an_end_and_a_reason() {
+        let mut control = layout::control {
+            resting: layout::RESTING,
+            rest_until_ns: 12_500_000_000,
+            rest_answers: 3,
+            rest_requests: 2130,
+            ..layout::control::default()
+        };
+        let rest = |control: &_| Rest::of(control, 500_000_001);
+        let text = rest(&control).expect("it rests").text();
+        assert!(text.contains("for 12 s more: of 2,130 requests 3 were answered here"));
+        control.resting = layout::ASLEEP;
+        assert!(rest(&control).is_some_and(|rest| rest.text().contains("asleep")));
+        control.resting = layout::AWAKE;
+        assert_eq!(rest(&control), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod loading;
 mod own;
 mod privacy;
 mod raw;
+mod resting;
 mod segments;
 mod sums;
 mod time_wait;

@@ -169,6 +169,65 @@ fn our_own_server_answers_below_itself() {
     assert!(!own.place.exists(), "the level has gone before the server");
 }
 
+#[test]
+fn what_it_answers_is_published_without_a_request() {
+    if skipped("what_it_answers_is_published_without_a_request", &[]) {
+        return;
+    }
+    let mut own = Own::start("json");
+    let requests = |own: &Own| {
+        let status = own.status();
+        let line = status
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("requests "));
+        let count = line.and_then(|count| count.trim().parse::<u64>().ok());
+        count.unwrap_or_else(|| panic!("{status}"))
+    };
+    let above = own.ask();
+    let mut asked = 1;
+    for text in ["old", "new"] {
+        own.folder.file("root/page.txt", text);
+        wait_until(text, || {
+            asked += 1;
+            (own.ask().text() == text).then_some(())
+        });
+        let (hit, more) = own.hit();
+        asked += u64::try_from(more).expect("few");
+        assert_eq!((hit.status, hit.text()), (200, text.into()));
+        for field in [
+            "content-type",
+            "content-length",
+            "accept-ranges",
+            "vary",
+            "cache-control",
+        ] {
+            assert_eq!(hit.field(field), above.field(field), "{field}");
+        }
+    }
+    // A redirect and an error, too.
+    own.folder.file("root/folder/file.txt", "");
+    for (path, status) in [("/folder", 301), ("/nothing", 404)] {
+        let before = own.hits();
+        let above = own.ask_for(path);
+        asked += 1;
+        let hit = wait_until(path, || {
+            asked += 1;
+            let response = own.ask_for(path);
+            (own.hits() > before).then_some(response)
+        });
+        assert_eq!((hit.status, above.status), (status, status));
+        assert_eq!(hit.field("location"), above.field("location"));
+        assert_eq!(hit.text(), above.text());
+    }
+    // Of four that are published one may have been asked for, if the server was slow to say it has it.
+    let by_daemon = requests(&own) - (asked - own.hits());
+    assert!(by_daemon <= 1, "{by_daemon}");
+    own.end();
+    let log = own.log("access");
+    let lines = log.matches("\"user_agent\":\"lowroad\"").count();
+    assert_eq!(u64::try_from(lines), Ok(by_daemon), "{log}");
+}
+
 /// Says when it was run, and the fields that the query gives.
 const CLOCK: &str = "#!/bin/sh
 printf 'Content-Type: text/plain\\nContent-Length: 19\\n%s\\n\\n%s' \"$QUERY_STRING\" $(date +%s%N)

@@ -382,3 +382,20 @@ fn nobody_there_is_the_origins_fault() {
     assert_eq!(error.label(), "origin-unreachable");
     assert!(error.to_string().contains("origin"));
 }
+
+#[test]
+fn what_came_in_one_piece_is_read_only_if_it_is_whole() {
+    let body = |text: &str| read(text.as_bytes()).map(|one| (one.status, one.body));
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+    assert_eq!(body(&format!("{head}ab")), Ok((200, b"ab".to_vec())));
+    for other in ["", "a", "abc"] {
+        assert_eq!(body(&format!("{head}{other}")), Err(FetchError::Closed));
+    }
+    assert_eq!(body(&head[..20]), Err(FetchError::Closed));
+    let none = "HTTP/1.1 304 Not Modified\r\n\r\n";
+    assert_eq!(body(none), Ok((304, Vec::new())));
+    for unframed in ["", "Transfer-Encoding: chunked\r\n"] {
+        let text = format!("HTTP/1.1 200 OK\r\n{unframed}\r\n");
+        assert_eq!(body(&text), Err(FetchError::Unframed));
+    }
+}

@@ -42,11 +42,13 @@ impl Jobs {
         self.known.contains(&hash)
     }
 
-    /// Adds a key at the end, unless it waits or is under way.
-    pub(super) fn enqueue(&mut self, key: Key, hash: u64) {
-        if self.known.insert(hash) {
+    /// Adds a key at the end, unless it waits or is under way; whether it did.
+    pub(super) fn enqueue(&mut self, key: Key, hash: u64) -> bool {
+        let is_new = self.known.insert(hash);
+        if is_new {
             self.waiting.push_back((key, hash));
         }
+        is_new
     }
 
     /// The key to be fetched next. It must go on with [`Jobs::begin`].

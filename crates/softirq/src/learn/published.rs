@@ -2,8 +2,9 @@
 //!
 //! Eviction is a clock with a window: the hand looks at a few entries, the one with the fewest hits
 //! goes, and the hits of the others are halved, so that what was hot for a moment leaves in a few
-//! rounds. The cost of an eviction so does not depend on how much is published, and a walk over the
-//! whole site evicts its own entries before those that are hit.
+//! rounds. A hit weighs enough for some rounds: what is hit now and then stays before what never was. The
+//! cost of an eviction so does not depend on how much is published, and a walk over the whole site, even one
+//! that asks everything twice, evicts its own entries before those that are hit.
 
 use super::verdict::{self, Accepted};
 use super::{Gone, Serial};
@@ -14,6 +15,9 @@ use std::sync::Arc;
 
 /// Entries that the hand looks at for one eviction.
 const WINDOW: usize = 16;
+/// What a hit weighs; each look of the hand halves it. In twenty rounds about as many are evicted as there are
+/// places.
+const HIT_WEIGHT: u64 = 1 << 20;
 
 /// A published response.
 #[derive(Debug)]
@@ -32,8 +36,8 @@ pub(super) struct Entry {
     hits: u64,
     /// Hits since `stored` came.
     hits_since_fetch: u64,
-    /// Hits since the hand came by, and a part of those before.
-    hits_recent: u64,
+    /// The weight of the hits since the hand came by, and a part of those before.
+    weight: u64,
 }
 
 impl Entry {
@@ -55,7 +59,7 @@ impl Entry {
             due_ns: due_ns(now_ns, expires_ns),
             hits: 0,
             hits_since_fetch: 0,
-            hits_recent: 0,
+            weight: 0,
         }
     }
 
@@ -79,12 +83,14 @@ impl Entry {
         self.due_ns = self.due_ns.max(until_ns);
     }
 
-    fn count(&mut self, hits: u64) {
+    /// Takes in its counter; how many hits are new.
+    fn count(&mut self, hits: u64) -> u64 {
         // A counter that went back was begun anew.
         let new = hits.checked_sub(self.hits).unwrap_or(hits);
         self.hits = hits;
         self.hits_since_fetch = self.hits_since_fetch.saturating_add(new);
-        self.hits_recent = self.hits_recent.saturating_add(new);
+        self.weight = self.weight.saturating_add(new.saturating_mul(HIT_WEIGHT));
+        new
     }
 
     fn gone(self) -> Gone {
@@ -165,20 +171,22 @@ impl Published {
         meant.into_iter().filter_map(|at| self.take(at)).collect()
     }
 
-    /// Takes in the counters of hits.
-    pub(super) fn count_hits(&mut self, mut hits: impl FnMut(Serial, &Key) -> u64) {
+    /// Takes in the counters of hits; how many are new.
+    pub(super) fn count_hits(&mut self, mut hits: impl FnMut(Serial, &Key) -> u64) -> u64 {
+        let mut new: u64 = 0;
         for entry in self.slots.iter_mut().flatten() {
             let now = hits(entry.serial, &entry.key);
-            entry.count(now);
+            new = new.saturating_add(entry.count(now));
         }
+        new
     }
 
-    /// What should be asked after: most of its life is over, and it was hit.
-    pub(super) fn due(&self, now_ns: u64) -> Vec<(Key, u64)> {
+    /// What should be asked after: most of its life is over, and it was hit, so often since it was fetched.
+    pub(super) fn due(&self, now_ns: u64) -> Vec<(Key, u64, u64)> {
         let entries = self.slots.iter().flatten();
         entries
             .filter(|e| e.due_ns <= now_ns && e.hits_since_fetch > 0)
-            .map(|e| (e.key.clone(), e.hash))
+            .map(|e| (e.key.clone(), e.hash, e.hits_since_fetch))
             .collect()
     }
 
@@ -193,9 +201,9 @@ impl Published {
             let Some(entry) = &mut self.slots[at] else {
                 continue;
             };
-            let candidate = (entry.hits_recent, entry.serial, at);
+            let candidate = (entry.weight, entry.serial, at);
             fewest = Some(fewest.map_or(candidate, |known| known.min(candidate)));
-            entry.hits_recent /= 2;
+            entry.weight /= 2;
             looked_at += 1;
             if looked_at == WINDOW {
                 break;

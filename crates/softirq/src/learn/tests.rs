@@ -8,6 +8,7 @@ use lowroad_http::date;
 
 mod revalidation;
 mod simulated;
+mod traffic;
 
 /// The wall clock when the monotonic one is 0.
 const EPOCH_SECS: u64 = 1_795_000_000;

@@ -21,6 +21,20 @@ impl Level {
         numbers.map(count).collect()
     }
 
+    /// Requests that were answered here, and those that were handed up.
+    ///
+    /// # Errors
+    /// When the map can't be read.
+    pub fn requests(&self) -> Result<(u64, u64), Error> {
+        let counts = self.counters()?;
+        let sum = |begin: &str| {
+            let named = REASONS.iter().zip(&counts);
+            let meant = named.filter(|((name, _), _)| name.starts_with(begin));
+            meant.map(|(_, count)| count).sum()
+        };
+        Ok((sum("answer_hit"), sum("up_")))
+    }
+
     /// How long ago its maps were pinned, and so since when it counts.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {

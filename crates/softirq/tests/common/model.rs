@@ -37,6 +37,8 @@ struct Values {
     socket: Socket,
     listens: bool,
     keeps_time_wait: bool,
+    /// Connections are left to the server above.
+    rests: bool,
     /// Numbers of publications.
     index: BTreeMap<Vec<u8>, u32>,
     publications: BTreeMap<u32, Published>,
@@ -58,6 +60,7 @@ impl Values {
             socket: Socket::Listener,
             listens: true,
             keeps_time_wait: false,
+            rests: false,
             index: BTreeMap::new(),
             publications: BTreeMap::new(),
             next_id: 1,
@@ -157,7 +160,7 @@ impl World for Values {
         *DATE
     }
     fn has_responses(&self) -> bool {
-        self.learns || !self.index.is_empty()
+        !self.rests && (self.learns || !self.index.is_empty())
     }
     fn response(&self, key: &[u8]) -> Option<Stored<'_>> {
         self.publication(*self.index.get(key)?)
@@ -268,6 +271,12 @@ impl Subject for Model {
             ["mode", "drain"] => world.mode = Mode::Drain,
             ["mode", "serve"] => world.mode = Mode::Serve,
             ["mode", "off"] => world.mode = Mode::Off,
+            ["rest"] => world.rests = true,
+            ["sleep"] => {
+                world.mode = Mode::Off;
+                *self.responder.table() = Connections::new(100);
+            }
+            ["wake"] => (world.mode, world.rests) = (Mode::Serve, false),
             ["stale"] => world.is_kept = false,
             ["fresh"] => world.is_kept = true,
             ["deny" | "learn" | "ignore-cookies" | "strict" | "admit"] => world.set(words[0]),

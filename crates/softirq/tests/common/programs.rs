@@ -118,6 +118,9 @@ impl Subject for Programs<'_> {
             ["mode", "drain"] => level.set_mode(layout::MODE_DRAIN),
             ["mode", "serve"] => level.set_mode(layout::MODE_SERVE),
             ["mode", "off"] => level.set_mode(layout::MODE_OFF),
+            ["rest"] => level.rest(u64::MAX, 0, 0),
+            ["wake"] => level.wake(),
+            ["sleep"] => level.fall_asleep().expect("a grace period"),
             ["stale"] => self.bench.beat(31_000_000_000),
             ["fresh"] => self.bench.beat(0),
             ["deny"] => {

@@ -1,0 +1,266 @@
+//! A level that gains nothing: fetches that nobody asks for pause, and one that answers nothing rests, sleeps
+//! and wakes up. The daemon runs here, by the library, so that its times can be short.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::thread::{self, JoinHandle};
+
+use lowroad_softirq::asker::Connect;
+use lowroad_softirq::daemon::{Admission, Daemon};
+use lowroad_softirq::learn::{Settings, Trust};
+use lowroad_softirq::level::Level;
+use lowroad_softirq::load::{Sizes, Tier, load};
+use lowroad_softirq::rest::Rules;
+use lowroad_softirq::{folder, interfaces, layout, links, now_ns, publish};
+use lowroad_testkit::net::{DEVICE, Manglings, Namespace, Path};
+use lowroad_testkit::{Client, wait_until};
+
+use crate::attached::{get, one, place, server_v4};
+use crate::skipped;
+
+/// A server whose answers name what was asked for, and hold for a minute; it counts.
+fn names(listener: TcpListener, asked: Arc<AtomicU64>) {
+    let answer = |mut stream: TcpStream, asked: Arc<AtomicU64>| -> std::io::Result<()> {
+        let mut byte = [0];
+        loop {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                stream.read_exact(&mut byte)?;
+                head.push(byte[0]);
+            }
+            asked.fetch_add(1, SeqCst);
+            let head = String::from_utf8_lossy(&head);
+            let body = head.split(' ').nth(1).unwrap_or_default();
+            let text = format!(
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(text.as_bytes())?;
+        }
+    };
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let asked = asked.clone();
+            thread::spawn(move || answer(stream, asked));
+        }
+    });
+}
+
+/// The programs at the outer device of a namespace, and their daemon.
+struct Resting {
+    level: Arc<Level>,
+    stop: Arc<AtomicBool>,
+    daemon: Option<JoinHandle<()>>,
+    place: PathBuf,
+}
+
+impl Resting {
+    fn start(namespace: &Namespace, learning: Settings, rest: Rules) -> Resting {
+        let place = place(namespace, 80);
+        folder::make(&place).expect("a folder");
+        let loaded = load(Tier::Tc, Sizes::default(), &place).expect("programs");
+        namespace.enter(|| {
+            let all = interfaces::all().expect("interfaces");
+            let outer = all.iter().find(|one| one.interface.name == DEVICE);
+            let outer = &outer.expect("the device").interface;
+            links::attach(&loaded, outer, &place).expect("attached");
+        });
+        let level = Arc::new(Level::open(&place).expect("maps"));
+        level
+            .prepare(layout::SETTING_LEARN, 75, 1500)
+            .expect("random numbers");
+        level.set_ports(&[80]);
+        level.set_mode(layout::MODE_SERVE);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (of_daemon, stops) = (level.clone(), stop.clone());
+        // A thread is in the namespace of the one that starts it.
+        let daemon = namespace.enter(move || {
+            thread::spawn(move || {
+                let connect: Connect = Arc::new(|server: SocketAddr, _| TcpStream::connect(server));
+                let daemon = Daemon {
+                    level: &of_daemon,
+                    learning,
+                    rest,
+                    connect,
+                    is_own: false,
+                    offered: None,
+                    admission: Admission::All,
+                    answered: Box::new(|_| {}),
+                    note: Box::new(|text| eprintln!("{text}")),
+                    brief: &AtomicBool::new(false),
+                    changes: &AtomicU32::new(0),
+                    stop: &stops,
+                };
+                daemon.run().expect("it works until it is stopped");
+            })
+        });
+        wait_until("the daemon", || {
+            (level.control().heartbeat_ns > 0).then_some(())
+        });
+        Resting {
+            level,
+            stop,
+            daemon: Some(daemon),
+            place,
+        }
+    }
+
+    fn answers(&self) -> u64 {
+        self.level.requests().expect("counters").0
+    }
+
+    /// Waits until the control says so.
+    fn wait(&self, what: &str, is_so: impl Fn(&layout::control) -> bool) {
+        wait_until(what, || is_so(&self.level.control()).then_some(()));
+    }
+}
+
+impl Drop for Resting {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        if let Some(daemon) = self.daemon.take() {
+            let _ = daemon.join();
+        }
+        let _ = folder::remove(&self.place);
+    }
+}
+
+/// A server behind a level with these times; how often it was asked.
+fn path_to_server() -> (Path, Arc<AtomicU64>) {
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = path
+        .server
+        .enter(|| TcpListener::bind("0.0.0.0:80"))
+        .expect("port 80");
+    let asked = Arc::default();
+    names(listener, Arc::clone(&asked));
+    (path, asked)
+}
+
+#[test]
+fn fetches_that_bring_nothing_pause() {
+    if skipped("fetches_that_bring_nothing_pause", &[]) {
+        return;
+    }
+    let (path, asked) = path_to_server();
+    let learning = Settings {
+        trust: Trust {
+            on_trust: 8,
+            on_trial: 2,
+            pause_ns_min: 3_600_000_000_000,
+            pause_ns_max: 3_600_000_000_000,
+            ..Trust::default()
+        },
+        ..Settings::default()
+    };
+    let level = Resting::start(&path.server, learning, Rules::default());
+    let ask = |page: &str| {
+        let response = path.client.enter(|| one(server_v4(80), &get(page)));
+        assert_eq!(response.text(), page);
+    };
+    // Each twice and never again: once the first few were fetched, nothing is any more.
+    let mut scanned = 0;
+    let is_paused = || level.level.control().pause_until_ns > 0;
+    wait_until("a pause", || {
+        scanned += 1;
+        let page = format!("/{scanned}");
+        (0..2).for_each(|_| ask(&page));
+        is_paused().then_some(())
+    });
+    level.wait("nothing is reported", |control| {
+        control.settings & layout::SETTING_LEARN == 0
+    });
+    let before = asked.load(SeqCst);
+    for page in 0..50 {
+        (0..2).for_each(|_| ask(&format!("/more/{page}")));
+    }
+    assert_eq!(asked.load(SeqCst) - before, 100, "only clients asked");
+    // Each of the eight is asked for as a stranger and as this machine.
+    let fetched = before - 2 * scanned;
+    assert_eq!(fetched, 16, "of {scanned} pages");
+    // What is stored is answered meanwhile. An operator ends the pause.
+    let answers = level.answers();
+    ask("/1");
+    assert_eq!(level.answers() - answers, 1);
+    publish::purge(&level.level, &publish::published(&level.level)).expect("a purge");
+    wait_until("the end of the pause", || (!is_paused()).then_some(()));
+    let answers = level.answers();
+    wait_until("a hit", || {
+        ask("/hot");
+        (level.answers() > answers).then_some(())
+    });
+}
+
+#[test]
+fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
+    if skipped("what_is_asked_for_once_makes_it_rest_sleep_and_wake", &[]) {
+        return;
+    }
+    let (path, _) = path_to_server();
+    let seconds = |count: u64| count * 1_000_000_000;
+    let rules = Rules {
+        window_ns: seconds(1) / 10,
+        requests_min: 20,
+        rest_ns_min: seconds(8),
+        rest_ns_max: seconds(3600),
+        settle_ns: 0,
+    };
+    let level = Resting::start(&path.server, Settings::default(), rules);
+    let ask = |page: &str| {
+        let response = path.client.enter(|| one(server_v4(80), &get(page)));
+        assert_eq!(response.text(), page);
+    };
+    let mut count = 0;
+    let mut ask_once = || {
+        count += 1;
+        ask(&format!("/{count}"));
+    };
+    let resting = || level.level.control().resting;
+    // A connection of ours that says nothing yet: it goes on.
+    let mut open = path.client.enter(|| Client::connect(server_v4(80)));
+    wait_until("a rest", || {
+        ask_once();
+        (resting() == layout::RESTING).then_some(())
+    });
+    let control = level.level.control();
+    assert!(control.rest_until_ns > now_ns());
+    assert_eq!(control.rest_answers, 0);
+    assert!(control.rest_requests >= 20);
+    assert_eq!(control.settings & layout::SETTING_LEARN, 0);
+    let handed_up = level.level.requests().expect("counters").1;
+    (0..20).for_each(|_| ask_once());
+    let counts = level.level.requests().expect("counters");
+    assert_eq!(counts, (0, handed_up), "the kernel has them from their SYN");
+    assert_eq!(resting(), layout::RESTING, "one is ours yet");
+    open.send(&get("/open"));
+    assert_eq!(open.response().text(), "/open");
+    level.wait("sleep", |control| control.resting == layout::ASLEEP);
+    open.send(&get("/open"));
+    assert_eq!(open.response().text(), "/open");
+    assert_eq!(level.level.connections().open, 0);
+    ask_once();
+
+    level.wait("it wakes up", |control| control.resting == layout::AWAKE);
+    // What the kernel got meanwhile it keeps; the same client's next connection is ours.
+    open.send(&get("/open"));
+    assert_eq!(open.response().text(), "/open");
+    wait_until("a hit", || {
+        ask("/hot");
+        (level.answers() > 0).then_some(())
+    });
+
+    // What it had answered is too long ago by then. The next rest is longer, until a purge.
+    wait_until("another rest", || {
+        ask_once();
+        (resting() != layout::AWAKE).then_some(())
+    });
+    publish::purge(&level.level, &publish::published(&level.level)).expect("a purge");
+    wait_until("a hit", || {
+        ask("/other");
+        (level.answers() > 1).then_some(())
+    });
+    assert_eq!(resting(), layout::AWAKE);
+}

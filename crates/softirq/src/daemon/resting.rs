@@ -1,0 +1,116 @@
+//! Keeps a level from costs that bring nothing: tells the programs when fetches pause and when it rests. When
+//! that is, is decided in `learn` and `rest`.
+
+use crate::error::Error;
+use crate::learn::Learner;
+use crate::level::Level;
+use crate::rest::{Rest, Rules, Seen, Step};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What the programs were told.
+#[derive(Debug)]
+pub(super) struct Resting {
+    rest: Rest,
+    rests: bool,
+    pause_until_ns: Option<u64>,
+    is_learning: Option<bool>,
+}
+
+impl Resting {
+    /// Awake.
+    pub(super) fn new(rules: Rules) -> Resting {
+        Resting {
+            rest: Rest::new(rules),
+            rests: false,
+            pause_until_ns: None,
+            is_learning: None,
+        }
+    }
+
+    /// Tells the programs whether anything is fetched. Call it often.
+    pub(super) fn tick(&mut self, level: &Level, learner: &mut Learner, now_ns: u64) {
+        let until_ns = learner.paused_until(now_ns);
+        if until_ns != self.pause_until_ns {
+            self.pause_until_ns = until_ns;
+            level.set_pause(until_ns);
+        }
+        let wanted = !self.rests && until_ns.is_none();
+        if self.is_learning != Some(wanted) {
+            self.is_learning = Some(wanted);
+            level.set_learning(wanted);
+        }
+    }
+
+    /// Looks what came. Call it each second. A text if an operator should know.
+    ///
+    /// # Errors
+    /// When counters can't be read.
+    pub(super) fn look(
+        &mut self,
+        level: &Level,
+        learner: &mut Learner,
+        now_ns: u64,
+    ) -> Result<Option<String>, Error> {
+        let (answers, handed_up) = level.requests()?;
+        let published = learner.counters().published;
+        let seen = Seen {
+            answers,
+            handed_up,
+            published,
+        };
+        let is_trying = learner.paused_until(now_ns).is_none();
+        let left = || {
+            let there = level.connections();
+            there.open + there.handed
+        };
+        let step = self.rest.look(now_ns, seen, is_trying, left);
+        step.map_or(Ok(None), |step| self.go(step, level, learner, now_ns))
+    }
+
+    /// An operator wants it to try: nothing that was seen so far holds.
+    pub(super) fn begin_anew(&mut self, level: &Level, learner: &mut Learner, now_ns: u64) {
+        learner.trust_anew();
+        if self.rest.wake().is_some() {
+            self.wake(level);
+        }
+        self.tick(level, learner, now_ns);
+    }
+
+    fn wake(&mut self, level: &Level) {
+        self.rests = false;
+        level.wake();
+    }
+
+    fn go(
+        &mut self,
+        step: Step,
+        level: &Level,
+        learner: &mut Learner,
+        now_ns: u64,
+    ) -> Result<Option<String>, Error> {
+        let mut told = None;
+        match step {
+            Step::Rest {
+                until_ns,
+                answers,
+                requests,
+            } => {
+                self.rests = true;
+                level.rest(until_ns, answers, requests);
+                told = Some(format!(
+                    "of the last {requests} requests only {answers} were answered here: all connections are left \
+                     to the kernel for {} s; `lowroad purge all` ends that at once",
+                    until_ns.saturating_sub(now_ns) / SECOND_NS
+                ));
+            }
+            Step::FallAsleep => level.fall_asleep()?,
+            Step::Wake => {
+                learner.try_again();
+                self.wake(level);
+            }
+        }
+        self.tick(level, learner, now_ns);
+        Ok(told)
+    }
+}

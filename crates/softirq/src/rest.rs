@@ -1,0 +1,331 @@
+//! When a level that answers little rests, and when it tries again, as a state machine: what came and the
+//! time go in, what is to be done comes out. It knows no maps and no clock.
+//!
+//! ```text
+//!          almost nothing answered              none of ours is left
+//! awake ──────────────────────────► resting ───────────────────────► asleep
+//!   ▲                                  │                                │
+//!   └──────────────────────────────────┴── its time is over, or a purge ┘
+//! ```
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Of so many requests one must be answered here.
+const REQUESTS_PER_ANSWER: u64 = 50;
+
+/// How long is looked at, and how long is rested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// A judgement is over so long at least. Default 5 s.
+    pub window_ns: u64,
+    /// And over so many requests at least. Default 2000.
+    pub requests_min: u64,
+    /// The first rest; each after it is twice as long, until something is answered again. Default 30 s.
+    pub rest_ns_min: u64,
+    /// No rest is longer. Default 10 min.
+    pub rest_ns_max: u64,
+    /// Handshakes that were answered may be completed for so long; and so often it is looked whether
+    /// connections are left. Default 10 s.
+    pub settle_ns: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            window_ns: 5 * SECOND_NS,
+            requests_min: 2000,
+            rest_ns_min: 30 * SECOND_NS,
+            rest_ns_max: 600 * SECOND_NS,
+            settle_ns: 10 * SECOND_NS,
+        }
+    }
+}
+
+/// What has come since counting began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Requests that were answered here.
+    pub answers: u64,
+    /// Requests that were handed up.
+    pub handed_up: u64,
+    /// Responses that were published.
+    pub published: u64,
+}
+
+impl Seen {
+    fn since(self, before: Seen) -> Seen {
+        Seen {
+            answers: self.answers.saturating_sub(before.answers),
+            handed_up: self.handed_up.saturating_sub(before.handed_up),
+            published: self.published.saturating_sub(before.published),
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Leave connections to the kernel.
+    Rest {
+        /// Until then.
+        until_ns: u64,
+        /// So many requests were answered.
+        answers: u64,
+        /// Of so many.
+        requests: u64,
+    },
+    /// Look at nothing.
+    FallAsleep,
+    /// Answer again.
+    Wake,
+}
+
+#[derive(Debug)]
+enum State {
+    /// With the beginning of the window, and what had come by then; unknown before the first look.
+    Awake(Option<(u64, Seen)>),
+    Resting {
+        /// When it began, or connections were left.
+        since_ns: u64,
+        until_ns: u64,
+    },
+    Asleep {
+        until_ns: u64,
+    },
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Rest {
+    rules: Rules,
+    state: State,
+    rest_ns_next: u64,
+}
+
+impl Rest {
+    /// Awake.
+    #[must_use]
+    pub fn new(rules: Rules) -> Rest {
+        Rest {
+            rest_ns_next: rules.rest_ns_min,
+            rules,
+            state: State::Awake(None),
+        }
+    }
+
+    /// Call it each second. `is_trying`: what was published lately may be asked for yet. `left`: how many
+    /// connections of this level there are, if that matters.
+    pub fn look(
+        &mut self,
+        now_ns: u64,
+        seen: Seen,
+        is_trying: bool,
+        left: impl FnOnce() -> usize,
+    ) -> Option<Step> {
+        match self.state {
+            State::Awake(window) => {
+                let (begin_ns, before) = window.unwrap_or((now_ns, seen));
+                self.state = State::Awake(Some((begin_ns, before)));
+                self.judge(now_ns, begin_ns, seen, before, is_trying)
+            }
+            State::Resting { until_ns, .. } | State::Asleep { until_ns } if until_ns <= now_ns => {
+                self.wake()
+            }
+            State::Resting { since_ns, until_ns }
+                if now_ns.saturating_sub(since_ns) >= self.rules.settle_ns =>
+            {
+                let is_over = left() == 0;
+                self.state = match is_over {
+                    true => State::Asleep { until_ns },
+                    // To count them takes a while.
+                    false => State::Resting {
+                        since_ns: now_ns,
+                        until_ns,
+                    },
+                };
+                is_over.then_some(Step::FallAsleep)
+            }
+            State::Resting { .. } | State::Asleep { .. } => None,
+        }
+    }
+
+    /// Ends a rest, if there is one.
+    pub fn wake(&mut self) -> Option<Step> {
+        let rests = !matches!(self.state, State::Awake(_));
+        self.state = State::Awake(None);
+        rests.then_some(Step::Wake)
+    }
+
+    fn judge(
+        &mut self,
+        now_ns: u64,
+        begin_ns: u64,
+        seen: Seen,
+        before: Seen,
+        is_trying: bool,
+    ) -> Option<Step> {
+        let came = seen.since(before);
+        let requests = came.answers.saturating_add(came.handed_up);
+        let is_short = now_ns.saturating_sub(begin_ns) < self.rules.window_ns;
+        if is_short || requests < self.rules.requests_min {
+            return None;
+        }
+        self.state = State::Awake(Some((now_ns, seen)));
+        if came.answers.saturating_mul(REQUESTS_PER_ANSWER) >= requests {
+            self.rest_ns_next = self.rules.rest_ns_min;
+            return None;
+        }
+        if is_trying && came.published > 0 {
+            return None;
+        }
+        let until_ns = now_ns.saturating_add(self.rest_ns_next);
+        self.rest_ns_next = self
+            .rest_ns_next
+            .saturating_mul(2)
+            .min(self.rules.rest_ns_max);
+        self.state = State::Resting {
+            since_ns: now_ns,
+            until_ns,
+        };
+        Some(Step::Rest {
+            until_ns,
+            answers: came.answers,
+            requests,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A level, second by second.
+    struct Bench {
+        rest: Rest,
+        now_s: u64,
+        seen: Seen,
+        left: usize,
+        is_trying: bool,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            Bench {
+                rest: Rest::new(Rules::default()),
+                now_s: 1000,
+                // An earlier daemon has counted too.
+                seen: Seen {
+                    answers: 1_000_000,
+                    handed_up: 5,
+                    published: 0,
+                },
+                left: 0,
+                is_trying: false,
+            }
+        }
+
+        /// Seconds with so many requests each, until something is to be done: when, and what.
+        fn until(&mut self, secs: u64, answers: u64, handed_up: u64) -> Option<(u64, Step)> {
+            let begin_s = self.now_s;
+            for _ in 0..secs {
+                let (now_ns, left) = (self.now_s * SECOND_NS, self.left);
+                let step = self.rest.look(now_ns, self.seen, self.is_trying, || left);
+                self.now_s += 1;
+                if let Some(step) = step {
+                    return Some((self.now_s - 1 - begin_s, step));
+                }
+                self.seen.answers += answers;
+                self.seen.handed_up += handed_up;
+            }
+            None
+        }
+
+        fn rested(&mut self, answers: u64, handed_up: u64) -> u64 {
+            match self.until(100, answers, handed_up) {
+                Some((_, Step::Rest { until_ns, .. })) => until_ns / SECOND_NS - (self.now_s - 1),
+                other => panic!("no rest: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_answers_nothing_rests_sleeps_and_tries_again() {
+        let mut bench = Bench::new();
+        let rest = Step::Rest {
+            until_ns: 1035 * SECOND_NS,
+            answers: 50,
+            requests: 5000,
+        };
+        assert_eq!(bench.until(100, 10, 990), Some((5, rest)));
+        assert_eq!(bench.until(100, 0, 0), Some((9, Step::FallAsleep)));
+        assert_eq!(bench.until(100, 0, 0), Some((19, Step::Wake)));
+        let mut rests = Vec::new();
+        for _ in 0..6 {
+            rests.push(bench.rested(0, 1000));
+            bench.now_s += 600;
+            assert_eq!(bench.until(1, 0, 0), Some((0, Step::Wake)));
+        }
+        assert_eq!(rests, [60, 120, 240, 480, 600, 600]);
+    }
+
+    #[test]
+    fn who_answers_something_does_not_rest() {
+        for (answers, handed_up) in [(20, 980), (500, 500), (1000, 0)] {
+            assert_eq!(Bench::new().until(1000, answers, handed_up), None);
+        }
+        // And what was hard to answer once is no reason for a long rest later.
+        let mut bench = Bench::new();
+        for _ in 0..3 {
+            bench.rested(0, 1000);
+            bench.now_s += 600;
+            bench.until(1, 0, 0);
+        }
+        assert_eq!(bench.until(10, 500, 500), None);
+        assert_eq!(bench.rested(0, 1000), 30);
+    }
+
+    #[test]
+    fn few_requests_say_little() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.until(1900, 0, 1), None);
+        assert!(matches!(
+            bench.until(200, 0, 1),
+            Some((_, Step::Rest { .. }))
+        ));
+    }
+
+    #[test]
+    fn what_was_just_published_may_be_hit_yet() {
+        let mut bench = Bench::new();
+        bench.is_trying = true;
+        for _ in 0..5 {
+            bench.seen.published += 100;
+            assert_eq!(bench.until(5, 0, 1000), None);
+        }
+        bench.is_trying = false;
+        bench.seen.published += 100;
+        assert!(matches!(
+            bench.until(6, 0, 1000),
+            Some((_, Step::Rest { .. }))
+        ));
+    }
+
+    #[test]
+    fn nobody_sleeps_while_a_connection_of_ours_is_left() {
+        let mut bench = Bench::new();
+        bench.rested(0, 1000);
+        bench.left = 1;
+        assert_eq!(bench.until(12, 0, 0), None);
+        bench.left = 0;
+        assert_eq!(bench.until(9, 0, 0), Some((7, Step::FallAsleep)));
+    }
+
+    #[test]
+    fn somebody_may_wake_it() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.rest.wake(), None);
+        bench.rested(0, 1000);
+        assert_eq!(bench.rest.wake(), Some(Step::Wake));
+        assert_eq!(bench.rested(0, 1000), 60);
+    }
+}
