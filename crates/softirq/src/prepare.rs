@@ -1,4 +1,4 @@
-//! From an origin's response to the bytes of a segment. It knows nothing of packets, and nothing of
+//! From an origin's response to the bytes of an answer. It knows nothing of packets, and nothing of
 //! whether the response may be stored.
 //!
 //! What belongs to the origin's connection is taken out, what belongs to the client's is put in, and
@@ -65,7 +65,7 @@ impl fmt::Display for PrepareError {
         match self {
             PrepareError::TooLong { len, len_max } => write!(
                 f,
-                "the response is {len} bytes long with its head; at most {len_max} fit into a segment"
+                "the response is {len} bytes long with its head; at most {len_max} are sent from here"
             ),
             PrepareError::Status(status) => write!(f, "{status} is no final status"),
             PrepareError::Field => f.write_str("the head holds a byte that no head may hold"),

@@ -12,8 +12,8 @@ pub fn of(reason: &str) -> Option<&'static str> {
             "longer lifetimes: Cache-Control of the server, or `attach --ttl SECONDS` if it has none"
         }
         "up_large" => {
-            "an answer is one segment, 1,460 bytes at most (1,220 over IPv6) and no more than the client's MSS: \
-             compress or shorten it"
+            "an answer is ten segments at most, 14,600 bytes (12,200 over IPv6); at TC three, on connections that \
+             stay open: compress or shorten it"
         }
         "up_cookie" => "`attach --ignore-cookies`, if pages do not depend on cookies",
         "up_field" => {
@@ -66,7 +66,7 @@ pub fn of_denial(kind: Kind) -> &'static str {
         }
         Kind::SetCookie => "Set-Cookie: only pages that set no cookie are stored",
         Kind::Vary => "Vary: only Accept-Encoding may be named there",
-        Kind::Size => "longer than one segment, 1,460 bytes with the head: compress or shorten it",
+        Kind::Size => "longer than what is sent from here, 14,600 bytes at most: compress or shorten it",
         Kind::Few => "told to few, or its path is excluded (`attach --exclude`)",
         Kind::Other => "its status or form, or the server was in trouble: `lowroad explain URL`",
     }

@@ -263,7 +263,7 @@ mod tests {
             "up_cookie          a Cookie",
             "900 answered here (at most 90.0 %), at least 100 handed up",
             "90  up_miss            ",
-            "7  size               longer than one segment",
+            "7  size               longer than what is sent",
             "5 connections; 1 being handed up, 2 known as the kernel's; 65536 places",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");

@@ -337,7 +337,7 @@ fn what_is_too_long_is_said_at_the_start() {
         return;
     }
     let path = path();
-    let site = Site::new(906, &[100, 2000]);
+    let site = Site::new(906, &[100, 5000]);
     site.folder().file("root/index.html", [b'x'; 10_701]);
     let directives = "add_header Cache-Control max-age=60;";
     let _nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
@@ -352,11 +352,11 @@ fn what_is_too_long_is_said_at_the_start() {
     // What is asked for later is said when it is asked for.
     wait_until("the daemon's word", || {
         path.client
-            .enter(|| one(server_v4(80), &get("/1-2000.bin")));
-        let text = "http://test/1-2000.bin is left to the server: the response is 2";
+            .enter(|| one(server_v4(80), &get("/1-5000.bin")));
+        let text = "http://test/1-5000.bin is left to the server: the response is 5";
         attached.said().contains(text).then_some(())
     });
-    let said = attached.said().matches("1-2000.bin").count();
+    let said = attached.said().matches("1-5000.bin").count();
     assert_eq!(said, 1);
     // Nothing of the way back to who asked is left when all is over.
     let routes = |namespace: &Namespace| {

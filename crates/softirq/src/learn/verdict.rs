@@ -38,7 +38,7 @@ pub(super) struct Rules<'s> {
 pub enum Denial {
     /// The response may not be stored.
     NotStorable(NotStorable),
-    /// The response cannot be made into a segment.
+    /// The response can't be made into an answer.
     Unfit(PrepareError),
     /// The origin answered with this 5xx.
     ServerError(u16),
