@@ -28,7 +28,7 @@ fn status_shows_levels_and_their_counters() {
         "mode                   serving",
         "answer_hit         a stored response",
         "up_cookie          a Cookie",
-        "published              1 of 4,096",
+        "published              1 of 8,192",
     ] {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
@@ -104,7 +104,7 @@ fn status_and_top_say_who_answers_how_much() {
     wait_until("a page that is too long", || {
         place.get("/large", "");
         let text = place.say(&["status"]);
-        text.contains("  size               longer than one")
+        text.contains("  size               longer than what is sent")
             .then_some(())
     });
     let text = place.say(&["top", "--count", "1", "--interval", "0.1"]);
@@ -167,7 +167,7 @@ fn explain_says_who_answers_and_why() {
     let text = place.say(&["explain", &url("/small"), "-H", "Accept-Encoding: br"]);
     assert!(text.contains("published also for"), "{text}");
     let text = place.say(&["explain", &url("/large")]);
-    assert!(text.contains("at most 1460"), "{text}");
+    assert!(text.contains("at most 4380"), "{text}");
     let text = place.say(&["explain", &url("/small"), "-H", "Cookie: a=b"]);
     assert!(
         text.contains("no: a Cookie (Cookie: a=b): handed up"),

@@ -33,7 +33,7 @@ impl Place {
         let folder = Folder::new();
         folder.file("small", "hello");
         folder.file("other", "other");
-        folder.file("large", vec![b'l'; 3000]);
+        folder.file("large", vec![b'l'; 5000]);
         let mut serve = Command::new(PROGRAM);
         serve.args(["serve", "--listen"]).arg(format!("*:{PORT}"));
         serve.arg(folder.path()).stdin(Stdio::null());
