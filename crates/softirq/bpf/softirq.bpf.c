@@ -17,12 +17,17 @@
 #include "outgoing.h"
 #endif
 
+static __always_inline int is_off(const struct control *control)
+{
+	return control->mode == MODE_OFF || control->resting == ASLEEP;
+}
+
 static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 frame_len)
 {
 	struct control *control = steering();
 	struct segment segment;
 
-	if (!control || control->mode == MODE_OFF || control->resting == ASLEEP)
+	if (!control || is_off(control))
 		return VERDICT_PASS;
 	switch (parse(begin, end, frame_len, control, &segment)) {
 	case PARSED:
@@ -54,6 +59,11 @@ int lowroad_part(struct xdp_md *ctx)
 
 static __always_inline int on_skb(struct __sk_buff *skb)
 {
+	struct control *control = steering();
+
+	/* Before anything that costs. */
+	if (!control || is_off(control))
+		return VERDICT_PASS;
 	/* Of a VLAN that has no interface here, or with a priority only: the kernel knows which. */
 	if (skb->vlan_present)
 		return pass(reason_pass_other);
