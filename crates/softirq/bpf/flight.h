@@ -64,6 +64,14 @@ static __always_inline int is_of_flight(const struct segment *segment, const str
 	       segment->seq - connection->rcv_nxt + REQUEST_MAX <= REQUEST_MAX + WINDOW;
 }
 
+/* Whether the client has all of a flight and repeats what is withheld of its request: its acknowledgement was
+ * lost, and it has nothing else to say it with. Then everything is acknowledged that it repeats. */
+static __always_inline int has_all_of_flight(const struct segment *segment, const struct connection *connection)
+{
+	return is_flight(connection) && segment->ack == connection->snd_nxt &&
+	       connection->rcv_nxt - segment->seq - 1 < REQUEST_MAX;
+}
+
 /* Begins it: the connection, and out. NOT_SENT: nothing has changed. */
 SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struct connection *connection ARG,
 			  const struct choice *choice ARG)
@@ -159,7 +167,9 @@ static __always_inline int on_flight_timer(struct recovery *known, struct connec
 		connection->options &= ~OPTION_PARTS;
 	if (!is_patient(connection))
 		return FLIGHT_ENOUGH;
-	known->acked = part;
+	/* Who goes back and forth makes no progress. */
+	if (part > known->acked)
+		known->acked = part;
 	known->duplicates = 0;
 	known->phase = PHASE_TIMER;
 	return 2;

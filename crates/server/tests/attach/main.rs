@@ -14,6 +14,7 @@ mod ends;
 mod handover;
 mod learning;
 mod loading;
+mod lossy;
 mod own;
 mod privacy;
 mod raw;

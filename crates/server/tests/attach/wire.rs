@@ -9,8 +9,11 @@ use lowroad_testkit::wait_until;
 use crate::attached::{Attached, servers};
 use crate::{setting, skipped};
 
-/// The first, asked for most, fits into the smallest segments; others to the edges of one, and beyond.
-const LENS: [usize; 10] = [200, 0, 1, 536, 900, 1100, 1200, 1300, 5000, 40_000];
+/// The first, asked for most, fits into the smallest segments; others to the edges of one, into several, and
+/// beyond.
+const LENS: [usize; 13] = [
+    200, 0, 1, 536, 900, 1100, 1200, 1300, 2500, 3900, 9000, 14_000, 40_000,
+];
 
 /// Turns of a connection: from 1 to twice this.
 const TURNS_MEAN: usize = 4;
