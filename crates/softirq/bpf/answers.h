@@ -13,6 +13,9 @@ struct choice {
 	__u32 len;
 	__u32 closes;
 	__u32 reason;
+	/* Into how many segments it is cut, and after how many bytes each. */
+	__u16 parts;
+	__u16 cut;
 };
 
 static __always_inline __u32 answer_of(__u32 number, const struct response *response)
@@ -28,6 +31,36 @@ static __always_inline int has_window(const struct segment *segment, const struc
 	if ((connection->options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
 		window <<= connection->options & OPTION_SCALE_MASK;
 	return window > len;
+}
+
+/* What each segment of a longer answer carries. One size for all whose path is not the usual one, so that
+ * the sums of all parts can be had beforehand. */
+static __always_inline __u32 cut_for(const struct control *control, const struct segment *segment,
+				     const struct connection *connection)
+{
+	return segment->is_v6 || connection->mss < RESPONSE_MAX || control->mtu < RESPONSE_MAX + 40 ? RESPONSE_MAX_V6
+												    : RESPONSE_MAX;
+}
+
+static __always_inline __u32 parts_of(__u32 len, __u32 cut)
+{
+	return (len + cut - 1) / cut;
+}
+
+/* Into how many segments the answer is cut: 0 if it is too long for this level. */
+static __always_inline __u32 parts_for(const struct control *control, const struct segment *segment,
+				       const struct connection *connection, struct choice *choice, int is_head)
+{
+	__u32 limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX, mss = connection->mss;
+	__u32 room = control->mtu - (segment->is_v6 ? 60 : 40);
+	__u32 cut = cut_for(control, segment, connection), parts = parts_of(choice->len, cut);
+
+	choice->cut = cut;
+	if (choice->len <= limit && choice->len <= room && choice->len <= mss)
+		return 1;
+	if (is_head || cut > mss || cut > room)
+		return 0;
+	return parts <= (choice->closes ? PARTS_MAX : KEPT_PARTS_MAX) ? parts : 0;
 }
 
 /* The segment's payload, to be read there or told of. */
@@ -91,8 +124,6 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 {
 	struct reading reading = {};
 	struct control *control = steering();
-	__u32 limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX;
-	__u32 room = control ? control->mtu - (segment->is_v6 ? 60 : 40) : 0;
 
 	if (!segment->payload_hash)
 		walk(ctx, segment);
@@ -106,13 +137,14 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 		return 0;
 	__u32 number = reading.number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
-	if (!response) {
+	if (!response || !control) {
 		choice->reason = reason_up_miss;
 		return 0;
 	}
 	choice->len = reading.is_head ? response->head_len : response->len;
 	choice->closes = reading.closes;
-	if (choice->len > limit || choice->len > room || choice->len > connection->mss) {
+	choice->parts = parts_for(control, segment, connection, choice, reading.is_head);
+	if (!choice->parts) {
 		choice->reason = reason_up_large;
 		return 0;
 	}
@@ -138,11 +170,11 @@ SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
 	struct answer answer = {
 		.seq = seq,
 		.ack = segment->seq + segment->payload_len,
-		.sum = choice->len == response->head_len ? response->head_sum : response->sum,
+		.sum = choice->len == response->head_len ? response->head_sum : response->sums[0][0],
 		.window = window_for(connection->options),
 		.flags = FLAG_ACK | FLAG_PSH | (choice->closes ? FLAG_FIN : 0),
 	};
-	return write_response(ctx, control, segment, response, &answer, choice->len);
+	return write_response(ctx, control, segment, response, &answer, 0, choice->len);
 }
 
 /* Counts and records what was answered. */

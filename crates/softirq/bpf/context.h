@@ -11,9 +11,13 @@
 
 #define TC_ACT_SHOT 2
 
+/* A verdict that is none: nothing was sent, and the frame is what it was. */
+#define NOT_SENT (-1000)
+
 #ifdef TIER_XDP
 
 typedef struct xdp_md context;
+#define KEPT_PARTS_MAX PARTS_MAX
 #define VERDICT_PASS XDP_PASS
 #define VERDICT_DROP XDP_DROP
 
@@ -85,6 +89,7 @@ static __always_inline int frame_again(context *ctx)
 #else
 
 typedef struct __sk_buff context;
+#define KEPT_PARTS_MAX KEPT_PARTS_MAX_TC
 #define VERDICT_PASS TCX_NEXT
 #define VERDICT_DROP TC_ACT_SHOT
 static __always_inline long frame_load(context *ctx, __u32 at, void *to, __u32 len)

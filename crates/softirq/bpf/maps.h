@@ -41,6 +41,15 @@ struct {
 	__type(value, struct response);
 } responses SEC(".maps");
 
+/* The bytes of all responses: one value, sized by user space, of which each response has a piece. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 8192);
+} store SEC(".maps");
+
 #define HALF_OPEN_ENTRIES 16384
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -150,6 +150,8 @@ struct answer {
 	__u8 flags;
 	/* Bytes of TCP options, which are already in place. */
 	__u8 options_len;
+	/* The frame goes to the client already. */
+	__u8 is_turned;
 };
 
 /* By words: of an array of bytes the compiler copies each alone. */
@@ -179,7 +181,8 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return -1;
-	swap_addresses(eth);
+	if (!answer->is_turned)
+		swap_addresses(eth);
 	if (!segment->is_v6) {
 		struct iphdr *ip = begin + ETH_HLEN;
 		ip->tos = 0;

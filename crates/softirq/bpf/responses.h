@@ -90,20 +90,34 @@ static __always_inline __u32 write_age(context *ctx, __u32 at, __u32 offset, __u
 	return at_offset(words_of(digits, 2), offset);
 }
 
-/* Makes the frame a segment with the first `len` bytes of the response. On an error it is still
+/* The response's bytes from there on; 0: there are none. */
+static __always_inline const void *stored_bytes(const struct response *response, __u32 from)
+{
+	__u32 zero = 0, at = response->at + from;
+	const void *bytes = bpf_map_lookup_elem(&store, &zero);
+
+	OPAQUE(at);
+	if (!bytes || at > constants.store_last)
+		return 0;
+	return bytes + at;
+}
+
+/* Makes the frame a segment with `len` bytes of the response, from `from` on. On an error it is still
  * what it was. */
 static __always_inline int write_response(context *ctx, const struct control *control,
-					  const struct segment *segment, struct response *response,
-					  struct answer *answer, __u32 len)
+					  const struct segment *segment, const struct response *response,
+					  struct answer *answer, __u32 from, __u32 len)
 {
 	__u32 at = segment->tcp_at + TCP_LEN;
-	__u32 date_at = response->date_at, age_at = response->age_at;
+	__u32 date_at = from ? 0 : response->date_at, age_at = from ? 0 : response->age_at;
+	const void *bytes = stored_bytes(response, from);
 
-	if (len == 0 || len > RESPONSE_MAX)
+	OPAQUE(len);
+	if (!bytes || len == 0 || len > RESPONSE_MAX)
 		return -1;
 	if (frame_resize(ctx, segment->frame_len, at + len))
 		return -1;
-	frame_store(ctx, at, response->bytes, len);
+	frame_store(ctx, at, bytes, len);
 	if (date_at) {
 		const struct date *date = &control->dates[control->date_now & 1];
 		write_date(ctx, at + date_at, date);

@@ -7,12 +7,19 @@
 #include <linux/types.h>
 
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
-#define LAYOUT_VERSION 5
+#define LAYOUT_VERSION 6
 
-/* A response: head and body in one segment (Ethernet 1500, no options). */
+/* What one segment carries of a response (Ethernet 1500, no options). */
 #define RESPONSE_MAX 1460
 /* IPv6 routers do not fragment, and their complaints would not find a socket: 1280 - 60 (RFC 8200 §5). */
 #define RESPONSE_MAX_V6 1220
+/* Segments of an answer: as many as the kernel sends at first (RFC 6928). */
+#define PARTS_MAX 10
+/* The same at TC where the connection stays open: more cost more there than the kernel takes for them
+ * (docs/performance.md). */
+#define KEPT_PARTS_MAX_TC 3
+/* Of the interface in a key of the map of what is copied; below is the number of copies. */
+#define FAN_OUT_SHIFT 8
 #define KEY_MAX 440
 /* What is copied out of a segment to be read as a request. */
 #define REQUEST_MAX 1500
@@ -46,8 +53,11 @@ struct response {
 	__u64 hash;
 	/* Counts publications, never 0: the same number is the same bytes. */
 	__u32 id;
-	/* Sums of native 16-bit words of `bytes` up to len and up to head_len, folded, with Date and Age as zeros. */
-	__u16 sum;
+	/* Where its bytes begin in the store, Date and Age as zeros. */
+	__u32 at;
+	/* Sums of native 16-bit words, folded: of each RESPONSE_MAX bytes; of each RESPONSE_MAX_V6 bytes; and of
+	 * the head. */
+	__u16 sums[2][PARTS_MAX];
 	__u16 head_sum;
 	__u16 len;
 	__u16 head_len;
@@ -56,10 +66,12 @@ struct response {
 	__u16 age_at;
 	__u16 key_len;
 	__u16 status;
-	__u32 spare[3];
+	__u16 spare;
 	__u8 key[KEY_MAX + 8];
-	__u8 bytes[RESPONSE_MAX + 76];
 };
+
+/* So much of the store may be read from where a part begins, whatever its length. */
+#define STORE_MARGIN (RESPONSE_MAX + 8)
 
 /* Entries are (upper half of the hash) << 32 | (number of the response + 1), or 0. */
 #define INDEX_WAYS 8
@@ -119,7 +131,7 @@ struct connection {
 	/* The response that snd_nxt counts and the client has not acknowledged: its number + 1, and above
 	 * that bits of its id; 0 is none. */
 	__u32 answer;
-	/* Its length, without FIN, and that of the request for it. */
+	/* Its length, without FIN, and how much of its request is not acknowledged: all, or WITHHELD. */
 	__u16 answer_len;
 	__u16 request_len;
 	__u16 mss;
@@ -256,6 +268,8 @@ struct constants {
 	/* Numbers of buckets - 1; both are powers of two. */
 	__u32 connection_mask;
 	__u32 index_mask;
+	/* No part of a response begins behind it in the store. */
+	__u32 store_last;
 };
 
 /* For so long after the kernel has let a client in, its new connections are answered. */
@@ -301,7 +315,7 @@ struct counted {
 	X(answer_again, "the same once more: the client had not got all of it") \
 	X(up_miss, "no such response is stored") \
 	X(up_expired, "the response is no longer fresh") \
-	X(up_large, "longer than the client or the path takes in one segment") \
+	X(up_large, "longer than the client or the path takes, or than is worth it, in segments of this level") \
 	X(up_window, "the client's window is too small") \
 	X(up_cut, "the segment does not hold the whole head") \
 	X(up_more, "bytes follow the head") \

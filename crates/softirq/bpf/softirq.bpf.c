@@ -8,8 +8,8 @@
  *                                                    \-> up -> hand_over -> assign
  *
  * packet.h: frames; sums.h: their checksums; hash.h: places in tables. handshake.h, half_open.h, cookie.h:
- * SYN to connection. connections.h: the table. tcp.h: the rules; held.h: what comes too early. answers.h: a
- * request to its answer; memo.h: requests seen before; request.h: HTTP; responses.h: the store; events.h:
+ * SYN to connection. connections.h: the table. tcp.h: the rules; held.h: what comes too early; flight.h, parts.h:
+ * answers of several segments. answers.h: a request to its answer; memo.h: requests seen before; request.h: HTTP; responses.h: the store; events.h:
  * what user space hears. sockets.h, handover.h, time_wait.h: the kernel's sockets.
  */
 #include "tcp.h"
@@ -38,6 +38,13 @@ int lowroad_xdp(struct xdp_md *ctx)
 {
 	void *begin = frame_begin(ctx), *end = frame_end(ctx);
 	return on_frame(ctx, begin, end, bpf_xdp_get_buff_len(ctx));
+}
+
+/* Makes the parts of a long answer of the copies of a frame, on their way out. */
+SEC("xdp.frags/devmap")
+int lowroad_part(struct xdp_md *ctx)
+{
+	return make_part(ctx);
 }
 
 #else

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* What is done with a segment, by the state of its connection. docs/softirq.md has this as a table.
- * The rule that everything follows from: at most one segment of ours is under way, and it answers
- * the client's last; so what gets lost, the client sends again, and nobody here needs a timer. */
+ * The rule that everything follows from: while an answer is under way, its request is not acknowledged, or not
+ * all of it; so the client repeats it when something gets lost, and nobody here needs a timer. */
 #pragma once
 
-#include "answers.h"
-#include "held.h"
+#include "flight.h"
 
 static __always_inline int acknowledge(context *ctx, const struct segment *segment,
 				       const struct connection *connection, enum reason reason)
 {
+	__u32 seq = acknowledged_from(connection);
+
+	/* Of a flight the client has a part, and must believe this. */
+	if (is_flight(connection) && segment->ack - seq <= under_way(connection))
+		seq = segment->ack;
 	count(reason);
-	return reply_bare(ctx, segment, acknowledged_from(connection), acknowledged_to(connection),
-			  FLAG_ACK, connection->options);
+	return reply_bare(ctx, segment, seq, acknowledged_to(connection), FLAG_ACK, connection->options);
 }
 
 /* Our FIN, for the first time or once more. */
@@ -41,6 +44,21 @@ static __always_inline int up(context *ctx, const struct segment *segment,
 	return hand_over(ctx, segment, connection);
 }
 
+/* Of an answer that takes several segments. What can't send them here, the program at TC can. */
+static __always_inline int on_long_answer(context *ctx, const struct segment *segment,
+					  struct connection *connection, const struct choice *choice)
+{
+	int verdict;
+
+	if (!can_send(ctx, choice->parts))
+		return frame_again(ctx) ? VERDICT_PASS : up(ctx, segment, connection, reason_up_large);
+	verdict = begin_flight(ctx, segment, connection, choice);
+	if (verdict == NOT_SENT)
+		return up(ctx, segment, connection, reason_up_room);
+	account(segment, choice);
+	return verdict;
+}
+
 /* A request at rcv_nxt, with everything of ours acknowledged. */
 static __always_inline int on_request(context *ctx, const struct control *control,
 				      struct segment *segment, struct connection *connection)
@@ -62,6 +80,8 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 		return up(ctx, segment, connection, reason_up_unadmitted);
 	if (!choose(ctx, segment, connection, &choice))
 		return up(ctx, segment, connection, choice.reason);
+	if (choice.parts > 1)
+		return on_long_answer(ctx, segment, connection, &choice);
 	if (write_answer(ctx, segment, connection, &choice, connection->snd_nxt))
 		return up(ctx, segment, connection, reason_up_room);
 	connection->rcv_nxt = segment->seq + segment->payload_len;
@@ -73,19 +93,6 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	connection->state = choice.closes ? STATE_CLOSING : STATE_OPEN;
 	account(segment, &choice);
 	return frame_reply(ctx);
-}
-
-/* How much of the answer under way the segment acknowledges, and how much that could be; FIN counts. Less than
- * nothing is a large number. */
-static __always_inline __u32 acknowledged_part(const struct segment *segment,
-					       const struct connection *connection)
-{
-	return segment->ack - acknowledged_from(connection);
-}
-
-static __always_inline __u32 under_way(const struct connection *connection)
-{
-	return connection->snd_nxt - acknowledged_from(connection);
 }
 
 /* The answer under way once more. The client may have it already, or a part, or not, so nobody else may
@@ -155,15 +162,32 @@ static __always_inline int on_part(context *ctx, struct segment *segment, struct
 	return answer_again(ctx, segment, connection);
 }
 
+/* Of a flight that its client has not got all of. */
+SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connection *connection ARG)
+{
+	enum reason reason;
+	int due = due_of_flight(ctx, segment, connection, &reason), verdict = NOT_SENT;
+
+	if (due > 0)
+		verdict = send_again(ctx, segment, connection, due);
+	else if (!due)
+		return reason == reason_tcp_old ? acknowledge(ctx, segment, connection, reason) : drop(reason);
+	if (verdict != NOT_SENT)
+		return verdict;
+	return reset(ctx, segment, connection, reason_tcp_gone);
+}
+
 /* RFC 5961 §3.2: a reset is believed at the number that we have acknowledged last, which is before a
- * request whose answer is under way; or where it acknowledges that answer. */
+ * request whose answer is under way; or where it acknowledges that answer, or a part of a flight. */
 static __always_inline int on_reset(context *ctx, const struct segment *segment,
 				    struct connection *connection)
 {
 	__u32 beside = segment->seq - acknowledged_to(connection);
 
-	if (!beside || (segment->seq == connection->rcv_nxt && segment->flags & FLAG_ACK &&
-			segment->ack == connection->snd_nxt))
+	if (!beside ||
+	    (segment->seq == connection->rcv_nxt && segment->flags & FLAG_ACK &&
+	     (segment->ack == connection->snd_nxt ||
+	      (is_flight(connection) && acknowledged_part(segment, connection) <= under_way(connection)))))
 		connection->state = STATE_OVER;
 	else if (beside < WINDOW)
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
@@ -253,6 +277,8 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
 	if (!(segment->flags & FLAG_ACK))
 		return drop(reason_drop_odd);
+	if (is_of_flight(segment, connection))
+		return on_flight(ctx, segment, connection);
 	if (has_part(segment, connection))
 		return on_part(ctx, segment, connection);
 	if (segment->seq != connection->rcv_nxt) {
@@ -278,9 +304,13 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 		return connection->state == STATE_DONE ? drop(reason_tcp_fin)
 						       : on_fin(ctx, segment, connection);
 	if (segment->ack == connection->snd_nxt) {
+		int is_withheld = is_flight(connection);
+
 		connection->answer = 0;
 		if (connection->state == STATE_DONE)
 			connection->state = STATE_OVER;
+		if (is_withheld)
+			return acknowledge(ctx, segment, connection, reason_tcp_ack);
 	}
 	return drop(reason_tcp_ack);
 }

@@ -33,7 +33,8 @@ pub(crate) use self::verdict::{left_ms, storable};
 use crate::exclude::Excluded;
 use crate::fetch::FetchError;
 use crate::fetched::{Fetched, Validators};
-use crate::key::Key;
+use crate::key::{Key, KeyParts};
+use crate::layout::{PARTS_MAX, RESPONSE_MAX, RESPONSE_MAX_V6};
 use crate::pattern::Pattern;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -47,14 +48,18 @@ const DENIED_MAX: usize = 16_384;
 /// Bounds and rules of a [`Learner`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Responses published at once, at most. Default 16384; about 2 KiB each here.
+    /// Responses published at once, at most. Default 16384.
     pub published_max: usize,
     /// Fetches under way at once, at most. Default 8.
     pub under_way_max: usize,
     /// Keys that wait for a fetch, at most. Default 1024, half a KiB each.
     pub waiting_max: usize,
-    /// Bytes of a response, head and body, at most. Default 1460.
-    pub response_len_max: usize,
+    /// Bytes of all responses published at once, at most. Default 24 MiB.
+    pub published_bytes_max: u64,
+    /// Segments of an answer at most. Default 10.
+    pub parts_max: usize,
+    /// The same where the connection stays open. Default 10.
+    pub kept_parts_max: usize,
     /// The lifetime of responses that give none. Default none: such are guessed or not stored.
     pub ttl_secs: Option<u64>,
     /// No lifetime is guessed to be longer. Default 5: the server is on this machine, so that asking it
@@ -80,7 +85,9 @@ impl Default for Settings {
             published_max: 16_384,
             under_way_max: 8,
             waiting_max: 1024,
-            response_len_max: 1460,
+            published_bytes_max: 24 << 20,
+            parts_max: PARTS_MAX as usize,
+            kept_parts_max: PARTS_MAX as usize,
             ttl_secs: None,
             guessed_secs_max: 5,
             lifetime_secs_max: 24 * 3600,
@@ -90,6 +97,22 @@ impl Default for Settings {
             fetch_secs_max: 30,
             excluded: Excluded::default(),
         }
+    }
+}
+
+impl Settings {
+    /// Bytes of an answer to requests with this key, head and body, at most.
+    #[must_use]
+    pub fn len_max(&self, key: &KeyParts<'_>) -> usize {
+        let cut = match key.local().is_ipv6() {
+            true => RESPONSE_MAX_V6,
+            false => RESPONSE_MAX,
+        };
+        let parts = match key.class.closes() {
+            true => self.parts_max,
+            false => self.kept_parts_max,
+        };
+        parts * cut as usize
     }
 }
 
@@ -330,7 +353,7 @@ impl Learner {
         }
         let old = self.published.remove(job.hash);
         self.counters.replaced += old.len() as u64;
-        if !self.make_room(out) {
+        if !self.make_room(accepted.prepared.bytes.len(), out) {
             retire(old, out);
             self.deny(job.hash, Denial::Busy, now_ns, out);
             return;
@@ -343,8 +366,8 @@ impl Learner {
             key.clone(),
             hash,
             stored,
-            now_ns,
-            expires_ns,
+            (now_ns, expires_ns),
+            accepted.prepared.bytes.len(),
         ));
         self.counters.published += 1;
         out.push(Action::Publish {
@@ -359,10 +382,10 @@ impl Learner {
         retire(old, out);
     }
 
-    /// Evicts until one more response may be published; false if none may be at all.
-    fn make_room(&mut self, out: &mut Vec<Action>) -> bool {
+    /// Evicts until one more response of this length may be published; false if none may be at all.
+    fn make_room(&mut self, len: usize, out: &mut Vec<Action>) -> bool {
         let mut gone = Vec::new();
-        while self.published.len() >= self.settings.published_max {
+        while !self.has_room(len) {
             match self.published.evict() {
                 Some(one) => gone.push(one),
                 None => break,
@@ -370,7 +393,12 @@ impl Learner {
         }
         self.counters.evicted += gone.len() as u64;
         retire(gone, out);
+        self.has_room(len)
+    }
+
+    fn has_room(&self, len: usize) -> bool {
         self.published.len() < self.settings.published_max
+            && self.published.bytes() + len as u64 <= self.settings.published_bytes_max
     }
 
     /// Nothing is published. What was published before stays if only the origin failed, and goes if

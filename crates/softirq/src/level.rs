@@ -25,6 +25,8 @@ pub struct Level {
     connections: Mapped<layout::connection_bucket>,
     pub(crate) index: Mapped<layout::index_bucket>,
     pub(crate) responses: Mapped<layout::response>,
+    /// Words of the store.
+    store: Mapped<u64>,
     asked: Mapped<layout::asked>,
     reasons: MapHandle,
     events: MapHandle,
@@ -63,6 +65,7 @@ impl Level {
             connections: memory(&pinned("connections")?)?,
             index: memory(&pinned("response_index")?)?,
             responses: memory(&pinned("responses")?)?,
+            store: words(&pinned("store")?)?,
             asked: memory(&pinned("asked")?)?,
             reasons: pinned("reasons")?,
             events: pinned("events")?,
@@ -204,6 +207,23 @@ impl Level {
     #[must_use]
     pub fn places(&self) -> usize {
         self.responses.len()
+    }
+
+    /// How many bytes of responses there is room for.
+    #[must_use]
+    pub fn store_len(&self) -> u32 {
+        let bytes = self.store.len() * size_of::<u64>();
+        u32::try_from(bytes).expect("sized with 32 bits") - layout::STORE_MARGIN
+    }
+
+    /// Writes a response's bytes; where, is a multiple of a word.
+    pub(crate) fn write_store(&self, at: u32, bytes: &[u8]) {
+        let first = usize::try_from(at).expect("fits") / size_of::<u64>();
+        for (word, chunk) in (first..).zip(bytes.chunks(size_of::<u64>())) {
+            let mut padded = [0; 8];
+            padded[..chunk.len()].copy_from_slice(chunk);
+            self.store.write(word, u64::from_ne_bytes(padded));
+        }
     }
 
     pub(crate) fn set_published(&self, count: u32) {
@@ -394,6 +414,12 @@ fn prefix_key((bits, address): &Prefix) -> Vec<u8> {
 fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {
     let entries = usize::try_from(map.max_entries()).expect("fits");
     Mapped::new(map, entries).map_err(Error::system("mapping a map into memory"))
+}
+
+/// A map of one value, as words.
+fn words(map: &MapHandle) -> Result<Mapped<u64>, Error> {
+    let bytes = usize::try_from(map.value_size()).expect("fits");
+    Mapped::new(map, bytes / size_of::<u64>()).map_err(Error::system("mapping a map into memory"))
 }
 
 fn random() -> Result<u64, Error> {

@@ -12,6 +12,8 @@ pub mod doctor;
 pub mod error;
 pub mod events;
 pub mod exclude;
+mod extents;
+pub mod fan_out;
 pub mod fetch;
 pub mod fetched;
 pub mod filter;

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::error::Error;
+use crate::fan_out;
 use crate::load::{Loaded, Tier};
 
 /// An interface of this network namespace.
@@ -38,7 +39,9 @@ pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(
             place(loaded.answering(), interface, Hook::XdpDriver, &xdp).inspect_err(|_| {
                 // Alone it does nothing. If it can't be removed, it still does nothing.
                 let _ = fs::remove_file(&path);
-            })
+            })?;
+            // Only now the driver says whether it sends frames of others.
+            fan_out::fill(loaded, interface.index, folder)
         }
         _ => {
             let path = folder.join(format!("tc-{name}"));

@@ -7,11 +7,11 @@ use std::sync::Mutex;
 
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenMapMut, OpenObject,
-    PrintLevel,
+    PrintLevel, ProgramAttachType,
 };
 
 use crate::error::Error;
-use crate::layout::constants;
+use crate::layout::{self, constants};
 
 /// An object file; libbpf wants its bytes aligned.
 #[repr(C, align(8))]
@@ -29,20 +29,25 @@ pub enum Tier {
     Tc,
 }
 
-/// How large the maps are; each is rounded up to a power of two.
+/// How large the maps are.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Connections that have a place at the same time, at half load of the table.
     pub connections: u32,
-    /// Responses.
-    pub responses: u32,
+    /// Bytes for responses, and for what is kept about each.
+    pub memory: u32,
 }
+
+/// Bounds of [`Sizes::memory`].
+pub const MEMORY_MIN: u32 = 1 << 20;
+/// As above.
+pub const MEMORY_MAX: u32 = 512 << 20;
 
 impl Default for Sizes {
     fn default() -> Self {
         Self {
             connections: 32_768,
-            responses: 4096,
+            memory: 32 << 20,
         }
     }
 }
@@ -54,10 +59,22 @@ impl Sizes {
         (self.connections.clamp(16, 1 << 22) / 4).next_power_of_two()
     }
 
-    /// How many responses there are places for.
+    /// How many responses there are places for: one for each four KiB.
     #[must_use]
     pub fn response_places(self) -> u32 {
-        self.responses.clamp(16, 1 << 18).next_power_of_two()
+        (self.memory() / 4096).next_power_of_two()
+    }
+
+    /// Bytes of the store, with its margin: what the places leave.
+    #[must_use]
+    pub fn store_len(self) -> u32 {
+        let place = u32::try_from(size_of::<layout::response>()).expect("small");
+        (self.memory() - self.response_places() * place).next_multiple_of(4096)
+    }
+
+    /// The most is what the verifier can follow.
+    fn memory(self) -> u32 {
+        self.memory.clamp(MEMORY_MIN, MEMORY_MAX)
     }
 
     /// Buckets of eight entries, a quarter full at most.
@@ -82,6 +99,7 @@ pub struct Loaded {
     tier: Tier,
     answering: Program,
     behind: Option<Program>,
+    parts: Option<Program>,
 }
 
 impl Loaded {
@@ -95,6 +113,12 @@ impl Loaded {
     #[must_use]
     pub fn behind(&self) -> Option<BorrowedFd<'_>> {
         self.behind.as_ref().map(Program::fd)
+    }
+
+    /// The one that makes the parts of long answers, where copies of a frame go out.
+    #[must_use]
+    pub fn parts(&self) -> Option<BorrowedFd<'_>> {
+        self.parts.as_ref().map(Program::fd)
     }
 
     /// Where they run.
@@ -128,19 +152,32 @@ impl Program {
 /// [`Error::Verifier`] with its last lines; [`Error::System`] when a pinned map has other sizes, or the
 /// process may not.
 pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
-    let (answering, behind) = match tier {
-        Tier::Tc => (load_one(&TC.0, "lowroad_tc", sizes, folder)?, None),
-        Tier::Xdp => {
-            let answering = load_one(&XDP.0, "lowroad_xdp", sizes, folder)?;
-            let behind = load_one(&TC.0, "lowroad_marked", sizes, folder)?;
-            (answering, Some(behind))
-        }
-    };
-    Ok(Loaded {
-        tier,
-        answering,
-        behind,
-    })
+    let one = |object: &[u8], name| load_one(object, name, sizes, folder);
+    match tier {
+        Tier::Tc => Ok(Loaded {
+            tier,
+            answering: one(&TC.0, "lowroad_tc")?,
+            behind: None,
+            parts: None,
+        }),
+        Tier::Xdp => Ok(Loaded {
+            tier,
+            answering: one(&XDP.0, "lowroad_xdp")?,
+            behind: Some(one(&TC.0, "lowroad_marked")?),
+            parts: Some(one(&XDP.0, "lowroad_part")?),
+        }),
+    }
+}
+
+/// The program that makes parts as one that can be tried (`BPF_PROG_TEST_RUN` takes none that stands
+/// behind a map of devices).
+///
+/// # Errors
+/// As [`load`].
+pub fn load_parts_for_trial(sizes: Sizes, folder: &Path) -> Result<OwnedFd, Error> {
+    let program = load_as(&XDP.0, "lowroad_part", sizes, folder, true)?;
+    let fd = program.fd().try_clone_to_owned();
+    fd.map_err(Error::system("duplicating a descriptor"))
 }
 
 fn load_one(
@@ -149,12 +186,25 @@ fn load_one(
     sizes: Sizes,
     folder: &Path,
 ) -> Result<Program, Error> {
+    load_as(bytes, name, sizes, folder, false)
+}
+
+fn load_as(
+    bytes: &[u8],
+    name: &'static str,
+    sizes: Sizes,
+    folder: &Path,
+    is_trial: bool,
+) -> Result<Program, Error> {
     let messages = messages();
     let mut open = ObjectBuilder::default()
         .open_memory(bytes)
         .map_err(Error::bpf("opening the programs"))?;
     for mut program in open.progs_mut() {
         program.set_autoload(program.name() == name);
+        if is_trial && program.name() == name {
+            program.set_attach_type(ProgramAttachType::Xdp);
+        }
     }
     let inner = prepare(&mut open, sizes, folder)?;
     let loaded = open.load();
@@ -192,6 +242,10 @@ fn prepare(open: &mut OpenObject, sizes: Sizes, folder: &Path) -> Result<Option<
             map.set_max_entries(entries)
                 .map_err(Error::bpf(format!("sizing {name}")))?;
         }
+        if name == "store" {
+            map.set_value_size(sizes.store_len())
+                .map_err(Error::bpf("sizing the store"))?;
+        }
         if name == "grace" {
             let template = grace_inner()?;
             map.set_inner_map_fd(template.as_fd())
@@ -224,8 +278,13 @@ fn write_constants(value: &mut [u8], sizes: Sizes) {
     let wanted = constants {
         connection_mask: sizes.connection_buckets() - 1,
         index_mask: sizes.index_buckets() - 1,
+        store_last: sizes.store_len() - layout::STORE_MARGIN,
     };
-    let words = [wanted.connection_mask, wanted.index_mask];
+    let words = [
+        wanted.connection_mask,
+        wanted.index_mask,
+        wanted.store_last,
+    ];
     assert_eq!(
         value.len(),
         size_of::<constants>(),

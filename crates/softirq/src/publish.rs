@@ -8,20 +8,23 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
 
 use crate::error::Error;
+use crate::extents::{Extent, Extents};
 use crate::layout::{self, response, sum_of};
 use crate::learn::Serial;
 use crate::level::Level;
 
-/// For so long a retired response can be sent again: clients repeat a request after 0.2 s, 0.6 s and
-/// 1.4 s by default.
-const LINGER_NS: u64 = 3_000_000_000;
+/// For so long a retired response can be sent again: clients repeat themselves after 0.2 s, 0.6 s, 1.4 s, and
+/// so on.
+const LINGER_NS: u64 = 60_000_000_000;
+/// The same where its room is needed.
+const LINGER_LEAST_NS: u64 = 3_000_000_000;
 
 /// A response to publish.
 #[derive(Clone, Debug)]
 pub struct Publication<'a> {
     /// Its key, at most `KEY_MAX` bytes.
     pub key: &'a [u8],
-    /// Head and body, at most `RESPONSE_MAX` bytes.
+    /// Head and body, at most [`LEN_MAX`] bytes.
     pub bytes: &'a [u8],
     /// Where the body begins.
     pub head_len: u16,
@@ -46,10 +49,14 @@ pub enum Refused {
     Full,
 }
 
+/// Bytes of a response, head and body.
+pub const LEN_MAX: usize = layout::PARTS_MAX as usize * layout::RESPONSE_MAX as usize;
+
 /// Which places are free, and who is where.
 #[derive(Debug)]
 pub struct Publisher {
     free: Vec<u32>,
+    store: Extents,
     /// Out of the index since then, in this order; what is under way may have to be sent again.
     retired: VecDeque<(u32, u64)>,
     by_serial: HashMap<Serial, Place>,
@@ -75,6 +82,7 @@ impl Publisher {
         level.wait_for_programs()?;
         let mut publisher = Self {
             free: Vec::new(),
+            store: Extents::new(level.store_len()),
             retired: VecDeque::new(),
             by_serial: HashMap::new(),
             next_id: 1,
@@ -86,7 +94,11 @@ impl Publisher {
             // An answer that was sent a moment ago may have to be sent again.
             match id {
                 0 => publisher.free.push(place),
-                _ => publisher.retired.push_back((place, now_ns)),
+                _ if publisher.store.take_at(extent_of(level, place)) => {
+                    publisher.retired.push_back((place, now_ns));
+                }
+                // Its publication was not finished.
+                _ => publisher.free.push(place),
             }
             publisher.next_id = publisher.next_id.max(id.wrapping_add(1));
         }
@@ -105,19 +117,18 @@ impl Publisher {
         what: &Publication<'_>,
         replaces: Option<Serial>,
     ) -> Result<(), Refused> {
-        if self.free.is_empty() {
-            self.reuse(level, u64::MAX).map_err(|_| Refused::Full)?;
-        }
         let hash = level.hash_of(what.key);
-        let mut fresh = form(what, hash).ok_or(Refused::Form)?;
+        let (mut fresh, bytes) = form(what, hash).ok_or(Refused::Form)?;
         let old = replaces.and_then(|old| self.by_serial.get(&old)).copied();
         let (bucket, way) = old
             .and_then(|old| find_entry(level, old))
             .or_else(|| free_entry(level, hash))
             .ok_or(Refused::Full)?;
-        let number = self.free.pop().ok_or(Refused::Full)?;
+        let (number, extent) = self.room(level, bytes.len()).ok_or(Refused::Full)?;
         fresh.id = self.next_id;
+        fresh.at = extent.at;
         self.next_id = self.next_id.wrapping_add(1).max(1);
+        level.write_store(extent.at, &bytes);
         level.responses.write(index_of(number), fresh);
         // The response is whole before it can be found: x86 keeps the order of stores, and the fence
         // keeps the compiler's.
@@ -130,6 +141,21 @@ impl Publisher {
         self.by_serial.insert(serial, place);
         self.tell_count(level);
         Ok(())
+    }
+
+    /// A place, and so many bytes of the store; what was retired last gives up its room last.
+    fn room(&mut self, level: &Level, len: usize) -> Option<(u32, Extent)> {
+        let recent_ns = crate::now_ns().saturating_sub(LINGER_LEAST_NS);
+        for before_ns in [0, recent_ns, u64::MAX] {
+            self.reuse(level, before_ns).ok()?;
+            if self.free.is_empty() {
+                continue;
+            }
+            if let Some(extent) = self.store.take(len) {
+                return self.free.pop().map(|number| (number, extent));
+            }
+        }
+        None
     }
 
     /// Takes these out; when it returns, no program answers with them, but for copies of what it has
@@ -182,6 +208,9 @@ impl Publisher {
             level.responses.set(index_of(*number), id, 0u32);
         }
         level.wait_for_programs()?;
+        for number in &places {
+            self.store.give_back(extent_of(level, *number));
+        }
         self.free.extend(places);
         Ok(())
     }
@@ -277,6 +306,16 @@ impl Place {
     }
 }
 
+/// Its bytes in the store.
+fn extent_of(level: &Level, number: u32) -> Extent {
+    let place = index_of(number);
+    let len: u16 = level.responses.get(place, offset_of!(response, len));
+    Extent {
+        at: level.responses.get(place, offset_of!(response, at)),
+        len: Extents::rounded(usize::from(len)),
+    }
+}
+
 fn index_of(number: u32) -> usize {
     usize::try_from(number).expect("fits")
 }
@@ -320,12 +359,12 @@ fn forget(level: &Level, place: Place) {
         .set(index_of(place.number), expires_ns, 0u64);
 }
 
-fn form(what: &Publication<'_>, hash: u64) -> Option<response> {
+/// As it is in the map, and the bytes for the store.
+fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
     let (len, head_len) = (what.bytes.len(), usize::from(what.head_len));
-    let longest = usize::try_from(layout::RESPONSE_MAX).expect("small");
     let longest_key = usize::try_from(layout::KEY_MAX).expect("small");
     if len == 0
-        || len > longest
+        || len > LEN_MAX
         || head_len > len
         || what.key.is_empty()
         || what.key.len() > longest_key
@@ -345,19 +384,32 @@ fn form(what: &Publication<'_>, hash: u64) -> Option<response> {
         ..response::default()
     };
     fresh.key[..what.key.len()].copy_from_slice(what.key);
-    fresh.bytes[..len].copy_from_slice(what.bytes);
-    for (at, bytes) in [
+    let mut bytes = what.bytes.to_vec();
+    // What is written over is in the first part, however it is cut; a head alone is never cut.
+    let is_long = len > PART_LENS[1];
+    let within = if is_long { head_len.min(PART_LENS[1]) } else { head_len };
+    for (at, len_there) in [
         (what.date_at, layout::DATE_LEN),
         (what.age_at, layout::AGE_LEN),
     ] {
         let Some(at) = at else { continue };
-        let (at, bytes) = (usize::from(at), usize::try_from(bytes).expect("small"));
-        if at == 0 || at + bytes > head_len {
+        let (at, len_there) = (usize::from(at), usize::try_from(len_there).expect("small"));
+        if at == 0 || at + len_there > within {
             return None;
         }
-        fresh.bytes[at..at + bytes].fill(0);
+        bytes[at..at + len_there].fill(0);
     }
-    fresh.sum = sum_of(&fresh.bytes[..len]);
-    fresh.head_sum = sum_of(&fresh.bytes[..head_len]);
-    Some(fresh)
+    for (sums, part_len) in fresh.sums.iter_mut().zip(PART_LENS) {
+        for (sum, part) in sums.iter_mut().zip(bytes.chunks(part_len)) {
+            *sum = sum_of(part);
+        }
+    }
+    fresh.head_sum = sum_of(&bytes[..head_len]);
+    Some((fresh, bytes))
 }
+
+/// Into parts of what length an answer may be cut.
+const PART_LENS: [usize; 2] = [
+    layout::RESPONSE_MAX as usize,
+    layout::RESPONSE_MAX_V6 as usize,
+];

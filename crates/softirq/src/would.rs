@@ -5,7 +5,6 @@ use lowroad_cache::freshness::{Received, Source};
 
 use crate::fetched::Fetched;
 use crate::key::KeyParts;
-use crate::layout::{RESPONSE_MAX, RESPONSE_MAX_V6};
 use crate::learn::{self, Denial, Settings};
 use crate::prepare::{self, Form};
 
@@ -20,8 +19,6 @@ pub struct Would {
     pub fresh_ms: u64,
     /// Which rule says so.
     pub because: &'static str,
-    /// Clients on IPv6 get it from the server above: it is too long for the smallest path.
-    pub not_on_v6: bool,
 }
 
 /// Judges a response to a GET for this key, which came `delay_ms` after it was asked for.
@@ -51,7 +48,7 @@ pub fn publish(
     let form = Form {
         class: key.class,
         with_age: settings.with_age,
-        len_max: settings.response_len_max.min(fits(RESPONSE_MAX)),
+        len_max: settings.len_max(key),
     };
     let prepared = prepare::prepare(response, &form).map_err(Denial::Unfit)?;
     Ok(Would {
@@ -59,7 +56,6 @@ pub fn publish(
         len: prepared.bytes.len(),
         fresh_ms: learn::left_ms(&freshness, settings),
         because: rule(freshness.source),
-        not_on_v6: prepared.bytes.len() > fits(RESPONSE_MAX_V6),
     })
 }
 
@@ -73,10 +69,6 @@ fn rule(source: Source) -> &'static str {
             "a tenth of the time since Last-Modified, 5 s at most (--ttl says another)"
         }
     }
-}
-
-fn fits(limit: u32) -> usize {
-    usize::try_from(limit).expect("small")
 }
 
 #[cfg(test)]
@@ -103,7 +95,7 @@ mod tests {
         let would = judged(200, &[("Cache-Control", "max-age=60")], 1300).expect("fresh");
         assert_eq!((would.status, would.fresh_ms), (200, 60_000));
         assert_eq!(would.because, "max-age");
-        assert!(would.len > 1300 && would.not_on_v6);
+        assert!(would.len > 1300);
     }
 
     #[test]
@@ -112,7 +104,7 @@ mod tests {
         let why = |status, fields: &[_], len| judged(status, fields, len).expect_err("a reason");
         assert!(why(200, &[fresh, ("Set-Cookie", "a=b")], 1).contains("cookie"));
         assert!(why(200, &[], 1).contains("lifetime"));
-        assert!(why(200, &[fresh], 1900).contains("at most 1460"));
+        assert!(why(200, &[fresh], 14_700).contains("at most 14600"));
         assert!(why(500, &[fresh], 1).contains("500"));
         assert!(why(304, &[fresh], 0).contains("304"));
     }

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use clap::{Args, Parser, ValueEnum};
+use lowroad_config::value;
 use lowroad_log::{Target, Writer};
 use lowroad_softirq::daemon::{Admission, Daemon};
 use lowroad_softirq::exclude::Excluded;
-use lowroad_softirq::folder;
+use lowroad_softirq::{fan_out, folder};
 use lowroad_softirq::layout;
 use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::listeners;
-use lowroad_softirq::load::Sizes;
+use lowroad_softirq::load::{self, Sizes};
 use lowroad_softirq::tcp_settings::TcpSettings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
@@ -96,9 +97,9 @@ pub struct Attach {
     /// Connections that have a place at the same time
     #[arg(long, value_name = "N", default_value_t = Sizes::default().connections)]
     pub connections: u32,
-    /// Responses at the same time; 2 KiB each
-    #[arg(long, value_name = "N", default_value_t = Sizes::default().responses)]
-    pub responses: u32,
+    /// Memory for responses: 1M to 512M
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = memory)]
+    pub memory: u32,
     /// After so many seconds without a segment a connection's place may be taken
     #[arg(long, value_name = "SECONDS", default_value_t = 75)]
     pub idle: u32,
@@ -165,6 +166,10 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         brief: &brief,
     };
     clients.choose(&level)?;
+    let learning = Settings {
+        kept_parts_max: fan_out::kept_parts_max(&folder),
+        ..learning
+    };
     let done = serve(args, &level, learning, placed, &flags);
     if args.own && done.is_err() {
         // It is started again, and takes over.
@@ -310,20 +315,33 @@ pub fn learning_of(pid: u32) -> Option<Settings> {
 }
 
 fn learning(args: &Attach) -> Result<Settings, String> {
-    // Places that were left a moment ago are not free yet.
-    let places = usize::try_from(args.responses).expect("fits");
-    let published_max = places - places / 16;
+    let sizes = place::sizes(args);
+    // What was left a moment ago is not free yet.
+    let most = |all: u32| all - all / 16;
+    let room = Settings {
+        published_max: usize::try_from(most(sizes.response_places())).expect("fits"),
+        published_bytes_max: most(sizes.store_len()).into(),
+        ..Settings::default()
+    };
     if args.own {
-        return Ok(own::learning(published_max));
+        return Ok(own::learning(room));
     }
     let excluded =
         Excluded::and_well_known(&args.exclude).map_err(|error| format!("--exclude {error}"))?;
     Ok(Settings {
-        published_max,
         ttl_secs: args.ttl,
         excluded,
-        ..Settings::default()
+        ..room
     })
+}
+
+fn memory(text: &str) -> Result<u32, String> {
+    let size = value::size(text).map_err(|error| error.to_string())?;
+    let size = u32::try_from(size).unwrap_or(u32::MAX);
+    match (load::MEMORY_MIN..=load::MEMORY_MAX).contains(&size) {
+        true => Ok(size),
+        false => Err("from 1M to 512M".to_owned()),
+    }
 }
 
 fn settings(args: &Attach) -> u32 {

@@ -112,7 +112,7 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
     drop(mounting);
     let few = Sizes {
         connections: 16,
-        responses: 16,
+        memory: 1 << 20,
     };
     let tried = load::load(tier, few, &folder)
         .and_then(|loaded| links::attach(&loaded, &details.interface, &folder));

@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use lowroad_softirq::asker::{Asker, Connect};
 use lowroad_softirq::asking::{self, GoesUp};
+use lowroad_softirq::fan_out;
 use lowroad_softirq::fetched::Validators;
 use lowroad_softirq::interfaces;
 use lowroad_softirq::key::Key;
-use lowroad_softirq::layout::{REASONS, RESPONSE_MAX_V6};
+use lowroad_softirq::layout::REASONS;
 use lowroad_softirq::learn::{Denial, Settings};
 use lowroad_softirq::level::Level;
 use lowroad_softirq::listeners;
@@ -210,18 +211,14 @@ fn describe(found: &Published, address: IpAddr, out: &mut String) {
         &format!("{} s", grouped(left_ms.div_ceil(1000))),
     );
     line(out, "hits", &grouped(found.hits));
-    if u32::from(found.len) > RESPONSE_MAX_V6 {
-        line(out, "note", &too_long_for_v6());
-    }
-}
-
-fn too_long_for_v6() -> String {
-    format!("on IPv6 the server answers: this level sends at most {RESPONSE_MAX_V6} bytes there")
 }
 
 /// Asks the server above itself, as the daemon would, and judges.
 fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
-    let settings = view.pid.and_then(attach::learning_of).unwrap_or_default();
+    let settings = Settings {
+        kept_parts_max: fan_out::kept_parts_max(level.folder()),
+        ..view.pid.and_then(attach::learning_of).unwrap_or_default()
+    };
     if let Some(excluded) = Denial::of_path(&key.parts(), &settings) {
         line(out, "answers", &format!("no: {excluded}"));
         return;
@@ -237,9 +234,6 @@ fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
             line(out, "would be published", &what);
             let fresh_s = grouped(would.fresh_ms.div_ceil(1000));
             line(out, "for", &format!("{fresh_s} s, by {}", would.because));
-            if would.not_on_v6 {
-                line(out, "note", &too_long_for_v6());
-            }
         }
         Err(why) => line(out, "answers", &format!("no: {why}")),
     }

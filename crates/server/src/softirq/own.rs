@@ -203,14 +203,13 @@ impl Keeper {
 }
 
 /// How the level learns from its own server, which tells of changes: answers are the origin's, without
-/// Age, and trusted for a while.
-pub fn learning(published_max: usize) -> Settings {
+/// Age, and trusted for a while. `room`: bounds of what is published.
+pub fn learning(room: Settings) -> Settings {
     Settings {
-        published_max,
         ttl_secs: Some(LIFETIME_SECS),
         lifetime_secs_max: LIFETIME_SECS,
         with_age: false,
-        ..Settings::default()
+        ..room
     }
 }
 

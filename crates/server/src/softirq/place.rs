@@ -208,6 +208,14 @@ fn wanted(names: &[String]) -> Result<Vec<Details>, String> {
         .collect()
 }
 
+/// How large the maps are.
+pub fn sizes(args: &Attach) -> Sizes {
+    Sizes {
+        connections: args.connections,
+        memory: args.memory,
+    }
+}
+
 /// Programs that are in the kernel by now, each with its tier.
 struct Loads<'a> {
     sizes: Sizes,
@@ -218,10 +226,7 @@ struct Loads<'a> {
 impl<'a> Loads<'a> {
     fn new(args: &Attach, folder: &'a Path) -> Self {
         Self {
-            sizes: Sizes {
-                connections: args.connections,
-                responses: args.responses,
-            },
+            sizes: sizes(args),
             folder,
             loaded: Vec::new(),
         }

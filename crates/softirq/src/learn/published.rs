@@ -24,6 +24,8 @@ pub(super) struct Entry {
     /// As it was fetched, to be asked after.
     pub(super) stored: Arc<Fetched>,
     pub(super) expires_ns: u64,
+    /// Bytes of what is published.
+    len: u64,
     /// From then on it is asked after, if it was hit since `stored` came.
     due_ns: u64,
     /// Hits counted so far.
@@ -40,10 +42,11 @@ impl Entry {
         key: Key,
         hash: u64,
         stored: Fetched,
-        now_ns: u64,
-        expires_ns: u64,
+        (now_ns, expires_ns): (u64, u64),
+        len: usize,
     ) -> Entry {
         Entry {
+            len: len as u64,
             serial,
             key,
             hash,
@@ -107,11 +110,18 @@ pub(super) struct Published {
     by_hash: HashMap<u64, usize>,
     /// The slot that the hand looks at next.
     hand: usize,
+    /// Of all entries.
+    bytes: u64,
 }
 
 impl Published {
     pub(super) fn len(&self) -> usize {
         self.by_hash.len()
+    }
+
+    /// Bytes of all that is published.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(super) fn by_hash(&self, hash: u64) -> Option<&Entry> {
@@ -125,6 +135,7 @@ impl Published {
     /// Adds an entry whose hash is not there.
     pub(super) fn insert(&mut self, entry: Entry) {
         let hash = entry.hash;
+        self.bytes += entry.len;
         let at = match self.free.pop() {
             Some(at) => {
                 self.slots[at] = Some(entry);
@@ -195,6 +206,7 @@ impl Published {
 
     fn take(&mut self, at: usize) -> Option<Gone> {
         let entry = self.slots.get_mut(at)?.take()?;
+        self.bytes -= entry.len;
         self.by_hash.remove(&entry.hash);
         self.free.push(at);
         Some(entry.gone())
@@ -214,7 +226,7 @@ mod tests {
             body: Vec::new(),
             at_unix_secs: 0,
         };
-        Entry::new(Serial(number), key, number, stored, 0, 100)
+        Entry::new(Serial(number), key, number, stored, (0, 100), 1000)
     }
 
     fn published(len: u64) -> Published {

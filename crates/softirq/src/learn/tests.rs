@@ -212,7 +212,7 @@ fn what_may_not_be_stored_is_denied_for_a_while() {
 #[test]
 fn failures_are_denied_by_their_kind() {
     let mut bench = Bench::new(Settings::default());
-    let long = "x".repeat(2000);
+    let long = "x".repeat(15_000);
     let now_ns = bench.now_ns;
     let too_long = FetchError::TooLong { len_max: 1 };
     for (at, (result, label, secs)) in [

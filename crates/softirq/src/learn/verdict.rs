@@ -163,7 +163,7 @@ fn accept(stored: Fetched, rules: &Rules<'_>) -> Result<Accepted, Denial> {
     if left_ms == 0 {
         return Err(Denial::NotStorable(NotStorable::Stale));
     }
-    let len_max = settings.response_len_max;
+    let len_max = settings.len_max(&rules.key);
     let prepared =
         prepared(&stored, rules.key.class, settings.with_age, len_max).map_err(Denial::Unfit)?;
     Ok(Accepted {

@@ -75,7 +75,7 @@ impl Bench {
         std::fs::create_dir_all(&folder).expect("bpffs takes folders");
         let sizes = Sizes {
             connections,
-            responses: 4096,
+            memory: 16 << 20,
         };
         let loaded = load(tier, sizes, &folder).unwrap_or_else(|error| panic!("{error}"));
         // No test run has data before the frame, by which the program behind knows what is for it.

@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod frames;
 pub mod leftover;
+pub mod line;
 pub mod model;
 pub mod oracle;
 pub mod programs;

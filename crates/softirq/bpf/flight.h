@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* An answer of several segments under way: the flight. All of them acknowledge the request but for its last
+ * byte, so that the client's own timer runs until it has acknowledged the whole answer, and nobody here
+ * needs one. What its acknowledgements say of losses brings what is lost sooner (RFC 5681 §3.2, RFC 5827,
+ * RFC 6582). Connections share the places for that: who loses one is served when the client's timer fires. */
+#pragma once
+
+#include "held.h"
+#include "parts.h"
+
+/* What of a request is not acknowledged while a flight is under way. No request is as short. */
+#define WITHHELD 1
+
+enum phase {
+	PHASE_NONE,
+	/* A segment was sent again because the client has acknowledged the one before it repeatedly. */
+	PHASE_FAST,
+	/* The client's timer has fired. */
+	PHASE_TIMER,
+};
+
+struct recovery {
+	/* Of which flight: its connection, and the number of its first byte. */
+	__u32 tag;
+	__u32 seq;
+	/* Bytes of the answer that the client has. */
+	__u16 acked;
+	__u16 window;
+	__u8 duplicates;
+	__u8 phase;
+	__u16 spare;
+};
+
+#define RECOVERY_ENTRIES 4096
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RECOVERY_ENTRIES);
+	__type(key, __u32);
+	__type(value, struct recovery);
+} recoveries SEC(".maps");
+
+static __always_inline int is_flight(const struct connection *connection)
+{
+	return connection->answer && connection->request_len == WITHHELD;
+}
+
+/* How much of the answer under way the segment acknowledges, and how much that could be; FIN counts. Less than
+ * nothing is a large number. */
+static __always_inline __u32 acknowledged_part(const struct segment *segment,
+					       const struct connection *connection)
+{
+	return segment->ack - acknowledged_from(connection);
+}
+
+static __always_inline __u32 under_way(const struct connection *connection)
+{
+	return connection->snd_nxt - acknowledged_from(connection);
+}
+
+/* Whether the segment is of a flight that its client has not got all of. */
+static __always_inline int is_of_flight(const struct segment *segment, const struct connection *connection)
+{
+	return is_flight(connection) && acknowledged_part(segment, connection) < under_way(connection) &&
+	       segment->seq - connection->rcv_nxt + REQUEST_MAX <= REQUEST_MAX + WINDOW;
+}
+
+/* Begins it: the connection, and out. NOT_SENT: nothing has changed. */
+SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struct connection *connection ARG,
+			  const struct choice *choice ARG)
+{
+	__u32 rcv_nxt = connection->rcv_nxt, snd_nxt = connection->snd_nxt, end = segment->seq + segment->payload_len;
+	struct parts parts = {
+		.number = choice->number, .seq = snd_nxt, .ack = end - WITHHELD, .len = choice->len, .cut = choice->cut,
+		.window = window_for(connection->options), .count = choice->parts, .closes = choice->closes,
+	};
+	int verdict;
+
+	/* First, since the client may be quick. */
+	connection->rcv_nxt = end;
+	connection->snd_nxt = snd_nxt + choice->len + !!choice->closes;
+	connection->answer = choice->answer;
+	connection->answer_len = choice->len;
+	connection->request_len = WITHHELD;
+	connection->options &= ~OPTION_PARTS;
+	connection->state = choice->closes ? STATE_CLOSING : STATE_OPEN;
+	verdict = send_parts(ctx, segment, &parts);
+	if (verdict == NOT_SENT) {
+		connection->answer = 0;
+		connection->rcv_nxt = rcv_nxt;
+		connection->snd_nxt = snd_nxt;
+		connection->state = STATE_OPEN;
+	}
+	return verdict;
+}
+
+/* Sends what the client lacks once more, so many parts at most. NOT_SENT: that response is gone. */
+SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const struct connection *connection ARG,
+			__u32 most)
+{
+	struct control *control = steering();
+	__u32 number = (connection->answer & ((1 << ANSWER_NUMBER_BITS) - 1)) - 1, all;
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	struct parts parts = {
+		.number = number, .seq = acknowledged_from(connection), .ack = connection->rcv_nxt - WITHHELD,
+		.len = connection->answer_len, .window = window_for(connection->options),
+		.closes = connection->state == STATE_CLOSING,
+	};
+	int verdict;
+
+	if (!control || !response || !response->id || answer_of(number, response) != connection->answer)
+		return NOT_SENT;
+	parts.cut = cut_for(control, segment, connection);
+	all = parts_of(parts.len, parts.cut);
+	parts.first = acknowledged_part(segment, connection) / parts.cut;
+	/* All but its FIN. */
+	if (parts.first >= all)
+		parts.first = all - 1;
+	parts.count = most < all - parts.first ? most : all - parts.first;
+	if (!can_send(ctx, parts.count))
+		parts.count = 1;
+	count(reason_answer_again);
+	verdict = send_parts(ctx, segment, &parts);
+	return verdict == NOT_SENT ? VERDICT_DROP : verdict;
+}
+
+/* What is known of the flight's losses; 0: there is no place. */
+static __always_inline struct recovery *recovery_of(const struct segment *segment,
+						    const struct connection *connection)
+{
+	__u32 index = segment->hash & (RECOVERY_ENTRIES - 1), seq = acknowledged_from(connection);
+	struct recovery *found = bpf_map_lookup_elem(&recoveries, &index);
+
+	if (found && (found->tag != connection->tag || found->seq != seq)) {
+		*(__u64 *)&found->acked = 0;
+		found->tag = connection->tag;
+		found->seq = seq;
+	}
+	return found;
+}
+
+/* Once more without any progress: whether it may be sent again for that, which costs its client less than a
+ * request. */
+static __always_inline int is_patient(struct connection *connection)
+{
+	if ((connection->options & OPTION_PARTS) == OPTION_PARTS)
+		return 0;
+	connection->options += OPTION_PARTS_ONE;
+	return 1;
+}
+
+/* How many parts what the client says makes due; negative: enough. */
+#define FLIGHT_ENOUGH (-1)
+
+/* The client's timer has fired. */
+static __always_inline int on_flight_timer(struct recovery *known, struct connection *connection, __u32 part,
+					   __u32 cut)
+{
+	if (part / cut > known->acked / cut)
+		connection->options &= ~OPTION_PARTS;
+	if (!is_patient(connection))
+		return FLIGHT_ENOUGH;
+	known->acked = part;
+	known->duplicates = 0;
+	known->phase = PHASE_TIMER;
+	return 2;
+}
+
+/* It says how much it has. */
+static __always_inline int on_flight_ack(struct recovery *known, const struct segment *segment,
+					 struct connection *connection, __u32 part, __u32 cut)
+{
+	__u32 outstanding = parts_of(connection->answer_len, cut) - part / cut, threshold;
+
+	if (part < known->acked)
+		return 0;
+	if (part > known->acked) {
+		int is_next = part / cut > known->acked / cut;
+
+		known->acked = part;
+		known->window = segment->window;
+		known->duplicates = 0;
+		if (!is_next)
+			return 0;
+		connection->options &= ~OPTION_PARTS;
+		return known->phase == PHASE_NONE ? 0 : known->phase == PHASE_FAST ? 1 : 2;
+	}
+	/* Without SACK a client that has room again says nothing else. */
+	if (segment->payload_at == segment->tcp_at + TCP_LEN && segment->window != known->window) {
+		known->window = segment->window;
+		return 0;
+	}
+	if (known->duplicates < 255)
+		known->duplicates++;
+	threshold = outstanding > 4 ? 3 : outstanding > 2 ? outstanding - 1 : 1;
+	if (known->phase != PHASE_NONE || known->duplicates != threshold)
+		return 0;
+	if (!is_patient(connection))
+		return FLIGHT_ENOUGH;
+	known->phase = PHASE_FAST;
+	return 1;
+}
+
+/* What a segment makes due whose client has not got all of a flight: so many parts, FLIGHT_ENOUGH, or nothing
+ * but what stands in `reason`. */
+static __always_inline int due_of_flight(context *ctx, const struct segment *segment, struct connection *connection,
+					 enum reason *reason)
+{
+	struct control *control = steering();
+	struct recovery *known = recovery_of(segment, connection);
+	__u32 part = acknowledged_part(segment, connection);
+	__s32 before = connection->rcv_nxt - segment->seq;
+	__s32 len = segment->payload_len, fin = segment->flags & FLAG_FIN;
+
+	*reason = reason_tcp_ack;
+	if (!control || !known)
+		return 0;
+	__u32 cut = cut_for(control, segment, connection);
+	if (!len && !fin)
+		return on_flight_ack(known, segment, connection, part, cut);
+	if (len + fin > before)
+		hold(ctx, segment, connection, before > 0 ? before : 0);
+	if (len && before >= 1 && before <= len)
+		return on_flight_timer(known, connection, part, cut);
+	*reason = len && before > len ? reason_tcp_old : len ? reason_drop_pipelined : reason_tcp_fin;
+	return 0;
+}

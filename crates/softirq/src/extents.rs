@@ -1,0 +1,133 @@
+//! Which pieces of the store are free. It knows neither the store nor what is in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A piece of the store, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins, a multiple of [`Extents::GRAIN`].
+    pub at: u32,
+    /// How long it is, a multiple of it too.
+    pub len: u32,
+}
+
+/// Free pieces, by place and by length. Neighbours are joined.
+#[derive(Clone, Debug, Default)]
+pub struct Extents {
+    by_place: BTreeMap<u32, u32>,
+    by_len: BTreeSet<(u32, u32)>,
+}
+
+impl Extents {
+    /// What places and lengths are multiples of.
+    pub const GRAIN: u32 = 8;
+
+    /// All of a store of this length is free.
+    #[must_use]
+    pub fn new(len: u32) -> Extents {
+        let mut all = Extents::default();
+        all.insert(0, len / Self::GRAIN * Self::GRAIN);
+        all
+    }
+
+    /// What this many bytes take.
+    #[must_use]
+    pub fn rounded(len: usize) -> u32 {
+        u32::try_from(len)
+            .unwrap_or(u32::MAX - Self::GRAIN)
+            .next_multiple_of(Self::GRAIN)
+    }
+
+    /// The smallest piece that holds so many bytes, or what is needed of it.
+    pub fn take(&mut self, len: usize) -> Option<Extent> {
+        let wanted = Self::rounded(len);
+        let (found, at) = *self.by_len.range((wanted, 0)..).next()?;
+        self.remove(at, found);
+        self.insert(at + wanted, found - wanted);
+        Some(Extent { at, len: wanted })
+    }
+
+    /// Takes this very piece: false if it is not all free.
+    pub fn take_at(&mut self, wanted: Extent) -> bool {
+        let before = self.by_place.range(..=wanted.at).next_back();
+        let Some((at, len)) = before.map(|(at, len)| (*at, *len)) else {
+            return false;
+        };
+        let (end, wanted_end) = (at + len, wanted.at.saturating_add(wanted.len));
+        if wanted_end > end {
+            return false;
+        }
+        self.remove(at, len);
+        self.insert(at, wanted.at - at);
+        self.insert(wanted_end, end - wanted_end);
+        true
+    }
+
+    /// Gives a piece back that was taken.
+    pub fn give_back(&mut self, extent: Extent) {
+        let Extent { mut at, mut len } = extent;
+        let before = self.by_place.range(..at).next_back();
+        if let Some((before_at, before_len)) = before.map(|(at, len)| (*at, *len))
+            && before_at + before_len == at
+        {
+            self.remove(before_at, before_len);
+            (at, len) = (before_at, before_len + len);
+        }
+        if let Some(behind_len) = self.by_place.get(&(at + len)).copied() {
+            self.remove(at + len, behind_len);
+            len += behind_len;
+        }
+        self.insert(at, len);
+    }
+
+    fn insert(&mut self, at: u32, len: u32) {
+        if len > 0 {
+            self.by_place.insert(at, len);
+            self.by_len.insert((len, at));
+        }
+    }
+
+    fn remove(&mut self, at: u32, len: u32) {
+        self.by_place.remove(&at);
+        self.by_len.remove(&(len, at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_piece_that_fits_is_taken() {
+        let mut free = Extents::new(1000);
+        let pieces: Vec<Extent> = (0..4).filter_map(|_| free.take(200)).collect();
+        free.give_back(pieces[1]);
+        assert_eq!(free.take(190), Some(Extent { at: 200, len: 192 }));
+        assert_eq!(free.take(201), None);
+        assert_eq!(free.take(200), Some(Extent { at: 800, len: 200 }));
+        assert_eq!(free.take(9), None);
+        assert_eq!(free.take(8), Some(Extent { at: 392, len: 8 }));
+    }
+
+    #[test]
+    fn what_is_given_back_is_joined() {
+        let mut free = Extents::new(800);
+        let pieces: Vec<Extent> = (0..8).filter_map(|_| free.take(100)).collect();
+        assert_eq!(pieces.len(), 7, "100 bytes take 104");
+        for at in [0, 2, 4, 6, 1, 3, 5] {
+            free.give_back(pieces[at]);
+        }
+        assert_eq!(free.take(800), Some(Extent { at: 0, len: 800 }));
+    }
+
+    #[test]
+    fn a_piece_in_use_is_not_taken_again() {
+        let mut free = Extents::new(800);
+        assert!(free.take_at(Extent { at: 96, len: 200 }));
+        assert!(!free.take_at(Extent { at: 288, len: 16 }));
+        assert!(!free.take_at(Extent { at: 0, len: 104 }));
+        assert!(free.take_at(Extent { at: 0, len: 96 }));
+        assert!(!free.take_at(Extent { at: 792, len: 16 }));
+        assert_eq!(free.take(504), Some(Extent { at: 296, len: 504 }));
+    }
+}

@@ -1,0 +1,76 @@
+//! Copies of frames for native XDP, which sends one for each that came: maps that name an interface several
+//! times, with the program that makes the parts of an answer of the copies (bpf/parts.h).
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+
+use crate::error::Error;
+use crate::layout::{FAN_OUT_SHIFT, KEPT_PARTS_MAX_TC, PARTS_MAX};
+use crate::links::checked;
+use crate::load::Loaded;
+
+/// Drivers that send frames of others say so (include/uapi/linux/netdev.h, NETDEV_XDP_ACT_NDO_XMIT).
+const SENDS_FRAMES_OF_OTHERS: u64 = 1 << 2;
+
+/// Makes the maps of an interface, if its driver takes what they bring; otherwise long answers are sent by the
+/// program at TC.
+///
+/// # Errors
+/// When the kernel refuses a map.
+pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(), Error> {
+    let Some(program) = loaded.parts() else {
+        return Ok(());
+    };
+    if !takes_copies(interface) {
+        return Ok(());
+    }
+    let failed = || Error::bpf("maps for copies of frames");
+    let all = MapHandle::from_pinned_path(folder.join("fan_out")).map_err(failed())?;
+    let mut value = interface.to_ne_bytes().to_vec();
+    value.extend(program.as_raw_fd().to_ne_bytes());
+    for count in 2..=PARTS_MAX {
+        let copies = copies(count, &value).map_err(failed())?;
+        let fd = copies.as_fd().as_raw_fd().to_ne_bytes();
+        all.update(&key(interface, count), &fd, MapFlags::ANY)
+            .map_err(failed())?;
+    }
+    Ok(())
+}
+
+/// Segments of an answer at most where the connection stays open, on any of the interfaces.
+#[must_use]
+pub fn kept_parts_max(folder: &Path) -> usize {
+    let all = MapHandle::from_pinned_path(folder.join("fan_out"));
+    let is_filled = all.is_ok_and(|all| all.keys().next().is_some());
+    let max = if is_filled { PARTS_MAX } else { KEPT_PARTS_MAX_TC };
+    usize::try_from(max).expect("small")
+}
+
+fn copies(count: u32, value: &[u8]) -> libbpf_rs::Result<MapHandle> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let map = MapHandle::create(MapType::Devmap, Some("copies"), 4, 8, count, &options)?;
+    for at in 0..count {
+        map.update(&at.to_ne_bytes(), value, MapFlags::ANY)?;
+    }
+    Ok(map)
+}
+
+fn key(interface: i32, count: u32) -> [u8; 8] {
+    let interface = u64::from(interface.unsigned_abs());
+    (interface << FAN_OUT_SHIFT | u64::from(count)).to_ne_bytes()
+}
+
+fn takes_copies(interface: i32) -> bool {
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: the options have their size in them, and outlive the call.
+    let status = unsafe { libbpf_sys::bpf_xdp_query(interface, 0, &mut options) };
+    checked(status).is_ok() && options.feature_flags & SENDS_FRAMES_OF_OTHERS != 0
+}

@@ -1,0 +1,191 @@
+//! A client and a server with a listener, each in a network namespace of its own, on real devices, with the
+//! programs of a tier at the server's end. There is no daemon.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lowroad_softirq::Level;
+use lowroad_softirq::layout::{self, REASONS};
+use lowroad_softirq::links::{self, Interface};
+use lowroad_softirq::load::{Loaded, Sizes, Tier, load};
+use lowroad_testkit::net::{
+    CLIENT, DEVICE, End, Namespace, SERVER, XdpVerdict, namespace::pair,
+};
+use lowroad_testkit::{PATIENCE, wait_until};
+use socket2::{Domain, Socket, Type};
+
+/// Where the server listens.
+pub const PORT: u16 = 80;
+/// Of the client, whenever it connects.
+pub const CLIENT_PORT: u16 = 30_000;
+
+/// A client's address and the server's.
+pub type Ends = (IpAddr, IpAddr);
+
+/// A client, a server with a listener, what is between them, and the programs of a tier at the server's
+/// end.
+pub struct Line {
+    /// Its maps.
+    pub level: Level,
+    /// In the server's namespace.
+    pub listener: TcpListener,
+    /// Where the client is.
+    pub client: Arc<Namespace>,
+    /// Where the server is.
+    pub server: Arc<Namespace>,
+    device: &'static str,
+    /// Of both families.
+    pub ends: [Ends; 2],
+    folder: PathBuf,
+    loaded: Loaded,
+    /// What lets the program at the other end send frames back.
+    _passing: Option<XdpVerdict>,
+}
+
+impl Line {
+    /// A cable; nothing is attached yet.
+    pub fn cable(tier: Tier) -> Line {
+        let client = Arc::new(Namespace::new("client").expect("root"));
+        let server = Arc::new(Namespace::new("server").expect("root"));
+        let end = |namespace, addresses| End {
+            namespace,
+            device: DEVICE,
+            addresses: Some(addresses),
+        };
+        pair(&end(&client, CLIENT), &end(&server, SERVER), 1500).expect("a cable");
+        for namespace in [&client, &server] {
+            namespace.offload_off(DEVICE).expect("a switch");
+        }
+        let passing = client.accept_xdp(DEVICE).expect("a program");
+        let ends = [
+            (CLIENT.0.into(), SERVER.0.into()),
+            (CLIENT.1.into(), SERVER.1.into()),
+        ];
+        let mut line = Line::new(tier, [client, server], DEVICE, ends);
+        line._passing = Some(passing);
+        line
+    }
+
+    /// The loopback device; nothing is attached yet.
+    pub fn loopback() -> Line {
+        let both = Arc::new(Namespace::new("both").expect("root"));
+        let [v4, v6] = [
+            IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ];
+        let ends = [(v4, v4), (v6, v6)];
+        Line::new(Tier::Tc, [both.clone(), both], "lo", ends)
+    }
+
+    fn new(
+        tier: Tier,
+        [client, server]: [Arc<Namespace>; 2],
+        device: &'static str,
+        ends: [Ends; 2],
+    ) -> Line {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+        let listener = server.enter(|| TcpListener::bind(any)).expect("a port");
+        listener.set_nonblocking(true).expect("a mode");
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let id = std::process::id();
+        let folder = PathBuf::from(format!("/sys/fs/bpf/lowroad-behind-{id}-{number}"));
+        std::fs::create_dir_all(&folder).expect("bpffs takes folders");
+        let loaded = load(tier, Sizes::default(), &folder);
+        let loaded = loaded.unwrap_or_else(|error| panic!("{error}"));
+        let level = Level::open(&folder).expect("maps");
+        level
+            .prepare(layout::SETTING_LEARN, 60, 1500)
+            .expect("keys");
+        level.set_ports(&[PORT]);
+        let own = ends.map(|(_, server)| match server {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        });
+        level.set_addresses(&own).expect("addresses");
+        Line {
+            level,
+            listener,
+            client,
+            server,
+            device,
+            ends,
+            folder,
+            loaded,
+            _passing: None,
+        }
+    }
+
+    /// The programs answer from now on.
+    pub fn attach(&self) {
+        self.server.enter(|| {
+            let all = lowroad_softirq::interfaces::all().expect("interfaces");
+            let its = all
+                .into_iter()
+                .find(|one| one.interface.name == self.device);
+            let interface: Interface = its.expect("a device").interface;
+            links::attach(&self.loaded, &interface, &self.folder).expect("attached");
+        });
+        self.level.set_mode(layout::MODE_SERVE);
+        self.beat();
+    }
+
+    /// As a daemon would.
+    pub fn beat(&self) {
+        let date = b"Sun, 22 Nov 2026 12:00:00 GMT";
+        self.level.beat(lowroad_softirq::now_ns(), date);
+    }
+
+    /// How often a reason was counted.
+    pub fn count(&self, reason: &str) -> u64 {
+        let at = REASONS.iter().position(|(name, _)| *name == reason);
+        self.level.counters().expect("counters")[at.expect("a reason's name")]
+    }
+
+    /// A client's connection.
+    pub fn connect(&self, ends: Ends) -> TcpStream {
+        self.connect_from(CLIENT_PORT, ends)
+    }
+
+    /// The same from this port.
+    pub fn connect_from(&self, port: u16, (own, server): Ends) -> TcpStream {
+        let server = SocketAddr::new(server, PORT);
+        let connected = || {
+            let socket = Socket::new(Domain::for_address(server), Type::STREAM, None);
+            let socket = socket.expect("a socket");
+            // On one machine the other end of the last connection has the port yet.
+            socket.set_reuse_address(true).expect("a mode");
+            socket
+                .bind(&SocketAddr::new(own, port).into())
+                .ok()?;
+            socket.connect_timeout(&server.into(), PATIENCE).ok()?;
+            Some(TcpStream::from(socket))
+        };
+        // The acknowledgement of the FIN of the last connection may be on its way.
+        let stream = self.client.enter(|| wait_until("a connection", connected));
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+    }
+
+    /// The next connection that the listener has.
+    pub fn accept(&self) -> TcpStream {
+        let (stream, _) = wait_until("a connection", || self.listener.accept().ok());
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let counted = REASONS.iter().zip(self.level.counters().expect("counters"));
+            let counted: Vec<_> = counted.filter(|(_, count)| *count > 0).collect();
+            let is_broken = self.level.control().meta_broken;
+            eprintln!("meta_broken {is_broken}, {counted:?}");
+        }
+        // Links and maps go with their last name; what can't be removed stays for the operator.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

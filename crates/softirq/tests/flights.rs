@@ -1,0 +1,131 @@
+//! Answers of several segments on real devices, to a client with the kernel's TCP: whole, on connections that
+//! stay open and on those that close, from native XDP, from the program behind it, and from TC.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use common::line::{Ends, Line, PORT};
+use lowroad_softirq::asking;
+use lowroad_softirq::learn::Serial;
+use lowroad_softirq::load::Tier;
+use lowroad_softirq::publish::{Publication, Publisher};
+use lowroad_testkit::net;
+use lowroad_testkit::skip;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+/// Bytes of bodies, of two parts to ten.
+const BODIES: [usize; 6] = [1600, 2640, 4000, 8000, 11_000, 14_300];
+
+fn request(len: usize, closes: bool) -> String {
+    let close = if closes { "Connection: close\r\n" } else { "" };
+    // A cable has no room behind a frame: the last part, which is written over it, may be as long as it is.
+    let pad = "x".repeat(1300);
+    format!("GET /{len} HTTP/1.1\r\nHost: h\r\n{close}X-Pad: {pad}\r\n\r\n")
+}
+
+fn response(len: usize) -> (String, Vec<u8>) {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n");
+    let mut state = 1u32;
+    let body = (0..len).map(|_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    let body = body.collect();
+    (head, body)
+}
+
+/// Publishes all of them for all requests of this test.
+fn publish(line: &Line) {
+    let mut publisher = Publisher::new(&line.level).expect("a grace period");
+    let mut serial = 0;
+    for (_, server) in line.ends {
+        for len in BODIES {
+            for closes in [false, true] {
+                let (head, body) = response(len);
+                let asked = request(len, closes);
+                let at = SocketAddr::new(server, PORT);
+                let key = asking::key_of(asked.as_bytes(), at, 0).expect("a key");
+                let bytes = [head.as_bytes(), &body].concat();
+                let what = Publication {
+                    key: key.as_bytes(),
+                    bytes: &bytes,
+                    head_len: u16::try_from(head.len()).expect("short"),
+                    date_at: None,
+                    age_at: None,
+                    status: 200,
+                    born_ns: 0,
+                    expires_ns: lowroad_softirq::now_ns() + HOUR_NS,
+                };
+                serial += 1;
+                publisher
+                    .publish(&line.level, Serial::new(serial), &what, None)
+                    .expect("room");
+            }
+        }
+    }
+}
+
+/// All requests on one connection, or each on its own.
+fn ask(line: &Line, ends: Ends, lens: &[usize], closes: bool) {
+    static NEXT_PORT: AtomicU16 = AtomicU16::new(40_000);
+    let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+    let mut stream = line.connect_from(port, ends);
+    for len in lens {
+        line.beat();
+        stream
+            .write_all(request(*len, closes).as_bytes())
+            .expect("sent");
+        let (head, body) = response(*len);
+        let mut received = vec![0; head.len() + body.len()];
+        stream.read_exact(&mut received).expect("an answer");
+        assert!(received == [head.as_bytes(), &body].concat(), "{len}");
+    }
+    if closes {
+        assert_eq!(stream.read(&mut [0]).expect("a clean end"), 0);
+    }
+}
+
+fn all_arrive(test: &str, line: impl FnOnce() -> Line, kept_max: usize) {
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = line();
+    publish(&line);
+    line.attach();
+    for ends in line.ends {
+        let cut = if ends.1.is_ipv6() { 1220 } else { 1460 };
+        let fits = |len: &usize, parts: usize| response(*len).0.len() + len <= parts * cut;
+        let kept: Vec<usize> = BODIES.into_iter().filter(|len| fits(len, kept_max)).collect();
+        let before = line.count("answer_hit");
+        ask(&line, ends, &kept, false);
+        let closing: Vec<usize> = BODIES.into_iter().filter(|len| fits(len, 10)).collect();
+        for len in &closing {
+            ask(&line, ends, &[*len], true);
+        }
+        let hits = line.count("answer_hit") - before;
+        assert_eq!(hits, (kept.len() + closing.len()) as u64);
+    }
+    assert_eq!(line.count("answer_again"), 0);
+}
+
+#[test]
+fn tc_sends_long_answers() {
+    all_arrive("tc_sends_long_answers", || Line::cable(Tier::Tc), 3);
+}
+
+#[test]
+fn native_xdp_sends_long_answers() {
+    all_arrive(
+        "native_xdp_sends_long_answers",
+        || Line::cable(Tier::Xdp),
+        10,
+    );
+}
+
+#[test]
+fn on_loopback_too_long_answers_are_sent() {
+    all_arrive("on_loopback_too_long_answers_are_sent", Line::loopback, 3);
+}
