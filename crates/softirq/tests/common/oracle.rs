@@ -128,6 +128,7 @@ impl<'b> Oracle<'b> {
             }
             // At TC a test run can't hand over.
             Did::Up | Did::Again | Did::Pass => self.check_handed(request, read),
+            Did::Flight(_) => Err("several replies".to_owned()),
             Did::UpInstead(_) => Err("another goes up".to_owned()),
             Did::Drop => Err("dropped".to_owned()),
         }

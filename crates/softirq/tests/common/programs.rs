@@ -98,6 +98,11 @@ impl Subject for Programs<'_> {
     fn act(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool {
         let level = &self.bench.level;
         match words {
+            // At the XDP tier another program makes the parts, which is not tried here yet.
+            ["flights"] => return self.tier == Tier::Tc,
+            ["kept", parts] => {
+                return self.tier == Tier::Tc && parts.parse() == Ok(layout::KEPT_PARTS_MAX_TC);
+            }
             ["publish", names @ ..] => names.iter().for_each(|name| self.publish(name, 0, HOUR_NS)),
             ["retire", name] => {
                 let keys = Response::named(name).keys();

@@ -2,7 +2,7 @@
 //! in `requests`.
 
 use super::Responder;
-use super::requests::part_of;
+use super::requests::{part_of, said_of_flight};
 use crate::connection::{Connection, State, Table, WINDOW};
 use crate::frame::{ACK, FIN, RST, SYN, Segment};
 use crate::held::{self, Ahead, REPEAT_LEN_MIN, Taken};
@@ -23,6 +23,9 @@ impl<T: Table> Responder<T> {
         }
         if segment.flags & ACK == 0 {
             return counted(world, Verdict::Drop(Reason::DropOdd));
+        }
+        if let Some(said) = said_of_flight(segment, connection) {
+            return self.on_flight(world, segment, &said);
         }
         if let Some(under_way) = part_of(segment, connection) {
             return self.on_part(world, segment, under_way);
@@ -76,9 +79,13 @@ impl<T: Table> Responder<T> {
             return on_fin(world, segment, connection);
         }
         if is_acknowledged {
+            let is_withheld = connection.is_flight();
             connection.under_way = None;
             if connection.state == State::Done {
                 connection.state = State::Over;
+            }
+            if is_withheld {
+                return acknowledge(world, segment, connection, Reason::TcpAck);
             }
         }
         counted(world, Verdict::Drop(Reason::TcpAck))
@@ -133,11 +140,12 @@ impl<T: Table> Responder<T> {
     }
 
     /// RFC 5961 §3.2: a reset is believed at the number that we have acknowledged last, which is before a
-    /// request whose answer is under way; or where it acknowledges that answer.
+    /// request whose answer is under way; or where it acknowledges that answer, or a part of a flight.
     pub(super) fn on_reset(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let (_, edge, _) = connection.acknowledged();
-        let acknowledges = segment.flags & ACK != 0 && segment.ack == connection.snd_nxt;
+        let is_known = segment.ack == connection.snd_nxt || connection.is_of_flight(segment.ack);
+        let acknowledges = segment.flags & ACK != 0 && is_known;
         match segment.seq.wrapping_sub(edge) {
             0 => connection.state = State::Over,
             _ if acknowledges && segment.seq == connection.rcv_nxt => {

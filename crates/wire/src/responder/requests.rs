@@ -1,17 +1,17 @@
 //! Requests, and those whose answer has not arrived: the first answer and those that repeat it. Which
-//! segment is a request is for `ours`.
+//! segment is a request is for `ours`; what is due of an answer of several segments, for `flight`.
+
+use alloc::vec::Vec;
 
 use super::{Responder, wait_for_listener};
-use crate::answer::{again, choose, may_answer, write};
+use crate::answer::{Answer, again, choose, flight_again, flight_of, may_answer, write_part};
 use crate::connection::{Connection, State, Table, UnderWay, WINDOW};
-use crate::frame::{FIN, Segment};
+use crate::flight::{self, AGAIN_MAX, Due, Recovery, Said, WITHHELD};
+use crate::frame::{FIN, Segment, len_of};
 use crate::held;
 use crate::reason::Reason;
-use crate::verdict::{Verdict, counted, replied};
+use crate::verdict::{Verdict, acknowledge, counted, replied, sent};
 use crate::world::{Socket, World};
-
-/// How often an answer is sent for what costs less than its request.
-const AGAIN_MAX: u8 = 7;
 
 impl<T: Table> Responder<T> {
     /// The server above gets the connection, from this segment on.
@@ -39,24 +39,56 @@ impl<T: Table> Responder<T> {
             Ok(answer) => answer,
             Err(reason) => return self.up(world, segment, reason),
         };
-        let frame = write(
-            &answer,
-            segment,
-            connection,
-            (connection.snd_nxt, segment.end()),
-        );
+        let parts = answer.parts();
+        let request_len = match parts {
+            1 => segment.payload.len(),
+            _ => WITHHELD,
+        };
+        let seq = connection.snd_nxt;
         connection.rcv_nxt = segment.end();
-        connection.snd_nxt = connection.snd_nxt.wrapping_add(answer.len());
+        connection.snd_nxt = seq.wrapping_add(answer.len());
         connection.parts = 0;
+        connection.recovery = Recovery::default();
         connection.under_way = Some(UnderWay {
             id: answer.id,
             len: answer.bytes.len(),
-            request_len: segment.payload.len(),
+            request_len,
         });
         if answer.closes {
             connection.state = State::Closing;
         }
-        replied(world, Reason::AnswerHit, frame)
+        let frames = write_parts(&answer, 0..parts, segment, connection, seq);
+        sent(world, Reason::AnswerHit, frames)
+    }
+
+    /// A segment of a client that has not got all of an answer of several segments. What it sends beyond its
+    /// request is held.
+    pub(super) fn on_flight(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        said: &Said,
+    ) -> Verdict {
+        let connection = *self.table.get(&segment.tuple).expect("just found");
+        let under_way = connection.under_way.expect("a flight");
+        if let Some(skip) = said.beyond() {
+            held::hold(&mut self.table, segment, &connection, skip);
+        }
+        let flight = flight_of(world, segment, &connection, &under_way);
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        let (first, count) = match flight::on_segment(flight, &mut connection.recovery, said) {
+            Due::Again { first, count } => (first, count),
+            Due::Enough => return self.reset(world, segment, Reason::TcpGone),
+            Due::Acknowledge(reason) => return acknowledge(world, segment, connection, reason),
+            Due::Drop(reason) => return counted(world, Verdict::Drop(reason)),
+        };
+        let Some(answer) = flight_again(world, connection, &under_way, flight) else {
+            return self.reset(world, segment, Reason::TcpGone);
+        };
+        let [first, count] = [first, count].map(|part| usize::try_from(part).expect("few"));
+        let (seq, ..) = connection.acknowledged();
+        let frames = write_parts(&answer, first..first + count, segment, connection, seq);
+        sent(world, Reason::AnswerAgain, frames)
     }
 
     /// The last request once more, from a client that has nothing of the answer yet; perhaps with less
@@ -106,13 +138,46 @@ impl<T: Table> Responder<T> {
         match again(world, segment, connection, &under_way) {
             Ok(answer) => {
                 let seq = connection.snd_nxt.wrapping_sub(answer.len());
-                let frame = write(&answer, segment, connection, (seq, connection.rcv_nxt));
+                let numbers = (seq, connection.rcv_nxt);
+                let frame = write_part(&answer, 0, segment, connection, numbers);
                 replied(world, Reason::AnswerAgain, frame)
             }
             Err(Reason::UpWindow) => counted(world, Verdict::Drop(Reason::UpWindow)),
             Err(_) => self.reset(world, segment, Reason::TcpGone),
         }
     }
+}
+
+/// The answer, or some of its parts, as it is under way: `seq` is its first number.
+fn write_parts(
+    answer: &Answer,
+    parts: core::ops::Range<usize>,
+    segment: &Segment<'_>,
+    connection: &Connection,
+    seq: u32,
+) -> Vec<Vec<u8>> {
+    let withheld = if connection.is_flight() { WITHHELD } else { 0 };
+    let ack = connection
+        .rcv_nxt
+        .wrapping_sub(u32::try_from(withheld).expect("one"));
+    parts
+        .map(|index| write_part(answer, index, segment, connection, (seq, ack)))
+        .collect()
+}
+
+/// What the segment says of the flight under way, if it is of one that its client has not got all of.
+pub(super) fn said_of_flight(segment: &Segment<'_>, connection: &Connection) -> Option<Said> {
+    let part = connection.acknowledged_part(segment.ack);
+    let said = Said {
+        part,
+        before: connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed(),
+        len: len_of(segment.payload).cast_signed(),
+        has_fin: segment.flags & FIN != 0,
+        window: segment.window,
+        has_options: !segment.options.is_empty(),
+    };
+    let is_of_it = connection.is_flight() && part < connection.under_way_len();
+    (is_of_it && said.is_near(WINDOW)).then_some(said)
 }
 
 /// The answer of which the segment acknowledges a part.
