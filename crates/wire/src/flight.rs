@@ -17,7 +17,7 @@ pub(crate) const WITHHELD: usize = 1;
 /// How often an answer is sent again without any progress, for what costs less than its request.
 pub(crate) const AGAIN_MAX: u8 = 7;
 /// A segment that begins earlier has nothing to do with the request that is answered.
-const BEHIND_MAX: i32 = 1500;
+pub(crate) const BEHIND_MAX: i32 = 1500;
 /// Parts that are sent again at a time once the client's timer has fired: as many as bring an
 /// acknowledgement at once.
 const TIMER_PARTS: u32 = 2;

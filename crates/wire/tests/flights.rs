@@ -118,3 +118,61 @@ fn a_client_may_end_before_it_has_the_answer() {
         assert!(course.sent == 10 && course.took_ms < 100, "{course:?}");
     }
 }
+
+#[test]
+fn every_loss_of_one_or_two_of_the_client_is_made_good() {
+    for closes in [false, true] {
+        let case = Case { closes, ..ONE };
+        for one in 0..12 {
+            for other in one..12 {
+                let link = Link {
+                    lost_of_client: vec![one, other],
+                    ..Link::good(1)
+                };
+                let course =
+                    take(case, link).unwrap_or_else(|fault| panic!("{one} and {other}: {fault}"));
+                assert!(course.took_ms < 3000, "{one} and {other}: {course:?}");
+            }
+        }
+    }
+}
+
+fn link_of(seed: u64) -> Link {
+    let mut link = Link::good(seed);
+    link.loses = 1 + link.draws.word() % 30;
+    link.delays = link.draws.word() % 40;
+    link.doubles = link.draws.word() % 20;
+    link
+}
+
+#[test]
+fn any_link_brings_it_whole() {
+    let lens = [1500, 2921, 5000, TEN_PARTS];
+    let mut resets = 0;
+    let seeds = 600;
+    for seed in 0..seeds {
+        let mut link = link_of(seed);
+        let mut draw = |below: u64| usize::try_from(link.draws.word() % below).expect("few");
+        let case = Case {
+            len: lens[draw(4)],
+            requests: 1 + draw(3),
+            closes: draw(2) == 0,
+            habits: Habits {
+                has_sack: draw(2) == 0,
+                repeats_all: draw(4) == 0,
+                at_a_time: REQUEST.len(),
+                ends_early: draw(4) == 0,
+            },
+        };
+        let goes_up = case.requests > 2 || case.requests > 1 && case.habits.ends_early;
+        match take(case, link) {
+            Ok(_) => {}
+            // Two requests that were held are for the server above, and one with FIN.
+            Err(fault) if fault.contains("Up") && goes_up => {}
+            // Seven timers without any progress are the end.
+            Err(fault) if fault.contains("reset") => resets += 1,
+            Err(fault) => panic!("seed {seed}: {fault}"),
+        }
+    }
+    assert!(resets * 100 < seeds, "{resets} resets");
+}

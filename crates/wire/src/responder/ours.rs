@@ -4,6 +4,7 @@
 use super::Responder;
 use super::requests::{part_of, said_of_flight};
 use crate::connection::{Connection, State, Table, WINDOW};
+use crate::flight::BEHIND_MAX;
 use crate::frame::{ACK, FIN, RST, SYN, Segment};
 use crate::held::{self, Ahead, REPEAT_LEN_MIN, Taken};
 use crate::reason::Reason;
@@ -26,6 +27,9 @@ impl<T: Table> Responder<T> {
         }
         if let Some(said) = said_of_flight(segment, connection) {
             return self.on_flight(world, segment, &said);
+        }
+        if has_all_of_flight(segment, connection) {
+            connection.under_way = None;
         }
         if let Some(under_way) = part_of(segment, connection) {
             return self.on_part(world, segment, under_way);
@@ -176,6 +180,14 @@ impl<T: Table> Responder<T> {
             (segment.ack, segment.end(), RST | ACK),
         )
     }
+}
+
+/// Whether the client has all of a flight and repeats what is withheld of its request: its acknowledgement was
+/// lost, and it has nothing else to say it with. Then everything is acknowledged that it repeats.
+fn has_all_of_flight(segment: &Segment<'_>, connection: &Connection) -> bool {
+    let before = connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed();
+    let is_near = (1..=BEHIND_MAX).contains(&before);
+    is_near && connection.is_flight() && segment.ack == connection.snd_nxt
 }
 
 /// FIN at `rcv_nxt`, without data, with everything of ours acknowledged.
