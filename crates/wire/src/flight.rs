@@ -161,7 +161,8 @@ fn on_timer(flight: Flight, known: &mut Recovery, part: u32) -> Due {
     if !is_patient(known) {
         return Due::Enough;
     }
-    known.acked = part;
+    // Who goes back and forth makes no progress.
+    known.acked = known.acked.max(part);
     known.duplicates = 0;
     known.phase = Phase::Timer;
     flight.again(part, TIMER_PARTS)

@@ -242,6 +242,22 @@ fn a_timer_is_believed_seven_times() {
 }
 
 #[test]
+fn who_goes_back_and_forth_gets_no_more() {
+    let mut known = Recovery::default();
+    let mut came = Vec::new();
+    for _ in 0..20 {
+        for said in [repeat(0), bare(CUT)] {
+            came.push(on_segment(TEN, &mut known, &said));
+        }
+    }
+    // The first part is progress once.
+    let timers = came.iter().filter(|due| **due == again(0, 2)).count();
+    let others = came.iter().filter(|due| **due == again(1, 2)).count();
+    assert_eq!((timers, others), (8, 1));
+    assert!(came.contains(&Due::Enough));
+}
+
+#[test]
 fn acknowledgements_count_with_the_timer() {
     let mut known = Recovery::default();
     let said = bare(0);
