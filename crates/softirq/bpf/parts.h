@@ -136,6 +136,8 @@ static __always_inline int make_part(context *ctx)
 		last->served = parcel->serial;
 		last->made = 0;
 	}
+	if (last->made >= parcel->parts.count)
+		return XDP_DROP;
 	return write_part(ctx, &parcel->segment, &parcel->parts, parcel->parts.first + last->made++) ? XDP_DROP
 												     : XDP_PASS;
 }

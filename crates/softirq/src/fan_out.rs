@@ -20,12 +20,20 @@ const SENDS_FRAMES_OF_OTHERS: u64 = 1 << 2;
 /// # Errors
 /// When the kernel refuses a map.
 pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(), Error> {
+    match takes_copies(interface) {
+        true => fill_anyway(loaded, interface, folder),
+        false => Ok(()),
+    }
+}
+
+/// Makes the maps of an interface whatever its driver takes, as it is enough where nothing is sent.
+///
+/// # Errors
+/// As [`fill`].
+pub fn fill_anyway(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(), Error> {
     let Some(program) = loaded.parts() else {
         return Ok(());
     };
-    if !takes_copies(interface) {
-        return Ok(());
-    }
     let failed = || Error::bpf("maps for copies of frames");
     let all = MapHandle::from_pinned_path(folder.join("fan_out")).map_err(failed())?;
     let mut value = interface.to_ne_bytes().to_vec();
@@ -44,7 +52,11 @@ pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(), Error>
 pub fn kept_parts_max(folder: &Path) -> usize {
     let all = MapHandle::from_pinned_path(folder.join("fan_out"));
     let is_filled = all.is_ok_and(|all| all.keys().next().is_some());
-    let max = if is_filled { PARTS_MAX } else { KEPT_PARTS_MAX_TC };
+    let max = if is_filled {
+        PARTS_MAX
+    } else {
+        KEPT_PARTS_MAX_TC
+    };
     usize::try_from(max).expect("small")
 }
 

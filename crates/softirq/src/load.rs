@@ -290,11 +290,7 @@ fn write_constants(value: &mut [u8], sizes: Sizes) {
         index_mask: sizes.index_buckets() - 1,
         store_last: sizes.store_len() - layout::STORE_MARGIN,
     };
-    let words = [
-        wanted.connection_mask,
-        wanted.index_mask,
-        wanted.store_last,
-    ];
+    let words = [wanted.connection_mask, wanted.index_mask, wanted.store_last];
     assert_eq!(
         value.len(),
         size_of::<constants>(),

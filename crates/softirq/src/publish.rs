@@ -390,7 +390,11 @@ fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
     let mut bytes = what.bytes.to_vec();
     // What is written over is in the first part, however it is cut; a head alone is never cut.
     let is_long = len > PART_LENS[1];
-    let within = if is_long { head_len.min(PART_LENS[1]) } else { head_len };
+    let within = if is_long {
+        head_len.min(PART_LENS[1])
+    } else {
+        head_len
+    };
     for (at, len_there) in [
         (what.date_at, layout::DATE_LEN),
         (what.age_at, layout::AGE_LEN),

@@ -98,7 +98,10 @@ fn all_arrive(test: &str, line: impl FnOnce() -> Line, kept_max: usize) {
     for ends in line.ends {
         let cut = if ends.1.is_ipv6() { 1220 } else { 1460 };
         let fits = |len: &usize, parts: usize| response(*len).0.len() + len <= parts * cut;
-        let kept: Vec<usize> = BODIES.into_iter().filter(|len| fits(len, kept_max)).collect();
+        let kept: Vec<usize> = BODIES
+            .into_iter()
+            .filter(|len| fits(len, kept_max))
+            .collect();
         let before = line.count("answer_hit");
         ask(&line, ends, &kept, false);
         let closing: Vec<usize> = BODIES.into_iter().filter(|len| fits(len, 10)).collect();

@@ -9,7 +9,7 @@ use common::programs::Programs;
 use common::script::{self, Subject};
 use lowroad_softirq::load::Tier;
 
-const TRACES: [(&str, &str); 9] = [
+const TRACES: [(&str, &str); 10] = [
     ("handshake", include_str!("traces/handshake.txt")),
     ("answers", include_str!("traces/answers.txt")),
     ("handover", include_str!("traces/handover.txt")),
@@ -18,6 +18,7 @@ const TRACES: [(&str, &str); 9] = [
     ("ends", include_str!("traces/ends.txt")),
     ("admission", include_str!("traces/admission.txt")),
     ("rest", include_str!("traces/rest.txt")),
+    ("flights", include_str!("traces/flights.txt")),
     ("time_wait", include_str!("traces/time_wait.txt")),
 ];
 
@@ -55,6 +56,8 @@ fn the_tc_program_follows_the_traces() {
 
 #[test]
 fn the_rules_in_rust_follow_the_traces() {
-    let faults = run_all(&mut Model::new());
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    for tier in [Tier::Tc, Tier::Xdp] {
+        let faults = run_all(&mut Model::new(tier));
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
 }

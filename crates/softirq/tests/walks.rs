@@ -5,13 +5,15 @@
 
 mod common;
 
+use std::hash::{Hash, Hasher};
+
 use common::bench::{Bench, Did, lacks};
 use common::frames::{self, ACK, FIN, PSH, RST, Received, SYN, Sent, URG};
 use common::model::Model;
 use common::programs::Programs;
 use common::requests::Draws;
-use common::responses::{REQUESTS, RESPONSES};
-use common::script::{Subject, without_nops};
+use common::responses::{REQUESTS, RESPONSES, Request};
+use common::script::{Subject, replies, without_nops};
 use lowroad_softirq::layout::connection_bucket;
 use lowroad_softirq::load::Tier;
 use lowroad_testkit::net::frame;
@@ -32,30 +34,39 @@ struct Side<'s> {
 }
 
 impl Side<'_> {
-    /// What came of it, told so that both sides can be compared.
-    fn take(&mut self, step: &Step) -> String {
+    /// What came of it, told so that both sides can be compared, and what came back.
+    fn take(&mut self, step: &Step) -> (String, Vec<Received>) {
         let mut sent = step.sent.clone();
         sent.ack = self.isns.last().unwrap_or(&0).wrapping_add(step.ack);
         let frame = sent.frame();
         self.subject.reasons();
         let did = self.subject.frame(&frame);
-        let told = match did {
-            Did::Reply(reply) => match frames::receive(&reply, &frame) {
-                Ok(received) => self.told(received),
-                Err(fault) => format!("a wrong answer: {fault}"),
-            },
-            Did::UpInstead(instead) => without_ack(instead, step.sent.is_v6),
-            other => format!("{other:?}"),
-        };
-        format!("{told} {:?}", self.subject.reasons())
+        let (mut told, mut all) = (String::new(), Vec::new());
+        for reply in replies(&did).unwrap_or_default() {
+            match frames::receive(reply, &frame) {
+                Ok(received) => {
+                    let (received, which) = self.plain(received);
+                    told += &tell(&received, which);
+                    all.push(received);
+                }
+                Err(fault) => told += &format!("a wrong answer: {fault}"),
+            }
+        }
+        if all.is_empty() {
+            told += &match did {
+                Did::UpInstead(instead) => without_ack(instead, step.sent.is_v6),
+                other => format!("{other:?}"),
+            };
+        }
+        (format!("{told} {:?}", self.subject.reasons()), all)
     }
 
-    fn told(&mut self, mut received: Received) -> String {
+    /// With numbers that are the same on both sides, and of which handshake they are.
+    fn plain(&mut self, mut received: Received) -> (Received, Option<usize>) {
         if received.flags == SYN | ACK {
             self.isns.push(received.seq);
         }
-        // Of which handshake it is.
-        let near = |isn: &u32| received.seq.wrapping_sub(*isn).wrapping_add(10_000) < 20_000;
+        let near = |isn: &u32| received.seq.wrapping_sub(*isn).wrapping_add(100_000) < 200_000;
         let which = self.isns.iter().rposition(near);
         received.seq = received
             .seq
@@ -70,8 +81,23 @@ impl Side<'_> {
         {
             received.payload[at + 5..at + 10].fill(b'?');
         }
-        format!("{received:?} of handshake {which:?}")
+        (received, which)
     }
+}
+
+fn tell(received: &Received, which: Option<usize>) -> String {
+    let mut hasher = std::hash::DefaultHasher::new();
+    received.payload.hash(&mut hasher);
+    format!(
+        "[flags {:02x} seq {} ack {} win {} options {:02x?} {} bytes, hash {:x}, of handshake {which:?}]",
+        received.flags,
+        received.seq,
+        received.ack,
+        received.window,
+        received.options,
+        received.payload.len(),
+        hasher.finish()
+    )
 }
 
 /// A frame that is right but for our numbers, which differ.
@@ -90,6 +116,20 @@ struct Guess {
     /// Candidates for the next number of the client and of ours.
     seqs: Vec<u32>,
     acks: Vec<u32>,
+    /// Whether it asks for what takes several segments, above all.
+    wants_long: bool,
+    /// The request that was answered last in several segments.
+    flight: Option<Flight>,
+}
+
+/// An answer of several segments: the numbers at which its parts begin, and its end.
+struct Flight {
+    edges: Vec<u32>,
+    /// The end of the request, and all of it.
+    rcv_nxt: u32,
+    request: Vec<u8>,
+    /// What was acknowledged last.
+    acked: u32,
 }
 
 fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize) -> Step {
@@ -134,6 +174,18 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
         guess.acks.push(1);
         return Step { sent, ack: 0 };
     }
+    if let Some(flight) = guess.flight.as_mut().filter(|_| !draws.once_in(8)) {
+        let step = flight_step(draws, flight, sent);
+        let has_all = flight.edges.last() == Some(&flight.acked);
+        if has_all && draws.once_in(2) {
+            guess.acks.push(flight.acked);
+            guess.flight = None;
+        }
+        return step;
+    }
+    if guess.wants_long && guess.flight.is_none() && !draws.once_in(4) {
+        return long_step(draws, guess, sent);
+    }
     sent.flags = if draws.once_in(30) {
         SYN | ACK
     } else {
@@ -170,28 +222,105 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
     Step { sent, ack }
 }
 
-/// What the client learns from an answer.
-fn learn(told: &str, guess: &mut Guess) {
-    let number = |name: &str| {
-        let (_, rest) = told.split_once(name)?;
-        rest.split([',', ' ']).next()?.parse::<u32>().ok()
-    };
-    let payload = told
-        .split_once("payload: [")
-        .and_then(|(_, rest)| rest.split_once(']'));
-    let len = payload.map_or(0, |(bytes, _)| {
-        bytes.split(", ").filter(|byte| !byte.is_empty()).count()
-    });
-    if let (Some(flags), Some(seq), Some(ack)) =
-        (number("flags: "), number("seq: "), number("ack: "))
-    {
-        let fin = flags & u32::from(FIN | SYN) != 0;
-        let next = seq
-            .wrapping_add(u32::try_from(len).expect("short"))
-            .wrapping_add(u32::from(fin));
-        guess.acks.push(next);
-        guess.seqs.push(ack);
+/// A request for what takes several segments, as it should be.
+fn long_step(draws: &mut Draws, guess: &mut Guess, mut sent: Sent) -> Step {
+    let is_long = |one: &&Request| one.name.ends_with(|last: char| last.is_ascii_digit());
+    let long: Vec<&Request> = REQUESTS.iter().filter(is_long).collect();
+    sent.payload = long[draws.below(long.len())].bytes.as_bytes().to_vec();
+    sent.flags = ACK | PSH;
+    let last = |of: &[u32]| *of.last().expect("after the SYN");
+    sent.seq = CLIENT_ISN.wrapping_add(last(&guess.seqs));
+    Step {
+        sent,
+        ack: last(&guess.acks),
     }
+}
+
+/// What a client may say while an answer of several segments is under way: how much it has, the same again,
+/// that its timer has fired, or what comes next.
+fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
+    let last = u8::try_from(draws.below(256)).expect("below");
+    let next = REQUESTS[draws.below(REQUESTS.len())].bytes.as_bytes();
+    let before = match draws.below(12) {
+        // It says how much it has.
+        0..=4 => {
+            flight.acked = flight.edges[draws.below(flight.edges.len())];
+            if draws.once_in(4) {
+                flight.acked = flight
+                    .acked
+                    .wrapping_sub(3)
+                    .wrapping_add(u32::try_from(draws.below(7)).expect("below"));
+            }
+            0
+        }
+        // The same once more.
+        5..=7 => 0,
+        // The last byte of its request, perhaps with what follows.
+        8 | 9 => {
+            sent.payload = vec![last];
+            if draws.once_in(3) {
+                sent.payload.extend(next);
+            }
+            1
+        }
+        // All of it.
+        10 => {
+            sent.payload.clone_from(&flight.request);
+            if draws.once_in(4) {
+                sent.payload.extend(next);
+            }
+            u32::try_from(flight.request.len()).expect("short")
+        }
+        _ => {
+            sent.payload = next.to_vec();
+            0
+        }
+    };
+    let fin = if draws.once_in(12) { FIN } else { 0 };
+    sent.flags = ACK | fin | if sent.payload.is_empty() { 0 } else { PSH };
+    if draws.once_in(3) {
+        sent.options = vec![1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+    }
+    if draws.once_in(8) {
+        sent.window = [0, 300, 1000, 65_535][draws.below(4)];
+    }
+    sent.seq = CLIENT_ISN.wrapping_add(flight.rcv_nxt.wrapping_sub(before));
+    Step {
+        sent,
+        ack: flight.acked,
+    }
+}
+
+/// What the client learns from the answers to its segment.
+fn learn(step: &Step, came: &[Received], guess: &mut Guess) {
+    for received in came {
+        let len = u32::try_from(received.payload.len()).expect("short");
+        let fin = u32::from(received.flags & (FIN | SYN) != 0);
+        guess.acks.push(received.seq.wrapping_add(len + fin));
+        guess.seqs.push(received.ack);
+    }
+    let [first, .., last] = came else {
+        return;
+    };
+    let is_of_known = |flight: &Flight| flight.edges.contains(&first.seq);
+    if guess.flight.as_ref().is_some_and(is_of_known) {
+        return;
+    }
+    let mut edges: Vec<u32> = came.iter().map(|part| part.seq).collect();
+    let len = u32::try_from(last.payload.len()).expect("short");
+    edges.push(last.seq.wrapping_add(len));
+    edges.push(
+        last.seq
+            .wrapping_add(len + u32::from(last.flags & FIN != 0)),
+    );
+    let rcv_nxt = first.ack.wrapping_add(1);
+    guess.seqs.push(rcv_nxt);
+    guess.flight = Some(Flight {
+        acked: first.seq,
+        edges,
+        rcv_nxt,
+        request: step.sent.payload.clone(),
+    });
 }
 
 /// What changes between segments. The program has the latest of the settings only.
@@ -215,12 +344,15 @@ const ACTS: [&str; 15] = [
 
 /// Both on the same bench, and how far they are.
 struct Walks<'b> {
+    tier: Tier,
     bench: &'b Bench,
     programs: Programs<'b>,
     draws: Draws,
     /// All responses, as an act.
     publish_all: Vec<&'static str>,
     steps: u64,
+    /// Segments that were answered with several.
+    flights: u64,
 }
 
 impl Walks<'_> {
@@ -230,7 +362,7 @@ impl Walks<'_> {
         self.bench.clear_half_open();
         let is_v6 = self.draws.once_in(3);
         let port = u16::try_from(10_000 + walk % 40_000).expect("below");
-        let mut model = Model::new();
+        let mut model = Model::new(self.tier);
         assert!(model.act(&self.publish_all, is_v6, port));
         let is_apart = self.programs.hands_over_apart();
         let subjects: [&mut dyn Subject; 2] = [&mut self.programs, &mut model];
@@ -239,8 +371,10 @@ impl Walks<'_> {
             isns: Vec::new(),
         });
         let (mut guess, mut history) = (Guess::default(), Vec::new());
+        guess.wants_long = self.draws.once_in(2);
         let changes = self.draws.once_in(4);
-        for at in 0..2 + self.draws.below(14) {
+        let more = if guess.wants_long { 20 } else { 0 };
+        for at in 0..2 + more + self.draws.below(14) {
             if changes && self.draws.once_in(4) {
                 let act = self.draws.of(&ACTS);
                 let words: Vec<&str> = act.split(' ').collect();
@@ -251,7 +385,7 @@ impl Walks<'_> {
             }
             let mut step = step(&mut self.draws, &mut guess, is_v6, port, at);
             step.sent.bad_sum = self.draws.once_in(15);
-            let [program, rules] = sides.each_mut().map(|side| side.take(&step));
+            let [(program, came), (rules, _)] = sides.each_mut().map(|side| side.take(&step));
             history.push(format!("{step:?}\n   -> {program}"));
             // Another program drops it, which is not tried here.
             let is_for_other = is_apart && program == "Up []" && rules == "Drop [\"drop_early\"]";
@@ -260,8 +394,9 @@ impl Walks<'_> {
                 "walk {walk}, the rules say {rules}, after\n{}",
                 history.join("\n")
             );
-            learn(&program, &mut guess);
+            learn(&step, &came, &mut guess);
             self.steps += 1;
+            self.flights += u64::from(came.len() > 1);
         }
         let [program, rules] = sides.each_mut().map(|side| side.subject.state(is_v6, port));
         assert_eq!(
@@ -289,23 +424,25 @@ fn walks_end_alike(test: &str, tier: Tier, seed: u64) {
     };
     let count = number("LOWROAD_FUZZ_CASES", 300);
     let bench = Bench::new(tier);
-    let steps = bench.namespace.enter(|| {
+    let (steps, flights) = bench.namespace.enter(|| {
         let names = RESPONSES.iter().map(|one| one.name);
         let mut walks = Walks {
+            tier,
             programs: Programs::new(&bench, tier),
             bench: &bench,
             draws: Draws::new(number("LOWROAD_FUZZ_SEED", seed)),
             publish_all: std::iter::once("publish").chain(names).collect(),
             steps: 0,
+            flights: 0,
         };
         walks.programs.reset();
         assert!(walks.programs.act(&walks.publish_all, false, 0));
         for walk in 0..count {
             walks.walk(walk);
         }
-        walks.steps
+        (walks.steps, walks.flights)
     });
-    eprintln!("{count} walks, {steps} segments");
+    eprintln!("{count} walks, {steps} segments, {flights} answered with several");
 }
 
 #[test]

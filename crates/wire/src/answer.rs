@@ -5,16 +5,20 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use crate::connection::{Connection, State, UnderWay};
+use crate::flight::{Flight, PARTS_MAX};
 use crate::frame::{ACK, FIN, PSH, Segment, URG, len_of};
 use crate::key;
 use crate::reason::Reason;
 use crate::reply::Reply;
 use crate::world::{Admitted, Mode, Stored, World};
 
-/// A response in one segment of Ethernet.
+/// What of a response goes into one segment of Ethernet.
 const RESPONSE_LEN_MAX: usize = 1460;
 /// IPv6's routers do not fragment (RFC 8200 §5).
 const RESPONSE_LEN_MAX_V6: usize = 1220;
+/// Headers of a packet.
+const HEADS_LEN: usize = 40;
+const HEADS_LEN_V6: usize = 60;
 
 /// What is to be sent.
 pub(crate) struct Answer {
@@ -23,12 +27,19 @@ pub(crate) struct Answer {
     pub(crate) id: u32,
     /// FIN goes with it.
     pub(crate) closes: bool,
+    /// Bytes of each segment but the last.
+    pub(crate) cut: usize,
 }
 
 impl Answer {
     /// What it takes of our numbers.
     pub(crate) fn len(&self) -> u32 {
         len_of(&self.bytes) + u32::from(self.closes)
+    }
+
+    /// How many segments it takes.
+    pub(crate) fn parts(&self) -> usize {
+        self.bytes.len().div_ceil(self.cut).max(1)
     }
 }
 
@@ -67,14 +78,13 @@ pub(crate) fn choose(
     } else {
         stored.bytes.len()
     };
-    let path = if segment.tuple.local.is_ipv6() {
-        RESPONSE_LEN_MAX_V6
-    } else {
-        RESPONSE_LEN_MAX
+    let path = Path::of(world, segment, connection);
+    let parts_max = match asked.closes {
+        true => PARTS_MAX,
+        false => world.kept_parts_max(),
     };
-    if len > path.min(usize::from(connection.can.mss)) {
-        return Err(Reason::UpLarge);
-    }
+    let cut = path.cut_of(len, asked.is_head, parts_max);
+    let cut = cut.ok_or(Reason::UpLarge)?;
     if !has_window(segment, connection, len) {
         return Err(Reason::UpWindow);
     }
@@ -83,6 +93,83 @@ pub(crate) fn choose(
         bytes,
         id: stored.id,
         closes: asked.closes,
+        cut,
+    })
+}
+
+/// What goes into a segment to a client.
+struct Path {
+    is_v6: bool,
+    mtu: usize,
+    mss: usize,
+}
+
+impl Path {
+    fn of(world: &impl World, segment: &Segment<'_>, connection: &Connection) -> Path {
+        Path {
+            is_v6: segment.tuple.local.is_ipv6(),
+            mtu: world.mtu(),
+            mss: usize::from(connection.can.mss),
+        }
+    }
+
+    /// What the client and the path take.
+    fn room(&self) -> usize {
+        let heads = if self.is_v6 { HEADS_LEN_V6 } else { HEADS_LEN };
+        self.mtu.saturating_sub(heads).min(self.mss)
+    }
+
+    /// What each segment of a longer answer carries: one size for all whose path is not the usual one, so
+    /// that the sums of all parts can be had beforehand.
+    fn cut(&self) -> usize {
+        match !self.is_v6 && self.room() >= RESPONSE_LEN_MAX {
+            true => RESPONSE_LEN_MAX,
+            false => RESPONSE_LEN_MAX_V6,
+        }
+    }
+
+    /// Into pieces of which length an answer is cut: itself, if it goes into one segment. None: it is too
+    /// long.
+    fn cut_of(&self, len: usize, is_head: bool, parts_max: u32) -> Option<usize> {
+        let limit = match self.is_v6 {
+            true => RESPONSE_LEN_MAX_V6,
+            false => RESPONSE_LEN_MAX,
+        };
+        if len <= limit.min(self.room()) {
+            return Some(len.max(1));
+        }
+        let cut = self.cut();
+        let parts_max = usize::try_from(parts_max).unwrap_or(usize::MAX);
+        let fits = !is_head && cut <= self.room() && len.div_ceil(cut) <= parts_max;
+        fits.then_some(cut)
+    }
+}
+
+/// How the answer under way is cut, of several segments.
+pub(crate) fn flight_of(
+    world: &impl World,
+    segment: &Segment<'_>,
+    connection: &Connection,
+    under_way: &UnderWay,
+) -> Flight {
+    let cut = Path::of(world, segment, connection).cut();
+    let [len, cut] = [under_way.len, cut].map(|len| u32::try_from(len).expect("a few segments"));
+    Flight { len, cut }
+}
+
+/// The same of several segments, of whose window the client takes nothing back.
+pub(crate) fn flight_again(
+    world: &impl World,
+    connection: &Connection,
+    under_way: &UnderWay,
+    flight: Flight,
+) -> Option<Answer> {
+    let stored = world.publication(under_way.id)?;
+    Some(Answer {
+        bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
+        id: under_way.id,
+        closes: connection.state == State::Closing,
+        cut: usize::try_from(flight.cut).expect("fits"),
     })
 }
 
@@ -103,6 +190,7 @@ pub(crate) fn again(
         bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
         id: under_way.id,
         closes: connection.state == State::Closing,
+        cut: under_way.len.max(1),
     })
 }
 
@@ -139,20 +227,28 @@ fn filled_in(stored: &Stored<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> V
     bytes
 }
 
-/// The frame with the answer, from the number `seq` on.
-pub(crate) fn write(
+/// One of the answer's segments; `seq` is the number of the answer's first byte.
+pub(crate) fn write_part(
     answer: &Answer,
+    index: usize,
     segment: &Segment<'_>,
     connection: &Connection,
     (seq, ack): (u32, u32),
 ) -> Vec<u8> {
+    let from = index * answer.cut;
+    let rest = answer.bytes.get(from..).unwrap_or_default();
+    let (bytes, is_last) = match rest.split_at_checked(answer.cut) {
+        Some((bytes, behind)) => (bytes, behind.is_empty()),
+        None => (rest, true),
+    };
+    let fin = if answer.closes { FIN } else { 0 };
     let reply = Reply {
-        seq,
+        seq: seq.wrapping_add(u32::try_from(from).expect("a few segments")),
         ack,
-        flags: ACK | PSH | if answer.closes { FIN } else { 0 },
+        flags: ACK | if is_last { PSH | fin } else { 0 },
         window: connection.own_window(),
         options: &[],
-        payload: &answer.bytes,
+        payload: bytes,
     };
     reply.write(segment)
 }

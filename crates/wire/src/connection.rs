@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::flight::{Recovery, WITHHELD};
 use crate::frame::{ACK, Tuple};
 use crate::options::{Abilities, WINDOW_SCALE};
 
@@ -35,7 +36,8 @@ pub struct UnderWay {
     pub id: u32,
     /// Bytes of it, without FIN.
     pub len: usize,
-    /// Bytes of the request that it answers.
+    /// Bytes of the request that are not acknowledged by anything else: all, or the last one if the answer
+    /// takes several segments.
     pub request_len: usize,
 }
 
@@ -54,6 +56,8 @@ pub struct Connection {
     pub under_way: Option<UnderWay>,
     /// How often it was sent for less than its request.
     pub parts: u8,
+    /// What of it was lost, if it takes several segments.
+    pub recovery: Recovery,
     /// Of our first number, so that a late copy of its handshake does not open it again.
     pub handshake: u16,
     /// It is handed up, and since then nobody listens.
@@ -92,6 +96,17 @@ impl Connection {
         self.snd_nxt.wrapping_sub(self.acknowledged().0)
     }
 
+    /// Whether the answer under way takes several segments.
+    pub(crate) fn is_flight(&self) -> bool {
+        self.under_way
+            .is_some_and(|under_way| under_way.request_len == WITHHELD)
+    }
+
+    /// Whether this number acknowledges a flight or a part of it, or begins it.
+    pub(crate) fn is_of_flight(&self, ack: u32) -> bool {
+        self.is_flight() && self.acknowledged_part(ack) <= self.under_way_len()
+    }
+
     /// The server above has it: nothing else is known.
     #[must_use]
     pub fn of_kernel() -> Connection {
@@ -111,6 +126,7 @@ impl Connection {
             },
             under_way: None,
             parts: 0,
+            recovery: Recovery::default(),
             handshake: 0,
             no_listener_since_ns: None,
         }

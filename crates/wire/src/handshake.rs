@@ -6,6 +6,7 @@ use core::net::IpAddr;
 
 use crate::connection::{Connection, HalfOpen, State, Table, WINDOW, own_window};
 use crate::cookie;
+use crate::flight::Recovery;
 use crate::frame::{ACK, FIN, RST, SYN, Segment};
 use crate::options::{self, Abilities};
 use crate::reason::Reason;
@@ -201,6 +202,7 @@ fn open(table: &mut impl Table, segment: &Segment<'_>, can: Abilities) -> bool {
         can,
         under_way: None,
         parts: 0,
+        recovery: Recovery::default(),
         handshake: handshake_of(segment),
         no_listener_since_ns: None,
     };

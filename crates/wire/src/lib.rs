@@ -2,10 +2,10 @@
 //! Rust. The eBPF programs of `lowroad-softirq` follow the same rules in C; their tests run the same
 //! traces against both, so this is also where to read what the level does and why.
 //!
-//! The rule that everything follows from: at most one segment of ours is under way on a connection,
-//! and it answers the client's last. What gets lost, the client sends again, and it gets the same
-//! answer again; so nobody here needs a timer, a queue or a copy of what was sent. What comes before that answer
-//! is acknowledged is held without a promise (`held`).
+//! The rule that everything follows from: while an answer is under way, its request is not acknowledged by
+//! anything but the answer; or not all of it, if the answer takes several segments (`flight`). What gets
+//! lost, the client sends again, and it gets the same answer again; so nobody here needs a timer, a queue or
+//! a copy of what was sent. What comes before that answer is acknowledged is held without a promise (`held`).
 //!
 //! The way of a frame: [`frame::Segment::parse`], [`responder::Responder::segment`], which asks
 //! `handshake` for a SYN, `answer` and [`key::read`] for a request, and writes with [`reply::Reply`]. Time, keys,
@@ -22,6 +22,7 @@ mod answer;
 pub mod checksum;
 pub mod connection;
 pub mod cookie;
+mod flight;
 pub mod frame;
 mod handshake;
 mod held;
@@ -34,6 +35,7 @@ pub mod verdict;
 pub mod world;
 
 pub use connection::{Connection, State, Table};
+pub use flight::{PARTS_MAX, Recovery};
 pub use frame::Segment;
 pub use reason::Reason;
 pub use responder::Responder;

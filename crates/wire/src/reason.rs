@@ -21,7 +21,7 @@ reasons! {
     AnswerAgain "answer_again" "The same once more: the client had not got all of it.",
     UpMiss "up_miss" "No such response is stored.",
     UpExpired "up_expired" "The response is no longer fresh.",
-    UpLarge "up_large" "Longer than the client or the path takes in one segment.",
+    UpLarge "up_large" "Longer than the client or the path takes, or than is worth it, in segments of this level.",
     UpWindow "up_window" "The client's window is too small.",
     UpCut "up_cut" "The segment does not hold the whole head.",
     UpMore "up_more" "Bytes follow the head.",

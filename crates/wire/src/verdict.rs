@@ -13,6 +13,8 @@ use crate::world::World;
 pub enum Verdict {
     /// This frame goes back.
     Reply(Vec<u8>),
+    /// These go back, in this order.
+    Flight(Vec<Vec<u8>>),
     /// The connection goes to the server above, which takes this segment for its first.
     Up(Reason),
     /// The same with this frame for its first: it has what came earlier, and this one waited for.
@@ -23,21 +25,19 @@ pub enum Verdict {
     Pass(Reason),
 }
 
-/// Where both sides are.
-/// A segment without data; it does not acknowledge a request whose answer is under way.
+/// A segment without data; it does not acknowledge a request whose answer is under way. Of a flight the client
+/// has a part: it would not believe a number before that.
 pub(crate) fn acknowledge(
     world: &mut impl World,
     segment: &Segment<'_>,
     connection: &Connection,
     reason: Reason,
 ) -> Verdict {
-    bare(
-        world,
-        segment,
-        connection,
-        reason,
-        connection.acknowledged(),
-    )
+    let (mut seq, ack, flags) = connection.acknowledged();
+    if connection.is_of_flight(segment.ack) {
+        seq = segment.ack;
+    }
+    bare(world, segment, connection, reason, (seq, ack, flags))
 }
 
 /// Our FIN, for the first time or once more.
@@ -78,6 +78,15 @@ pub(crate) fn bare(
 pub(crate) fn replied(world: &mut impl World, reason: Reason, frame: Vec<u8>) -> Verdict {
     world.count(reason);
     Verdict::Reply(frame)
+}
+
+/// Segments with data: one, or several.
+pub(crate) fn sent(world: &mut impl World, reason: Reason, mut frames: Vec<Vec<u8>>) -> Verdict {
+    world.count(reason);
+    match frames.len() {
+        1 => Verdict::Reply(frames.remove(0)),
+        _ => Verdict::Flight(frames),
+    }
 }
 
 pub(crate) fn counted(world: &mut impl World, verdict: Verdict) -> Verdict {

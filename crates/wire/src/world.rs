@@ -89,6 +89,10 @@ pub trait World {
     fn is_kept(&self) -> bool;
     /// What may be overlooked in requests.
     fn ignore(&self) -> Ignore;
+    /// Bytes of a packet on the way to the clients.
+    fn mtu(&self) -> usize;
+    /// Segments of the longest answer on a connection that stays open; elsewhere it is [`crate::PARTS_MAX`].
+    fn kept_parts_max(&self) -> u32;
     /// Whether this port is answered.
     fn is_served(&self, port: u16) -> bool;
     /// Whether a connection is left alone: one of who fetches the responses.

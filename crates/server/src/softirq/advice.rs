@@ -66,7 +66,9 @@ pub fn of_denial(kind: Kind) -> &'static str {
         }
         Kind::SetCookie => "Set-Cookie: only pages that set no cookie are stored",
         Kind::Vary => "Vary: only Accept-Encoding may be named there",
-        Kind::Size => "longer than what is sent from here, 14,600 bytes at most: compress or shorten it",
+        Kind::Size => {
+            "longer than what is sent from here, 14,600 bytes at most: compress or shorten it"
+        }
         Kind::Few => "told to few, or its path is excluded (`attach --exclude`)",
         Kind::Other => "its status or form, or the server was in trouble: `lowroad explain URL`",
     }

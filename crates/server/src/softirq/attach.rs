@@ -10,7 +10,6 @@ use lowroad_log::{Target, Writer};
 use lowroad_softirq::asker::Offered;
 use lowroad_softirq::daemon::{Admission, Daemon};
 use lowroad_softirq::exclude::Excluded;
-use lowroad_softirq::{fan_out, folder};
 use lowroad_softirq::layout;
 use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
@@ -18,6 +17,7 @@ use lowroad_softirq::listeners;
 use lowroad_softirq::load::{self, Sizes};
 use lowroad_softirq::rest;
 use lowroad_softirq::tcp_settings::TcpSettings;
+use lowroad_softirq::{fan_out, folder};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::own::News;

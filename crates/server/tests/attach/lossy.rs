@@ -32,7 +32,11 @@ fn ask(stream: &mut TcpStream, len: usize, closes: bool) -> Option<Duration> {
     while !is_whole(&received) {
         let count = stream.read(&mut buffer);
         if !matches!(count, Ok(1..)) {
-            eprintln!("{} bytes, then {count:?} after {:?}", received.len(), begin.elapsed());
+            eprintln!(
+                "{} bytes, then {count:?} after {:?}",
+                received.len(),
+                begin.elapsed()
+            );
         }
         let count = count.ok().filter(|count| *count > 0)?;
         received.extend_from_slice(&buffer[..count]);
@@ -41,7 +45,13 @@ fn ask(stream: &mut TcpStream, len: usize, closes: bool) -> Option<Duration> {
 }
 
 /// Times of so many answers.
-fn times(path: &Path, address: SocketAddr, len: usize, closes: bool, count: usize) -> Vec<Duration> {
+fn times(
+    path: &Path,
+    address: SocketAddr,
+    len: usize,
+    closes: bool,
+    count: usize,
+) -> Vec<Duration> {
     let all = Mutex::new(Vec::new());
     path.client.enter(|| {
         std::thread::scope(|scope| {
@@ -110,8 +120,10 @@ fn how_long_answers_take() {
             let before = attached.count("answer_hit");
             let by_level = times(&path, server_v4(80), len, closes, count);
             let hits = attached.count("answer_hit") - before;
-            eprintln!("{loss_percent} % lost, {len} bytes, closes: {closes}, {count} answers ({hits} here, {} again)",
-                attached.count("answer_again"));
+            eprintln!(
+                "{loss_percent} % lost, {len} bytes, closes: {closes}, {count} answers ({hits} here, {} again)",
+                attached.count("answer_again")
+            );
             eprintln!("  level:  {}", told(by_level));
         }
     }

@@ -3,16 +3,20 @@
 //! (`BPF_PROG_TEST_RUN`). What is the same for every subject of the traces is in `script`.
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lowroad_softirq::Level;
+use lowroad_softirq::fan_out;
 use lowroad_softirq::layout::{self, connection, connection_bucket, half_open};
-use lowroad_softirq::load::{Loaded, Sizes, Tier, load};
+use lowroad_softirq::load::{Loaded, Sizes, Tier, load, load_parts_for_trial};
 use lowroad_testkit::net::{self, CLIENT, Namespace, SERVER};
+
+use super::copies::Copies;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 use super::frames::PORT;
 
@@ -24,6 +28,8 @@ pub const DATE: &[u8; 29] = b"Sat, 21 Nov 2026 12:00:00 GMT";
 pub enum Did {
     /// It sends this back.
     Reply(Vec<u8>),
+    /// It sends these back, in this order.
+    Flight(Vec<Vec<u8>>),
     /// It goes to the kernel, marked: the connection is handed over.
     Up,
     /// The same with this frame in its place.
@@ -45,9 +51,13 @@ pub struct Bench {
     loaded: Loaded,
     /// At the XDP tier: the rules as they are at TC, for frames that go there.
     behind: Option<Loaded>,
+    /// At the XDP tier: what makes the parts of long answers.
+    parts: Option<OwnedFd>,
     connections: MapHandle,
     folder: PathBuf,
     listener: Mutex<Option<TcpListener>>,
+    /// All but the last of several answers at TC.
+    copies: Copies,
 }
 
 /// What the machine lacks for a bench.
@@ -81,6 +91,11 @@ impl Bench {
         // No test run has data before the frame, by which the program behind knows what is for it.
         let behind = (tier == Tier::Xdp).then(|| load(Tier::Tc, sizes, &folder));
         let behind = behind.map(|loaded| loaded.unwrap_or_else(|error| panic!("{error}")));
+        let parts = (tier == Tier::Xdp).then(|| {
+            // A test run comes from the loopback device.
+            fan_out::fill_anyway(&loaded, 1, &folder).expect("maps");
+            load_parts_for_trial(sizes, &folder).expect("a program")
+        });
         let level = Level::open(&folder).expect("maps");
         let namespace = Namespace::new("bench").expect("root");
         for address in [
@@ -116,7 +131,7 @@ impl Bench {
                 .set(&format!("ipv4/conf/{name}"), value)
                 .expect("a setting");
         }
-        let listener = namespace.enter(listen);
+        let (listener, copies) = namespace.enter(|| (listen(), Copies::hear()));
         let connections = MapHandle::from_pinned_path(folder.join("connections")).expect("a map");
         level.prepare(0, 60, 1500).expect("keys");
         level.set_ports(&[PORT]);
@@ -128,9 +143,11 @@ impl Bench {
             namespace,
             loaded,
             behind,
+            parts,
             connections,
             folder,
             listener: Mutex::new(Some(listener)),
+            copies,
         }
     }
 
@@ -158,9 +175,9 @@ impl Bench {
     /// Runs the answering program on a frame, in the namespace of the thread; and if it says so, the
     /// one behind it.
     pub fn run(&self, frame: &[u8]) -> Did {
-        let did = run(&self.loaded, frame);
+        let did = self.run_one(&self.loaded, frame);
         match &self.behind {
-            Some(behind) if did == Did::Again => run(behind, frame),
+            Some(behind) if did == Did::Again => self.run_one(behind, frame),
             _ => did,
         }
     }
@@ -174,6 +191,39 @@ impl Bench {
             other => assert_eq!(other, 2, "an unknown verdict"),
         }
         code == -1
+    }
+
+    fn run_one(&self, loaded: &Loaded, frame: &[u8]) -> Did {
+        // What the kernel has said meanwhile.
+        self.copies.take();
+        // Parts are counted by each processor.
+        pin();
+        match run(loaded, frame) {
+            Did::Flight(parcel) => self.parts_of(&parcel[0]),
+            Did::Reply(last) if loaded.tier() == Tier::Tc => {
+                let mut frames = self.copies.take();
+                frames.push(last);
+                match frames.len() {
+                    1 => Did::Reply(frames.remove(0)),
+                    _ => Did::Flight(frames),
+                }
+            }
+            did => did,
+        }
+    }
+
+    /// The parts that the second program makes of copies of this frame.
+    fn parts_of(&self, parcel: &[u8]) -> Did {
+        let program = self.parts.as_ref().expect("at the XDP tier");
+        let mut frames = Vec::new();
+        loop {
+            let mut out = [0u8; 4096];
+            match test_run(program.as_fd(), parcel, &mut out) {
+                (2, len) => frames.push(out[..len].to_vec()),
+                (1, _) => return Did::Flight(frames),
+                other => panic!("an unknown verdict: {other:?}"),
+            }
+        }
     }
 
     /// Takes the connection of a client from the listener.
@@ -292,6 +342,8 @@ fn run(loaded: &Loaded, frame: &[u8]) -> Did {
     match (loaded.tier(), code) {
         (Tier::Xdp, 3) | (Tier::Tc, 7) => Did::Reply(out.to_vec()),
         (Tier::Xdp, 1) | (Tier::Tc, 2) => Did::Drop,
+        // The parts of a flight are made of copies of this frame, by another program.
+        (Tier::Xdp, 4) => Did::Flight(vec![out.to_vec()]),
         (Tier::Xdp, 2) if marked(0x4c6f_5721) == Some(frame) => Did::Up,
         (Tier::Xdp, 2) if marked(0x4c6f_5722) == Some(frame) => Did::Again,
         (Tier::Xdp, 2) if marked(0x4c6f_5721).is_some() => Did::UpInstead(out[4..].to_vec()),
@@ -303,6 +355,13 @@ fn run(loaded: &Loaded, frame: &[u8]) -> Did {
         }
         other => panic!("an unknown verdict: {other:?}"),
     }
+}
+
+/// The thread stays where it is.
+fn pin() {
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    sched_setaffinity(None, &here).expect("a processor");
 }
 
 /// What maps hold.

@@ -10,9 +10,7 @@ use lowroad_softirq::Level;
 use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::links::{self, Interface};
 use lowroad_softirq::load::{Loaded, Sizes, Tier, load};
-use lowroad_testkit::net::{
-    CLIENT, DEVICE, End, Namespace, SERVER, XdpVerdict, namespace::pair,
-};
+use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, SERVER, XdpVerdict, namespace::pair};
 use lowroad_testkit::{PATIENCE, wait_until};
 use socket2::{Domain, Socket, Type};
 
@@ -157,9 +155,7 @@ impl Line {
             let socket = socket.expect("a socket");
             // On one machine the other end of the last connection has the port yet.
             socket.set_reuse_address(true).expect("a mode");
-            socket
-                .bind(&SocketAddr::new(own, port).into())
-                .ok()?;
+            socket.bind(&SocketAddr::new(own, port).into()).ok()?;
             socket.connect_timeout(&server.into(), PATIENCE).ok()?;
             Some(TcpStream::from(socket))
         };

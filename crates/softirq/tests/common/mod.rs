@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod bench;
+pub mod copies;
 pub mod frames;
 pub mod leftover;
 pub mod line;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use lowroad_softirq::layout::REASONS;
+use lowroad_softirq::layout::{self, REASONS};
+use lowroad_softirq::load::Tier;
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::connection::{Connections, State, Table};
 use lowroad_wire::frame::Tuple;
@@ -24,6 +25,7 @@ struct Published {
 
 /// The world.
 struct Values {
+    kept_parts_max: u32,
     mode: Mode,
     is_kept: bool,
     ignore: Ignore,
@@ -47,8 +49,9 @@ struct Values {
 }
 
 impl Values {
-    fn new() -> Values {
+    fn new(kept_parts_max: u32) -> Values {
         Values {
+            kept_parts_max,
             mode: Mode::Serve,
             is_kept: true,
             ignore: Ignore::default(),
@@ -119,6 +122,12 @@ impl World for Values {
     }
     fn ignore(&self) -> Ignore {
         self.ignore
+    }
+    fn mtu(&self) -> usize {
+        1500
+    }
+    fn kept_parts_max(&self) -> u32 {
+        self.kept_parts_max
     }
     fn is_served(&self, port: u16) -> bool {
         port == PORT
@@ -196,11 +205,19 @@ pub struct Model {
 }
 
 impl Model {
-    /// A new one.
-    pub fn new() -> Model {
+    /// A new one with the rules of a tier.
+    pub fn new(tier: Tier) -> Model {
+        Model::with(match tier {
+            Tier::Tc => layout::KEPT_PARTS_MAX_TC,
+            Tier::Xdp => layout::PARTS_MAX,
+        })
+    }
+
+    /// With so many segments in the longest answer on a connection that stays open.
+    fn with(kept_parts_max: u32) -> Model {
         Model {
             responder: Responder::new(Connections::new(100)),
-            world: Values::new(),
+            world: Values::new(kept_parts_max),
             last: None,
         }
     }
@@ -213,6 +230,7 @@ impl Subject for Model {
         }
         match self.responder.frame(&mut self.world, frame) {
             Verdict::Reply(reply) => Did::Reply(reply),
+            Verdict::Flight(frames) => Did::Flight(frames),
             Verdict::Up(_) => Did::Up,
             Verdict::UpInstead(_, frame) => Did::UpInstead(frame),
             Verdict::Pass(_) => Did::Pass,
@@ -258,6 +276,8 @@ impl Subject for Model {
     fn act(&mut self, words: &[&str], _: bool, port: u16) -> bool {
         let world = &mut self.world;
         match words {
+            ["flights"] => {}
+            ["kept", parts] => return parts.parse() == Ok(world.kept_parts_max),
             ["publish", names @ ..] => names.iter().for_each(|name| world.publish(name, 0)),
             ["retire", name] => world.retire(name),
             ["replace", name] => world.publish(name, 1),
@@ -304,6 +324,6 @@ impl Subject for Model {
     }
 
     fn reset(&mut self) {
-        *self = Model::new();
+        *self = Model::with(self.world.kept_parts_max);
     }
 }

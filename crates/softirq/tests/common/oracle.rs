@@ -17,6 +17,7 @@ use lowroad_wire::world::Ignore;
 use super::bench::{Bench, DATE, Did};
 use super::frames::{self, ACK, FIN, PSH, SYN, Sent};
 use super::responses::{self, Prepared, Shelf};
+use super::script::replies;
 
 const CLIENT_PORT: u16 = 30_000;
 const CLIENT_ISN: u32 = 0xffff_fe00;
@@ -29,6 +30,8 @@ const REQUEST_MAX: usize = 1500;
 pub struct Tally {
     /// Answered.
     pub answered: u64,
+    /// Of those, in several segments.
+    pub in_parts: u64,
     /// Looked up with the right key, and not there.
     pub missed: u64,
     /// Handed up, as the other reader would have done.
@@ -120,10 +123,12 @@ impl<'b> Oracle<'b> {
         let did = self.bench.run(&frame);
         let read = key::read(request, self.local, Ignore::default());
         match did {
-            Did::Reply(reply) => {
+            Did::Reply(_) | Did::Flight(_) => {
                 let asked = read.map_err(|reason| format!("answered, but {}", reason.name()))?;
-                self.check_answer(&asked, &frame, &reply)?;
+                let frames = replies(&did).unwrap_or_default();
+                self.check_answer(&asked, &frame, frames)?;
                 self.tally.answered += 1;
+                self.tally.in_parts += u64::from(frames.len() > 1);
                 Ok(())
             }
             // At TC a test run can't hand over.
@@ -133,8 +138,13 @@ impl<'b> Oracle<'b> {
         }
     }
 
-    fn check_answer(&self, asked: &key::Asked, frame: &[u8], reply: &[u8]) -> Result<(), String> {
-        let got = frames::receive(reply, frame)?;
+    fn check_answer(
+        &self,
+        asked: &key::Asked,
+        frame: &[u8],
+        replies: &[Vec<u8>],
+    ) -> Result<(), String> {
+        let payload = self.payload_of(asked, frame, replies)?;
         let stored = self
             .published
             .get(&asked.key)
@@ -142,25 +152,43 @@ impl<'b> Oracle<'b> {
         let mut wanted = stored.bytes.clone();
         wanted[stored.date_at..stored.date_at + 29].copy_from_slice(DATE);
         let age = stored.age_at..stored.age_at + 5;
-        wanted[age.clone()].copy_from_slice(got.payload.get(age).ok_or("a short answer")?);
+        wanted[age.clone()].copy_from_slice(payload.get(age).ok_or("a short answer")?);
         if asked.is_head {
             wanted.truncate(stored.head_len);
         }
-        if got.payload != wanted {
-            return Err(format!("another response: {}", got.payload.escape_ascii()));
-        }
-        let flags = ACK | PSH | if asked.closes { FIN } else { 0 };
-        let end = self
-            .base
-            .seq
-            .wrapping_add(u32::try_from(self.base.payload.len()).expect("short"));
-        match (got.flags, got.seq, got.ack) == (flags, self.snd_nxt, end) {
+        match payload == wanted {
             true => Ok(()),
-            false => Err(format!(
-                "flags {:02x}, seq {}, ack {}",
-                got.flags, got.seq, got.ack
-            )),
+            false => Err(format!("another response: {}", payload.escape_ascii())),
         }
+    }
+
+    /// The bytes of an answer, each segment of which follows on the one before. Several of them acknowledge the
+    /// request but for its last byte.
+    fn payload_of(
+        &self,
+        asked: &key::Asked,
+        frame: &[u8],
+        replies: &[Vec<u8>],
+    ) -> Result<Vec<u8>, String> {
+        let len_of = |bytes: &[u8]| u32::try_from(bytes.len()).expect("short");
+        let end = self.base.seq.wrapping_add(len_of(&self.base.payload));
+        let ack = end.wrapping_sub(u32::from(replies.len() > 1));
+        let fin = if asked.closes { FIN } else { 0 };
+        let mut payload = Vec::new();
+        for (at, reply) in replies.iter().enumerate() {
+            let got = frames::receive(reply, frame)?;
+            let is_last = at + 1 == replies.len();
+            let flags = ACK | if is_last { PSH | fin } else { 0 };
+            let seq = self.snd_nxt.wrapping_add(len_of(&payload));
+            if (got.flags, got.seq, got.ack) != (flags, seq, ack) {
+                let (flags, seq, ack) = (got.flags, got.seq, got.ack);
+                return Err(format!(
+                    "segment {at}: flags {flags:02x}, seq {seq}, ack {ack}"
+                ));
+            }
+            payload.extend(got.payload);
+        }
+        Ok(payload)
     }
 
     fn check_handed(
@@ -213,9 +241,10 @@ impl<'b> Oracle<'b> {
             return;
         }
         let mut what = responses::RESPONSES[0].prepare(0);
-        // Each is another, also in length.
+        // Each is another, also in length, and some take two or three segments.
         let number = self.published.len();
-        what.bytes.resize(what.bytes.len() + number, b'x');
+        let more = [0, 2000, 3000, 0][number % 4];
+        what.bytes.resize(what.bytes.len() + more + number, b'x');
         let mark = format!("{number:04}");
         let at = what.head_len;
         what.bytes[at..at + 4].copy_from_slice(mark.as_bytes());

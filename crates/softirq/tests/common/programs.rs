@@ -98,6 +98,14 @@ impl Subject for Programs<'_> {
     fn act(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool {
         let level = &self.bench.level;
         match words {
+            ["flights"] => return true,
+            ["kept", parts] => {
+                let own = match self.tier {
+                    Tier::Tc => layout::KEPT_PARTS_MAX_TC,
+                    Tier::Xdp => layout::PARTS_MAX,
+                };
+                return parts.parse() == Ok(own);
+            }
             ["publish", names @ ..] => names.iter().for_each(|name| self.publish(name, 0, HOUR_NS)),
             ["retire", name] => {
                 let keys = Response::named(name).keys();

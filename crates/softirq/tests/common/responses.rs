@@ -86,6 +86,35 @@ pub const REQUESTS: &[Request] = &[
         "two",
         "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n",
     ),
+    request("get2", "GET /2 HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request("get3", "GET /3 HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request("get4", "GET /4 HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request("get9", "GET /9 HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request("get10", "GET /10 HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request("head10", "HEAD /10 HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request(
+        "close2",
+        "GET /2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    ),
+    request(
+        "close3",
+        "GET /3 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    ),
+    request(
+        "close4",
+        "GET /4 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    ),
+    request(
+        "close9",
+        "GET /9 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    ),
+    request(
+        "close10",
+        "GET /10 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    ),
+    // With the first byte of it, what a client repeats of a request before.
+    request("last_get", "\nGET /a HTTP/1.1\r\nHost: h\r\n\r\n"),
+    request("last", "\n"),
 ];
 
 const fn request(name: &'static str, bytes: &'static str) -> Request {
@@ -110,6 +139,18 @@ pub const RESPONSES: &[Response] = &[
     response("A_old_keep", b"\x02\x00\x50\x01/a\x02h", 103),
     response("A_gzip", b"\x00\x00\x50\x01/a\x02h\x03gzip", 0),
     response("Large", b"\x00\x00\x50\x01/large\x02h", 1300),
+    // In segments of either length as many as its name says, but for the last two: 9 or 10, and 10 of the
+    // longer.
+    response("Two", b"\x00\x00\x50\x01/2\x02h", 2000),
+    response("Three", b"\x00\x00\x50\x01/3\x02h", 3400),
+    response("Four", b"\x00\x00\x50\x01/4\x02h", 4600),
+    response("Nine", b"\x00\x00\x50\x01/9\x02h", 12_000),
+    response("Ten", b"\x00\x00\x50\x01/10\x02h", 14_000),
+    response("Two_close", b"\x01\x00\x50\x01/2\x02h", 2001),
+    response("Three_close", b"\x01\x00\x50\x01/3\x02h", 3401),
+    response("Four_close", b"\x01\x00\x50\x01/4\x02h", 4601),
+    response("Nine_close", b"\x01\x00\x50\x01/9\x02h", 12_001),
+    response("Ten_close", b"\x01\x00\x50\x01/10\x02h", 14_001),
 ];
 
 const fn response(name: &'static str, key: &'static [u8], body_len: usize) -> Response {
@@ -144,6 +185,11 @@ impl Response {
         [start, &address.octets(), pieces].concat()
     }
 
+    /// Whether it goes into one segment.
+    pub fn is_short(&self) -> bool {
+        self.body_len < 1900
+    }
+
     /// Its keys over both families.
     pub fn keys(&self) -> [Vec<u8>; 2] {
         [SERVER.0.into(), SERVER.1.into()].map(|address| self.key_at(address))
@@ -156,7 +202,9 @@ impl Response {
         let age = format!("{before}{}\r\nAge: ", "?".repeat(29));
         let head = format!("{age}?????\r\nContent-Length: {}\r\n\r\n", self.body_len);
         let mut bytes = head.clone().into_bytes();
-        bytes.resize(head.len() + self.body_len, b'a' + edition);
+        // No part is like another.
+        let letters = (0..26u8).cycle().skip(usize::from(edition));
+        bytes.extend(letters.map(|letter| b'a' + letter).take(self.body_len));
         Prepared {
             bytes,
             head_len: head.len(),

@@ -14,11 +14,16 @@
 //! = late ; drop_early ; HANDED      dropped, at the XDP tier by the program that hands over
 //! = held ; up_miss drop_x ; HANDED   the same for what it looks at first: up_miss is the first's
 //! = kept ; tcp_kept ; KERNEL        passed, at the XDP tier by that program
+//! < A 1 get10 Ten/0-9 ; answer_hit ; OPEN   several answers: these parts of it, all of this ack
+//! > A 1+get10 1+Ten/3 sacked        the client has three parts, and some behind those
+//! do flights                        left out where answers of several parts are not tried
+//! do kept 10                        the same if a connection that stays open does not get so many parts
 //! ```
 //!
 //! Numbers count from the first of each side: 0 is the SYN. They are sums of numbers and of names,
 //! which stand for the lengths of these requests and responses. `seq` of an answer counts ours. `A'` is
-//! what has replaced `A`.
+//! what has replaced `A`. Of parts `seq` is the number of the answer's first byte; the last one has PSH, and
+//! FIN if its flags are said to have it. They have 1460 bytes, on IPv6 and behind `do cut 1220` 1220.
 
 use super::bench::{DATE, Did};
 use super::frames::{self, ACK, FIN, PSH, RST, Received, SYN, Sent, URG};
@@ -58,6 +63,7 @@ pub fn run(text: &str, first_port: u16, subject: &mut dyn Subject) -> (Vec<Strin
             is_v6: name.ends_with(" v6"),
             port,
             our_isn: 0,
+            cut: if name.ends_with(" v6") { 1220 } else { 1460 },
         };
         count += 1;
         match client.play(lines, subject) {
@@ -73,6 +79,8 @@ struct Client {
     is_v6: bool,
     port: u16,
     our_isn: u32,
+    /// Bytes of a part.
+    cut: u32,
 }
 
 impl Client {
@@ -85,6 +93,7 @@ impl Client {
             };
             let fault = |what: String| format!("`{line}`: {what}");
             match kind {
+                "do" if rest.starts_with("cut ") => self.cut = self.number(&rest[4..]),
                 "do" => {
                     let words: Vec<&str> = rest.split_whitespace().collect();
                     if !subject.act(&words, self.is_v6, self.port) {
@@ -138,7 +147,7 @@ impl Client {
     fn sent(&self, text: &str) -> Sent {
         let mut words = text.split_whitespace();
         let mut next = || words.next().expect("flags, seq and ack");
-        let (flag_letters, seq, ack) = (next(), number(next()), number(next()));
+        let (flag_letters, seq, ack) = (next(), self.number(next()), self.number(next()));
         let mut sent = Sent {
             is_v6: self.is_v6,
             port: self.port,
@@ -171,35 +180,83 @@ impl Client {
     }
 
     fn compare(&mut self, text: &str, frame: &[u8], did: &Did) -> Result<(), String> {
-        let Did::Reply(reply) = did else {
-            return Err(format!("it was {}", word(did)));
-        };
-        let mut is = frames::receive(reply, frame)?;
+        let replies = replies(did).ok_or_else(|| format!("it was {}", word(did)))?;
+        let mut all = Vec::new();
+        for reply in replies {
+            all.push(frames::receive(reply, frame)?);
+        }
+        if let [first] = &all[..]
+            && first.flags == SYN | ACK
+        {
+            self.our_isn = first.seq;
+        }
+        let wanted = self.wanted(text, &mut all)?;
+        // Which places NOPs take is the subject's own matter.
+        for is in &mut all {
+            is.options = without_nops(&is.options);
+        }
+        (all == wanted)
+            .then_some(())
+            .ok_or_else(|| format!("it was {}", self.told(did, frame)))
+    }
+
+    /// What the text says of these answers; their windows, if it says nothing of that.
+    fn wanted(&self, text: &str, came: &mut [Received]) -> Result<Vec<Received>, String> {
         let mut words = text.split_whitespace();
         let mut next = || words.next().expect("flags, seq and ack");
-        let (flag_letters, seq, ack) = (next(), number(next()), number(next()));
-        if is.flags == SYN | ACK {
-            self.our_isn = is.seq;
-        }
+        let (flag_letters, seq, ack) = (next(), self.number(next()), self.number(next()));
         let mut wanted = Received {
             flags: flags(flag_letters),
             seq: self.our_isn.wrapping_add(seq),
             ack: CLIENT_ISN.wrapping_add(ack),
-            window: is.window,
+            window: came.first().map_or(0, |is| is.window),
             ..Received::default()
         };
+        let mut parts = None;
         for word in words {
             match word.split_once('=') {
                 Some(("win", window)) => wanted.window = window.parse().expect("a window"),
                 _ if option(word, &mut wanted.options) => {}
-                _ => wanted.payload = Self::answer(word, &mut is.payload)?,
+                _ => {
+                    let (name, which) = word.split_once('/').unzip();
+                    let first = came.first_mut().ok_or("nothing came")?;
+                    wanted.payload = Self::answer(name.unwrap_or(word), &mut first.payload)?;
+                    parts = which;
+                }
             }
         }
-        // Which places NOPs take is the subject's own matter.
-        is.options = without_nops(&is.options);
-        (is == wanted)
-            .then_some(())
-            .ok_or_else(|| format!("it was {}", self.told(did, frame)))
+        Ok(match parts {
+            Some(which) => self.parts(&wanted, which),
+            None => vec![wanted],
+        })
+    }
+
+    /// Some parts of an answer, as `3` or `0-9`.
+    fn parts(&self, whole: &Received, which: &str) -> Vec<Received> {
+        let (first, last) = which.split_once('-').unwrap_or((which, which));
+        let index = |text: &str| text.parse::<usize>().expect("a part");
+        let cut = usize::try_from(self.cut).expect("fits");
+        let count = whole.payload.len().div_ceil(cut);
+        let part = |(at, bytes): (usize, &[u8])| Received {
+            flags: match at + 1 == count {
+                true => whole.flags | PSH,
+                false => whole.flags & !FIN,
+            },
+            seq: whole
+                .seq
+                .wrapping_add(u32::try_from(at * cut).expect("short")),
+            payload: bytes.to_vec(),
+            ..whole.clone()
+        };
+        let all = whole.payload.chunks(cut).enumerate().map(part);
+        all.skip(index(first))
+            .take(1 + index(last) - index(first))
+            .collect()
+    }
+
+    /// As [`number`], with parts: `Ten/3` is where the fourth begins.
+    fn number(&self, text: &str) -> u32 {
+        sum_of(text, self.cut)
     }
 
     /// The bytes of a response by its name, with the date and age that it must have now.
@@ -231,27 +288,46 @@ impl Client {
     }
 
     fn told(&self, did: &Did, frame: &[u8]) -> String {
-        let Did::Reply(reply) = did else {
+        let Some(replies) = replies(did) else {
             return word(did).to_owned();
         };
+        let told: Vec<String> = replies
+            .iter()
+            .map(|reply| self.told_one(reply, frame))
+            .collect();
+        told.join("\n      ")
+    }
+
+    fn told_one(&self, reply: &[u8], frame: &[u8]) -> String {
         match frames::receive(reply, frame) {
             Err(what) => what,
             Ok(is) => format!(
-                "< {} {} {} win={} options {:02x?} data {:?}",
+                "< {} {} {} win={} options {:02x?}, {} bytes {:.200?}",
                 letters(is.flags),
                 is.seq.wrapping_sub(self.our_isn),
                 is.ack.wrapping_sub(CLIENT_ISN),
                 is.window,
                 is.options,
+                is.payload.len(),
                 String::from_utf8_lossy(&is.payload)
             ),
         }
     }
 }
 
+/// The frames that went back.
+pub fn replies(did: &Did) -> Option<&[Vec<u8>]> {
+    match did {
+        Did::Reply(reply) => Some(std::slice::from_ref(reply)),
+        Did::Flight(replies) => Some(replies),
+        _ => None,
+    }
+}
+
 fn word(did: &Did) -> &'static str {
     match did {
         Did::Reply(_) => "reply",
+        Did::Flight(_) => "several replies",
         Did::Up => "up",
         Did::UpInstead(_) => "up, but another",
         Did::Again => "again",
@@ -295,6 +371,14 @@ pub fn clock_ms() -> u32 {
 
 /// A sum of numbers and lengths: `1+get+A-1`.
 pub fn number(text: &str) -> u32 {
+    sum_of(text, 0)
+}
+
+fn sum_of(text: &str, cut: u32) -> u32 {
+    let length = |name: &str| match name.split_once('/') {
+        Some((_, part)) => cut * part.parse::<u32>().expect("a part"),
+        None => length(name),
+    };
     let mut sum = 0u32;
     for term in text.split('+') {
         let mut parts = term.split('-');
@@ -329,7 +413,7 @@ fn payload(name: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// `mss=1460`, `sack`, `scale=7`, `time`, `time=5-3` of the clock.
+/// `mss=1460`, `sack`, `sacked`, `scale=7`, `time`, `time=5-3` of the clock.
 fn option(word: &str, to: &mut Vec<u8>) -> bool {
     match word.split_once('=') {
         Some(("mss", mss)) => {
@@ -344,6 +428,7 @@ fn option(word: &str, to: &mut Vec<u8>) -> bool {
         }
         None if word == "sack" => to.extend([4, 2]),
         None if word == "nop" => to.push(1),
+        None if word == "sacked" => to.extend([5, 10, 0, 0, 0, 1, 0, 0, 0, 2]),
         None if word == "time" => to.extend([8, 10, 0, 0, 0, 1, 0, 0, 0, 0]),
         _ => return false,
     }

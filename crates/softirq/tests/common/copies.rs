@@ -1,0 +1,65 @@
+//! What programs at TC send besides the frame at hand: copies that leave by the loopback device, where test
+//! runs arrive. It knows nothing of the programs.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use lowroad_testkit::net::packet_socket::PacketSocket;
+
+use super::frames::PORT;
+
+const FRAME_LEN_MAX: usize = 2048;
+
+/// A socket that hears them.
+pub struct Copies {
+    socket: PacketSocket,
+}
+
+impl Copies {
+    /// In the namespace of the thread.
+    pub fn hear() -> Copies {
+        Copies {
+            socket: PacketSocket::open("lo").expect("root"),
+        }
+    }
+
+    /// Those since the last call, in order.
+    pub fn take(&self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        while let Some((kind, frame)) = self.receive() {
+            // Each comes in, too.
+            if kind == libc::PACKET_OUTGOING && is_of_server(&frame) {
+                all.push(frame);
+            }
+        }
+        all
+    }
+
+    fn receive(&self) -> Option<(u8, Vec<u8>)> {
+        let mut buffer = [0; FRAME_LEN_MAX];
+        // SAFETY: an address of zeros is one of no device.
+        let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut from_len = libc::socklen_t::try_from(size_of_val(&from)).expect("20");
+        // SAFETY: the pointers are to as many bytes as are said, which outlive the call.
+        let len = unsafe {
+            libc::recvfrom(
+                self.socket.as_fd().as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                0,
+                (&raw mut from).cast(),
+                &raw mut from_len,
+            )
+        };
+        let len = usize::try_from(len).ok()?;
+        Some((from.sll_pkttype, buffer[..len].to_vec()))
+    }
+}
+
+fn is_of_server(frame: &[u8]) -> bool {
+    let tcp_at = match frame.get(12..14) {
+        Some([8, 0]) => 34,
+        Some([0x86, 0xdd]) => 54,
+        _ => return false,
+    };
+    frame.get(tcp_at..tcp_at + 2) == Some(&PORT.to_be_bytes())
+}

@@ -1,0 +1,203 @@
+//! A segment of a connection of ours, by its numbers and flags (RFC 9293 §3.10.7.4). What requests bring is
+//! in `requests`.
+
+use super::Responder;
+use super::requests::{part_of, said_of_flight};
+use crate::connection::{Connection, State, Table, WINDOW};
+use crate::flight::BEHIND_MAX;
+use crate::frame::{ACK, FIN, RST, SYN, Segment};
+use crate::held::{self, Ahead, REPEAT_LEN_MIN, Taken};
+use crate::reason::Reason;
+use crate::verdict::{Verdict, acknowledge, bare, counted, finish};
+use crate::world::World;
+
+impl<T: Table> Responder<T> {
+    /// A segment of a connection of ours.
+    pub(super) fn on_ours(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        if segment.flags & RST != 0 {
+            return self.on_reset(world, segment);
+        }
+        // RFC 5961 §4.2
+        if segment.flags & SYN != 0 {
+            return acknowledge(world, segment, connection, Reason::TcpChallenge);
+        }
+        if segment.flags & ACK == 0 {
+            return counted(world, Verdict::Drop(Reason::DropOdd));
+        }
+        if let Some(said) = said_of_flight(segment, connection) {
+            return self.on_flight(world, segment, &said);
+        }
+        if has_all_of_flight(segment, connection) {
+            connection.under_way = None;
+        }
+        if let Some(under_way) = part_of(segment, connection) {
+            return self.on_part(world, segment, under_way);
+        }
+        if segment.seq == connection.rcv_nxt {
+            return self.on_expected(world, segment);
+        }
+        let mut known = *connection;
+        let ahead = held::on_ahead(&mut self.table, segment, &mut known);
+        if let Some(connection) = self.table.get(&segment.tuple) {
+            *connection = known;
+        }
+        match ahead {
+            Ahead::NotOurs => self.on_other_seq(world, segment),
+            Ahead::Held => counted(world, Verdict::Drop(Reason::DropPipelined)),
+            Ahead::Taken(Taken { frame, is_pieced }) => {
+                let taken = Segment::parse(&frame).expect("as it was written");
+                // Should the answer be lost, such a client might send only the first piece again, for ever.
+                let verdict = match is_pieced && known.state == State::Open {
+                    true => self.up(world, &taken, Reason::UpCut),
+                    false => self.on_expected(world, &taken),
+                };
+                match verdict {
+                    Verdict::Up(reason) => Verdict::UpInstead(reason, frame),
+                    other => other,
+                }
+            }
+        }
+    }
+
+    /// A segment at `rcv_nxt`.
+    pub(super) fn on_expected(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        let is_acknowledged = segment.ack == connection.snd_nxt;
+        if !segment.payload.is_empty() {
+            if connection.state != State::Open {
+                return self.reset(world, segment, Reason::TcpClosed);
+            }
+            if !is_acknowledged {
+                return self.keep(world, segment, Reason::DropPipelined);
+            }
+            return self.on_request(world, segment);
+        }
+        if segment.flags & FIN != 0 {
+            if connection.state == State::Done {
+                return counted(world, Verdict::Drop(Reason::TcpFin));
+            }
+            if !is_acknowledged {
+                return self.keep(world, segment, Reason::TcpFin);
+            }
+            return on_fin(world, segment, connection);
+        }
+        if is_acknowledged {
+            let is_withheld = connection.is_flight();
+            connection.under_way = None;
+            if connection.state == State::Done {
+                connection.state = State::Over;
+            }
+            if is_withheld {
+                return acknowledge(world, segment, connection, Reason::TcpAck);
+            }
+        }
+        counted(world, Verdict::Drop(Reason::TcpAck))
+    }
+
+    /// What comes before our answer is acknowledged is dropped, but held first.
+    pub(super) fn keep(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        reason: Reason,
+    ) -> Verdict {
+        let connection = *self.table.get(&segment.tuple).expect("just found");
+        if connection.under_way.is_some() && connection.acknowledged_part(segment.ack) == 0 {
+            held::hold(&mut self.table, segment, &connection, 0);
+        }
+        counted(world, Verdict::Drop(reason))
+    }
+
+    /// Not at `rcv_nxt`: from the past or from the future.
+    pub(super) fn on_other_seq(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+    ) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        let before = connection.rcv_nxt.wrapping_sub(segment.seq);
+        if let Some(under_way) = connection.under_way
+            && usize::try_from(before) == Ok(under_way.request_len)
+            && segment.payload.len() >= under_way.request_len.min(REPEAT_LEN_MIN)
+            && connection.acknowledged_part(segment.ack) == 0
+        {
+            return self.on_same_request(world, segment, under_way);
+        }
+        let has_fin = segment.flags & FIN != 0;
+        let is_empty = segment.payload.is_empty();
+        match connection.state {
+            // Our FIN, or the acknowledgement of the client's, was lost.
+            State::Done if before == 1 && has_fin => match segment.ack == connection.snd_nxt {
+                true => acknowledge(world, segment, connection, Reason::TcpFin),
+                false => finish(world, segment, connection),
+            },
+            State::Open if before == 1 && segment.payload.len() <= 1 && !has_fin => {
+                acknowledge(world, segment, connection, Reason::TcpProbe)
+            }
+            _ if is_empty && !has_fin => counted(world, Verdict::Drop(Reason::TcpAck)),
+            _ if before.cast_signed() > 0 => {
+                acknowledge(world, segment, connection, Reason::TcpOld)
+            }
+            _ => acknowledge(world, segment, connection, Reason::TcpEarly),
+        }
+    }
+
+    /// RFC 5961 §3.2: a reset is believed at the number that we have acknowledged last, which is before a
+    /// request whose answer is under way; or where it acknowledges that answer, or a part of a flight.
+    pub(super) fn on_reset(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        let (_, edge, _) = connection.acknowledged();
+        let is_known = segment.ack == connection.snd_nxt || connection.is_of_flight(segment.ack);
+        let acknowledges = segment.flags & ACK != 0 && is_known;
+        match segment.seq.wrapping_sub(edge) {
+            0 => connection.state = State::Over,
+            _ if acknowledges && segment.seq == connection.rcv_nxt => {
+                connection.state = State::Over;
+            }
+            beside if beside < u32::from(WINDOW) => {
+                return acknowledge(world, segment, connection, Reason::TcpChallenge);
+            }
+            _ => {}
+        }
+        counted(world, Verdict::Drop(Reason::TcpReset))
+    }
+
+    /// The end of what can be done here: the client finds out at once.
+    pub(super) fn reset(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        reason: Reason,
+    ) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        connection.state = State::Over;
+        bare(
+            world,
+            segment,
+            connection,
+            reason,
+            (segment.ack, segment.end(), RST | ACK),
+        )
+    }
+}
+
+/// Whether the client has all of a flight and repeats what is withheld of its request: its acknowledgement was
+/// lost, and it has nothing else to say it with. Then everything is acknowledged that it repeats.
+fn has_all_of_flight(segment: &Segment<'_>, connection: &Connection) -> bool {
+    let before = connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed();
+    let is_near = (1..=BEHIND_MAX).contains(&before);
+    is_near && connection.is_flight() && segment.ack == connection.snd_nxt
+}
+
+/// FIN at `rcv_nxt`, without data, with everything of ours acknowledged.
+fn on_fin(world: &mut impl World, segment: &Segment<'_>, connection: &mut Connection) -> Verdict {
+    connection.rcv_nxt = connection.rcv_nxt.wrapping_add(1);
+    connection.under_way = None;
+    let was = core::mem::replace(&mut connection.state, State::Done);
+    if was == State::Closing {
+        return acknowledge(world, segment, connection, Reason::TcpFin);
+    }
+    connection.snd_nxt = connection.snd_nxt.wrapping_add(1);
+    finish(world, segment, connection)
+}

@@ -1,0 +1,191 @@
+//! Requests, and those whose answer has not arrived: the first answer and those that repeat it. Which
+//! segment is a request is for `ours`; what is due of an answer of several segments, for `flight`.
+
+use alloc::vec::Vec;
+
+use super::{Responder, wait_for_listener};
+use crate::answer::{Answer, again, choose, flight_again, flight_of, may_answer, write_part};
+use crate::connection::{Connection, State, Table, UnderWay, WINDOW};
+use crate::flight::{self, AGAIN_MAX, Due, Recovery, Said, WITHHELD};
+use crate::frame::{FIN, Segment, len_of};
+use crate::held;
+use crate::reason::Reason;
+use crate::verdict::{Verdict, acknowledge, counted, replied, sent};
+use crate::world::{Socket, World};
+
+impl<T: Table> Responder<T> {
+    /// The server above gets the connection, from this segment on.
+    pub(super) fn up(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        reason: Reason,
+    ) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        connection.state = State::Handed;
+        if world.socket(&segment.tuple) == Socket::None {
+            world.count(reason);
+            let verdict = wait_for_listener(connection, world.now_ns());
+            return counted(world, verdict);
+        }
+        counted(world, Verdict::Up(reason))
+    }
+
+    /// A request at `rcv_nxt`, with everything of ours acknowledged.
+    pub(super) fn on_request(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        let chosen = may_answer(world, segment).and_then(|()| choose(world, segment, connection));
+        let answer = match chosen {
+            Ok(answer) => answer,
+            Err(reason) => return self.up(world, segment, reason),
+        };
+        let parts = answer.parts();
+        let request_len = match parts {
+            1 => segment.payload.len(),
+            _ => WITHHELD,
+        };
+        let seq = connection.snd_nxt;
+        connection.rcv_nxt = segment.end();
+        connection.snd_nxt = seq.wrapping_add(answer.len());
+        connection.parts = 0;
+        connection.recovery = Recovery::default();
+        connection.under_way = Some(UnderWay {
+            id: answer.id,
+            len: answer.bytes.len(),
+            request_len,
+        });
+        if answer.closes {
+            connection.state = State::Closing;
+        }
+        let frames = write_parts(&answer, 0..parts, segment, connection, seq);
+        sent(world, Reason::AnswerHit, frames)
+    }
+
+    /// A segment of a client that has not got all of an answer of several segments. What it sends beyond its
+    /// request is held.
+    pub(super) fn on_flight(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        said: &Said,
+    ) -> Verdict {
+        let connection = *self.table.get(&segment.tuple).expect("just found");
+        let under_way = connection.under_way.expect("a flight");
+        if let Some(skip) = said.beyond() {
+            held::hold(&mut self.table, segment, &connection, skip);
+        }
+        let flight = flight_of(world, segment, &connection, &under_way);
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        let (first, count) = match flight::on_segment(flight, &mut connection.recovery, said) {
+            Due::Again { first, count } => (first, count),
+            Due::Enough => return self.reset(world, segment, Reason::TcpGone),
+            Due::Acknowledge(reason) => return acknowledge(world, segment, connection, reason),
+            Due::Drop(reason) => return counted(world, Verdict::Drop(reason)),
+        };
+        let Some(answer) = flight_again(world, connection, &under_way, flight) else {
+            return self.reset(world, segment, Reason::TcpGone);
+        };
+        let [first, count] = [first, count].map(|part| usize::try_from(part).expect("few"));
+        let (seq, ..) = connection.acknowledged();
+        let frames = write_parts(&answer, first..first + count, segment, connection, seq);
+        sent(world, Reason::AnswerAgain, frames)
+    }
+
+    /// The last request once more, from a client that has nothing of the answer yet; perhaps with less
+    /// of it, or with more behind it: clients cut anew what they send again, and put it together.
+    pub(super) fn on_same_request(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        under_way: UnderWay,
+    ) -> Verdict {
+        let connection = *self.table.get(&segment.tuple).expect("just found");
+        let fin = usize::from(segment.flags & FIN != 0);
+        if segment.payload.len() + fin > under_way.request_len {
+            held::hold(&mut self.table, segment, &connection, under_way.request_len);
+        }
+        self.answer_again(world, &segment.cut(under_way.request_len), under_way)
+    }
+
+    /// The client has a part of the answer, which somebody on the way has cut. Its timer has nothing to wait
+    /// for any more, so it gets the answer once more at once; but not for ever, because an
+    /// acknowledgement costs less than a request. Then it is told that this is the end.
+    pub(super) fn on_part(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        under_way: UnderWay,
+    ) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        if connection.parts == AGAIN_MAX {
+            return self.reset(world, segment, Reason::TcpGone);
+        }
+        connection.parts += 1;
+        let mut bare = segment.cut(0);
+        bare.seq = connection.rcv_nxt;
+        self.answer_again(world, &bare, under_way)
+    }
+
+    /// The answer under way once more. The client may have it already, or a part, or not, so nobody else
+    /// may answer that request: it gets the same again, fresh or not, as long as it is there, or the end.
+    pub(super) fn answer_again(
+        &mut self,
+        world: &mut impl World,
+        segment: &Segment<'_>,
+        under_way: UnderWay,
+    ) -> Verdict {
+        let connection = self.table.get(&segment.tuple).expect("just found");
+        match again(world, segment, connection, &under_way) {
+            Ok(answer) => {
+                let seq = connection.snd_nxt.wrapping_sub(answer.len());
+                let numbers = (seq, connection.rcv_nxt);
+                let frame = write_part(&answer, 0, segment, connection, numbers);
+                replied(world, Reason::AnswerAgain, frame)
+            }
+            Err(Reason::UpWindow) => counted(world, Verdict::Drop(Reason::UpWindow)),
+            Err(_) => self.reset(world, segment, Reason::TcpGone),
+        }
+    }
+}
+
+/// The answer, or some of its parts, as it is under way: `seq` is its first number.
+fn write_parts(
+    answer: &Answer,
+    parts: core::ops::Range<usize>,
+    segment: &Segment<'_>,
+    connection: &Connection,
+    seq: u32,
+) -> Vec<Vec<u8>> {
+    let withheld = if connection.is_flight() { WITHHELD } else { 0 };
+    let ack = connection
+        .rcv_nxt
+        .wrapping_sub(u32::try_from(withheld).expect("one"));
+    parts
+        .map(|index| write_part(answer, index, segment, connection, (seq, ack)))
+        .collect()
+}
+
+/// What the segment says of the flight under way, if it is of one that its client has not got all of.
+pub(super) fn said_of_flight(segment: &Segment<'_>, connection: &Connection) -> Option<Said> {
+    let part = connection.acknowledged_part(segment.ack);
+    let said = Said {
+        part,
+        before: connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed(),
+        len: len_of(segment.payload).cast_signed(),
+        has_fin: segment.flags & FIN != 0,
+        window: segment.window,
+        has_options: !segment.options.is_empty(),
+    };
+    let is_of_it = connection.is_flight() && part < connection.under_way_len();
+    (is_of_it && said.is_near(WINDOW)).then_some(said)
+}
+
+/// The answer of which the segment acknowledges a part.
+pub(super) fn part_of(segment: &Segment<'_>, connection: &Connection) -> Option<UnderWay> {
+    let under_way = connection.under_way?;
+    let begin = connection.acknowledged().1;
+    let part = connection.acknowledged_part(segment.ack);
+    let is_part = 0 < part && part < connection.under_way_len();
+    let is_near = segment.seq.wrapping_sub(begin) <= u32::from(WINDOW);
+    (is_part && is_near).then_some(under_way)
+}

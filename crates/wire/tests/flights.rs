@@ -1,0 +1,178 @@
+//! Answers of several segments, over links that lose, delay and double, to a plain client: each comes whole,
+//! and its request is acknowledged in the end. A fault names its seed.
+
+mod sim;
+
+use sim::client::{Client, Habits};
+use sim::world::{REQUEST, REQUEST_CLOSE, Values};
+use sim::{Course, Link, Run};
+
+const TEN_PARTS: usize = 10 * 1460 - 100;
+
+/// One connection: so many requests for a response of so many bytes.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    len: usize,
+    requests: usize,
+    closes: bool,
+    habits: Habits,
+}
+
+const ONE: Case = Case {
+    len: TEN_PARTS,
+    requests: 1,
+    closes: false,
+    habits: Habits {
+        has_sack: false,
+        repeats_all: false,
+        at_a_time: 0,
+        ends_early: false,
+    },
+};
+
+fn take(case: Case, link: Link) -> Result<Course, String> {
+    let world = Values::new(case.len);
+    let last = if case.closes { REQUEST_CLOSE } else { REQUEST };
+    let mut data = REQUEST.repeat(case.requests - 1);
+    data.extend(last);
+    let wanted = world.response.repeat(case.requests);
+    let client = Client::new(data, wanted.len(), case.closes, case.habits);
+    let mut run = Run::new(client, world, link);
+    let course = run.finish().map_err(|fault| {
+        let tried = run.client.tried;
+        format!("{case:?}: {fault} after {tried} timers")
+    })?;
+    match run.client.got == wanted {
+        true => Ok(course),
+        false => Err(format!("{case:?}: other bytes")),
+    }
+}
+
+#[test]
+fn on_a_good_link_it_comes_at_once() {
+    for len in [1461, 2920, 2921, 4380, TEN_PARTS, 14_600] {
+        for closes in [false, true] {
+            let case = Case { len, closes, ..ONE };
+            let course = take(case, Link::good(1)).expect("all of it");
+            assert_eq!(course.sent, len.div_ceil(1460), "{case:?}");
+            assert!(course.took_ms <= 100, "{case:?}: {course:?}");
+        }
+    }
+}
+
+#[test]
+fn every_loss_of_one_or_two_is_made_good() {
+    for has_sack in [false, true] {
+        for closes in [false, true] {
+            let habits = Habits {
+                has_sack,
+                ..ONE.habits
+            };
+            let case = Case {
+                closes,
+                habits,
+                ..ONE
+            };
+            // Also of what is sent again.
+            for one in 0..12 {
+                for other in one..12 {
+                    let link = Link {
+                        lost: vec![one, other],
+                        ..Link::good(1)
+                    };
+                    let course = take(case, link)
+                        .unwrap_or_else(|fault| panic!("{one} and {other}: {fault}"));
+                    assert!(course.took_ms < 2000, "{one} and {other}: {course:?}");
+                    assert!(course.sent <= 20, "{one} and {other}: {course:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn all_but_the_first_and_everything_may_be_lost() {
+    for first in [0, 1] {
+        let link = Link {
+            lost: (first..10).collect(),
+            ..Link::good(1)
+        };
+        let course = take(ONE, link).expect("all of it");
+        assert!(course.took_ms < 1000 && course.sent <= 30, "{course:?}");
+    }
+}
+
+#[test]
+fn a_client_may_end_before_it_has_the_answer() {
+    let habits = Habits {
+        ends_early: true,
+        ..ONE.habits
+    };
+    for closes in [false, true] {
+        let case = Case {
+            habits,
+            closes,
+            ..ONE
+        };
+        let course = take(case, Link::good(1)).expect("all of it");
+        assert!(course.sent == 10 && course.took_ms < 100, "{course:?}");
+    }
+}
+
+#[test]
+fn every_loss_of_one_or_two_of_the_client_is_made_good() {
+    for closes in [false, true] {
+        let case = Case { closes, ..ONE };
+        for one in 0..12 {
+            for other in one..12 {
+                let link = Link {
+                    lost_of_client: vec![one, other],
+                    ..Link::good(1)
+                };
+                let course =
+                    take(case, link).unwrap_or_else(|fault| panic!("{one} and {other}: {fault}"));
+                assert!(course.took_ms < 3000, "{one} and {other}: {course:?}");
+            }
+        }
+    }
+}
+
+fn link_of(seed: u64) -> Link {
+    let mut link = Link::good(seed);
+    link.loses = 1 + link.draws.word() % 30;
+    link.delays = link.draws.word() % 40;
+    link.doubles = link.draws.word() % 20;
+    link
+}
+
+#[test]
+fn any_link_brings_it_whole() {
+    let lens = [1500, 2921, 5000, TEN_PARTS];
+    let mut resets = 0;
+    let seeds = 600;
+    for seed in 0..seeds {
+        let mut link = link_of(seed);
+        let mut draw = |below: u64| usize::try_from(link.draws.word() % below).expect("few");
+        let case = Case {
+            len: lens[draw(4)],
+            requests: 1 + draw(3),
+            closes: draw(2) == 0,
+            habits: Habits {
+                has_sack: draw(2) == 0,
+                repeats_all: draw(4) == 0,
+                at_a_time: REQUEST.len(),
+                ends_early: draw(4) == 0,
+            },
+        };
+        let goes_up = case.requests > 2 || case.requests > 1 && case.habits.ends_early;
+        match take(case, link) {
+            Ok(_) => {}
+            // Two requests that were held are for the server above, and one with FIN.
+            Err(fault) if fault.contains("Up") && goes_up => {}
+            // Seven timers without any progress are the end.
+            Err(fault) if fault.contains("reset") => resets += 1,
+            Err(fault) => panic!("seed {seed}: {fault}"),
+        }
+    }
+    assert!(resets * 100 < seeds, "{resets} resets");
+}

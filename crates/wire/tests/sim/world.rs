@@ -1,0 +1,110 @@
+//! A world with one response, and a clock that is told the time.
+
+use std::net::IpAddr;
+
+use lowroad_wire::frame::Tuple;
+use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, World};
+use lowroad_wire::{PARTS_MAX, Reason};
+
+/// What is asked for.
+pub const REQUEST: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: hello\r\n\r\n";
+/// The same, and then the end; as long.
+pub const REQUEST_CLOSE: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+
+/// The world.
+pub struct Values {
+    /// Now.
+    pub now_ns: u64,
+    /// The response to either.
+    pub response: Vec<u8>,
+    /// Whether it may be sent again.
+    pub is_there: bool,
+    /// What was counted, in order.
+    pub counted: Vec<Reason>,
+}
+
+impl Values {
+    /// With a response of so many bytes, each of which is another than its neighbours.
+    pub fn new(len: usize) -> Values {
+        let letters = (0..=255u8).cycle().zip(1u8..=251);
+        let mut letters = letters.cycle().map(|(one, other)| one ^ other);
+        Values {
+            now_ns: 1_000_000_000,
+            response: letters.by_ref().take(len).collect(),
+            is_there: true,
+            counted: Vec::new(),
+        }
+    }
+}
+
+impl World for Values {
+    fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+    fn mode(&self) -> Mode {
+        Mode::Serve
+    }
+    fn is_kept(&self) -> bool {
+        true
+    }
+    fn ignore(&self) -> Ignore {
+        Ignore::default()
+    }
+    fn mtu(&self) -> usize {
+        1500
+    }
+    fn kept_parts_max(&self) -> u32 {
+        PARTS_MAX
+    }
+    fn is_served(&self, _: u16) -> bool {
+        true
+    }
+    fn is_exempt(&self, _: &Tuple) -> bool {
+        false
+    }
+    fn is_denied(&self, _: IpAddr) -> bool {
+        false
+    }
+    fn is_admitted(&self, _: &Tuple, _: Admitted) -> bool {
+        true
+    }
+    fn admit(&mut self, _: &Tuple) {}
+    fn rules(&self) -> u32 {
+        0
+    }
+    fn is_here(&self, _: &Tuple) -> bool {
+        true
+    }
+    fn socket(&self, _: &Tuple) -> Socket {
+        Socket::Listener
+    }
+    fn end_time_wait(&mut self, _: &Tuple) -> bool {
+        false
+    }
+    fn cookie_key(&self, _: u64) -> [u64; 2] {
+        [1, 2]
+    }
+    fn date(&self) -> [u8; 29] {
+        [b'd'; 29]
+    }
+    fn has_responses(&self) -> bool {
+        true
+    }
+    fn response(&self, _: &[u8]) -> Option<Stored<'_>> {
+        self.publication(1)
+    }
+    fn publication(&self, id: u32) -> Option<Stored<'_>> {
+        self.is_there.then_some(Stored {
+            id,
+            bytes: &self.response,
+            head_len: 40,
+            date_at: None,
+            age_at: None,
+            born_ns: 0,
+            expires_ns: u64::MAX,
+        })
+    }
+    fn count(&mut self, reason: Reason) {
+        self.counted.push(reason);
+    }
+}
