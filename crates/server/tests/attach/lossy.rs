@@ -64,6 +64,7 @@ fn times(
                             Some(stream) => stream,
                             None => TcpStream::connect(address).expect("a connection"),
                         };
+                        stream.set_nodelay(true).expect("a mode");
                         let patience = Some(Duration::from_secs(20));
                         stream.set_read_timeout(patience).expect("a timeout");
                         let Some(time) = ask(&mut stream, len, closes) else {
