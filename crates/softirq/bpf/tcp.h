@@ -74,6 +74,7 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	connection->answer = choice.answer;
 	connection->answer_len = choice.len;
 	connection->request_len = segment->payload_len;
+	count_hit(connection);
 	connection->options &= ~OPTION_PARTS;
 	connection->state = choice.closes ? STATE_CLOSING : STATE_OPEN;
 	account(segment, &choice);
