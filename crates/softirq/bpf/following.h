@@ -23,9 +23,10 @@
 #define FOLLOWED_END 4
 /* It comes in chunks, and where the next begins is known. */
 #define FOLLOWED_CHUNKS 8
-/* So many more are looked at that can't be answered here. */
-#define FOLLOWED_PATIENCE 0xf0
+/* So many more requests are looked at. */
+#define FOLLOWED_PATIENCE 0xff0
 #define FOLLOWED_LOOK 0x10
+#define FOLLOWED_LOOKS (48 * FOLLOWED_LOOK)
 /* Upper bits of the request's length. */
 #define FOLLOWED_LENGTH 0xf000
 
@@ -69,7 +70,7 @@ static __always_inline void count_hit(struct connection *connection)
 		connection->balance++;
 }
 
-/* Looks that were not worth it, by each processor: reading what is not answered costs a tenth of a request. */
+/* Looks at requests of the kernel's connections, by each processor: following them costs a tenth of a request. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -79,8 +80,8 @@ struct {
 
 /* From so many on, one connection of eight is followed; those tell when it is worth it again. */
 #define LOOKS_MAX 512
-/* What a connection saves that is taken back. */
-#define LOOKS_WON 32
+/* So many are paid for by a connection that is taken back. */
+#define LOOKS_WON 16
 
 static __always_inline __u32 *looks_memory(void)
 {
@@ -175,7 +176,7 @@ static __always_inline void begin_following(context *ctx, const struct control *
 	connection->answer_len = 0;
 	count_up(connection);
 	if (framing)
-		note_request(connection, framing, FOLLOWED_PATIENCE);
+		note_request(connection, framing, FOLLOWED_LOOKS);
 }
 
 /* The kernel gets the next request, too, for this reason. */
@@ -185,13 +186,11 @@ static __always_inline void follow_on(context *ctx, const struct segment *segmen
 	__u32 patience = connection->answer_len & FOLLOWED_PATIENCE;
 	__u32 framing = framing_of_request(ctx, segment, reason);
 
-	if (is_hit) {
-		patience = FOLLOWED_PATIENCE;
+	if (is_hit)
 		count_hit(connection);
-	} else {
-		patience -= patience ? FOLLOWED_LOOK : 0;
+	else
 		count_up(connection);
-	}
+	patience -= patience ? FOLLOWED_LOOK : 0;
 	if (!framing || !patience) {
 		unfollow(connection);
 		return;

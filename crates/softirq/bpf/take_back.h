@@ -69,15 +69,19 @@ SEPARATE int is_idle(context *ctx, const struct segment *segment ARG)
 /* The connection is ours again from this segment on, if its socket is idle. */
 static __always_inline int take_over(context *ctx, const struct segment *segment, struct connection *connection)
 {
-	/* From now on nothing of what it says gets out. */
-	*(volatile __u8 *)&connection->state = STATE_OPEN;
-	if (!is_idle(ctx, segment)) {
-		connection->state = STATE_KERNEL;
-		return 0;
-	}
+	__u16 marks = connection->answer_len;
+
 	connection->rcv_nxt = segment->seq;
 	connection->snd_nxt = segment->ack;
 	connection->answer = connection->answer_len = connection->request_len = 0;
+	/* From now on nothing of what it says gets out; seen by all before the socket is looked at. */
+	*(volatile __u8 *)&connection->state = STATE_OPEN;
+	__sync_val_compare_and_swap(&connection->answer, 0, 0);
+	if (!is_idle(ctx, segment)) {
+		connection->answer_len = marks;
+		connection->state = STATE_KERNEL;
+		return 0;
+	}
 	connection->balance--;
 	count_taken_back();
 	count(reason_tcp_taken_back);
@@ -116,8 +120,8 @@ SEPARATE int take_back(context *ctx, struct segment *segment ARG, struct connect
 		unfollow(connection);
 		return 0;
 	}
+	count_look();
 	if (!choose(ctx, segment, connection, &choice)) {
-		count_look();
 		follow_on(ctx, segment, connection, choice.reason, 0);
 		return 0;
 	}

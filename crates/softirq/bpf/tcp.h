@@ -285,7 +285,8 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 						       : on_fin(ctx, segment, connection);
 	if (segment->ack == connection->snd_nxt) {
 		connection->answer = 0;
-		if (connection->state == STATE_DONE)
+		/* An old socket of the kernel's may have something to say yet. */
+		if (connection->state == STATE_DONE && !connection->balance)
 			connection->state = STATE_OVER;
 	}
 	return drop(reason_tcp_ack);

@@ -4,7 +4,10 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Barrier;
 use std::time::Duration;
+
+use lowroad_softirq::layout::SETTING_KEEP_TIME_WAIT;
 
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
 use lowroad_testkit::net::site::content;
@@ -476,6 +479,103 @@ fn what_nobody_asked_for_is_passed_on() {
     assert_eq!(attached.count("tcp_taken_back"), 0);
     stream.shutdown(Shutdown::Both).expect("an end");
     assert!(client.wait_for_close(), "a clean end");
+}
+
+#[test]
+fn a_server_that_closes_at_the_same_moment_is_heard_or_not() {
+    let test = "a_server_that_closes_at_the_same_moment_is_heard_or_not";
+    if skipped(test, &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = listener(&path.server, 100);
+    let own = listener.try_clone().expect("a descriptor");
+    // The ends of connections that have asked for `/last`, to be closed by the test; the daemon asks too.
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in own.incoming().flatten() {
+            let send = send.clone();
+            std::thread::spawn(move || {
+                while let Some(head) = read_head(&mut stream) {
+                    let fields = match head.contains(" /hot ") {
+                        true => "Cache-Control: max-age=600\r\n",
+                        false => "Cache-Control: no-store\r\n",
+                    };
+                    if head.contains(" /last ") {
+                        let _ = send.send(stream.try_clone().expect("a descriptor"));
+                    }
+                    let _ = stream.write_all(text_of("text", fields).as_bytes());
+                }
+            });
+        }
+    });
+    let attached = Attached::start(&path.server, 80, &[]);
+    attached.warm(&path.client, server_v4(80), &get("/hot"));
+    let (mut answered, mut closed) = (0, 0);
+    for _ in 0..200 {
+        let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
+        let mut client = Client::new(stream.expect("a connection"));
+        client.get("/last", "");
+        for _ in 0..3 {
+            client.get("/hot", "");
+        }
+        let port = client.stream().local_addr().expect("an address").port();
+        let end: TcpStream = wait_until("its end", || {
+            let end: TcpStream = receive.try_recv().ok()?;
+            end.peer_addr()
+                .is_ok_and(|peer| peer.port() == port)
+                .then_some(end)
+        });
+        let together = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                together.wait();
+                let _ = end.shutdown(Shutdown::Both);
+            });
+            together.wait();
+            client.send(get("/hot"));
+        });
+        match client.whole_response() {
+            Some(response) => {
+                assert_eq!(response.text(), "text");
+                answered += 1;
+                // It is the level's, and the server's end does not matter any more.
+                client.send(get("/hot"));
+                let response = client.whole_response();
+                assert_eq!(response.expect("an answer").text(), "text");
+            }
+            None => {
+                assert_eq!(client.received, b"");
+                closed += 1;
+            }
+        }
+    }
+    eprintln!(
+        "{answered} answered, {closed} closed, {:?}",
+        attached.counts()
+    );
+    assert!(attached.count("tcp_taken_back") >= answered);
+}
+
+#[test]
+fn where_time_wait_is_kept_they_stay_up() {
+    if skipped("where_time_wait_is_kept_they_stay_up", &["nginx"]) {
+        return;
+    }
+    let net = network("");
+    let attached = net.attach();
+    let [mut early, mut late] = [0, 1].map(|_| net.connect(server_v4(80)));
+    net.ask(&mut early, 2);
+    net.path
+        .server
+        .set("ipv4/tcp_rfc1337", "1")
+        .expect("a setting");
+    wait_until("the daemon", || {
+        (attached.level.control().settings & SETTING_KEEP_TIME_WAIT != 0).then_some(())
+    });
+    assert!(!comes_back(&net, &attached, &mut early));
+    net.ask(&mut late, 2);
+    assert!(!comes_back(&net, &attached, &mut late));
 }
 
 /// Long connections over a link, each a mixture, verified byte by byte.
