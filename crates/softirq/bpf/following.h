@@ -70,7 +70,7 @@ static __always_inline void count_hit(struct connection *connection)
 		connection->balance++;
 }
 
-/* Looks at requests of the kernel's connections, by each processor: following them costs a tenth of a request. */
+/* Requests that were followed, by each processor: that costs a tenth of a request, with its response. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -175,8 +175,10 @@ static __always_inline void begin_following(context *ctx, const struct control *
 	connection->answer = 0;
 	connection->answer_len = 0;
 	count_up(connection);
-	if (framing)
+	if (framing) {
+		count_look();
 		note_request(connection, framing, FOLLOWED_LOOKS);
+	}
 }
 
 /* The kernel gets the next request, too, for this reason. */
