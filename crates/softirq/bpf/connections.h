@@ -149,6 +149,7 @@ static __always_inline struct connection *take(const struct segment *segment, __
 	place->answer = 0;
 	place->answer_len = 0;
 	place->request_len = 0;
+	place->balance = 0;
 	place->seen = now;
 	place->handshake = 0;
 	return place;

@@ -152,6 +152,7 @@ static __always_inline int pass_syn(context *ctx, const struct segment *syn, str
 	if (old && old->state == STATE_DONE)
 		old->tag = 0;
 	else if (old && old->state == STATE_KERNEL)
+		/* What follows may be of another connection. */
 		old->answer_len = 0;
 	return pass(reason);
 }

@@ -134,7 +134,9 @@ struct connection {
 	__u32 answer;
 	/* Its length, without FIN, and how much of its request is not acknowledged: all, or WITHHELD. */
 	__u16 answer_len;
-	__u16 request_len;
+	__u16 request_len : 12;
+	/* Whether it pays that it is answered here, since it was handed up first; following.h. */
+	__u16 balance : 4;
 	__u16 mss;
 	/* Units of 2^30 ns: when it was last heard of. */
 	__u16 seen;

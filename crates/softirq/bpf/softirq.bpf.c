@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Answers requests for hot small responses from the segment that asks, before there is a socket.
- * Built twice: for native XDP with TIER_XDP, without for TC ingress, where there are two programs: one
- * that does everything, and one that stands behind native XDP and does what only TC can. From top to
+ * Built twice: for native XDP with TIER_XDP, without for TC, where there are three programs: one at ingress
+ * that does everything, one that stands behind native XDP and does what only TC can, and one at egress. From top to
  * bottom:
  *
  *   frame -> parse -> on_segment -> on_syn | on_ours -> on_request -> choose -> send
- *                                                    \-> up -> hand_over -> assign
+ *                                |                   \-> up -> hand_over -> assign
+ *                                \-> take_back -> on_ours
+ *   frame -> on_outgoing -> on_response | on_leftover
  *
  * packet.h: frames; sums.h: their checksums; hash.h: places in tables. handshake.h, half_open.h, cookie.h:
  * SYN to connection. connections.h: the table. tcp.h: the rules; held.h: what comes too early; flight.h, parts.h:
- * answers of several segments. answers.h: a request to its answer; memo.h: requests seen before; request.h: HTTP; responses.h: the store; events.h:
- * what user space hears. sockets.h, handover.h, time_wait.h: the kernel's sockets.
+ * answers of several segments. answers.h: a request to its answer; memo.h: requests seen before; request.h:
+ * HTTP; responses.h: the store; events.h: what user space hears. sockets.h, handover.h, time_wait.h,
+ * injected.h: the kernel's sockets. following.h, framing.h: what these exchange; take_back.h: connections
+ * that come back; outgoing.h: what the kernel sends.
  */
 #include "tcp.h"
 #ifndef TIER_XDP

@@ -4,9 +4,8 @@
  * and nothing of what it says to that reaches the client (outgoing.h). A later request that goes up gets
  * a new socket.
  *
- * A round trip, down and up again, costs about what a new connection costs, 50,000 instructions; a request that is
- * answered here instead of above saves 15,000 to 30,000. So the second of two in a row that could be answered
- * here takes the connection back: whatever comes then, that is at most twice as dear as the better choice.
+ * A way down and up again costs more than a hit saves, so it is not the next request that could be answered here, but
+ * the one with which that has come to pay (the balance in following.h).
  *
  * At the same moment, and with what follows:
  * - The server closes. The connection is ours before its socket is looked at: a FIN that leaves later is not
@@ -22,8 +21,6 @@
 
 #include "answers.h"
 #include "following.h"
-
-#define TAKE_BACK_HITS 2
 
 /* Whether the segment is the next request of a connection that the kernel has, as far as numbers tell. If the response
  * before it is not complete, the client pipelines. */
@@ -72,15 +69,20 @@ SEPARATE int is_idle(context *ctx, const struct segment *segment ARG)
 /* The connection is ours again from this segment on, if its socket is idle. */
 static __always_inline int take_over(context *ctx, const struct segment *segment, struct connection *connection)
 {
-	/* From now on nothing of what it says gets out. */
-	*(volatile __u8 *)&connection->state = STATE_OPEN;
-	if (!is_idle(ctx, segment)) {
-		connection->state = STATE_KERNEL;
-		return 0;
-	}
+	__u16 marks = connection->answer_len;
+
 	connection->rcv_nxt = segment->seq;
 	connection->snd_nxt = segment->ack;
 	connection->answer = connection->answer_len = connection->request_len = 0;
+	/* From now on nothing of what it says gets out; seen by all before the socket is looked at. */
+	*(volatile __u8 *)&connection->state = STATE_OPEN;
+	__sync_val_compare_and_swap(&connection->answer, 0, 0);
+	if (!is_idle(ctx, segment)) {
+		connection->answer_len = marks;
+		connection->state = STATE_KERNEL;
+		return 0;
+	}
+	connection->balance--;
 	count_taken_back();
 	count(reason_tcp_taken_back);
 	return 1;
@@ -112,29 +114,26 @@ static __always_inline void end_old_socket(context *ctx, const struct segment *s
 /* The next request of a connection of the kernel: 1 if it is ours now, and the segment is to be answered. */
 SEPARATE int take_back(context *ctx, struct segment *segment ARG, struct connection *connection ARG)
 {
-	__u32 hits = connection->answer_len & FOLLOWED_HITS;
 	struct choice choice;
 
 	if (!may_take_back(ctx, segment)) {
 		unfollow(connection);
 		return 0;
 	}
+	count_look();
 	/* TC takes it back, and sends the first answer. */
 	if (choose(ctx, segment, connection, &choice) && choice.parts > KEPT_PARTS_MAX_TC && !choice.closes)
 		choice.reason = reason_up_large;
 	if (choice.reason != reason_count) {
-		count_look();
 		follow_on(ctx, segment, connection, choice.reason, 0);
 		return 0;
 	}
-	if (hits < FOLLOWED_HIT * TAKE_BACK_HITS)
-		hits += FOLLOWED_HIT;
-	if (hits == FOLLOWED_HIT * TAKE_BACK_HITS) {
+	if (connection->balance + 1 >= BALANCE_ENOUGH) {
 		if (frame_again(ctx))
 			return 0;
 		if (take_over(ctx, segment, connection))
 			return 1;
 	}
-	follow_on(ctx, segment, connection, reason_up_miss, hits);
+	follow_on(ctx, segment, connection, reason_up_miss, 1);
 	return 0;
 }

@@ -94,6 +94,7 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	connection->answer = choice.answer;
 	connection->answer_len = choice.len;
 	connection->request_len = segment->payload_len;
+	count_hit(connection);
 	connection->options &= ~OPTION_PARTS;
 	connection->state = choice.closes ? STATE_CLOSING : STATE_OPEN;
 	account(segment, &choice);
@@ -317,7 +318,8 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 		int is_withheld = is_flight(connection);
 
 		connection->answer = 0;
-		if (connection->state == STATE_DONE)
+		/* An old socket of the kernel's may have something to say yet. */
+		if (connection->state == STATE_DONE && !connection->balance)
 			connection->state = STATE_OVER;
 		if (is_withheld)
 			return acknowledge(ctx, segment, connection, reason_tcp_ack);

@@ -14,6 +14,7 @@ const ISN: u32 = 0xffff_ff00;
 /// As in following.h.
 const FOLLOWED: u16 = 1;
 const FOLLOWED_END: u16 = 4;
+const FOLLOWED_LENGTH: u16 = 0xf000;
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -84,7 +85,8 @@ impl Exchange<'_> {
     fn request_len(&self) -> Option<usize> {
         let connection = self.connection();
         let is_known = connection.answer_len & FOLLOWED != 0;
-        is_known.then_some(connection.request_len.into())
+        let len = connection.request_len() | connection.answer_len & FOLLOWED_LENGTH;
+        is_known.then_some(len.into())
     }
 
     /// The length of the response, if it is known.
@@ -132,6 +134,7 @@ fn requests_end_where_their_heads_say() {
             length(post("Content-Type: a/b\r\ncontent-length: 1000\r\n"), 1000),
             whole(post("Content-Length: 3\r\n") + "abc"),
             length(post("Content-Length: 9\r\n") + "abc", 6),
+            length(post("Content-Length: 60000\r\n"), 60_000),
             (post("Content-Length: 2\r\n") + "abc", None),
             (post("Content-Length: 65536\r\n"), None),
             (

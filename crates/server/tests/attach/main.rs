@@ -10,6 +10,7 @@ mod attached;
 mod attacks;
 mod clients;
 mod comeback;
+mod comeback_races;
 mod ends;
 mod handover;
 mod learning;

@@ -1,0 +1,226 @@
+//! Connections that come back to this level from servers that close late, or at the same moment, or say what
+//! nobody asked for.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Barrier;
+
+use lowroad_testkit::net::{Manglings, Path};
+use lowroad_testkit::{Client, wait_until};
+
+use crate::attached::{Attached, get, server_v4};
+use crate::comeback::sockets;
+use crate::handover::listener;
+use crate::skipped;
+
+/// Reads a request's head.
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}
+
+fn text_of(body: &str, fields: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{fields}\r\n{body}",
+        body.len()
+    )
+}
+
+/// Serves what the daemon and warming clients ask for; the connection that asks for `/cold`, and
+/// its request.
+fn next_cold(listener: &TcpListener) -> (TcpStream, String) {
+    let (send, receive) = std::sync::mpsc::channel();
+    let listener = listener.try_clone().expect("a descriptor");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let send = send.clone();
+            std::thread::spawn(move || {
+                while let Some(head) = read_head(&mut stream) {
+                    if head.starts_with("GET /cold ") {
+                        let _ = send.send((stream, head));
+                        return;
+                    }
+                    let hot = text_of("hot", "Cache-Control: max-age=600\r\n");
+                    if stream.write_all(hot.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    receive
+        .recv_timeout(lowroad_testkit::PATIENCE)
+        .expect("a connection")
+}
+
+#[test]
+fn a_server_that_closes_late_gets_a_new_socket() {
+    if skipped("a_server_that_closes_late_gets_a_new_socket", &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = listener(&path.server, 100);
+    let own = listener.try_clone().expect("a descriptor");
+    let (send, receive) = std::sync::mpsc::channel();
+    // Each connection is a thread's that answers, and keeps its end.
+    std::thread::spawn(move || {
+        for mut stream in own.incoming().flatten() {
+            let send = send.clone();
+            std::thread::spawn(move || {
+                while let Some(head) = read_head(&mut stream) {
+                    let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                    let fields = match target.starts_with("/hot") {
+                        true => "Cache-Control: max-age=600\r\n",
+                        false => "Cache-Control: no-store\r\n",
+                    };
+                    let _ = stream.write_all(text_of(&target, fields).as_bytes());
+                }
+                let _ = send.send(stream);
+            });
+        }
+    });
+    let attached = Attached::start(&path.server, 80, &[]);
+    for server in [server_v4(80)] {
+        attached.warm(&path.client, server, &get("/hot"));
+    }
+    let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
+    let mut client = Client::new(stream.expect("a connection"));
+    for round in 0..5 {
+        let cold = format!("/cold?{round}");
+        assert_eq!(client.get(&cold, "").text(), cold);
+        for _ in 0..9 {
+            assert_eq!(client.get("/hot", "").text(), "/hot");
+        }
+        assert_eq!(attached.count("tcp_taken_back"), round + 1);
+    }
+    assert_eq!(client.get("/cold?5", "").text(), "/cold?5");
+    // The old ends are kept, and nothing of them lives: the first was ended by the second handover.
+    eprintln!("{:?}", attached.counts());
+    let ends: Vec<TcpStream> = receive.try_iter().collect();
+    assert!(ends.len() >= 5, "{}", ends.len());
+    assert_eq!(sockets(&path.server, &client), [1]);
+    drop(ends);
+    assert_eq!(client.get("/cold?6", "").text(), "/cold?6");
+}
+
+#[test]
+fn what_nobody_asked_for_is_passed_on() {
+    if skipped("what_nobody_asked_for_is_passed_on", &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = listener(&path.server, 100);
+    let attached = Attached::start(&path.server, 80, &[]);
+    let connect = || {
+        let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
+        Client::new(stream.expect("a connection"))
+    };
+    let mut client = connect();
+    client.send(get("/cold"));
+    let warm = || attached.warm(&path.client, server_v4(80), &get("/hot"));
+    let (mut stream, _) = std::thread::scope(|scope| {
+        let cold = scope.spawn(|| next_cold(&listener));
+        warm();
+        cold.join().expect("no panic")
+    });
+    // An answer, and one that belongs to nothing.
+    stream
+        .write_all(text_of("first", "").as_bytes())
+        .expect("sent");
+    assert_eq!(client.response().text(), "first");
+    let late = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
+    stream.write_all(late.as_bytes()).expect("sent");
+    assert_eq!(client.response().status, 408);
+    for body in ["second", "third", "fourth", "fifth", "sixth"] {
+        client.send(get("/hot"));
+        read_head(&mut stream).expect("it stays up");
+        stream
+            .write_all(text_of(body, "").as_bytes())
+            .expect("sent");
+        assert_eq!(client.response().text(), body);
+    }
+    assert_eq!(attached.count("tcp_taken_back"), 0);
+    stream.shutdown(Shutdown::Both).expect("an end");
+    assert!(client.wait_for_close(), "a clean end");
+}
+
+#[test]
+fn a_server_that_closes_at_the_same_moment_is_heard_or_not() {
+    let test = "a_server_that_closes_at_the_same_moment_is_heard_or_not";
+    if skipped(test, &[]) {
+        return;
+    }
+    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let listener = listener(&path.server, 100);
+    let own = listener.try_clone().expect("a descriptor");
+    // The ends of connections that have asked for `/last`, to be closed by the test; the daemon asks too.
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in own.incoming().flatten() {
+            let send = send.clone();
+            std::thread::spawn(move || {
+                while let Some(head) = read_head(&mut stream) {
+                    let fields = match head.contains(" /hot ") {
+                        true => "Cache-Control: max-age=600\r\n",
+                        false => "Cache-Control: no-store\r\n",
+                    };
+                    if head.contains(" /last ") {
+                        let _ = send.send(stream.try_clone().expect("a descriptor"));
+                    }
+                    let _ = stream.write_all(text_of("text", fields).as_bytes());
+                }
+            });
+        }
+    });
+    let attached = Attached::start(&path.server, 80, &[]);
+    attached.warm(&path.client, server_v4(80), &get("/hot"));
+    let (mut answered, mut closed) = (0, 0);
+    for _ in 0..200 {
+        let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
+        let mut client = Client::new(stream.expect("a connection"));
+        client.get("/last", "");
+        for _ in 0..3 {
+            client.get("/hot", "");
+        }
+        let port = client.stream().local_addr().expect("an address").port();
+        let end: TcpStream = wait_until("its end", || {
+            let end: TcpStream = receive.try_recv().ok()?;
+            end.peer_addr()
+                .is_ok_and(|peer| peer.port() == port)
+                .then_some(end)
+        });
+        let together = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                together.wait();
+                let _ = end.shutdown(Shutdown::Both);
+            });
+            together.wait();
+            client.send(get("/hot"));
+        });
+        match client.whole_response() {
+            Some(response) => {
+                assert_eq!(response.text(), "text");
+                answered += 1;
+                // It is the level's, and the server's end does not matter any more.
+                client.send(get("/hot"));
+                let response = client.whole_response();
+                assert_eq!(response.expect("an answer").text(), "text");
+            }
+            None => {
+                assert_eq!(client.received, b"");
+                closed += 1;
+            }
+        }
+    }
+    eprintln!(
+        "{answered} answered, {closed} closed, {:?}",
+        attached.counts()
+    );
+    assert!(attached.count("tcp_taken_back") >= answered);
+}
