@@ -64,6 +64,14 @@ static __always_inline int is_of_flight(const struct segment *segment, const str
 	       segment->seq - connection->rcv_nxt + REQUEST_MAX <= REQUEST_MAX + WINDOW;
 }
 
+/* Whether the client has got all of a flight, and repeats what is withheld of its request: its acknowledgement was
+ * lost, and it says so with nothing else. */
+static __always_inline int has_all_of_flight(const struct segment *segment, const struct connection *connection)
+{
+	return is_flight(connection) && segment->ack == connection->snd_nxt &&
+	       connection->rcv_nxt - segment->seq - 1 < REQUEST_MAX;
+}
+
 /* Begins it: the connection, and out. NOT_SENT: nothing has changed. */
 SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struct connection *connection ARG,
 			  const struct choice *choice ARG)
