@@ -288,6 +288,7 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 		return drop(reason_drop_odd);
 	if (is_of_flight(segment, connection))
 		return on_flight(ctx, segment, connection);
+	/* Then all that it repeats is acknowledged. */
 	if (has_all_of_flight(segment, connection))
 		connection->answer = 0;
 	if (has_part(segment, connection))

@@ -12,10 +12,10 @@ use crate::skipped;
 /// A path with nginx and a level, for segments by hand.
 fn by_hand(run: impl Fn(&Path, &Site, &Attached, &mut Wire)) {
     let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(204, &[200, 900]);
+    let site = Site::new(204, &[200, 900, 3500]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
-    for page in &site.pages[..2] {
+    for page in &site.pages {
         attached.warm(&path.client, server_v4(80), &get(&page.path));
     }
     let mut wire = Wire::new(&path);
@@ -166,6 +166,52 @@ fn the_rest_of_an_answer_comes() {
         let next = wire.receive(5121);
         assert!(is_answer(&next, site, 0), "{next:?}");
     });
+}
+
+#[test]
+fn who_has_all_of_a_long_answer_and_says_so_in_vain_goes_on() {
+    let test = "who_has_all_of_a_long_answer_and_says_so_in_vain_goes_on";
+    if skipped(test, &["nginx"]) {
+        return;
+    }
+    by_hand(|_, site, _, wire| {
+        let long = get(&site.pages[2].path);
+        let short = get(&site.pages[0].path);
+        let last = &long[long.len() - 1..];
+        // What its timer sends: what is not acknowledged, alone, or with what it asked for meanwhile.
+        for (port, repeated) in [(5131, last.to_owned()), (5132, last.to_owned() + &short)] {
+            let mut peer = Peer::open(wire, port, 77);
+            wire.send(&peer.ack());
+            wire.send(&peer.data(0, &long));
+            let mut answer = Vec::new();
+            while !answer.ends_with(&site_page(site, 2)) {
+                let part = wire.receive(port);
+                assert_eq!(
+                    part.ack,
+                    peer.data(long.len() - 1, "").seq,
+                    "one byte is left"
+                );
+                peer.received(&part);
+                answer.extend(part.payload);
+            }
+            wire.send(&peer.data(long.len() - 1, &repeated));
+            peer.sent(long.len());
+            let told = wire.receive(port);
+            assert_eq!(
+                (told.seq, told.ack),
+                (peer.next.ack, peer.next.seq),
+                "{told:?}"
+            );
+            wire.send(&peer.data(0, &short));
+            let next = wire.receive(port);
+            assert!(is_answer(&next, site, 0), "{next:?}");
+        }
+    });
+}
+
+fn site_page(site: &Site, page: usize) -> Vec<u8> {
+    let name = &site.pages[page].path[1..];
+    std::fs::read(site.root().join(name)).expect("a page")
 }
 
 #[test]

@@ -1,0 +1,246 @@
+//! A client, a link and a server with a level, in namespaces, and the files that are served. Knows nothing of
+//! what is asked.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path as FilePath, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+
+use lowroad_lab::workload::files;
+use lowroad_softirq::layout::{self, REASONS};
+use lowroad_softirq::level::Level;
+use lowroad_softirq::{folder, now_ns};
+use lowroad_testkit::net::namespace::Program;
+use lowroad_testkit::net::{self, DEVICE, Mangling, Manglings, Path, SERVER};
+use lowroad_testkit::{Folder, wait_until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+const PORT: u16 = 80;
+
+/// Where the client connects to.
+pub fn server() -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(SERVER.0), PORT)
+}
+
+/// Who answers what the level does not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Above {
+    /// `lowroad run`, with the level as a part of it.
+    Own,
+    /// nginx, with `lowroad attach` before it.
+    Nginx,
+}
+
+/// Whether the test can't run on this machine; says so then.
+pub fn skipped(test: &str, above: Above) -> bool {
+    let reason = net::lacks().or_else(|| {
+        let lacks = above == Above::Nginx && !net::starts("nginx");
+        lacks.then(|| "there is no `nginx`".to_owned())
+    });
+    if let Some(reason) = &reason {
+        lowroad_testkit::skip(test, reason);
+    }
+    reason.is_some()
+}
+
+/// The files of a workload; removed with the last test that needs them.
+pub struct Site {
+    folder: Folder,
+    /// Of the workload.
+    pub settings: BTreeMap<String, String>,
+}
+
+static SITES: Mutex<BTreeMap<&str, Weak<Site>>> = Mutex::new(BTreeMap::new());
+
+impl Site {
+    /// Those of this name, made now if no other test has them. A workload has the same settings in all tests.
+    pub fn of(workload: &'static str, settings: &[(&str, &str)]) -> Arc<Site> {
+        let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = sites.get(workload).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let site = Arc::new(Site::new(workload, settings));
+            sites.insert(workload, Arc::downgrade(&site));
+            site
+        })
+    }
+
+    fn new(workload: &str, settings: &[(&str, &str)]) -> Site {
+        let folder = Folder::in_memory();
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let settings = settings.iter().map(owned).collect();
+        let made = files::make(workload, &settings, folder.path(), &mut |_| {});
+        made.expect("room for the files");
+        Site { folder, settings }
+    }
+
+    /// Where the lab has made them.
+    pub fn folder(&self) -> &FilePath {
+        self.folder.path()
+    }
+}
+
+/// The whole of it; ends with the value.
+pub struct Line {
+    // These end before their namespaces do.
+    programs: Vec<Program>,
+    /// The level's maps.
+    pub level: Level,
+    /// What is between, and both ends.
+    pub path: Path,
+    /// Configurations and logs.
+    logs: Folder,
+    place: PathBuf,
+}
+
+impl Line {
+    /// Starts a server for the files with a level before it, and waits until both serve.
+    pub fn start(site: &Site, above: Above, loss_percent: f64, seed: u64) -> Line {
+        let mangling = Mangling {
+            loss_percent,
+            ..Mangling::default()
+        };
+        let path = Path::new(&Manglings::both(seed, mangling), 1500).expect("a path");
+        let logs = Folder::new();
+        let root = site.folder().join("site");
+        let commands = match above {
+            Above::Own => vec![own(&logs, &root)],
+            Above::Nginx => vec![nginx(&logs, &root), attach(&logs, &path)],
+        };
+        let place = path.server.enter(|| folder::of_port(PORT));
+        let mut line = Started {
+            programs: Vec::new(),
+            place: place.expect("a folder"),
+        };
+        let begin_ns = now_ns();
+        for command in commands {
+            line.programs
+                .push(path.server.spawn(command).expect("it starts"));
+            wait_until("the server", || {
+                line.assert_alive();
+                path.server
+                    .enter(|| std::net::TcpStream::connect(("127.0.0.1", PORT)))
+                    .ok()
+            });
+        }
+        let level = wait_until("the level", || {
+            line.assert_alive();
+            let level = Level::open(&line.place).ok()?;
+            let control = level.control();
+            let serves = control.mode == layout::MODE_SERVE && control.heartbeat_ns > begin_ns;
+            serves.then_some(level)
+        });
+        let Started { programs, place } = line;
+        Line {
+            programs,
+            level,
+            path,
+            logs,
+            place,
+        }
+    }
+
+    /// All counters that are not 0.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let counts = self.level.counters().expect("counters");
+        let named = REASONS.iter().map(|(name, _)| *name).zip(counts);
+        named.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// What there is to know of its connections: the level's, and those of both kernels.
+    pub fn state(&self) -> String {
+        let sockets = |namespace: &net::Namespace| {
+            let said = namespace.run("ss", &["-tniaoe"]);
+            said.unwrap_or_else(|error| error.to_string())
+        };
+        format!(
+            "{:?}\n{:?}\n{:?}\nclient: {}\nserver: {}",
+            self.counts(),
+            self.level.connections(),
+            self.path.mangler.counts(),
+            sockets(&self.path.client),
+            sockets(&self.path.server),
+        )
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            for name in ["error", "attach"] {
+                let text = std::fs::read_to_string(self.logs.path().join(name));
+                eprintln!("{name}: {}", text.unwrap_or_default());
+            }
+        }
+        self.programs.clear();
+        // No kernel removes pins with the namespace.
+        let _ = folder::remove(&self.place);
+    }
+}
+
+struct Started {
+    programs: Vec<Program>,
+    place: PathBuf,
+}
+
+impl Started {
+    fn assert_alive(&mut self) {
+        for program in &mut self.programs {
+            let ended = program.child().try_wait().expect("a child of ours");
+            assert_eq!(ended, None, "it ended");
+        }
+    }
+}
+
+fn own(logs: &Folder, root: &FilePath) -> Command {
+    let (folder, root) = (logs.path().display(), root.display());
+    let config = format!(
+        "[server]\nworkers = 1\nsoftirq = \"{DEVICE}\"\nadmin = \"{folder}/admin\"\n\
+         [log]\nerror = \"{folder}/error\"\n[[site]]\nlisten = \"*:{PORT}\"\nroot = \"{root}\"\n"
+    );
+    let config = logs.file("lowroad.toml", config);
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "-c"]).arg(config);
+    command.stdout(Stdio::null());
+    command
+}
+
+/// One process, so that none outlives the one that is killed.
+fn nginx(logs: &Folder, root: &FilePath) -> Command {
+    let (folder, root) = (logs.path().display(), root.display());
+    let config = format!(
+        "daemon off;
+master_process off;
+user root;
+pid {folder}/nginx.pid;
+error_log {folder}/error error;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off;
+  log_not_found off;
+  default_type application/octet-stream;
+  sendfile on;
+  tcp_nopush on;
+  server {{ listen {PORT} backlog=4096; root {root}; }}
+}}
+"
+    );
+    let config = logs.file("nginx.conf", config);
+    let mut command = Command::new("nginx");
+    command.arg("-c").arg(config).arg("-p").arg(logs.path());
+    command.stdin(Stdio::null());
+    command
+}
+
+fn attach(logs: &Folder, path: &Path) -> Command {
+    let said = std::fs::File::create(logs.path().join("attach")).expect("a file");
+    let mut command = Command::new(PROGRAM);
+    command.args(["attach", &PORT.to_string(), "--netns", &path.server.path()]);
+    command.args(["--interface", DEVICE, "--tier", "tc", "--ttl", "60"]);
+    command
+        .stdout(said.try_clone().expect("a file"))
+        .stderr(said);
+    command
+}

@@ -1,0 +1,156 @@
+//! The lab's mixes of requests before our own server with its level, and before nginx with `lowroad
+//! attach`, on good links and bad ones: each request is answered, with the right bytes, and nothing hangs.
+//!
+//! Of a round, a level is new at first and knows what is asked for often later. The levels are those of
+//! TC: over veth, native XDP has no room behind a short frame. `LOWROAD_MIX_ROUNDS` and `LOWROAD_MIX_REQUESTS`
+//! make the long runs.
+
+mod line;
+mod stall;
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use lowroad_lab::load::{self, Load, Outcome, Pace, Target};
+use lowroad_lab::workload;
+
+use line::{Above, Line, Site};
+use stall::Watch;
+
+/// Rounds of each test in usual runs.
+const ROUNDS: u64 = 1;
+
+/// Requests of a run in usual runs, and runs of a round: what the first asks for, the second may get from the level.
+const REQUESTS: u64 = 500;
+const RUNS: u64 = 2;
+
+/// Clients at a time.
+const CONNECTIONS: u32 = 8;
+
+/// Nothing comes on a connection for this long: it hangs. A client that loses its segment six times in a row
+/// has sent it again by then.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// A run takes a second or two; of a client that waits for ever this is the end.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A workload of the lab, with settings that make its folder small.
+struct Mix {
+    name: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+}
+
+const SPECWEB99: Mix = Mix {
+    name: "specweb99",
+    settings: &[("connections", "1"), ("dynamic", "0"), ("dirs", "3")],
+};
+const SPECWEB96: Mix = Mix {
+    name: "specweb96",
+    settings: &[("dirs", "10")],
+};
+const WEBBENCH: Mix = Mix {
+    name: "webbench",
+    settings: &[],
+};
+
+/// Per cent of the frames that are lost, each way.
+const GOOD: f64 = 0.0;
+const BAD: f64 = 2.0;
+
+/// Runs a mix in rounds, each with a network, a server and a level of its own.
+fn check(test: &str, mix: &Mix, above: Above, loss_percent: f64) {
+    if line::skipped(test, above) {
+        return;
+    }
+    let requests = setting("LOWROAD_MIX_REQUESTS", REQUESTS);
+    let site = Site::of(mix.name, mix.settings);
+    for round in 0..setting("LOWROAD_MIX_ROUNDS", ROUNDS) {
+        // Rounds differ, and so do tests.
+        let seed = test.bytes().map(u64::from).sum::<u64>() * 1_000_000 + round * RUNS;
+        let line = Line::start(&site, above, loss_percent, seed);
+        for run in 0..RUNS {
+            let load = load(mix, &site, requests, seed + run);
+            let mut watch = Watch::new(&line);
+            let outcome = line
+                .path
+                .client
+                .enter(|| load::run(&load, &mut |now| watch.look(now), &AtomicBool::new(false)));
+            let outcome = outcome.expect("it begins");
+            eprintln!(
+                "{test}, round {round}.{run}: {:.1} s, longest answer {} ms, {:?}",
+                outcome.duration_s,
+                outcome.latency_us.max / 1000,
+                line.counts(),
+            );
+            assert_right(&outcome, requests, &line);
+        }
+    }
+}
+
+/// A number from the environment, for runs longer than usual.
+fn setting(name: &str, default: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn load(mix: &Mix, site: &Site, requests: u64, seed: u64) -> Load {
+    let mut settings = site.settings.clone();
+    settings.insert("files".to_owned(), site.folder().display().to_string());
+    let address = line::server();
+    let workload = workload::named(mix.name, &settings, &address.ip().to_string());
+    Load {
+        target: Target {
+            addresses: vec![address],
+            tls: None,
+        },
+        workload: workload.expect("good settings"),
+        pace: Pace::Closed,
+        connections: CONNECTIONS,
+        threads: 1,
+        cpus: Vec::new(),
+        pipeline: 1,
+        line_bits_per_s: None,
+        warmup: Duration::ZERO,
+        ramp: Duration::ZERO,
+        duration: BOUND,
+        requests: Some(requests),
+        timeout: SILENCE,
+        seed,
+    }
+}
+
+fn assert_right(outcome: &Outcome, requests: u64, line: &Line) {
+    assert!(
+        outcome.errors == 0 && outcome.requests == requests && outcome.unfinished == 0,
+        "{} of {requests} requests done, {} unfinished: {:?} {:?}\n{}",
+        outcome.requests,
+        outcome.unfinished,
+        outcome.errors_by_kind,
+        outcome.statuses,
+        line.state(),
+    );
+}
+
+macro_rules! mixes {
+    ($($test:ident: $mix:expr, $above:expr, $loss_percent:expr;)+) => {$(
+        #[test]
+        fn $test() {
+            check(stringify!($test), &$mix, $above, $loss_percent);
+        }
+    )+};
+}
+
+mixes! {
+    specweb99_own: SPECWEB99, Above::Own, GOOD;
+    specweb99_own_with_losses: SPECWEB99, Above::Own, BAD;
+    specweb99_nginx: SPECWEB99, Above::Nginx, GOOD;
+    specweb99_nginx_with_losses: SPECWEB99, Above::Nginx, BAD;
+    specweb96_own: SPECWEB96, Above::Own, GOOD;
+    specweb96_own_with_losses: SPECWEB96, Above::Own, BAD;
+    specweb96_nginx: SPECWEB96, Above::Nginx, GOOD;
+    specweb96_nginx_with_losses: SPECWEB96, Above::Nginx, BAD;
+    webbench_own: WEBBENCH, Above::Own, GOOD;
+    webbench_own_with_losses: WEBBENCH, Above::Own, BAD;
+    webbench_nginx: WEBBENCH, Above::Nginx, GOOD;
+    webbench_nginx_with_losses: WEBBENCH, Above::Nginx, BAD;
+}
