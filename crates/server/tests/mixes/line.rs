@@ -238,7 +238,7 @@ fn attach(logs: &Folder, path: &Path) -> Command {
     let said = std::fs::File::create(logs.path().join("attach")).expect("a file");
     let mut command = Command::new(PROGRAM);
     command.args(["attach", &PORT.to_string(), "--netns", &path.server.path()]);
-    command.args(["--interface", DEVICE, "--tier", "tc", "--ttl", "60"]);
+    command.args(["--interface", DEVICE, "--tier", "tc"]);
     command
         .stdout(said.try_clone().expect("a file"))
         .stderr(said);

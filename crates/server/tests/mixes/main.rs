@@ -129,6 +129,10 @@ fn assert_right(outcome: &Outcome, requests: u64, line: &Line) {
         outcome.statuses,
         line.state(),
     );
+    for direction in line.path.mangler.counts() {
+        assert_eq!(direction.bad_checksums, 0, "{direction:?}");
+        assert_eq!(direction.oversize, 0, "{direction:?}");
+    }
 }
 
 macro_rules! mixes {
