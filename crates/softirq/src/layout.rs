@@ -4,7 +4,8 @@
     missing_docs,
     non_camel_case_types,
     non_upper_case_globals,
-    clippy::all
+    clippy::all,
+    clippy::pedantic
 )]
 
 include!(concat!(env!("OUT_DIR"), "/shared.rs"));

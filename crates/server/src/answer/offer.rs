@@ -20,6 +20,9 @@ use crate::stored::Kind;
 /// Longer answers are not offered.
 pub const OFFER_LEN_MAX: usize = 24 * 1024;
 
+/// Who gets the answer, if there is one.
+pub type Reply = Box<dyn FnOnce(Option<&[u8]>) + Send>;
+
 /// What the level asks.
 pub struct Offer {
     /// The request, as it would come over a connection.
@@ -30,8 +33,8 @@ pub struct Offer {
     pub listener: ListenerId,
     /// From where.
     pub peer: IpAddr,
-    /// Gets the answer, if there is one.
-    pub reply: Box<dyn FnOnce(Option<&[u8]>) + Send>,
+    /// Gets the answer.
+    pub reply: Reply,
 }
 
 impl Web {

@@ -69,7 +69,7 @@ fn say(to: impl AsFd, message: &[u8]) -> Told {
 }
 
 /// The next message; `None`: the other end is closed.
-fn hear<'b>(from: impl AsFd, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+fn hear(from: impl AsFd, buffer: &mut [u8]) -> Option<&[u8]> {
     loop {
         match recv(&from, &mut *buffer, RecvFlags::empty()) {
             Ok((0, _)) => return None,

@@ -85,9 +85,7 @@ fn a_server_that_closes_late_gets_a_new_socket() {
         }
     });
     let attached = Attached::start(&path.server, 80, &[]);
-    for server in [server_v4(80)] {
-        attached.warm(&path.client, server, &get("/hot"));
-    }
+    attached.warm(&path.client, server_v4(80), &get("/hot"));
     let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
     let mut client = Client::new(stream.expect("a connection"));
     for round in 0..5 {

@@ -235,17 +235,17 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
     let counts = level.level.requests().expect("counters");
     assert_eq!(counts, (0, handed_up), "the kernel has them from their SYN");
     assert_eq!(resting(), layout::RESTING, "one is ours yet");
-    open.send(&get("/open"));
+    open.send(get("/open"));
     assert_eq!(open.response().text(), "/open");
     level.wait("sleep", |control| control.resting == layout::ASLEEP);
-    open.send(&get("/open"));
+    open.send(get("/open"));
     assert_eq!(open.response().text(), "/open");
     assert_eq!(level.level.connections().open, 0);
     ask_once();
 
     level.wait("it wakes up", |control| control.resting == layout::AWAKE);
     // What the kernel got meanwhile it keeps; the same client's next connection is ours.
-    open.send(&get("/open"));
+    open.send(get("/open"));
     assert_eq!(open.response().text(), "/open");
     wait_until("a hit", || {
         ask("/hot");
