@@ -36,7 +36,7 @@ packages:
 	@./tools/packages.sh gcc libc6-dev make clang libclang-dev libelf-dev zlib1g-dev pkg-config
 
 test-packages:
-	@./tools/packages.sh gcc g++ libc6-dev make clang libclang-dev libelf-dev zlib1g-dev pkg-config curl python3 chromium brotli zstd qemu-system-x86 iproute2 ethtool nginx-core apache2-bin libfcgi-dev lld wasi-libc libclang-rt-14-dev-wasm32 perl php-fpm mariadb-server postgresql rustc libstd-rust-dev-wasm32
+	@./tools/packages.sh gcc g++ libc6-dev make clang libclang-dev libelf-dev zlib1g-dev pkg-config curl python3 chromium brotli zstd qemu-system-x86 iproute2 ethtool nginx-core apache2-bin libfcgi-dev lld wasi-libc libclang-rt-14-dev-wasm32 perl php-fpm mariadb-server postgresql nftables rustc libstd-rust-dev-wasm32
 
 # The servers that the lab compares with. Without root, or without apt-get, tests of those that are
 # missing say so and count as skipped.

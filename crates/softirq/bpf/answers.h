@@ -49,7 +49,8 @@ static __always_inline __u32 parts_of(__u32 len, __u32 cut)
 
 /* Into how many segments the answer is cut: 0 if it is too long for this level. */
 static __always_inline __u32 parts_for(const struct control *control, const struct segment *segment,
-				       const struct connection *connection, struct choice *choice, int is_head)
+				       const struct connection *connection, const struct response *response,
+				       struct choice *choice, int is_head)
 {
 	__u32 limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX, mss = connection->mss;
 	__u32 room = control->mtu - (segment->is_v6 ? 60 : 40);
@@ -59,6 +60,9 @@ static __always_inline __u32 parts_for(const struct control *control, const stru
 	if (choice->len <= limit && choice->len <= room && choice->len <= mss)
 		return 1;
 	if (is_head || cut > mss || cut > room)
+		return 0;
+	/* They are written over in the first. */
+	if (response->date_at + DATE_LEN > cut || response->age_at + AGE_LEN > cut)
 		return 0;
 	return parts <= (choice->closes ? PARTS_MAX : KEPT_PARTS_MAX) ? parts : 0;
 }
@@ -143,7 +147,7 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 	}
 	choice->len = reading.is_head ? response->head_len : response->len;
 	choice->closes = reading.closes;
-	choice->parts = parts_for(control, segment, connection, choice, reading.is_head);
+	choice->parts = parts_for(control, segment, connection, response, choice, reading.is_head);
 	if (!choice->parts) {
 		choice->reason = reason_up_large;
 		return 0;

@@ -49,7 +49,8 @@ struct reading {
 
 static __always_inline __u64 terms_of(const struct segment *segment, const struct control *control)
 {
-	return (__u64)control->settings << 32 | (__u32)segment->tuple.local_port_be << 16 | segment->payload_len;
+	/* Whether something is learnt does not matter. */
+	return (__u64)(control->settings & ~SETTING_LEARN) << 32 | (__u32)segment->tuple.local_port_be << 16 | segment->payload_len;
 }
 
 /* Whether the memo is of a request at this address, to this port, under these settings. */

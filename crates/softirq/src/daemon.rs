@@ -303,63 +303,77 @@ impl State<'_> {
     }
 
     fn act(&mut self, actions: Vec<Action>) -> Result<(), Error> {
+        let mut refused = Vec::new();
         for action in actions {
-            match action {
-                Action::Fetch {
+            self.act_one(action, &mut refused)?;
+        }
+        // Those are denials, none of which can be refused.
+        for action in refused {
+            self.act_one(action, &mut Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// Does one thing; what was not published adds to `refused`.
+    fn act_one(&mut self, action: Action, refused: &mut Vec<Action>) -> Result<(), Error> {
+        match action {
+            Action::Fetch {
+                ticket,
+                key,
+                validators,
+            } => {
+                let job = Job {
                     ticket,
                     key,
                     validators,
-                } => {
-                    let job = Job {
-                        ticket,
-                        key,
-                        validators,
-                    };
-                    // The fetchers live as long as this.
-                    let _ = self.jobs.send(job);
-                }
-                Action::Publish {
-                    serial,
-                    key,
-                    prepared,
+                };
+                // The fetchers live as long as this.
+                let _ = self.jobs.send(job);
+            }
+            Action::Publish {
+                serial,
+                key,
+                prepared,
+                born_ns,
+                expires_ns,
+                replaces,
+                hash,
+            } => {
+                let what = Publication {
+                    key: key.as_bytes(),
+                    bytes: &prepared.bytes,
+                    head_len: prepared.head_len,
+                    date_at: prepared.date_at,
+                    age_at: prepared.age_at,
+                    status: prepared.status,
                     born_ns,
                     expires_ns,
-                    replaces,
-                    ..
-                } => {
-                    let what = Publication {
-                        key: key.as_bytes(),
-                        bytes: &prepared.bytes,
-                        head_len: prepared.head_len,
-                        date_at: prepared.date_at,
-                        age_at: prepared.age_at,
-                        status: prepared.status,
-                        born_ns,
-                        expires_ns,
-                    };
-                    // Without a place it is not answered here; the learner retires it in time.
-                    let _ = self.publisher.publish(self.level, serial, &what, replaces);
+                };
+                let published = self.publisher.publish(self.level, serial, &what, replaces);
+                if published.is_err() {
+                    let denied = self.learner.not_published(hash, crate::now_ns());
+                    refused.extend(denied);
                 }
-                Action::Extend {
-                    serial,
-                    born_ns,
-                    expires_ns,
-                    ..
-                } => self
-                    .publisher
-                    .extend(self.level, serial, born_ns, expires_ns),
-                Action::Retire { gone } => {
-                    let serials = gone.iter().map(|one| one.serial);
-                    self.publisher.retire(self.level, serials)?;
-                }
-                Action::Deny {
-                    hash,
-                    until_ns,
-                    reason,
-                } => {
-                    self.level.deny(hash, until_ns);
-                    self.level.count_denial(reason.kind());
-                }
+            }
+            Action::Extend {
+                serial,
+                born_ns,
+                expires_ns,
+                ..
+            } => self
+                .publisher
+                .extend(self.level, serial, born_ns, expires_ns),
+            Action::Retire { gone } => {
+                let serials = gone.iter().map(|one| one.serial);
+                self.publisher.retire(self.level, serials)?;
+            }
+            Action::Deny {
+                hash,
+                until_ns,
+                reason,
+            } => {
+                self.level.deny(hash, until_ns);
+                self.level.count_denial(reason.kind());
             }
         }
         Ok(())

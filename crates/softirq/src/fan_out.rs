@@ -7,29 +7,30 @@ use std::path::Path;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use crate::error::Error;
+use crate::interfaces;
 use crate::layout::{FAN_OUT_SHIFT, KEPT_PARTS_MAX_TC, PARTS_MAX};
-use crate::links::checked;
-use crate::load::Loaded;
+use crate::links::{self, checked};
+use crate::load::{Loaded, Tier};
 
 /// Drivers that send frames of others say so (include/uapi/linux/netdev.h, NETDEV_XDP_ACT_NDO_XMIT).
 const SENDS_FRAMES_OF_OTHERS: u64 = 1 << 2;
 
-/// Makes the maps of an interface, if its driver takes what they bring; otherwise long answers are sent by the
-/// program at TC.
-///
-/// # Errors
-/// When the kernel refuses a map.
-pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(), Error> {
-    match takes_copies(interface) {
-        true => fill_anyway(loaded, interface, folder),
-        false => Ok(()),
+/// Makes the maps of an interface, if its driver takes what they bring, and removes those of interfaces that are
+/// gone. Without them long answers are sent by the program at TC, so nothing else is done about errors.
+pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) {
+    let Ok(all) = MapHandle::from_pinned_path(folder.join("fan_out")) else {
+        return;
+    };
+    remove_of(&all, interface);
+    if takes_copies(interface) && fill_anyway(loaded, interface, folder).is_err() {
+        remove_of(&all, interface);
     }
 }
 
-/// Makes the maps of an interface whatever its driver takes, as it is enough where nothing is sent.
+/// Makes the maps, whatever the driver takes.
 ///
 /// # Errors
-/// As [`fill`].
+/// When the kernel refuses a map.
 pub fn fill_anyway(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(), Error> {
     let Some(program) = loaded.parts() else {
         return Ok(());
@@ -47,11 +48,34 @@ pub fn fill_anyway(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(),
     Ok(())
 }
 
+/// Removes the maps of an interface, and of all that are gone.
+fn remove_of(all: &MapHandle, interface: i32) {
+    // Without the list nothing is known to be gone.
+    let there = interfaces::all().unwrap_or_default();
+    let is_there = |index: u64| {
+        let mut indices = there.iter().map(|one| one.interface.index.unsigned_abs());
+        there.is_empty() || indices.any(|known| u64::from(known) == index)
+    };
+    for key in all.keys() {
+        let Ok(number) = <[u8; 8]>::try_from(key.as_slice()) else {
+            continue;
+        };
+        let index = u64::from_ne_bytes(number) >> FAN_OUT_SHIFT;
+        if index == u64::from(interface.unsigned_abs()) || !is_there(index) {
+            // What stays harms nobody until the number comes round.
+            let _ = all.delete(&key);
+        }
+    }
+}
+
 /// Segments of an answer at most where the connection stays open, on any of the interfaces.
 #[must_use]
 pub fn kept_parts_max(folder: &Path) -> usize {
+    let is_native = links::attached(folder)
+        .iter()
+        .any(|(_, tier)| *tier == Tier::Xdp);
     let all = MapHandle::from_pinned_path(folder.join("fan_out"));
-    let is_filled = all.is_ok_and(|all| all.keys().next().is_some());
+    let is_filled = is_native && all.is_ok_and(|all| all.keys().next().is_some());
     let max = if is_filled {
         PARTS_MAX
     } else {

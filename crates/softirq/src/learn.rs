@@ -454,6 +454,14 @@ impl Learner {
         self.deny(job.hash, denial, now_ns, out);
     }
 
+    /// There was no room for what was to be published under this hash, or its head can't be sent.
+    pub fn not_published(&mut self, hash: u64, now_ns: u64) -> Vec<Action> {
+        let mut out = Vec::new();
+        self.published.remove(hash);
+        self.deny(hash, Denial::NoRoom, now_ns, &mut out);
+        out
+    }
+
     fn deny(&mut self, hash: u64, reason: Denial, now_ns: u64, out: &mut Vec<Action>) {
         let secs = reason.secs(&self.settings);
         let until_ns = now_ns.saturating_add(secs * SECOND_NS);

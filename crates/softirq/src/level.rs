@@ -103,6 +103,7 @@ impl Level {
             self.set(offset_of!(layout::control, hash_key), drawn);
         }
         self.set_settings(settings);
+        self.set_pause(None);
         self.set_mtu(mtu);
         self.set_handover(layout::HANDOVER_WORKS);
         self.wake();

@@ -44,7 +44,8 @@ pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(
                 let _ = fs::remove_file(&behind);
             })?;
             // Only now the driver says whether it sends frames of others.
-            fan_out::fill(loaded, interface.index, folder)
+            fan_out::fill(loaded, interface.index, folder);
+            Ok(())
         }
         _ => {
             let tc = folder.join(format!("tc-{name}"));

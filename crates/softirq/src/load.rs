@@ -156,8 +156,8 @@ impl Program {
 /// pinned there; so all programs have the same.
 ///
 /// # Errors
-/// [`Error::Verifier`] with its last lines; [`Error::System`] when a pinned map has other sizes, or the
-/// process may not.
+/// [`Error::Verifier`] with its last lines; [`Error::Usage`] when a pinned map has other sizes;
+/// [`Error::System`] when the process may not.
 pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
     let one = |object: &[u8], name| load_one(object, name, sizes, folder);
     let out = one(&TC.0, "lowroad_out")?;
@@ -264,17 +264,24 @@ fn prepare(open: &mut OpenObject, sizes: Sizes, folder: &Path) -> Result<Option<
         }
         let path = folder.join(&name);
         if path.exists() {
-            reuse(&mut map, &path, sizes.of(&name))?;
+            let len = (name == "store").then(|| sizes.store_len());
+            reuse(&mut map, &path, sizes.of(&name), len)?;
         }
     }
     Ok(inner)
 }
 
 /// Takes the map that is pinned, if its size is the one wanted: the programs' masks follow from that.
-fn reuse(map: &mut OpenMapMut<'_>, path: &Path, entries: Option<u32>) -> Result<(), Error> {
+fn reuse(
+    map: &mut OpenMapMut<'_>,
+    path: &Path,
+    entries: Option<u32>,
+    value_len: Option<u32>,
+) -> Result<(), Error> {
     let there = MapHandle::from_pinned_path(path)
         .map_err(Error::bpf(format!("opening {}", path.display())))?;
-    let fits = entries.is_none_or(|entries| entries == there.max_entries());
+    let fits = entries.is_none_or(|entries| entries == there.max_entries())
+        && value_len.is_none_or(|len| len == there.value_size());
     if fits && map.reuse_pinned_map(path).is_ok() {
         return Ok(());
     }

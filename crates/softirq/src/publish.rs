@@ -16,8 +16,8 @@ use crate::level::Level;
 /// For so long a retired response can be sent again: clients repeat themselves after 0.2 s, 0.6 s, 1.4 s, and
 /// so on.
 const LINGER_NS: u64 = 60_000_000_000;
-/// The same where its room is needed.
-const LINGER_LEAST_NS: u64 = 3_000_000_000;
+/// So many places are given up together before that, where room is needed.
+const REUSED_AT_ONCE: usize = 64;
 
 /// A response to publish.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct Publication<'a> {
 pub enum Refused {
     /// Key or response are too long, or a position is not within.
     Form,
-    /// All places are taken, or all entries of its bucket.
+    /// All places are taken, or all entries of its bucket, or no piece of the store is long enough.
     Full,
 }
 
@@ -98,8 +98,15 @@ impl Publisher {
                     publisher.retired.push_back((place, now_ns));
                 }
                 // Its publication was not finished.
-                _ => publisher.free.push(place),
+                _ => {
+                    level.responses.set(number, offset_of!(response, id), 0u32);
+                    publisher.free.push(place);
+                }
             }
+            // Requests that are remembered would find it without the index.
+            level
+                .responses
+                .set(number, offset_of!(response, expires_ns), 0u64);
             publisher.next_id = publisher.next_id.max(id.wrapping_add(1));
         }
         Ok(publisher)
@@ -145,17 +152,17 @@ impl Publisher {
 
     /// A place, and so many bytes of the store; what was retired last gives up its room last.
     fn room(&mut self, level: &Level, len: usize) -> Option<(u32, Extent)> {
-        let recent_ns = crate::now_ns().saturating_sub(LINGER_LEAST_NS);
-        for before_ns in [0, recent_ns, u64::MAX] {
-            self.reuse(level, before_ns).ok()?;
-            if self.free.is_empty() {
-                continue;
-            }
-            if let Some(extent) = self.store.take(len) {
+        loop {
+            if !self.free.is_empty()
+                && let Some(extent) = self.store.take(len)
+            {
                 return self.free.pop().map(|number| (number, extent));
             }
+            if self.retired.is_empty() {
+                return None;
+            }
+            self.reuse(level, REUSED_AT_ONCE).ok()?;
         }
-        None
     }
 
     /// Takes these out; when it returns, no program answers with them, but for copies of what it has
@@ -191,14 +198,14 @@ impl Publisher {
     /// # Errors
     /// When the grace period can't be waited for; then these places are lost.
     pub fn recycle(&mut self, level: &Level, now_ns: u64) -> Result<(), Error> {
-        self.reuse(level, now_ns.saturating_sub(LINGER_NS))
+        let before_ns = now_ns.saturating_sub(LINGER_NS);
+        let is_old = |(_, since_ns): &(u32, u64)| *since_ns < before_ns;
+        self.reuse(level, self.retired.partition_point(is_old))
     }
 
-    /// Places retired before that time.
-    fn reuse(&mut self, level: &Level, before_ns: u64) -> Result<(), Error> {
-        let count = self
-            .retired
-            .partition_point(|(_, since_ns)| *since_ns < before_ns);
+    /// So many of the places that were retired first.
+    fn reuse(&mut self, level: &Level, count: usize) -> Result<(), Error> {
+        let count = count.min(self.retired.len());
         let places: Vec<u32> = self.retired.drain(..count).map(|one| one.0).collect();
         if places.is_empty() {
             return Ok(());
@@ -388,12 +395,10 @@ fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
     };
     fresh.key[..what.key.len()].copy_from_slice(what.key);
     let mut bytes = what.bytes.to_vec();
-    // What is written over is in the first part, however it is cut; a head alone is never cut.
-    let is_long = len > PART_LENS[1];
-    let within = if is_long {
-        head_len.min(PART_LENS[1])
-    } else {
-        head_len
+    // What is written over is in the first part. Where that is shorter, the programs look.
+    let within = match len > PART_LENS[0] {
+        true => head_len.min(PART_LENS[0]),
+        false => head_len,
     };
     for (at, len_there) in [
         (what.date_at, layout::DATE_LEN),

@@ -65,7 +65,12 @@ impl<'b> Client<'b> {
         self.sent.seq = reply.ack;
         let len = u32::try_from(reply.payload.len()).expect("short");
         self.sent.ack = reply.seq.wrapping_add(len);
-        *reply.payload.last().expect("a body")
+        // The first of the body.
+        let body = reply
+            .payload
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n");
+        reply.payload[body.expect("a head") + 4]
     }
 }
 

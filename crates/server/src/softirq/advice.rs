@@ -102,7 +102,7 @@ mod tests {
             "Cache-Control",
             "Set-Cookie",
             "Vary",
-            "1,460",
+            "14,600",
             "--exclude",
         ] {
             assert!(texts.iter().any(|text| text.contains(word)), "{word}");
@@ -113,7 +113,7 @@ mod tests {
     fn advice_names_what_is_to_be_set() {
         for (reason, word) in [
             ("up_expired", "--ttl"),
-            ("up_large", "1,460"),
+            ("up_large", "14,600"),
             ("up_cookie", "--ignore-cookies"),
             ("up_field", "--ignore-cache-control"),
             ("pass_unadmitted", "--admit"),

@@ -166,7 +166,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     };
     clients.choose(&level)?;
     let learning = Settings {
-        kept_parts_max: fan_out::kept_parts_max(&folder),
+        kept_parts_max: fan_out::kept_parts_max(&folder).min(learning.kept_parts_max),
         ..learning
     };
     let done = serve(args, &level, learning, placed, &server);

@@ -164,6 +164,9 @@ fn asleep(view: &View) -> Option<String> {
         return Some(format!("all connections are left to the kernel: {trouble}"));
     }
     match (view.mode, view.heartbeat_age_ms) {
+        ("serving", Some(_)) if view.is_kept() && view.rest.is_some() => {
+            Some("it rests, since it answered next to nothing; see `lowroad status`".into())
+        }
         ("serving", Some(_)) if view.is_kept() => None,
         ("serving", Some(_)) => {
             Some("its daemon has not been heard of for 30 s; attach again".into())

@@ -25,6 +25,9 @@ use super::offers::{self, Asks, Told, Word};
 use crate::running::Running;
 use crate::{changes, say};
 
+/// Segments of an answer on a connection that stays open: longer ones the server sends for less
+/// (docs/performance.md).
+const KEPT_PARTS_MAX: usize = 5;
 /// How long answers are trusted without a word from the server.
 const LIFETIME_SECS: u64 = 60;
 /// A change is known everywhere in the server after this time.
@@ -219,6 +222,7 @@ pub fn learning(room: Settings) -> Settings {
         ttl_secs: Some(LIFETIME_SECS),
         lifetime_secs_max: LIFETIME_SECS,
         with_age: false,
+        kept_parts_max: KEPT_PARTS_MAX,
         ..room
     }
 }

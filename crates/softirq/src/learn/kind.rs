@@ -64,7 +64,8 @@ impl Denial {
             | Denial::ServerError(_)
             | Denial::NotAskedAfter
             | Denial::Fetch(_)
-            | Denial::Busy => Kind::Other,
+            | Denial::Busy
+            | Denial::NoRoom => Kind::Other,
         }
     }
 }

@@ -48,6 +48,8 @@ pub enum Denial {
     Fetch(FetchError),
     /// Too many keys are waiting, or nothing may be published.
     Busy,
+    /// There was no room where it was to be published, or its head is too long.
+    NoRoom,
     /// Nothing is to be learnt of its path, by this prefix.
     Excluded(String),
 }
@@ -69,6 +71,7 @@ impl Denial {
             Denial::NotAskedAfter => "not-asked-after",
             Denial::Fetch(error) => error.label(),
             Denial::Busy => "busy",
+            Denial::NoRoom => "no-room",
             Denial::Excluded(_) => "excluded",
         }
     }
@@ -76,7 +79,7 @@ impl Denial {
     /// The origin is in trouble, so that this says nothing about an older response.
     pub(super) fn is_failure(&self) -> bool {
         match self {
-            Denial::ServerError(_) | Denial::NotAskedAfter | Denial::Busy => true,
+            Denial::ServerError(_) | Denial::NotAskedAfter | Denial::Busy | Denial::NoRoom => true,
             Denial::Fetch(error) => {
                 let says_something = matches!(
                     error,
@@ -111,7 +114,7 @@ impl fmt::Display for Denial {
                 f.write_str("the origin answered 304, which does not fit what was asked")
             }
             Denial::Fetch(error) => error.fmt(f),
-            Denial::Busy => f.write_str("there is no room for it now"),
+            Denial::Busy | Denial::NoRoom => f.write_str("there is no room for it now"),
             Denial::Excluded(prefix) if exclude::is_well_known(prefix) => write!(
                 f,
                 "nothing is learnt of its path (attach --exclude {prefix}, without being told: servers \
