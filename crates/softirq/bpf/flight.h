@@ -119,6 +119,9 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 		return NOT_SENT;
 	parts.cut = cut_for(control, segment, connection);
 	all = parts_of(parts.len, parts.cut);
+	/* It was cut otherwise: an interface has come whose packets are shorter. */
+	if (all > PARTS_MAX)
+		return NOT_SENT;
 	parts.first = acknowledged_part(segment, connection) / parts.cut;
 	/* All but its FIN. */
 	if (parts.first >= all)
@@ -140,6 +143,9 @@ static __always_inline struct recovery *recovery_of(const struct segment *segmen
 
 	if (found && (found->tag != connection->tag || found->seq != seq)) {
 		*(__u64 *)&found->acked = 0;
+		/* Another has had the place: what the client has by now counts as progress once at most. */
+		if (connection->options & OPTION_PARTS)
+			found->acked = acknowledged_part(segment, connection);
 		found->tag = connection->tag;
 		found->seq = seq;
 	}

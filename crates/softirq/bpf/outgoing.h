@@ -182,8 +182,8 @@ static __always_inline void on_response(struct __sk_buff *skb, const struct segm
 static __always_inline int on_leftover(struct __sk_buff *skb, struct segment *segment,
 				       const struct connection *connection)
 {
-	/* The answer to something that was not understood here. */
-	if (segment->flags & FLAG_RST && segment->seq == connection->snd_nxt)
+	/* The answer to something that was not understood here, or to a SYN that nobody listens for. */
+	if (segment->flags & FLAG_RST && (!segment->seq || segment->seq == connection->snd_nxt))
 		return TCX_NEXT;
 	count(reason_drop_leftover);
 	if (segment->flags & FLAG_FIN) {
@@ -202,6 +202,9 @@ static __always_inline int on_outgoing(struct __sk_buff *skb)
 
 	if (!control || control->mode == MODE_OFF || control->resting == ASLEEP ||
 	    parse_outgoing(skb, control, &segment) != PARSED)
+		return TCX_NEXT;
+	/* A socket of the past sends none; a new connection's must get out, whatever is left of its port. */
+	if (segment.flags & FLAG_SYN)
 		return TCX_NEXT;
 	connection = find(&segment);
 	if (!connection)

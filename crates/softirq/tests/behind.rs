@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use common::leftover;
 use common::line::{CLIENT_PORT, Ends, Line};
 use common::responses::{Response, Shelf};
+use lowroad_softirq::layout;
 use lowroad_softirq::load::Tier;
 use lowroad_testkit::net;
 use lowroad_testkit::{skip, wait_until};
@@ -205,4 +206,40 @@ fn it_comes_back_at_tc() {
 #[test]
 fn it_comes_back_on_the_loopback_device() {
     comes_back("it_comes_back_on_the_loopback_device", Line::loopback);
+}
+
+/// Closes by a reset.
+fn reset(stream: TcpStream) {
+    socket2::SockRef::from(&stream)
+        .set_linger(Some(std::time::Duration::ZERO))
+        .expect("a mode");
+}
+
+#[test]
+fn what_is_left_of_a_handover_lets_the_next_handshake_pass() {
+    if let Some(reason) = net::lacks() {
+        return skip(
+            "what_is_left_of_a_handover_lets_the_next_handshake_pass",
+            &reason,
+        );
+    }
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    // The kernel's first number is below ours in half of all cases.
+    for round in 0..8 {
+        line.beat();
+        line.level.set_mode(layout::MODE_SERVE);
+        let mut client = line.connect(line.ends[0]);
+        client
+            .write_all(b"BREW /pot HTTP/1.1\r\nHost: h\r\n\r\n")
+            .expect("sent");
+        let server = line.accept();
+        reset(client);
+        line.level.set_mode(layout::MODE_DRAIN);
+        let again = line.connect(line.ends[0]);
+        reset(line.accept());
+        drop((again, server));
+        assert_eq!(line.count("tcp_handed"), round + 1);
+    }
+    assert_eq!(line.count("drop_leftover"), 0);
 }
