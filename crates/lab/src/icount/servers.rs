@@ -83,8 +83,9 @@ const APACHE_PREFORK: Server = Server {
     ..USUAL
 };
 
-/// Attaches our level to the port of the server that runs by then.
-const ATTACH: &str = "lowroad attach 80 --interface eth0 &";
+/// Attaches our level to the port of the server that runs by then. The files are new, so that their times say nothing
+/// of freshness.
+const ATTACH: &str = "lowroad attach 80 --interface eth0 --ttl 600 &";
 
 const APACHE_COMMON: (&str, &str) = (
     "etc/apache-common.conf",
