@@ -244,7 +244,7 @@ pub struct News {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Does what the server says on standard input. What comes back has the server asked for its answers there.
+/// Does what the server says on standard input. By what is returned, the server is asked for its answers.
 pub fn follow(level: Arc<Level>, news: Arc<News>) -> Offered {
     let asks = Arc::new(Asks::new());
     let hears = asks.clone();
