@@ -243,3 +243,30 @@ fn what_is_left_of_a_handover_lets_the_next_handshake_pass() {
     }
     assert_eq!(line.count("drop_leftover"), 0);
 }
+
+/// The client begins anew from the same port after its connection was taken back, while the server has not closed
+/// the old socket yet: it is challenged, resets, and its next SYN is answered.
+#[test]
+fn who_begins_anew_after_the_way_back_is_challenged() {
+    let test = "who_begins_anew_after_the_way_back_is_challenged";
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    publish(&line);
+    line.beat();
+    let mut client = line.connect(line.ends[0]);
+    ask_below(&mut client);
+    let mut server = ask_above(&mut client, REQUEST, || line.accept());
+    for _ in 0..3 {
+        server = ask_above(&mut client, &hot(), || server);
+    }
+    ask_below(&mut client);
+    assert_eq!(line.count("tcp_taken_back"), 1);
+    leftover::vanish(client);
+    let mut again = line.connect(line.ends[0]);
+    ask_below(&mut again);
+    assert_eq!(line.count("tcp_challenge"), 1);
+    drop(server);
+}

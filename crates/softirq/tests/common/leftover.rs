@@ -87,24 +87,34 @@ fn state(port: u16) -> Option<String> {
     })
 }
 
+/// The client's machine has lost its power: nothing is said.
+pub fn vanish(stream: TcpStream) {
+    set(&stream, &[(libc::TCP_REPAIR, 1)]).expect("root");
+}
+
 /// A socket's first number, which is the kernel's to choose but while a connection is repaired.
 fn begin_with(socket: &OwnedFd, isn: u32) -> io::Result<()> {
     const SEND_QUEUE: u32 = 2;
     const OFF_WITHOUT_PROBE: u32 = u32::MAX;
-    for (name, value) in [
+    let options = [
         (libc::TCP_REPAIR, 1),
         (libc::TCP_REPAIR_QUEUE, SEND_QUEUE),
         (libc::TCP_QUEUE_SEQ, isn),
         (libc::TCP_REPAIR, OFF_WITHOUT_PROBE),
-    ] {
+    ];
+    set(socket, &options)
+}
+
+fn set(socket: &impl AsRawFd, options: &[(libc::c_int, u32)]) -> io::Result<()> {
+    for (name, value) in options {
         // SAFETY: the descriptor is open, and the value has the size that is said.
         let status = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
                 libc::IPPROTO_TCP,
-                name,
-                std::ptr::from_ref(&value).cast(),
-                libc::socklen_t::try_from(size_of_val(&value)).expect("small"),
+                *name,
+                std::ptr::from_ref(value).cast(),
+                libc::socklen_t::try_from(size_of_val(value)).expect("small"),
             )
         };
         if status != 0 {
