@@ -23,6 +23,34 @@ static __always_inline __u32 answer_of(__u32 number, const struct response *resp
 	return response->id << ANSWER_NUMBER_BITS | (number + 1);
 }
 
+/* The number of the response whose answer is under way. */
+static __always_inline __u32 number_under_way(const struct connection *connection)
+{
+	return (connection->answer & ((1 << ANSWER_NUMBER_BITS) - 1)) - 1;
+}
+
+/* Whether it is still there, the very same. */
+static __always_inline int is_still_there(const struct connection *connection)
+{
+	__u32 number = number_under_way(connection);
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+
+	return response && response->id && answer_of(number, response) == connection->answer;
+}
+
+/* The answer to the segment's request is under way; of that, so many bytes are not acknowledged. */
+static __always_inline void set_under_way(struct connection *connection, const struct segment *segment,
+					  const struct choice *choice, __u32 unacknowledged)
+{
+	connection->rcv_nxt = segment->seq + segment->payload_len;
+	connection->snd_nxt += choice->len + !!choice->closes;
+	connection->answer = choice->answer;
+	connection->answer_len = choice->len;
+	connection->request_len = unacknowledged;
+	connection->options &= ~OPTION_PARTS;
+	connection->state = choice->closes ? STATE_CLOSING : STATE_OPEN;
+}
+
 /* Whether so many bytes go into the client's window. */
 static __always_inline int has_window(const struct segment *segment, const struct connection *connection,
 				      __u32 len)

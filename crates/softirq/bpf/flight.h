@@ -76,21 +76,16 @@ static __always_inline int has_all_of_flight(const struct segment *segment, cons
 SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struct connection *connection ARG,
 			  const struct choice *choice ARG)
 {
-	__u32 rcv_nxt = connection->rcv_nxt, snd_nxt = connection->snd_nxt, end = segment->seq + segment->payload_len;
+	__u32 rcv_nxt = connection->rcv_nxt, snd_nxt = connection->snd_nxt;
 	struct parts parts = {
-		.number = choice->number, .seq = snd_nxt, .ack = end - WITHHELD, .len = choice->len, .cut = choice->cut,
+		.number = choice->number, .seq = snd_nxt,
+		.ack = segment->seq + segment->payload_len - WITHHELD, .len = choice->len, .cut = choice->cut,
 		.window = window_for(connection->options), .count = choice->parts, .closes = choice->closes,
 	};
 	int verdict;
 
 	/* First, since the client may be quick. */
-	connection->rcv_nxt = end;
-	connection->snd_nxt = snd_nxt + choice->len + !!choice->closes;
-	connection->answer = choice->answer;
-	connection->answer_len = choice->len;
-	connection->request_len = WITHHELD;
-	connection->options &= ~OPTION_PARTS;
-	connection->state = choice->closes ? STATE_CLOSING : STATE_OPEN;
+	set_under_way(connection, segment, choice, WITHHELD);
 	verdict = send_parts(ctx, segment, &parts);
 	if (verdict == NOT_SENT) {
 		connection->answer = 0;
@@ -106,16 +101,15 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 			__u32 most)
 {
 	struct control *control = steering();
-	__u32 number = (connection->answer & ((1 << ANSWER_NUMBER_BITS) - 1)) - 1, all;
-	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	__u32 all;
 	struct parts parts = {
-		.number = number, .seq = acknowledged_from(connection), .ack = connection->rcv_nxt - WITHHELD,
+		.number = number_under_way(connection), .seq = acknowledged_from(connection), .ack = connection->rcv_nxt - WITHHELD,
 		.len = connection->answer_len, .window = window_for(connection->options),
 		.closes = connection->state == STATE_CLOSING,
 	};
 	int verdict;
 
-	if (!control || !response || !response->id || answer_of(number, response) != connection->answer)
+	if (!control || !is_still_there(connection))
 		return NOT_SENT;
 	parts.cut = cut_for(control, segment, connection);
 	all = parts_of(parts.len, parts.cut);

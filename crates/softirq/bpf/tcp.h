@@ -89,14 +89,8 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 		return on_long_answer(ctx, segment, connection, &choice);
 	if (write_answer(ctx, segment, connection, &choice, connection->snd_nxt))
 		return up(ctx, segment, connection, reason_up_room);
-	connection->rcv_nxt = segment->seq + segment->payload_len;
-	connection->snd_nxt += choice.len + !!choice.closes;
-	connection->answer = choice.answer;
-	connection->answer_len = choice.len;
-	connection->request_len = segment->payload_len;
+	set_under_way(connection, segment, &choice, segment->payload_len);
 	count_hit(connection);
-	connection->options &= ~OPTION_PARTS;
-	connection->state = choice.closes ? STATE_CLOSING : STATE_OPEN;
 	account(segment, &choice);
 	return frame_reply(ctx);
 }
@@ -107,13 +101,12 @@ SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 			  struct connection *connection ARG)
 {
 	struct choice choice = {
-		.number = (connection->answer & ((1 << ANSWER_NUMBER_BITS) - 1)) - 1,
+		.number = number_under_way(connection),
 		.len = connection->answer_len,
 		.closes = connection->state == STATE_CLOSING,
 	};
-	struct response *response = bpf_map_lookup_elem(&responses, &choice.number);
 
-	if (!response || !response->id || answer_of(choice.number, response) != connection->answer)
+	if (!is_still_there(connection))
 		return reset(ctx, segment, connection, reason_tcp_gone);
 	/* What the client has of it needs no window. */
 	if (!has_window(segment, connection, choice.len - acknowledged_part(segment, connection)))
@@ -160,9 +153,8 @@ static __always_inline int has_part(const struct segment *segment, const struct 
  * ever, because an acknowledgement costs less than a request. Then it is told that this is the end. */
 static __always_inline int on_part(context *ctx, struct segment *segment, struct connection *connection)
 {
-	if ((connection->options & OPTION_PARTS) == OPTION_PARTS)
+	if (!is_patient(connection))
 		return reset(ctx, segment, connection, reason_tcp_gone);
-	connection->options += OPTION_PARTS_ONE;
 	segment->seq = connection->rcv_nxt;
 	segment->payload_len = 0;
 	return answer_again(ctx, segment, connection);
