@@ -60,6 +60,7 @@ static __always_inline int on_long_answer(context *ctx, const struct segment *se
 	verdict = begin_flight(ctx, segment, connection, choice);
 	if (verdict == NOT_SENT)
 		return up(ctx, segment, connection, reason_up_room);
+	count_hit(connection);
 	account(segment, choice);
 	return verdict;
 }

@@ -112,11 +112,12 @@ fn hot() -> Vec<u8> {
 }
 
 fn publish(line: &Line) {
-    let hot = Response::named("A");
     let mut shelf = Shelf::new(&line.level);
     for (_, server) in line.ends {
         let hour_ns = 3_600_000_000_000;
-        shelf.publish(&line.level, &hot.key_at(server), &hot.prepare(0), hour_ns);
+        for hot in ["A", "Two"].map(Response::named) {
+            shelf.publish(&line.level, &hot.key_at(server), &hot.prepare(0), hour_ns);
+        }
     }
 }
 
@@ -269,4 +270,35 @@ fn who_begins_anew_after_the_way_back_is_challenged() {
     ask_below(&mut again);
     assert_eq!(line.count("tcp_challenge"), 1);
     drop(server);
+}
+
+#[test]
+fn hits_of_several_segments_pay_for_the_way_back_too() {
+    let test = "hits_of_several_segments_pay_for_the_way_back_too";
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    publish(&line);
+    line.beat();
+    let mut client = line.connect(line.ends[0]);
+    let mut server = ask_above(&mut client, REQUEST, || line.accept());
+    for _ in 0..3 {
+        server = ask_above(&mut client, &hot(), || server);
+    }
+    ask_below(&mut client);
+    let expected = Response::named("Two").prepare(0).bytes;
+    for _ in 0..5 {
+        client
+            .write_all(b"GET /2 HTTP/1.1\r\nHost: h\r\n\r\n")
+            .expect("sent");
+        let mut got = vec![0; expected.len()];
+        client.read_exact(&mut got).expect("an answer");
+    }
+    drop(server);
+    let server = ask_above(&mut client, REQUEST, || line.accept());
+    let _server = ask_above(&mut client, &hot(), || server);
+    ask_below(&mut client);
+    assert_eq!(line.count("tcp_taken_back"), 2);
 }
