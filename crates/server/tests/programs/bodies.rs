@@ -7,9 +7,9 @@ use crate::talk::{self, post};
 
 /// 50 MiB.
 const LONG: usize = 50 << 20;
-/// What a long body may add to the server's memory; most of it is for the threads that write it to a
-/// file, which get their memory in huge pages.
-const MEMORY_MAX_KIB: u64 = 24 << 10;
+/// What a long body may add to the server's memory, less than the body. It is for the threads that
+/// write it to a file, which get their memory in huge pages; how many there are depends on the disk.
+const MEMORY_MAX_KIB: u64 = 40 << 10;
 
 /// A route whose programs are asked before all of a body is there.
 const STREAMED: &str = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n\
