@@ -66,12 +66,28 @@ static __always_inline int is_kernels(const struct connection *connection)
 	return connection->state == STATE_KERNEL || connection->state == STATE_ASKED;
 }
 
+/* The kernel has it, with a socket whose numbers are behind those of the client. */
+static __always_inline int is_shifted(const struct connection *connection)
+{
+	return connection->state == STATE_KERNEL && (connection->socket_rcv | connection->socket_snd);
+}
+
+/* Nobody else knows its numbers: without its place it would hang. */
+static __always_inline int needs_place(const struct connection *connection)
+{
+	return connection->socket == SOCKET_KEPT || is_shifted(connection);
+}
+
 /* How much a place is worth: 0 is nobody's, then what has just finished, then markers, then connections
- * by the time they idle. Those that live are worth 0x10000 at least. */
+ * by the time they idle. Those that live are worth 0x10000 at least, those that need their place more. */
 static __always_inline __u32 worth(const struct connection *connection, __u16 now, __u32 idle)
 {
 	__u16 age = now - connection->seen;
-	if (!connection->tag || age > idle)
+	if (!connection->tag)
+		return 0;
+	if (needs_place(connection))
+		return age > idle ? 0x10000 : 0x20000 + 0x7fff - age;
+	if (age > idle)
 		return 0;
 	if (connection->state == STATE_DONE || connection->state == STATE_OVER)
 		return age <= LINGER;
@@ -149,7 +165,8 @@ static __always_inline struct connection *take(const struct segment *segment, __
 	place->answer = 0;
 	place->answer_len = 0;
 	place->request_len = 0;
-	place->balance = 0;
+	place->socket = SOCKET_NONE;
+	place->socket_rcv = place->socket_snd = 0;
 	place->seen = now;
 	place->handshake = 0;
 	return place;

@@ -30,17 +30,6 @@
 /* Upper bits of the request's length. */
 #define FOLLOWED_LENGTH 0xf000
 
-/* The balance of a connection that was handed up once: each request that is answered here, or could be, makes it
- * better, each that can't makes it worse by as many as a way down and up again costs: a new socket, its accept and
- * its end. With nginx, Linux 6.12, pages of 700 bytes and of 20 KB these were 70,000 to 115,000 instructions, where a
- * hit saves 30,000. When it is enough, the connection is taken back: at first after four hits in a row, when as
- * much was lost by waiting as is lost if it goes up at once; at the second in a row where runs are long, never
- * where they are short. Each time costs a little more, so that what brings nothing does not go on. */
-#define BALANCE_FIRST 8
-#define BALANCE_UP 5
-#define BALANCE_ENOUGH 12
-#define BALANCE_MAX 15
-
 static __always_inline int is_followed(const struct connection *connection, __u32 mark)
 {
 	return connection->answer_len & mark;
@@ -55,19 +44,6 @@ static __always_inline void unfollow(struct connection *connection)
 static __always_inline __u32 request_end(const struct connection *connection)
 {
 	return connection->rcv_nxt + (connection->request_len | (connection->answer_len & FOLLOWED_LENGTH));
-}
-
-static __always_inline void count_up(struct connection *connection)
-{
-	__u32 balance = connection->balance;
-
-	connection->balance = !balance ? BALANCE_FIRST : balance > BALANCE_UP ? balance - BALANCE_UP : 1;
-}
-
-static __always_inline void count_hit(struct connection *connection)
-{
-	if (connection->balance && connection->balance < BALANCE_MAX)
-		connection->balance++;
 }
 
 /* Requests that were followed, by each processor: that costs a tenth of a request, with its response. */
@@ -163,35 +139,32 @@ static __always_inline void note_request(struct connection *connection, __u32 fr
 	connection->answer_len = (framing & 0xff) | patience | (len & FOLLOWED_LENGTH);
 }
 
-/* A request of a connection of ours goes up for this reason, the first one to this socket. */
-static __always_inline void begin_following(context *ctx, const struct control *control,
-					    const struct segment *segment, struct connection *connection,
-					    __u32 reason)
+/* A request of a connection of ours goes up for this reason. Not 0 if it is followed. */
+static __always_inline int begin_following(context *ctx, const struct control *control,
+					   const struct segment *segment, struct connection *connection,
+					   __u32 reason)
 {
 	__u32 framing = 0;
 
-	if (!(control->settings & SETTING_KEEP_TIME_WAIT) && is_worth_following(segment))
+	if (!(control->settings & SETTING_KEEP_TIME_WAIT) &&
+	    (connection->socket == SOCKET_KEPT || is_worth_following(segment)))
 		framing = framing_of_request(ctx, segment, reason);
 	connection->answer = 0;
 	connection->answer_len = 0;
-	count_up(connection);
 	if (framing) {
 		count_look();
 		note_request(connection, framing, FOLLOWED_LOOKS);
 	}
+	return framing;
 }
 
 /* The kernel gets the next request, too, for this reason. */
 static __always_inline void follow_on(context *ctx, const struct segment *segment, struct connection *connection,
-				      __u32 reason, int is_hit)
+				      __u32 reason)
 {
 	__u32 patience = connection->answer_len & FOLLOWED_PATIENCE;
 	__u32 framing = framing_of_request(ctx, segment, reason);
 
-	if (is_hit)
-		count_hit(connection);
-	else
-		count_up(connection);
 	patience -= patience ? FOLLOWED_LOOK : 0;
 	if (!framing || !patience) {
 		unfollow(connection);

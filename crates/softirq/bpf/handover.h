@@ -3,7 +3,7 @@
  * mid-connection, as a child of the listener that it finds itself. */
 #pragma once
 
-#include "connections.h"
+#include "kept.h"
 #include "time_wait.h"
 
 #ifndef TIER_XDP
@@ -30,8 +30,8 @@ static __always_inline int wait_for_listener(const struct segment *segment, stru
 	return -1;
 }
 
-/* Whether the kernel's socket is one that the connection had before it was taken back: it expects what was answered
- * here since. Its new one has this segment. */
+/* Whether the kernel's socket is one that the connection had before it was taken back, and that is not
+ * kept: it expects what was answered here since. Its new one has this segment. */
 static __always_inline int is_old(const struct tcp_sock *tcp, const struct connection *connection)
 {
 	return tcp && (__s32)(tcp->rcv_nxt - connection->rcv_nxt) < 0;
@@ -115,6 +115,8 @@ SEPARATE int assign(struct __sk_buff *skb, const struct segment *segment ARG,
 static __always_inline int hand_over(context *ctx, const struct segment *segment,
 				     struct connection *connection)
 {
+	connection->socket = SOCKET_NONE;
+	connection->socket_rcv = connection->socket_snd = 0;
 	connection->state = STATE_HANDED;
 #ifdef TIER_XDP
 	frame_mark(ctx, META_HAND_OVER);

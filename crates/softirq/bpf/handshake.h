@@ -247,7 +247,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		can.options &= OPTION_SCALE_MASK;
 	is_strange = is_stranger(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
 	/* One that was taken back may have its old socket yet, and nothing that says gets out. */
-	if (!is_strange && old && is_live(old) && old->balance)
+	if (!is_strange && old && is_live(old) && old->socket != SOCKET_NONE)
 		return challenge(ctx, syn, old);
 	/* Of a stranger's old connection only the kernel may say that it is over. */
 	listener = find_listener(ctx, syn, !is_strange);

@@ -177,21 +177,57 @@ static __always_inline void on_response(struct __sk_buff *skb, const struct segm
 		unfollow(connection);
 }
 
-/* A segment of the kernel's on a connection of ours. If that was the kernel's before, its old socket says what the
- * client has had from us by now; with its FIN it has nothing more to say. */
-static __always_inline int on_leftover(struct __sk_buff *skb, struct segment *segment,
-				       const struct connection *connection)
+/* What the kept socket says on its own. The acknowledgement of its last response went by here, so it sends that
+ * again, or asks whether its client lives; nobody has asked for more than that. */
+static __always_inline void answer_kept(struct __sk_buff *skb, const struct segment *segment,
+					struct connection *connection)
 {
-	/* The answer to something that was not understood here, or to a SYN that nobody listens for. */
-	if (segment->flags & FLAG_RST && (!segment->seq || segment->seq == connection->snd_nxt))
-		return TCX_NEXT;
-	count(reason_drop_leftover);
-	if (segment->flags & FLAG_FIN) {
-		segment->summed = frame_summed(skb);
+	__s32 beyond = segment->seq + segment->payload_len - connection->socket_snd;
+
+	if (segment->flags & FLAG_FIN || beyond > 0) {
+		connection->socket = SOCKET_ENDED;
 		if (!inject(skb, segment, segment->ack, 0, FLAG_RST | INJECT_TURNED))
 			count(reason_tcp_ended);
+	} else if (segment->payload_len || beyond == -1) {
+		inject(skb, segment, connection->socket_rcv, connection->socket_snd, FLAG_ACK | INJECT_TURNED);
+	}
+}
+
+/* A segment of the kernel's on a connection of ours: of a socket from before, kept or not. With its FIN it has
+ * nothing more to say. */
+static __always_inline int on_leftover(struct __sk_buff *skb, struct segment *segment,
+				       struct connection *connection)
+{
+	int is_kept = connection->socket == SOCKET_KEPT;
+
+	/* The answer to something that was not understood here, or to a SYN that nobody listens for. */
+	if (segment->flags & FLAG_RST && !is_kept && (!segment->seq || segment->seq == connection->snd_nxt))
+		return TCX_NEXT;
+	count(reason_drop_leftover);
+	segment->summed = frame_summed(skb);
+	if (segment->flags & FLAG_RST) {
+		if (is_kept)
+			connection->socket = SOCKET_ENDED;
+	} else if (is_kept) {
+		answer_kept(skb, segment, connection);
+	} else if (segment->flags & FLAG_FIN && !inject(skb, segment, segment->ack, 0, FLAG_RST | INJECT_TURNED)) {
+		count(reason_tcp_ended);
 	}
 	return TC_ACT_SHOT;
+}
+
+/* A segment of the kernel's that belongs to its client. */
+static __always_inline int on_passing(struct __sk_buff *skb, struct segment *segment, struct connection *connection)
+{
+	if (is_shifted(connection)) {
+		if (shift_out(skb, segment, connection))
+			return TC_ACT_SHOT;
+		segment->seq += connection->socket_snd;
+		segment->ack += connection->socket_rcv;
+	}
+	if (is_followed(connection, FOLLOWED) && segment->payload_len)
+		on_response(skb, segment, connection);
+	return TCX_NEXT;
 }
 
 static __always_inline int on_outgoing(struct __sk_buff *skb)
@@ -203,19 +239,22 @@ static __always_inline int on_outgoing(struct __sk_buff *skb)
 	if (!control || control->mode == MODE_OFF || control->resting == ASLEEP ||
 	    parse_outgoing(skb, control, &segment) != PARSED)
 		return TCX_NEXT;
-	/* A socket of the past sends none; a new connection's must get out, whatever is left of its port. */
-	if (segment.flags & FLAG_SYN)
-		return TCX_NEXT;
 	connection = find(&segment);
 	if (!connection)
 		return TCX_NEXT;
+	/* A socket of the past sends none; a new connection's must get out, whatever is left of its port. */
+	if (segment.flags & FLAG_SYN) {
+		if (connection->state == STATE_KERNEL) {
+			unfollow(connection);
+			connection->socket_rcv = connection->socket_snd = 0;
+		}
+		return TCX_NEXT;
+	}
 	if (connection->state == STATE_KERNEL || connection->state == STATE_HANDED) {
 		/* The new socket begins where we have ended; a probe is one before that. */
 		if (connection->state == STATE_HANDED && (__s32)(segment.seq - connection->snd_nxt) < -1)
 			return on_leftover(skb, &segment, connection);
-		if (is_followed(connection, FOLLOWED) && segment.payload_len)
-			on_response(skb, &segment, connection);
-		return TCX_NEXT;
+		return on_passing(skb, &segment, connection);
 	}
 	if (connection->state == STATE_OPEN || connection->state == STATE_CLOSING || connection->state == STATE_DONE)
 		return on_leftover(skb, &segment, connection);

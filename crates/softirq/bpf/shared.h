@@ -7,7 +7,7 @@
 #include <linux/types.h>
 
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
-#define LAYOUT_VERSION 6
+#define LAYOUT_VERSION 7
 
 /* What one segment carries of a response (Ethernet 1500, no options). */
 #define RESPONSE_MAX 1460
@@ -114,6 +114,13 @@ enum connection_state {
 
 #define ANSWER_NUMBER_BITS 19 /* of a connection's answer */
 
+/* There is none, or the kernel has the connection. */
+#define SOCKET_NONE 0
+/* It waits for the next request that goes up; kept.h. */
+#define SOCKET_KEPT 1
+/* It has closed, or was ended, and may have something to say yet. */
+#define SOCKET_ENDED 2
+
 #define OPTION_SCALE_MASK 0x0f /* of the client; 15 is none */
 #define OPTION_SCALE_NONE 0x0f
 #define OPTION_SACK 0x10
@@ -135,8 +142,8 @@ struct connection {
 	/* Its length, without FIN, and how much of its request is not acknowledged: all, or WITHHELD. */
 	__u16 answer_len;
 	__u16 request_len : 12;
-	/* Whether it pays that it is answered here, since it was handed up first; following.h. */
-	__u16 balance : 4;
+	/* What has become of the kernel's socket while the connection is ours: SOCKET_. */
+	__u16 socket : 4;
 	__u16 mss;
 	/* Units of 2^30 ns: when it was last heard of. */
 	__u16 seen;
@@ -144,6 +151,10 @@ struct connection {
 	__u8 options;
 	/* Of our first sequence number, so that the same handshake does not open it again. */
 	__u16 handshake;
+	/* What the socket expects next, and what it sends next, while it waits; while the kernel has the connection,
+	 * by how much the client's numbers are ahead of that. */
+	__u32 socket_rcv;
+	__u32 socket_snd;
 };
 
 /* With eight, two choices and half the places taken, nobody is turned away (measured: none of 10^6; with
@@ -372,6 +383,7 @@ struct counted {
 	X(tcp_not_handed, "the kernel refused to take the connection over") \
 	X(tcp_no_listener, "nobody has listened for seconds: the kernel resets") \
 	X(tcp_taken_back, "the kernel's connection is answered here again, from a request that can be") \
+	X(tcp_resumed, "a request went up to the socket that was kept since the last") \
 	X(tcp_ended, "the socket that a connection had before it was taken back was ended") \
 	X(tcp_admitted, "the kernel has let a client in") \
 	X(tcp_evicted, "a live connection lost its place in the table") \
@@ -380,7 +392,7 @@ struct counted {
 	X(drop_early, "overtook what completes the handshake, or what a listener had no room for") \
 	X(drop_no_listener, "nobody listens at the moment: the client tries again") \
 	X(drop_time_wait, "what is handed up, before the kernel had ended the connection in TIME_WAIT") \
-	X(drop_leftover, "of a socket whose connection was taken back: its client must not see it") \
+	X(drop_leftover, "of a socket whose connection is answered here: its client must not see it") \
 	X(drop_odd, "without ACK, where there must be one") \
 	X(drop_sum, "a wrong checksum; if of no connection of ours, it passes") \
 	X(drop_no_room, "no room for an acknowledgement") \

@@ -93,7 +93,11 @@ static __always_inline int on_handed(struct __sk_buff *skb)
 			      &segment) != PARSED)
 		return TCX_NEXT;
 	connection = find(&segment);
-	if (connection && connection->state == STATE_HANDED && assign(skb, &segment, connection))
+	if (!connection)
+		return TCX_NEXT;
+	if (connection->state == STATE_HANDED && assign(skb, &segment, connection))
+		return TC_ACT_SHOT;
+	if (is_shifted(connection) && shift_in(skb, &segment, connection))
 		return TC_ACT_SHOT;
 	return TCX_NEXT;
 }

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* A connection that the kernel has comes back: when the response above was sent and acknowledged completely, and
- * the next request can be answered here. The kernel's socket is ended as if its client had closed: it gets a FIN,
- * and nothing of what it says to that reaches the client (outgoing.h). A later request that goes up gets
- * a new socket.
- *
- * A way down and up again costs more than a hit saves, so it is not the next request that could be answered here, but
- * the one with which that has come to pay (the balance in following.h).
+ * the next request can be answered here. The kernel's socket stays as it is, and waits (kept.h); what it says
+ * meanwhile does not reach the client (outgoing.h).
  *
  * At the same moment, and with what follows:
  * - The server closes. The connection is ours before its socket is looked at: a FIN that leaves later is not
@@ -36,6 +32,13 @@ static __always_inline int is_next_request(const struct segment *segment, struct
 	return 0;
 }
 
+/* This level is about to go, or to sleep: what it does for a connection must end. */
+static __always_inline int is_leaving(const struct segment *segment)
+{
+	struct control *control = steering();
+	return !control || control->resting != AWAKE || is_draining(control, segment);
+}
+
 /* Whether this level may answer it. */
 SEPARATE int may_take_back(context *ctx, const struct segment *segment ARG)
 {
@@ -49,27 +52,10 @@ SEPARATE int may_take_back(context *ctx, const struct segment *segment ARG)
 
 #ifndef TIER_XDP
 
-/* Whether the kernel's socket waits for this segment, and for nothing else: it is open, the server has read all
- * before, and the client has all that it has written. */
-SEPARATE int is_idle(context *ctx, const struct segment *segment ARG)
-{
-	struct bpf_sock *sk = socket_of(ctx, segment);
-	struct tcp_sock *tcp;
-	int is = 0;
-
-	if (!sk)
-		return 0;
-	tcp = bpf_skc_to_tcp_sock(sk);
-	if (tcp && sk->state == TCP_STATE_ESTABLISHED)
-		is = tcp->rcv_nxt == segment->seq && tcp->copied_seq == segment->seq &&
-		     tcp->write_seq == segment->ack && tcp->snd_nxt == segment->ack;
-	bpf_sk_release(sk);
-	return is;
-}
-
-/* The connection is ours again from this segment on, if its socket is idle. */
+/* The connection is ours again from this segment on, if its socket waits for it, and for nothing else. */
 static __always_inline int take_over(context *ctx, const struct segment *segment, struct connection *connection)
 {
+	__u32 rcv = segment->seq - connection->socket_rcv, snd = segment->ack - connection->socket_snd;
 	__u16 marks = connection->answer_len;
 
 	connection->rcv_nxt = segment->seq;
@@ -78,24 +64,17 @@ static __always_inline int take_over(context *ctx, const struct segment *segment
 	/* From now on nothing of what it says gets out; seen by all before the socket is looked at. */
 	*(volatile __u8 *)&connection->state = STATE_OPEN;
 	__sync_val_compare_and_swap(&connection->answer, 0, 0);
-	if (!is_idle(ctx, segment)) {
+	if (!is_waiting(ctx, segment, rcv, snd)) {
 		connection->answer_len = marks;
 		connection->state = STATE_KERNEL;
 		return 0;
 	}
-	connection->balance--;
+	connection->socket_rcv = rcv;
+	connection->socket_snd = snd;
+	connection->socket = SOCKET_KEPT;
 	count_taken_back();
 	count(reason_tcp_taken_back);
 	return 1;
-}
-
-/* Behind the answer, of which the frame is made: the old socket's client closes. Without an answer the
- * connection went up again, and that socket has it still. */
-static __always_inline void end_old_socket(context *ctx, const struct segment *segment,
-					   const struct connection *connection)
-{
-	if (is_live(connection) && connection->answer)
-		inject(ctx, segment, segment->seq, segment->ack, FLAG_FIN | FLAG_ACK | INJECT_TURNED);
 }
 
 #else
@@ -105,11 +84,6 @@ static __always_inline int take_over(context *ctx, const struct segment *segment
 	return 0;
 }
 
-static __always_inline void end_old_socket(context *ctx, const struct segment *segment,
-					   const struct connection *connection)
-{
-}
-
 #endif
 
 /* The next request of a connection of the kernel: 1 if it is ours now, and the segment is to be answered. */
@@ -117,6 +91,13 @@ SEPARATE int take_back(context *ctx, struct segment *segment ARG, struct connect
 {
 	struct choice choice;
 
+	/* What follows goes to a new socket, whose numbers are the client's. */
+	if (is_shifted(connection) && is_leaving(segment)) {
+		if (frame_again(ctx))
+			return 0;
+		if (take_over(ctx, segment, connection))
+			return 1;
+	}
 	if (!may_take_back(ctx, segment)) {
 		unfollow(connection);
 		return 0;
@@ -125,16 +106,30 @@ SEPARATE int take_back(context *ctx, struct segment *segment ARG, struct connect
 	/* TC takes it back, and sends the first answer. */
 	if (choose(ctx, segment, connection, &choice) && choice.parts > KEPT_PARTS_MAX_TC && !choice.closes)
 		choice.reason = reason_up_large;
-	if (choice.reason != reason_count) {
-		follow_on(ctx, segment, connection, choice.reason, 0);
-		return 0;
-	}
-	if (connection->balance + 1 >= BALANCE_ENOUGH) {
+	if (choice.reason == reason_count) {
 		if (frame_again(ctx))
 			return 0;
 		if (take_over(ctx, segment, connection))
 			return 1;
+		choice.reason = reason_up_miss;
 	}
-	follow_on(ctx, segment, connection, reason_up_miss, 1);
+	follow_on(ctx, segment, connection, choice.reason);
 	return 0;
+}
+
+/* A segment of a connection of the kernel. */
+static __always_inline int pass_to_socket(context *ctx, const struct segment *segment,
+					  struct connection *connection)
+{
+	if (!is_shifted(connection))
+		return pass(reason_pass_kernel);
+#ifdef TIER_XDP
+	/* TC translates it, from here or as what is marked. */
+	if (frame_again(ctx))
+		return VERDICT_PASS;
+#else
+	if (shift_in(ctx, segment, connection))
+		return drop(reason_drop_no_room);
+#endif
+	return pass(reason_pass_kernel);
 }

@@ -42,10 +42,17 @@ static __always_inline int up(context *ctx, const struct segment *segment,
 			      struct connection *connection, enum reason reason)
 {
 	struct control *control = steering();
+	int is_kept = connection->socket == SOCKET_KEPT, is_followed = 0;
 
+	/* Only TC can translate it. */
+	if (is_kept && frame_again(ctx))
+		return VERDICT_PASS;
 	count(reason);
 	if (control)
-		begin_following(ctx, control, segment, connection, reason);
+		is_followed = begin_following(ctx, control, segment, connection, reason);
+	/* What is not understood may last for long, and gets a socket that needs no help. */
+	if (is_kept && is_followed && !is_leaving(segment) && !resume(ctx, segment, connection))
+		return pass_to_socket(ctx, segment, connection);
 	return hand_over(ctx, segment, connection);
 }
 
@@ -60,7 +67,6 @@ static __always_inline int on_long_answer(context *ctx, const struct segment *se
 	verdict = begin_flight(ctx, segment, connection, choice);
 	if (verdict == NOT_SENT)
 		return up(ctx, segment, connection, reason_up_room);
-	count_hit(connection);
 	account(segment, choice);
 	return verdict;
 }
@@ -91,7 +97,6 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	if (write_answer(ctx, segment, connection, &choice, connection->snd_nxt))
 		return up(ctx, segment, connection, reason_up_room);
 	set_under_way(connection, segment, &choice, segment->payload_len);
-	count_hit(connection);
 	account(segment, &choice);
 	return frame_reply(ctx);
 }
@@ -313,7 +318,7 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 
 		connection->answer = 0;
 		/* An old socket of the kernel's may have something to say yet. */
-		if (connection->state == STATE_DONE && !connection->balance)
+		if (connection->state == STATE_DONE && connection->socket == SOCKET_NONE)
 			connection->state = STATE_OVER;
 		if (is_withheld)
 			return acknowledge(ctx, segment, connection, reason_tcp_ack);
@@ -390,7 +395,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 {
 	struct connection *connection = find(segment);
 	__u16 now = seen_at(segment->now_ns);
-	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN, is_taken_back = 0, verdict;
+	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN, verdict;
 
 	if (connection && connection->state == STATE_OVER)
 		connection = 0;
@@ -400,7 +405,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		if (connection->seen != now)
 			connection->seen = now;
 		if (!is_next_request(segment, connection))
-			return pass(reason_pass_kernel);
+			return pass_to_socket(ctx, segment, connection);
 	}
 	segment->summed = frame_summed(ctx);
 	if (segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
@@ -414,8 +419,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		if (frame_is_owned(ctx))
 			return frame_disown(ctx);
 		if (!take_back(ctx, segment, connection))
-			return pass(reason_pass_kernel);
-		is_taken_back = 1;
+			return pass_to_socket(ctx, segment, connection);
 	}
 	if (!connection) {
 		int reason = on_unknown(ctx, segment);
@@ -438,8 +442,10 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 			connection->state = STATE_OVER;
 		return pass(reason_tcp_reset);
 	}
-	verdict = on_ours(ctx, control, segment, connection);
-	if (is_taken_back)
-		end_old_socket(ctx, segment, connection);
-	return verdict;
+	if (connection->socket == SOCKET_KEPT && segment->flags & (FLAG_FIN | FLAG_RST)) {
+		if (frame_again(ctx))
+			return VERDICT_PASS;
+		end_kept(ctx, segment, connection);
+	}
+	return on_ours(ctx, control, segment, connection);
 }

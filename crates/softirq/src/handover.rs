@@ -120,8 +120,8 @@ fn look_through(level: &Level, now_ns: u64) -> Vec<Seen> {
             let is_kept = state == layout::STATE_KERNEL && way.handshake != 0;
             if way.tag != 0 && age <= judge::FRESH && (is_handed || is_kept) {
                 found.push(Seen {
-                    client: end(&way.tuple.client_be, way.tuple.client_port_be),
-                    server: end(&way.tuple.local_be, way.tuple.local_port_be),
+                    client: end_of(&way.tuple.client_be, way.tuple.client_port_be),
+                    server: end_of(&way.tuple.local_be, way.tuple.local_port_be),
                     seen: way.seen,
                     is_kept,
                 });
@@ -131,7 +131,8 @@ fn look_through(level: &Level, now_ns: u64) -> Vec<Seen> {
     found
 }
 
-fn end(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
+/// An end of a connection, as the programs write it; IPv4 as `::ffff:a.b.c.d`.
+pub(crate) fn end_of(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
     let mut bytes = [0; 16];
     for (to, word) in bytes.chunks_exact_mut(4).zip(address_be) {
         to.copy_from_slice(&word.to_ne_bytes());

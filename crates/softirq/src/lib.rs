@@ -21,6 +21,7 @@ pub mod folder;
 pub mod handover;
 mod hash;
 pub mod interfaces;
+pub mod kept;
 pub mod key;
 pub mod layout;
 pub mod learn;

@@ -6,14 +6,17 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use common::leftover;
 use common::line::{CLIENT_PORT, Ends, Line};
 use common::responses::{Response, Shelf};
+use lowroad_softirq::kept;
 use lowroad_softirq::layout;
 use lowroad_softirq::load::Tier;
 use lowroad_testkit::net;
 use lowroad_testkit::{skip, wait_until};
+use rustix::net::sockopt;
 
 const REQUEST: &[u8] = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -152,6 +155,13 @@ fn ask_above(
     server
 }
 
+/// A request with a body of several segments.
+fn upload() -> Vec<u8> {
+    let body = "b".repeat(30_000);
+    let len = body.len();
+    format!("POST /up HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n{body}").into_bytes()
+}
+
 fn comes_back(test: &str, line: impl FnOnce() -> Line) {
     if let Some(reason) = net::lacks() {
         return skip(test, &reason);
@@ -160,30 +170,43 @@ fn comes_back(test: &str, line: impl FnOnce() -> Line) {
     line.attach();
     publish(&line);
     let counts = || {
-        ["answer_hit", "tcp_handed", "tcp_taken_back", "up_room"].map(|reason| line.count(reason))
+        [
+            "answer_hit",
+            "tcp_handed",
+            "tcp_taken_back",
+            "tcp_resumed",
+            "up_room",
+        ]
+        .map(|reason| line.count(reason))
     };
     let mut wanted = counts();
-    let mut kept = Vec::new();
     for ends in line.ends {
         let mut client = line.connect(ends);
         ask_below(&mut client);
+        let mut server = ask_above(&mut client, REQUEST, || line.accept());
         for round in 1..=4 {
             line.beat();
-            let mut server = ask_above(&mut client, REQUEST, || line.accept());
-            for _ in 0..if round == 1 { 3 } else { 1 } {
-                server = ask_above(&mut client, &hot(), || server);
-            }
             ask_below(&mut client);
-            assert_eq!(server.read(&mut [0]).expect("a clean end"), 0);
-            // Every other time it closes only after the next handover.
-            if round % 2 == 0 {
-                kept.push(server);
-            }
-            for _ in 0..5 {
-                ask_below(&mut client);
+            ask_below(&mut client);
+            // On the same socket, each further ahead of it.
+            let request = if round == 2 {
+                upload()
+            } else {
+                REQUEST.to_vec()
+            };
+            server = ask_above(&mut client, &request, || server);
+            server = ask_above(&mut client, REQUEST, || server);
+            ask_below(&mut client);
+            // What closes meanwhile is not heard by the client, and not needed.
+            if round == 3 {
+                drop(server);
+                server = ask_above(&mut client, REQUEST, || line.accept());
             }
         }
-        let more = [25, 4, 4, 0];
+        ask_below(&mut client);
+        drop(client);
+        assert_eq!(server.read(&mut [0]).expect("a clean end"), 0);
+        let more = [14, 2, 6, 4, 0];
         wanted
             .iter_mut()
             .zip(more)
@@ -259,10 +282,7 @@ fn who_begins_anew_after_the_way_back_is_challenged() {
     line.beat();
     let mut client = line.connect(line.ends[0]);
     ask_below(&mut client);
-    let mut server = ask_above(&mut client, REQUEST, || line.accept());
-    for _ in 0..3 {
-        server = ask_above(&mut client, &hot(), || server);
-    }
+    let server = ask_above(&mut client, REQUEST, || line.accept());
     ask_below(&mut client);
     assert_eq!(line.count("tcp_taken_back"), 1);
     leftover::vanish(client);
@@ -272,9 +292,38 @@ fn who_begins_anew_after_the_way_back_is_challenged() {
     drop(server);
 }
 
+/// The server asks whether its client lives, which has its answers from elsewhere.
 #[test]
-fn hits_of_several_segments_pay_for_the_way_back_too() {
-    let test = "hits_of_several_segments_pay_for_the_way_back_too";
+fn a_kept_socket_hears_that_its_client_lives() {
+    let test = "a_kept_socket_hears_that_its_client_lives";
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    publish(&line);
+    line.beat();
+    let mut client = line.connect(line.ends[0]);
+    let server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_below(&mut client);
+    let second = Duration::from_secs(1);
+    sockopt::set_tcp_keepidle(&server, second).expect("a time");
+    sockopt::set_tcp_keepintvl(&server, second).expect("a time");
+    sockopt::set_tcp_keepcnt(&server, 1).expect("a count");
+    sockopt::set_socket_keepalive(&server, true).expect("a mode");
+    wait_until("three probes", || {
+        line.beat();
+        (line.count("drop_leftover") >= 3).then_some(())
+    });
+    ask_below(&mut client);
+    let _server = ask_above(&mut client, REQUEST, || server);
+    assert_eq!(line.count("tcp_resumed"), 1);
+}
+
+/// What is said on a kept socket that nobody has asked for ends it, and does not reach the client.
+#[test]
+fn a_kept_socket_that_speaks_is_ended() {
+    let test = "a_kept_socket_that_speaks_is_ended";
     if let Some(reason) = net::lacks() {
         return skip(test, &reason);
     }
@@ -284,21 +333,72 @@ fn hits_of_several_segments_pay_for_the_way_back_too() {
     line.beat();
     let mut client = line.connect(line.ends[0]);
     let mut server = ask_above(&mut client, REQUEST, || line.accept());
-    for _ in 0..3 {
-        server = ask_above(&mut client, &hot(), || server);
-    }
     ask_below(&mut client);
-    let expected = Response::named("Two").prepare(0).bytes;
-    for _ in 0..5 {
-        client
-            .write_all(b"GET /2 HTTP/1.1\r\nHost: h\r\n\r\n")
-            .expect("sent");
-        let mut got = vec![0; expected.len()];
-        client.read_exact(&mut got).expect("an answer");
+    server
+        .write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        .expect("sent");
+    let error = server.read(&mut [0]).expect_err("an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    ask_below(&mut client);
+    let _server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_below(&mut client);
+    assert_eq!(line.count("tcp_ended"), 1);
+    assert_eq!(line.count("tcp_handed"), 2);
+}
+
+/// Connections with such sockets need the programs: while the level goes they get new ones.
+#[test]
+fn while_the_level_goes_they_get_sockets_of_their_own() {
+    let test = "while_the_level_goes_they_get_sockets_of_their_own";
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
     }
-    drop(server);
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    publish(&line);
+    line.beat();
+    // One waits, one is in use by numbers that are translated.
+    let mut clients = [0, 1].map(|more| line.connect_from(CLIENT_PORT + more, line.ends[0]));
+    let mut servers = Vec::new();
+    for client in &mut clients {
+        let server = ask_above(client, REQUEST, || line.accept());
+        ask_below(client);
+        servers.push(server);
+    }
+    let used = servers.pop().expect("two");
+    servers.push(ask_above(&mut clients[1], REQUEST, || used));
+    let is_any = || line.server.enter(|| kept::is_any(&line.level, |_| true));
+    assert!(is_any());
+    line.level.set_mode(layout::MODE_DRAIN);
+    let fresh = clients
+        .each_mut()
+        .map(|client| ask_above(client, &hot(), || line.accept()));
+    assert!(!is_any());
+    line.level.set_mode(layout::MODE_OFF);
+    for (client, server) in clients.iter_mut().zip(fresh) {
+        let _server = ask_above(client, &hot(), || server);
+    }
+}
+
+/// Those that don't ask for anything are ended with the level.
+#[test]
+fn what_is_left_is_ended_with_the_level() {
+    let test = "what_is_left_is_ended_with_the_level";
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    publish(&line);
+    line.beat();
+    let mut client = line.connect(line.ends[0]);
     let server = ask_above(&mut client, REQUEST, || line.accept());
-    let _server = ask_above(&mut client, &hot(), || server);
     ask_below(&mut client);
-    assert_eq!(line.count("tcp_taken_back"), 2);
+    let mut server = ask_above(&mut client, REQUEST, || server);
+    line.server.enter(|| kept::end(&line.level, |_| true));
+    for stream in [&mut client, &mut server] {
+        let error = stream.read(&mut [0]).expect_err("an end");
+        assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock);
+    }
+    assert!(!line.server.enter(|| kept::is_any(&line.level, |_| true)));
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use lowroad_softirq::folder;
+use lowroad_softirq::kept;
 use lowroad_softirq::key::Key;
 use lowroad_softirq::layout;
-use lowroad_softirq::level::{Connections, Level};
+use lowroad_softirq::level::Level;
 use lowroad_softirq::outsider;
 use lowroad_softirq::publish;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -83,10 +84,7 @@ fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
 /// The daemon works on for the others.
 fn take_ports_off(level: &Level, going: &[u16], left: &[u16], drain_s: u32) -> Result<(), String> {
     going.iter().for_each(|port| level.drain_port(*port));
-    wait_until_idle(
-        || level.connections_at(|port| going.contains(&port)),
-        drain_s,
-    );
+    end_connections(level, |port| going.contains(&port), drain_s);
     going.iter().for_each(|port| level.take_port_off(*port));
     let is_of_them = |key: &Key| going.contains(&key.parts().port);
     let mut published = publish::published(level);
@@ -175,19 +173,20 @@ fn has_ended(process: &OwnedFd) -> Result<bool, String> {
 /// Lets connections go up, and switches the programs off.
 pub fn end(level: &Level, drain_s: u32) {
     level.set_mode(layout::MODE_DRAIN);
-    wait_until_idle(|| level.connections(), drain_s);
+    end_connections(level, |_| true, drain_s);
     level.set_mode(layout::MODE_OFF);
 }
 
-fn wait_until_idle(connections: impl Fn() -> Connections, drain_s: u32) {
+/// Waits for the connections that need this level, and ends what is left of them.
+fn end_connections(level: &Level, is_meant: impl Fn(u16) -> bool, drain_s: u32) {
     let begin = Instant::now();
     let longest = Duration::from_secs(u64::from(drain_s));
-    loop {
-        let left = connections();
-        let is_idle = left.open + left.handed == 0 && begin.elapsed() >= HANDSHAKE_TIME;
-        if is_idle || begin.elapsed() >= longest {
-            break;
-        }
+    let is_needed = || {
+        let left = level.connections_at(&is_meant);
+        left.open + left.handed > 0 || kept::is_any(level, &is_meant)
+    };
+    while (is_needed() || begin.elapsed() < HANDSHAKE_TIME) && begin.elapsed() < longest {
         thread::sleep(LOOK_INTERVAL);
     }
+    kept::end(level, is_meant);
 }

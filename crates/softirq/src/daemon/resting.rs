@@ -2,6 +2,7 @@
 //! that is, is decided in `learn` and `rest`.
 
 use crate::error::Error;
+use crate::kept;
 use crate::learn::Learner;
 use crate::level::Level;
 use crate::rest::{Rest, Rules, Seen, Step};
@@ -62,7 +63,7 @@ impl Resting {
         let is_trying = learner.paused_until(now_ns).is_none();
         let left = || {
             let there = level.connections();
-            there.open + there.handed
+            there.open + there.handed + usize::from(kept::is_any(level, |_| true))
         };
         let step = self.rest.look(now_ns, seen, is_trying, left);
         step.map_or(Ok(None), |step| self.go(step, level, learner, now_ns))
@@ -104,7 +105,10 @@ impl Resting {
                     until_ns.saturating_sub(now_ns) / SECOND_NS
                 ));
             }
-            Step::FallAsleep => level.fall_asleep()?,
+            Step::FallAsleep => {
+                kept::end(level, |_| true);
+                level.fall_asleep()?;
+            }
             Step::Wake => {
                 learner.try_again();
                 self.wake(level);

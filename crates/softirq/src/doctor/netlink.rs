@@ -14,13 +14,17 @@ use super::Listener;
 
 const HEADER_LEN: usize = 16;
 const REQUEST: u16 = 1;
+/// With an answer in any case.
+const REQUEST_ACK: u16 = 5;
 const REQUEST_DUMP: u16 = 0x301;
 const MESSAGE_ERROR: u16 = 2;
 const MESSAGE_DONE: u16 = 3;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
 /// struct inet_diag_msg
 const SOCKET_LEN: usize = 72;
+const TCP_TIME_WAIT: u32 = 6;
 const TCP_LISTEN: u32 = 10;
 /// The bit of `INET_DIAG_INFO`; what lies over TCP (`INET_DIAG_ULP_INFO`) comes with it.
 const WITH_INFO: u8 = 1 << 1;
@@ -59,8 +63,10 @@ pub enum Socket {
     Listener,
     /// A listener with as many connections waiting as it takes.
     FullListener,
-    /// A connection, or what is left of one.
+    /// A connection.
     Connection,
+    /// What is left of one, in TIME_WAIT.
+    Ended,
 }
 
 /// The socket of a connection, by its two ends; IPv4 as `::ffff:a.b.c.d`.
@@ -68,6 +74,45 @@ pub enum Socket {
 /// # Errors
 /// When the kernel can't say.
 pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket> {
+    let (socket, question) = (open(netlink::SOCK_DIAG)?, identity(local, remote));
+    ask(&socket, SOCK_DIAG_BY_FAMILY, REQUEST, &question)?;
+    let mut buffer = vec![0; 8192];
+    let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+    let mut messages = Vec::new();
+    match take(&buffer[..len], &mut messages) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Socket::None),
+        other => other?,
+    };
+    let message = messages
+        .first()
+        .filter(|message| message.len() >= SOCKET_LEN);
+    let message = message.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(match u32::from(message[1]) {
+        // Of a listening socket: how many wait, and the most that may.
+        TCP_LISTEN if word(&message[56..]) >= word(&message[60..]) => Socket::FullListener,
+        TCP_LISTEN => Socket::Listener,
+        TCP_TIME_WAIT => Socket::Ended,
+        _ => Socket::Connection,
+    })
+}
+
+/// Ends a connection: its program reads an error, its client gets an RST. One that is not there is ended.
+///
+/// # Errors
+/// When the kernel can't do it (`CONFIG_INET_DIAG_DESTROY`), or the process may not (`CAP_NET_ADMIN`).
+pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<()> {
+    let socket = open(netlink::SOCK_DIAG)?;
+    ask(&socket, SOCK_DESTROY, REQUEST_ACK, &identity(local, remote))?;
+    let mut buffer = vec![0; 8192];
+    let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+    match take(&buffer[..len], &mut Vec::new()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
+
+/// A question about one connection, by its two ends.
+fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
     let v4 = local
         .ip()
         .to_ipv4_mapped()
@@ -95,25 +140,7 @@ pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket
     }
     question.extend([0; 4]);
     question.extend([0xff; 8]);
-    let socket = open(netlink::SOCK_DIAG)?;
-    ask(&socket, SOCK_DIAG_BY_FAMILY, REQUEST, &question)?;
-    let mut buffer = vec![0; 8192];
-    let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
-    let mut messages = Vec::new();
-    match take(&buffer[..len], &mut messages) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Socket::None),
-        other => other?,
-    };
-    let message = messages
-        .first()
-        .filter(|message| message.len() >= SOCKET_LEN);
-    let message = message.ok_or(io::ErrorKind::InvalidData)?;
-    Ok(match u32::from(message[1]) {
-        // Of a listening socket: how many wait, and the most that may.
-        TCP_LISTEN if word(&message[56..]) >= word(&message[60..]) => Socket::FullListener,
-        TCP_LISTEN => Socket::Listener,
-        _ => Socket::Connection,
-    })
+    question
 }
 
 /// Whether nftables has any table in this thread's network namespace.

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* The kernel's socket of a connection that is answered here again. It is kept, idle, and gets the next request that
+ * goes up, by which time the client's numbers are ahead of its own: by the requests that it has not seen, and the
+ * answers that it has not sent. From then on each segment is translated, at TC, on the way in and on the way out.
+ * It knows no requests, and not when a socket is kept. */
+#pragma once
+
+#include "connections.h"
+#include "injected.h"
+#include "sockets.h"
+
+#ifndef TIER_XDP
+
+/* NOP, NOP, SACK: how nearly all write it, this machine too. RFC 2018 */
+#define SACK_BEGIN 0x01010500
+#define SACK_WORDS_MAX 8
+
+/* In the TCP header. */
+#define TCP_SEQ_AT 4
+#define TCP_SUM_AT 16
+
+/* Adds to the numbers in the option by which the segment says what it has beyond a gap. One in another place
+ * stays: then it speaks of what is not under way, and says nothing. */
+SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG, __u32 add)
+{
+	__u32 begin, was[SACK_WORDS_MAX] = {}, is[SACK_WORDS_MAX] = {}, at = segment->tcp_at + TCP_LEN, words;
+	__s64 change;
+
+	if (bpf_skb_load_bytes(skb, at, &begin, 4))
+		return -1;
+	begin = bpf_ntohl(begin);
+	words = ((begin & 0xff) - 2) / 4;
+	if ((begin & ~0xffu) != SACK_BEGIN || words == 0 || words > SACK_WORDS_MAX ||
+	    at + 4 + words * 4 > segment->payload_at)
+		return 0;
+	OPAQUE(words);
+	if (words == 0 || words > SACK_WORDS_MAX)
+		return 0;
+	if (bpf_skb_load_bytes(skb, at + 4, was, words * 4))
+		return -1;
+	for (__u32 i = 0; i < SACK_WORDS_MAX; i++)
+		is[i] = i < words ? bpf_htonl(bpf_ntohl(was[i]) + add) : 0;
+	change = bpf_csum_diff(was, sizeof(was), is, sizeof(is), 0);
+	return bpf_l4_csum_replace(skb, segment->tcp_at + TCP_SUM_AT, 0, change, 0) ||
+	       bpf_skb_store_bytes(skb, at + 4, is, words * 4, 0);
+}
+
+/* Adds to the segment's numbers. Not 0 if that fails: then nobody may get it. A wrong checksum stays wrong. */
+SEPARATE int shift(struct __sk_buff *skb, const struct segment *segment ARG, __u32 add_seq, __u32 add_ack)
+{
+	__u32 was[2] = { bpf_htonl(segment->seq), bpf_htonl(segment->ack) }, is[2] = { bpf_htonl(segment->seq + add_seq) };
+	__s64 change;
+
+	is[1] = segment->flags & FLAG_ACK ? bpf_htonl(segment->ack + add_ack) : was[1];
+	change = bpf_csum_diff(was, sizeof(was), is, sizeof(is), 0);
+	if (bpf_l4_csum_replace(skb, segment->tcp_at + TCP_SUM_AT, 0, change, 0) ||
+	    bpf_skb_store_bytes(skb, segment->tcp_at + TCP_SEQ_AT, is, sizeof(is), 0))
+		return -1;
+	return segment->payload_at - segment->tcp_at > TCP_LEN ? shift_sack(skb, segment, add_ack) : 0;
+}
+
+/* Before the kernel gets it. */
+static __always_inline int shift_in(struct __sk_buff *skb, const struct segment *segment,
+				    const struct connection *connection)
+{
+	return shift(skb, segment, -connection->socket_rcv, -connection->socket_snd);
+}
+
+/* Before the client gets it. */
+static __always_inline int shift_out(struct __sk_buff *skb, const struct segment *segment,
+				     const struct connection *connection)
+{
+	return shift(skb, segment, connection->socket_snd, connection->socket_rcv);
+}
+
+/* The client closes, or has nothing more to ask of that server: its socket closes too. */
+static __always_inline void end_kept(struct __sk_buff *skb, const struct segment *segment,
+				     struct connection *connection)
+{
+	connection->socket = SOCKET_ENDED;
+	inject(skb, segment, connection->socket_rcv, connection->socket_snd, FLAG_FIN | FLAG_ACK);
+}
+
+/* Whether the kept socket still waits where it was left. */
+SEPARATE int is_waiting(struct __sk_buff *skb, const struct segment *segment ARG, __u32 rcv, __u32 snd)
+{
+	struct bpf_sock *sk = socket_of(skb, segment);
+	struct tcp_sock *tcp;
+	int is = 0;
+
+	if (!sk)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (tcp && sk->state == TCP_STATE_ESTABLISHED)
+		is = tcp->rcv_nxt == rcv && tcp->copied_seq == rcv && tcp->write_seq == snd && tcp->snd_nxt == snd;
+	bpf_sk_release(sk);
+	return is;
+}
+
+/* The request at hand goes to the kept socket: 0 if it can. */
+static __always_inline int resume(struct __sk_buff *skb, const struct segment *segment, struct connection *connection)
+{
+	__u32 rcv = connection->socket_rcv, snd = connection->socket_snd;
+
+	if (!is_waiting(skb, segment, rcv, snd))
+		return -1;
+	connection->socket = SOCKET_NONE;
+	connection->socket_rcv = segment->seq - rcv;
+	connection->socket_snd = segment->ack - snd;
+	/* What leaves from now on is translated. */
+	*(volatile __u8 *)&connection->state = STATE_KERNEL;
+	count(reason_tcp_resumed);
+	return 0;
+}
+
+#else
+
+static __always_inline void end_kept(context *ctx, const struct segment *segment, struct connection *connection)
+{
+}
+
+static __always_inline int resume(context *ctx, const struct segment *segment, struct connection *connection)
+{
+	return -1;
+}
+
+#endif

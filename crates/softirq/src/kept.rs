@@ -1,0 +1,57 @@
+//! The kernel's sockets whose connections need this level: those that wait while their connections are answered
+//! here, and those whose numbers are translated (bpf/kept.h). They have to be gone before it goes.
+
+use std::net::SocketAddrV6;
+
+use crate::doctor::netlink::{self, Socket};
+use crate::handover::end_of;
+use crate::layout::{self, connection};
+use crate::level::Level;
+
+/// The two ends of a connection: of this machine, and of the client.
+type Ends = (SocketAddrV6, SocketAddrV6);
+
+/// Whether any connection to these ports is translated, as far as the kernel knows.
+#[must_use]
+pub fn is_any(level: &Level, is_meant: impl Fn(u16) -> bool) -> bool {
+    let translated = find(level, |way| is_shifted(way) && is_meant(port_of(way)));
+    translated.into_iter().any(|(local, remote)| {
+        // What can't be found out may be.
+        !matches!(
+            netlink::socket_of(local, remote),
+            Ok(Socket::None | Socket::Ended | Socket::Listener | Socket::FullListener)
+        )
+    })
+}
+
+/// Ends all of those of these ports; while the programs work yet, so that clients hear of it.
+pub fn end(level: &Level, is_meant: impl Fn(u16) -> bool) {
+    let needing =
+        |way: &connection| is_shifted(way) || u32::from(way.socket()) == layout::SOCKET_KEPT;
+    for (local, remote) in find(level, |way| needing(way) && is_meant(port_of(way))) {
+        // Where the kernel can't, the client's next segment finds a socket that does not understand it.
+        let _ = netlink::destroy(local, remote);
+    }
+}
+
+fn is_shifted(way: &connection) -> bool {
+    u32::from(way.state) == layout::STATE_KERNEL && (way.socket_rcv | way.socket_snd) != 0
+}
+
+fn port_of(way: &connection) -> u16 {
+    u16::from_be(way.tuple.local_port_be)
+}
+
+fn find(level: &Level, is_meant: impl Fn(&connection) -> bool) -> Vec<Ends> {
+    let buckets = (0..level.bucket_count()).map(|index| level.bucket(index));
+    let ways = buckets.flat_map(|bucket| bucket.way);
+    ways.filter(|way| way.tag != 0 && is_meant(way))
+        .map(|way| {
+            let tuple = way.tuple;
+            (
+                end_of(&tuple.local_be, tuple.local_port_be),
+                end_of(&tuple.client_be, tuple.client_port_be),
+            )
+        })
+        .collect()
+}
