@@ -24,6 +24,9 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 /// struct inet_diag_msg
 const SOCKET_LEN: usize = 72;
+/// Of the identity in it; in a question it comes last.
+const COOKIE_AT: usize = 44;
+const COOKIE_LEN: usize = 8;
 const TCP_TIME_WAIT: u32 = 6;
 const TCP_LISTEN: u32 = 10;
 /// The bit of `INET_DIAG_INFO`; what lies over TCP (`INET_DIAG_ULP_INFO`) comes with it.
@@ -74,26 +77,7 @@ pub enum Socket {
 /// # Errors
 /// When the kernel can't say.
 pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket> {
-    let (socket, question) = (open(netlink::SOCK_DIAG)?, identity(local, remote));
-    ask(&socket, SOCK_DIAG_BY_FAMILY, REQUEST, &question)?;
-    let mut buffer = vec![0; 8192];
-    let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
-    let mut messages = Vec::new();
-    match take(&buffer[..len], &mut messages) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Socket::None),
-        other => other?,
-    };
-    let message = messages
-        .first()
-        .filter(|message| message.len() >= SOCKET_LEN);
-    let message = message.ok_or(io::ErrorKind::InvalidData)?;
-    Ok(match u32::from(message[1]) {
-        // Of a listening socket: how many wait, and the most that may.
-        TCP_LISTEN if word(&message[56..]) >= word(&message[60..]) => Socket::FullListener,
-        TCP_LISTEN => Socket::Listener,
-        TCP_TIME_WAIT => Socket::Ended,
-        _ => Socket::Connection,
-    })
+    Ok(find(local, remote)?.map_or(Socket::None, |found| kind_of(&found)))
 }
 
 /// Ends a connection: its program reads an error, its client gets an RST. One that is not there is ended.
@@ -101,14 +85,54 @@ pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket
 /// # Errors
 /// When the kernel can't do it (`CONFIG_INET_DIAG_DESTROY`), or the process may not (`CAP_NET_ADMIN`).
 pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<()> {
-    let socket = open(netlink::SOCK_DIAG)?;
-    ask(&socket, SOCK_DESTROY, REQUEST_ACK, &identity(local, remote))?;
-    let mut buffer = vec![0; 8192];
-    let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
-    match take(&buffer[..len], &mut Vec::new()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+    let Some(found) = find(local, remote)?.filter(|found| kind_of(found) == Socket::Connection)
+    else {
+        return Ok(());
+    };
+    // By its cookie: where there is no such connection (any more), its listener would be meant.
+    let mut question = identity(local, remote);
+    let cookie_at = question.len() - COOKIE_LEN;
+    question[cookie_at..].copy_from_slice(&found[COOKIE_AT..][..COOKIE_LEN]);
+    match first_answer(SOCK_DESTROY, REQUEST_ACK, &question) {
+        Err(error) if is_gone(&error) => Ok(()),
         other => other.map(|_| ()),
     }
+}
+
+/// Not there, or another by now.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESTALE)
+}
+
+/// What the kernel has for the segments of a connection: struct `inet_diag_msg`.
+fn find(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Option<Vec<u8>>> {
+    match first_answer(SOCK_DIAG_BY_FAMILY, REQUEST, &identity(local, remote)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+        Ok(Some(message)) if message.len() >= SOCKET_LEN => Ok(Some(message)),
+        Ok(_) => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn kind_of(found: &[u8]) -> Socket {
+    match u32::from(found[1]) {
+        // Of a listening socket: how many wait, and the most that may.
+        TCP_LISTEN if word(&found[56..]) >= word(&found[60..]) => Socket::FullListener,
+        TCP_LISTEN => Socket::Listener,
+        TCP_TIME_WAIT => Socket::Ended,
+        _ => Socket::Connection,
+    }
+}
+
+/// Asks about sockets, and takes the first message of the answer.
+fn first_answer(kind: u16, flags: u16, question: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let socket = open(netlink::SOCK_DIAG)?;
+    ask(&socket, kind, flags, question)?;
+    let mut buffer = vec![0; 8192];
+    let (len, _) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+    let mut messages = Vec::new();
+    take(&buffer[..len], &mut messages)?;
+    Ok(messages.into_iter().next())
 }
 
 /// A question about one connection, by its two ends.
@@ -323,6 +347,9 @@ mod tests {
         assert_eq!(connection, Socket::Connection);
         let mut other = v6(client);
         other.set_ip(std::net::Ipv4Addr::new(127, 9, 9, 9).to_ipv6_mapped());
+        assert_eq!(of(other).expect("a listener"), Socket::Listener);
+        // Nobody's connection is no reason to end the listener.
+        destroy(v6(server), other).expect("nothing");
         assert_eq!(of(other).expect("a listener"), Socket::Listener);
         drop(listener);
         assert_eq!(of(other).expect("nothing"), Socket::None);
