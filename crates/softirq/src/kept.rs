@@ -26,12 +26,15 @@ pub fn is_any(level: &Level, is_meant: impl Fn(u16) -> bool) -> bool {
 
 /// Ends all of those of these ports; while the programs work yet, so that clients hear of it.
 pub fn end(level: &Level, is_meant: impl Fn(u16) -> bool) {
-    let needing =
-        |way: &connection| is_shifted(way) || u32::from(way.socket()) == layout::SOCKET_KEPT;
-    for (local, remote) in find(level, |way| needing(way) && is_meant(port_of(way))) {
+    for (local, remote) in find(level, |way| needs_place(way) && is_meant(port_of(way))) {
         // Where the kernel can't, the client's next segment finds a socket that does not understand it.
         let _ = netlink::destroy(local, remote);
     }
+}
+
+/// Whether it has a socket with other numbers than the client's (bpf/connections.h).
+pub(crate) fn needs_place(way: &connection) -> bool {
+    is_shifted(way) || u32::from(way.socket()) == layout::SOCKET_KEPT
 }
 
 fn is_shifted(way: &connection) -> bool {

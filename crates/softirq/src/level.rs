@@ -11,6 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::error::Error;
 use crate::hash;
+use crate::kept;
 use crate::layout::{self, CONNECTION_WAYS};
 use crate::load;
 use crate::mapped::Mapped;
@@ -45,6 +46,8 @@ pub struct Connections {
     pub handed: usize,
     /// Known to be the kernel's.
     pub kernel: usize,
+    /// Of both kinds: those with a socket that is kept, or whose numbers are translated.
+    pub kept: usize,
     /// Places.
     pub places: usize,
 }
@@ -289,9 +292,13 @@ impl Level {
         for index in 0..self.connections.len() {
             for way in self.connections.read(index).way {
                 let age = u32::from((now as u16).wrapping_sub(way.seen));
+                let is_counted =
+                    way.tag != 0 && age <= idle && is_meant(u16::from_be(way.tuple.local_port_be));
+                if !is_counted {
+                    continue;
+                }
+                found.kept += usize::from(kept::needs_place(&way));
                 match u32::from(way.state) {
-                    _ if way.tag == 0 || age > idle => {}
-                    _ if !is_meant(u16::from_be(way.tuple.local_port_be)) => {}
                     layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
                     layout::STATE_HANDED => found.handed += 1,
                     layout::STATE_KERNEL | layout::STATE_ASKED => found.kernel += 1,

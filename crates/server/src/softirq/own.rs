@@ -25,9 +25,9 @@ use super::offers::{self, Asks, Told, Word};
 use crate::running::Running;
 use crate::{changes, say};
 
-/// Segments of an answer on a connection that stays open: longer ones the server sends for less
-/// (docs/performance.md).
-const KEPT_PARTS_MAX: usize = 5;
+/// Segments of an answer on a connection that stays open: longer ones the server sends for less, and
+/// these are worth that their connection does not go up (docs/performance.md).
+const KEPT_PARTS_MAX: usize = 7;
 /// How long answers are trusted without a word from the server.
 const LIFETIME_SECS: u64 = 60;
 /// A change is known everywhere in the server after this time.

@@ -151,8 +151,8 @@ fn text(view: &View, counted: bool) -> String {
         &mut out,
         "open",
         &format!(
-            "{} connections; {} being handed up, {} known as the kernel's; {} places",
-            there.open, there.handed, there.kernel, there.places
+            "{} connections; {} being handed up, {} known as the kernel's; {} with a kept socket; {} places",
+            there.open, there.handed, there.kernel, there.kept, there.places
         ),
     );
     for run in &view.runs {
@@ -264,7 +264,7 @@ mod tests {
             "900 answered here (at most 90.0 %), at least 100 handed up",
             "90  up_miss            ",
             "7  size               longer than what is sent",
-            "5 connections; 1 being handed up, 2 known as the kernel's; 65536 places",
+            "5 connections; 1 being handed up, 2 known as the kernel's; 3 with a kept socket; 65536 places",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }

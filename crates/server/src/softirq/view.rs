@@ -287,6 +287,7 @@ pub mod tests {
                 open: 5,
                 handed: 1,
                 kernel: 2,
+                kept: 3,
                 places: 65_536,
             },
             trouble: None,
