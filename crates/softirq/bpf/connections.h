@@ -75,7 +75,8 @@ static __always_inline int is_shifted(const struct connection *connection)
 /* Nobody else knows its numbers: without its place it would hang. */
 static __always_inline int needs_place(const struct connection *connection)
 {
-	return connection->socket == SOCKET_KEPT || is_shifted(connection);
+	return connection->socket == SOCKET_KEPT ||
+	       (is_shifted(connection) && connection->socket != SOCKET_ENDED);
 }
 
 /* How much a place is worth: 0 is nobody's, then what has just finished, then markers, then connections

@@ -224,6 +224,8 @@ static __always_inline int on_passing(struct __sk_buff *skb, struct segment *seg
 			return TC_ACT_SHOT;
 		segment->seq += connection->socket_snd;
 		segment->ack += connection->socket_rcv;
+		if (segment->flags & (FLAG_FIN | FLAG_RST))
+			connection->socket = SOCKET_ENDED;
 	}
 	if (is_followed(connection, FOLLOWED) && segment->payload_len)
 		on_response(skb, segment, connection);
@@ -246,6 +248,7 @@ static __always_inline int on_outgoing(struct __sk_buff *skb)
 	if (segment.flags & FLAG_SYN) {
 		if (connection->state == STATE_KERNEL) {
 			unfollow(connection);
+			connection->socket = SOCKET_NONE;
 			connection->socket_rcv = connection->socket_snd = 0;
 		}
 		return TCX_NEXT;

@@ -114,7 +114,7 @@ enum connection_state {
 
 #define ANSWER_NUMBER_BITS 19 /* of a connection's answer */
 
-/* There is none, or the kernel has the connection. */
+/* There is none, or the kernel has the connection and it has not closed. */
 #define SOCKET_NONE 0
 /* It waits for the next request that goes up; kept.h. */
 #define SOCKET_KEPT 1

@@ -442,7 +442,8 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 			connection->state = STATE_OVER;
 		return pass(reason_tcp_reset);
 	}
-	if (connection->socket == SOCKET_KEPT && segment->flags & (FLAG_FIN | FLAG_RST)) {
+	if (connection->socket == SOCKET_KEPT && segment->flags & (FLAG_FIN | FLAG_RST) &&
+	    segment->seq - acknowledged_to(connection) <= connection->rcv_nxt - acknowledged_to(connection)) {
 		if (frame_again(ctx))
 			return VERDICT_PASS;
 		end_kept(ctx, segment, connection);

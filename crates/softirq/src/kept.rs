@@ -26,15 +26,17 @@ pub fn is_any(level: &Level, is_meant: impl Fn(u16) -> bool) -> bool {
 
 /// Ends all of those of these ports; while the programs work yet, so that clients hear of it.
 pub fn end(level: &Level, is_meant: impl Fn(u16) -> bool) {
-    for (local, remote) in find(level, |way| needs_place(way) && is_meant(port_of(way))) {
+    let needing = |way: &connection| is_shifted(way) || needs_place(way);
+    for (local, remote) in find(level, |way| needing(way) && is_meant(port_of(way))) {
         // Where the kernel can't, the client's next segment finds a socket that does not understand it.
         let _ = netlink::destroy(local, remote);
     }
 }
 
-/// Whether it has a socket with other numbers than the client's (bpf/connections.h).
+/// Whether it has an open socket with other numbers than the client's (bpf/connections.h).
 pub(crate) fn needs_place(way: &connection) -> bool {
-    is_shifted(way) || u32::from(way.socket()) == layout::SOCKET_KEPT
+    let socket = u32::from(way.socket());
+    socket == layout::SOCKET_KEPT || (is_shifted(way) && socket != layout::SOCKET_ENDED)
 }
 
 fn is_shifted(way: &connection) -> bool {

@@ -27,6 +27,7 @@ const SOCKET_LEN: usize = 72;
 /// Of the identity in it; in a question it comes last.
 const COOKIE_AT: usize = 44;
 const COOKIE_LEN: usize = 8;
+const TCP_FIN_WAIT2: u32 = 5;
 const TCP_TIME_WAIT: u32 = 6;
 const TCP_LISTEN: u32 = 10;
 /// The bit of `INET_DIAG_INFO`; what lies over TCP (`INET_DIAG_ULP_INFO`) comes with it.
@@ -68,7 +69,7 @@ pub enum Socket {
     FullListener,
     /// A connection.
     Connection,
-    /// What is left of one, in TIME_WAIT.
+    /// What is left of one that the server has closed, in TIME_WAIT or before that.
     Ended,
 }
 
@@ -119,7 +120,7 @@ fn kind_of(found: &[u8]) -> Socket {
         // Of a listening socket: how many wait, and the most that may.
         TCP_LISTEN if word(&found[56..]) >= word(&found[60..]) => Socket::FullListener,
         TCP_LISTEN => Socket::Listener,
-        TCP_TIME_WAIT => Socket::Ended,
+        TCP_TIME_WAIT | TCP_FIN_WAIT2 => Socket::Ended,
         _ => Socket::Connection,
     }
 }
