@@ -21,6 +21,7 @@ mod account;
 mod action;
 mod jobs;
 mod kind;
+mod outlook;
 mod published;
 #[cfg(test)]
 mod tests;
@@ -277,7 +278,8 @@ impl Learner {
         for ticket in self.jobs.begun_before(now_ns.saturating_sub(fetch_ns_max)) {
             self.fetched(ticket, Err(FetchError::TimedOut), now_ns, out);
         }
-        self.account.pay(self.published.count_hits(hits));
+        let new = self.published.count_hits(now_ns, hits);
+        self.account.pay(new.hits, new.promised, now_ns);
         let gone = self.published.remove_where(|e| e.expires_ns <= now_ns);
         self.counters.expired += gone.len() as u64;
         retire(gone, out);
