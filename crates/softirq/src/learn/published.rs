@@ -191,14 +191,16 @@ impl Published {
         meant.into_iter().filter_map(|at| self.take(at)).collect()
     }
 
-    /// Takes in the counters of hits; what is new.
+    /// Takes in the counters of hits, of all or only of what may have to be asked after; what is new.
     pub(super) fn count_hits(
         &mut self,
         now_ns: u64,
+        of_all: bool,
         mut hits: impl FnMut(Serial, &Key) -> u64,
     ) -> NewHits {
         let mut new = NewHits::default();
-        for entry in self.slots.iter_mut().flatten() {
+        let entries = self.slots.iter_mut().flatten();
+        for entry in entries.filter(|e| of_all || e.due_ns <= now_ns) {
             let one = entry.count(hits(entry.serial, &entry.key), now_ns);
             new.hits = new.hits.saturating_add(one.hits);
             new.promised = new.promised.saturating_add(one.promised);
@@ -272,7 +274,11 @@ mod tests {
     fn what_is_hit_survives_a_walk_over_the_site() {
         let mut all = published(64);
         for number in 100..1000 {
-            all.count_hits(0, |serial, _| if serial.0 < 8 { number * 100 } else { 0 });
+            all.count_hits(
+                0,
+                true,
+                |serial, _| if serial.0 < 8 { number * 100 } else { 0 },
+            );
             all.evict().expect("there are entries");
             all.insert(entry(number));
         }
@@ -283,7 +289,7 @@ mod tests {
     #[test]
     fn without_hits_everything_leaves_in_the_end() {
         let mut all = published(64);
-        all.count_hits(0, |_, _| 1_000_000);
+        all.count_hits(0, true, |_, _| 1_000_000);
         for number in 100..2000 {
             all.evict().expect("there are entries");
             all.insert(entry(number));
@@ -305,6 +311,14 @@ mod tests {
     #[test]
     fn an_eviction_of_nothing_is_nothing() {
         assert_eq!(Published::default().evict(), None);
+    }
+
+    #[test]
+    fn what_may_have_to_be_asked_after_is_counted_at_once() {
+        let mut all = published(2);
+        assert_eq!(all.count_hits(79, false, |_, _| 3).hits, 0);
+        assert_eq!(all.count_hits(80, false, |_, _| 3).hits, 6);
+        assert_eq!(all.count_hits(80, true, |_, _| 4).hits, 2);
     }
 
     #[test]
