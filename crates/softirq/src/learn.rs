@@ -21,6 +21,7 @@ mod account;
 mod action;
 mod jobs;
 mod kind;
+mod outlook;
 mod published;
 #[cfg(test)]
 mod tests;
@@ -163,6 +164,8 @@ pub struct Learner {
     /// Until when a hash is denied.
     denied: HashMap<u64, u64>,
     account: Account,
+    /// From then on all hits are counted again.
+    next_count_ns: u64,
     serial_next: u64,
     counters: Counters,
 }
@@ -176,6 +179,7 @@ impl Learner {
             jobs: Jobs::default(),
             published: Published::default(),
             denied: HashMap::new(),
+            next_count_ns: 0,
             serial_next: 0,
             counters: Counters::default(),
         }
@@ -264,7 +268,7 @@ impl Learner {
         self.pump(now_ns, out);
     }
 
-    /// Looks after everything that time brings; call it each second. `hits` says how often a
+    /// Looks after everything that time brings; call it several times a second. `hits` says how often a
     /// response was sent since it was published.
     pub fn tick(
         &mut self,
@@ -277,7 +281,13 @@ impl Learner {
         for ticket in self.jobs.begun_before(now_ns.saturating_sub(fetch_ns_max)) {
             self.fetched(ticket, Err(FetchError::TimedOut), now_ns, out);
         }
-        self.account.pay(self.published.count_hits(hits));
+        // To read all counters takes a while.
+        let of_all = now_ns >= self.next_count_ns;
+        if of_all {
+            self.next_count_ns = now_ns.saturating_add(SECOND_NS);
+        }
+        let new = self.published.count_hits(now_ns, of_all, hits);
+        self.account.pay(new.hits, new.promised, now_ns);
         let gone = self.published.remove_where(|e| e.expires_ns <= now_ns);
         self.counters.expired += gone.len() as u64;
         retire(gone, out);

@@ -12,6 +12,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// Of so many requests one must be answered here.
 const REQUESTS_PER_ANSWER: u64 = 50;
+/// Requests on connections of the kernel are not read, but each of their segments is looked up. So many cost about
+/// what a request does that is handed up.
+const SEGMENTS_PER_REQUEST: u64 = 16;
 
 /// How long is looked at, and how long is rested.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +23,10 @@ pub struct Rules {
     pub window_ns: u64,
     /// And over so many requests at least. Default 2000.
     pub requests_min: u64,
+    /// The same where nothing is here that could be answered. Default 1 s.
+    pub vain_window_ns: u64,
+    /// And this, of which segments are none. Default 500.
+    pub vain_requests_min: u64,
     /// The first rest; each after it is twice as long, until something is answered again. Default 30 s.
     pub rest_ns_min: u64,
     /// No rest is longer. Default 10 min.
@@ -34,6 +41,8 @@ impl Default for Rules {
         Rules {
             window_ns: 5 * SECOND_NS,
             requests_min: 2000,
+            vain_window_ns: SECOND_NS,
+            vain_requests_min: 500,
             rest_ns_min: 30 * SECOND_NS,
             rest_ns_max: 600 * SECOND_NS,
             settle_ns: 10 * SECOND_NS,
@@ -48,6 +57,8 @@ pub struct Seen {
     pub answers: u64,
     /// Requests that were handed up.
     pub handed_up: u64,
+    /// Segments of connections that were the kernel's.
+    pub kernel_segments: u64,
     /// Responses that were published.
     pub published: u64,
 }
@@ -57,9 +68,21 @@ impl Seen {
         Seen {
             answers: self.answers.saturating_sub(before.answers),
             handed_up: self.handed_up.saturating_sub(before.handed_up),
+            kernel_segments: self.kernel_segments.saturating_sub(before.kernel_segments),
             published: self.published.saturating_sub(before.published),
         }
     }
+}
+
+/// What may be answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prospect {
+    /// Nothing is published, nor is anything being fetched.
+    Nothing,
+    /// What was published before, but nothing new is fetched.
+    Old,
+    /// What was published lately may be asked for yet.
+    New,
 }
 
 /// What is to be done.
@@ -113,20 +136,19 @@ impl Rest {
         }
     }
 
-    /// Call it each second. `is_trying`: what was published lately may be asked for yet. `left`: how many
-    /// connections of this level there are, if that matters.
+    /// Call it each second. `left`: how many connections of this level there are, if that matters.
     pub fn look(
         &mut self,
         now_ns: u64,
         seen: Seen,
-        is_trying: bool,
+        prospect: Prospect,
         left: impl FnOnce() -> usize,
     ) -> Option<Step> {
         match self.state {
             State::Awake(window) => {
                 let (begin_ns, before) = window.unwrap_or((now_ns, seen));
                 self.state = State::Awake(Some((begin_ns, before)));
-                self.judge(now_ns, begin_ns, seen, before, is_trying)
+                self.judge(now_ns, begin_ns, seen, before, prospect)
             }
             State::Resting { until_ns, .. } | State::Asleep { until_ns } if until_ns <= now_ns => {
                 self.wake()
@@ -162,12 +184,18 @@ impl Rest {
         begin_ns: u64,
         seen: Seen,
         before: Seen,
-        is_trying: bool,
+        prospect: Prospect,
     ) -> Option<Step> {
         let came = seen.since(before);
-        let requests = came.answers.saturating_add(came.handed_up);
-        let is_short = now_ns.saturating_sub(begin_ns) < self.rules.window_ns;
-        if is_short || requests < self.rules.requests_min {
+        let read = came.answers.saturating_add(came.handed_up);
+        let requests = read.saturating_add(came.kernel_segments / SEGMENTS_PER_REQUEST);
+        let passed_ns = now_ns.saturating_sub(begin_ns);
+        let is_vain = prospect == Prospect::Nothing && came.published == 0;
+        let rules = &self.rules;
+        let is_enough = passed_ns >= rules.window_ns && requests >= rules.requests_min;
+        let is_enough_in_vain =
+            passed_ns >= rules.vain_window_ns && read >= rules.vain_requests_min;
+        if !is_enough && !(is_vain && is_enough_in_vain) {
             return None;
         }
         self.state = State::Awake(Some((now_ns, seen)));
@@ -175,7 +203,7 @@ impl Rest {
             self.rest_ns_next = self.rules.rest_ns_min;
             return None;
         }
-        if is_trying && came.published > 0 {
+        if prospect == Prospect::New && came.published > 0 {
             return None;
         }
         let until_ns = now_ns.saturating_add(self.rest_ns_next);
@@ -205,7 +233,7 @@ mod tests {
         now_s: u64,
         seen: Seen,
         left: usize,
-        is_trying: bool,
+        prospect: Prospect,
     }
 
     impl Bench {
@@ -217,10 +245,11 @@ mod tests {
                 seen: Seen {
                     answers: 1_000_000,
                     handed_up: 5,
+                    kernel_segments: 7,
                     published: 0,
                 },
                 left: 0,
-                is_trying: false,
+                prospect: Prospect::Old,
             }
         }
 
@@ -229,7 +258,7 @@ mod tests {
             let begin_s = self.now_s;
             for _ in 0..secs {
                 let (now_ns, left) = (self.now_s * SECOND_NS, self.left);
-                let step = self.rest.look(now_ns, self.seen, self.is_trying, || left);
+                let step = self.rest.look(now_ns, self.seen, self.prospect, || left);
                 self.now_s += 1;
                 if let Some(step) = step {
                     return Some((self.now_s - 1 - begin_s, step));
@@ -297,16 +326,57 @@ mod tests {
     #[test]
     fn what_was_just_published_may_be_hit_yet() {
         let mut bench = Bench::new();
-        bench.is_trying = true;
+        bench.prospect = Prospect::New;
         for _ in 0..5 {
             bench.seen.published += 100;
             assert_eq!(bench.until(5, 0, 1000), None);
         }
-        bench.is_trying = false;
+        bench.prospect = Prospect::Old;
         bench.seen.published += 100;
         assert!(matches!(
             bench.until(6, 0, 1000),
             Some((_, Step::Rest { .. }))
+        ));
+    }
+
+    #[test]
+    fn where_nothing_can_be_answered_less_is_enough() {
+        let rest = Step::Rest {
+            until_ns: 1031 * SECOND_NS,
+            answers: 0,
+            requests: 500,
+        };
+        let mut bench = Bench::new();
+        assert_eq!(bench.until(4, 0, 500), None);
+        let mut bench = Bench::new();
+        bench.prospect = Prospect::Nothing;
+        assert_eq!(bench.until(4, 0, 500), Some((1, rest)));
+        // It is gone again, and may come again.
+        let mut bench = Bench::new();
+        bench.prospect = Prospect::Nothing;
+        bench.until(1, 0, 500);
+        bench.seen.published += 1;
+        assert_eq!(bench.until(4, 0, 500), None);
+    }
+
+    #[test]
+    fn segments_of_kept_connections_cost_too() {
+        let mut bench = Bench::new();
+        bench.until(1, 0, 0);
+        for _ in 0..4 {
+            bench.seen.kernel_segments += 16 * 500;
+            assert_eq!(bench.until(1, 7, 0), None);
+        }
+        assert!(matches!(
+            bench.until(1, 7, 0),
+            Some((
+                0,
+                Step::Rest {
+                    answers: 28,
+                    requests: 2028,
+                    ..
+                }
+            ))
         ));
     }
 

@@ -207,6 +207,7 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
         rest_ns_min: seconds(8),
         rest_ns_max: seconds(3600),
         settle_ns: 0,
+        ..Rules::default()
     };
     let level = Resting::start(&path.server, Settings::default(), rules);
     let ask = |page: &str| {

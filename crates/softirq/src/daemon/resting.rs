@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::kept;
 use crate::learn::Learner;
 use crate::level::Level;
-use crate::rest::{Rest, Rules, Seen, Step};
+use crate::rest::{Prospect, Rest, Rules, Seen, Step};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -54,18 +54,18 @@ impl Resting {
         now_ns: u64,
     ) -> Result<Option<String>, Error> {
         let (answers, handed_up) = level.requests()?;
-        let published = learner.counters().published;
         let seen = Seen {
             answers,
             handed_up,
-            published,
+            kernel_segments: level.kernel_segments()?,
+            published: learner.counters().published,
         };
-        let is_trying = learner.paused_until(now_ns).is_none();
+        let prospect = prospect(learner, now_ns);
         let left = || {
             let there = level.connections();
             there.open + there.handed + usize::from(kept::is_any(level, |_| true))
         };
-        let step = self.rest.look(now_ns, seen, is_trying, left);
+        let step = self.rest.look(now_ns, seen, prospect, left);
         step.map_or(Ok(None), |step| self.go(step, level, learner, now_ns))
     }
 
@@ -116,5 +116,15 @@ impl Resting {
         }
         self.tick(level, learner, now_ns);
         Ok(told)
+    }
+}
+
+fn prospect(learner: &mut Learner, now_ns: u64) -> Prospect {
+    if learner.published() == 0 && learner.busy() == (0, 0) {
+        return Prospect::Nothing;
+    }
+    match learner.paused_until(now_ns) {
+        None => Prospect::New,
+        Some(_) => Prospect::Old,
     }
 }

@@ -1,6 +1,8 @@
 //! Whether fetches pay: each is a request to the server above, which only hits bring back. Hits pay in,
-//! fetches take out; with nothing left, fetching pauses, and tries again with a few. It knows nothing of what
-//! is fetched.
+//! fetches take out, and what hits are to come may be owed; with nothing left, fetching pauses, and tries again
+//! with a few. It knows nothing of what is fetched.
+
+use super::outlook::Outlook;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -38,8 +40,10 @@ impl Default for Rules {
 #[derive(Debug)]
 pub(super) struct Account {
     rules: Rules,
-    /// Hits that are not used up.
-    hits: u64,
+    /// Hits that are not used up; less than 0 are owed.
+    hits: i64,
+    /// Up to which they may be.
+    outlook: Outlook,
     paused_until_ns: Option<u64>,
     pause_ns_next: u64,
 }
@@ -47,7 +51,8 @@ pub(super) struct Account {
 impl Account {
     pub(super) fn new(rules: Rules) -> Account {
         Account {
-            hits: rules.on_trust.saturating_mul(HITS_PER_FETCH),
+            hits: price(rules.on_trust),
+            outlook: Outlook::default(),
             paused_until_ns: None,
             pause_ns_next: rules.pause_ns_min,
             rules,
@@ -59,7 +64,7 @@ impl Account {
         if self.paused_until(now_ns).is_some() {
             return false;
         }
-        if self.hits >= HITS_PER_FETCH {
+        if self.left() >= price(1) {
             return true;
         }
         self.paused_until_ns = Some(now_ns.saturating_add(self.pause_ns_next));
@@ -74,18 +79,23 @@ impl Account {
 
     /// Something is fetched.
     pub(super) fn take(&mut self) {
-        self.hits = self.hits.saturating_sub(HITS_PER_FETCH);
+        self.hits = self.hits.saturating_sub(price(1));
     }
 
-    /// So many hits came.
-    pub(super) fn pay(&mut self, hits: u64) {
-        let most = self.rules.in_advance_max.saturating_mul(HITS_PER_FETCH);
-        let trust = self.rules.on_trust.saturating_mul(HITS_PER_FETCH);
-        self.hits = self.hits.saturating_add(hits).min(most.max(trust));
-        if hits > 0 && self.hits >= trust {
+    /// So many hits came, and promise so much: [`super::outlook::promise`].
+    pub(super) fn pay(&mut self, hits: u64, promised: u64, now_ns: u64) {
+        let most = price(self.rules.in_advance_max.max(self.rules.on_trust));
+        self.hits = self.hits.saturating_add(signed(hits)).min(most);
+        self.outlook.add(promised, now_ns);
+        if hits > 0 && self.left() >= price(self.rules.on_trust) {
             self.paused_until_ns = None;
             self.pause_ns_next = self.rules.pause_ns_min;
         }
+    }
+
+    /// Hits that may be spent.
+    fn left(&self) -> i64 {
+        self.hits.saturating_add(signed(self.outlook.hits()))
     }
 
     /// Until when nothing is fetched on trust. A pause that is over leaves a little to try with.
@@ -96,17 +106,26 @@ impl Account {
         self.paused_until_ns
     }
 
-    /// Ends a pause; how long the next one is stays.
+    /// Ends a pause; how long the next one is stays. What was owed is as good as lost.
     pub(super) fn try_again(&mut self) {
-        let trial = self.rules.on_trial.saturating_mul(HITS_PER_FETCH);
         self.paused_until_ns = None;
-        self.hits = self.hits.max(trial);
+        let missing = price(self.rules.on_trial).saturating_sub(self.left());
+        self.hits = self.hits.saturating_add(missing.max(0));
     }
 
     /// Trusts as at the beginning.
     pub(super) fn begin_anew(&mut self) {
         *self = Account::new(self.rules.clone());
     }
+}
+
+/// What so many fetches cost, in hits.
+fn price(fetches: u64) -> i64 {
+    signed(fetches.saturating_mul(HITS_PER_FETCH))
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -143,9 +162,9 @@ mod tests {
         fetches(&mut account, 0);
         let until_ns = account.paused_until(0).expect("a pause");
         assert_eq!(fetches(&mut account, until_ns), 32);
-        account.pay(1023);
+        account.pay(1023, 0, until_ns);
         assert!(account.paused_until(until_ns).is_some());
-        account.pay(1);
+        account.pay(1, 0, until_ns);
         assert_eq!(fetches(&mut account, until_ns), 512);
         let pause_ns = account.paused_until(until_ns).map(|end| end - until_ns);
         assert_eq!(pause_ns, Some(SECOND_NS));
@@ -154,8 +173,8 @@ mod tests {
     #[test]
     fn what_is_paid_in_advance_is_bounded() {
         let mut account = Account::new(Rules::default());
-        account.pay(u64::MAX);
-        account.pay(u64::MAX);
+        account.pay(u64::MAX, 0, 0);
+        account.pay(u64::MAX, 0, 0);
         assert_eq!(fetches(&mut account, 0), 2048);
     }
 

@@ -6,6 +6,7 @@
 //! cost of an eviction so does not depend on how much is published, and a walk over the whole site, even one
 //! that asks everything twice, evicts its own entries before those that are hit.
 
+use super::outlook;
 use super::verdict::{self, Accepted};
 use super::{Gone, Serial};
 use crate::fetched::Fetched;
@@ -19,6 +20,13 @@ const WINDOW: usize = 16;
 /// places.
 const HIT_WEIGHT: u64 = 1 << 20;
 
+/// Hits that were counted, and what they promise: [`outlook::promise`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NewHits {
+    pub(super) hits: u64,
+    pub(super) promised: u64,
+}
+
 /// A published response.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -28,6 +36,9 @@ pub(super) struct Entry {
     /// As it was fetched, to be asked after.
     pub(super) stored: Arc<Fetched>,
     pub(super) expires_ns: u64,
+    published_ns: u64,
+    /// When `stored` came.
+    stored_ns: u64,
     /// Bytes of what is published.
     len: u64,
     /// From then on it is asked after, if it was hit since `stored` came.
@@ -51,6 +62,8 @@ impl Entry {
     ) -> Entry {
         Entry {
             len: len as u64,
+            published_ns: now_ns,
+            stored_ns: now_ns,
             serial,
             key,
             hash,
@@ -73,6 +86,7 @@ impl Entry {
     /// The origin confirmed it.
     pub(super) fn renew(&mut self, stored: Fetched, now_ns: u64, expires_ns: u64) {
         self.stored = Arc::new(stored);
+        self.stored_ns = now_ns;
         self.expires_ns = expires_ns;
         self.due_ns = due_ns(now_ns, expires_ns);
         self.hits_since_fetch = 0;
@@ -83,14 +97,20 @@ impl Entry {
         self.due_ns = self.due_ns.max(until_ns);
     }
 
-    /// Takes in its counter; how many hits are new.
-    fn count(&mut self, hits: u64) -> u64 {
+    /// Takes in its counter; what is new.
+    fn count(&mut self, hits: u64, now_ns: u64) -> NewHits {
         // A counter that went back was begun anew.
         let new = hits.checked_sub(self.hits).unwrap_or(hits);
+        let age_ns = now_ns.saturating_sub(self.published_ns);
+        let life_ns = self.expires_ns.saturating_sub(self.stored_ns);
+        let promised = outlook::promise(self.hits, new, age_ns, life_ns);
         self.hits = hits;
         self.hits_since_fetch = self.hits_since_fetch.saturating_add(new);
         self.weight = self.weight.saturating_add(new.saturating_mul(HIT_WEIGHT));
-        new
+        NewHits {
+            hits: new,
+            promised,
+        }
     }
 
     fn gone(self) -> Gone {
@@ -171,12 +191,19 @@ impl Published {
         meant.into_iter().filter_map(|at| self.take(at)).collect()
     }
 
-    /// Takes in the counters of hits; how many are new.
-    pub(super) fn count_hits(&mut self, mut hits: impl FnMut(Serial, &Key) -> u64) -> u64 {
-        let mut new: u64 = 0;
-        for entry in self.slots.iter_mut().flatten() {
-            let now = hits(entry.serial, &entry.key);
-            new = new.saturating_add(entry.count(now));
+    /// Takes in the counters of hits, of all or only of what may have to be asked after; what is new.
+    pub(super) fn count_hits(
+        &mut self,
+        now_ns: u64,
+        of_all: bool,
+        mut hits: impl FnMut(Serial, &Key) -> u64,
+    ) -> NewHits {
+        let mut new = NewHits::default();
+        let entries = self.slots.iter_mut().flatten();
+        for entry in entries.filter(|e| of_all || e.due_ns <= now_ns) {
+            let one = entry.count(hits(entry.serial, &entry.key), now_ns);
+            new.hits = new.hits.saturating_add(one.hits);
+            new.promised = new.promised.saturating_add(one.promised);
         }
         new
     }
@@ -247,7 +274,11 @@ mod tests {
     fn what_is_hit_survives_a_walk_over_the_site() {
         let mut all = published(64);
         for number in 100..1000 {
-            all.count_hits(|serial, _| if serial.0 < 8 { number * 100 } else { 0 });
+            all.count_hits(
+                0,
+                true,
+                |serial, _| if serial.0 < 8 { number * 100 } else { 0 },
+            );
             all.evict().expect("there are entries");
             all.insert(entry(number));
         }
@@ -258,7 +289,7 @@ mod tests {
     #[test]
     fn without_hits_everything_leaves_in_the_end() {
         let mut all = published(64);
-        all.count_hits(|_, _| 1_000_000);
+        all.count_hits(0, true, |_, _| 1_000_000);
         for number in 100..2000 {
             all.evict().expect("there are entries");
             all.insert(entry(number));
@@ -283,11 +314,19 @@ mod tests {
     }
 
     #[test]
+    fn what_may_have_to_be_asked_after_is_counted_at_once() {
+        let mut all = published(2);
+        assert_eq!(all.count_hits(79, false, |_, _| 3).hits, 0);
+        assert_eq!(all.count_hits(80, false, |_, _| 3).hits, 6);
+        assert_eq!(all.count_hits(80, true, |_, _| 4).hits, 2);
+    }
+
+    #[test]
     fn a_counter_that_went_back_was_begun_anew() {
         let mut one = entry(1);
-        one.count(5);
-        one.count(7);
-        one.count(3);
+        one.count(5, 0);
+        one.count(7, 0);
+        one.count(3, 0);
         assert_eq!((one.hits, one.hits_since_fetch), (3, 10));
     }
 }

@@ -1,11 +1,12 @@
 //! The state machine with times and answers written down. What is asked after, and 304s,
-//! are in `revalidation`, random walks in `simulated`.
+//! are in `revalidation`, random walks in `simulated`, sites in `traffic` and `many`.
 
 use super::*;
 use crate::key::{Class, KeyParts};
 use lowroad_cache::storable::NotStorable;
 use lowroad_http::date;
 
+mod many;
 mod revalidation;
 mod simulated;
 mod traffic;

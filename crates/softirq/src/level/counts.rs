@@ -35,6 +35,14 @@ impl Level {
         Ok((sum("answer_hit"), sum("up_")))
     }
 
+    /// Segments of connections that were the kernel's.
+    ///
+    /// # Errors
+    /// When the map can't be read.
+    pub fn kernel_segments(&self) -> Result<u64, Error> {
+        Ok(self.counted(layout::reason_pass_kernel)?.count)
+    }
+
     /// How long ago its maps were pinned, and so since when it counts.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {

@@ -1,5 +1,5 @@
 //! Sites as they are asked, from a seed: a hot set, a scan, one that becomes the other, and both at once. What
-//! the learner costs is counted in fetches, and what it brings in hits.
+//! the learner costs is counted in fetches, and what it brings in hits. Sites of many pages are in `many`.
 
 use super::*;
 use std::collections::{BTreeMap, HashMap};
@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 const REQUESTS_PER_SECOND: u64 = 500;
 
 /// The level: it reports what is asked for the second time within a while, and counts hits.
-struct Site {
-    learner: Learner,
-    now_ns: u64,
+pub(super) struct Site {
+    pub(super) learner: Learner,
+    pub(super) now_ns: u64,
     random: u64,
     /// Published responses by page, and their hits.
     held: HashMap<u64, Serial>,
@@ -17,16 +17,19 @@ struct Site {
     /// Pages that were asked for, and from when on they are reported again.
     asked: BTreeMap<u64, u64>,
     scanned: u64,
-    hits: u64,
+    pub(super) hits: u64,
     requests: u64,
+    pub(super) requests_per_second: u64,
+    /// Of a response.
+    pub(super) life_secs: u64,
 }
 
 impl Site {
-    fn new(seed: u64) -> Site {
+    pub(super) fn new(seed: u64) -> Site {
         Site::with(seed, Settings::default())
     }
 
-    fn with(seed: u64, settings: Settings) -> Site {
+    pub(super) fn with(seed: u64, settings: Settings) -> Site {
         Site {
             learner: Learner::new(settings),
             now_ns: 5000 * SECOND_NS,
@@ -37,10 +40,12 @@ impl Site {
             scanned: 0,
             hits: 0,
             requests: 0,
+            requests_per_second: REQUESTS_PER_SECOND,
+            life_secs: 100,
         }
     }
 
-    fn draw(&mut self, bound: u64) -> u64 {
+    pub(super) fn draw(&mut self, bound: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -55,22 +60,30 @@ impl Site {
 
     /// A page that nobody will ask for again, twice.
     fn ask_scan(&mut self) {
-        self.scanned += 1;
-        let page = 1_000_000 + self.scanned;
-        self.ask(page);
-        self.ask(page);
+        self.ask_scan_for(2);
     }
 
-    fn ask(&mut self, page: u64) {
+    /// A page that nobody will ask for again, so many times.
+    pub(super) fn ask_scan_for(&mut self, times: u64) {
+        self.scanned += 1;
+        (0..times).for_each(|_| self.ask(1_000_000 + self.scanned));
+    }
+
+    /// A page that can't be learnt.
+    pub(super) fn pass(&mut self) {
         self.requests += 1;
-        self.now_ns += SECOND_NS / REQUESTS_PER_SECOND;
+        self.now_ns += SECOND_NS / self.requests_per_second;
+    }
+
+    pub(super) fn ask(&mut self, page: u64) {
+        self.pass();
         if let Some(serial) = self.held.get(&page) {
             *self.hits_of.entry(*serial).or_default() += 1;
             self.hits += 1;
         } else {
             self.miss(page);
         }
-        if self.requests.is_multiple_of(REQUESTS_PER_SECOND / 10) {
+        if self.requests.is_multiple_of(self.requests_per_second / 10) {
             let mut out = Vec::new();
             let hits_of = &self.hits_of;
             let hits = |serial, _: &Key| hits_of.get(&serial).copied().unwrap_or(0);
@@ -80,6 +93,10 @@ impl Site {
     }
 
     fn miss(&mut self, page: u64) {
+        // The programs forget what is asked for while fetches pause.
+        if self.learner.paused_until(self.now_ns).is_some() {
+            return;
+        }
         let Some(not_before) = self.asked.insert(page, 0) else {
             return;
         };
@@ -100,7 +117,9 @@ impl Site {
             match action {
                 Action::Fetch { ticket, .. } => {
                     let mut out = Vec::new();
-                    let fresh = response(200, &FRESH, "page", self.now_ns);
+                    let life = format!("max-age={}", self.life_secs);
+                    let fields = [("Cache-Control", life.as_str()), ("ETag", "\"e\"")];
+                    let fresh = response(200, &fields, "page", self.now_ns);
                     self.learner
                         .fetched(ticket, Ok(fresh), self.now_ns, &mut out);
                     self.act(out);
@@ -120,12 +139,12 @@ impl Site {
         }
     }
 
-    fn fetches(&self) -> u64 {
+    pub(super) fn fetches(&self) -> u64 {
         self.learner.counters().fetches
     }
 
     /// Fetches and hits of what is done in between, and how many requests that were.
-    fn during(&mut self, what: impl FnOnce(&mut Site)) -> (u64, u64, u64) {
+    pub(super) fn during(&mut self, what: impl FnOnce(&mut Site)) -> (u64, u64, u64) {
         let before = (self.fetches(), self.hits, self.requests);
         what(self);
         (

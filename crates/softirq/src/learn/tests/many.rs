@@ -1,0 +1,91 @@
+//! A site of thousands of pages, each of which is asked for now and then, as in WebBench; and traffic that looks
+//! as if it became such a one.
+
+use super::traffic::Site;
+use std::collections::HashMap;
+
+/// Kinds of pages: how many there are, which share of the requests they have in per cent, and whether they can be
+/// learnt.
+const KINDS: [(u64, u64, bool); 9] = [
+    (400, 20, true),
+    (400, 8, true),
+    (500, 12, true),
+    (1000, 20, true),
+    (1100, 14, true),
+    (1250, 16, true),
+    (100, 2, true),
+    (1350, 7, false),
+    (10, 1, false),
+];
+
+/// Which page is asked for next, and whether it can be learnt.
+fn draw(site: &mut Site) -> (u64, bool) {
+    let mut left = site.draw(100);
+    for (kind, (pages, share, fits)) in KINDS.into_iter().enumerate() {
+        match left.checked_sub(share) {
+            Some(more) => left = more,
+            None => return (kind as u64 * 10_000 + site.draw(pages), fits),
+        }
+    }
+    unreachable!("the shares are all there is")
+}
+
+/// Hits in each thousand requests, and those that there could be: a page is fetched when it is asked for the second
+/// time.
+fn learn(site: &mut Site, thousands: u64) -> Vec<(u64, u64)> {
+    let mut asked: HashMap<u64, u64> = HashMap::new();
+    let mut thousand = |_| {
+        let (before, mut possible) = (site.hits, 0);
+        for _ in 0..1000 {
+            let (page, fits) = draw(site);
+            if !fits {
+                site.pass();
+                continue;
+            }
+            let times = asked.entry(page).or_default();
+            *times += 1;
+            possible += u64::from(*times > 2);
+            site.ask(page);
+        }
+        (site.hits - before, possible)
+    };
+    (0..thousands).map(&mut thousand).collect()
+}
+
+#[test]
+fn thousands_of_pages_are_learnt_as_soon_as_they_bring_hits() {
+    for requests_per_second in [50, 250, 1000] {
+        let mut site = Site::new(1);
+        site.requests_per_second = requests_per_second;
+        site.life_secs = 600;
+        let hits = learn(&mut site, 12);
+        println!("{requests_per_second}/s, hits of possible ones by thousands: {hits:?}");
+        let (brought, possible) = hits[11];
+        assert!(brought * 100 >= possible * 95, "{brought} of {possible}");
+    }
+}
+
+/// More than the first hit comes while a page is young: that says nothing of what comes later.
+#[test]
+fn three_requests_in_a_row_promise_nothing() {
+    let mut site = Site::new(1);
+    let (fetches, hits, requests) =
+        site.during(|site| (0..20_000).for_each(|_| site.ask_scan_for(3)));
+    assert_eq!(fetches, hits);
+    assert!(fetches < 1500, "{fetches} of {requests}");
+}
+
+/// Each page is asked for three times, a while apart: its one hit promises more than comes.
+#[test]
+fn what_was_promised_and_did_not_come_is_not_lent_again() {
+    let mut site = Site::new(1);
+    let ask = |site: &mut Site, pages: std::ops::Range<u64>| {
+        for page in pages {
+            (0..3).for_each(|back| site.ask(10_000 + page - 1000 * back));
+        }
+    };
+    let (fetches, ..) = site.during(|site| ask(site, 0..10_000));
+    assert!(fetches < 4000, "{fetches}");
+    let (fetches, _, requests) = site.during(|site| ask(site, 10_000..40_000));
+    assert!(fetches * 100 < requests, "{fetches} of {requests}");
+}
