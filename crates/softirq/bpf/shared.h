@@ -7,7 +7,7 @@
 #include <linux/types.h>
 
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
-#define LAYOUT_VERSION 6
+#define LAYOUT_VERSION 7
 
 /* What one segment carries of a response (Ethernet 1500, no options). */
 #define RESPONSE_MAX 1460

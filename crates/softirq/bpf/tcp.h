@@ -50,8 +50,9 @@ static __always_inline int up(context *ctx, const struct segment *segment,
 }
 
 /* Of an answer that takes several segments. What can't send them here, the program at TC can. */
-static __always_inline int on_long_answer(context *ctx, const struct segment *segment,
-					  struct connection *connection, const struct choice *choice)
+static __always_inline int on_long_answer(context *ctx, const struct control *control,
+					  const struct segment *segment, struct connection *connection,
+					  const struct choice *choice)
 {
 	int verdict;
 
@@ -61,7 +62,7 @@ static __always_inline int on_long_answer(context *ctx, const struct segment *se
 	if (verdict == NOT_SENT)
 		return up(ctx, segment, connection, reason_up_room);
 	count_hit(connection);
-	account(segment, choice);
+	account(control, segment, choice);
 	return verdict;
 }
 
@@ -87,12 +88,12 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	if (!choose(ctx, segment, connection, &choice))
 		return up(ctx, segment, connection, choice.reason);
 	if (choice.parts > 1)
-		return on_long_answer(ctx, segment, connection, &choice);
+		return on_long_answer(ctx, control, segment, connection, &choice);
 	if (write_answer(ctx, segment, connection, &choice, connection->snd_nxt))
 		return up(ctx, segment, connection, reason_up_room);
 	set_under_way(connection, segment, &choice, segment->payload_len);
 	count_hit(connection);
-	account(segment, &choice);
+	account(control, segment, &choice);
 	return frame_reply(ctx);
 }
 
