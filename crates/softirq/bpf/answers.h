@@ -163,7 +163,7 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 	if (!control)
 		return 0;
 	if (!segment->payload_hash)
-		walk(ctx, segment);
+		walk(ctx, control, segment);
 	if (segment->payload_hash)
 		response = recall_reading(ctx, control, segment, &reading);
 	if (!response) {

@@ -110,15 +110,14 @@ static __always_inline void walk_over(struct walking *walking, __u64 word, const
 }
 
 /* Walks over the payload: sets its hash, and gives its sum. Negative: it is too long for a memo. */
-SEPARATE __s64 walk(context *ctx, struct segment *segment ARG)
+SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segment *segment ARG)
 {
-	struct control *control = steering();
 	__u32 left = segment->payload_len;
 	struct walking walking;
 	const __u32 *key;
 	__u64 word;
 
-	if (!control || left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
+	if (left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
 		return -1;
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
 	/* Each address has memos of its own. */

@@ -26,11 +26,11 @@ struct parts {
 };
 
 /* Makes the frame one part: 0, or negative with the frame as it was. */
-SEPARATE int write_part(context *ctx, const struct segment *segment ARG, const struct parts *parts ARG, __u32 index)
+SEPARATE int write_part(context *ctx, const struct control *control ARG, const struct segment *segment ARG,
+			const struct parts *parts ARG, __u32 index)
 {
 	__u32 number = parts->number, cut = parts->cut, from = index * cut, left = parts->len - from;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
-	struct control *control = steering();
 	int is_last = left <= cut;
 	struct answer answer = {
 		.seq = parts->seq + from, .ack = parts->ack, .window = parts->window,
@@ -38,12 +38,15 @@ SEPARATE int write_part(context *ctx, const struct segment *segment ARG, const s
 		.is_turned = index != parts->first,
 	};
 
-	if (!response || !control || index >= PARTS_MAX || from >= parts->len)
+	if (!response || from >= parts->len)
 		return -1;
 #ifdef TIER_XDP
 	/* Each is made of a frame of its own. */
 	answer.is_turned = 0;
 #endif
+	OPAQUE(index);
+	if (index >= PARTS_MAX)
+		return -1;
 	answer.sum = response->sums[cut != RESPONSE_MAX][index];
 	return write_response(ctx, control, segment, response, &answer, from, is_last ? left : cut);
 }
@@ -86,9 +89,11 @@ static __always_inline struct parcel *parcel_of(__u32 serial)
 	__u32 zero = 0;
 	struct parcels *all = bpf_map_lookup_elem(&parcels, &zero);
 
-	serial &= PARCELS - 1;
-	OPAQUE(serial);
-	return all && serial < PARCELS ? &all->parcel[serial] : 0;
+	if (!all)
+		return 0;
+	/* Before that nothing may be added to it. */
+	OPAQUE(all);
+	return &all->parcel[serial & (PARCELS - 1)];
 }
 
 /* The frame's number; 0: there is no room. */
@@ -147,10 +152,13 @@ static __always_inline int note_parcel(context *ctx, const struct segment *segme
 /* Sends the parts, or NOT_SENT. */
 SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const struct parts *parts ARG)
 {
+	struct control *control = steering();
 	void *copies;
 
+	if (!control)
+		return NOT_SENT;
 	if (parts->count == 1)
-		return write_part(ctx, segment, parts, parts->first) ? NOT_SENT : frame_reply(ctx);
+		return write_part(ctx, control, segment, parts, parts->first) ? NOT_SENT : frame_reply(ctx);
 	copies = copies_for(ctx, parts->count);
 	if (!copies || frame_resize(ctx, segment->frame_len, PARCEL_LEN))
 		return NOT_SENT;
@@ -163,11 +171,12 @@ static __always_inline int make_part(context *ctx)
 {
 	__u32 *serial = serial_in(ctx);
 	struct parcel *parcel = serial ? parcel_of(*serial) : 0;
+	struct control *control = steering();
 
-	if (!parcel || parcel->serial != *serial || parcel->made >= parcel->parts.count)
+	if (!control || !parcel || parcel->serial != *serial || parcel->made >= parcel->parts.count)
 		return XDP_DROP;
-	return write_part(ctx, &parcel->segment, &parcel->parts, parcel->parts.first + parcel->made++) ? XDP_DROP
-												      : XDP_PASS;
+	return write_part(ctx, control, &parcel->segment, &parcel->parts, parcel->parts.first + parcel->made++)
+		       ? XDP_DROP : XDP_PASS;
 }
 
 #else
@@ -180,8 +189,10 @@ static __always_inline int can_send(context *ctx, __u32 count)
 /* Sends the parts, or NOT_SENT. What is lost behind the first is lost as on the wire. */
 SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const struct parts *parts ARG)
 {
-	for (__u32 i = 0; i < PARTS_MAX && i < parts->count; i++) {
-		if (write_part(ctx, segment, parts, parts->first + i))
+	struct control *control = steering();
+
+	for (__u32 i = 0; control && i < PARTS_MAX && i < parts->count; i++) {
+		if (write_part(ctx, control, segment, parts, parts->first + i))
 			return i ? VERDICT_DROP : NOT_SENT;
 		if (i + 1 < parts->count)
 			bpf_clone_redirect(ctx, ctx->ifindex, 0);

@@ -99,9 +99,9 @@ SEPARATE int has_odd_sum(context *ctx, const struct segment *segment ARG)
 }
 
 /* Whether the TCP checksum is right, where nobody has looked yet. */
-static __always_inline int has_right_sum(context *ctx, struct segment *segment)
+static __always_inline int has_right_sum(context *ctx, const struct control *control, struct segment *segment)
 {
-	__s64 payload = segment->payload_len ? walk(ctx, segment) : 0, sum;
+	__s64 payload = segment->payload_len ? walk(ctx, control, segment) : 0, sum;
 
 	if (payload >= 0) {
 		sum = sum_of_header(ctx, segment);

@@ -405,7 +405,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	}
 	segment->summed = frame_summed(ctx);
 	if (segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
-	    !has_right_sum(ctx, segment))
+	    !has_right_sum(ctx, control, segment))
 		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
 	if (is_syn) {
 		verdict = on_syn(ctx, segment);
