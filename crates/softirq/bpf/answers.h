@@ -82,7 +82,7 @@ static __always_inline __u32 parts_for(const struct control *control, const stru
 {
 	__u32 limit = segment->is_v6 ? RESPONSE_MAX_V6 : RESPONSE_MAX, mss = connection->mss;
 	__u32 room = control->mtu - (segment->is_v6 ? 60 : 40);
-	__u32 cut = cut_for(control, segment, connection), parts = parts_of(choice->len, cut);
+	__u32 cut = cut_for(control, segment, connection), parts;
 
 	choice->cut = cut;
 	if (choice->len <= limit && choice->len <= room && choice->len <= mss)
@@ -92,6 +92,7 @@ static __always_inline __u32 parts_for(const struct control *control, const stru
 	/* They are written over in the first. */
 	if (response->date_at + DATE_LEN > cut || response->age_at + AGE_LEN > cut)
 		return 0;
+	parts = parts_of(choice->len, cut);
 	return parts <= (choice->closes ? PARTS_MAX : KEPT_PARTS_MAX) ? parts : 0;
 }
 
@@ -144,34 +145,37 @@ SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, stru
 }
 
 /* Whether what is answered is told, with the request. */
-static __always_inline int is_recorded(void)
+static __always_inline int is_recorded(const struct control *control)
 {
-	struct control *control = steering();
-	return control && control->settings & SETTING_LOG;
+	return control->settings & SETTING_LOG;
 }
 
 /* The stored response for the request in the segment. */
 SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct connection *connection ARG,
 		    struct choice *choice ARG)
 {
-	struct reading reading = {};
 	struct control *control = steering();
+	struct response *response = 0;
+	struct reading reading = {};
 
-	if (!segment->payload_hash)
-		walk(ctx, segment);
 	choice->number = NO_RESPONSE;
-	choice->reason = reason_count;
-	if (!segment->payload_hash || !recall_reading(ctx, segment, &reading))
+	choice->reason = reason_up_miss;
+	if (!control)
+		return 0;
+	if (!segment->payload_hash)
+		walk(ctx, control, segment);
+	if (segment->payload_hash)
+		response = recall_reading(ctx, control, segment, &reading);
+	if (!response) {
 		choice->reason = read_and_find(ctx, segment, &reading);
-	else if (is_recorded())
+		if (choice->reason != reason_count)
+			return 0;
+		__u32 number = reading.number;
+		response = bpf_map_lookup_elem(&responses, &number);
+		if (!response)
+			return 0;
+	} else if (is_recorded(control)) {
 		load_request(ctx, segment);
-	if (choice->reason != reason_count)
-		return 0;
-	__u32 number = reading.number;
-	struct response *response = bpf_map_lookup_elem(&responses, &number);
-	if (!response || !control) {
-		choice->reason = reason_up_miss;
-		return 0;
 	}
 	choice->len = reading.is_head ? response->head_len : response->len;
 	choice->closes = reading.closes;
@@ -184,8 +188,9 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 		choice->reason = reason_up_window;
 		return 0;
 	}
-	choice->number = number;
-	choice->answer = answer_of(number, response);
+	choice->reason = reason_count;
+	choice->number = reading.number;
+	choice->answer = answer_of(reading.number, response);
 	return 1;
 }
 
@@ -210,7 +215,8 @@ SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
 }
 
 /* Counts and records what was answered. */
-static __always_inline void account(const struct segment *segment, const struct choice *choice)
+static __always_inline void account(const struct control *control, const struct segment *segment,
+				     const struct choice *choice)
 {
 	__u32 number = choice->number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
@@ -219,7 +225,7 @@ static __always_inline void account(const struct segment *segment, const struct 
 	if (!response)
 		return;
 	__sync_fetch_and_add(&response->hits, 1);
-	if (is_recorded()) {
+	if (is_recorded(control)) {
 		struct scratch *scratch = scratch_memory();
 		if (scratch)
 			tell_answered(scratch, segment, response, choice->len - response->head_len);

@@ -16,22 +16,23 @@
 	v2 += v1; v1 = ROTATE(v1, 17); v1 ^= v2; v2 = ROTATE(v2, 32); \
 } while (0)
 
-/* SipHash-2-4 (Aumasson and Bernstein 2012) of whole words. Both address families give the same
- * number of words: it costs IPv4 two more rounds, and saves a second copy of the program. */
-static __noinline __u64 sip_hash(const __u64 *key, const __u64 *words)
+#define COOKIE_WORDS_MAX 6
+
+/* SipHash-2-4 (Aumasson and Bernstein 2012) of so many whole words. */
+static __noinline __u64 sip_hash(const __u64 *key, const __u64 *words, __u64 count)
 {
 	__u64 v0 = key[0] ^ 0x736f6d6570736575ull, v1 = key[1] ^ 0x646f72616e646f6dull;
 	__u64 v2 = key[0] ^ 0x6c7967656e657261ull, v3 = key[1] ^ 0x7465646279746573ull;
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < COOKIE_WORDS_MAX && i < count; i++) {
 		v3 ^= words[i];
 		SIP_ROUND(v0, v1, v2, v3);
 		SIP_ROUND(v0, v1, v2, v3);
 		v0 ^= words[i];
 	}
-	v3 ^= 48ull << 56;
+	v3 ^= count << 59;
 	SIP_ROUND(v0, v1, v2, v3);
 	SIP_ROUND(v0, v1, v2, v3);
-	v0 ^= 48ull << 56;
+	v0 ^= count << 59;
 	v2 ^= 0xff;
 	SIP_ROUND(v0, v1, v2, v3);
 	SIP_ROUND(v0, v1, v2, v3);
@@ -43,13 +44,20 @@ static __noinline __u64 sip_hash(const __u64 *key, const __u64 *words)
 static __always_inline __u32 cookie_hash(const struct control *control, const struct tuple *tuple,
 					 __u32 client_isn, __u64 minute)
 {
-	const __u64 *words_of_tuple = (const __u64 *)tuple;
-	__u64 words[6] = {
-		words_of_tuple[0], words_of_tuple[1], words_of_tuple[2], words_of_tuple[3],
+	const __u64 *key = control->cookie_key[minute >> 6 & 1], *words_of_tuple = (const __u64 *)tuple;
+	__u64 words[COOKIE_WORDS_MAX] = {
 		(__u64)client_isn << 32 | (__u32)tuple->client_port_be << 16 | tuple->local_port_be,
 		minute,
 	};
-	return sip_hash(control->cookie_key[minute >> 6 & 1], words) >> 32;
+
+	if (is_v4(tuple)) {
+		words[2] = (__u64)tuple->client_be[3] << 32 | tuple->local_be[3];
+		return sip_hash(key, words, 3) >> 32;
+	}
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		words[2 + i] = words_of_tuple[i];
+	return sip_hash(key, words, 6) >> 32;
 }
 
 /* The upper bits of a number are the hash's, changed by the class. */
@@ -130,6 +138,25 @@ static __always_inline void count_wrong_cookie(struct control *control, const st
 	__sync_fetch_and_add(&control->wrong_cookies, 1);
 }
 
+#define LINUX_OPTIONS_LEN 20
+
+/* Whether the options are those of a Linux, in its order: MSS, SACK, time stamps, scale. Then they are read by words. */
+static __always_inline int has_linux_options(context *ctx, const struct segment *syn, struct abilities *can)
+{
+	const __u8 *at = frame_begin(ctx) + (syn->tcp_at & 0x3f) + TCP_LEN;
+	const __u32 *words = (const __u32 *)at;
+
+	if (syn->payload_at - syn->tcp_at != TCP_LEN + LINUX_OPTIONS_LEN ||
+	    (void *)at + LINUX_OPTIONS_LEN > frame_end(ctx))
+		return 0;
+	if ((words[0] & bpf_htonl(0xffff0000)) != bpf_htonl(0x02040000) || words[1] != bpf_htonl(0x0402080a) ||
+	    (words[4] & bpf_htonl(0xffffff00)) != bpf_htonl(0x01030300))
+		return 0;
+	can->mss = bpf_ntohl(words[0]);
+	can->options = OPTION_SACK | (at[19] > 14 ? 14 : at[19]);
+	return 1;
+}
+
 /* Reads the options of a SYN (RFC 9293 §3.2, RFC 7323, RFC 2018). */
 SEPARATE int read_abilities(context *ctx, const struct segment *syn ARG, struct abilities *can ARG)
 {
@@ -137,9 +164,10 @@ SEPARATE int read_abilities(context *ctx, const struct segment *syn ARG, struct 
 	__u32 len = syn->payload_at - syn->tcp_at - TCP_LEN, at = 0;
 	can->mss = 536;
 	can->options = OPTION_SCALE_NONE;
-	if (!len)
+	if (!len || has_linux_options(ctx, syn, can))
 		return 0;
-	if (len > 40 || frame_load(ctx, syn->tcp_at + TCP_LEN, bytes, len))
+	OPAQUE(len);
+	if (len == 0 || len > 40 || frame_load(ctx, syn->tcp_at + TCP_LEN, bytes, len))
 		return -1;
 #pragma unroll
 	for (int i = 0; i < 12; i++) {

@@ -179,17 +179,16 @@ static __always_inline int on_flight_timer(struct recovery *known, struct connec
 static __always_inline int on_flight_ack(struct recovery *known, const struct segment *segment,
 					 struct connection *connection, __u32 part, __u32 cut)
 {
-	__u32 outstanding = parts_of(connection->answer_len, cut) - part / cut, threshold;
+	__u32 before = known->acked, outstanding, threshold;
 
-	if (part < known->acked)
+	if (part < before)
 		return 0;
-	if (part > known->acked) {
-		int is_next = part / cut > known->acked / cut;
-
+	if (part > before) {
 		known->acked = part;
 		known->window = segment->window;
 		known->duplicates = 0;
-		if (!is_next)
+		/* First, since nearly always nothing is lost. */
+		if ((known->phase == PHASE_NONE && !(connection->options & OPTION_PARTS)) || part / cut == before / cut)
 			return 0;
 		connection->options &= ~OPTION_PARTS;
 		return known->phase == PHASE_NONE ? 0 : known->phase == PHASE_FAST ? 1 : 2;
@@ -201,6 +200,7 @@ static __always_inline int on_flight_ack(struct recovery *known, const struct se
 	}
 	if (known->duplicates < 255)
 		known->duplicates++;
+	outstanding = parts_of(connection->answer_len, cut) - part / cut;
 	threshold = outstanding > 4 ? 3 : outstanding > 2 ? outstanding - 1 : 1;
 	if (known->phase != PHASE_NONE || known->duplicates != threshold)
 		return 0;

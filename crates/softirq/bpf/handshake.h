@@ -95,13 +95,13 @@ static __always_inline int is_loopback(const __u32 *address_be)
 /* A router or a bridge sees SYNs for others, and a socket for all addresses would match them. */
 static __always_inline int is_for_us(context *ctx, const struct segment *syn)
 {
-	__u8 first = 0;
+	const __u8 *first = frame_begin(ctx);
 #ifndef TIER_XDP
 	if (ctx->pkt_type != PACKET_HOST && ctx->pkt_type != PACKET_LOOPBACK)
 		return 0;
 #endif
 	/* To a group of machines, as a link-layer broadcast. */
-	if (frame_load(ctx, 0, &first, 1) || first & 1)
+	if ((void *)(first + 1) > frame_end(ctx) || *first & 1)
 		return 0;
 	if (is_loopback(syn->tuple.local_be) || is_loopback(syn->tuple.client_be))
 		return is_on_loopback(ctx) && is_loopback(syn->tuple.local_be);
@@ -293,9 +293,11 @@ static __always_inline int send_syn_ack(context *ctx, const struct control *cont
 		size = FRAME_MIN;
 	if (frame_resize(ctx, syn->frame_len, size))
 		return drop(reason_drop_no_room);
-	for (int i = 0; i < 3; i++)
-		if (4 * i < len)
-			frame_store(ctx, syn->tcp_at + TCP_LEN + 4 * i, &options[i], 4);
+	for (int i = 0; i < 3; i++) {
+		__u32 *to = frame_begin(ctx) + (syn->tcp_at & 0x3f) + TCP_LEN + 4 * i;
+		if (4 * i < len && (void *)(to + 1) <= frame_end(ctx))
+			*to = options[i];
+	}
 	write_headers(ctx, syn, &answer);
 	count(reason_tcp_syn);
 	return frame_reply(ctx);

@@ -22,13 +22,23 @@ static __always_inline __u64 nh_of_word(__u64 word, const __u32 *key)
 	return nh((__u32)word, word >> 32, key);
 }
 
+/* No such address of IPv6 comes so far (packet.h). */
+static __always_inline int is_v4(const struct tuple *tuple)
+{
+	return tuple->client_be[2] == bpf_htonl(0xffff);
+}
+
 static __always_inline __u64 nh_of_tuple(const struct tuple *tuple, const __u32 *key)
 {
+	__u64 ports = nh((__u32)tuple->client_port_be << 16 | tuple->local_port_be, 0, key + 8);
+
+	/* The rest of them is the same in all of IPv4. */
+	if (is_v4(tuple))
+		return nh(tuple->client_be[3], tuple->local_be[3], key + 6) + ports;
 	return nh(tuple->client_be[0], tuple->client_be[1], key) +
 	       nh(tuple->client_be[2], tuple->client_be[3], key + 2) +
 	       nh(tuple->local_be[0], tuple->local_be[1], key + 4) +
-	       nh(tuple->local_be[2], tuple->local_be[3], key + 6) +
-	       nh((__u32)tuple->client_port_be << 16 | tuple->local_port_be, 0, key + 8);
+	       nh(tuple->local_be[2], tuple->local_be[3], key + 6) + ports;
 }
 
 /* Any bits of it may be taken: a sum differs from others, but perhaps only in some of its bits. */

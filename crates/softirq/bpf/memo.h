@@ -11,6 +11,8 @@
 #include "responses.h"
 
 #define MEMO_MAX 512
+/* Words that are looked at between two looks at where the frame ends. */
+#define STRIDE 4
 #define MEMO_ENTRIES 1024
 #define MEMO_SHIFT (64 - 10)
 
@@ -28,8 +30,9 @@ struct memo {
 	__u32 purges;
 	__u16 is_head;
 	__u16 closes;
-	/* The request, the last word filled up with zeros. */
-	__u64 words[MEMO_MAX / 8];
+	/* The request, the last word filled up with zeros; and so much more that the verifier need not see that
+	 * it ends at MEMO_MAX. */
+	__u64 words[MEMO_MAX / 8 + STRIDE];
 };
 
 struct {
@@ -90,64 +93,99 @@ static __always_inline long frame_pull(context *ctx, __u32 len)
 	return 0;
 }
 
-/* Walks over the payload: sets its hash, and gives its sum. Negative: it is too long for a memo. */
-SEPARATE int walk(context *ctx, struct segment *segment ARG)
-{
-	struct control *control = steering();
-	__u32 left = segment->payload_len;
-	__u64 sum = 0, word, hash;
-	const __u32 *key;
+struct walking {
+	__u64 hash;
+	__u64 sum;
+};
 
-	if (!control || left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
+static __always_inline void walk_over(struct walking *walking, __u64 word, const __u32 *key)
+{
+	walking->sum += word;
+	/* The carry comes round. */
+	if (walking->sum < word)
+		walking->sum++;
+	walking->hash += nh_of_word(word, key);
+	/* One word after the other: of four at a time the compiler would keep half on the stack. */
+	OPAQUE(walking->hash);
+}
+
+/* Walks over the payload: sets its hash, and gives its sum. Negative: it is too long for a memo. */
+SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segment *segment ARG)
+{
+	__u32 left = segment->payload_len;
+	struct walking walking;
+	const __u32 *key;
+	__u64 word;
+
+	if (left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
 		return -1;
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
 	/* Each address has memos of its own. */
 	key = control->hash_key.words + 2 * HASHED_WORDS_MAX;
-	hash = nh_of_word(local_word(segment, 0), key) + nh_of_word(local_word(segment, 1), key + 2);
+	walking.hash = nh_of_word(local_word(segment, 0), key) + nh_of_word(local_word(segment, 1), key + 2);
+	walking.sum = 0;
 	key = control->hash_key.words;
-	for (int i = 0; i < MEMO_MAX / 8 && left >= 8; i++, at += 8, key += 2, left -= 8) {
+	for (int i = 0; i < MEMO_MAX / 8 / STRIDE && left >= 8 * STRIDE; i++) {
+		OPAQUE(end);
+		if (at + 8 * STRIDE > end)
+			return -1;
+#pragma unroll
+		for (int j = 0; j < STRIDE; j++)
+			walk_over(&walking, ((__u64 *)at)[j], key + 2 * j);
+		at += 8 * STRIDE;
+		key += 2 * STRIDE;
+		left -= 8 * STRIDE;
+	}
+	for (int i = 1; i < STRIDE && left >= 8; i++, at += 8, key += 2, left -= 8) {
 		OPAQUE(end);
 		if (at + 8 > end)
 			return -1;
-		word = *(__u64 *)at;
-		hash += nh_of_word(word, key);
-		sum += (__u32)word;
-		sum += word >> 32;
+		walk_over(&walking, *(__u64 *)at, key);
 	}
 	if (left) {
 		if (last_word(ctx, segment, left, &word))
 			return -1;
-		hash += nh_of_word(word, key);
-		sum += (__u32)word;
-		sum += word >> 32;
+		walk_over(&walking, word, key);
 	}
-	segment->payload_hash = mixed(hash, &control->hash_key);
-	return fold(sum);
+	segment->payload_hash = mixed(walking.hash, &control->hash_key);
+	return (walking.sum & 0xffffffff) + (walking.sum >> 32);
 }
 
 /* Whether the memo is of these very bytes. */
 static __always_inline int is_memo_of(context *ctx, const struct memo *memo, const struct segment *segment)
 {
-	__u32 left = segment->payload_len;
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
+	const __u64 *words = memo->words;
+	__u32 left = segment->payload_len;
 	__u64 word = 0;
-	int i;
 
-	for (i = 0; i < MEMO_MAX / 8 && left >= 8; i++, at += 8, left -= 8) {
+	for (int i = 0; i < MEMO_MAX / 8 / STRIDE && left >= 8 * STRIDE; i++) {
 		OPAQUE(end);
-		if (at + 8 > end || *(__u64 *)at != memo->words[i])
+		if (at + 8 * STRIDE > end)
+			return 0;
+#pragma unroll
+		for (int j = 0; j < STRIDE; j++)
+			if (((__u64 *)at)[j] != words[j])
+				return 0;
+		at += 8 * STRIDE;
+		words += STRIDE;
+		left -= 8 * STRIDE;
+	}
+	for (int i = 1; i < STRIDE && left >= 8; i++, at += 8, words++, left -= 8) {
+		OPAQUE(end);
+		if (at + 8 > end || *(__u64 *)at != *words)
 			return 0;
 	}
-	return !left || (!last_word(ctx, segment, left, &word) && word == memo->words[i & (MEMO_MAX / 8 - 1)]);
+	return !left || (!last_word(ctx, segment, left, &word) && word == *words);
 }
 
-/* What the segment's request asks for, if it is known: 1. */
-SEPARATE int recall_reading(context *ctx, const struct segment *segment ARG, struct reading *reading ARG)
+/* The response that the segment's request asks for, if that is known. */
+static __always_inline struct response *recall_reading(context *ctx, const struct control *control,
+						       const struct segment *segment, struct reading *reading)
 {
-	struct control *control = steering();
 	struct memo *memo = memo_at(segment);
 
-	if (!control || !memo || !has_terms(memo, segment, control) || memo->purges != control->purges)
+	if (!memo || !has_terms(memo, segment, control) || memo->purges != control->purges)
 		return 0;
 	__u32 number = memo->number;
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
@@ -157,7 +195,7 @@ SEPARATE int recall_reading(context *ctx, const struct segment *segment ARG, str
 	reading->number = number;
 	reading->is_head = memo->is_head;
 	reading->closes = memo->closes;
-	return 1;
+	return response;
 }
 
 /* Keeps what the request in scratch was read to ask for. `purges`: as counted before it was looked up. */

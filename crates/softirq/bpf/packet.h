@@ -53,19 +53,50 @@ static __always_inline int is_in(const __u64 *ports, __u16 port)
 	return ports[(port >> 6) & 1023] >> (port & 63) & 1;
 }
 
+/* The coarse clock as each processor has read it last. */
+struct clock {
+	__u64 jiffies;
+	__u64 now_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct clock);
+} clocks SEC(".maps");
+
+/* CLOCK_MONOTONIC, by a tick. It goes on when jiffies do, which are read without a call. */
+static __always_inline __u64 coarse_now_ns(void)
+{
+	__u64 jiffies = bpf_jiffies64();
+	__u32 zero = 0;
+	struct clock *clock = bpf_map_lookup_elem(&clocks, &zero);
+
+	if (!clock)
+		return bpf_ktime_get_coarse_ns();
+	if (clock->jiffies != jiffies) {
+		clock->jiffies = jiffies;
+		clock->now_ns = bpf_ktime_get_coarse_ns();
+	}
+	return clock->now_ns;
+}
+
 enum parsed { PARSED, NOT_OURS, NOT_PLAIN };
 
 /* Reads Ethernet, IP and TCP. What it takes is plain: no fragment, no IP options, no tags. */
 static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len,
 					 const struct control *control, struct segment *segment)
 {
-	struct ethhdr *eth = begin;
 	struct tcphdr *tcp;
 	__u32 ip_len;
+	__u16 protocol;
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return NOT_OURS;
-	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+	/* struct ethhdr is packed, and would be read by bytes. */
+	protocol = *(__u16 *)(begin + ETH_HLEN - 2);
+	if (protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = begin + ETH_HLEN;
 		if (ip->protocol != IPPROTO_TCP)
 			return NOT_OURS;
@@ -82,7 +113,7 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 		segment->tcp_at = V4_TCP_AT;
 		segment->is_v6 = 0;
 		ip_len = ETH_HLEN + bpf_ntohs(ip->tot_len);
-	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = begin + ETH_HLEN;
 		if (begin + V6_TCP_AT + TCP_LEN > end)
 			return NOT_OURS;
@@ -116,17 +147,20 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	segment->payload_hash = 0;
 	segment->summed = 0;
 	segment->is_pieced = 0;
-	segment->now_ns = bpf_ktime_get_coarse_ns();
+	segment->now_ns = coarse_now_ns();
 	return PARSED;
 }
 
 static __always_inline __u16 fold(__u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
+	__u32 low = sum, high = sum >> 32;
+
+	low += high;
+	if (low < high)
+		low++;
+	/* Both halves are added to each other; the carry of the lower comes round into the upper. */
+	low += low << 16 | low >> 16;
+	return low >> 16;
 }
 
 static __always_inline __u64 words_of(const void *begin, int count)
@@ -168,35 +202,38 @@ static __always_inline void swap_addresses(struct ethhdr *eth)
 	halves[5] = to_end;
 }
 
+/* The IPv4 header, without options. `sum`: of both addresses. */
+static __always_inline void write_v4(__u32 *words, const struct segment *segment, __u16 len, __u16 id, __u64 sum)
+{
+	__u32 first = (__u32)bpf_htons(len) << 16 | 0x45, ttl = IPPROTO_TCP << 8 | 64;
+
+	words[0] = first;
+	words[1] = id;
+	words[2] = (__u32)(__u16)~fold(sum + first + id + ttl) << 16 | ttl;
+	words[3] = segment->tuple.local_be[3];
+	words[4] = segment->tuple.client_be[3];
+}
+
 /* Writes Ethernet, IP and TCP over those of the segment; the frame has its length already.
  * IPv4 may be fragmented on the way, since nobody here hears of it if it must be. */
 static __always_inline int write_headers(context *ctx, const struct segment *segment,
 					 const struct answer *answer)
 {
 	void *begin = frame_begin(ctx), *end = frame_end(ctx);
-	struct ethhdr *eth = begin;
-	struct tcphdr *tcp;
-	__u64 sum;
 	__u16 tcp_len = TCP_LEN + answer->options_len + answer->payload_len;
+	__u32 *words, header[4];
+	__u64 sum;
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return -1;
 	frame_is_answer(ctx);
 	if (!answer->is_turned)
-		swap_addresses(eth);
+		swap_addresses(begin);
 	if (!segment->is_v6) {
-		struct iphdr *ip = begin + ETH_HLEN;
-		ip->tos = 0;
-		ip->tot_len = bpf_htons(20 + tcp_len);
-		ip->id = answer->seq ^ answer->seq >> 16;
-		ip->frag_off = 0;
-		ip->ttl = 64;
-		ip->saddr = segment->tuple.local_be[3];
-		ip->daddr = segment->tuple.client_be[3];
-		ip->check = 0;
-		ip->check = ~fold(words_of(ip, 5));
-		tcp = begin + V4_TCP_AT;
-		sum = (__u64)ip->saddr + ip->daddr;
+		words = begin + ETH_HLEN;
+		sum = (__u64)segment->tuple.local_be[3] + segment->tuple.client_be[3];
+		write_v4(words, segment, 20 + tcp_len, answer->seq ^ answer->seq >> 16, sum);
+		words += 5;
 	} else {
 		struct ipv6hdr *ip = begin + ETH_HLEN;
 		if (begin + V6_TCP_AT + TCP_LEN > end)
@@ -206,26 +243,27 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 		ip->hop_limit = 64;
 		memcpy(&ip->saddr, segment->tuple.local_be, 16);
 		memcpy(&ip->daddr, segment->tuple.client_be, 16);
-		tcp = begin + V6_TCP_AT;
+		words = begin + V6_TCP_AT;
 		sum = words_of(&segment->tuple, 8);
 	}
-	tcp->source = segment->tuple.local_port_be;
-	tcp->dest = segment->tuple.client_port_be;
-	tcp->seq = bpf_htonl(answer->seq);
-	tcp->ack_seq = bpf_htonl(answer->ack);
-	((__u8 *)tcp)[12] = (TCP_LEN + answer->options_len) << 2;
-	((__u8 *)tcp)[13] = answer->flags;
-	tcp->window = bpf_htons(answer->window);
-	tcp->check = 0;
-	tcp->urg_ptr = 0;
 	sum += bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_len);
+	/* By words, as they are summed. */
+	header[0] = (__u32)segment->tuple.client_port_be << 16 | segment->tuple.local_port_be;
+	header[1] = bpf_htonl(answer->seq);
+	header[2] = bpf_htonl(answer->ack);
+	header[3] = (__u32)bpf_htons(answer->window) << 16 | (__u32)answer->flags << 8 |
+		    (TCP_LEN + answer->options_len) << 2;
+	words[0] = header[0];
+	words[1] = header[1];
+	words[2] = header[2];
+	words[3] = header[3];
 	/* A packet that came so goes out so: the kernel adds the rest, or a device. */
 	if (segment->summed == CHECKSUM_PARTIAL) {
-		tcp->check = fold(sum);
+		words[4] = fold(sum);
 		return 0;
 	}
-	sum += words_of(tcp, 5) + answer->sum;
-	tcp->check = ~fold(sum);
+	sum += (__u64)header[0] + header[1] + header[2] + header[3] + answer->sum;
+	words[4] = (__u16)~fold(sum);
 	return 0;
 }
 

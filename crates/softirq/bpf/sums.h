@@ -89,22 +89,24 @@ static __always_inline int looks_partial(context *ctx, const struct segment *seg
 #endif
 }
 
-/* Whether the TCP checksum is right, where nobody has looked yet. */
-SEPARATE int has_right_sum(context *ctx, struct segment *segment ARG)
+/* Apart from what nearly all segments need: of one that isn't as simple, or whose sum is wrong. */
+SEPARATE int has_odd_sum(context *ctx, const struct segment *segment ARG)
 {
-	int payload = 0;
-	__s64 sum = -1;
-
-	if (segment->payload_len)
-		payload = walk(ctx, segment);
-	if (payload >= 0)
-		sum = sum_of_header(ctx, segment);
-	if (sum >= 0)
-		sum += payload;
-	else
-		sum = sum_of_long(ctx, segment);
-	if (sum < 0)
-		return 0;
+	__s64 sum = sum_of_long(ctx, segment);
 	__u64 pseudo = pseudo_sum(segment);
-	return fold(sum + pseudo) == 0xffff || looks_partial(ctx, segment, pseudo);
+
+	return sum >= 0 && (fold(sum + pseudo) == 0xffff || looks_partial(ctx, segment, pseudo));
+}
+
+/* Whether the TCP checksum is right, where nobody has looked yet. */
+static __always_inline int has_right_sum(context *ctx, const struct control *control, struct segment *segment)
+{
+	__s64 payload = segment->payload_len ? walk(ctx, control, segment) : 0, sum;
+
+	if (payload >= 0) {
+		sum = sum_of_header(ctx, segment);
+		if (sum >= 0 && fold(sum + payload + pseudo_sum(segment)) == 0xffff)
+			return 1;
+	}
+	return has_odd_sum(ctx, segment);
 }

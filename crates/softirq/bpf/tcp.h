@@ -57,8 +57,9 @@ static __always_inline int up(context *ctx, const struct segment *segment,
 }
 
 /* Of an answer that takes several segments. What can't send them here, the program at TC can. */
-static __always_inline int on_long_answer(context *ctx, const struct segment *segment,
-					  struct connection *connection, const struct choice *choice)
+static __always_inline int on_long_answer(context *ctx, const struct control *control,
+					  const struct segment *segment, struct connection *connection,
+					  const struct choice *choice)
 {
 	int verdict;
 
@@ -67,7 +68,7 @@ static __always_inline int on_long_answer(context *ctx, const struct segment *se
 	verdict = begin_flight(ctx, segment, connection, choice);
 	if (verdict == NOT_SENT)
 		return up(ctx, segment, connection, reason_up_room);
-	account(segment, choice);
+	account(control, segment, choice);
 	return verdict;
 }
 
@@ -93,11 +94,11 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	if (!choose(ctx, segment, connection, &choice))
 		return up(ctx, segment, connection, choice.reason);
 	if (choice.parts > 1)
-		return on_long_answer(ctx, segment, connection, &choice);
+		return on_long_answer(ctx, control, segment, connection, &choice);
 	if (write_answer(ctx, segment, connection, &choice, connection->snd_nxt))
 		return up(ctx, segment, connection, reason_up_room);
 	set_under_way(connection, segment, &choice, segment->payload_len);
-	account(segment, &choice);
+	account(control, segment, &choice);
 	return frame_reply(ctx);
 }
 
@@ -409,7 +410,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	}
 	segment->summed = frame_summed(ctx);
 	if (segment->summed != CHECKSUM_UNNECESSARY && segment->summed != CHECKSUM_PARTIAL &&
-	    !has_right_sum(ctx, segment))
+	    !has_right_sum(ctx, control, segment))
 		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
 	if (is_syn) {
 		verdict = on_syn(ctx, segment);
