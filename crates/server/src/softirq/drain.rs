@@ -182,8 +182,10 @@ fn end_connections(level: &Level, is_meant: impl Fn(u16) -> bool, drain_s: u32) 
     let begin = Instant::now();
     let longest = Duration::from_secs(u64::from(drain_s));
     let is_needed = || {
+        // In the order in which a connection goes through these states.
+        let is_translated = kept::is_any(level, &is_meant);
         let left = level.connections_at(&is_meant);
-        left.open + left.handed > 0 || kept::is_any(level, &is_meant)
+        is_translated || left.open + left.handed > 0
     };
     while (is_needed() || begin.elapsed() < HANDSHAKE_TIME) && begin.elapsed() < longest {
         thread::sleep(LOOK_INTERVAL);

@@ -62,8 +62,10 @@ impl Resting {
         };
         let prospect = prospect(learner, now_ns);
         let left = || {
+            // In the order in which a connection goes through these states.
+            let translated = usize::from(kept::is_any(level, |_| true));
             let there = level.connections();
-            there.open + there.handed + usize::from(kept::is_any(level, |_| true))
+            translated + there.open + there.handed
         };
         let step = self.rest.look(now_ns, seen, prospect, left);
         step.map_or(Ok(None), |step| self.go(step, level, learner, now_ns))
