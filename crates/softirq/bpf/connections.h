@@ -75,8 +75,10 @@ static __always_inline int is_shifted(const struct connection *connection)
 /* Nobody else knows its numbers: without its place it would hang. */
 static __always_inline int needs_place(const struct connection *connection)
 {
-	return connection->socket == SOCKET_KEPT ||
-	       (is_shifted(connection) && connection->socket != SOCKET_ENDED);
+	if (is_shifted(connection))
+		return connection->socket != SOCKET_ENDED;
+	return connection->socket == SOCKET_KEPT &&
+	       (connection->state == STATE_OPEN || connection->state == STATE_CLOSING);
 }
 
 /* How much a place is worth: 0 is nobody's, then what has just finished, then markers, then connections
@@ -88,6 +90,9 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 		return 0;
 	if (needs_place(connection))
 		return age > idle ? 0x10000 : 0x20000 + 0x7fff - age;
+	/* The server has closed, and the end of its response may be under way yet. */
+	if (is_shifted(connection) && age <= LINGER)
+		return 0x20000;
 	if (age > idle)
 		return 0;
 	if (connection->state == STATE_DONE || connection->state == STATE_OVER)

@@ -14,6 +14,10 @@
 #define TC_INDEX_INJECTED 0x4c57
 #define TC_INDEX_ANSWER 0x4c58
 #define TC_INDEX_REPEATED 0x4c59
+/* On frames whose numbers were translated, in either direction: another device, on which this one lies or which
+ * lies on this one, brings them by here again. */
+#define TC_INDEX_SHIFTED_IN 0x4c5a
+#define TC_INDEX_SHIFTED_OUT 0x4c5b
 
 #define TC_ACT_SHOT 2
 

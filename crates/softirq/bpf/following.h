@@ -146,7 +146,7 @@ static __always_inline int begin_following(context *ctx, const struct control *c
 {
 	__u32 framing = 0;
 
-	if (!(control->settings & SETTING_KEEP_TIME_WAIT) &&
+	if (!(control->settings & (SETTING_KEEP_TIME_WAIT | SETTING_STAY_UP)) &&
 	    (connection->socket == SOCKET_KEPT || is_worth_following(segment)))
 		framing = framing_of_request(ctx, segment, reason);
 	connection->answer = 0;

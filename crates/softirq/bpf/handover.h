@@ -30,11 +30,14 @@ static __always_inline int wait_for_listener(const struct segment *segment, stru
 	return -1;
 }
 
+/* A new socket has had no more than that before it is known to be the kernel's. */
+#define FIRST_WINDOW 0x20000
+
 /* Whether the kernel's socket is one that the connection had before it was taken back, and that is not
  * kept: it expects what was answered here since. Its new one has this segment. */
 static __always_inline int is_old(const struct tcp_sock *tcp, const struct connection *connection)
 {
-	return tcp && (__s32)(tcp->rcv_nxt - connection->rcv_nxt) < 0;
+	return tcp && tcp->rcv_nxt - connection->rcv_nxt > FIRST_WINDOW;
 }
 
 /* Ends that socket, which may not have had its FIN yet, and lets the segment come in once more behind that. */

@@ -247,14 +247,18 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		can.options &= OPTION_SCALE_MASK;
 	is_strange = is_stranger(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
 	/* One that was taken back may have its old socket yet, and nothing that says gets out. */
-	if (!is_strange && old && is_live(old) && old->socket != SOCKET_NONE)
+	if (old && is_live(old) && old->socket != SOCKET_NONE)
 		return challenge(ctx, syn, old);
 	/* Of a stranger's old connection only the kernel may say that it is over. */
 	listener = find_listener(ctx, syn, !is_strange);
 	if (listener == LISTENER_AGAIN)
 		return VERDICT_PASS;
-	if (listener != LISTENER_FOUND)
+	if (listener != LISTENER_FOUND) {
+		/* What the kernel says to it gets out. */
+		if (old && old->state == STATE_DONE)
+			old->tag = 0;
 		return pass(reason_pass_syn_socket);
+	}
 	if (is_strange)
 		return ask_kernel(ctx, syn, old);
 	if (old && is_live(old))

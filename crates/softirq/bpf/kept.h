@@ -20,7 +20,7 @@
 #define TCP_SUM_AT 16
 
 /* Adds to the numbers in the option by which the segment says what it has beyond a gap. One in another place
- * stays: then it speaks of what is not under way, and says nothing. */
+ * stays, and says what is not so: what it speaks of is sent again later than it could be. */
 SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG, __u32 add)
 {
 	__u32 begin, was[SACK_WORDS_MAX] = {}, is[SACK_WORDS_MAX] = {}, at = segment->tcp_at + TCP_LEN, words;
@@ -63,6 +63,7 @@ SEPARATE int shift(struct __sk_buff *skb, const struct segment *segment ARG, __u
 static __always_inline int shift_in(struct __sk_buff *skb, const struct segment *segment,
 				    const struct connection *connection)
 {
+	skb->tc_index = TC_INDEX_SHIFTED_IN;
 	return shift(skb, segment, -connection->socket_rcv, -connection->socket_snd);
 }
 
@@ -70,15 +71,16 @@ static __always_inline int shift_in(struct __sk_buff *skb, const struct segment 
 static __always_inline int shift_out(struct __sk_buff *skb, const struct segment *segment,
 				     const struct connection *connection)
 {
+	skb->tc_index = TC_INDEX_SHIFTED_OUT;
 	return shift(skb, segment, connection->socket_snd, connection->socket_rcv);
 }
 
-/* The client closes, or has nothing more to ask of that server: its socket closes too. */
+/* The client closes (FIN, ACK) or is gone (RST), and so does the client of its socket. */
 static __always_inline void end_kept(struct __sk_buff *skb, const struct segment *segment,
-				     struct connection *connection)
+				     struct connection *connection, __u32 flags)
 {
 	connection->socket = SOCKET_ENDED;
-	inject(skb, segment, connection->socket_rcv, connection->socket_snd, FLAG_FIN | FLAG_ACK);
+	inject(skb, segment, connection->socket_rcv, connection->socket_snd, flags);
 }
 
 /* Whether the kept socket still waits where it was left. */
@@ -108,6 +110,7 @@ static __always_inline int resume(struct __sk_buff *skb, const struct segment *s
 	connection->socket_rcv = segment->seq - rcv;
 	connection->socket_snd = segment->ack - snd;
 	/* What leaves from now on is translated. */
+	barrier();
 	*(volatile __u8 *)&connection->state = STATE_KERNEL;
 	count(reason_tcp_resumed);
 	return 0;
@@ -115,7 +118,8 @@ static __always_inline int resume(struct __sk_buff *skb, const struct segment *s
 
 #else
 
-static __always_inline void end_kept(context *ctx, const struct segment *segment, struct connection *connection)
+static __always_inline void end_kept(context *ctx, const struct segment *segment, struct connection *connection,
+				     __u32 flags)
 {
 }
 

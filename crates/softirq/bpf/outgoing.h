@@ -232,6 +232,9 @@ static __always_inline int on_passing(struct __sk_buff *skb, struct segment *seg
 	return TCX_NEXT;
 }
 
+/* A new socket has sent no more than that before it is known to be the kernel's. */
+#define FIRST_FLIGHT 0x1000000
+
 static __always_inline int on_outgoing(struct __sk_buff *skb)
 {
 	struct control *control = steering();
@@ -255,7 +258,7 @@ static __always_inline int on_outgoing(struct __sk_buff *skb)
 	}
 	if (connection->state == STATE_KERNEL || connection->state == STATE_HANDED) {
 		/* The new socket begins where we have ended; a probe is one before that. */
-		if (connection->state == STATE_HANDED && (__s32)(segment.seq - connection->snd_nxt) < -1)
+		if (connection->state == STATE_HANDED && segment.seq - connection->snd_nxt + 1 > FIRST_FLIGHT)
 			return on_leftover(skb, &segment, connection);
 		return on_passing(skb, &segment, connection);
 	}

@@ -141,9 +141,7 @@ struct connection {
 	__u32 answer;
 	/* Its length, without FIN, and how much of its request is not acknowledged: all, or WITHHELD. */
 	__u16 answer_len;
-	__u16 request_len : 12;
-	/* What has become of the kernel's socket while the connection is ours: SOCKET_. */
-	__u16 socket : 4;
+	__u16 request_len;
 	__u16 mss;
 	/* Units of 2^30 ns: when it was last heard of. */
 	__u16 seen;
@@ -151,6 +149,9 @@ struct connection {
 	__u8 options;
 	/* Of our first sequence number, so that the same handshake does not open it again. */
 	__u16 handshake;
+	/* What has become of the kernel's socket while the connection is ours: SOCKET_. Written at egress, too. */
+	__u8 socket;
+	__u8 spare[3];
 	/* What the socket expects next, and what it sends next, while it waits; while the kernel has the connection,
 	 * by how much the client's numbers are ahead of that. */
 	__u32 socket_rcv;
@@ -209,6 +210,7 @@ enum mode {
 #define SETTING_NO_SCALE 64
 #define SETTING_DENY 16 /* the map of denied prefixes is not empty */
 #define SETTING_ADMIT 128 /* only clients that the kernel has let in are answered */
+#define SETTING_STAY_UP 512 /* what was handed up stays up */
 #define SETTING_KEEP_TIME_WAIT 256 /* nobody but the kernel may end what is in TIME_WAIT */
 
 /* Of eight bytes each: so many of a request or a key are hashed at most. */

@@ -14,8 +14,9 @@
  * answers of several segments. answers.h: a request to its answer; memo.h: requests seen before; request.h:
  * HTTP; responses.h: the store; events.h: what user space hears. sockets.h, handover.h, time_wait.h,
  * injected.h: the kernel's sockets. following.h, framing.h: what these exchange; take_back.h: connections
- * that come back; outgoing.h: what the kernel sends.
+ * that come back; kept.h, path_mtu.h: numbers that are translated; outgoing.h: what the kernel sends.
  */
+#include "path_mtu.h"
 #include "tcp.h"
 #ifndef TIER_XDP
 #include "outgoing.h"
@@ -39,6 +40,7 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 	case NOT_PLAIN:
 		return pass(reason_pass_fragment);
 	default:
+		on_foreign(ctx, begin, end, &segment);
 		return pass(reason_pass_other);
 	}
 }
@@ -80,7 +82,7 @@ static __always_inline int on_skb(struct __sk_buff *skb)
 SEC("tc")
 int lowroad_tc(struct __sk_buff *skb)
 {
-	return is_injected(skb) ? TCX_NEXT : on_skb(skb);
+	return is_injected(skb) || skb->tc_index == TC_INDEX_SHIFTED_IN ? TCX_NEXT : on_skb(skb);
 }
 
 static __always_inline int on_handed(struct __sk_buff *skb)
@@ -109,7 +111,7 @@ int lowroad_marked(struct __sk_buff *skb)
 	__u32 *meta = (void *)(long)skb->data_meta, mark = 0;
 	struct control *control = steering();
 
-	if (!control || is_injected(skb))
+	if (!control || is_injected(skb) || skb->tc_index == TC_INDEX_SHIFTED_IN)
 		return TCX_NEXT;
 	if ((void *)(meta + 1) <= (void *)(long)skb->data)
 		mark = *meta;
@@ -128,7 +130,7 @@ int lowroad_out(struct __sk_buff *skb)
 		skb->tc_index = 0;
 		return TCX_NEXT;
 	}
-	return on_outgoing(skb);
+	return skb->tc_index == TC_INDEX_SHIFTED_OUT ? TCX_NEXT : on_outgoing(skb);
 }
 
 #endif

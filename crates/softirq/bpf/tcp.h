@@ -32,6 +32,11 @@ static __always_inline int finish(context *ctx, const struct segment *segment,
 static __always_inline int reset(context *ctx, const struct segment *segment,
 				 struct connection *connection, enum reason reason)
 {
+	if (connection->socket == SOCKET_KEPT) {
+		if (frame_again(ctx))
+			return VERDICT_PASS;
+		end_kept(ctx, segment, connection, FLAG_RST);
+	}
 	count(reason);
 	connection->state = STATE_OVER;
 	return reply_bare(ctx, segment, segment->ack, segment->seq + segment->payload_len,
@@ -245,6 +250,9 @@ static __always_inline int on_other_seq(context *ctx, struct segment *segment,
 		return acknowledge(ctx, segment, connection, reason_tcp_probe);
 	if (!segment->payload_len && !(segment->flags & FLAG_FIN))
 		return drop(reason_tcp_ack);
+	/* A request that went up before it is on its way to TC, to its socket. */
+	if ((__s32)before < 0 && connection->socket == SOCKET_KEPT && frame_again(ctx))
+		return VERDICT_PASS;
 	return acknowledge(ctx, segment, connection,
 			   (__s32)before > 0 ? reason_tcp_old : reason_tcp_early);
 }
@@ -447,7 +455,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	    segment->seq - acknowledged_to(connection) <= connection->rcv_nxt - acknowledged_to(connection)) {
 		if (frame_again(ctx))
 			return VERDICT_PASS;
-		end_kept(ctx, segment, connection);
+		end_kept(ctx, segment, connection, segment->flags & FLAG_RST ? FLAG_RST : FLAG_FIN | FLAG_ACK);
 	}
 	return on_ours(ctx, control, segment, connection);
 }

@@ -35,8 +35,12 @@ pub fn end(level: &Level, is_meant: impl Fn(u16) -> bool) {
 
 /// Whether it has an open socket with other numbers than the client's (bpf/connections.h).
 pub(crate) fn needs_place(way: &connection) -> bool {
-    let socket = u32::from(way.socket());
-    socket == layout::SOCKET_KEPT || (is_shifted(way) && socket != layout::SOCKET_ENDED)
+    let socket = u32::from(way.socket);
+    if is_shifted(way) {
+        return socket != layout::SOCKET_ENDED;
+    }
+    let is_live = [layout::STATE_OPEN, layout::STATE_CLOSING].contains(&u32::from(way.state));
+    socket == layout::SOCKET_KEPT && is_live
 }
 
 fn is_shifted(way: &connection) -> bool {

@@ -4,6 +4,7 @@
 
 use std::fs;
 
+use crate::doctor::netlink;
 use crate::layout;
 
 /// What they are; `None` is not there.
@@ -22,6 +23,8 @@ pub struct TcpSettings {
     pub rfc1337: Option<u32>,
     /// The firewall tracks connections, by `net.netfilter.nf_conntrack_count`.
     pub are_tracked: bool,
+    /// The kernel can't end a connection for us (`CONFIG_INET_DIAG_DESTROY`).
+    pub no_destroy: bool,
 }
 
 impl TcpSettings {
@@ -35,6 +38,7 @@ impl TcpSettings {
             loose: number("netfilter/nf_conntrack_tcp_loose"),
             rfc1337: number("ipv4/tcp_rfc1337"),
             are_tracked: number("netfilter/nf_conntrack_count").is_some_and(|count| count > 0),
+            no_destroy: !netlink::can_destroy(),
         }
     }
 
@@ -52,12 +56,20 @@ impl TcpSettings {
             } else {
                 0
             }
+            // Whose numbers are translated could not be ended with the level.
+            | if self.no_destroy {
+                layout::SETTING_STAY_UP
+            } else {
+                0
+            }
     }
 }
 
 /// All settings of the level that come from the kernel's.
-pub const BITS: u32 =
-    layout::SETTING_NO_SACK | layout::SETTING_NO_SCALE | layout::SETTING_KEEP_TIME_WAIT;
+pub const BITS: u32 = layout::SETTING_NO_SACK
+    | layout::SETTING_NO_SCALE
+    | layout::SETTING_KEEP_TIME_WAIT
+    | layout::SETTING_STAY_UP;
 
 fn number(name: &str) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/sys/net/{name}")).ok()?;

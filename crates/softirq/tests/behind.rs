@@ -118,7 +118,7 @@ fn publish(line: &Line) {
     let mut shelf = Shelf::new(&line.level);
     for (_, server) in line.ends {
         let hour_ns = 3_600_000_000_000;
-        for hot in ["A", "Two"].map(Response::named) {
+        for hot in ["A", "A_close", "Two"].map(Response::named) {
             shelf.publish(&line.level, &hot.key_at(server), &hot.prepare(0), hour_ns);
         }
     }
@@ -344,6 +344,58 @@ fn a_kept_socket_that_speaks_is_ended() {
     ask_below(&mut client);
     assert_eq!(line.count("tcp_ended"), 1);
     assert_eq!(line.count("tcp_handed"), 2);
+}
+
+/// Asks for the last time, and reads to the end.
+fn ask_last(client: &mut TcpStream) {
+    let request = String::from_utf8(hot()).expect("text");
+    let request = request.replace("X-Pad", "Connection: close\r\nX-Pad");
+    client.write_all(request.as_bytes()).expect("sent");
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).expect("a clean end");
+    assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"));
+}
+
+/// A client that goes on after the end is reset, and so is the socket that was kept for it.
+#[test]
+fn a_reset_from_here_ends_the_kept_socket() {
+    let test = "a_reset_from_here_ends_the_kept_socket";
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    publish(&line);
+    let mut client = line.connect(line.ends[0]);
+    let mut server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_last(&mut client);
+    client.write_all(REQUEST).expect("sent");
+    let error = server.read(&mut [0]).expect_err("an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(line.count("tcp_closed"), 1);
+    assert_eq!(line.level.connections().kept, 0);
+}
+
+/// The client comes again from its port while the server has not closed yet.
+#[test]
+fn after_the_end_the_port_can_be_used_again() {
+    let test = "after_the_end_the_port_can_be_used_again";
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    publish(&line);
+    let mut client = line.connect(line.ends[0]);
+    let mut server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_last(&mut client);
+    drop(client);
+    assert_eq!(server.read(&mut [0]).expect("a clean end"), 0);
+    line.beat();
+    let mut client = line.connect(line.ends[0]);
+    line.beat();
+    ask_below(&mut client);
+    drop(server);
 }
 
 /// Connections with such sockets need the programs: while the level goes they get new ones.

@@ -11,6 +11,7 @@ mod attacks;
 mod clients;
 mod comeback;
 mod comeback_races;
+mod devices;
 mod ends;
 mod handover;
 mod learning;

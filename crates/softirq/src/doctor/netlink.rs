@@ -2,7 +2,7 @@
 //! what nftables has.
 
 use std::io;
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{
@@ -97,6 +97,16 @@ pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<()> {
     match first_answer(SOCK_DESTROY, REQUEST_ACK, &question) {
         Err(error) if is_gone(&error) => Ok(()),
         other => other.map(|_| ()),
+    }
+}
+
+/// Whether the kernel can end a connection.
+#[must_use]
+pub fn can_destroy() -> bool {
+    let nobody = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0);
+    match first_answer(SOCK_DESTROY, REQUEST_ACK, &identity(nobody, nobody)) {
+        Ok(_) => true,
+        Err(error) => is_gone(&error),
     }
 }
 

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What routers say of a connection whose numbers are translated: that a segment was too long for a link, or found
+ * no way (ICMP, RFC 1191, RFC 8201). They quote the segment as it went out, and the kernel believes only numbers
+ * of its own. */
+#pragma once
+
+#include "kept.h"
+
+#define ICMP_LEN 8
+#define ICMP_SUM_AT 2
+#define ICMP_UNREACHABLE 3
+#define IPPROTO_ICMP_V6 58
+#define ICMP_V6_UNREACHABLE 1
+#define ICMP_V6_TOO_BIG 2
+/* Of the TCP header quoted, as much as is sure to be there. */
+#define QUOTED_TCP_LEN 8
+
+/* Where the frame quotes an IP header of a segment that left here; 0: it does not. */
+static __always_inline __u32 quote_at(void *begin, void *end)
+{
+	struct ethhdr *eth = begin;
+	__u8 *v4 = begin + ETH_HLEN, *v6 = v4;
+
+	if (begin + ETH_HLEN + 20 + ICMP_LEN + 20 + QUOTED_TCP_LEN > end)
+		return 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		return v4[0] == 0x45 && v4[9] == IPPROTO_ICMP && v4[20] == ICMP_UNREACHABLE ? ETH_HLEN + 20 + ICMP_LEN : 0;
+	if (eth->h_proto != bpf_htons(ETH_P_IPV6) || begin + ETH_HLEN + 40 + ICMP_LEN > end)
+		return 0;
+	return v6[6] == IPPROTO_ICMP_V6 && (v6[40] == ICMP_V6_UNREACHABLE || v6[40] == ICMP_V6_TOO_BIG)
+		       ? ETH_HLEN + 40 + ICMP_LEN : 0;
+}
+
+#ifndef TIER_XDP
+
+/* Reads the quoted headers at `at`: the tuple and its hash, seq, and where that stands in tcp_at. */
+static __always_inline int read_quote(struct __sk_buff *skb, const struct control *control, struct segment *segment,
+				      __u32 at)
+{
+	__u32 tcp[2], ip[10];
+
+	segment->is_v6 = at == ETH_HLEN + 40 + ICMP_LEN;
+	segment->tcp_at = at + (segment->is_v6 ? 40 : 20);
+	if (bpf_skb_load_bytes(skb, at, ip, 20) || bpf_skb_load_bytes(skb, segment->tcp_at, tcp, QUOTED_TCP_LEN))
+		return -1;
+	if (segment->is_v6) {
+		if (((__u8 *)ip)[6] != IPPROTO_TCP || bpf_skb_load_bytes(skb, at, ip, 40))
+			return -1;
+		memcpy(segment->tuple.local_be, ip + 2, 16);
+		memcpy(segment->tuple.client_be, ip + 6, 16);
+	} else {
+		if (((__u8 *)ip)[0] != 0x45 || ((__u8 *)ip)[9] != IPPROTO_TCP)
+			return -1;
+		segment->tuple.client_be[0] = segment->tuple.local_be[0] = 0;
+		segment->tuple.client_be[1] = segment->tuple.local_be[1] = 0;
+		segment->tuple.client_be[2] = segment->tuple.local_be[2] = bpf_htonl(0xffff);
+		segment->tuple.local_be[3] = ip[3];
+		segment->tuple.client_be[3] = ip[4];
+	}
+	segment->tuple.local_port_be = (__u16)tcp[0];
+	segment->tuple.client_port_be = tcp[0] >> 16;
+	segment->seq = bpf_ntohl(tcp[1]);
+	segment->hash = hash_of(&segment->tuple, control);
+	return is_in(control->ports, bpf_ntohs(segment->tuple.local_port_be)) ? 0 : -1;
+}
+
+/* Translates the quoted number at `at`, if it is of such a connection. A failure leaves what the kernel does not
+ * believe. */
+SEPARATE int shift_quote(struct __sk_buff *skb, struct segment *segment ARG, __u32 at)
+{
+	struct control *control = steering();
+	struct connection *connection;
+	__u32 was, is;
+
+	if (!control || read_quote(skb, control, segment, at))
+		return 0;
+	connection = find(segment);
+	if (!connection || !is_shifted(connection))
+		return 0;
+	was = bpf_htonl(segment->seq);
+	is = bpf_htonl(segment->seq - connection->socket_snd);
+	skb->tc_index = TC_INDEX_SHIFTED_IN;
+	return bpf_l4_csum_replace(skb, at - ICMP_LEN + ICMP_SUM_AT, was, is, 4) ||
+	       bpf_skb_store_bytes(skb, segment->tcp_at + TCP_SEQ_AT, &is, 4, 0);
+}
+
+#endif
+
+/* A frame that is of none of our connections. */
+static __always_inline void on_foreign(context *ctx, void *begin, void *end, struct segment *segment)
+{
+	__u32 at = quote_at(begin, end);
+
+	if (!at)
+		return;
+#ifdef TIER_XDP
+	frame_again(ctx);
+#else
+	shift_quote(ctx, segment, at);
+#endif
+}
