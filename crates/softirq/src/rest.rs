@@ -194,8 +194,8 @@ impl Rest {
         let rules = &self.rules;
         let is_enough = passed_ns >= rules.window_ns && requests >= rules.requests_min;
         let is_enough_in_vain =
-            passed_ns >= rules.vain_window_ns && read >= rules.vain_requests_min;
-        if !is_enough && !(is_vain && is_enough_in_vain) {
+            is_vain && passed_ns >= rules.vain_window_ns && read >= rules.vain_requests_min;
+        if !(is_enough || is_enough_in_vain) {
             return None;
         }
         self.state = State::Awake(Some((now_ns, seen)));

@@ -85,7 +85,7 @@ impl Exchange<'_> {
     fn request_len(&self) -> Option<usize> {
         let connection = self.connection();
         let is_known = connection.answer_len & FOLLOWED != 0;
-        let len = connection.request_len() | connection.answer_len & FOLLOWED_LENGTH;
+        let len = connection.request_len | connection.answer_len & FOLLOWED_LENGTH;
         is_known.then_some(len.into())
     }
 
