@@ -4,6 +4,7 @@
 use lowroad_testkit::net::{
     CLIENT, DEVICE, End, Manglings, Namespace, Path, SERVER, Site, WebServer, pair,
 };
+use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, get, one, server_v4, servers};
 use crate::raw::{ACK, Peer, RST, SYN, Segment, Wire};
@@ -110,6 +111,9 @@ fn a_wrong_sum_changes_nothing() {
     let mut peer = Peer::open(&mut wire, 5401, 77);
     changes_nothing(&mut wire, &attached, &peer.ack(), bend);
     wire.send(&peer.ack());
+    wait_until("a connection", || {
+        (attached.level.connections().open == 1).then_some(())
+    });
     let segment = peer.data(0, &request);
     changes_nothing(&mut wire, &attached, &segment, bend);
     // The sum of the pseudo-header alone is right only from a peer on this machine.
