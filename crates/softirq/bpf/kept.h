@@ -9,6 +9,23 @@
 #include "injected.h"
 #include "sockets.h"
 
+/* Whether the connection's socket waits at these numbers, and for nothing else: it is open, the server has read all
+ * before, and the client has all that it has written. */
+SEPARATE int is_waiting(context *ctx, const struct segment *segment ARG, __u32 rcv, __u32 snd)
+{
+	struct bpf_sock *sk = socket_of(ctx, segment);
+	struct tcp_sock *tcp;
+	int is = 0;
+
+	if (!sk)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (tcp && sk->state == TCP_STATE_ESTABLISHED)
+		is = tcp->rcv_nxt == rcv && tcp->copied_seq == rcv && tcp->write_seq == snd && tcp->snd_nxt == snd;
+	bpf_sk_release(sk);
+	return is;
+}
+
 #ifndef TIER_XDP
 
 /* NOP, NOP, SACK: how nearly all write it, this machine too. RFC 2018 */
@@ -81,22 +98,6 @@ static __always_inline void end_kept(struct __sk_buff *skb, const struct segment
 {
 	connection->socket = SOCKET_ENDED;
 	inject(skb, segment, connection->socket_rcv, connection->socket_snd, flags);
-}
-
-/* Whether the kept socket still waits where it was left. */
-SEPARATE int is_waiting(struct __sk_buff *skb, const struct segment *segment ARG, __u32 rcv, __u32 snd)
-{
-	struct bpf_sock *sk = socket_of(skb, segment);
-	struct tcp_sock *tcp;
-	int is = 0;
-
-	if (!sk)
-		return 0;
-	tcp = bpf_skc_to_tcp_sock(sk);
-	if (tcp && sk->state == TCP_STATE_ESTABLISHED)
-		is = tcp->rcv_nxt == rcv && tcp->copied_seq == rcv && tcp->write_seq == snd && tcp->snd_nxt == snd;
-	bpf_sk_release(sk);
-	return is;
 }
 
 /* The request at hand goes to the kept socket: 0 if it can. */

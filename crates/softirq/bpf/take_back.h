@@ -51,8 +51,6 @@ SEPARATE int may_take_back(context *ctx, const struct segment *segment ARG)
 	       !is_stranger(ctx, control, segment, EVER_NS);
 }
 
-#ifndef TIER_XDP
-
 /* The connection is ours again from this segment on, if its socket waits for it, and for nothing else. */
 static __always_inline int take_over(context *ctx, const struct segment *segment, struct connection *connection)
 {
@@ -78,38 +76,20 @@ static __always_inline int take_over(context *ctx, const struct segment *segment
 	return 1;
 }
 
-#else
-
-static __always_inline int take_over(context *ctx, const struct segment *segment, struct connection *connection)
-{
-	return 0;
-}
-
-#endif
-
 /* The next request of a connection of the kernel: 1 if it is ours now, and the segment is to be answered. */
 SEPARATE int take_back(context *ctx, struct segment *segment ARG, struct connection *connection ARG)
 {
 	struct choice choice;
 
 	/* What follows goes to a new socket, whose numbers are the client's. */
-	if (is_shifted(connection) && is_leaving(segment)) {
-		if (frame_again(ctx))
-			return 0;
-		if (take_over(ctx, segment, connection))
-			return 1;
-	}
+	if (is_shifted(connection) && is_leaving(segment) && take_over(ctx, segment, connection))
+		return 1;
 	if (!may_take_back(ctx, segment)) {
 		unfollow(connection);
 		return 0;
 	}
 	count_look();
-	/* TC takes it back, and sends the first answer. */
-	if (choose(ctx, segment, connection, &choice) && choice.parts > KEPT_PARTS_MAX_TC && !choice.closes)
-		choice.reason = reason_up_large;
-	if (choice.reason == reason_count) {
-		if (frame_again(ctx))
-			return 0;
+	if (choose(ctx, segment, connection, &choice)) {
 		if (take_over(ctx, segment, connection))
 			return 1;
 		choice.reason = reason_up_miss;

@@ -1,5 +1,5 @@
 //! What only TC can do, on real devices: connections that take the place of those in TIME_WAIT, are handed
-//! to a listener, and taken back from it. At the XDP tier the program behind does it, which needs a device that brings it frames
+//! to a listener, and come back from it. At the XDP tier the program behind does it, which needs a device that brings it frames
 //! with data before them.
 
 mod common;
