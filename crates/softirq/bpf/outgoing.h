@@ -178,13 +178,17 @@ static __always_inline void on_response(struct __sk_buff *skb, const struct segm
 }
 
 /* What the kept socket says on its own. The acknowledgement of its last response went by here, so it sends that
- * again, or asks whether its client lives; nobody has asked for more than that. */
+ * again, or asks whether its client lives; nobody has asked for more than that. What makes no sense ends it. */
 static __always_inline void answer_kept(struct __sk_buff *skb, const struct segment *segment,
 					struct connection *connection)
 {
 	__s32 beyond = segment->seq + segment->payload_len - connection->socket_snd;
+	struct control *control = steering();
+	__u16 age = seen_at(bpf_ktime_get_coarse_ns()) - connection->seen;
+	/* Of a client that was not heard of for so long nobody knows whether it lives. */
+	int is_stale = !control || age > control->idle;
 
-	if (segment->flags & FLAG_FIN || beyond > 0) {
+	if (segment->flags & FLAG_FIN || beyond > 0 || is_stale) {
 		connection->socket = SOCKET_ENDED;
 		if (!inject(skb, segment, segment->ack, 0, FLAG_RST | INJECT_TURNED))
 			count(reason_tcp_ended);

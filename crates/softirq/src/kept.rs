@@ -24,13 +24,15 @@ pub fn is_any(level: &Level, is_meant: impl Fn(u16) -> bool) -> bool {
     })
 }
 
-/// Ends all of those of these ports; while the programs work yet, so that clients hear of it.
-pub fn end(level: &Level, is_meant: impl Fn(u16) -> bool) {
+/// Ends all of those of these ports, and says how many; while the programs work yet, so that clients hear of it.
+pub fn end(level: &Level, is_meant: impl Fn(u16) -> bool) -> usize {
     let needing = |way: &connection| is_shifted(way) || needs_place(way);
-    for (local, remote) in find(level, |way| needing(way) && is_meant(port_of(way))) {
-        // Where the kernel can't, the client's next segment finds a socket that does not understand it.
-        let _ = netlink::destroy(local, remote);
-    }
+    let found = find(level, |way| needing(way) && is_meant(port_of(way)));
+    let ended = found
+        .into_iter()
+        .map(|(local, remote)| netlink::destroy(local, remote));
+    // Where the kernel can't, nothing is kept.
+    ended.filter(|ended| matches!(ended, Ok(true))).count()
 }
 
 /// Whether it has an open socket with other numbers than the client's (bpf/connections.h).

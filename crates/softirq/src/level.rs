@@ -46,7 +46,7 @@ pub struct Connections {
     pub handed: usize,
     /// Known to be the kernel's.
     pub kernel: usize,
-    /// Of both kinds: those with a socket that is kept, or whose numbers are translated.
+    /// Of all, idle ones too: those with a socket that is kept, or whose numbers are translated.
     pub kept: usize,
     /// Places.
     pub places: usize,
@@ -292,12 +292,13 @@ impl Level {
         for index in 0..self.connections.len() {
             for way in self.connections.read(index).way {
                 let age = u32::from((now as u16).wrapping_sub(way.seen));
-                let is_counted =
-                    way.tag != 0 && age <= idle && is_meant(u16::from_be(way.tuple.local_port_be));
-                if !is_counted {
+                if way.tag == 0 || !is_meant(u16::from_be(way.tuple.local_port_be)) {
                     continue;
                 }
                 found.kept += usize::from(kept::needs_place(&way));
+                if age > idle {
+                    continue;
+                }
                 match u32::from(way.state) {
                     layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
                     layout::STATE_HANDED => found.handed += 1,

@@ -320,6 +320,31 @@ fn a_kept_socket_hears_that_its_client_lives() {
     assert_eq!(line.count("tcp_resumed"), 1);
 }
 
+/// Of a client that was not heard of for the idle time nobody says that it lives.
+#[test]
+fn a_kept_socket_of_a_silent_client_is_ended() {
+    let test = "a_kept_socket_of_a_silent_client_is_ended";
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    publish(&line);
+    // In units of about a second.
+    line.level
+        .prepare(layout::SETTING_LEARN, 1, 1500)
+        .expect("a time");
+    line.beat();
+    let mut client = line.connect(line.ends[0]);
+    let mut server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_below(&mut client);
+    let second = Duration::from_secs(1);
+    sockopt::set_tcp_keepidle(&server, second * 3).expect("a time");
+    sockopt::set_socket_keepalive(&server, true).expect("a mode");
+    let error = server.read(&mut [0]).expect_err("an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
 /// What is said on a kept socket that nobody has asked for ends it, and does not reach the client.
 #[test]
 fn a_kept_socket_that_speaks_is_ended() {
@@ -447,7 +472,8 @@ fn what_is_left_is_ended_with_the_level() {
     let server = ask_above(&mut client, REQUEST, || line.accept());
     ask_below(&mut client);
     let mut server = ask_above(&mut client, REQUEST, || server);
-    line.server.enter(|| kept::end(&line.level, |_| true));
+    let ended = line.server.enter(|| kept::end(&line.level, |_| true));
+    assert_eq!(ended, 1);
     for stream in [&mut client, &mut server] {
         let error = stream.read(&mut [0]).expect_err("an end");
         assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock);

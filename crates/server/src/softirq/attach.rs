@@ -106,7 +106,7 @@ pub struct Attach {
     /// After so many seconds without a segment a connection's place may be taken
     #[arg(long, value_name = "SECONDS", default_value_t = 75)]
     pub idle: u32,
-    /// Seconds that idle connections get at the end
+    /// Seconds that connections get at the end, to ask for something or to end
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub drain: u32,
     /// In front of the server that started this

@@ -30,7 +30,7 @@ pub struct Detach {
     /// In which network namespace: a path, a process's number or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
-    /// Seconds that idle connections get
+    /// Seconds that connections get, to ask for something or to end
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub drain: u32,
 }
@@ -190,5 +190,10 @@ fn end_connections(level: &Level, is_meant: impl Fn(u16) -> bool, drain_s: u32) 
     while (is_needed() || begin.elapsed() < HANDSHAKE_TIME) && begin.elapsed() < longest {
         thread::sleep(LOOK_INTERVAL);
     }
-    kept::end(level, is_meant);
+    let ended = kept::end(level, is_meant);
+    if ended > 0 {
+        say::note(format_args!(
+            "{ended} connections that could not go on without this level were ended; --drain gives them more time"
+        ));
+    }
 }

@@ -151,7 +151,7 @@ fn text(view: &View, counted: bool) -> String {
         &mut out,
         "open",
         &format!(
-            "{} connections; {} being handed up, {} known as the kernel's; {} with a kept socket; {} places",
+            "{} connections; {} being handed up, {} known as the kernel's; of all these {} have a kept socket; {} places",
             there.open, there.handed, there.kernel, there.kept, there.places
         ),
     );
@@ -264,7 +264,7 @@ mod tests {
             "900 answered here (at most 90.0 %), at least 100 handed up",
             "90  up_miss            ",
             "7  size               longer than what is sent",
-            "5 connections; 1 being handed up, 2 known as the kernel's; 3 with a kept socket; 65536 places",
+            "5 connections; 1 being handed up, 2 known as the kernel's; of all these 3 have a kept socket; 65536 places",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }

@@ -221,6 +221,7 @@ impl View {
                 "open": self.connections.open,
                 "handed": self.connections.handed,
                 "kernel": self.connections.kernel,
+                "kept": self.connections.kept,
                 "places": self.connections.places,
             },
             "counters": counters,
@@ -251,6 +252,8 @@ fn mode_name(mode: u32) -> &'static str {
     }
 }
 
+const TRACKED: &str = "what goes up stays up (nf_conntrack_count above 0, or tcp_rfc1337)";
+
 fn settings(bits: u32) -> Vec<&'static str> {
     [
         (layout::SETTING_LEARN, "learn"),
@@ -259,6 +262,11 @@ fn settings(bits: u32) -> Vec<&'static str> {
         (layout::SETTING_IGNORE_CACHE_CONTROL, "ignore-cache-control"),
         (layout::SETTING_DENY, "deny"),
         (layout::SETTING_ADMIT, "admit"),
+        (layout::SETTING_KEEP_TIME_WAIT, TRACKED),
+        (
+            layout::SETTING_STAY_UP,
+            "what goes up stays up (no SOCK_DESTROY)",
+        ),
     ]
     .into_iter()
     .filter_map(|(bit, name)| (bits & bit != 0).then_some(name))

@@ -81,22 +81,22 @@ pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket
     Ok(find(local, remote)?.map_or(Socket::None, |found| kind_of(&found)))
 }
 
-/// Ends a connection: its program reads an error, its client gets an RST. One that is not there is ended.
+/// Ends a connection: its program reads an error, its client gets an RST. False: there was none.
 ///
 /// # Errors
 /// When the kernel can't do it (`CONFIG_INET_DIAG_DESTROY`), or the process may not (`CAP_NET_ADMIN`).
-pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<()> {
+pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
     let Some(found) = find(local, remote)?.filter(|found| kind_of(found) == Socket::Connection)
     else {
-        return Ok(());
+        return Ok(false);
     };
     // By its cookie: where there is no such connection (any more), its listener would be meant.
     let mut question = identity(local, remote);
     let cookie_at = question.len() - COOKIE_LEN;
     question[cookie_at..].copy_from_slice(&found[COOKIE_AT..][..COOKIE_LEN]);
     match first_answer(SOCK_DESTROY, REQUEST_ACK, &question) {
-        Err(error) if is_gone(&error) => Ok(()),
-        other => other.map(|_| ()),
+        Err(error) if is_gone(&error) => Ok(false),
+        other => other.map(|_| true),
     }
 }
 
@@ -300,10 +300,12 @@ fn take(mut datagram: &[u8], messages: &mut Vec<Vec<u8>>) -> io::Result<bool> {
         match half(&datagram[4..]) {
             MESSAGE_DONE => return Ok(true),
             MESSAGE_ERROR => {
-                let number = body
-                    .first_chunk()
-                    .map_or(0, |code| i32::from_ne_bytes(*code));
-                return Err(io::Error::from_raw_os_error(number.wrapping_neg()));
+                let code = body.first_chunk().ok_or_else(malformed)?;
+                return match i32::from_ne_bytes(*code) {
+                    // What was asked for is done.
+                    0 => Ok(true),
+                    number => Err(io::Error::from_raw_os_error(number.wrapping_neg())),
+                };
             }
             _ => messages.push(body.to_vec()),
         }
@@ -360,7 +362,7 @@ mod tests {
         other.set_ip(std::net::Ipv4Addr::new(127, 9, 9, 9).to_ipv6_mapped());
         assert_eq!(of(other).expect("a listener"), Socket::Listener);
         // Nobody's connection is no reason to end the listener.
-        destroy(v6(server), other).expect("nothing");
+        assert!(!destroy(v6(server), other).expect("nothing"));
         assert_eq!(of(other).expect("a listener"), Socket::Listener);
         drop(listener);
         assert_eq!(of(other).expect("nothing"), Socket::None);
