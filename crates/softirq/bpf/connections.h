@@ -72,13 +72,17 @@ static __always_inline int is_shifted(const struct connection *connection)
 	return connection->state == STATE_KERNEL && (connection->socket_rcv | connection->socket_snd);
 }
 
+static __always_inline int is_live(const struct connection *connection)
+{
+	return connection->state == STATE_OPEN || connection->state == STATE_CLOSING;
+}
+
 /* Nobody else knows its numbers: without its place it would hang. */
 static __always_inline int needs_place(const struct connection *connection)
 {
 	if (is_shifted(connection))
 		return connection->socket != SOCKET_ENDED;
-	return connection->socket == SOCKET_KEPT &&
-	       (connection->state == STATE_OPEN || connection->state == STATE_CLOSING);
+	return connection->socket == SOCKET_KEPT && is_live(connection);
 }
 
 /* How much a place is worth: 0 is nobody's, then what has just finished, then markers, then connections

@@ -139,6 +139,12 @@ static __always_inline void note_request(struct connection *connection, __u32 fr
 	connection->answer_len = (framing & 0xff) | patience | (len & FOLLOWED_LENGTH);
 }
 
+/* Whether what is handed up may be answered here again. */
+static __always_inline int may_come_back(const struct control *control)
+{
+	return !(control->settings & (SETTING_KEEP_TIME_WAIT | SETTING_STAY_UP));
+}
+
 /* A request of a connection of ours goes up for this reason. Not 0 if it is followed. */
 static __always_inline int begin_following(context *ctx, const struct control *control,
 					   const struct segment *segment, struct connection *connection,
@@ -146,7 +152,7 @@ static __always_inline int begin_following(context *ctx, const struct control *c
 {
 	__u32 framing = 0;
 
-	if (!(control->settings & (SETTING_KEEP_TIME_WAIT | SETTING_STAY_UP)) &&
+	if (may_come_back(control) &&
 	    (connection->socket == SOCKET_KEPT || is_worth_following(segment)))
 		framing = framing_of_request(ctx, segment, reason);
 	connection->answer = 0;

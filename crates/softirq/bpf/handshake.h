@@ -130,11 +130,6 @@ static __always_inline __u32 acknowledged_from(const struct connection *connecti
 	return connection->snd_nxt - (connection->answer ? connection->answer_len + fin : 0);
 }
 
-static __always_inline int is_live(const struct connection *connection)
-{
-	return connection->state == STATE_OPEN || connection->state == STATE_CLOSING;
-}
-
 /* Of a live connection only its client can say that it is gone (RFC 5961 §4). */
 static __always_inline int challenge(context *ctx, const struct segment *syn, const struct connection *old)
 {

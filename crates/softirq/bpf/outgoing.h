@@ -34,11 +34,7 @@ static __always_inline int parse_outgoing(struct __sk_buff *skb, const struct co
 		if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45 || ip->protocol != IPPROTO_TCP ||
 		    ip->frag_off & bpf_htons(0x3fff) || !is_in(control->ports, bpf_ntohs(tcp->source)))
 			return NOT_OURS;
-		segment->tuple.client_be[0] = segment->tuple.local_be[0] = 0;
-		segment->tuple.client_be[1] = segment->tuple.local_be[1] = 0;
-		segment->tuple.client_be[2] = segment->tuple.local_be[2] = bpf_htonl(0xffff);
-		segment->tuple.client_be[3] = ip->daddr;
-		segment->tuple.local_be[3] = ip->saddr;
+		set_v4(&segment->tuple, ip->daddr, ip->saddr);
 	}
 	segment->tuple.client_port_be = tcp->dest;
 	segment->tuple.local_port_be = tcp->source;
@@ -177,6 +173,13 @@ static __always_inline void on_response(struct __sk_buff *skb, const struct segm
 		unfollow(connection);
 }
 
+/* Ends the socket that says this, with a reset in its client's name. */
+static __always_inline void end_leftover(struct __sk_buff *skb, const struct segment *segment)
+{
+	if (!inject(skb, segment, segment->ack, 0, FLAG_RST | INJECT_TURNED))
+		count(reason_tcp_ended);
+}
+
 /* What the kept socket says on its own. The acknowledgement of its last response went by here, so it sends that
  * again, or asks whether its client lives; nobody has asked for more than that. What makes no sense ends it. */
 static __always_inline void answer_kept(struct __sk_buff *skb, const struct segment *segment,
@@ -184,14 +187,13 @@ static __always_inline void answer_kept(struct __sk_buff *skb, const struct segm
 {
 	__s32 beyond = segment->seq + segment->payload_len - connection->socket_snd;
 	struct control *control = steering();
-	__u16 age = seen_at(bpf_ktime_get_coarse_ns()) - connection->seen;
+	__u16 age = seen_at(coarse_now_ns()) - connection->seen;
 	/* Of a client that was not heard of for so long nobody knows whether it lives. */
 	int is_stale = !control || age > control->idle;
 
 	if (segment->flags & FLAG_FIN || beyond > 0 || is_stale) {
 		connection->socket = SOCKET_ENDED;
-		if (!inject(skb, segment, segment->ack, 0, FLAG_RST | INJECT_TURNED))
-			count(reason_tcp_ended);
+		end_leftover(skb, segment);
 	} else if (segment->payload_len || beyond == -1) {
 		inject(skb, segment, connection->socket_rcv, connection->socket_snd, FLAG_ACK | INJECT_TURNED);
 	}
@@ -214,8 +216,8 @@ static __always_inline int on_leftover(struct __sk_buff *skb, struct segment *se
 			connection->socket = SOCKET_ENDED;
 	} else if (is_kept) {
 		answer_kept(skb, segment, connection);
-	} else if (segment->flags & FLAG_FIN && !inject(skb, segment, segment->ack, 0, FLAG_RST | INJECT_TURNED)) {
-		count(reason_tcp_ended);
+	} else if (segment->flags & FLAG_FIN) {
+		end_leftover(skb, segment);
 	}
 	return TC_ACT_SHOT;
 }
@@ -266,7 +268,7 @@ static __always_inline int on_outgoing(struct __sk_buff *skb)
 			return on_leftover(skb, &segment, connection);
 		return on_passing(skb, &segment, connection);
 	}
-	if (connection->state == STATE_OPEN || connection->state == STATE_CLOSING || connection->state == STATE_DONE)
+	if (is_live(connection) || connection->state == STATE_DONE)
 		return on_leftover(skb, &segment, connection);
 	return TCX_NEXT;
 }

@@ -82,6 +82,16 @@ static __always_inline __u64 coarse_now_ns(void)
 	return clock->now_ns;
 }
 
+/* IPv4 is kept as ::ffff:a.b.c.d. */
+static __always_inline void set_v4(struct tuple *tuple, __u32 client_be, __u32 local_be)
+{
+	tuple->client_be[0] = tuple->local_be[0] = 0;
+	tuple->client_be[1] = tuple->local_be[1] = 0;
+	tuple->client_be[2] = tuple->local_be[2] = bpf_htonl(0xffff);
+	tuple->client_be[3] = client_be;
+	tuple->local_be[3] = local_be;
+}
+
 enum parsed { PARSED, NOT_OURS, NOT_PLAIN };
 
 /* Reads Ethernet, IP and TCP. What it takes is plain: no fragment, no IP options, no tags. */
@@ -105,11 +115,7 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 			return NOT_PLAIN;
 		if (!is_in(control->ports, bpf_ntohs(tcp->dest)))
 			return NOT_OURS;
-		segment->tuple.client_be[0] = segment->tuple.local_be[0] = 0;
-		segment->tuple.client_be[1] = segment->tuple.local_be[1] = 0;
-		segment->tuple.client_be[2] = segment->tuple.local_be[2] = bpf_htonl(0xffff);
-		segment->tuple.client_be[3] = ip->saddr;
-		segment->tuple.local_be[3] = ip->daddr;
+		set_v4(&segment->tuple, ip->saddr, ip->daddr);
 		segment->tcp_at = V4_TCP_AT;
 		segment->is_v6 = 0;
 		ip_len = ETH_HLEN + bpf_ntohs(ip->tot_len);

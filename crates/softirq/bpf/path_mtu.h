@@ -51,11 +51,7 @@ static __always_inline int read_quote(struct __sk_buff *skb, const struct contro
 	} else {
 		if (((__u8 *)ip)[0] != 0x45 || ((__u8 *)ip)[9] != IPPROTO_TCP)
 			return -1;
-		segment->tuple.client_be[0] = segment->tuple.local_be[0] = 0;
-		segment->tuple.client_be[1] = segment->tuple.local_be[1] = 0;
-		segment->tuple.client_be[2] = segment->tuple.local_be[2] = bpf_htonl(0xffff);
-		segment->tuple.local_be[3] = ip[3];
-		segment->tuple.client_be[3] = ip[4];
+		set_v4(&segment->tuple, ip[4], ip[3]);
 	}
 	segment->tuple.local_port_be = (__u16)tcp[0];
 	segment->tuple.client_port_be = tcp[0] >> 16;

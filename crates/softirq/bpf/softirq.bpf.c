@@ -79,10 +79,16 @@ static __always_inline int on_skb(struct __sk_buff *skb)
 	return on_frame(skb, (void *)(long)skb->data, (void *)(long)skb->data_end, skb->len);
 }
 
+/* It is as the kernel is to get it. */
+static __always_inline int is_for_kernel(struct __sk_buff *skb)
+{
+	return is_injected(skb) || skb->tc_index == TC_INDEX_SHIFTED_IN;
+}
+
 SEC("tc")
 int lowroad_tc(struct __sk_buff *skb)
 {
-	return is_injected(skb) || skb->tc_index == TC_INDEX_SHIFTED_IN ? TCX_NEXT : on_skb(skb);
+	return is_for_kernel(skb) ? TCX_NEXT : on_skb(skb);
 }
 
 static __always_inline int on_handed(struct __sk_buff *skb)
@@ -111,7 +117,7 @@ int lowroad_marked(struct __sk_buff *skb)
 	__u32 *meta = (void *)(long)skb->data_meta, mark = 0;
 	struct control *control = steering();
 
-	if (!control || is_injected(skb) || skb->tc_index == TC_INDEX_SHIFTED_IN)
+	if (!control || is_for_kernel(skb))
 		return TCX_NEXT;
 	if ((void *)(meta + 1) <= (void *)(long)skb->data)
 		mark = *meta;

@@ -44,9 +44,7 @@ SEPARATE int may_take_back(context *ctx, const struct segment *segment ARG)
 {
 	struct control *control = steering();
 
-	return control && !(control->settings & (SETTING_KEEP_TIME_WAIT | SETTING_STAY_UP)) &&
-	       !control->handover_broken &&
-	       control->resting == AWAKE && !is_draining(control, segment) &&
+	return control && may_come_back(control) && !control->handover_broken && !is_leaving(segment) &&
 	       is_alive(control, segment) && !is_denied(control, segment) &&
 	       !is_stranger(ctx, control, segment, EVER_NS);
 }

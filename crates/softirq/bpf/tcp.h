@@ -47,16 +47,16 @@ static __always_inline int up(context *ctx, const struct segment *segment,
 			      struct connection *connection, enum reason reason)
 {
 	struct control *control = steering();
-	int is_kept = connection->socket == SOCKET_KEPT, is_followed = 0;
+	int is_kept = connection->socket == SOCKET_KEPT, is_understood = 0;
 
 	/* Only TC can translate it. */
 	if (is_kept && frame_again(ctx))
 		return VERDICT_PASS;
 	count(reason);
 	if (control)
-		is_followed = begin_following(ctx, control, segment, connection, reason);
+		is_understood = begin_following(ctx, control, segment, connection, reason);
 	/* What is not understood may last for long, and gets a socket that needs no help. */
-	if (is_kept && is_followed && !is_leaving(segment) && !resume(ctx, segment, connection))
+	if (is_kept && is_understood && !is_leaving(segment) && !resume(ctx, segment, connection))
 		return pass_to_socket(ctx, segment, connection);
 	return hand_over(ctx, segment, connection);
 }

@@ -111,28 +111,34 @@ fn counts(level: &Level) -> Result<Counts, Error> {
 fn look_through(level: &Level, now_ns: u64) -> Vec<Seen> {
     let now = now_ns >> 30;
     let mut found = Vec::new();
-    for index in 0..level.bucket_count() {
-        for way in level.bucket(index).way {
-            let age = u32::from((now as u16).wrapping_sub(way.seen));
-            let state = u32::from(way.state);
-            let is_handed = state == layout::STATE_HANDED;
-            // Those that the kernel had from the start have no handshake of ours.
-            let is_kept = state == layout::STATE_KERNEL && way.handshake != 0;
-            if way.tag != 0 && age <= judge::FRESH && (is_handed || is_kept) {
-                found.push(Seen {
-                    client: end_of(&way.tuple.client_be, way.tuple.client_port_be),
-                    server: end_of(&way.tuple.local_be, way.tuple.local_port_be),
-                    seen: way.seen,
-                    is_kept,
-                });
-            }
+    for way in level.entries() {
+        let age = u32::from((now as u16).wrapping_sub(way.seen));
+        let state = u32::from(way.state);
+        let is_handed = state == layout::STATE_HANDED;
+        // Those that the kernel had from the start have no handshake of ours.
+        let is_kept = state == layout::STATE_KERNEL && way.handshake != 0;
+        if age <= judge::FRESH && (is_handed || is_kept) {
+            let (server, client) = ends_of(&way.tuple);
+            found.push(Seen {
+                client,
+                server,
+                seen: way.seen,
+                is_kept,
+            });
         }
     }
     found
 }
 
-/// An end of a connection, as the programs write it; IPv4 as `::ffff:a.b.c.d`.
-pub(crate) fn end_of(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
+/// The two ends of a connection: that of this machine, and that of the client; IPv4 as `::ffff:a.b.c.d`.
+pub(crate) fn ends_of(tuple: &layout::tuple) -> (SocketAddrV6, SocketAddrV6) {
+    (
+        end(&tuple.local_be, tuple.local_port_be),
+        end(&tuple.client_be, tuple.client_port_be),
+    )
+}
+
+fn end(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
     let mut bytes = [0; 16];
     for (to, word) in bytes.chunks_exact_mut(4).zip(address_be) {
         to.copy_from_slice(&word.to_ne_bytes());

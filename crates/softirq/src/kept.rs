@@ -4,7 +4,7 @@
 use std::net::SocketAddrV6;
 
 use crate::doctor::netlink::{self, Socket};
-use crate::handover::end_of;
+use crate::handover::ends_of;
 use crate::layout::{self, connection};
 use crate::level::Level;
 
@@ -54,15 +54,6 @@ fn port_of(way: &connection) -> u16 {
 }
 
 fn find(level: &Level, is_meant: impl Fn(&connection) -> bool) -> Vec<Ends> {
-    let buckets = (0..level.bucket_count()).map(|index| level.bucket(index));
-    let ways = buckets.flat_map(|bucket| bucket.way);
-    ways.filter(|way| way.tag != 0 && is_meant(way))
-        .map(|way| {
-            let tuple = way.tuple;
-            (
-                end_of(&tuple.local_be, tuple.local_port_be),
-                end_of(&tuple.client_be, tuple.client_port_be),
-            )
-        })
-        .collect()
+    let meant = level.entries().filter(|way| is_meant(way));
+    meant.map(|way| ends_of(&way.tuple)).collect()
 }

@@ -289,35 +289,29 @@ impl Level {
             places: self.connections.len() * CONNECTION_WAYS as usize,
             ..Connections::default()
         };
-        for index in 0..self.connections.len() {
-            for way in self.connections.read(index).way {
-                let age = u32::from((now as u16).wrapping_sub(way.seen));
-                if way.tag == 0 || !is_meant(u16::from_be(way.tuple.local_port_be)) {
-                    continue;
-                }
-                found.kept += usize::from(kept::needs_place(&way));
-                if age > idle {
-                    continue;
-                }
-                match u32::from(way.state) {
-                    layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
-                    layout::STATE_HANDED => found.handed += 1,
-                    layout::STATE_KERNEL | layout::STATE_ASKED => found.kernel += 1,
-                    _ => {}
-                }
+        for way in self.entries() {
+            if !is_meant(u16::from_be(way.tuple.local_port_be)) {
+                continue;
+            }
+            found.kept += usize::from(kept::needs_place(&way));
+            if u32::from((now as u16).wrapping_sub(way.seen)) > idle {
+                continue;
+            }
+            match u32::from(way.state) {
+                layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
+                layout::STATE_HANDED => found.handed += 1,
+                layout::STATE_KERNEL | layout::STATE_ASKED => found.kernel += 1,
+                _ => {}
             }
         }
         found
     }
 
-    /// How many buckets the table of connections has.
-    pub(crate) fn bucket_count(&self) -> usize {
-        self.connections.len()
-    }
-
-    /// A copy of one of them.
-    pub(crate) fn bucket(&self, index: usize) -> layout::connection_bucket {
-        self.connections.read(index)
+    /// Copies of all places of the table of connections that are taken, one after the other.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = layout::connection> {
+        let buckets = (0..self.connections.len()).map(|index| self.connections.read(index));
+        let places = buckets.flat_map(|bucket| bucket.way);
+        places.filter(|place| place.tag != 0)
     }
 
     /// Clients with these leading bits (IPv4 as `::ffff:0:0/96`) are left to the server.

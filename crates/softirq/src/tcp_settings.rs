@@ -45,23 +45,15 @@ impl TcpSettings {
     /// The level's settings that follow.
     #[must_use]
     pub fn bits(&self) -> u32 {
-        let off = |value, bit| if value == Some(0) { bit } else { 0 };
+        let when = |is_so: bool, bit| if is_so { bit } else { 0 };
         // Who tracks them has one as old as what is in TIME_WAIT, and goes on with it when it sees the SYN;
         // else what is handed up is invalid to it.
         let keeps = self.are_tracked || self.rfc1337.is_some_and(|value| value != 0);
-        off(self.sack, layout::SETTING_NO_SACK)
-            | off(self.scaling, layout::SETTING_NO_SCALE)
-            | if keeps {
-                layout::SETTING_KEEP_TIME_WAIT
-            } else {
-                0
-            }
+        when(self.sack == Some(0), layout::SETTING_NO_SACK)
+            | when(self.scaling == Some(0), layout::SETTING_NO_SCALE)
+            | when(keeps, layout::SETTING_KEEP_TIME_WAIT)
             // Whose numbers are translated could not be ended with the level.
-            | if self.no_destroy {
-                layout::SETTING_STAY_UP
-            } else {
-                0
-            }
+            | when(self.no_destroy, layout::SETTING_STAY_UP)
     }
 }
 
