@@ -4,16 +4,12 @@
 use lowroad_testkit::Client;
 use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, Page, SERVER, Site, WebServer, pair};
 
-use crate::attached::{Attached, get, server_v4, servers};
+use crate::attached::{Attached, get, servers};
+use crate::cables::{Routed, ip};
 use crate::skipped;
 
 /// The second is too long for an answer from below.
 const LENS: [usize; 2] = [900, 30_000];
-
-fn ip(namespace: &Namespace, words: &str) {
-    let words: Vec<&str> = words.split(' ').collect();
-    namespace.run("ip", &words).expect("ip does it");
-}
 
 /// Up, `hits` and one more below, and then up and down in turn, on one connection.
 fn goes_down_and_up(client: &mut Client, site: &Site, hits: usize) {
@@ -70,43 +66,15 @@ fn a_router_that_finds_a_segment_too_long_is_heard() {
     if skipped(test, &["nginx"]) {
         return;
     }
-    let [client, router, server] =
-        ["client", "router", "server"].map(|name| Namespace::new(name).expect("root"));
-    let end = |namespace, device| End {
-        namespace,
-        device,
-        addresses: None,
-    };
-    pair(&end(&client, DEVICE), &end(&router, "near"), 1500).expect("a cable");
-    pair(&end(&server, DEVICE), &end(&router, "far"), 1500).expect("a cable");
-    for (namespace, device, networks) in [
-        (&client, DEVICE, ["10.78.0.1/24", "fd78::1/64"]),
-        (&router, "near", ["10.78.0.254/24", "fd78::fe/64"]),
-        (&router, "far", ["10.77.0.254/24", "fd77::fe/64"]),
-        (&server, DEVICE, ["10.77.0.2/24", "fd77::2/64"]),
-    ] {
-        let ipv6 = format!("ipv6/conf/{device}/disable_ipv6");
-        namespace.set(&ipv6, "0").expect("IPv6");
-        let [v4, v6] = networks;
-        ip(namespace, &format!("address add {v4} dev {device}"));
-        ip(namespace, &format!("address add {v6} dev {device} nodad"));
-    }
-    for (namespace, v4, v6) in [
-        (&client, "10.78.0.254", "fd78::fe"),
-        (&server, "10.77.0.254", "fd77::fe"),
-    ] {
-        ip(namespace, &format!("route add default via {v4}"));
-        ip(namespace, &format!("-6 route add default via {v6}"));
-    }
-    for family in ["ipv4", "ipv6"] {
-        let all = format!("{family}/conf/all/forwarding");
-        router.set(&all, "1").expect("a router");
-    }
+    let Routed {
+        client,
+        router,
+        server,
+    } = Routed::new();
     let site = Site::new(602, &LENS);
     let _nginx = WebServer::nginx(&server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&server, 80, &["--ttl", "60"]);
-    let v6 = "[fd77::2]:80".parse().expect("an address");
-    for address in [server_v4(80), v6] {
+    for address in servers(80) {
         attached.warm(&client, address, &get(&site.pages[0].path));
         let stream = client.enter(|| std::net::TcpStream::connect(address));
         let mut client = Client::new(stream.expect("a connection"));

@@ -8,6 +8,7 @@ mod abuse;
 mod addresses;
 mod attached;
 mod attacks;
+mod cables;
 mod clients;
 mod comeback;
 mod comeback_races;

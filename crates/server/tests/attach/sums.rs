@@ -1,39 +1,13 @@
 //! Checksums, where peers on this machine leave them to devices and where nobody has looked at them, and
 //! frames that are not for the device at which they come.
 
-use lowroad_testkit::net::{
-    CLIENT, DEVICE, End, Manglings, Namespace, Path, SERVER, Site, WebServer, pair,
-};
+use lowroad_testkit::net::{DEVICE, Manglings, Path, Site, WebServer};
 use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, get, one, server_v4, servers};
+use crate::cables::{Cable, Routed, ip};
 use crate::raw::{ACK, Peer, RST, SYN, Segment, Wire};
 use crate::skipped;
-
-/// A client and a server on one cable, on which frames come as kernels send them: with partial sums.
-struct Cable {
-    client: Namespace,
-    server: Namespace,
-}
-
-impl Cable {
-    fn new() -> Cable {
-        let client = Namespace::new("client").expect("root");
-        let server = Namespace::new("server").expect("root");
-        let end = |namespace, addresses| End {
-            namespace,
-            device: DEVICE,
-            addresses: Some(addresses),
-        };
-        pair(&end(&client, CLIENT), &end(&server, SERVER), 1500).expect("a cable");
-        Cable { client, server }
-    }
-}
-
-fn ip(namespace: &Namespace, words: &str) {
-    let words: Vec<&str> = words.split(' ').collect();
-    namespace.run("ip", &words).expect("ip does it");
-}
 
 #[test]
 fn a_device_without_offload_sends_whole_sums() {
@@ -62,22 +36,11 @@ fn a_path_with_a_smaller_mtu_gets_whole_sums() {
     if skipped("a_path_with_a_smaller_mtu_gets_whole_sums", &["nginx"]) {
         return;
     }
-    let [client, router, server] =
-        ["client", "router", "server"].map(|name| Namespace::new(name).expect("root"));
-    let end = |namespace, device| End {
-        namespace,
-        device,
-        addresses: None,
-    };
-    pair(&end(&client, DEVICE), &end(&router, "near"), 1500).expect("a cable");
-    pair(&end(&server, DEVICE), &end(&router, "far"), 1500).expect("a cable");
-    ip(&client, "address add 10.78.0.1/24 dev eth0");
-    ip(&client, "route add default via 10.78.0.254");
-    ip(&router, "address add 10.78.0.254/24 dev near");
-    ip(&router, "address add 10.77.0.254/24 dev far");
-    ip(&server, &format!("address add {}/24 dev eth0", SERVER.0));
-    ip(&server, "route add default via 10.77.0.254");
-    router.set("ipv4/ip_forward", "1").expect("a router");
+    let Routed {
+        client,
+        router,
+        server,
+    } = Routed::new();
     // The client does not know it, so answers are as long as ever and are cut there.
     ip(&router, "link set near mtu 600");
     let site = Site::new(502, &[1000]);

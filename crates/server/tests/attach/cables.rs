@@ -1,0 +1,86 @@
+//! A client and a server with what lies between them, on which frames come as kernels send them: with partial
+//! sums, as long as offload makes them.
+
+use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, SERVER, pair};
+
+/// Both on one cable.
+pub struct Cable {
+    /// At [`CLIENT`].
+    pub client: Namespace,
+    /// At [`SERVER`].
+    pub server: Namespace,
+}
+
+impl Cable {
+    /// Such a cable.
+    pub fn new() -> Cable {
+        let [client, server] = ["client", "server"].map(namespace);
+        let end = |namespace, addresses| End {
+            namespace,
+            device: DEVICE,
+            addresses: Some(addresses),
+        };
+        pair(&end(&client, CLIENT), &end(&server, SERVER), 1500).expect("a cable");
+        Cable { client, server }
+    }
+}
+
+/// A router between them, whose end at the client is `near`.
+pub struct Routed {
+    /// At 10.78.0.1 and fd78::1.
+    pub client: Namespace,
+    /// It forwards.
+    pub router: Namespace,
+    /// At [`SERVER`].
+    pub server: Namespace,
+}
+
+impl Routed {
+    /// Such a network.
+    pub fn new() -> Routed {
+        let [client, router, server] = ["client", "router", "server"].map(namespace);
+        let end = |namespace, device, addresses: (&str, &str)| End {
+            namespace,
+            device,
+            addresses: Some((
+                addresses.0.parse().expect("IPv4"),
+                addresses.1.parse().expect("IPv6"),
+            )),
+        };
+        let near = end(&router, "near", ("10.78.0.254", "fd78::fe"));
+        pair(&end(&client, DEVICE, ("10.78.0.1", "fd78::1")), &near, 1500).expect("a cable");
+        let far = end(&router, "far", ("10.77.0.254", "fd77::fe"));
+        let server_end = End {
+            namespace: &server,
+            device: DEVICE,
+            addresses: Some(SERVER),
+        };
+        pair(&server_end, &far, 1500).expect("a cable");
+        for (namespace, v4, v6) in [
+            (&client, "10.78.0.254", "fd78::fe"),
+            (&server, "10.77.0.254", "fd77::fe"),
+        ] {
+            ip(namespace, &format!("route add default via {v4}"));
+            ip(namespace, &format!("-6 route add default via {v6}"));
+        }
+        for family in ["ipv4", "ipv6"] {
+            let all = format!("{family}/conf/all/forwarding");
+            router.set(&all, "1").expect("a router");
+        }
+        Routed {
+            client,
+            router,
+            server,
+        }
+    }
+}
+
+/// Runs `ip` there.
+pub fn ip(namespace: &Namespace, words: &str) {
+    let words: Vec<&str> = words.split(' ').collect();
+    namespace.run("ip", &words).expect("ip does it");
+}
+
+fn namespace(name: &str) -> Namespace {
+    Namespace::new(name).expect("root")
+}

@@ -1,0 +1,333 @@
+//! Connections that come back from a listener, on real devices: their sockets are kept, and get what goes up
+//! later. It knows nothing of how a connection is handed up first (behind.rs).
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::leftover;
+use common::line::{CLIENT_PORT, Line};
+use common::responses::{Response, Shelf};
+use lowroad_softirq::kept;
+use lowroad_softirq::layout;
+use lowroad_softirq::load::Tier;
+use lowroad_testkit::net;
+use lowroad_testkit::{skip, wait_until};
+use rustix::net::sockopt;
+
+const REQUEST: &[u8] = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n";
+
+/// What is stored here. A driver that leaves no room behind a frame has that of the request.
+fn hot() -> Vec<u8> {
+    let pad = "x".repeat(400);
+    format!("GET /a HTTP/1.1\r\nHost: h\r\nX-Pad: {pad}\r\n\r\n").into_bytes()
+}
+
+fn publish(line: &Line) {
+    let mut shelf = Shelf::new(&line.level);
+    for (_, server) in line.ends {
+        let hour_ns = 3_600_000_000_000;
+        for hot in ["A", "A_close", "Two"].map(Response::named) {
+            shelf.publish(&line.level, &hot.key_at(server), &hot.prepare(0), hour_ns);
+        }
+    }
+}
+
+/// Asks, and gets the stored response.
+fn ask_below(client: &mut TcpStream) {
+    let expected = Response::named("A").prepare(0).bytes;
+    client.write_all(&hot()).expect("sent");
+    let mut got = vec![0; expected.len()];
+    client.read_exact(&mut got).expect("an answer");
+    assert!(got.starts_with(b"HTTP/1.1 200 OK\r\nX-Name: A\r\n"));
+    assert_eq!(got[got.len() - 100..], expected[expected.len() - 100..]);
+}
+
+/// Asks, and gets what the server's socket says.
+fn ask_above(
+    client: &mut TcpStream,
+    request: &[u8],
+    accept: impl FnOnce() -> TcpStream,
+) -> TcpStream {
+    client.write_all(request).expect("sent");
+    let mut server = accept();
+    let mut got = vec![0; request.len()];
+    server.read_exact(&mut got).expect("the request");
+    assert_eq!(got, request);
+    let mut response = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n".to_vec();
+    let head_len = response.len();
+    response.resize(head_len + 100_000, b'u');
+    server.write_all(&response).expect("sent");
+    let mut got = vec![0; response.len()];
+    client.read_exact(&mut got).expect("a response");
+    assert!(got == response, "the same bytes");
+    server
+}
+
+/// A request with a body of several segments.
+fn upload() -> Vec<u8> {
+    let body = "b".repeat(30_000);
+    let len = body.len();
+    format!("POST /up HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n{body}").into_bytes()
+}
+
+/// A level that answers at TC; without what it needs the test is skipped.
+fn ready(test: &str) -> Option<Line> {
+    if let Some(reason) = net::lacks() {
+        skip(test, &reason);
+        return None;
+    }
+    let line = Line::cable(Tier::Tc);
+    line.attach();
+    publish(&line);
+    line.beat();
+    Some(line)
+}
+
+/// A connection that was up and came back: its client's end, and the server's, which waits.
+fn kept_connection(line: &Line) -> (TcpStream, TcpStream) {
+    let mut client = line.connect(line.ends[0]);
+    let server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_below(&mut client);
+    (client, server)
+}
+
+fn comes_back(test: &str, line: impl FnOnce() -> Line) {
+    if let Some(reason) = net::lacks() {
+        return skip(test, &reason);
+    }
+    let line = line();
+    line.attach();
+    publish(&line);
+    let counts = || {
+        [
+            "answer_hit",
+            "tcp_handed",
+            "tcp_taken_back",
+            "tcp_resumed",
+            "up_room",
+        ]
+        .map(|reason| line.count(reason))
+    };
+    let mut wanted = counts();
+    for ends in line.ends {
+        let mut client = line.connect(ends);
+        ask_below(&mut client);
+        let mut server = ask_above(&mut client, REQUEST, || line.accept());
+        for round in 1..=4 {
+            line.beat();
+            ask_below(&mut client);
+            ask_below(&mut client);
+            // On the same socket, each further ahead of it.
+            let request = if round == 2 {
+                upload()
+            } else {
+                REQUEST.to_vec()
+            };
+            server = ask_above(&mut client, &request, || server);
+            server = ask_above(&mut client, REQUEST, || server);
+            ask_below(&mut client);
+            // What closes meanwhile is not heard by the client, and not needed.
+            if round == 3 {
+                drop(server);
+                server = ask_above(&mut client, REQUEST, || line.accept());
+            }
+        }
+        ask_below(&mut client);
+        drop(client);
+        assert_eq!(server.read(&mut [0]).expect("a clean end"), 0);
+        let more = [14, 2, 6, 4, 0];
+        wanted
+            .iter_mut()
+            .zip(more)
+            .for_each(|(all, more)| *all += more);
+        assert_eq!(counts(), wanted);
+    }
+    assert_eq!(line.level.control().meta_broken, 0);
+}
+
+#[test]
+fn it_comes_back_from_behind_native_xdp() {
+    let test = "it_comes_back_from_behind_native_xdp";
+    comes_back(test, || Line::cable(Tier::Xdp));
+}
+
+#[test]
+fn it_comes_back_at_tc() {
+    comes_back("it_comes_back_at_tc", || Line::cable(Tier::Tc));
+}
+
+#[test]
+fn it_comes_back_on_the_loopback_device() {
+    comes_back("it_comes_back_on_the_loopback_device", Line::loopback);
+}
+
+/// The client begins anew from the same port after its connection was taken back, while the server has not closed
+/// the old socket yet: it is challenged, resets, and its next SYN is answered.
+#[test]
+fn who_begins_anew_after_the_way_back_is_challenged() {
+    let Some(line) = ready("who_begins_anew_after_the_way_back_is_challenged") else {
+        return;
+    };
+    let mut client = line.connect(line.ends[0]);
+    ask_below(&mut client);
+    let server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_below(&mut client);
+    assert_eq!(line.count("tcp_taken_back"), 1);
+    leftover::vanish(client);
+    let mut again = line.connect(line.ends[0]);
+    ask_below(&mut again);
+    assert_eq!(line.count("tcp_challenge"), 1);
+    drop(server);
+}
+
+/// The server asks whether its client lives, which has its answers from elsewhere.
+#[test]
+fn a_kept_socket_hears_that_its_client_lives() {
+    let Some(line) = ready("a_kept_socket_hears_that_its_client_lives") else {
+        return;
+    };
+    let (mut client, server) = kept_connection(&line);
+    let second = Duration::from_secs(1);
+    sockopt::set_tcp_keepidle(&server, second).expect("a time");
+    sockopt::set_tcp_keepintvl(&server, second).expect("a time");
+    sockopt::set_tcp_keepcnt(&server, 1).expect("a count");
+    sockopt::set_socket_keepalive(&server, true).expect("a mode");
+    wait_until("three probes", || {
+        line.beat();
+        (line.count("drop_leftover") >= 3).then_some(())
+    });
+    ask_below(&mut client);
+    let _server = ask_above(&mut client, REQUEST, || server);
+    assert_eq!(line.count("tcp_resumed"), 1);
+}
+
+/// Of a client that was not heard of for the idle time nobody says that it lives.
+#[test]
+fn a_kept_socket_of_a_silent_client_is_ended() {
+    let Some(line) = ready("a_kept_socket_of_a_silent_client_is_ended") else {
+        return;
+    };
+    // In units of about a second.
+    line.level
+        .prepare(layout::SETTING_LEARN, 1, 1500)
+        .expect("a time");
+    line.beat();
+    let (_client, mut server) = kept_connection(&line);
+    let second = Duration::from_secs(1);
+    sockopt::set_tcp_keepidle(&server, second * 3).expect("a time");
+    sockopt::set_socket_keepalive(&server, true).expect("a mode");
+    let error = server.read(&mut [0]).expect_err("an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+/// What is said on a kept socket that nobody has asked for ends it, and does not reach the client.
+#[test]
+fn a_kept_socket_that_speaks_is_ended() {
+    let Some(line) = ready("a_kept_socket_that_speaks_is_ended") else {
+        return;
+    };
+    let (mut client, mut server) = kept_connection(&line);
+    server
+        .write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        .expect("sent");
+    let error = server.read(&mut [0]).expect_err("an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    ask_below(&mut client);
+    let _server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_below(&mut client);
+    assert_eq!(line.count("tcp_ended"), 1);
+    assert_eq!(line.count("tcp_handed"), 2);
+}
+
+/// Asks for the last time, and reads to the end.
+fn ask_last(client: &mut TcpStream) {
+    let request = String::from_utf8(hot()).expect("text");
+    let request = request.replace("X-Pad", "Connection: close\r\nX-Pad");
+    client.write_all(request.as_bytes()).expect("sent");
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).expect("a clean end");
+    assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"));
+}
+
+/// A client that goes on after the end is reset, and so is the socket that was kept for it.
+#[test]
+fn a_reset_from_here_ends_the_kept_socket() {
+    let Some(line) = ready("a_reset_from_here_ends_the_kept_socket") else {
+        return;
+    };
+    let mut client = line.connect(line.ends[0]);
+    let mut server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_last(&mut client);
+    client.write_all(REQUEST).expect("sent");
+    let error = server.read(&mut [0]).expect_err("an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(line.count("tcp_closed"), 1);
+    assert_eq!(line.level.connections().kept, 0);
+}
+
+/// The client comes again from its port while the server has not closed yet.
+#[test]
+fn after_the_end_the_port_can_be_used_again() {
+    let Some(line) = ready("after_the_end_the_port_can_be_used_again") else {
+        return;
+    };
+    let mut client = line.connect(line.ends[0]);
+    let mut server = ask_above(&mut client, REQUEST, || line.accept());
+    ask_last(&mut client);
+    drop(client);
+    assert_eq!(server.read(&mut [0]).expect("a clean end"), 0);
+    line.beat();
+    let mut client = line.connect(line.ends[0]);
+    line.beat();
+    ask_below(&mut client);
+    drop(server);
+}
+
+/// Connections with such sockets need the programs: while the level goes they get new ones.
+#[test]
+fn while_the_level_goes_they_get_sockets_of_their_own() {
+    let Some(line) = ready("while_the_level_goes_they_get_sockets_of_their_own") else {
+        return;
+    };
+    // One waits, one is in use by numbers that are translated.
+    let mut clients = [0, 1].map(|more| line.connect_from(CLIENT_PORT + more, line.ends[0]));
+    let mut servers = Vec::new();
+    for client in &mut clients {
+        let server = ask_above(client, REQUEST, || line.accept());
+        ask_below(client);
+        servers.push(server);
+    }
+    let used = servers.pop().expect("two");
+    servers.push(ask_above(&mut clients[1], REQUEST, || used));
+    let is_any = || line.server.enter(|| kept::is_any(&line.level, |_| true));
+    assert!(is_any());
+    line.level.set_mode(layout::MODE_DRAIN);
+    let fresh = clients
+        .each_mut()
+        .map(|client| ask_above(client, &hot(), || line.accept()));
+    assert!(!is_any());
+    line.level.set_mode(layout::MODE_OFF);
+    for (client, server) in clients.iter_mut().zip(fresh) {
+        let _server = ask_above(client, &hot(), || server);
+    }
+}
+
+/// Those that don't ask for anything are ended with the level.
+#[test]
+fn what_is_left_is_ended_with_the_level() {
+    let Some(line) = ready("what_is_left_is_ended_with_the_level") else {
+        return;
+    };
+    let (mut client, server) = kept_connection(&line);
+    let mut server = ask_above(&mut client, REQUEST, || server);
+    let ended = line.server.enter(|| kept::end(&line.level, |_| true));
+    assert_eq!(ended, 1);
+    for stream in [&mut client, &mut server] {
+        let error = stream.read(&mut [0]).expect_err("an end");
+        assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock);
+    }
+    assert!(!line.server.enter(|| kept::is_any(&line.level, |_| true)));
+}
