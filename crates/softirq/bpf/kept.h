@@ -92,6 +92,21 @@ static __always_inline int shift_out(struct __sk_buff *skb, const struct segment
 	return shift(skb, segment, connection->socket_snd, connection->socket_rcv);
 }
 
+/* Whether the socket expects this number next, and so believes a reset that has it (RFC 5961 §3.2). */
+SEPARATE int expects(struct __sk_buff *skb, const struct segment *segment ARG, __u32 seq)
+{
+	struct bpf_sock *sk = socket_of(skb, segment);
+	struct tcp_sock *tcp;
+	int is = 0;
+
+	if (!sk)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	is = tcp && tcp->rcv_nxt == seq;
+	bpf_sk_release(sk);
+	return is;
+}
+
 /* The client closes (FIN, ACK) or is gone (RST), and so does the client of its socket. */
 static __always_inline void end_kept(struct __sk_buff *skb, const struct segment *segment,
 				     struct connection *connection, __u32 flags)

@@ -107,6 +107,8 @@ static __always_inline int pass_to_socket(context *ctx, const struct segment *se
 	if (frame_again(ctx))
 		return VERDICT_PASS;
 #else
+	if (segment->flags & FLAG_RST && expects(ctx, segment, segment->seq - connection->socket_rcv))
+		connection->socket = SOCKET_ENDED;
 	if (shift_in(ctx, segment, connection))
 		return drop(reason_drop_no_room);
 #endif

@@ -268,6 +268,24 @@ fn a_reset_from_here_ends_the_kept_socket() {
     assert_eq!(line.level.connections().kept, 0);
 }
 
+/// A client that resets its connection leaves nothing that needs a place.
+#[test]
+fn a_reset_of_what_is_translated_ends_it() {
+    let Some(line) = ready("a_reset_of_what_is_translated_ends_it") else {
+        return;
+    };
+    let (mut client, server) = kept_connection(&line);
+    let mut server = ask_above(&mut client, REQUEST, || server);
+    assert_eq!(line.level.connections().kept, 1);
+    socket2::SockRef::from(&client)
+        .set_linger(Some(Duration::ZERO))
+        .expect("a mode");
+    drop(client);
+    let error = server.read(&mut [0]).expect_err("an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(line.level.connections().kept, 0);
+}
+
 /// The client comes again from its port while the server has not closed yet.
 #[test]
 fn after_the_end_the_port_can_be_used_again() {
