@@ -150,9 +150,12 @@ pub fn find(port: u16) -> Result<PathBuf, String> {
 /// Ends a daemon that lives: it drains and removes its level itself.
 fn end_daemon(process: &OwnedFd, pid: u32, folder: &Path) -> Result<(), String> {
     pidfd_send_signal(process, Signal::TERM).map_err(|error| format!("process {pid}: {error}"))?;
-    // It knows its own drain time, and dies or removes the folder in the end.
-    while folder.exists() && !has_ended(process)? {}
-    match folder.exists() {
+    // It knows its own drain time. What it leaves behind is gone when it has ended, not before.
+    let mut is_removed = false;
+    while !has_ended(process)? {
+        is_removed |= !folder.exists();
+    }
+    match !is_removed && folder.exists() {
         true => Err(format!("process {pid} ended without detaching; try again")),
         false => say::out("detached\n"),
     }

@@ -1,6 +1,7 @@
 //! Connections that the server above has had come back to this level, and go up again, in any order: each
 //! answer is right, and the server's ends are closed. Before nginx and Apache.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -57,7 +58,8 @@ impl Net {
     }
 }
 
-/// The states of what the server's kernel has for this client.
+/// The states of what the server's kernel has for this client. The kernel's tables may name a socket
+/// twice when others come and go while they are read, so each pair of addresses counts once.
 pub fn sockets(namespace: &Namespace, client: &Client) -> Vec<u8> {
     let port = client.stream().local_addr().expect("an address").port();
     let port = format!(":{port:04X}");
@@ -66,11 +68,13 @@ pub fn sockets(namespace: &Namespace, client: &Client) -> Vec<u8> {
     let state = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_its = words.get(1)?.ends_with(":0050") && words.get(2)?.ends_with(&port);
-        is_its.then(|| u8::from_str_radix(words[3], 16).expect("a state"))
+        let state = || u8::from_str_radix(words[3], 16).expect("a state");
+        is_its.then(|| ((words[1].to_owned(), words[2].to_owned()), state()))
     };
     let tables = namespace.enter(read);
     let lines = tables.iter().flat_map(|table| table.lines());
-    lines.filter_map(state).collect()
+    let by_addresses: BTreeMap<_, u8> = lines.filter_map(state).collect();
+    by_addresses.into_values().collect()
 }
 
 fn since(attached: &Attached, begin: [u64; 4]) -> [u64; 4] {
