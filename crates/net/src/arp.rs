@@ -1,0 +1,176 @@
+//! ARP (RFC 826): who has which MAC. It learns from answers to what it has asked, and from who asks for us. It
+//! knows no frames in flight.
+
+use crate::bytes::{be16, be32, mac, put32};
+
+/// In Ethernet.
+pub(crate) const ETHERTYPE: [u8; 2] = [8, 6];
+const FRAME_LEN: usize = 42;
+/// Ethernet and IPv4.
+const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
+const REQUEST: u16 = 1;
+const REPLY: u16 = 2;
+const BROADCAST: [u8; 6] = [0xff; 6];
+
+const ROWS: usize = 64;
+const ROW: usize = 4;
+/// Older ones are asked for again, and used until the answer is there.
+const FRESH_US: u64 = 60_000_000;
+/// Older ones are not used.
+const LIFE_US: u64 = 600_000_000;
+/// Nobody is asked for more often.
+const ASK_EVERY_US: u64 = 1_000_000;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    /// 0: nobody.
+    address: u32,
+    mac: Option<[u8; 6]>,
+    known_us: u64,
+    asked_us: Option<u64>,
+}
+
+const NOBODY: Entry = Entry {
+    address: 0,
+    mac: None,
+    known_us: 0,
+    asked_us: None,
+};
+
+/// The cache.
+pub(crate) struct Arp {
+    entries: [Entry; ROWS * ROW],
+}
+
+impl Arp {
+    pub(crate) fn new() -> Arp {
+        Arp {
+            entries: [NOBODY; ROWS * ROW],
+        }
+    }
+
+    fn row(&mut self, address: u32) -> &mut [Entry] {
+        &mut self.entries[address as usize % ROWS * ROW..][..ROW]
+    }
+
+    /// The MAC of a neighbour.
+    pub(crate) fn find(&mut self, address: u32, now_us: u64) -> Option<[u8; 6]> {
+        let row = self.row(address);
+        let entry = row.iter().find(|entry| entry.address == address)?;
+        let is_alive = now_us.saturating_sub(entry.known_us) < LIFE_US;
+        entry.mac.filter(|_| is_alive)
+    }
+
+    /// Whether it should be asked for now; it is taken as asked then.
+    pub(crate) fn asks(&mut self, address: u32, now_us: u64) -> bool {
+        let entry = self.entry(address);
+        let is_fresh = entry.mac.is_some() && now_us.saturating_sub(entry.known_us) < FRESH_US;
+        let is_asked = entry
+            .asked_us
+            .is_some_and(|at_us| now_us.saturating_sub(at_us) < ASK_EVERY_US);
+        if is_fresh || is_asked {
+            return false;
+        }
+        entry.asked_us = Some(now_us);
+        true
+    }
+
+    /// The entry of an address; the one that was known longest ago goes for it.
+    fn entry(&mut self, address: u32) -> &mut Entry {
+        let row = self.row(address);
+        let known = row.iter().position(|entry| entry.address == address);
+        let at = known.unwrap_or_else(|| {
+            let age = |entry: &Entry| entry.known_us.max(entry.asked_us.unwrap_or(0));
+            let oldest = (0..ROW).min_by_key(|at| age(&row[*at])).unwrap_or(0);
+            row[oldest] = Entry { address, ..NOBODY };
+            oldest
+        });
+        &mut row[at]
+    }
+
+    /// What a message says: of those that were asked for, or of who asks for us.
+    pub(crate) fn learn(&mut self, message: &Message, is_for_us: bool, now_us: u64) -> bool {
+        let row = self.row(message.from);
+        let is_known = row.iter().any(|entry| entry.address == message.from);
+        let asks_us = is_for_us && message.is_request;
+        if !is_known && !asks_us {
+            return false;
+        }
+        let entry = self.entry(message.from);
+        entry.mac = Some(message.from_mac);
+        entry.known_us = now_us;
+        true
+    }
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub is_request: bool,
+    pub from: u32,
+    pub from_mac: [u8; 6],
+    pub to: u32,
+}
+
+/// Reads what is behind the Ethernet header. `None`: malformed, or of no use.
+pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
+    let bytes: &[u8; 28] = bytes.first_chunk()?;
+    let operation = be16(bytes, 6);
+    let from_mac = mac(bytes, 8);
+    let is_plain = bytes[..6] == KIND && matches!(operation, REQUEST | REPLY);
+    // A group is nobody's MAC.
+    (is_plain && from_mac[0] & 1 == 0).then_some(Message {
+        is_request: operation == REQUEST,
+        from: be32(bytes, 14),
+        from_mac,
+        to: be32(bytes, 24),
+    })
+}
+
+/// The question who has an address; for our own, the news that we have it (RFC 5227).
+pub(crate) fn request(mac: [u8; 6], local: u32, address: u32) -> [u8; FRAME_LEN] {
+    frame(REQUEST, mac, local, BROADCAST, address)
+}
+
+/// The answer to a request.
+pub(crate) fn reply(mac: [u8; 6], local: u32, to: &Message) -> [u8; FRAME_LEN] {
+    frame(REPLY, mac, local, to.from_mac, to.from)
+}
+
+fn frame(operation: u16, mac: [u8; 6], local: u32, to_mac: [u8; 6], to: u32) -> [u8; FRAME_LEN] {
+    let mut frame = [0; FRAME_LEN];
+    frame[..6].copy_from_slice(&to_mac);
+    frame[6..12].copy_from_slice(&mac);
+    frame[12..14].copy_from_slice(&ETHERTYPE);
+    frame[14..20].copy_from_slice(&KIND);
+    frame[20..22].copy_from_slice(&operation.to_be_bytes());
+    frame[22..28].copy_from_slice(&mac);
+    put32(&mut frame, 28, local);
+    if operation == REPLY {
+        frame[32..38].copy_from_slice(&to_mac);
+    }
+    put32(&mut frame, 38, to);
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_was_asked_for_is_learned() {
+        let mut arp = Arp::new();
+        let (us, them) = (1, 2);
+        let request = request([2; 6], them, us);
+        let message = parse(&request[14..]).expect("right");
+        let answer = parse(&reply([4; 6], them, &message)[14..]).expect("right");
+        assert!(!arp.learn(&answer, true, 0));
+        assert!(arp.asks(them, 0) && !arp.asks(them, 999_999) && arp.asks(them, 1_000_000));
+        assert!(arp.learn(&answer, true, 1));
+        assert_eq!(arp.find(them, 1), Some([4; 6]));
+        assert!(!arp.asks(them, 50_000_000) && arp.asks(them, 60_000_001));
+        assert_eq!(arp.find(them, 1 + LIFE_US), None);
+        assert!(arp.learn(&message, true, 5));
+        assert_eq!(arp.find(them, 5), Some([2; 6]));
+    }
+}

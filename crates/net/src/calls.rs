@@ -1,0 +1,151 @@
+//! What a service can do, and what is done when its callback is over.
+
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+use crate::api::{Calls, Full, Id, Link, Piece, Service};
+use crate::context::{Context, Core};
+use crate::tcp::connection::{Connection, State};
+use crate::tcp::queue::Refused;
+use crate::tcp::segment::Key;
+use crate::tcp::{input, output, receive};
+
+/// Ports of our own connections (RFC 6335 §6).
+const PORT_FIRST: u16 = 49_152;
+/// Ports that are tried for one connection.
+const PORT_TRIES: usize = 64;
+
+impl<L: Link> Calls for Context<'_, L> {
+    fn now_us(&self) -> u64 {
+        self.core.now_us
+    }
+
+    fn send(&mut self, id: Id, piece: Piece<'_>) -> Result<(), Full> {
+        let core = &mut *self.core;
+        let Some(it) = core.table.get_mut(id) else {
+            return Err(Full);
+        };
+        if it.is_closing {
+            return Err(Full);
+        }
+        it.moved(core.now_us);
+        let pushed = it.queue.push(&mut core.pool, piece);
+        if !it.is_pending {
+            core.mark(id.index);
+        }
+        match pushed {
+            Ok(()) => return Ok(()),
+            Err(Refused::Queue) => core.counters.send_queue_full += 1,
+            Err(Refused::Buffer) => core.counters.send_no_buffer += 1,
+        }
+        Err(Full)
+    }
+
+    fn unsent_len(&self, id: Id) -> usize {
+        self.core.table.get(id).map_or(0, |it| it.queue.len())
+    }
+
+    fn waiting_len(&self, id: Id) -> usize {
+        let it = self.core.table.get(id);
+        let waiting = it.and_then(|it| it.waiting.as_ref());
+        waiting.map_or(0, |waiting| waiting.bytes().len())
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.core.counters.each().collect()
+    }
+
+    fn close(&mut self, id: Id) {
+        let core = &mut *self.core;
+        let Some(it) = core.table.get_mut(id) else {
+            return;
+        };
+        if it.state != State::Open {
+            return self.abort(id);
+        }
+        it.is_closing = true;
+        if let Some(waiting) = it.waiting.take() {
+            core.pool.give(waiting.buffer);
+        }
+        receive::update_window(core, id);
+        core.mark(id.index);
+    }
+
+    fn abort(&mut self, id: Id) {
+        let Some(it) = self.core.table.get(id) else {
+            return;
+        };
+        if it.state != State::SynSent {
+            self.reset(id.index);
+        }
+        self.core.counters.ended_aborted += 1;
+        input::remove(self.core, id.index);
+    }
+
+    fn resume(&mut self, id: Id) {
+        if let Some(it) = self.core.table.get_mut(id) {
+            it.wants_input = true;
+            self.core.mark(id.index);
+        }
+    }
+
+    fn connect(&mut self, to: SocketAddrV4) -> Result<Id, Full> {
+        let id = connect(self.core, to);
+        if id.is_none() {
+            self.core.counters.connect_refused += 1;
+        }
+        id.ok_or(Full)
+    }
+}
+
+fn connect(core: &mut Core, to: SocketAddrV4) -> Option<Id> {
+    let local = core.local?;
+    let remote = to.ip().to_bits();
+    if crate::ipv4::is_nobody(remote) || local.is_broadcast(remote) || remote == local.address {
+        return None;
+    }
+    local.next_hop(remote)?;
+    let key = free_key(core, remote, to.port())?;
+    let mut it = Connection::new(key, core.own_mss(), core.now_us);
+    it.state = State::SynSent;
+    it.by_us = true;
+    it.needs_mac = true;
+    let isn = core.half_open.own_isn(key, core.now_us);
+    it.snd_una = isn;
+    it.snd_nxt = isn;
+    output::prepare(&mut it, core.mac, [0; 6], local.address);
+    let id = core.table.insert(it)?;
+    core.wheel.ask(id.index, core.now_us + core.idle_timeout_us);
+    core.mark(id.index);
+    Some(id)
+}
+
+/// A port that no connection to that place has.
+fn free_key(core: &mut Core, remote: u32, remote_port: u16) -> Option<Key> {
+    (0..PORT_TRIES).find_map(|_| {
+        let port = core.next_port.max(PORT_FIRST);
+        core.next_port = port.checked_add(1).unwrap_or(PORT_FIRST);
+        let key = Key::new(remote, remote_port, port);
+        let is_used = core.table.find(key).is_some()
+            || core.time_wait.find(key, core.now_us).is_some()
+            || core.ports.contains(&port);
+        (!is_used).then_some(key)
+    })
+}
+
+/// Does what callbacks have asked for: input that is wanted, and what may leave.
+pub(crate) fn flush<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
+    while let Some(index) = cx.core.pending.pop() {
+        let Some(it) = cx.core.table.at_mut(index) else {
+            continue;
+        };
+        if !core::mem::take(&mut it.is_pending) {
+            continue;
+        }
+        if it.wants_input {
+            let id = cx.core.table.id(index);
+            receive::offer(cx, service, id);
+        }
+        cx.output(index);
+    }
+}

@@ -1,0 +1,191 @@
+//! What the stack consists of, and what acts on it: the link of the moment beside it. It knows no rules of TCP.
+
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+use crate::api::{Frame, Link, Offload};
+use crate::arp::Arp;
+use crate::counters::Counters;
+use crate::dhcp::Dhcp;
+use crate::pool::Pool;
+use crate::rate::Rate;
+use crate::tcp::half_open::HalfOpens;
+use crate::tcp::table::Table;
+use crate::tcp::time_wait::TimeWait;
+use crate::wheel::Wheel;
+
+/// Our place in the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Local {
+    pub address: u32,
+    pub prefix_len: u8,
+    pub gateway: Option<u32>,
+}
+
+impl Local {
+    fn mask(self) -> u32 {
+        u32::MAX
+            .checked_shl(32 - u32::from(self.prefix_len.min(32)))
+            .unwrap_or(0)
+    }
+
+    /// Whether it is reached without a gateway.
+    pub(crate) fn is_near(self, address: u32) -> bool {
+        (address ^ self.address) & self.mask() == 0
+    }
+
+    /// Whether it means all machines of the network.
+    pub(crate) fn is_broadcast(self, address: u32) -> bool {
+        address == u32::MAX
+            || (self.prefix_len < 31 && self.is_near(address) && address | self.mask() == u32::MAX)
+    }
+
+    /// Who carries what is for that address.
+    pub(crate) fn next_hop(self, to: u32) -> Option<u32> {
+        match self.is_near(to) {
+            true => Some(to),
+            false => self.gateway,
+        }
+    }
+}
+
+/// How much of what anybody can make us send is sent, a second.
+pub(crate) struct Rates {
+    pub arp: Rate,
+    pub echo: Rate,
+    pub resets: Rate,
+    pub challenges: Rate,
+}
+
+/// The stack's state.
+pub(crate) struct Core {
+    pub now_us: u64,
+    pub mac: [u8; 6],
+    pub mtu: u16,
+    pub ports: Vec<u16>,
+    pub idle_timeout_us: u64,
+    pub refuses_new: bool,
+    pub local: Option<Local>,
+    pub arp: Arp,
+    pub dhcp: Option<Dhcp>,
+    /// Our address is to be made known.
+    pub announces: bool,
+    pub table: Table,
+    pub pool: Pool,
+    pub wheel: Wheel,
+    pub half_open: HalfOpens,
+    pub time_wait: TimeWait,
+    /// Connections that have something to do when the callback is over.
+    pub pending: Vec<u32>,
+    /// Connections that wait for the MAC of their next hop.
+    pub without_mac: Vec<u32>,
+    pub next_port: u16,
+    pub rates: Rates,
+    pub counters: Counters,
+}
+
+impl Core {
+    /// The MSS that we say.
+    pub(crate) fn own_mss(&self) -> u16 {
+        self.mtu - 40
+    }
+
+    /// Takes another address. Connections that the old one had are for the caller to end.
+    pub(crate) fn set_local(&mut self, local: Option<Local>) {
+        let of = |local: Option<Local>| local.map(|local| local.address);
+        if of(self.local) != of(local) {
+            self.announces = local.is_some();
+            self.half_open.set_local(of(local).unwrap_or(0));
+        }
+        self.local = local;
+    }
+
+    /// Something is to be done for it when the callback is over.
+    pub(crate) fn mark(&mut self, index: u32) {
+        if let Some(it) = self.table.at_mut(index)
+            && !it.is_pending
+        {
+            it.is_pending = true;
+            self.pending.push(index);
+        }
+    }
+}
+
+/// The state with a link.
+pub struct Context<'c, L> {
+    pub(crate) core: &'c mut Core,
+    pub(crate) link: &'c mut L,
+    pub(crate) offload: Offload,
+}
+
+impl<'c, L: Link> Context<'c, L> {
+    /// At that time.
+    pub(crate) fn new(core: &'c mut Core, link: &'c mut L, now_us: u64) -> Context<'c, L> {
+        core.now_us = core.now_us.max(now_us);
+        let offload = link.offload();
+        Context {
+            core,
+            link,
+            offload,
+        }
+    }
+
+    /// Sends a frame whose sums are complete.
+    pub(crate) fn send_whole(&mut self, head: &[u8]) {
+        let frame = Frame {
+            head,
+            copied: &[],
+            lasting: &[],
+            partial_sum: None,
+            cut_len: None,
+        };
+        self.core.counters.frames_sent += 1;
+        self.link.send(&frame);
+    }
+
+    /// The MAC of who carries what is for an address; asks for it if it is not known.
+    pub(crate) fn resolve(&mut self, to: u32) -> Option<[u8; 6]> {
+        let local = self.core.local?;
+        let hop = local.next_hop(to)?;
+        let now_us = self.core.now_us;
+        if self.core.arp.asks(hop, now_us) {
+            self.core.counters.arp_asked += 1;
+            let request = crate::arp::request(self.core.mac, local.address, hop);
+            self.send_whole(&request);
+        }
+        self.core.arp.find(hop, now_us)
+    }
+
+    /// Whether a connection's frames have a MAC to go to.
+    pub(crate) fn has_mac(&mut self, index: u32) -> bool {
+        let Some(it) = self.core.table.at(index) else {
+            return false;
+        };
+        if !it.needs_mac {
+            return true;
+        }
+        let mac = self.resolve(it.key.remote());
+        let Some(it) = self.core.table.at_mut(index) else {
+            return false;
+        };
+        if let Some(mac) = mac {
+            it.template[..6].copy_from_slice(&mac);
+            it.needs_mac = false;
+            return true;
+        }
+        let waiting = &mut self.core.without_mac;
+        if !waiting.contains(&index) && waiting.len() < waiting.capacity() {
+            waiting.push(index);
+        }
+        // It is asked for again soon.
+        it.resend_at_us = self.core.now_us + 200_000;
+        let at_us = it.resend_at_us;
+        self.core.wheel.ask(index, at_us);
+        false
+    }
+}
+
+/// As the API has it.
+pub(crate) fn address_of(bits: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(bits)
+}

@@ -1,0 +1,135 @@
+//! DHCP messages (RFC 2131 §2, RFC 2132). It knows no states.
+
+use crate::bytes::{be32, put16, put32};
+
+/// Ours are as long as the oldest relays want them.
+pub(crate) const MESSAGE_LEN: usize = 300;
+const OPTIONS_AT: usize = 240;
+const MAGIC: [u8; 4] = [99, 130, 83, 99];
+
+const MASK: u8 = 1;
+const ROUTER: u8 = 3;
+const WANTED: u8 = 50;
+const LEASE_TIME: u8 = 51;
+const KIND: u8 = 53;
+const SERVER: u8 = 54;
+const PARAMETERS: u8 = 55;
+const RENEWAL: u8 = 58;
+const REBINDING: u8 = 59;
+const CLIENT: u8 = 61;
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Who has an address?
+    Discover,
+    /// I take that of this server.
+    Request { wanted: u32, server: u32 },
+    /// May I keep mine?
+    Renew { address: u32 },
+}
+
+/// What a server says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Offer,
+    Ack,
+    Nak,
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub kind: Kind,
+    pub address: u32,
+    pub server: Option<u32>,
+    pub mask: Option<u32>,
+    pub router: Option<u32>,
+    pub lease_s: Option<u32>,
+    pub renewal_s: Option<u32>,
+    pub rebinding_s: Option<u32>,
+}
+
+/// Writes a message.
+pub(crate) fn write(ask: Ask, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; MESSAGE_LEN]) {
+    out.fill(0);
+    out[..3].copy_from_slice(&[1, 1, 6]);
+    put32(out, 4, xid);
+    put16(out, 8, secs);
+    if let Ask::Renew { address } = ask {
+        put32(out, 12, address);
+    }
+    out[28..34].copy_from_slice(&mac);
+    out[236..240].copy_from_slice(&MAGIC);
+    let mut at = OPTIONS_AT;
+    let mut put = |kind: u8, value: &[u8]| {
+        out[at] = kind;
+        out[at + 1] = value.len() as u8;
+        out[at + 2..at + 2 + value.len()].copy_from_slice(value);
+        at += 2 + value.len();
+    };
+    put(KIND, &[if ask == Ask::Discover { 1 } else { 3 }]);
+    let [a, b, c, d, e, f] = mac;
+    put(CLIENT, &[1, a, b, c, d, e, f]);
+    put(
+        PARAMETERS,
+        &[MASK, ROUTER, LEASE_TIME, SERVER, RENEWAL, REBINDING],
+    );
+    if let Ask::Request { wanted, server } = ask {
+        put(WANTED, &wanted.to_be_bytes());
+        put(SERVER, &server.to_be_bytes());
+    }
+    out[at] = 255;
+}
+
+/// Reads an answer to the message with that number from that machine.
+pub(crate) fn parse(bytes: &[u8], xid: u32, mac: [u8; 6]) -> Option<Answer> {
+    let (head, mut options) = bytes.split_first_chunk::<OPTIONS_AT>()?;
+    let is_ours = head[..3] == [2, 1, 6]
+        && be32(head, 4) == xid
+        && head[28..34] == mac
+        && head[236..] == MAGIC;
+    if !is_ours {
+        return None;
+    }
+    let mut kind = None;
+    let mut answer = Answer {
+        kind: Kind::Nak,
+        address: be32(head, 16),
+        server: None,
+        mask: None,
+        router: None,
+        lease_s: None,
+        renewal_s: None,
+        rebinding_s: None,
+    };
+    loop {
+        match options {
+            [] | [255, ..] => break,
+            [0, rest @ ..] => options = rest,
+            [option, len, rest @ ..] => {
+                let (value, rest) = rest.split_at_checked(usize::from(*len))?;
+                options = rest;
+                let word = || value.first_chunk().map(|word| u32::from_be_bytes(*word));
+                match *option {
+                    KIND => kind = value.first().copied(),
+                    MASK => answer.mask = word(),
+                    ROUTER => answer.router = word(),
+                    SERVER => answer.server = word(),
+                    LEASE_TIME => answer.lease_s = word(),
+                    RENEWAL => answer.renewal_s = word(),
+                    REBINDING => answer.rebinding_s = word(),
+                    _ => {}
+                }
+            }
+            [_] => return None,
+        }
+    }
+    answer.kind = match kind? {
+        2 => Kind::Offer,
+        5 => Kind::Ack,
+        6 => Kind::Nak,
+        _ => return None,
+    };
+    Some(answer)
+}

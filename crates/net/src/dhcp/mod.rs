@@ -1,0 +1,246 @@
+//! A DHCP client (RFC 2131 §4.4): which message is due, and what an answer means. It knows no frames and asks
+//! nobody whether the address is free.
+
+pub(crate) mod message;
+
+use crate::context::Local;
+use message::{Answer, Ask, Kind};
+
+/// The port of clients.
+pub(crate) const CLIENT_PORT: u16 = 68;
+/// The port of servers.
+pub(crate) const SERVER_PORT: u16 = 67;
+
+const SECOND_US: u64 = 1_000_000;
+/// The first wait for an answer; each is twice the one before.
+const WAIT_FIRST_S: u64 = 2;
+const WAIT_MAX_S: u64 = 64;
+/// Requests for one offer.
+const REQUESTS_MAX: u32 = 4;
+/// Renewals come no faster (RFC 2131 §4.4.5).
+const RENEW_EVERY_US: u64 = 60 * SECOND_US;
+/// What a server says that forgets to say it.
+const LEASE_DEFAULT_S: u32 = 3600;
+/// Shorter ones are taken as so long.
+const LEASE_MIN_S: u32 = 60;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Selecting,
+    Requesting { wanted: u32, server: u32 },
+    Bound,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    address: u32,
+    server: u32,
+    renew_us: u64,
+    rebind_us: u64,
+    end_us: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// This is to be sent, to that server or to all.
+    Send { ask: Ask, to: Option<u32> },
+    /// The lease is over.
+    Lost,
+}
+
+/// What an answer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Nothing.
+    None,
+    /// Something is due now.
+    Go,
+    /// We have this.
+    Bound(Local),
+    /// What we had is not ours any more.
+    Lost,
+}
+
+/// The client.
+pub(crate) struct Dhcp {
+    state: State,
+    lease: Option<Lease>,
+    pub xid: u32,
+    random: u64,
+    began_us: u64,
+    tries: u32,
+    next_us: u64,
+}
+
+impl Dhcp {
+    /// A client that asks at once.
+    pub(crate) fn new(random: u64) -> Dhcp {
+        let mut dhcp = Dhcp {
+            state: State::Selecting,
+            lease: None,
+            xid: 0,
+            random: random | 1,
+            began_us: 0,
+            tries: 0,
+            next_us: 0,
+        };
+        dhcp.begin(0);
+        dhcp
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn begin(&mut self, now_us: u64) {
+        self.state = State::Selecting;
+        self.lease = None;
+        self.xid = (self.random() >> 16) as u32;
+        self.began_us = now_us;
+        self.tries = 0;
+        self.next_us = now_us;
+    }
+
+    /// When something is due.
+    pub(crate) fn next_us(&self) -> u64 {
+        self.next_us
+    }
+
+    /// Seconds since it began to ask.
+    pub(crate) fn secs(&self, now_us: u64) -> u16 {
+        let secs = now_us.saturating_sub(self.began_us) / SECOND_US;
+        u16::try_from(secs).unwrap_or(u16::MAX)
+    }
+
+    /// The message could not be sent now.
+    pub(crate) fn again_soon(&mut self, now_us: u64) {
+        self.next_us = now_us + SECOND_US;
+    }
+
+    /// What is due.
+    pub(crate) fn due(&mut self, now_us: u64) -> Option<Due> {
+        if now_us < self.next_us {
+            return None;
+        }
+        match (self.state, self.lease) {
+            (State::Bound, Some(lease)) => Some(self.keep(lease, now_us)),
+            (State::Requesting { wanted, server }, _) if self.tries < REQUESTS_MAX => {
+                self.wait(now_us);
+                let ask = Ask::Request { wanted, server };
+                Some(Due::Send { ask, to: None })
+            }
+            (State::Selecting, _) => {
+                self.wait(now_us);
+                let ask = Ask::Discover;
+                Some(Due::Send { ask, to: None })
+            }
+            _ => {
+                self.begin(now_us);
+                None
+            }
+        }
+    }
+
+    /// Twice as long as the last time, give or take a second.
+    fn wait(&mut self, now_us: u64) {
+        let seconds = (WAIT_FIRST_S << self.tries.min(6)).min(WAIT_MAX_S);
+        let off_us = self.random() % (2 * SECOND_US);
+        self.tries += 1;
+        self.next_us = now_us + seconds * SECOND_US + off_us - SECOND_US;
+    }
+
+    fn keep(&mut self, lease: Lease, now_us: u64) -> Due {
+        if now_us >= lease.end_us {
+            self.begin(now_us);
+            return Due::Lost;
+        }
+        let is_renewing = now_us < lease.rebind_us;
+        let limit_us = match is_renewing {
+            true => lease.rebind_us,
+            false => lease.end_us,
+        };
+        let wait_us = ((limit_us - now_us) / 2).max(RENEW_EVERY_US);
+        self.next_us = (now_us + wait_us).min(limit_us);
+        if self.tries == 0 {
+            self.began_us = now_us;
+            self.xid = (self.random() >> 16) as u32;
+        }
+        self.tries += 1;
+        Due::Send {
+            ask: Ask::Renew {
+                address: lease.address,
+            },
+            to: is_renewing.then_some(lease.server),
+        }
+    }
+
+    /// An answer has come.
+    pub(crate) fn received(&mut self, now_us: u64, answer: &Answer) -> News {
+        match (self.state, answer.kind, answer.server) {
+            (State::Selecting, Kind::Offer, Some(server))
+                if !crate::ipv4::is_nobody(answer.address) && self.tries > 0 =>
+            {
+                self.state = State::Requesting {
+                    wanted: answer.address,
+                    server,
+                };
+                self.tries = 0;
+                self.next_us = now_us;
+                News::Go
+            }
+            (State::Requesting { wanted, server }, Kind::Ack, _)
+                if answer.address == wanted && answer.server.is_none_or(|it| it == server) =>
+            {
+                News::Bound(self.bind(now_us, answer, server))
+            }
+            (State::Requesting { server, .. }, Kind::Nak, Some(from)) if from == server => {
+                self.begin(now_us);
+                self.next_us = now_us + SECOND_US;
+                News::None
+            }
+            (State::Bound, kind, _) if self.tries > 0 => self.renewed(now_us, answer, kind),
+            _ => News::None,
+        }
+    }
+
+    fn renewed(&mut self, now_us: u64, answer: &Answer, kind: Kind) -> News {
+        match (kind, self.lease) {
+            (Kind::Ack, Some(lease)) if answer.address == lease.address => {
+                let server = answer.server.unwrap_or(lease.server);
+                News::Bound(self.bind(now_us, answer, server))
+            }
+            (Kind::Nak, _) => {
+                self.begin(now_us);
+                News::Lost
+            }
+            _ => News::None,
+        }
+    }
+
+    fn bind(&mut self, now_us: u64, answer: &Answer, server: u32) -> Local {
+        let lease_s = answer.lease_s.unwrap_or(LEASE_DEFAULT_S).max(LEASE_MIN_S);
+        let rebind_s = answer.rebinding_s.unwrap_or(lease_s / 8 * 7).min(lease_s);
+        let renew_s = answer.renewal_s.unwrap_or(lease_s / 2).min(rebind_s);
+        let after = |seconds: u32| now_us + u64::from(seconds) * SECOND_US;
+        self.state = State::Bound;
+        self.lease = Some(Lease {
+            address: answer.address,
+            server,
+            renew_us: after(renew_s.max(LEASE_MIN_S / 2)),
+            rebind_us: after(rebind_s),
+            end_us: after(lease_s),
+        });
+        self.tries = 0;
+        self.next_us = self.lease.map_or(now_us, |lease| lease.renew_us);
+        let mask = answer.mask.unwrap_or(0xffff_ff00);
+        Local {
+            address: answer.address,
+            prefix_len: mask.leading_ones() as u8,
+            gateway: answer.router.filter(|it| !crate::ipv4::is_nobody(*it)),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! ICMP (RFC 792): echo is answered, "fragmentation needed" is believed if it quotes what is under way. It knows
+//! no other kinds.
+
+use crate::api::Link;
+use crate::bytes::{be16, be32, put16};
+use crate::context::Context;
+use crate::ipv4::{self, Packet};
+use crate::tcp::listen::MSS_MIN;
+use crate::tcp::segment::Key;
+
+const ECHO_REPLY: u8 = 0;
+const UNREACHABLE: u8 = 3;
+const ECHO: u8 = 8;
+const FRAGMENTATION_NEEDED: u8 = 4;
+const FRAME_MAX: usize = 1514;
+const AT: usize = 34;
+
+impl<L: Link> Context<'_, L> {
+    /// A message to us.
+    pub(crate) fn icmp(&mut self, mac: [u8; 6], packet: &Packet<'_>) {
+        if crate::sums::sum_of(packet.payload) != 0xffff {
+            self.core.counters.sums_wrong += 1;
+            return;
+        }
+        match packet.payload {
+            [ECHO, 0, _, _, _, _, _, _, ..] => self.echo(mac, packet),
+            [
+                UNREACHABLE,
+                FRAGMENTATION_NEEDED,
+                _,
+                _,
+                _,
+                _,
+                high,
+                low,
+                quoted @ ..,
+            ] => {
+                let mtu = u16::from_be_bytes([*high, *low]);
+                match self.lower_mss(mtu, quoted) {
+                    Some(index) => {
+                        self.core.counters.mss_lowered += 1;
+                        self.core.mark(index);
+                    }
+                    None => self.core.counters.icmp_ignored += 1,
+                }
+            }
+            _ => self.core.counters.icmp_ignored += 1,
+        }
+    }
+
+    fn echo(&mut self, mac: [u8; 6], packet: &Packet<'_>) {
+        let now_us = self.core.now_us;
+        let len = packet.payload.len();
+        let Some(local) = self.core.local else {
+            return;
+        };
+        let fits = AT + len <= FRAME_MAX && len + 20 <= usize::from(self.core.mtu);
+        if !fits || !self.core.rates.echo.take(now_us) {
+            self.core.counters.echo_limited += 1;
+            return;
+        }
+        let mut frame = [0; FRAME_MAX];
+        frame[..6].copy_from_slice(&mac);
+        frame[6..12].copy_from_slice(&self.core.mac);
+        frame[12..14].copy_from_slice(&ipv4::ETHERTYPE);
+        ipv4::header(
+            &mut frame[14..],
+            ipv4::ICMP,
+            len,
+            local.address,
+            packet.from,
+        );
+        let message = &mut frame[AT..AT + len];
+        message.copy_from_slice(packet.payload);
+        message[0] = ECHO_REPLY;
+        put16(message, 2, 0);
+        let sum = !crate::sums::sum_of(message);
+        put16(message, 2, sum);
+        self.core.counters.echo_answered += 1;
+        self.send_whole(&frame[..AT + len]);
+    }
+
+    /// Lowers the MSS of the connection whose segment did not fit, and sends again (RFC 1191, RFC 5927). A
+    /// router that says no MTU is too old to be one.
+    fn lower_mss(&mut self, mtu: u16, quoted: &[u8]) -> Option<u32> {
+        let core = &mut *self.core;
+        let head: &[u8; 20] = quoted.first_chunk()?;
+        let tcp: &[u8; 8] = quoted.get(usize::from(head[0] & 15) * 4..)?.first_chunk()?;
+        let is_ours = head[9] == ipv4::TCP && be32(head, 12) == core.local?.address;
+        let key = Key::new(be32(head, 16), be16(tcp, 2), be16(tcp, 0));
+        let index = core.table.find(key).filter(|_| is_ours)?;
+        let it = core.table.at_mut(index)?;
+        let is_under_way = be32(tcp, 4).wrapping_sub(it.snd_una) < it.flight();
+        let mss = mtu.checked_sub(40)?.max(MSS_MIN);
+        if !is_under_way || mss >= it.mss {
+            return None;
+        }
+        it.mss = mss;
+        it.rtt.forget();
+        it.congestion.send_again(it.snd_una, it.snd_nxt);
+        Some(index)
+    }
+}

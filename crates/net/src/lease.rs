@@ -1,0 +1,111 @@
+//! The address by DHCP: its messages as frames, and what a new address or its loss means to connections.
+
+use crate::api::{End, Link, Service};
+use crate::context::{Context, Local};
+use crate::dhcp::message::{self, MESSAGE_LEN};
+use crate::dhcp::{CLIENT_PORT, Due, News, SERVER_PORT};
+use crate::ipv4::Packet;
+use crate::tcp::input;
+use crate::udp::{self, PAYLOAD_AT, Way};
+
+const BROADCAST_MAC: [u8; 6] = [0xff; 6];
+const BROADCAST: u32 = u32::MAX;
+
+/// Does what is due.
+pub(crate) fn tick<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
+    let now_us = cx.core.now_us;
+    let due = cx.core.dhcp.as_mut().and_then(|dhcp| dhcp.due(now_us));
+    match due {
+        Some(Due::Send { ask, to }) => send(cx, ask, to),
+        Some(Due::Lost) => lose(cx, service),
+        None => {}
+    }
+}
+
+fn send<L: Link>(cx: &mut Context<'_, L>, ask: message::Ask, to: Option<u32>) {
+    let now_us = cx.core.now_us;
+    let to_mac = match to {
+        None => Some(BROADCAST_MAC),
+        Some(server) => cx.resolve(server),
+    };
+    let mac = cx.core.mac;
+    let Some(dhcp) = &mut cx.core.dhcp else {
+        return;
+    };
+    let Some(to_mac) = to_mac else {
+        return dhcp.again_soon(now_us);
+    };
+    let mut text = [0; MESSAGE_LEN];
+    message::write(ask, dhcp.xid, dhcp.secs(now_us), mac, &mut text);
+    let mut frame = [0; PAYLOAD_AT + MESSAGE_LEN];
+    frame[PAYLOAD_AT..].copy_from_slice(&text);
+    let way = Way {
+        mac,
+        to_mac,
+        from: cx.core.local.map_or(0, |local| local.address),
+        to: to.unwrap_or(BROADCAST),
+        from_port: CLIENT_PORT,
+        to_port: SERVER_PORT,
+    };
+    udp::wrap(&mut frame, &way);
+    cx.core.counters.dhcp_sent += 1;
+    cx.send_whole(&frame);
+}
+
+/// A datagram has come, maybe to an address that we do not have yet.
+pub(crate) fn datagram<L: Link, S: Service>(
+    cx: &mut Context<'_, L>,
+    service: &mut S,
+    packet: &Packet<'_>,
+    sum_is_good: bool,
+) {
+    let Some(datagram) = udp::parse(packet) else {
+        cx.core.counters.frames_malformed += 1;
+        return;
+    };
+    if (datagram.from_port, datagram.port) != (SERVER_PORT, CLIENT_PORT) {
+        cx.core.counters.packets_unserved += 1;
+        return;
+    }
+    if !datagram.has_right_sum && !sum_is_good {
+        cx.core.counters.sums_wrong += 1;
+        return;
+    }
+    let (now_us, mac) = (cx.core.now_us, cx.core.mac);
+    let news = cx.core.dhcp.as_mut().and_then(|dhcp| {
+        let answer = message::parse(datagram.payload, dhcp.xid, mac)?;
+        Some(dhcp.received(now_us, &answer))
+    });
+    match news {
+        None | Some(News::None) => cx.core.counters.dhcp_ignored += 1,
+        Some(News::Go) => tick(cx, service),
+        Some(News::Bound(local)) => bind(cx, service, local),
+        Some(News::Lost) => lose(cx, service),
+    }
+}
+
+fn bind<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, local: Local) {
+    cx.core.counters.dhcp_bound += 1;
+    let is_other = cx
+        .core
+        .local
+        .is_some_and(|old| old.address != local.address);
+    if is_other {
+        cx.core.set_local(None);
+        end_all(cx, service);
+    }
+    cx.core.set_local(Some(local));
+}
+
+fn lose<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
+    cx.core.counters.dhcp_lost += 1;
+    cx.core.set_local(None);
+    end_all(cx, service);
+}
+
+/// Who was spoken with under the old address can't be any more.
+fn end_all<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
+    for index in 0..cx.core.table.places() {
+        input::end(cx, service, index as u32, End::TimedOut);
+    }
+}

@@ -1,0 +1,46 @@
+//! So many a second and no more. It knows no clock.
+
+/// A bucket that fills with time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    per_second: u32,
+    left: u32,
+    second: u64,
+}
+
+const SECOND_US: u64 = 1_000_000;
+
+impl Rate {
+    /// So many within each second.
+    pub(crate) fn new(per_second: u32) -> Rate {
+        Rate {
+            per_second,
+            left: per_second,
+            second: 0,
+        }
+    }
+
+    /// Whether one more is within the rate; it is counted then.
+    pub(crate) fn take(&mut self, now_us: u64) -> bool {
+        let second = now_us / SECOND_US;
+        if second != self.second {
+            self.second = second;
+            self.left = self.per_second;
+        }
+        let is_within = self.left > 0;
+        self.left -= u32::from(is_within);
+        is_within
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_its_share() {
+        let mut rate = Rate::new(2);
+        let taken = [0, 1, 2, 1_000_000, 1_000_001, 1_999_999].map(|now_us| rate.take(now_us));
+        assert_eq!(taken, [true, true, false, true, true, false]);
+    }
+}

@@ -1,0 +1,306 @@
+//! The stack: from frames to what they are for, and what is done when time passes.
+
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+use crate::api::{Address, Link, Received, Service, Settings};
+use crate::arp::{self, Arp};
+use crate::bytes::mac;
+use crate::calls::flush;
+use crate::context::{Context, Core, Local, Rates, address_of};
+use crate::counters::Counters;
+use crate::dhcp::Dhcp;
+use crate::ipv4::{self, Bad, Packet};
+use crate::lease;
+use crate::pool::Pool;
+use crate::rate::Rate;
+use crate::tcp::half_open::HalfOpens;
+use crate::tcp::segment::Segment;
+use crate::tcp::table::Table;
+use crate::tcp::time_wait::TimeWait;
+use crate::tcp::{input, listen, timers};
+use crate::wheel::Wheel;
+
+const BROADCAST: [u8; 6] = [0xff; 6];
+const MTU_MIN: u16 = 576;
+const MTU_MAX: u16 = 1500;
+const ARP_RATE: u32 = 1000;
+const ECHO_RATE: u32 = 1000;
+const RESET_RATE: u32 = 1000;
+const CHALLENGE_RATE: u32 = 1000;
+/// Connections that wait for a MAC and are told at once when it is there.
+const WITHOUT_MAC_MAX: usize = 64;
+
+/// A TCP/IPv4 stack for one device.
+pub struct Stack {
+    core: Core,
+}
+
+impl Stack {
+    /// Takes all memory that it will ever have.
+    #[must_use]
+    pub fn new(settings: Settings) -> Stack {
+        let key = |at: usize| {
+            let bytes = core::array::from_fn(|i| settings.secret[at * 8 + i]);
+            u64::from_le_bytes(bytes)
+        };
+        let count = settings.connections_max;
+        let core = Core {
+            now_us: 0,
+            mac: settings.mac,
+            mtu: settings.mtu.clamp(MTU_MIN, MTU_MAX),
+            ports: settings.ports,
+            idle_timeout_us: u64::from(settings.idle_timeout_ms) * 1000,
+            refuses_new: false,
+            local: None,
+            arp: Arp::new(),
+            dhcp: None,
+            table: Table::new(count, [key(0), key(1)]),
+            pool: Pool::new(settings.small_buffers, settings.large_buffers),
+            wheel: Wheel::new(count),
+            half_open: HalfOpens::new(count, [key(2), key(3)]),
+            time_wait: TimeWait::new(count, key(0) ^ key(3)),
+            pending: Vec::with_capacity(count * 2),
+            announces: false,
+            without_mac: Vec::with_capacity(WITHOUT_MAC_MAX),
+            next_port: (key(1) ^ key(2)) as u16,
+            rates: Rates {
+                arp: Rate::new(ARP_RATE),
+                echo: Rate::new(ECHO_RATE),
+                resets: Rate::new(RESET_RATE),
+                challenges: Rate::new(CHALLENGE_RATE),
+            },
+            counters: Counters::default(),
+        };
+        let mut stack = Stack { core };
+        match settings.address {
+            Address::Dhcp => stack.core.dhcp = Some(Dhcp::new(key(0) ^ key(2))),
+            Address::Static {
+                address,
+                prefix_len,
+                gateway,
+            } => stack.core.set_local(Some(Local {
+                address: address.to_bits(),
+                prefix_len,
+                gateway: gateway.map(Ipv4Addr::to_bits),
+            })),
+        }
+        stack
+    }
+
+    /// A frame has come.
+    pub fn received<L: Link, S: Service>(
+        &mut self,
+        now_us: u64,
+        link: &mut L,
+        service: &mut S,
+        received: Received<'_>,
+    ) {
+        let mut cx = Context::new(&mut self.core, link, now_us);
+        cx.core.counters.frames_received += 1;
+        let Some((head, rest)) = received.frame.split_first_chunk::<14>() else {
+            cx.core.counters.frames_malformed += 1;
+            return;
+        };
+        let to = mac(head, 0);
+        let from = mac(head, 6);
+        let is_ours = to == cx.core.mac;
+        let is_broadcast = !is_ours && to == BROADCAST;
+        if !(is_ours || is_broadcast) || from[0] & 1 != 0 {
+            cx.core.counters.frames_other += 1;
+            return;
+        }
+        match [head[12], head[13]] {
+            ipv4::ETHERTYPE => match ipv4::parse(rest) {
+                Ok(packet) if packet.protocol == ipv4::TCP && !is_broadcast => {
+                    tcp(&mut cx, service, from, &packet, received.sum_is_good);
+                }
+                Ok(packet) => other(&mut cx, service, from, &packet, received.sum_is_good),
+                Err(bad) => count_bad(&mut cx.core.counters, bad),
+            },
+            arp::ETHERTYPE => arp_message(&mut cx, from, rest),
+            _ => cx.core.counters.frames_other += 1,
+        }
+        flush(&mut cx, service);
+    }
+
+    /// To be called after each burst of frames and when it was asked for: does what is due. Gives when it is to
+    /// be called next, in the same microseconds.
+    pub fn tick<L: Link, S: Service>(
+        &mut self,
+        now_us: u64,
+        link: &mut L,
+        service: &mut S,
+    ) -> Option<u64> {
+        let mut cx = Context::new(&mut self.core, link, now_us);
+        lease::tick(&mut cx, service);
+        announce(&mut cx);
+        while let Some(index) = cx.core.wheel.pop(cx.core.now_us) {
+            timers::look(&mut cx, service, index);
+        }
+        listen::free_buffers(&mut cx, service);
+        flush(&mut cx, service);
+        let core = &self.core;
+        let dhcp_us = core.dhcp.as_ref().map(Dhcp::next_us);
+        core.wheel.next_us().into_iter().chain(dhcp_us).min()
+    }
+
+    /// Lets somebody act outside of a callback; what is queued then leaves.
+    pub fn calls<L: Link, S: Service, T>(
+        &mut self,
+        now_us: u64,
+        link: &mut L,
+        service: &mut S,
+        act: impl FnOnce(&mut S, &mut Context<'_, L>) -> T,
+    ) -> T {
+        let mut cx = Context::new(&mut self.core, link, now_us);
+        let result = act(service, &mut cx);
+        flush(&mut cx, service);
+        result
+    }
+
+    /// Our address, its prefix's length and the gateway, if there is an address.
+    #[must_use]
+    pub fn address(&self) -> Option<(Ipv4Addr, u8, Option<Ipv4Addr>)> {
+        let local = self.core.local?;
+        let gateway = local.gateway.map(address_of);
+        Some((address_of(local.address), local.prefix_len, gateway))
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.core.counters
+    }
+
+    /// Connections that are there, TIME_WAIT not counted.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.core.table.count()
+    }
+
+    /// Buffers that nobody has, small and large.
+    #[must_use]
+    pub fn free_buffers(&self) -> (usize, usize) {
+        self.core.pool.free()
+    }
+
+    /// From now on, no new connections of others.
+    pub fn refuse_new(&mut self) {
+        self.core.refuses_new = true;
+    }
+}
+
+/// Makes a new address known, and asks for the gateway before it is needed.
+fn announce<L: Link>(cx: &mut Context<'_, L>) {
+    if core::mem::take(&mut cx.core.announces)
+        && let Some(local) = cx.core.local
+    {
+        let news = arp::request(cx.core.mac, local.address, local.address);
+        cx.send_whole(&news);
+        if let Some(gateway) = local.gateway {
+            cx.resolve(gateway);
+        }
+    }
+}
+
+fn count_bad(counters: &mut Counters, bad: Bad) {
+    match bad {
+        Bad::Malformed => counters.frames_malformed += 1,
+        Bad::WrongSum => counters.sums_wrong += 1,
+        Bad::Fragment => counters.fragments_dropped += 1,
+    }
+}
+
+fn tcp<L: Link, S: Service>(
+    cx: &mut Context<'_, L>,
+    service: &mut S,
+    from: [u8; 6],
+    packet: &Packet<'_>,
+    sum_is_good: bool,
+) {
+    let is_ours = cx
+        .core
+        .local
+        .is_some_and(|local| local.address == packet.to);
+    if !is_ours {
+        cx.core.counters.packets_not_ours += 1;
+        return;
+    }
+    let Some(segment) = Segment::parse(packet.from, from, packet.payload) else {
+        cx.core.counters.frames_malformed += 1;
+        return;
+    };
+    if !sum_is_good && !ipv4::has_right_sum(packet) {
+        cx.core.counters.sums_wrong += 1;
+        return;
+    }
+    match cx.core.table.find(segment.key) {
+        Some(index) => input::segment(cx, service, index, &segment),
+        None if is_impossible(cx.core, packet.from) => cx.core.counters.syns_malformed += 1,
+        None => listen::segment(cx, service, &segment),
+    }
+}
+
+/// Nobody has such an address, or we have it.
+fn is_impossible(core: &Core, from: u32) -> bool {
+    ipv4::is_nobody(from)
+        || core
+            .local
+            .is_none_or(|local| local.is_broadcast(from) || local.address == from)
+}
+
+fn other<L: Link, S: Service>(
+    cx: &mut Context<'_, L>,
+    service: &mut S,
+    from: [u8; 6],
+    packet: &Packet<'_>,
+    sum_is_good: bool,
+) {
+    if packet.protocol == ipv4::UDP && cx.core.dhcp.is_some() {
+        return lease::datagram(cx, service, packet, sum_is_good);
+    }
+    let is_ours = cx
+        .core
+        .local
+        .is_some_and(|local| local.address == packet.to);
+    if !is_ours {
+        cx.core.counters.packets_not_ours += 1;
+        return;
+    }
+    match packet.protocol {
+        ipv4::ICMP if !is_impossible(cx.core, packet.from) => cx.icmp(from, packet),
+        _ => cx.core.counters.packets_unserved += 1,
+    }
+}
+
+fn arp_message<L: Link>(cx: &mut Context<'_, L>, from: [u8; 6], bytes: &[u8]) {
+    let Some(message) = arp::parse(bytes) else {
+        cx.core.counters.frames_malformed += 1;
+        return;
+    };
+    let Some(local) = cx.core.local else {
+        return;
+    };
+    let now_us = cx.core.now_us;
+    let is_near = local.is_near(message.from) && message.from != local.address;
+    if message.from_mac != from || !is_near || ipv4::is_nobody(message.from) {
+        return;
+    }
+    let is_for_us = message.to == local.address;
+    if cx.core.arp.learn(&message, is_for_us, now_us) {
+        while let Some(index) = cx.core.without_mac.pop() {
+            cx.core.mark(index);
+        }
+    }
+    if !(message.is_request && is_for_us) {
+        return;
+    }
+    if !cx.core.rates.arp.take(now_us) {
+        cx.core.counters.arp_limited += 1;
+        return;
+    }
+    cx.core.counters.arp_answered += 1;
+    let reply = arp::reply(cx.core.mac, local.address, &message);
+    cx.send_whole(&reply);
+}

@@ -1,0 +1,222 @@
+//! Segments of no connection: SYNs, what completes a handshake, what TIME_WAIT is asked, and what is reset.
+
+use core::net::SocketAddrV4;
+
+use lowroad_wire::options::Abilities;
+
+use super::connection::{Connection, WINDOW};
+use super::half_open::Relation;
+use super::reply::{Reply, takes_numbers};
+use super::segment::{ACK, FIN, RST, SYN, Segment};
+use super::time_wait::Over;
+use super::{input, output};
+use crate::api::{End, Id, Link, Opened, Service};
+use crate::bytes::before;
+use crate::context::{Context, Core, address_of};
+
+/// No peer is sent shorter segments, whatever it asks for.
+pub(crate) const MSS_MIN: u16 = 256;
+/// Who was heard of within that time is not idle.
+const IDLE_MIN_US: u64 = 1_000_000;
+/// What takes longer was not a round trip.
+const ROUND_TRIP_MAX_US: u64 = 1_000_000;
+
+/// A segment of no connection.
+pub(crate) fn segment<L: Link, S: Service>(
+    cx: &mut Context<'_, L>,
+    service: &mut S,
+    segment: &Segment<'_>,
+) {
+    let now_us = cx.core.now_us;
+    if let Some((at, over)) = cx.core.time_wait.find(segment.key, now_us) {
+        let is_syn = segment.flags & (SYN | ACK | RST) == SYN;
+        if !is_syn || !before(over.rcv_nxt, segment.seq) {
+            return time_wait(cx, segment, &over);
+        }
+        cx.core.time_wait.unlink(at);
+        cx.core.counters.time_wait_reused += 1;
+    }
+    if segment.flags & RST != 0 {
+        return cx.core.half_open.forget(segment.key, segment.seq);
+    }
+    match segment.flags & (SYN | ACK) {
+        SYN => syn(cx, segment),
+        ACK => completes(cx, service, segment),
+        _ => cx.refuse(segment),
+    }
+}
+
+fn time_wait<L: Link>(cx: &mut Context<'_, L>, segment: &Segment<'_>, over: &Over) {
+    if segment.flags & RST != 0 {
+        // RFC 1337.
+        cx.core.counters.resets_ignored += 1;
+        return;
+    }
+    let now_us = cx.core.now_us;
+    if takes_numbers(segment) && cx.core.rates.challenges.take(now_us) {
+        let reply = Reply {
+            seq: over.snd_nxt,
+            ack: over.rcv_nxt,
+            flags: ACK,
+            window: WINDOW as u16,
+            options: &[],
+        };
+        cx.reply(segment, reply);
+    }
+}
+
+fn syn<L: Link>(cx: &mut Context<'_, L>, syn: &Segment<'_>) {
+    if !cx.core.ports.contains(&syn.key.port()) || cx.core.refuses_new {
+        cx.core.counters.syns_refused += 1;
+        return cx.refuse(syn);
+    }
+    let can = Abilities::read(syn.options).filter(|_| syn.flags & FIN == 0);
+    let Some(can) = can else {
+        cx.core.counters.syns_malformed += 1;
+        return;
+    };
+    // Nobody has to go for a SYN, which may be forged.
+    if cx.core.table.is_full() && may_go(cx.core).is_none() {
+        cx.core.counters.syns_dropped_full += 1;
+        return;
+    }
+    let now_us = cx.core.now_us;
+    let (isn, displaces) = cx.core.half_open.note(syn.key, syn.seq, can, now_us);
+    cx.core.counters.half_open_displaced += u64::from(displaces);
+    cx.core.counters.syns_answered += 1;
+    let mut options = [1; 12];
+    let [high, low] = cx.core.own_mss().to_be_bytes();
+    options[..4].copy_from_slice(&[2, 4, high, low]);
+    let mut len = 4;
+    if can.sack {
+        options[len + 2..len + 4].copy_from_slice(&[4, 2]);
+        len += 4;
+    }
+    if can.scale.is_some() {
+        options[len + 1..len + 4].copy_from_slice(&[3, 3, 0]);
+        len += 4;
+    }
+    let reply = Reply {
+        seq: isn,
+        ack: syn.seq.wrapping_add(1),
+        flags: SYN | ACK,
+        window: WINDOW as u16,
+        options: &options[..len],
+    };
+    cx.reply(syn, reply);
+}
+
+fn completes<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, segment: &Segment<'_>) {
+    let (key, seq, ack) = (segment.key, segment.seq, segment.ack);
+    let now_us = cx.core.now_us;
+    let (can, asked_us) = match cx.core.half_open.relation(key, seq, ack) {
+        Relation::Completes { can, asked_us } => (can, Some(asked_us)),
+        // What it has overtaken will come.
+        Relation::Overtakes => return,
+        Relation::None if cx.core.half_open.takes_cookies(now_us) => {
+            match cx.core.half_open.cookie(key, seq, ack, now_us) {
+                Some(can) => {
+                    cx.core.counters.cookies_good += 1;
+                    (can, None)
+                }
+                None => {
+                    cx.core.counters.cookies_wrong += 1;
+                    return cx.refuse(segment);
+                }
+            }
+        }
+        Relation::None => return cx.refuse(segment),
+    };
+    let is_served = cx.core.ports.contains(&key.port()) && !cx.core.refuses_new;
+    if !is_served {
+        cx.core.counters.syns_refused += 1;
+        return cx.refuse(segment);
+    }
+    let rtt_us = asked_us.map(|asked_us| now_us.saturating_sub(asked_us));
+    if let Some(id) = accept(cx, service, segment, can, rtt_us) {
+        input::segment(cx, service, id.index, segment);
+    }
+}
+
+fn accept<L: Link, S: Service>(
+    cx: &mut Context<'_, L>,
+    service: &mut S,
+    segment: &Segment<'_>,
+    can: Abilities,
+    rtt_us: Option<u64>,
+) -> Option<Id> {
+    if !make_room(cx, service) {
+        cx.core.counters.accept_dropped_full += 1;
+        return None;
+    }
+    let core = &mut *cx.core;
+    let local = core.local?;
+    let key = segment.key;
+    let mut it = Connection::new(key, agreed_mss(&can, core.own_mss()), core.now_us);
+    it.has_sack = can.sack;
+    it.scale = can.scale.unwrap_or(0);
+    it.rcv_nxt = segment.seq;
+    it.rcv_end = segment.seq.wrapping_add(WINDOW);
+    it.snd_una = segment.ack;
+    it.snd_nxt = segment.ack;
+    it.snd_wl1 = segment.seq.wrapping_sub(1);
+    it.snd_wl2 = segment.ack;
+    it.is_told = true;
+    if let Some(rtt_us) = rtt_us.filter(|rtt_us| *rtt_us < ROUND_TRIP_MAX_US) {
+        it.rtt.sample(rtt_us as u32);
+    }
+    output::prepare(&mut it, core.mac, segment.mac, local.address);
+    let id = core.table.insert(it)?;
+    core.half_open.forget(key, segment.seq);
+    core.counters.opened_passive += 1;
+    core.wheel.ask(id.index, core.now_us + core.idle_timeout_us);
+    let opened = Opened {
+        peer: SocketAddrV4::new(address_of(key.remote()), key.remote_port()),
+        port: key.port(),
+        by_us: false,
+    };
+    service.opened(cx, id, opened);
+    cx.core.table.get(id).map(|_| id)
+}
+
+/// The longest segments that both take.
+pub(crate) fn agreed_mss(can: &Abilities, own: u16) -> u16 {
+    can.mss.max(MSS_MIN).min(own)
+}
+
+/// A connection that may go for a new one.
+fn may_go(core: &mut Core) -> Option<u32> {
+    let before_us = core.now_us.checked_sub(IDLE_MIN_US)?;
+    let idle = core.table.idle(before_us);
+    idle.or_else(|| core.table.stalled(core.now_us, false))
+}
+
+/// Whether there is a place; a connection that is idle or does not get on goes for it if there is none.
+fn make_room<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) -> bool {
+    if !cx.core.table.is_full() {
+        return true;
+    }
+    let Some(index) = may_go(cx.core) else {
+        return false;
+    };
+    let is_idle = cx.core.table.at(index).is_some_and(Connection::is_idle);
+    match is_idle {
+        true => cx.core.counters.evicted_idle += 1,
+        false => cx.core.counters.evicted_stalled += 1,
+    }
+    cx.reset(index);
+    input::end(cx, service, index, End::TimedOut);
+    true
+}
+
+/// Where few buffers are left, those go that hold some and do not get on.
+pub(crate) fn free_buffers<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
+    let now_us = cx.core.now_us;
+    while cx.core.pool.is_short()
+        && let Some(index) = cx.core.table.stalled(now_us, true)
+    {
+        cx.core.counters.evicted_stalled += 1;
+        cx.reset(index);
+        input::end(cx, service, index, End::TimedOut);
+    }
+}

@@ -1,0 +1,18 @@
+//! TCP (RFC 9293): what comes is read by `input`, what is to go is written by `output`, what nobody answers
+//! is found by `timers`.
+
+pub(crate) mod congestion;
+pub(crate) mod connection;
+pub(crate) mod half_open;
+pub(crate) mod input;
+pub(crate) mod listen;
+pub(crate) mod output;
+pub(crate) mod queue;
+pub(crate) mod receive;
+pub(crate) mod reply;
+pub(crate) mod rtt;
+pub(crate) mod sack;
+pub(crate) mod segment;
+pub(crate) mod table;
+pub(crate) mod time_wait;
+pub(crate) mod timers;

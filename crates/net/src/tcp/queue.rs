@@ -1,0 +1,397 @@
+//! What a connection has to send, and keeps until it is acknowledged. Places are counted from the first byte
+//! that is not acknowledged. It knows no segments.
+
+use crate::api::{Piece, SMALL};
+use crate::pool::{Buffer, Pool};
+use crate::sums::{SUM_LEN, sum_of};
+
+/// Pieces in a queue.
+const PIECES_MAX: usize = 4;
+/// A longer piece with sums of its own begins with a segment of its own, so that they fit.
+const SUMS_PAY_LEN: usize = 8 * SUM_LEN;
+
+enum Data {
+    Copied {
+        buffer: Buffer,
+        len: usize,
+    },
+    Lasting {
+        bytes: &'static [u8],
+        sums: &'static [u16],
+    },
+}
+
+struct Queued {
+    data: Data,
+    /// Acknowledged of it.
+    done: usize,
+}
+
+impl Queued {
+    fn left(&self) -> usize {
+        self.len() - self.done
+    }
+
+    fn len(&self) -> usize {
+        match &self.data {
+            Data::Copied { len, .. } => *len,
+            Data::Lasting { bytes, .. } => bytes.len(),
+        }
+    }
+}
+
+/// What a segment carries: first these, then those.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'q> {
+    pub copied: &'q [u8],
+    pub lasting: &'static [u8],
+    /// The sums of the cuts of `lasting`, if they are there.
+    sums: &'static [u16],
+}
+
+impl Part<'_> {
+    pub(crate) const EMPTY: Part<'static> = Part {
+        copied: &[],
+        lasting: &[],
+        sums: &[],
+    };
+
+    pub(crate) fn len(&self) -> usize {
+        self.copied.len() + self.lasting.len()
+    }
+
+    /// The folded sum of it all.
+    pub(crate) fn sum(&self) -> u32 {
+        let copied = sum_of(self.copied);
+        let lasting = match self.sums {
+            [] => sum_of(self.lasting),
+            sums => crate::bytes::fold(sums.iter().map(|sum| u32::from(*sum)).sum()),
+        };
+        // What begins at an odd place has its bytes in the other halves (RFC 1071 §2 B).
+        let lasting = match self.copied.len() % 2 {
+            0 => lasting,
+            _ => lasting.swap_bytes(),
+        };
+        u32::from(copied) + u32::from(lasting)
+    }
+}
+
+/// How a part may be made.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    /// Bytes at most.
+    pub len_max: usize,
+    /// Of these copied at most.
+    pub copied_max: usize,
+    /// The device does not sum, so sums that are there should fit.
+    pub by_sums: bool,
+}
+
+/// The queue.
+#[derive(Default)]
+pub(crate) struct Queue {
+    pieces: [Option<Queued>; PIECES_MAX],
+    first: usize,
+    count: usize,
+    len: usize,
+}
+
+impl Queue {
+    /// Bytes in it.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds buffers.
+    pub(crate) fn has_copied(&self) -> bool {
+        let is_copied = |it: &Queued| matches!(it.data, Data::Copied { .. });
+        self.pieces.iter().flatten().any(is_copied)
+    }
+
+    fn piece(&self, number: usize) -> Option<&Queued> {
+        match number < self.count {
+            true => self.pieces[(self.first + number) % PIECES_MAX].as_ref(),
+            false => None,
+        }
+    }
+
+    /// Adds to its end.
+    pub(crate) fn push(&mut self, pool: &mut Pool, piece: Piece<'_>) -> Result<(), Refused> {
+        let data = match piece {
+            Piece::Copied(bytes) if self.append(bytes) => {
+                self.len += bytes.len();
+                return Ok(());
+            }
+            Piece::Lasting { bytes: [], .. } => return Ok(()),
+            _ if self.count == PIECES_MAX => return Err(Refused::Queue),
+            Piece::Copied(bytes) => {
+                let mut buffer = pool.of(bytes.len()).ok_or(Refused::Buffer)?;
+                buffer[..bytes.len()].copy_from_slice(bytes);
+                Data::Copied {
+                    buffer,
+                    len: bytes.len(),
+                }
+            }
+            Piece::Lasting { bytes, sums } => Data::Lasting { bytes, sums },
+        };
+        let queued = Queued { data, done: 0 };
+        self.len += queued.len();
+        self.pieces[(self.first + self.count) % PIECES_MAX] = Some(queued);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Adds to the last piece's buffer, if there is room.
+    fn append(&mut self, bytes: &[u8]) -> bool {
+        if bytes.is_empty() {
+            return true;
+        }
+        let Some(last) = self.count.checked_sub(1) else {
+            return false;
+        };
+        let last = &mut self.pieces[(self.first + last) % PIECES_MAX];
+        let Some(Queued {
+            data: Data::Copied { buffer, len },
+            ..
+        }) = last
+        else {
+            return false;
+        };
+        let Some(room) = buffer.get_mut(*len..*len + bytes.len()) else {
+            return false;
+        };
+        room.copy_from_slice(bytes);
+        *len += bytes.len();
+        true
+    }
+
+    /// So many bytes from the beginning are acknowledged.
+    pub(crate) fn consume(&mut self, pool: &mut Pool, mut count: usize) {
+        count = count.min(self.len);
+        self.len -= count;
+        while self.count > 0 {
+            let place = &mut self.pieces[self.first];
+            let Some(piece) = place else { return };
+            let left = piece.left();
+            if count < left {
+                piece.done += count;
+                return;
+            }
+            count -= left;
+            if let Some(Queued {
+                data: Data::Copied { buffer, .. },
+                ..
+            }) = place.take()
+            {
+                pool.give(buffer);
+            }
+            self.first = (self.first + 1) % PIECES_MAX;
+            self.count -= 1;
+        }
+    }
+
+    /// What a segment that begins `at` so many bytes carries.
+    pub(crate) fn part(&self, mut at: usize, shape: Shape) -> Part<'_> {
+        let mut number = 0;
+        while let Some(piece) = self.piece(number) {
+            if at < piece.left() {
+                return self.part_of(number, piece, piece.done + at, shape);
+            }
+            at -= piece.left();
+            number += 1;
+        }
+        Part::EMPTY
+    }
+
+    fn part_of<'q>(
+        &'q self,
+        number: usize,
+        piece: &'q Queued,
+        from: usize,
+        shape: Shape,
+    ) -> Part<'q> {
+        match &piece.data {
+            Data::Lasting { bytes, sums } => {
+                let sums = if shape.by_sums { sums } else { &[][..] };
+                lasting(bytes, sums, from, shape.len_max)
+            }
+            Data::Copied { buffer, len } => {
+                let to = (*len).min(from + shape.len_max.min(shape.copied_max));
+                let copied = &buffer[from..to];
+                let room = shape.len_max - copied.len();
+                let next = match to == *len && room > 0 {
+                    true => self.piece(number + 1),
+                    false => None,
+                };
+                let behind = match next {
+                    Some(next) => follow(next, room, shape.by_sums),
+                    None => Part::EMPTY,
+                };
+                Part { copied, ..behind }
+            }
+        }
+    }
+
+    /// Gives all buffers back.
+    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+        self.consume(pool, self.len);
+    }
+}
+
+/// What of a piece leaves with the end of the one before.
+fn follow(next: &Queued, room: usize, by_sums: bool) -> Part<'static> {
+    match &next.data {
+        Data::Lasting { bytes, sums } => {
+            if !by_sums {
+                return lasting(bytes, &[], next.done, room);
+            }
+            match !sums.is_empty() && bytes.len() > SUMS_PAY_LEN {
+                true => Part::EMPTY,
+                false => lasting(bytes, sums, next.done, room),
+            }
+        }
+        Data::Copied { .. } => Part::EMPTY,
+    }
+}
+
+fn lasting(
+    bytes: &'static [u8],
+    sums: &'static [u16],
+    from: usize,
+    len_max: usize,
+) -> Part<'static> {
+    let to = bytes.len().min(from + len_max);
+    Part {
+        copied: &[],
+        lasting: &bytes[from..to],
+        sums: match sums {
+            [] => &[],
+            sums => fitting(sums, bytes.len(), from, to),
+        },
+    }
+}
+
+/// The sums of a part, if it consists of whole cuts.
+fn fitting(sums: &'static [u16], len: usize, from: usize, to: usize) -> &'static [u16] {
+    let fits = from.is_multiple_of(SUM_LEN) && (to.is_multiple_of(SUM_LEN) || to == len);
+    match fits {
+        true => sums
+            .get(from / SUM_LEN..to.div_ceil(SUM_LEN))
+            .unwrap_or_default(),
+        false => &[],
+    }
+}
+
+/// Why a piece was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No place.
+    Queue,
+    /// No buffer, or none that is long enough.
+    Buffer,
+}
+
+const _: () = assert!(SMALL > SUM_LEN);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    static BODY: [u8; 20_000] = {
+        let mut bytes = [0; 20_000];
+        let mut i = 0;
+        while i < bytes.len() {
+            bytes[i] = (i % 251) as u8;
+            i += 1;
+        }
+        bytes
+    };
+
+    fn sums() -> &'static [u16] {
+        Vec::leak(crate::sums::sums(&BODY))
+    }
+
+    const SHAPE: Shape = Shape {
+        len_max: 1460,
+        copied_max: 1460,
+        by_sums: true,
+    };
+
+    #[test]
+    fn pieces_join_and_go_when_acknowledged() {
+        let mut pool = Pool::new(4, 1);
+        let mut queue = Queue::default();
+        let lasting = Piece::Lasting {
+            bytes: &BODY[..3000],
+            sums: &[],
+        };
+        queue.push(&mut pool, Piece::Copied(b"he")).expect("room");
+        queue.push(&mut pool, Piece::Copied(b"ad!")).expect("room");
+        queue.push(&mut pool, lasting).expect("room");
+        let part = queue.part(1, SHAPE);
+        assert_eq!((part.copied, part.lasting), (&b"ead!"[..], &BODY[..1456]));
+        let whole: Vec<u8> = [part.copied, part.lasting].concat();
+        assert_eq!(crate::bytes::fold(part.sum()), sum_of(&whole));
+        let odd = queue.part(0, SHAPE);
+        let whole: Vec<u8> = [odd.copied, odd.lasting].concat();
+        assert_eq!(crate::bytes::fold(odd.sum()), sum_of(&whole));
+        queue.consume(&mut pool, 7);
+        assert_eq!(pool.free(), (4, 1));
+        assert_eq!(queue.part(0, SHAPE).lasting, &BODY[2..1462]);
+        assert_eq!((queue.len(), queue.part(2998, SHAPE).len()), (2998, 0));
+        queue.clear(&mut pool);
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn sums_that_are_there_are_those_of_the_bytes() {
+        let mut pool = Pool::new(1, 0);
+        let mut queue = Queue::default();
+        let lasting = Piece::Lasting {
+            bytes: &BODY,
+            sums: sums(),
+        };
+        queue.push(&mut pool, Piece::Copied(b"head")).expect("room");
+        queue.push(&mut pool, lasting).expect("room");
+        assert_eq!(queue.part(0, SHAPE).len(), 4);
+        let mut at = 4;
+        while at < queue.len() {
+            let part = queue.part(at, SHAPE);
+            assert_eq!(part.sums.len(), 1);
+            assert_eq!(crate::bytes::fold(part.sum()), sum_of(part.lasting));
+            at += part.len();
+        }
+        let shape = Shape {
+            len_max: 10 * SUM_LEN,
+            ..SHAPE
+        };
+        assert_eq!(queue.part(4, shape).sums.len(), 10);
+    }
+
+    #[test]
+    fn no_room_takes_nothing() {
+        let mut pool = Pool::new(1, 1);
+        let mut queue = Queue::default();
+        let long = [0; 60_000];
+        queue.push(&mut pool, Piece::Copied(&long)).expect("room");
+        assert_eq!(
+            queue.push(&mut pool, Piece::Copied(&long)),
+            Err(Refused::Buffer)
+        );
+        for _ in 0..3 {
+            let lasting = Piece::Lasting {
+                bytes: &BODY,
+                sums: &[],
+            };
+            queue.push(&mut pool, lasting).expect("room");
+        }
+        assert_eq!(
+            queue.push(&mut pool, Piece::Copied(b"x")),
+            Err(Refused::Queue)
+        );
+        assert_eq!(queue.len(), 120_000);
+        queue.clear(&mut pool);
+        assert_eq!(pool.free(), (1, 1));
+    }
+}

@@ -1,0 +1,183 @@
+//! Data on its way to the service: as it lies in the frame if it can be, else by a buffer. It knows no headers
+//! and no ACKs.
+
+use super::connection::{Connection, Early, Waiting};
+use crate::api::{Id, Link, SMALL, Service};
+use crate::bytes::{before, len32};
+use crate::context::{Context, Core};
+
+/// So much more room is worth an ACK of its own.
+const UPDATE_LEN: i32 = 16_384;
+
+/// Gives the service what has come in order.
+pub(crate) fn deliver<L: Link, S: Service>(
+    cx: &mut Context<'_, L>,
+    service: &mut S,
+    id: Id,
+    bytes: &[u8],
+) {
+    let core = &mut *cx.core;
+    let Some(it) = core.table.get_mut(id) else {
+        return;
+    };
+    it.unacked = it.unacked.saturating_add(1);
+    if it.is_closing {
+        it.rcv_nxt = it.rcv_nxt.wrapping_add(len32(bytes.len()));
+        return;
+    }
+    if let Some(waiting) = &mut it.waiting {
+        let count = waiting.append(bytes, &mut core.pool);
+        it.rcv_nxt = it.rcv_nxt.wrapping_add(len32(count));
+        if count < bytes.len() {
+            it.ack_now = true;
+            core.counters.input_dropped += 1;
+        }
+        return offer(cx, service, id);
+    }
+    // An answer within the callback acknowledges what it answers.
+    it.rcv_nxt = it.rcv_nxt.wrapping_add(len32(bytes.len()));
+    let taken = service.input(cx, id, bytes);
+    if let Some(rest) = bytes.get(taken..)
+        && !rest.is_empty()
+    {
+        keep(cx.core, id, rest);
+    }
+}
+
+/// Keeps what the service did not take.
+fn keep(core: &mut Core, id: Id, rest: &[u8]) {
+    let Some(it) = core.table.get_mut(id) else {
+        return;
+    };
+    if it.is_closing {
+        return;
+    }
+    let mut kept = 0;
+    if let Some(mut buffer) = core.pool.small() {
+        kept = rest.len().min(SMALL);
+        buffer[..kept].copy_from_slice(&rest[..kept]);
+        it.waiting = Some(Waiting {
+            buffer,
+            start: 0,
+            end: kept,
+        });
+    }
+    let dropped = rest.len() - kept;
+    if dropped > 0 {
+        it.rcv_nxt = it.rcv_nxt.wrapping_sub(len32(dropped));
+        it.ack_now = true;
+        core.counters.input_dropped += 1;
+    }
+}
+
+/// Gives the service what waits.
+pub(crate) fn offer<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id) {
+    let Some(it) = cx.core.table.get_mut(id) else {
+        return;
+    };
+    it.wants_input = false;
+    let Some(mut waiting) = it.waiting.take() else {
+        return;
+    };
+    let taken = service.input(cx, id, waiting.bytes());
+    waiting.start = (waiting.start + taken).min(waiting.end);
+    let core = &mut *cx.core;
+    let is_all = waiting.start == waiting.end;
+    match core.table.get_mut(id) {
+        Some(it) if !it.is_closing && !is_all => {
+            // Who takes nothing has nothing to ask for.
+            it.wants_input &= taken > 0;
+            it.waiting = Some(waiting);
+        }
+        _ => core.pool.give(waiting.buffer),
+    }
+    if taken > 0 {
+        update_window(core, id);
+    }
+}
+
+/// Tells the peer that there is room again, if it knows of much less.
+pub(crate) fn update_window(core: &mut Core, id: Id) {
+    if let Some(it) = core.table.get_mut(id) {
+        let end = it.rcv_nxt.wrapping_add(it.window());
+        if end.wrapping_sub(it.rcv_end).cast_signed() >= UPDATE_LEN {
+            it.ack_now = true;
+            core.mark(id.index);
+        }
+    }
+}
+
+/// Keeps a segment that has come before its turn, if there is room.
+pub(crate) fn keep_early(core: &mut Core, index: u32, seq: u32, bytes: &[u8]) {
+    let Some(it) = core.table.at_mut(index) else {
+        return;
+    };
+    it.ack_now = true;
+    let is_known = |early: &Early| early.seq == seq && early.len >= bytes.len();
+    if bytes.is_empty() || it.early.iter().flatten().any(is_known) {
+        return;
+    }
+    let place = it.early.iter_mut().find(|place| place.is_none());
+    if let Some(place) = place
+        && bytes.len() <= SMALL
+        && let Some(mut buffer) = core.pool.spare()
+    {
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        *place = Some(Early {
+            seq,
+            len: bytes.len(),
+            buffer,
+        });
+        it.early_count += 1;
+        core.counters.out_of_order_kept += 1;
+    } else {
+        core.counters.out_of_order_dropped += 1;
+    }
+}
+
+/// Gives the service what has come early and has its turn now.
+pub(crate) fn catch_up<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id) {
+    loop {
+        let core = &mut *cx.core;
+        let Some(it) = core.table.get_mut(id) else {
+            return;
+        };
+        let Some(early) = take_due(it) else {
+            return;
+        };
+        let old = it.rcv_nxt.wrapping_sub(early.seq) as usize;
+        let Some(fresh) = early.buffer.get(old..early.len).filter(|it| !it.is_empty()) else {
+            core.pool.give(early.buffer);
+            continue;
+        };
+        let mut count = fresh.len();
+        it.ack_now = true;
+        match &mut it.waiting {
+            _ if it.is_closing => core.pool.give(early.buffer),
+            Some(waiting) => {
+                count = waiting.append(fresh, &mut core.pool);
+                core.pool.give(early.buffer);
+            }
+            None => {
+                it.waiting = Some(Waiting {
+                    buffer: early.buffer,
+                    start: old,
+                    end: early.len,
+                });
+            }
+        }
+        it.rcv_nxt = it.rcv_nxt.wrapping_add(len32(count));
+        offer(cx, service, id);
+    }
+}
+
+fn take_due(it: &mut Connection) -> Option<Early> {
+    let rcv_nxt = it.rcv_nxt;
+    let is_due = |early: &Early| !before(rcv_nxt, early.seq);
+    let place = it
+        .early
+        .iter_mut()
+        .find(|place| place.as_ref().is_some_and(is_due))?;
+    it.early_count -= 1;
+    place.take()
+}

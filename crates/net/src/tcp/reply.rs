@@ -1,0 +1,120 @@
+//! Segments that belong to no connection: answers to SYNs, resets, and what TIME_WAIT says. Each goes to the MAC
+//! that its cause came from.
+
+use super::segment::{ACK, FIN, HEADER_LEN, RST, SYN, Segment};
+use crate::api::{Frame, Link};
+use crate::bytes::{fold, put16, put32};
+use crate::context::Context;
+
+/// What it says.
+#[derive(Clone, Copy)]
+pub(crate) struct Reply<'o> {
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: u8,
+    pub window: u16,
+    pub options: &'o [u8],
+}
+
+const TCP_AT: usize = 34;
+
+impl<L: Link> Context<'_, L> {
+    /// Answers a segment.
+    pub(crate) fn reply(&mut self, to: &Segment<'_>, reply: Reply<'_>) {
+        let Some(local) = self.core.local else {
+            return;
+        };
+        let len = HEADER_LEN + reply.options.len();
+        let mut frame = [0; TCP_AT + HEADER_LEN + 40];
+        frame[..6].copy_from_slice(&to.mac);
+        frame[6..12].copy_from_slice(&self.core.mac);
+        frame[12..14].copy_from_slice(&crate::ipv4::ETHERTYPE);
+        let remote = to.key.remote();
+        crate::ipv4::header(
+            &mut frame[14..],
+            crate::ipv4::TCP,
+            len,
+            local.address,
+            remote,
+        );
+        let tcp = &mut frame[TCP_AT..TCP_AT + len];
+        put16(tcp, 0, to.key.port());
+        put16(tcp, 2, to.key.remote_port());
+        put32(tcp, 4, reply.seq);
+        put32(tcp, 8, reply.ack);
+        tcp[12] = (len as u8 / 4) << 4;
+        tcp[13] = reply.flags;
+        put16(tcp, 14, reply.window);
+        tcp[HEADER_LEN..].copy_from_slice(reply.options);
+        let pseudo = crate::ipv4::pseudo_sum(crate::ipv4::TCP, local.address, remote) + len as u32;
+        let sum = match self.offload.sum {
+            true => fold(pseudo),
+            false => !fold(pseudo + u32::from(crate::sums::sum_of(tcp))),
+        };
+        put16(tcp, 16, sum);
+        let frame = Frame {
+            head: &frame[..TCP_AT + len],
+            copied: &[],
+            lasting: &[],
+            partial_sum: self.offload.sum.then_some(TCP_AT as u16),
+            cut_len: None,
+        };
+        self.core.counters.frames_sent += 1;
+        self.link.send(&frame);
+    }
+
+    /// Resets whoever has sent a segment of no connection (RFC 9293 §3.10.7.1).
+    pub(crate) fn refuse(&mut self, segment: &Segment<'_>) {
+        if segment.flags & RST != 0 {
+            return;
+        }
+        let now_us = self.core.now_us;
+        if !self.core.rates.resets.take(now_us) {
+            self.core.counters.resets_limited += 1;
+            return;
+        }
+        self.core.counters.resets_sent += 1;
+        let (seq, ack, flags) = match segment.flags & ACK != 0 {
+            true => (segment.ack, 0, RST),
+            false => (0, segment.seq.wrapping_add(segment.len()), RST | ACK),
+        };
+        let reply = Reply {
+            seq,
+            ack,
+            flags,
+            window: 0,
+            options: &[],
+        };
+        self.reply(segment, reply);
+    }
+
+    /// Ends a connection at the peer.
+    pub(crate) fn reset(&mut self, index: u32) {
+        if let Some(it) = self.core.table.at(index)
+            && !it.needs_mac
+        {
+            let seq = it.snd_nxt;
+            self.bare(index, seq, RST | ACK, &[]);
+        }
+    }
+
+    /// Says where we are, to who may be somebody else (RFC 5961).
+    pub(crate) fn challenge(&mut self, index: u32) {
+        let now_us = self.core.now_us;
+        let is_within = match self.core.table.at_mut(index) {
+            Some(it) => it.takes_challenge(now_us),
+            None => false,
+        };
+        if !is_within {
+            self.core.counters.challenges_limited += 1;
+            return;
+        }
+        self.core.counters.challenges_sent += 1;
+        self.send_ack(index);
+    }
+}
+
+/// Whether a segment takes numbers, so that its sender waits for an ACK.
+pub(crate) fn takes_numbers(segment: &Segment<'_>) -> bool {
+    !segment.payload.is_empty() || segment.flags & (SYN | FIN) != 0
+}

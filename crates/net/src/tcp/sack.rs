@@ -1,0 +1,214 @@
+//! What the peer has beyond what it has acknowledged (RFC 2018, RFC 6675). It knows no segments.
+
+use crate::bytes::before;
+
+const RANGES_MAX: usize = 4;
+
+/// Ranges `[start, end)` of sequence numbers, in order, apart from each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scoreboard {
+    ranges: [(u32, u32); RANGES_MAX],
+    count: u8,
+}
+
+impl Scoreboard {
+    /// Nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn ranges(&self) -> &[(u32, u32)] {
+        &self.ranges[..usize::from(self.count)]
+    }
+
+    /// Reads a SACK option's blocks that are within what is in flight. Gives whether something was new.
+    pub(crate) fn read(&mut self, options: &[u8], una: u32, nxt: u32) -> bool {
+        let was = self.total();
+        let mut blocks = blocks(options);
+        while let Some((block, rest)) = blocks.split_first_chunk::<8>() {
+            let start = crate::bytes::be32(block, 0);
+            let end = crate::bytes::be32(block, 4);
+            // Counted from the same place, since numbers far apart come before each other.
+            let (from, to) = (start.wrapping_sub(una), end.wrapping_sub(una));
+            if 0 < from && from < to && to <= nxt.wrapping_sub(una) {
+                self.add(start, end);
+            }
+            blocks = rest;
+        }
+        self.total() > was
+    }
+
+    /// How much the peer has of it.
+    pub(crate) fn total(&self) -> u32 {
+        self.ranges()
+            .iter()
+            .map(|(start, end)| end.wrapping_sub(*start))
+            .sum()
+    }
+
+    fn add(&mut self, mut start: u32, mut end: u32) {
+        let mut kept = Scoreboard::default();
+        for range in self.ranges() {
+            if before(range.1, start) || before(end, range.0) {
+                kept.ranges[usize::from(kept.count)] = *range;
+                kept.count += 1;
+            } else {
+                start = if before(range.0, start) {
+                    range.0
+                } else {
+                    start
+                };
+                end = if before(end, range.1) { range.1 } else { end };
+            }
+        }
+        // More than it can hold are not known: they are sent again.
+        if usize::from(kept.count) == RANGES_MAX {
+            return;
+        }
+        let at = kept
+            .ranges()
+            .iter()
+            .position(|range| before(start, range.0))
+            .unwrap_or(usize::from(kept.count));
+        kept.ranges[at..].rotate_right(1);
+        kept.ranges[at] = (start, end);
+        kept.count += 1;
+        *self = kept;
+    }
+
+    /// What is below is acknowledged.
+    pub(crate) fn advance(&mut self, una: u32) {
+        while let Some(first) = self.ranges().first().copied() {
+            if before(una, first.0) {
+                return;
+            }
+            if before(una, first.1) {
+                self.ranges[0].0 = una;
+                return;
+            }
+            self.ranges.rotate_left(1);
+            self.count -= 1;
+        }
+    }
+
+    /// Nothing is known any more.
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// The end of the last range.
+    pub(crate) fn highest(&self) -> Option<u32> {
+        self.ranges().last().map(|range| range.1)
+    }
+
+    /// How much of `[from, to)` the peer is not known to have.
+    pub(crate) fn missing(&self, from: u32, to: u32) -> u32 {
+        let all = to.wrapping_sub(from);
+        if all.cast_signed() <= 0 {
+            return 0;
+        }
+        let has: u32 = self
+            .ranges()
+            .iter()
+            .map(|(start, end)| {
+                let start = start.wrapping_sub(from).cast_signed().max(0);
+                let end = end.wrapping_sub(from).cast_signed().min(all.cast_signed());
+                (end - start).max(0).cast_unsigned()
+            })
+            .sum();
+        all - has
+    }
+
+    /// The first range below `to`, not before `from`, that it is not known to have.
+    pub(crate) fn hole(&self, mut from: u32, to: u32) -> Option<(u32, u32)> {
+        for (start, end) in self.ranges() {
+            if before(from, *start) {
+                let end = if before(*start, to) { *start } else { to };
+                return before(from, end).then_some((from, end));
+            }
+            from = if before(from, *end) { *end } else { from };
+        }
+        before(from, to).then_some((from, to))
+    }
+}
+
+/// The blocks of the SACK option.
+fn blocks(mut options: &[u8]) -> &[u8] {
+    loop {
+        match options {
+            [1, rest @ ..] => options = rest,
+            [0, ..] | [] | [_] => return &[],
+            [5, len, ..] => {
+                return options.get(2..usize::from(*len)).unwrap_or_default();
+            }
+            [_, 0 | 1, ..] => return &[],
+            [_, len, ..] => options = options.get(usize::from(*len)..).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    fn option(ranges: &[(u32, u32)]) -> Vec<u8> {
+        let mut bytes = vec![1, 1, 5, (2 + ranges.len() * 8) as u8];
+        for (start, end) in ranges {
+            bytes.extend(start.to_be_bytes());
+            bytes.extend(end.to_be_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn ranges_join_and_go() {
+        let mut board = Scoreboard::default();
+        // Around the end of the numbers.
+        let una = u32::MAX - 100;
+        let at = |offset: u32| una.wrapping_add(offset);
+        assert!(board.read(
+            &option(&[(at(200), at(300)), (at(50), at(60))]),
+            una,
+            at(1000)
+        ));
+        assert!(!board.read(&option(&[(at(210), at(220))]), una, at(1000)));
+        assert_eq!(board.missing(una, at(1000)), 890);
+        assert_eq!(board.missing(at(55), at(250)), 140);
+        assert_eq!(board.hole(una, at(1000)), Some((una, at(50))));
+        assert_eq!(board.hole(at(50), at(1000)), Some((at(60), at(200))));
+        assert_eq!(board.hole(at(70), at(100)), Some((at(70), at(100))));
+        assert_eq!(board.hole(at(200), at(300)), None);
+        assert!(board.read(&option(&[(at(60), at(200))]), una, at(1000)));
+        assert_eq!(board.ranges(), [(at(50), at(300))]);
+        board.advance(at(100));
+        assert_eq!(board.ranges(), [(at(100), at(300))]);
+        board.advance(at(300));
+        assert!(board.is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_nothing() {
+        let mut board = Scoreboard::default();
+        for ranges in [
+            [(90, 95)],
+            [(100, 110)],
+            [(120, 120)],
+            [(130, 120)],
+            [(150, 201)],
+        ] {
+            assert!(!board.read(&option(&ranges), 100, 200), "{ranges:?}");
+        }
+        for options in [
+            &[5][..],
+            &[5, 0],
+            &[5, 1],
+            &[5, 10, 0],
+            &[9, 0, 5],
+            &[0, 5, 10],
+        ] {
+            assert!(!board.read(options, 100, 200));
+        }
+    }
+}

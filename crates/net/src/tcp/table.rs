@@ -1,0 +1,230 @@
+//! The connections: a slab, and a keyed hash of who they are with. It knows nothing of what they do.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::connection::Connection;
+use super::segment::Key;
+use crate::api::Id;
+
+const NONE: u32 = u32::MAX;
+/// Places that one search looks at.
+const LOOKS: usize = 64;
+
+struct Place {
+    generation: u32,
+    /// The next of the same hash, or the next free one.
+    next: u32,
+    connection: Option<Connection>,
+}
+
+/// The table.
+pub(crate) struct Table {
+    places: Vec<Place>,
+    heads: Vec<u32>,
+    free: u32,
+    count: usize,
+    hand: usize,
+    keys: [u64; 2],
+}
+
+impl Table {
+    /// With room for so many.
+    pub(crate) fn new(count: usize, keys: [u64; 2]) -> Table {
+        let count = count.min(NONE as usize - 1);
+        let next_of = |index: usize| match index + 1 < count {
+            true => index as u32 + 1,
+            false => NONE,
+        };
+        let place = |index: usize| Place {
+            generation: 0,
+            next: next_of(index),
+            connection: None,
+        };
+        Table {
+            places: (0..count).map(place).collect(),
+            heads: vec![NONE; (count * 2).next_power_of_two()],
+            free: if count > 0 { 0 } else { NONE },
+            count: 0,
+            hand: 0,
+            keys: [keys[0] | 1, keys[1] | 1],
+        }
+    }
+
+    fn bucket(&self, key: Key) -> usize {
+        // Two keyed multiplications, folded: who does not know the keys can't choose what meets.
+        let mix = |value: u64, key: u64| {
+            let product = u128::from(value ^ key.rotate_left(32)) * u128::from(key);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let hash = mix(mix(key.0, self.keys[0]), self.keys[1]);
+        (hash >> 16) as usize & (self.heads.len() - 1)
+    }
+
+    /// Where the connection is.
+    pub(crate) fn find(&self, key: Key) -> Option<u32> {
+        let mut at = self.heads[self.bucket(key)];
+        while let Some(place) = self.places.get(at as usize) {
+            if place.connection.as_ref().is_some_and(|it| it.key == key) {
+                return Some(at);
+            }
+            at = place.next;
+        }
+        None
+    }
+
+    /// Puts it in; `None`: no room.
+    pub(crate) fn insert(&mut self, connection: Connection) -> Option<Id> {
+        let index = self.free;
+        let bucket = self.bucket(connection.key);
+        let place = self.places.get_mut(index as usize)?;
+        self.free = place.next;
+        place.next = self.heads[bucket];
+        place.connection = Some(connection);
+        self.heads[bucket] = index;
+        self.count += 1;
+        Some(Id {
+            index,
+            generation: place.generation,
+        })
+    }
+
+    /// Takes it out.
+    pub(crate) fn remove(&mut self, index: u32) -> Option<Connection> {
+        let place = self.places.get_mut(index as usize)?;
+        let connection = place.connection.take()?;
+        place.generation = place.generation.wrapping_add(1);
+        let next = core::mem::replace(&mut place.next, self.free);
+        self.free = index;
+        self.count -= 1;
+        let bucket = self.bucket(connection.key);
+        if self.heads[bucket] == index {
+            self.heads[bucket] = next;
+        } else {
+            let mut at = self.heads[bucket];
+            while let Some(place) = self.places.get_mut(at as usize) {
+                if place.next == index {
+                    place.next = next;
+                    break;
+                }
+                at = place.next;
+            }
+        }
+        Some(connection)
+    }
+
+    /// The connection in a place.
+    pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
+        self.places.get(index as usize)?.connection.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Connection> {
+        self.places.get_mut(index as usize)?.connection.as_mut()
+    }
+
+    /// The connection of a name, if it is still there.
+    pub(crate) fn get(&self, id: Id) -> Option<&Connection> {
+        let place = self.places.get(id.index as usize)?;
+        match place.generation == id.generation {
+            true => place.connection.as_ref(),
+            false => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut Connection> {
+        let place = self.places.get_mut(id.index as usize)?;
+        match place.generation == id.generation {
+            true => place.connection.as_mut(),
+            false => None,
+        }
+    }
+
+    /// The name of what is in a place now.
+    pub(crate) fn id(&self, index: u32) -> Id {
+        let generation = self
+            .places
+            .get(index as usize)
+            .map_or(0, |place| place.generation);
+        Id { index, generation }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many there can be.
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free == NONE
+    }
+
+    /// Of the next few places, one where nothing has moved for too long, and that holds buffers if `with_buffers`.
+    pub(crate) fn stalled(&mut self, now_us: u64, with_buffers: bool) -> Option<u32> {
+        for _ in 0..LOOKS.min(self.places.len()) {
+            self.hand = (self.hand + 1) % self.places.len();
+            if let Some(it) = &self.places[self.hand].connection
+                && it.is_stalled(now_us)
+                && (!with_buffers || it.holds_buffers())
+            {
+                return Some(self.hand as u32);
+            }
+        }
+        None
+    }
+
+    /// Of the next few places, the one that was heard of least recently among those that are idle and were not
+    /// heard of since `before_us`. The search goes on where the last one ended.
+    pub(crate) fn idle(&mut self, before_us: u64) -> Option<u32> {
+        let mut found: Option<(u64, u32)> = None;
+        for _ in 0..LOOKS.min(self.places.len()) {
+            self.hand = (self.hand + 1) % self.places.len();
+            let Some(it) = &self.places[self.hand].connection else {
+                continue;
+            };
+            let is_older = found.is_none_or(|(heard_us, _)| it.heard_us < heard_us);
+            if it.heard_us <= before_us && is_older && it.is_idle() {
+                found = Some((it.heard_us, self.hand as u32));
+            }
+        }
+        found.map(|(_, index)| index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_is_found_and_names_are_never_reused() {
+        let mut table = Table::new(100, [3, 4]);
+        let key = |i: u32| Key::new(0x0a00_0000 + i % 7, (i * 3) as u16, 80);
+        let ids: Vec<Id> = (0..100)
+            .map(|i| {
+                table
+                    .insert(Connection::new(key(i), 1460, 0))
+                    .expect("room")
+            })
+            .collect();
+        assert!(table.is_full() && table.insert(Connection::new(key(101), 1460, 0)).is_none());
+        for i in (0..100).step_by(2) {
+            assert!(table.remove(ids[i as usize].index).is_some());
+        }
+        for i in 0..100 {
+            let found = table.find(key(i)).map(|index| table.id(index));
+            assert_eq!(found, (i % 2 == 1).then_some(ids[i as usize]));
+        }
+        let id = table
+            .insert(Connection::new(key(200), 1460, 0))
+            .expect("room");
+        assert!(!ids.contains(&id));
+        assert!(table.get(ids[0]).is_none() && table.get(id).is_some());
+        assert_eq!(table.count(), 51);
+    }
+}

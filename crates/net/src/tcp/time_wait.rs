@@ -1,0 +1,143 @@
+//! Connections that are over and could still be asked about (RFC 9293 §3.3.2, TIME-WAIT): a ring in the order of
+//! time, found by a hash. The oldest goes for a new one. It knows no segments.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::segment::Key;
+
+const NONE: u32 = u32::MAX;
+/// As in Linux.
+const LIFE_US: u64 = 60_000_000;
+
+/// One that is over.
+#[derive(Clone, Copy)]
+pub(crate) struct Over {
+    pub key: Key,
+    pub rcv_nxt: u32,
+    pub snd_nxt: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    over: Over,
+    at_us: u64,
+    next: u32,
+    is_taken: bool,
+}
+
+/// The table.
+pub(crate) struct TimeWait {
+    ring: Vec<Entry>,
+    heads: Vec<u32>,
+    next: usize,
+    key: u64,
+}
+
+impl TimeWait {
+    /// With room for so many, rounded up.
+    pub(crate) fn new(count: usize, key: u64) -> TimeWait {
+        let count = count.next_power_of_two().clamp(16, 65_536);
+        let entry = Entry {
+            over: Over {
+                key: Key(0),
+                rcv_nxt: 0,
+                snd_nxt: 0,
+            },
+            at_us: 0,
+            next: NONE,
+            is_taken: false,
+        };
+        TimeWait {
+            ring: vec![entry; count],
+            heads: vec![NONE; count * 2],
+            next: 0,
+            key: key | 1,
+        }
+    }
+
+    fn bucket(&self, key: Key) -> usize {
+        let product = u128::from(key.0 ^ self.key.rotate_left(32)) * u128::from(self.key);
+        ((product >> 64) as usize ^ product as usize) & (self.heads.len() - 1)
+    }
+
+    /// Puts one in. Gives whether another had to go before its time.
+    pub(crate) fn insert(&mut self, over: Over, now_us: u64) -> bool {
+        let at = self.next;
+        self.next = (at + 1) % self.ring.len();
+        let old = self.ring[at];
+        let displaces = old.is_taken && now_us.saturating_sub(old.at_us) < LIFE_US;
+        if old.is_taken {
+            self.unlink(at as u32);
+        }
+        let bucket = self.bucket(over.key);
+        self.ring[at] = Entry {
+            over,
+            at_us: now_us,
+            next: self.heads[bucket],
+            is_taken: true,
+        };
+        self.heads[bucket] = at as u32;
+        displaces
+    }
+
+    /// One that is there.
+    pub(crate) fn find(&self, key: Key, now_us: u64) -> Option<(u32, Over)> {
+        let mut at = self.heads[self.bucket(key)];
+        while let Some(entry) = self.ring.get(at as usize) {
+            if entry.over.key == key && now_us.saturating_sub(entry.at_us) < LIFE_US {
+                return Some((at, entry.over));
+            }
+            at = entry.next;
+        }
+        None
+    }
+
+    /// Takes out what [`TimeWait::find`] has found.
+    pub(crate) fn unlink(&mut self, at: u32) {
+        let bucket = self.bucket(self.ring[at as usize].over.key);
+        let next = self.ring[at as usize].next;
+        self.ring[at as usize].is_taken = false;
+        if self.heads[bucket] == at {
+            self.heads[bucket] = next;
+            return;
+        }
+        let mut before = self.heads[bucket];
+        while let Some(entry) = self.ring.get_mut(before as usize) {
+            if entry.next == at {
+                entry.next = next;
+                return;
+            }
+            before = entry.next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_goes_and_time_ends_it() {
+        let mut table = TimeWait::new(16, 77);
+        let over = |i: u16| Over {
+            key: Key::new(1, i, 80),
+            rcv_nxt: u32::from(i),
+            snd_nxt: 0,
+        };
+        assert!((0..16).all(|i| !table.insert(over(i), 5)));
+        assert!(table.insert(over(16), 6));
+        assert!(table.find(over(0).key, 6).is_none());
+        for i in 1..17 {
+            assert_eq!(
+                table.find(over(i).key, 6).map(|it| it.1.rcv_nxt),
+                Some(u32::from(i))
+            );
+        }
+        let (at, _) = table.find(over(9).key, 6).expect("there");
+        table.unlink(at);
+        assert!(table.find(over(9).key, 6).is_none());
+        assert!(table.find(over(8).key, 5 + LIFE_US).is_none());
+        assert!(!table.insert(over(17), 5 + LIFE_US));
+    }
+}

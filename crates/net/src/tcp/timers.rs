@@ -1,0 +1,134 @@
+//! What a connection does when its time has come: the ACK that waited, what nobody acknowledged, and its end when
+//! nothing comes any more.
+
+use super::connection::{NEVER, State};
+use super::input::end;
+use super::listen::MSS_MIN;
+use crate::api::{End, Link, Service};
+use crate::context::Context;
+
+/// Timeouts in a row that mean the peer is gone.
+const RETRIES_MAX: u8 = 10;
+/// The same for a SYN.
+const SYN_RETRIES_MAX: u8 = 5;
+/// After so many, the way to the peer may be another.
+const RETRIES_OF_WAY: u8 = 2;
+/// After so many, segments may be too long for it (RFC 4821).
+const RETRIES_OF_MSS: u8 = 4;
+/// What every way takes.
+const MSS_SAFE: u16 = 536;
+
+/// Looks at a connection.
+pub(crate) fn look<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, index: u32) {
+    let now_us = cx.core.now_us;
+    let idle_timeout_us = cx.core.idle_timeout_us;
+    let Some(it) = cx.core.table.at(index) else {
+        return;
+    };
+    if now_us >= it.heard_us.saturating_add(idle_timeout_us) {
+        return give_up(cx, service, index);
+    }
+    if now_us >= it.ack_at_us {
+        cx.core.counters.acks_delayed += 1;
+        cx.send_ack(index);
+    }
+    let is_over = match cx.core.table.at(index) {
+        Some(it) if now_us >= it.resend_at_us => resend(cx, index),
+        _ => false,
+    };
+    if is_over {
+        return give_up(cx, service, index);
+    }
+    if let Some(it) = cx.core.table.at(index) {
+        let idle_at_us = it.heard_us.saturating_add(idle_timeout_us);
+        let at_us = it.ack_at_us.min(it.resend_at_us).min(idle_at_us);
+        cx.core.wheel.ask(index, at_us);
+    }
+}
+
+fn give_up<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, index: u32) {
+    cx.reset(index);
+    end(cx, service, index, End::TimedOut);
+}
+
+/// Sends again what was not acknowledged in time. Gives whether it was tried often enough.
+fn resend<L: Link>(cx: &mut Context<'_, L>, index: u32) -> bool {
+    let now_us = cx.core.now_us;
+    let idle_timeout_us = cx.core.idle_timeout_us;
+    let Some(it) = cx.core.table.at_mut(index) else {
+        return false;
+    };
+    it.resend_at_us = NEVER;
+    if it.flight() == 0 && it.unsent() == 0 && it.state == State::Open {
+        return false;
+    }
+    it.rtt.back_off();
+    it.rtt.forget();
+    let timeout_us = it.rtt.timeout_us();
+    if it.state != State::Open {
+        return resend_syn(cx, index, timeout_us);
+    }
+    it.resend_at_us = now_us + timeout_us;
+    // Who keeps its window closed is asked for as long as an idle one is kept.
+    if it.snd_wnd == 0 && it.still_us(now_us) >= idle_timeout_us {
+        return true;
+    }
+    if it.flight() == 0 {
+        cx.probe(index);
+        return false;
+    }
+    let (una, nxt) = (it.snd_una, it.snd_nxt);
+    it.board.clear();
+    if it.snd_wnd == 0 {
+        // It is not lost, there is no room for it; the peer's answers keep the connection.
+        it.congestion.send_again(una, nxt);
+        cx.core.counters.window_probes += 1;
+        cx.output(index);
+        return false;
+    }
+    cx.core.counters.timeouts += 1;
+    it.retries += 1;
+    if it.retries > RETRIES_MAX {
+        return true;
+    }
+    if it.retries == RETRIES_OF_MSS {
+        it.mss = it.mss.min(MSS_SAFE.max(MSS_MIN));
+    }
+    it.congestion.enter_loss(una, nxt, it.mss);
+    if it.retries >= RETRIES_OF_WAY {
+        refresh_mac(cx, index);
+    }
+    cx.output(index);
+    false
+}
+
+fn resend_syn<L: Link>(cx: &mut Context<'_, L>, index: u32, timeout_us: u64) -> bool {
+    let now_us = cx.core.now_us;
+    let Some(it) = cx.core.table.at_mut(index) else {
+        return false;
+    };
+    it.retries += 1;
+    if it.retries > SYN_RETRIES_MAX {
+        return true;
+    }
+    if it.flight() == 0 {
+        cx.output(index);
+        return false;
+    }
+    it.resend_at_us = now_us + timeout_us;
+    cx.core.counters.retransmitted += 1;
+    cx.send_syn(index);
+    false
+}
+
+/// Its next hop may have another MAC now.
+fn refresh_mac<L: Link>(cx: &mut Context<'_, L>, index: u32) {
+    let Some(it) = cx.core.table.at(index) else {
+        return;
+    };
+    if let Some(mac) = cx.resolve(it.key.remote())
+        && let Some(it) = cx.core.table.at_mut(index)
+    {
+        it.template[..6].copy_from_slice(&mac);
+    }
+}

@@ -1,0 +1,63 @@
+//! UDP (RFC 768), as far as DHCP needs it.
+
+use crate::bytes::{be16, fold, put16};
+use crate::ipv4::{self, Packet};
+
+/// Before the payload in a frame.
+pub(crate) const PAYLOAD_AT: usize = 42;
+const HEADER_LEN: usize = 8;
+
+/// A datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Datagram<'f> {
+    pub from_port: u16,
+    pub port: u16,
+    pub payload: &'f [u8],
+    /// As it says itself; a sum of 0 says nothing.
+    pub has_right_sum: bool,
+}
+
+/// Reads one.
+pub(crate) fn parse<'f>(packet: &Packet<'f>) -> Option<Datagram<'f>> {
+    let head: &[u8; HEADER_LEN] = packet.payload.first_chunk()?;
+    let len = usize::from(be16(head, 4));
+    let datagram = packet.payload.get(..len)?;
+    let whole = Packet {
+        payload: datagram,
+        ..*packet
+    };
+    Some(Datagram {
+        from_port: be16(head, 0),
+        port: be16(head, 2),
+        payload: datagram.get(HEADER_LEN..)?,
+        has_right_sum: be16(head, 6) == 0 || ipv4::has_right_sum(&whole),
+    })
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub mac: [u8; 6],
+    pub to_mac: [u8; 6],
+    pub from: u32,
+    pub to: u32,
+    pub from_port: u16,
+    pub to_port: u16,
+}
+
+/// Writes the headers of a frame whose payload is there already.
+pub(crate) fn wrap(frame: &mut [u8], way: &Way) {
+    let len = frame.len() - PAYLOAD_AT + HEADER_LEN;
+    frame[..6].copy_from_slice(&way.to_mac);
+    frame[6..12].copy_from_slice(&way.mac);
+    frame[12..14].copy_from_slice(&ipv4::ETHERTYPE);
+    ipv4::header(&mut frame[14..], ipv4::UDP, len, way.from, way.to);
+    let udp = &mut frame[34..];
+    put16(udp, 0, way.from_port);
+    put16(udp, 2, way.to_port);
+    put16(udp, 4, len as u16);
+    put16(udp, 6, 0);
+    let pseudo = ipv4::pseudo_sum(ipv4::UDP, way.from, way.to) + len as u32;
+    let sum = !fold(pseudo + u32::from(crate::sums::sum_of(udp)));
+    put16(udp, 6, if sum == 0 { 0xffff } else { sum });
+}

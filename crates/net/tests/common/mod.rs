@@ -1,0 +1,392 @@
+//! Two stacks with a wire between them that loses, doubles, delays and reorders; a failure prints its seed.
+#![allow(dead_code)]
+
+pub mod peer;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use lowroad_net::{
+    Address, Calls, End, Frame, Id, Link, Offload, Opened, Piece, Received, Service, Settings,
+    Stack,
+};
+
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        (self.next() >> 11) % end
+    }
+
+    pub fn is(&mut self, per_mille: u64) -> bool {
+        self.below(1000) < per_mille
+    }
+}
+
+/// Keeps what is sent; completes sums and cuts as a device would.
+#[derive(Default)]
+pub struct Wire {
+    pub offload: Offload,
+    pub frames: Vec<Vec<u8>>,
+    pub count: usize,
+    /// Frames as they were handed over: lengths of copied and lasting.
+    pub parts: Vec<(usize, usize)>,
+}
+
+impl Link for Wire {
+    fn send(&mut self, frame: &Frame<'_>) {
+        self.count += 1;
+        self.parts.push((frame.copied.len(), frame.lasting.len()));
+        let whole = [frame.head, frame.copied, frame.lasting].concat();
+        assert!(frame.head.len() + frame.copied.len() <= 1514);
+        assert_eq!(
+            frame.partial_sum.is_some(),
+            self.offload.sum && is_tcp(&whole)
+        );
+        match frame.cut_len {
+            None => self.frames.push(complete(whole, frame.partial_sum)),
+            Some(cut_len) => {
+                assert!(self.offload.segmentation);
+                cut(&whole, usize::from(cut_len), &mut self.frames);
+            }
+        }
+        let last = self.frames.last().expect("sent");
+        assert!(last.len() <= 1514);
+        // Nobody sends without end.
+        assert!(self.frames.len() < 2000, "{:?}", &last[34..54]);
+    }
+
+    fn offload(&self) -> Offload {
+        self.offload
+    }
+}
+
+pub fn is_tcp(frame: &[u8]) -> bool {
+    frame[12..14] == [8, 0] && frame[23] == 6
+}
+
+pub fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+pub fn sum(bytes: &[u8]) -> u64 {
+    bytes
+        .chunks(2)
+        .map(|pair| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low)))
+        .sum()
+}
+
+fn complete(mut frame: Vec<u8>, at: Option<u16>) -> Vec<u8> {
+    if let Some(at) = at {
+        let at = usize::from(at);
+        let sum = !fold(sum(&frame[at..]));
+        frame[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
+    }
+    frame
+}
+
+/// Writes lengths and sums of IPv4 and TCP anew.
+pub fn repair(frame: &mut [u8]) {
+    let total = (frame.len() - 14) as u16;
+    frame[16..18].copy_from_slice(&total.to_be_bytes());
+    frame[24..26].fill(0);
+    let ip = !fold(sum(&frame[14..34]));
+    frame[24..26].copy_from_slice(&ip.to_be_bytes());
+    frame[50..52].fill(0);
+    let tcp_len = frame.len() as u64 - 34;
+    let tcp = !fold(sum(&frame[26..34]) + 6 + tcp_len + sum(&frame[34..]));
+    frame[50..52].copy_from_slice(&tcp.to_be_bytes());
+}
+
+fn cut(whole: &[u8], cut_len: usize, frames: &mut Vec<Vec<u8>>) {
+    let (head, payload) = whole.split_at(54);
+    let parts: Vec<&[u8]> = payload.chunks(cut_len).collect();
+    let mut seq = u32::from_be_bytes(head[38..42].try_into().expect("four"));
+    for (i, part) in parts.iter().enumerate() {
+        let mut frame = [head, part].concat();
+        frame[38..42].copy_from_slice(&seq.to_be_bytes());
+        if i + 1 < parts.len() {
+            frame[47] &= !9;
+        }
+        repair(&mut frame);
+        frames.push(frame);
+        seq = seq.wrapping_add(part.len() as u32);
+    }
+}
+
+/// What a side does and has seen.
+#[derive(Default)]
+pub struct User {
+    pub opened: Vec<(Id, Opened)>,
+    pub input: BTreeMap<u32, Vec<u8>>,
+    pub finished: Vec<Id>,
+    pub sent: usize,
+    pub ended: Vec<(Id, End)>,
+    /// Takes so much at once at most.
+    pub take_max: Option<usize>,
+    /// Answers each line with that.
+    pub answer: Option<Answer>,
+    pub closes_when_finished: bool,
+    pub closes_after_answer: bool,
+}
+
+#[derive(Clone, Copy)]
+pub struct Answer {
+    pub head: &'static [u8],
+    pub body: &'static [u8],
+    pub sums: &'static [u16],
+}
+
+impl Service for User {
+    fn opened(&mut self, _calls: &mut impl Calls, id: Id, opened: Opened) {
+        self.opened.push((id, opened));
+        self.input.insert(id.index, Vec::new());
+    }
+
+    fn input(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+        let count = self
+            .take_max
+            .map_or(bytes.len(), |max| max.min(bytes.len()));
+        if let Some(input) = self.input.get_mut(&id.index) {
+            input.extend(&bytes[..count]);
+        }
+        if let Some(answer) = self.answer {
+            let lines = bytes[..count].iter().filter(|byte| **byte == b'\n').count();
+            for _ in 0..lines {
+                calls.send(id, Piece::Copied(answer.head)).expect("room");
+                let body = Piece::Lasting {
+                    bytes: answer.body,
+                    sums: answer.sums,
+                };
+                calls.send(id, body).expect("room");
+                if self.closes_after_answer {
+                    calls.close(id);
+                }
+            }
+        }
+        count
+    }
+
+    fn finished(&mut self, calls: &mut impl Calls, id: Id) {
+        self.finished.push(id);
+        if self.closes_when_finished {
+            calls.close(id);
+        }
+    }
+
+    fn sent(&mut self, _calls: &mut impl Calls, _id: Id) {
+        self.sent += 1;
+    }
+
+    fn ended(&mut self, _calls: &mut impl Calls, id: Id, end: End) {
+        self.ended.push((id, end));
+    }
+}
+
+pub struct Side {
+    pub stack: Stack,
+    pub wire: Wire,
+    pub user: User,
+}
+
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+pub fn settings(address: Ipv4Addr, mac: [u8; 6]) -> Settings {
+    Settings {
+        mac,
+        mtu: 1500,
+        address: Address::Static {
+            address,
+            prefix_len: 24,
+            gateway: Some(Ipv4Addr::new(10, 0, 0, 254)),
+        },
+        ports: vec![80],
+        connections_max: 32,
+        small_buffers: 64,
+        large_buffers: 8,
+        idle_timeout_ms: 120_000,
+        secret: std::array::from_fn(|i| i as u8 * 7 + mac[5]),
+    }
+}
+
+impl Side {
+    pub fn new(settings: Settings) -> Side {
+        Side {
+            stack: Stack::new(settings),
+            wire: Wire::default(),
+            user: User::default(),
+        }
+    }
+
+    pub fn receive(&mut self, now_us: u64, frame: &[u8]) {
+        let received = Received {
+            frame,
+            sum_is_good: false,
+        };
+        self.stack
+            .received(now_us, &mut self.wire, &mut self.user, received);
+    }
+
+    pub fn tick(&mut self, now_us: u64) -> Option<u64> {
+        self.stack.tick(now_us, &mut self.wire, &mut self.user)
+    }
+
+    pub fn connect(&mut self, now_us: u64, to: SocketAddrV4) -> Id {
+        self.stack
+            .calls(now_us, &mut self.wire, &mut self.user, |_, calls| {
+                calls.connect(to)
+            })
+            .expect("room")
+    }
+
+    pub fn send(&mut self, now_us: u64, id: Id, bytes: &[u8]) -> bool {
+        self.stack
+            .calls(now_us, &mut self.wire, &mut self.user, |_, calls| {
+                calls.send(id, Piece::Copied(bytes)).is_ok()
+            })
+    }
+
+    pub fn close(&mut self, now_us: u64, id: Id) {
+        self.stack
+            .calls(now_us, &mut self.wire, &mut self.user, |_, calls| {
+                calls.close(id)
+            });
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        let mut all = self.stack.counters().each();
+        all.find(|(it, _)| *it == name).expect("a counter").1
+    }
+}
+
+/// How bad the wire is, per mille.
+#[derive(Clone, Copy, Default)]
+pub struct Weather {
+    pub lost: u64,
+    pub doubled: u64,
+    pub delayed: u64,
+}
+
+/// The world: two sides, frames under way, a clock.
+pub struct World {
+    pub sides: [Side; 2],
+    pub now_us: u64,
+    pub random: Random,
+    pub weather: Weather,
+    pub delay_us: u64,
+    /// (time, order) to (to whom, frame).
+    pub under_way: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    order: u64,
+    /// Frames from a side, in order, that get lost.
+    pub lose: Vec<(usize, usize)>,
+    pub seen: [usize; 2],
+    /// Bytes of frames that were put on the wire.
+    pub log: Vec<(usize, Vec<u8>)>,
+}
+
+impl World {
+    pub fn new(server: Settings, client: Settings, seed: u64) -> World {
+        World {
+            sides: [Side::new(server), Side::new(client)],
+            now_us: 1_000_000,
+            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            weather: Weather::default(),
+            delay_us: 5_000,
+            under_way: BTreeMap::new(),
+            order: 0,
+            lose: Vec::new(),
+            seen: [0; 2],
+            log: Vec::new(),
+        }
+    }
+
+    pub fn plain(seed: u64) -> World {
+        World::new(
+            settings(SERVER, SERVER_MAC),
+            settings(CLIENT, CLIENT_MAC),
+            seed,
+        )
+    }
+
+    pub fn collect(&mut self) {
+        for side in 0..2 {
+            for frame in std::mem::take(&mut self.sides[side].wire.frames) {
+                let number = self.seen[side];
+                self.seen[side] += 1;
+                self.log.push((side, frame.clone()));
+                if self.lose.contains(&(side, number)) || self.random.is(self.weather.lost) {
+                    continue;
+                }
+                let copies = 1 + u64::from(self.random.is(self.weather.doubled));
+                for _ in 0..copies {
+                    let more = match self.random.is(self.weather.delayed) {
+                        true => self.random.below(30_000),
+                        false => 0,
+                    };
+                    self.order += 1;
+                    let at = (self.now_us + self.delay_us + more, self.order);
+                    self.under_way.insert(at, (1 - side, frame.clone()));
+                }
+            }
+        }
+    }
+
+    /// Lets time go on until it is so, or nothing happens any more, or it was too long. Gives whether it is so.
+    pub fn until(&mut self, life_us: u64, mut is_so: impl FnMut(&World) -> bool) -> bool {
+        let end_us = self.now_us + life_us;
+        loop {
+            if is_so(self) {
+                return true;
+            }
+            let mut next_us = end_us;
+            for side in &mut self.sides {
+                if let Some(at_us) = side.tick(self.now_us) {
+                    next_us = next_us.min(at_us.max(self.now_us + 1));
+                }
+            }
+            self.collect();
+            if let Some((at, _)) = self.under_way.first_key_value() {
+                next_us = next_us.min(at.0);
+            }
+            if self.now_us >= end_us {
+                return is_so(self);
+            }
+            self.now_us = next_us.max(self.now_us);
+            while let Some(entry) = self.under_way.first_entry()
+                && entry.key().0 <= self.now_us
+            {
+                let (to, frame) = entry.remove();
+                self.sides[to].receive(self.now_us, &frame);
+            }
+            self.collect();
+        }
+    }
+
+    pub fn connect(&mut self) -> Id {
+        let to = SocketAddrV4::new(SERVER, 80);
+        let now_us = self.now_us;
+        let id = self.sides[1].connect(now_us, to);
+        self.collect();
+        id
+    }
+}
+
+/// Bytes that are different everywhere.
+pub fn text(len: usize) -> &'static [u8] {
+    let mut random = Random(99);
+    let bytes: Vec<u8> = (0..len).map(|_| b'a' + random.below(26) as u8).collect();
+    Vec::leak(bytes)
+}
