@@ -15,6 +15,8 @@ pub struct Server {
     pub url: String,
     process: Option<Child>,
     folder: Folder,
+    /// Where MariaDB listens besides its socket: at all addresses of the network that it was started in.
+    port: Option<u16>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,11 @@ pub enum Kind {
 impl Server {
     /// A server that takes connections; `None`, and the test is skipped, where it is not installed.
     pub fn start(kind: Kind, test: &str) -> Option<Server> {
+        Server::start_at(kind, test, None)
+    }
+
+    /// The same; a MariaDB also listens at this port.
+    pub fn start_at(kind: Kind, test: &str, port: Option<u16>) -> Option<Server> {
         let (program, package) = match kind {
             Kind::MariaDb => ("mariadbd", "mariadb-server"),
             Kind::Postgres => ("initdb", "postgresql"),
@@ -45,6 +52,7 @@ impl Server {
             url,
             process: None,
             folder,
+            port,
         };
         server.install();
         server.launch();
@@ -76,12 +84,16 @@ impl Server {
                 command
                     .args([
                         "--no-defaults",
-                        "--skip-networking",
+                        "--skip-name-resolve",
                         "--innodb-fast-shutdown=2",
                         "--character-set-server=utf8mb4",
                     ])
                     .arg(format!("--tmpdir={}", at.display()))
                     .args(user())
+                    .arg(match self.port {
+                        Some(port) => format!("--port={port}"),
+                        None => "--skip-networking".to_owned(),
+                    })
                     .arg(format!("--datadir={data}"))
                     .arg(format!("--pid-file={}", at.join("pid").display()))
                     .arg(format!("--socket={}", at.join("sock").display()));

@@ -1,0 +1,142 @@
+//! How a password is shown to be known: `mysql_native_password` and `caching_sha2_password`, the latter also in
+//! full by RSA-OAEP. Knows no packets and no connection.
+
+use alloc::vec::Vec;
+
+use sha1::{Digest, Sha1};
+use sha2::Sha256;
+
+use crate::error::Error;
+use crate::seal;
+
+/// How a server wants the password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plugin {
+    /// `mysql_native_password`
+    Native,
+    /// `caching_sha2_password`
+    CachingSha2,
+    /// One that this client can't do; why.
+    Unknown(&'static str),
+}
+
+impl Plugin {
+    /// The plugin with this name.
+    pub fn of(name: &[u8]) -> Plugin {
+        match name {
+            b"mysql_native_password" => Plugin::Native,
+            b"caching_sha2_password" => Plugin::CachingSha2,
+            b"client_ed25519" => Plugin::Unknown(
+                "the database's user has the plugin ed25519: give it mysql_native_password",
+            ),
+            b"auth_socket" | b"unix_socket" => Plugin::Unknown(
+                "the database's user is known by its socket, which a machine without one can't have: give it a password",
+            ),
+            b"mysql_clear_password" | b"dialog" => Plugin::Unknown(
+                "the database server wants the password in clear: give the user mysql_native_password",
+            ),
+            b"sha256_password" => Plugin::Unknown(
+                "the database's user has the plugin sha256_password: give it caching_sha2_password",
+            ),
+            b"auth_gssapi_client" => Plugin::Unknown(
+                "the database's user has the plugin gssapi: give it mysql_native_password",
+            ),
+            b"mysql_old_password" => Plugin::Unknown(
+                "the database's user has a password of before 4.1: give it mysql_native_password",
+            ),
+            _ => Plugin::Unknown(
+                "the database's user has an unknown authentication plugin: give it mysql_native_password",
+            ),
+        }
+    }
+
+    /// Its name; that of the default one if it is unknown.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Plugin::CachingSha2 => "caching_sha2_password",
+            Plugin::Native | Plugin::Unknown(_) => "mysql_native_password",
+        }
+    }
+
+    /// What is sent for a password; nothing for none.
+    pub fn proof(&self, password: &str, salt: &[u8; 20]) -> Vec<u8> {
+        match self {
+            _ if password.is_empty() => Vec::new(),
+            Plugin::Native => native(password, salt).to_vec(),
+            Plugin::CachingSha2 => caching_sha2(password, salt).to_vec(),
+            Plugin::Unknown(_) => Vec::new(),
+        }
+    }
+}
+
+/// SHA1(password) XOR SHA1(salt, SHA1(SHA1(password)))
+fn native(password: &str, salt: &[u8; 20]) -> [u8; 20] {
+    let once = Sha1::digest(password);
+    let mixed = Sha1::new()
+        .chain_update(salt)
+        .chain_update(Sha1::digest(once))
+        .finalize();
+    core::array::from_fn(|at| once[at] ^ mixed[at])
+}
+
+/// SHA256(password) XOR SHA256(SHA256(SHA256(password)), salt)
+fn caching_sha2(password: &str, salt: &[u8; 20]) -> [u8; 32] {
+    let once = Sha256::digest(password);
+    let mixed = Sha256::new()
+        .chain_update(Sha256::digest(once))
+        .chain_update(salt)
+        .finalize();
+    core::array::from_fn(|at| once[at] ^ mixed[at])
+}
+
+/// The password itself, for nobody but the owner of the key to read.
+///
+/// # Errors
+/// The key is none, or too short.
+pub fn sealed(
+    password: &str,
+    salt: &[u8; 20],
+    key_pem: &[u8],
+    random: &[u8; 32],
+) -> Result<Vec<u8>, Error> {
+    let ended = password.bytes().chain([0]);
+    let mixed = ended
+        .zip(salt.iter().cycle())
+        .map(|(byte, salt)| byte ^ salt);
+    let mixed: Vec<u8> = mixed.collect();
+    let seed = Sha1::digest(random);
+    seal::seal(&mixed, key_pem, &seed.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server has SHA1(SHA1(password)), and checks as it does.
+    #[test]
+    fn the_native_proof_is_what_the_server_expects() {
+        let salt = *b"01234567890123456789";
+        let proof = Plugin::Native.proof("geheim", &salt);
+        let stored = Sha1::digest(Sha1::digest("geheim"));
+        let mixed = Sha1::new()
+            .chain_update(salt)
+            .chain_update(stored)
+            .finalize();
+        let once: Vec<u8> = proof.iter().zip(mixed).map(|(a, b)| a ^ b).collect();
+        assert_eq!(Sha1::digest(once), stored);
+        assert!(Plugin::Native.proof("", &salt).is_empty());
+    }
+
+    #[test]
+    fn the_caching_proof_is_what_the_server_expects() {
+        let salt = *b"01234567890123456789";
+        let proof = Plugin::CachingSha2.proof("geheim", &salt);
+        let stored = Sha256::digest(Sha256::digest("geheim"));
+        let mixed = Sha256::new()
+            .chain_update(stored)
+            .chain_update(salt)
+            .finalize();
+        let once: Vec<u8> = proof.iter().zip(mixed).map(|(a, b)| a ^ b).collect();
+        assert_eq!(Sha256::digest(once), stored);
+    }
+}

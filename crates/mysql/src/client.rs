@@ -1,0 +1,289 @@
+//! The client: what is expected next, and what is done with it. Knows no socket and no clock: timeouts are
+//! the caller's, by closing the connection.
+
+mod login;
+mod result;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::auth::Plugin;
+use crate::error::{Error, Refused};
+use crate::event::{Event, Failure, Value};
+use crate::greeting::Dialect;
+use crate::login::{Limits, Login};
+use crate::packet::{self, Packet};
+use crate::read::Reader;
+use crate::request;
+use crate::statements::Statements;
+
+/// A buffer that has grown beyond this is given back when it is empty.
+const KEPT_LEN_MAX: usize = 64 << 10;
+
+/// "No data supplied for parameters in prepared statement", one of the numbers that clients give themselves.
+const VALUES_DO_NOT_FIT: u16 = 2031;
+
+/// What comes next from the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its first packet.
+    Greeting,
+    /// Whether the login is right, or more questions.
+    Login,
+    /// Its public key.
+    Key,
+    /// Whether a setting of the session is done.
+    Setting,
+    /// Nothing: a statement may be executed.
+    Idle,
+    /// The number of the prepared statement, and how much follows.
+    Prepared,
+    /// The parameters of the statement that is prepared: so many packets, then so many columns.
+    Parameters { left: usize, columns: usize },
+    /// How many columns a result has, or that it has none.
+    Result,
+    /// The columns of a result, or of the statement that is prepared.
+    Columns {
+        at: usize,
+        count: usize,
+        is_prepared: bool,
+    },
+    /// Rows, or their end.
+    Rows,
+    /// Nothing ever.
+    Ended,
+}
+
+/// A connection to a database server, from the client's side.
+pub struct Client {
+    login: Login,
+    limits: Limits,
+    random: [u8; 32],
+    state: State,
+    dialect: Dialect,
+    plugin: Plugin,
+    salt: [u8; 20],
+    /// Statements for the session, the last first.
+    settings: Vec<String>,
+    /// The number of the next packet, from whichever side.
+    sequence: u8,
+    /// The beginning of a packet.
+    held: Vec<u8>,
+    out: Vec<u8>,
+    /// How much of `out` was sent.
+    sent: usize,
+    statements: Statements,
+    /// The place of the statement that is executed.
+    current: usize,
+    row_count: u32,
+    /// The statement that is prepared, and the packet that is to be sent then.
+    waiting: (String, Vec<u8>, usize),
+}
+
+impl Client {
+    /// A client for a new connection. `random` is used for nothing else, ever.
+    pub fn new(login: Login, limits: Limits, random: [u8; 32]) -> Client {
+        Client {
+            statements: Statements::new(limits.statement_count_max),
+            login,
+            limits,
+            random,
+            state: State::Greeting,
+            dialect: Dialect::default(),
+            plugin: Plugin::Native,
+            salt: [0; 20],
+            settings: Vec::new(),
+            sequence: 0,
+            held: Vec::new(),
+            out: Vec::new(),
+            sent: 0,
+            current: 0,
+            row_count: 0,
+            waiting: (String::new(), Vec::new(), 0),
+        }
+    }
+
+    /// Whether a statement may be executed.
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+
+    /// What is to be sent.
+    pub fn output(&self) -> &[u8] {
+        &self.out[self.sent..]
+    }
+
+    /// Says that the first `len` bytes of [`output`](Client::output) were sent.
+    pub fn sent(&mut self, len: usize) {
+        self.sent = (self.sent + len).min(self.out.len());
+        if self.sent == self.out.len() {
+            self.sent = 0;
+            self.out.clear();
+            if self.out.capacity() > KEPT_LEN_MAX {
+                self.out = Vec::new();
+            }
+        }
+    }
+
+    /// Takes what has come from the server, in pieces of any size, and tells what it means. Of what it is
+    /// given, it holds the beginning of one packet at most.
+    ///
+    /// # Errors
+    /// The connection must be closed; what was on its way has failed.
+    pub fn input(&mut self, bytes: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
+        if self.state == State::Ended {
+            return Err(Error::Ended);
+        }
+        let taken = self.take(bytes, events);
+        if taken.is_err() {
+            self.state = State::Ended;
+            self.held = Vec::new();
+            self.out = Vec::new();
+            self.sent = 0;
+        }
+        taken
+    }
+
+    /// Executes a statement, which is prepared before if it was not yet; the values are for its `?`.
+    /// [`Event::Done`] or [`Event::Failed`] tells its end.
+    ///
+    /// # Errors
+    /// It is not begun.
+    pub fn execute<'v>(
+        &mut self,
+        statement: &str,
+        values: impl ExactSizeIterator<Item = Value<'v>>,
+    ) -> Result<(), Refused> {
+        if self.state != State::Idle {
+            return Err(Refused::Busy);
+        }
+        let len_max = self.limits.packet_len_max;
+        let count = values.len();
+        let place = self.statements.find(statement);
+        if let Some((at, known)) = place.and_then(|at| Some((at, self.statements.at(at)?)))
+            && known.value_count == count
+        {
+            self.current = at;
+            if !request::execute(&mut self.out, known.id, values, len_max) {
+                return Err(Refused::TooLong);
+            }
+            self.expect(State::Result);
+            return Ok(());
+        }
+        // Of a known statement with other values than it wants, the answer to preparing it says so.
+        let (text, packet, waiting_count) = &mut self.waiting;
+        packet.clear();
+        if statement.len() >= len_max.min(packet::LEN_END - 1)
+            || !request::execute(packet, 0, values, len_max)
+        {
+            return Err(Refused::TooLong);
+        }
+        text.clear();
+        text.push_str(statement);
+        *waiting_count = count;
+        request::prepare(&mut self.out, statement);
+        self.expect(State::Prepared);
+        Ok(())
+    }
+
+    /// A command was written: its answer is to come.
+    fn expect(&mut self, state: State) {
+        self.sequence = 1;
+        self.row_count = 0;
+        self.state = state;
+    }
+
+    fn take(&mut self, bytes: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
+        let len_max = self.limits.packet_len_max;
+        let mut rest = bytes;
+        while !self.held.is_empty() {
+            let missing = packet::missing(&self.held, len_max)?;
+            if missing > 0 && rest.is_empty() {
+                return Ok(());
+            }
+            let (part, after) = rest.split_at(missing.min(rest.len()));
+            self.held.extend_from_slice(part);
+            rest = after;
+            if packet::missing(&self.held, len_max)? == 0 {
+                let held = core::mem::take(&mut self.held);
+                if let Some((packet, _)) = packet::first(&held, len_max)? {
+                    self.packet(&packet, events)?;
+                }
+                self.keep(held);
+            }
+        }
+        while let Some((packet, after)) = packet::first(rest, len_max)? {
+            rest = after;
+            self.packet(&packet, events)?;
+        }
+        self.held.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Keeps a buffer for the next packet that comes in pieces.
+    fn keep(&mut self, mut held: Vec<u8>) {
+        if held.capacity() <= KEPT_LEN_MAX {
+            held.clear();
+            self.held = held;
+        }
+    }
+
+    fn packet(
+        &mut self,
+        packet: &Packet<'_>,
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        if self.state == State::Idle {
+            // This is how a server says that it shuts down, or that nothing came for too long.
+            return Err(Error::Dismissed);
+        }
+        if packet.sequence != self.sequence {
+            return Err(Error::Protocol("a packet has the wrong number"));
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        let payload = packet.payload;
+        match self.state {
+            State::Rows => self.row(payload, events),
+            State::Result => self.result(payload, events),
+            State::Columns {
+                at,
+                count,
+                is_prepared,
+            } => self.column(payload, at, count, is_prepared, events),
+            State::Prepared => self.prepared(payload, events),
+            State::Parameters { left, columns } => self.parameter(payload, left, columns, events),
+            State::Greeting => self.greeting(payload, events),
+            State::Login => self.login(payload, events),
+            State::Key => self.key(payload, events),
+            State::Setting => self.setting(payload, events),
+            State::Idle | State::Ended => Err(Error::Ended),
+        }
+    }
+
+    /// The statement has failed; the connection stays.
+    fn failed(&mut self, payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
+        failure(payload, events)?;
+        self.state = State::Idle;
+        Ok(())
+    }
+}
+
+/// Tells what a packet of the kind ERR says.
+fn failure(payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
+    let mut from = Reader(payload);
+    from.u8()?;
+    let code = from.u16()?;
+    let mut state = &b"HY000"[..];
+    // Before the login it comes without a state.
+    if from.0.first() == Some(&b'#') {
+        from.u8()?;
+        state = from.bytes(5)?;
+    }
+    let message: String = from.0.utf8_chunks().map(|chunk| chunk.valid()).collect();
+    events(Event::Failed(Failure {
+        code,
+        state: core::str::from_utf8(state).unwrap_or("HY000"),
+        message: &message,
+    }));
+    Ok(())
+}

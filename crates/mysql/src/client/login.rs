@@ -1,0 +1,159 @@
+//! The beginning of a connection: greeting, login and the session's settings.
+
+use super::{Client, State, failure};
+use crate::auth::{self, Plugin};
+use crate::error::Error;
+use crate::event::Event;
+use crate::read::Reader;
+use crate::{greeting, packet, request};
+
+const OK: u8 = 0x00;
+const MORE: u8 = 0x01;
+const SWITCH: u8 = 0xfe;
+const ERR: u8 = 0xff;
+
+/// What `caching_sha2_password` adds to a proof.
+const FAST_IS_ENOUGH: u8 = 3;
+const ALL_IS_WANTED: u8 = 4;
+const ASK_FOR_KEY: u8 = 2;
+
+impl Client {
+    pub(super) fn greeting(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        if payload.first() == Some(&ERR) {
+            failure(payload, events)?;
+            return Err(Error::LoginRefused);
+        }
+        let greeting = greeting::read(payload)?;
+        self.dialect = greeting.dialect();
+        self.salt = greeting.salt;
+        // The default is not that of the user, who may have one that will do.
+        self.plugin = match greeting.plugin {
+            Plugin::Unknown(_) => Plugin::Native,
+            known => known,
+        };
+        self.settings = greeting::settings(&self.login, greeting.is_mariadb);
+        self.settings.reverse();
+        let proof = self.plugin.proof(&self.login.password, &self.salt);
+        let start = packet::begin(&mut self.out, self.sequence);
+        greeting.answer(&self.login, &self.plugin, &proof, &mut self.out);
+        packet::end(&mut self.out, start);
+        self.answered(State::Login);
+        Ok(())
+    }
+
+    pub(super) fn login(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        let mut from = Reader(payload);
+        match from.u8()? {
+            OK => {
+                self.login.password.clear();
+                self.next_setting(events);
+                Ok(())
+            }
+            ERR => {
+                failure(payload, events)?;
+                Err(Error::LoginRefused)
+            }
+            SWITCH => self.switch(from),
+            MORE if self.plugin == Plugin::CachingSha2 => match from.u8()? {
+                FAST_IS_ENOUGH => Ok(()),
+                ALL_IS_WANTED if self.login.trusts_key => {
+                    self.answer(&[ASK_FOR_KEY], State::Key);
+                    Ok(())
+                }
+                ALL_IS_WANTED => Err(Error::Unsupported(
+                    "the database server wants the whole password, as after its start: log in once from elsewhere, \
+                     give the user mysql_native_password, or trust the server's key",
+                )),
+                _ => Err(Error::Protocol("it asks for what is unknown at the login")),
+            },
+            _ => Err(Error::Protocol("it asks for what is unknown at the login")),
+        }
+    }
+
+    /// The server wants the password in another way.
+    fn switch(&mut self, mut from: Reader<'_>) -> Result<(), Error> {
+        self.plugin = Plugin::of(from.until_zero());
+        if let Plugin::Unknown(reason) = self.plugin {
+            return Err(Error::Unsupported(reason));
+        }
+        self.salt = from.array()?;
+        let proof = self.plugin.proof(&self.login.password, &self.salt);
+        self.answer(&proof, State::Login);
+        Ok(())
+    }
+
+    pub(super) fn key(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        let mut from = Reader(payload);
+        match from.u8()? {
+            MORE => {
+                let password = &self.login.password;
+                let sealed = auth::sealed(password, &self.salt, from.0, &self.random)?;
+                self.random = [0; 32];
+                // A server that asks twice would have the same random bytes twice.
+                self.login.trusts_key = false;
+                self.answer(&sealed, State::Login);
+                Ok(())
+            }
+            ERR => {
+                failure(payload, events)?;
+                Err(Error::LoginRefused)
+            }
+            _ => Err(Error::Protocol(
+                "it sends something else for its public key",
+            )),
+        }
+    }
+
+    pub(super) fn setting(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        match payload.first() {
+            Some(&OK) => {
+                self.next_setting(events);
+                Ok(())
+            }
+            Some(&ERR) => {
+                failure(payload, events)?;
+                Err(Error::LoginRefused)
+            }
+            _ => Err(Error::Protocol("it answers a setting with a result")),
+        }
+    }
+
+    fn next_setting(&mut self, events: &mut impl FnMut(Event<'_>)) {
+        if let Some(setting) = self.settings.pop() {
+            request::query(&mut self.out, &setting);
+            self.expect(State::Setting);
+        } else {
+            self.settings = alloc::vec::Vec::new();
+            self.state = State::Idle;
+            events(Event::Ready);
+        }
+    }
+
+    fn answer(&mut self, payload: &[u8], next: State) {
+        let start = packet::begin(&mut self.out, self.sequence);
+        self.out.extend_from_slice(payload);
+        packet::end(&mut self.out, start);
+        self.answered(next);
+    }
+
+    fn answered(&mut self, next: State) {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.state = next;
+    }
+}

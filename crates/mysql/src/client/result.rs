@@ -1,0 +1,262 @@
+//! Statements: what comes when one is prepared, and when it is executed.
+
+use super::{Client, State, VALUES_DO_NOT_FIT};
+use crate::column::Column;
+use crate::error::Error;
+use crate::event::{Event, Failure};
+use crate::read::{Reader, SHORT};
+use crate::{request, row};
+
+const OK: u8 = 0x00;
+const LOCAL_INFILE: u8 = 0xfb;
+const END: u8 = 0xfe;
+const ERR: u8 = 0xff;
+
+/// A bit of the server's status: another result follows.
+const MORE_RESULTS: u16 = 1 << 3;
+
+const SEVERAL: Error =
+    Error::Unsupported("the statement gives several results: procedures that do can't be called");
+
+impl Client {
+    pub(super) fn prepared(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        let mut from = Reader(payload);
+        match from.u8()? {
+            OK => {}
+            ERR => return self.failed(payload, events),
+            _ => return Err(Error::Protocol("it answers with no prepared statement")),
+        }
+        let id = from.u32()?;
+        let columns = usize::from(from.u16()?);
+        let parameters = usize::from(from.u16()?);
+        if columns > self.limits.column_count_max {
+            return Err(Error::TooManyColumns);
+        }
+        let text = core::mem::take(&mut self.waiting.0);
+        let (at, left) = self.statements.add(text, id, parameters);
+        self.current = at;
+        if let Some(old) = left {
+            // It has no answer, so that it may go before what follows.
+            request::close(&mut self.out, old);
+        }
+        match self.list_len(parameters) {
+            0 => self.columns_begin(columns, true, events),
+            left => self.state = State::Parameters { left, columns },
+        }
+        Ok(())
+    }
+
+    /// Packets of a list: without the newer dialect one more ends it.
+    fn list_len(&self, count: usize) -> usize {
+        match count {
+            0 => 0,
+            count => count + usize::from(!self.dialect.deprecates_eof),
+        }
+    }
+
+    /// What a parameter is, the server does not know either: only their number counts.
+    pub(super) fn parameter(
+        &mut self,
+        payload: &[u8],
+        left: usize,
+        columns: usize,
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        match (payload.first(), left) {
+            (None, _) => return Err(SHORT),
+            (Some(&ERR), _) => return self.failed(payload, events),
+            (_, 0 | 1) => self.columns_begin(columns, true, events),
+            (_, left) => {
+                self.state = State::Parameters {
+                    left: left - 1,
+                    columns,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// A list of columns begins; an empty one has ended.
+    fn columns_begin(
+        &mut self,
+        count: usize,
+        is_prepared: bool,
+        events: &mut impl FnMut(Event<'_>),
+    ) {
+        if let Some(statement) = self.statements.at(self.current) {
+            statement.columns.truncate(count);
+        }
+        match count {
+            0 => self.columns_end(is_prepared, events),
+            count => {
+                self.state = State::Columns {
+                    at: 0,
+                    count,
+                    is_prepared,
+                };
+            }
+        }
+    }
+
+    pub(super) fn column(
+        &mut self,
+        payload: &[u8],
+        at: usize,
+        count: usize,
+        is_prepared: bool,
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        if payload.first() == Some(&ERR) {
+            return self.failed(payload, events);
+        }
+        if at < count
+            && let Some(statement) = self.statements.at(self.current)
+        {
+            if statement.columns.len() <= at {
+                statement.columns.push(Column::empty());
+            }
+            statement.columns[at].read(payload)?;
+        } else if payload.first() != Some(&END) {
+            return Err(Error::Protocol("a list of columns does not end"));
+        }
+        if at + 1 < self.list_len(count) {
+            self.state = State::Columns {
+                at: at + 1,
+                count,
+                is_prepared,
+            };
+        } else {
+            self.columns_end(is_prepared, events);
+        }
+        Ok(())
+    }
+
+    fn columns_end(&mut self, is_prepared: bool, events: &mut impl FnMut(Event<'_>)) {
+        let Some(statement) = self.statements.at(self.current) else {
+            return;
+        };
+        if !is_prepared {
+            events(Event::Columns(&statement.columns));
+            self.state = State::Rows;
+            return;
+        }
+        let (_, packet, count) = &mut self.waiting;
+        if *count != statement.value_count {
+            events(Event::Failed(Failure {
+                code: VALUES_DO_NOT_FIT,
+                state: "HY000",
+                message: "the statement has not as many ? as values are given for them",
+            }));
+            self.state = State::Idle;
+            return;
+        }
+        request::set_id(packet, statement.id);
+        self.out.extend_from_slice(packet);
+        packet.clear();
+        self.expect(State::Result);
+    }
+
+    pub(super) fn result(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        match payload.first() {
+            None => Err(SHORT),
+            Some(&OK) => self.done(payload, events),
+            Some(&ERR) => self.failed(payload, events),
+            Some(&LOCAL_INFILE) => Err(Error::Unsupported(
+                "the database server asks for a file: LOAD DATA LOCAL is not done",
+            )),
+            Some(_) => {
+                let mut from = Reader(payload);
+                let count = usize::try_from(from.lenenc()?).map_err(|_| Error::TooManyColumns)?;
+                if count > self.limits.column_count_max {
+                    return Err(Error::TooManyColumns);
+                }
+                let follow = !self.dialect.caches_columns || from.u8()? != 0;
+                if follow {
+                    self.columns_begin(count, false, events);
+                    return Ok(());
+                }
+                let known = self.statements.at(self.current).map(|it| it.columns.len());
+                if known != Some(count) {
+                    return Err(Error::Protocol(
+                        "it leaves out columns that were never sent",
+                    ));
+                }
+                self.columns_end(false, events);
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn row(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        match payload.first() {
+            Some(&OK) => {}
+            Some(&END) => return self.rows_end(payload, events),
+            Some(&ERR) => return self.failed(payload, events),
+            _ => return Err(Error::Protocol("a row begins with an unknown byte")),
+        }
+        if self.row_count == self.limits.row_count_max {
+            return Err(Error::TooManyRows);
+        }
+        self.row_count += 1;
+        let Some(statement) = self.statements.at(self.current) else {
+            return Err(Error::Ended);
+        };
+        row::read(payload, &statement.columns, |value| {
+            events(Event::Value(value))
+        })?;
+        events(Event::RowEnd);
+        Ok(())
+    }
+
+    fn rows_end(
+        &mut self,
+        payload: &[u8],
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        if self.dialect.deprecates_eof {
+            return self.done(payload, events);
+        }
+        let mut from = Reader(payload);
+        from.bytes(3)?;
+        let status = from.u16()?;
+        self.end(status, 0, 0, events)
+    }
+
+    /// A packet of the kind OK.
+    fn done(&mut self, payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
+        let mut from = Reader(payload);
+        from.u8()?;
+        let affected = from.lenenc()?;
+        let last_id = from.lenenc()?;
+        let status = from.u16()?;
+        self.end(status, affected, last_id, events)
+    }
+
+    fn end(
+        &mut self,
+        status: u16,
+        affected: u64,
+        last_id: u64,
+        events: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        if status & MORE_RESULTS != 0 {
+            return Err(SEVERAL);
+        }
+        self.state = State::Idle;
+        events(Event::Done { affected, last_id });
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Columns of a result: their names and how their values are read (protocol: column definition 4.1).
+
+use alloc::string::String;
+
+use crate::error::Error;
+use crate::read::Reader;
+
+/// A column of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name, as the statement gives it.
+    pub name: String,
+    /// What its values are.
+    pub kind: Kind,
+    pub(crate) is_unsigned: bool,
+    /// Digits of a fraction of a second; more than 6 means none.
+    pub(crate) decimals: u8,
+}
+
+/// What the values of a column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// TINYINT, BOOLEAN
+    Tiny,
+    /// SMALLINT, YEAR
+    Short,
+    /// INT, MEDIUMINT
+    Long,
+    /// BIGINT
+    LongLong,
+    /// FLOAT
+    Float,
+    /// DOUBLE
+    Double,
+    /// DATE
+    Date,
+    /// TIME
+    Time,
+    /// DATETIME, TIMESTAMP
+    DateTime,
+    /// BIT
+    Bit,
+    /// Text, DECIMAL, ENUM, SET, JSON
+    Text,
+    /// BLOB, BINARY, and text with a binary collation
+    Bytes,
+    /// Nothing but NULL
+    Null,
+}
+
+/// The collation that means bytes.
+const BINARY: u16 = 63;
+const UNSIGNED: u16 = 1 << 5;
+
+/// Bytes of a name: servers allow 256 characters.
+const NAME_LEN_MAX: usize = 1_024;
+
+impl Column {
+    /// One without a name, to be [`read`](Column::read).
+    pub fn empty() -> Column {
+        Column {
+            name: String::new(),
+            kind: Kind::Null,
+            is_unsigned: false,
+            decimals: 0,
+        }
+    }
+
+    /// Becomes what a packet says; what was allocated is used again.
+    pub fn read(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let mut from = Reader(payload);
+        for _ in 0..4 {
+            from.text()?;
+        }
+        let name = from.text()?;
+        from.text()?;
+        if name.len() > NAME_LEN_MAX {
+            return Err(Error::Protocol("a column's name is too long"));
+        }
+        from.lenenc()?;
+        let collation = from.u16()?;
+        from.u32()?;
+        let kind = from.u8()?;
+        let flags = from.u16()?;
+        let decimals = from.u8()?;
+        self.name.clear();
+        for chunk in name.utf8_chunks() {
+            self.name.push_str(chunk.valid());
+        }
+        self.kind = Kind::of(kind, collation)?;
+        self.is_unsigned = flags & UNSIGNED != 0;
+        self.decimals = decimals;
+        Ok(())
+    }
+}
+
+impl Kind {
+    fn of(number: u8, collation: u16) -> Result<Kind, Error> {
+        Ok(match number {
+            1 => Kind::Tiny,
+            2 | 13 => Kind::Short,
+            3 | 9 => Kind::Long,
+            8 => Kind::LongLong,
+            4 => Kind::Float,
+            5 => Kind::Double,
+            6 => Kind::Null,
+            10 | 14 => Kind::Date,
+            11 => Kind::Time,
+            7 | 12 => Kind::DateTime,
+            16 => Kind::Bit,
+            0 | 246 | 245 => Kind::Text,
+            15 | 247..=254 if collation != BINARY => Kind::Text,
+            15 | 247..=255 => Kind::Bytes,
+            _ => return Err(Error::Protocol("a column has an unknown type")),
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! The server's first packet (handshake version 10) and the answer to it. Knows the capabilities that both
+//! sides must have; nothing of passwords.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::auth::Plugin;
+use crate::error::Error;
+use crate::login::Login;
+use crate::packet;
+use crate::read::Reader;
+
+/// Bits of the capabilities.
+const CLIENT_MYSQL: u32 = 1;
+const CONNECT_WITH_DB: u32 = 1 << 3;
+const PROTOCOL_41: u32 = 1 << 9;
+const TRANSACTIONS: u32 = 1 << 13;
+const SECURE_CONNECTION: u32 = 1 << 15;
+const PLUGIN_AUTH: u32 = 1 << 19;
+const PLUGIN_AUTH_LENENC: u32 = 1 << 21;
+const DEPRECATE_EOF: u32 = 1 << 24;
+
+/// MariaDB's own: the columns of a prepared statement are not sent again while they are the same.
+const CACHE_METADATA: u32 = 1 << 4;
+
+/// utf8mb4_unicode_ci
+const COLLATION: u8 = 224;
+
+/// What a server says of itself.
+pub struct Greeting {
+    /// What it can do.
+    capabilities: u32,
+    /// What only MariaDB can do.
+    extensions: u32,
+    /// MariaDB, not MySQL.
+    pub is_mariadb: bool,
+    /// What it mixes with passwords.
+    pub salt: [u8; 20],
+    /// How it wants the password by default.
+    pub plugin: Plugin,
+}
+
+/// What both sides can do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dialect {
+    /// Lists of columns are not ended by a packet of their own.
+    pub deprecates_eof: bool,
+    /// The columns of a prepared statement are not sent again while they are the same.
+    pub caches_columns: bool,
+}
+
+/// Reads it.
+///
+/// # Errors
+/// It is none, or the server is too old.
+pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
+    let mut from = Reader(payload);
+    if from.u8()? != 10 {
+        return Err(Error::Unsupported(
+            "the database server's handshake is not of version 10",
+        ));
+    }
+    let version = from.until_zero();
+    from.bytes(4)?;
+    let mut salt = [0; 20];
+    salt[..8].copy_from_slice(&from.array::<8>()?);
+    from.u8()?;
+    let low = from.u16()?;
+    from.bytes(3)?;
+    let capabilities = u32::from(low) | u32::from(from.u16()?) << 16;
+    let salt_len = from.u8()?;
+    from.bytes(6)?;
+    let extensions = from.u32()?;
+    let needed = PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;
+    if capabilities & needed != needed || salt_len < 21 {
+        return Err(Error::Unsupported(
+            "the database server is too old: 5.5 is the oldest that will do",
+        ));
+    }
+    salt[8..].copy_from_slice(&from.array::<12>()?);
+    from.bytes(usize::from(salt_len).saturating_sub(20))?;
+    let is_mariadb = version.windows(7).any(|part| part == b"MariaDB");
+    Ok(Greeting {
+        capabilities,
+        extensions: if capabilities & CLIENT_MYSQL == 0 {
+            extensions
+        } else {
+            0
+        },
+        is_mariadb,
+        salt,
+        plugin: Plugin::of(from.until_zero()),
+    })
+}
+
+impl Greeting {
+    /// What both sides can do.
+    pub fn dialect(&self) -> Dialect {
+        Dialect {
+            deprecates_eof: self.capabilities & DEPRECATE_EOF != 0,
+            caches_columns: self.extensions & CACHE_METADATA != 0,
+        }
+    }
+
+    /// The answer's payload; `proof` is the password as `plugin` wants it.
+    pub fn answer(&self, login: &Login, plugin: &Plugin, proof: &[u8], to: &mut Vec<u8>) {
+        let mut wanted = PROTOCOL_41
+            | TRANSACTIONS
+            | SECURE_CONNECTION
+            | PLUGIN_AUTH
+            | PLUGIN_AUTH_LENENC
+            | DEPRECATE_EOF
+            | CONNECT_WITH_DB;
+        if login.database.is_empty() {
+            wanted &= !CONNECT_WITH_DB;
+        }
+        // A client that leaves the first bit out means MariaDB's own bits with what follows.
+        if self.extensions & CACHE_METADATA == 0 {
+            wanted |= CLIENT_MYSQL;
+        }
+        let capabilities = wanted & (self.capabilities | CLIENT_MYSQL);
+        to.extend_from_slice(&capabilities.to_le_bytes());
+        to.extend_from_slice(&(packet::LEN_END as u32).to_le_bytes());
+        to.push(COLLATION);
+        to.extend_from_slice(&[0; 19]);
+        to.extend_from_slice(&(self.extensions & CACHE_METADATA).to_le_bytes());
+        put_zero_ended(to, &login.user);
+        if capabilities & PLUGIN_AUTH_LENENC != 0 {
+            packet::put_lenenc(to, proof.len());
+        } else {
+            to.push(proof.len() as u8);
+        }
+        to.extend_from_slice(proof);
+        if capabilities & CONNECT_WITH_DB != 0 {
+            put_zero_ended(to, &login.database);
+        }
+        put_zero_ended(to, plugin.name());
+    }
+}
+
+fn put_zero_ended(to: &mut Vec<u8>, text: &str) {
+    to.extend(text.bytes().filter(|&byte| byte != 0));
+    to.push(0);
+}
+
+/// The statements that make the session what pages expect: the same as with the other server's driver.
+pub fn settings(login: &Login, is_mariadb: bool) -> Vec<String> {
+    let mut all = alloc::vec![String::from(
+        "SET sql_mode=(SELECT CONCAT(@@sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION')),\
+         time_zone='+00:00',NAMES utf8mb4 COLLATE utf8mb4_unicode_ci"
+    )];
+    let timeout_ms = login.statement_timeout_ms;
+    match (timeout_ms, is_mariadb) {
+        (0, _) => {}
+        (_, true) => all.push(alloc::format!(
+            "SET SESSION max_statement_time={}.{:03}",
+            timeout_ms / 1_000,
+            timeout_ms % 1_000
+        )),
+        (_, false) => all.push(alloc::format!(
+            "SET SESSION max_execution_time={timeout_ms}"
+        )),
+    }
+    if login.read_only {
+        all.push(String::from("SET SESSION TRANSACTION READ ONLY"));
+    }
+    all
+}

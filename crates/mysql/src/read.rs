@@ -1,0 +1,110 @@
+//! Reads the protocol's integers and texts from a packet. Every length is checked. Knows no packet's meaning.
+
+use crate::error::Error;
+
+/// A packet shorter than what it says it holds.
+pub const SHORT: Error = Error::Protocol("a packet ends too early");
+
+/// What is left of a packet.
+#[derive(Clone, Copy)]
+pub struct Reader<'p>(pub &'p [u8]);
+
+impl<'p> Reader<'p> {
+    /// The next `len` bytes.
+    #[inline]
+    pub fn bytes(&mut self, len: usize) -> Result<&'p [u8], Error> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// The next `N` bytes.
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    pub fn u8(&mut self) -> Result<u8, Error> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub fn u16(&mut self) -> Result<u16, Error> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Error> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Error> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A length-encoded integer.
+    #[inline]
+    pub fn lenenc(&mut self) -> Result<u64, Error> {
+        match self.u8()? {
+            first @ 0..=250 => Ok(u64::from(first)),
+            0xfc => self.u16().map(u64::from),
+            0xfd => {
+                let [a, b, c] = self.array()?;
+                Ok(u64::from(u32::from_le_bytes([a, b, c, 0])))
+            }
+            0xfe => self.u64(),
+            _ => Err(Error::Protocol("a length begins with 251 or 255")),
+        }
+    }
+
+    /// A text with its length before it.
+    #[inline]
+    pub fn text(&mut self) -> Result<&'p [u8], Error> {
+        let len = self.lenenc()?;
+        self.bytes(usize::try_from(len).map_err(|_| SHORT)?)
+    }
+
+    /// A text up to a zero byte, which is taken, or up to the end.
+    pub fn until_zero(&mut self) -> &'p [u8] {
+        let end = self.0.iter().position(|&byte| byte == 0);
+        let taken = &self.0[..end.unwrap_or(self.0.len())];
+        self.0 = &self.0[end.map_or(self.0.len(), |at| at + 1)..];
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_all_sizes() {
+        for (bytes, number) in [
+            (&[250][..], 250),
+            (&[0xfc, 1, 2], 0x0201),
+            (&[0xfd, 1, 2, 3], 0x03_0201),
+            (&[0xfe, 1, 0, 0, 0, 0, 0, 0, 1], (1 << 56) + 1),
+        ] {
+            assert_eq!(Reader(bytes).lenenc(), Ok(number));
+            assert_eq!(Reader(&bytes[..bytes.len() - 1]).lenenc(), Err(SHORT));
+        }
+        assert!(Reader(&[0xfb]).lenenc().is_err());
+        assert!(Reader(&[0xff]).lenenc().is_err());
+    }
+
+    #[test]
+    fn a_text_can_not_be_longer_than_its_packet() {
+        assert_eq!(Reader(&[2, b'a', b'b', b'c']).text(), Ok(&b"ab"[..]));
+        assert_eq!(Reader(&[3, b'a', b'b']).text(), Err(SHORT));
+        assert_eq!(Reader(&[0xfe; 9]).text(), Err(SHORT));
+        let mut reader = Reader(b"ab\0c");
+        assert_eq!(
+            (
+                reader.until_zero(),
+                reader.until_zero(),
+                reader.until_zero()
+            ),
+            (&b"ab"[..], &b"c"[..], &b""[..])
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! What a client sends: commands. Knows their bytes, not when they are due.
+
+use alloc::vec::Vec;
+
+use crate::event::Value;
+use crate::packet;
+
+const COM_QUERY: u8 = 0x03;
+const COM_STMT_PREPARE: u8 = 0x16;
+const COM_STMT_EXECUTE: u8 = 0x17;
+const COM_STMT_CLOSE: u8 = 0x19;
+
+/// Where in the packet of [`execute`] the statement's number is, from the packet's start.
+const ID_AT: usize = packet::HEAD_LEN + 1;
+
+/// A statement that is not prepared.
+pub fn query(to: &mut Vec<u8>, statement: &str) {
+    text(to, COM_QUERY, statement);
+}
+
+/// Has a statement prepared.
+pub fn prepare(to: &mut Vec<u8>, statement: &str) {
+    text(to, COM_STMT_PREPARE, statement);
+}
+
+fn text(to: &mut Vec<u8>, command: u8, text: &str) {
+    let start = packet::begin(to, 0);
+    to.push(command);
+    to.extend_from_slice(text.as_bytes());
+    packet::end(to, start);
+}
+
+/// Has the server forget a statement; there is no answer.
+pub fn close(to: &mut Vec<u8>, id: u32) {
+    let start = packet::begin(to, 0);
+    to.push(COM_STMT_CLOSE);
+    to.extend_from_slice(&id.to_le_bytes());
+    packet::end(to, start);
+}
+
+/// Executes a prepared statement; false, and nothing is written, if it would be longer than `len_max`.
+#[inline]
+pub fn execute<'v>(
+    to: &mut Vec<u8>,
+    id: u32,
+    values: impl ExactSizeIterator<Item = Value<'v>>,
+    len_max: usize,
+) -> bool {
+    let before = to.len();
+    let start = packet::begin(to, 0);
+    let count = values.len();
+    to.push(COM_STMT_EXECUTE);
+    to.extend_from_slice(&id.to_le_bytes());
+    to.extend_from_slice(&[0, 1, 0, 0, 0]);
+    if count > 0 {
+        put_values(to, count, values);
+    }
+    if to.len() - start > len_max.min(packet::LEN_END - 1) {
+        to.truncate(before);
+        return false;
+    }
+    packet::end(to, start);
+    true
+}
+
+/// Writes the number of the statement into a packet made with another one.
+pub fn set_id(packet: &mut [u8], id: u32) {
+    packet[ID_AT..ID_AT + 4].copy_from_slice(&id.to_le_bytes());
+}
+
+fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = Value<'v>>) {
+    let nulls = to.len();
+    to.resize(nulls + count.div_ceil(8), 0);
+    to.push(1);
+    let types = to.len();
+    to.resize(types + 2 * count, 0);
+    for (at, value) in values.take(count).enumerate() {
+        let (kind, flags) = put(to, value);
+        to[types + 2 * at] = kind;
+        to[types + 2 * at + 1] = flags;
+        if value == Value::Null {
+            to[nulls + at / 8] |= 1 << (at % 8);
+        }
+    }
+}
+
+/// Writes a value; gives its type and whether it is unsigned.
+#[inline]
+fn put(to: &mut Vec<u8>, value: Value<'_>) -> (u8, u8) {
+    match value {
+        Value::Null => (6, 0),
+        Value::Int(number) => {
+            to.extend_from_slice(&number.to_le_bytes());
+            (8, 0)
+        }
+        Value::UInt(number) => {
+            to.extend_from_slice(&number.to_le_bytes());
+            (8, 0x80)
+        }
+        Value::Float(number) => {
+            to.extend_from_slice(&number.to_le_bytes());
+            (5, 0)
+        }
+        Value::Text(text) => put_bytes(to, text.as_bytes(), 253),
+        Value::Bytes(bytes) => put_bytes(to, bytes, 252),
+    }
+}
+
+fn put_bytes(to: &mut Vec<u8>, bytes: &[u8], kind: u8) -> (u8, u8) {
+    packet::put_lenenc(to, bytes.len());
+    to.extend_from_slice(bytes);
+    (kind, 0)
+}

@@ -1,0 +1,92 @@
+//! The statements that are prepared on a connection, by their texts: a few, the oldest leaves first. Knows
+//! nothing of packets.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::column::Column;
+
+/// A prepared statement.
+pub struct Statement {
+    text: String,
+    /// The server's number of it.
+    pub id: u32,
+    /// How many `?` it has.
+    pub value_count: usize,
+    /// The columns of its result, as they were sent last.
+    pub columns: Vec<Column>,
+    used: u64,
+}
+
+/// Prepared statements.
+pub struct Statements {
+    kept: Vec<Statement>,
+    count_max: usize,
+    now: u64,
+}
+
+impl Statements {
+    pub fn new(count_max: usize) -> Statements {
+        Statements {
+            kept: Vec::new(),
+            count_max: count_max.max(1),
+            now: 0,
+        }
+    }
+
+    /// Where the statement with this text is.
+    #[inline]
+    pub fn find(&mut self, text: &str) -> Option<usize> {
+        let at = self.kept.iter().position(|known| known.text == text)?;
+        self.now += 1;
+        self.kept[at].used = self.now;
+        Some(at)
+    }
+
+    /// The statement at a place that [`find`](Statements::find) or [`add`](Statements::add) gave.
+    pub fn at(&mut self, at: usize) -> Option<&mut Statement> {
+        self.kept.get_mut(at)
+    }
+
+    /// Keeps one more. Gives its place, and the number of the one that had to leave for it.
+    pub fn add(&mut self, text: String, id: u32, value_count: usize) -> (usize, Option<u32>) {
+        self.now += 1;
+        let new = Statement {
+            text,
+            id,
+            value_count,
+            columns: Vec::new(),
+            used: self.now,
+        };
+        if self.kept.len() < self.count_max {
+            self.kept.push(new);
+            return (self.kept.len() - 1, None);
+        }
+        let oldest = self
+            .kept
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, known)| known.used);
+        let at = oldest.map_or(0, |(at, _)| at);
+        let old = core::mem::replace(&mut self.kept[at], new);
+        (at, Some(old.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_that_was_not_used_for_longest_leaves() {
+        let mut statements = Statements::new(2);
+        assert_eq!(statements.add("a".into(), 1, 0), (0, None));
+        assert_eq!(statements.add("b".into(), 2, 0), (1, None));
+        assert_eq!(statements.find("a"), Some(0));
+        assert_eq!(statements.add("c".into(), 3, 0), (1, Some(2)));
+        assert_eq!(
+            (statements.find("b"), statements.find("c")),
+            (None, Some(1))
+        );
+    }
+}

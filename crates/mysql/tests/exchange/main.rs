@@ -1,0 +1,285 @@
+//! Exchanges with a server that is played: what is said and heard, packet by packet.
+
+mod hostile;
+mod logins;
+mod server;
+
+use lowroad_mysql::{Error, Limits, Refused, Value};
+use server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, packet};
+
+const ALL: [Dialect; 3] = [Dialect::Old, Dialect::New, Dialect::Caching];
+
+/// What a server says when a statement with one `?` and one column is prepared.
+fn prepared(dialect: Dialect) -> Vec<Vec<u8>> {
+    let mut packets = vec![
+        vec![0, 7, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0],
+        column("?", 253, 0),
+    ];
+    packets.extend((dialect == Dialect::Old).then(|| EOF.to_vec()));
+    packets.push(column("name", 253, 0));
+    packets.extend((dialect == Dialect::Old).then(|| EOF.to_vec()));
+    packets
+}
+
+/// What it says when the statement is executed, and two rows are found.
+fn found(dialect: Dialect) -> Vec<Vec<u8>> {
+    let mut packets = vec![vec![1]];
+    match dialect {
+        Dialect::Old => packets.extend([column("name", 253, 0), EOF.to_vec()]),
+        Dialect::New => packets.push(column("name", 253, 0)),
+        Dialect::Caching => packets[0].push(0),
+    }
+    packets.extend([b"\0\0\x03one".to_vec(), b"\0\x04".to_vec()]);
+    packets.push(if dialect == Dialect::Old { EOF } else { END }.to_vec());
+    packets
+}
+
+/// Packets of an answer as bytes.
+fn answer(packets: &[Vec<u8>]) -> Vec<u8> {
+    (1..)
+        .zip(packets)
+        .flat_map(|(sequence, payload)| packet(sequence, payload))
+        .collect()
+}
+
+const ROWS: [&str; 6] = [
+    "Columns name",
+    "Text(\"one\")",
+    "RowEnd",
+    "Null",
+    "RowEnd",
+    "Done 0 0",
+];
+
+#[test]
+fn a_statement_is_prepared_once_and_then_only_executed() {
+    for dialect in ALL {
+        let mut talk = Talk::ready(dialect, Limits::default());
+        talk.client
+            .execute("SELECT ?", [Value::Int(5)].into_iter())
+            .expect("idle");
+        assert_eq!(talk.said(), packet(0, b"\x16SELECT ?"));
+        talk.input(&answer(&prepared(dialect))).expect("prepared");
+        let mut execute = b"\x17\x07\0\0\0\0\x01\0\0\0\0\x01\x08\0".to_vec();
+        execute.extend_from_slice(&5_u64.to_le_bytes());
+        assert_eq!(talk.said(), packet(0, &execute));
+        assert!(!talk.client.is_idle());
+        talk.input(&answer(&found(dialect))).expect("rows");
+        assert_eq!(talk.told(), ROWS);
+        assert!(talk.client.is_idle());
+        talk.client
+            .execute("SELECT ?", [Value::Null].into_iter())
+            .expect("idle");
+        assert_eq!(
+            talk.said(),
+            packet(0, b"\x17\x07\0\0\0\0\x01\0\0\0\x01\x01\x06\0")
+        );
+        talk.input(&answer(&found(dialect))).expect("rows");
+        assert_eq!(talk.told(), ROWS);
+    }
+}
+
+#[test]
+fn bytes_may_come_in_pieces_of_any_size() {
+    for dialect in ALL {
+        for size in 1..40 {
+            let mut talk = Talk::ready(dialect, Limits::default());
+            talk.client
+                .execute("SELECT ?", [Value::Int(5)].into_iter())
+                .expect("idle");
+            for bytes in [answer(&prepared(dialect)), answer(&found(dialect))] {
+                bytes
+                    .chunks(size)
+                    .for_each(|piece| talk.input(piece).expect("a piece"));
+            }
+            assert_eq!(talk.told(), ROWS);
+        }
+    }
+}
+
+#[test]
+fn an_error_at_any_point_leaves_the_connection_usable() {
+    for dialect in ALL {
+        let both = [prepared(dialect), found(dialect)];
+        for (part, packets) in both.iter().enumerate() {
+            for cut in 0..packets.len() {
+                let mut talk = Talk::ready(dialect, Limits::default());
+                talk.client
+                    .execute("SELECT ?", [Value::Int(5)].into_iter())
+                    .expect("idle");
+                both[..part]
+                    .iter()
+                    .for_each(|whole| talk.input(&answer(whole)).expect("prepared"));
+                let mut packets = packets[..cut].to_vec();
+                packets.push(UNKNOWN_COLUMN.to_vec());
+                talk.input(&answer(&packets)).expect("an error");
+                assert_eq!(
+                    talk.told().last().expect("told"),
+                    "Failed 1054 42S22 Unknown column 'x'"
+                );
+                talk.said();
+                assert!(
+                    talk.client
+                        .execute("SELECT ?", [Value::Int(1)].into_iter())
+                        .is_ok()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn one_statement_at_a_time_and_none_before_the_login() {
+    let mut talk = Talk::new(Default::default(), Limits::default());
+    assert_eq!(
+        talk.client.execute("SELECT 1", [].into_iter()),
+        Err(Refused::Busy)
+    );
+    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    talk.client
+        .execute("SELECT 1", [].into_iter())
+        .expect("idle");
+    assert_eq!(
+        talk.client.execute("SELECT 1", [].into_iter()),
+        Err(Refused::Busy)
+    );
+}
+
+#[test]
+fn what_would_be_too_long_is_not_begun() {
+    let limits = Limits {
+        packet_len_max: 200,
+        ..Limits::default()
+    };
+    let mut talk = Talk::ready(Dialect::New, limits);
+    let long = "x".repeat(200);
+    assert_eq!(
+        talk.client.execute(&long, [].into_iter()),
+        Err(Refused::TooLong)
+    );
+    let value = [Value::Text(&long)];
+    assert_eq!(
+        talk.client.execute("SELECT ?", value.iter().copied()),
+        Err(Refused::TooLong)
+    );
+    assert!(talk.said().is_empty() && talk.client.is_idle());
+    talk.client
+        .execute("SELECT ?", [Value::Int(5)].into_iter())
+        .expect("idle");
+    talk.input(&answer(&prepared(Dialect::New)))
+        .expect("prepared");
+    talk.input(&answer(&found(Dialect::New))).expect("rows");
+    talk.said();
+    assert_eq!(
+        talk.client.execute("SELECT ?", value.iter().copied()),
+        Err(Refused::TooLong)
+    );
+    assert!(talk.said().is_empty() && talk.client.is_idle());
+}
+
+#[test]
+fn values_that_do_not_fit_fail_without_being_sent() {
+    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    talk.client
+        .execute("SELECT ?", [].into_iter())
+        .expect("idle");
+    talk.said();
+    talk.input(&answer(&prepared(Dialect::New)))
+        .expect("prepared");
+    assert!(talk.told()[0].starts_with("Failed 2031"));
+    assert!(talk.said().is_empty() && talk.client.is_idle());
+}
+
+#[test]
+fn the_oldest_statement_is_closed() {
+    let limits = Limits {
+        statement_count_max: 1,
+        ..Limits::default()
+    };
+    let mut talk = Talk::ready(Dialect::New, limits);
+    for (id, statement) in [(1, "SELECT 1"), (2, "SELECT 2")] {
+        talk.client
+            .execute(statement, [].into_iter())
+            .expect("idle");
+        talk.said();
+        talk.hear(1, &[0, id, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+            .expect("prepared");
+        let said = talk.said();
+        let closes = said.starts_with(&packet(0, &[0x19, 1, 0, 0, 0]));
+        assert_eq!(closes, id == 2);
+        assert!(said.ends_with(&packet(0, &[0x17, id, 0, 0, 0, 0, 1, 0, 0, 0])));
+        talk.hear(1, &[0, 3, 9, 2, 0, 0, 0]).expect("done");
+        assert_eq!(talk.told(), ["Done 3 9"]);
+    }
+}
+
+#[test]
+fn what_is_asked_for_and_not_done_ends_the_connection() {
+    let rows = |packets: &[Vec<u8>]| {
+        let mut talk = Talk::ready(Dialect::New, Limits::default());
+        talk.client
+            .execute("SELECT ?", [Value::Int(5)].into_iter())
+            .expect("idle");
+        talk.input(&answer(&prepared(Dialect::New)))
+            .expect("prepared");
+        let error = talk.input(&answer(packets)).expect_err("an error");
+        assert_eq!(talk.input(b"x"), Err(Error::Ended));
+        assert_eq!(
+            talk.client.execute("SELECT ?", [].into_iter()),
+            Err(Refused::Busy)
+        );
+        assert!(talk.said().is_empty());
+        error
+    };
+    assert!(
+        matches!(rows(&[b"\xfb/etc/passwd".to_vec()]), Error::Unsupported(why) if why.contains("LOCAL"))
+    );
+    assert!(
+        matches!(rows(&[vec![0, 0, 0, 10, 0, 0, 0]]), Error::Unsupported(why) if why.contains("several"))
+    );
+    assert_eq!(rows(&[vec![0xfd, 0, 0, 1]]), Error::TooManyColumns);
+    assert!(matches!(
+        rows(&[vec![1], column("a", 200, 0)]),
+        Error::Protocol(_)
+    ));
+    assert!(matches!(
+        rows(&[vec![1], column("a", 253, 0), b"\0\0\x09one".to_vec()]),
+        Error::Protocol(_)
+    ));
+    assert!(matches!(
+        rows(&[vec![1], column("a", 253, 0), b"\0\0\x03onex".to_vec()]),
+        Error::Protocol(_)
+    ));
+    assert!(matches!(rows(&[vec![]]), Error::Protocol(_)));
+}
+
+#[test]
+fn numbers_of_packets_are_checked() {
+    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    talk.client
+        .execute("SELECT 1", [].into_iter())
+        .expect("idle");
+    assert!(matches!(talk.hear(2, OK), Err(Error::Protocol(why)) if why.contains("number")));
+    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    assert_eq!(
+        talk.hear(0, UNKNOWN_COLUMN),
+        Err(Error::Dismissed),
+        "nobody has asked"
+    );
+}
+
+#[test]
+fn sixteen_mebibytes_are_refused_at_their_head() {
+    let limits = Limits {
+        packet_len_max: usize::MAX,
+        ..Limits::default()
+    };
+    let mut talk = Talk::ready(Dialect::New, limits);
+    talk.client
+        .execute("SELECT 1", [].into_iter())
+        .expect("idle");
+    assert_eq!(
+        talk.input(&[0xff, 0xff, 0xff, 1]),
+        Err(Error::PacketTooLong)
+    );
+}

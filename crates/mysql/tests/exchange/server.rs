@@ -1,0 +1,123 @@
+//! A server's side of the protocol, as bytes. Knows what a test wants to be said, and nothing of the client.
+
+use lowroad_mysql::{Client, Error, Event, Limits, Login};
+
+pub const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
+/// The end of rows where there are no packets of the kind EOF any more.
+pub const END: &[u8] = &[0xfe, 0, 0, 2, 0, 0, 0];
+pub const EOF: &[u8] = &[0xfe, 0, 0, 2, 0];
+pub const UNKNOWN_COLUMN: &[u8] = b"\xff\x1e\x04#42S22Unknown column 'x'";
+
+/// What a server can do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Lists end with EOF.
+    Old,
+    /// MySQL 8: they do not.
+    New,
+    /// MariaDB: and columns are left out where they are known.
+    Caching,
+}
+
+/// A packet.
+pub fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_le_bytes()[..3].to_vec();
+    bytes.push(sequence);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// The first packet's payload.
+pub fn greeting(dialect: Dialect, plugin: &str) -> Vec<u8> {
+    let is_mysql = u8::from(dialect != Dialect::Caching);
+    let deprecates_eof = u8::from(dialect != Dialect::Old);
+    let caches = u8::from(dialect == Dialect::Caching) << 4;
+    let mut payload = b"\x0a8.0.40\0\x01\0\0\x0001234567\0".to_vec();
+    payload.extend_from_slice(&[0xfe | is_mysql, 0xf7, 45, 2, 0, 0x28, deprecates_eof, 21]);
+    payload.extend_from_slice(&[0, 0, 0, 0, 0, 0, caches, 0, 0, 0]);
+    payload.extend_from_slice(b"890123456789\0");
+    payload.extend_from_slice(plugin.as_bytes());
+    payload.push(0);
+    payload
+}
+
+/// A column definition with a name and a type.
+pub fn column(name: &str, kind: u8, flags: u8) -> Vec<u8> {
+    let mut payload = b"\x03def\x04test\x01t\x01t".to_vec();
+    for _ in 0..2 {
+        payload.push(name.len() as u8);
+        payload.extend_from_slice(name.as_bytes());
+    }
+    payload.extend_from_slice(&[12, 224, 0, 255, 0, 0, 0, kind, flags, 0, 0, 0, 0]);
+    payload
+}
+
+/// A client, and what it has told so far.
+pub struct Talk {
+    pub client: Client,
+    pub told: Vec<String>,
+}
+
+impl Talk {
+    pub fn new(login: Login, limits: Limits) -> Talk {
+        let client = Client::new(login, limits, [3; 32]);
+        Talk {
+            client,
+            told: Vec::new(),
+        }
+    }
+
+    /// A client that is logged in.
+    pub fn ready(dialect: Dialect, limits: Limits) -> Talk {
+        let mut talk = Talk::new(Login::default(), limits);
+        talk.hear(0, &greeting(dialect, "mysql_native_password"))
+            .expect("a greeting");
+        talk.said();
+        talk.hear(2, OK).expect("a login");
+        assert!(talk.said()[5..].starts_with(b"SET "));
+        talk.hear(1, OK).expect("a setting");
+        assert_eq!(talk.told(), ["Ready"]);
+        talk
+    }
+
+    /// The server says a packet.
+    pub fn hear(&mut self, sequence: u8, payload: &[u8]) -> Result<(), Error> {
+        self.input(&packet(sequence, payload))
+    }
+
+    /// The server says bytes.
+    pub fn input(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let told = &mut self.told;
+        self.client
+            .input(bytes, &mut |event| told.push(name(event)))
+    }
+
+    /// What the client has said since the last time.
+    pub fn said(&mut self) -> Vec<u8> {
+        let said = self.client.output().to_vec();
+        self.client.sent(said.len());
+        said
+    }
+
+    /// What the client has told since the last time.
+    pub fn told(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.told)
+    }
+}
+
+/// An event, short.
+fn name(event: Event<'_>) -> String {
+    match event {
+        Event::Columns(columns) => {
+            let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+            format!("Columns {}", names.join(" "))
+        }
+        Event::Value(value) => format!("{value:?}"),
+        Event::Failed(failure) => format!(
+            "Failed {} {} {}",
+            failure.code, failure.state, failure.message
+        ),
+        Event::Done { affected, last_id } => format!("Done {affected} {last_id}"),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,130 @@
+//! A client with a socket: what the tests say to a server, and what they hear.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use lowroad_mysql::{Client, Error, Event, Limits, Login, Value};
+
+/// A value that is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kept {
+    Null,
+    Int(i64),
+    UInt(u64),
+    Float(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// What came of a statement.
+#[derive(Debug, Default, PartialEq)]
+pub struct Answer {
+    pub names: Vec<String>,
+    pub rows: Vec<Vec<Kept>>,
+    pub affected: u64,
+    pub last_id: u64,
+    /// Code, SQLSTATE and message.
+    pub failed: Option<(u16, String, String)>,
+    is_ended: bool,
+    row: Vec<Kept>,
+}
+
+/// A connection that waits for its answers.
+pub struct Connection {
+    pub client: Client,
+    socket: UnixStream,
+}
+
+impl Connection {
+    /// A connection for which the server has said that it is ready.
+    pub fn open(
+        url: &str,
+        login: Login,
+        limits: Limits,
+    ) -> Result<Connection, Box<(Error, Answer)>> {
+        let path = url.split_once("socket=").expect("a socket").1;
+        let socket = UnixStream::connect(path).expect("a server");
+        let client = Client::new(login, limits, [7; 32]);
+        let mut connection = Connection { client, socket };
+        let mut answer = Answer::default();
+        match connection.wait(&mut answer) {
+            Ok(()) => Ok(connection),
+            Err(error) => Err(Box::new((error, answer))),
+        }
+    }
+
+    /// As root, to the database `test`.
+    pub fn root(url: &str) -> Connection {
+        let login = Login {
+            user: "root".into(),
+            database: "test".into(),
+            ..Login::default()
+        };
+        Connection::open(url, login, Limits::default()).unwrap_or_else(|it| panic!("{it:?}"))
+    }
+
+    /// The answer to a statement.
+    pub fn ask(&mut self, statement: &str, values: &[Value<'_>]) -> Result<Answer, Error> {
+        self.client
+            .execute(statement, values.iter().copied())
+            .expect("idle");
+        let mut answer = Answer::default();
+        self.wait(&mut answer).map(|()| answer)
+    }
+
+    /// The rows of a statement that works.
+    pub fn rows(&mut self, statement: &str, values: &[Value<'_>]) -> Vec<Vec<Kept>> {
+        let answer = self.ask(statement, values).expect("an answer");
+        assert_eq!(answer.failed, None, "{statement}");
+        answer.rows
+    }
+
+    fn wait(&mut self, answer: &mut Answer) -> Result<(), Error> {
+        let mut bytes = vec![0; 16 << 10];
+        while !answer.is_ended {
+            let output = self.client.output();
+            self.socket.write_all(output).map_err(|_| Error::Ended)?;
+            let len = output.len();
+            self.client.sent(len);
+            let len = self.socket.read(&mut bytes).map_err(|_| Error::Ended)?;
+            if len == 0 {
+                return Err(Error::Ended);
+            }
+            self.client
+                .input(&bytes[..len], &mut |event| answer.note(event))?;
+        }
+        Ok(())
+    }
+}
+
+impl Answer {
+    pub fn note(&mut self, event: Event<'_>) {
+        match event {
+            Event::Ready => self.is_ended = true,
+            Event::Columns(columns) => {
+                self.names = columns.iter().map(|column| column.name.clone()).collect()
+            }
+            Event::Value(value) => self.row.push(keep(value)),
+            Event::RowEnd => self.rows.push(std::mem::take(&mut self.row)),
+            Event::Done { affected, last_id } => {
+                (self.affected, self.last_id) = (affected, last_id);
+                self.is_ended = true;
+            }
+            Event::Failed(failure) => {
+                self.failed = Some((failure.code, failure.state.into(), failure.message.into()));
+                self.is_ended = true;
+            }
+        }
+    }
+}
+
+fn keep(value: Value<'_>) -> Kept {
+    match value {
+        Value::Null => Kept::Null,
+        Value::Int(number) => Kept::Int(number),
+        Value::UInt(number) => Kept::UInt(number),
+        Value::Float(number) => Kept::Float(number),
+        Value::Text(text) => Kept::Text(text.into()),
+        Value::Bytes(bytes) => Kept::Bytes(bytes.into()),
+    }
+}
