@@ -1,0 +1,194 @@
+//! Makes steps of a page's tokens, in one pass. Knows the grammar and what of it the image can do.
+
+mod call;
+mod expression;
+mod part;
+mod scope;
+mod statement;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::error::ParseError;
+use crate::lexer::{self, Token};
+use crate::op::{Op, Span};
+use crate::page::{Page, Place};
+use scope::Scopes;
+
+/// How deep expressions, and blocks, may be in each other.
+const DEPTH_MAX: u32 = 64;
+
+/// Bytes of a page's texts with all its parts, and its steps.
+const TEXT_LEN_MAX: usize = 4 << 20;
+const OP_COUNT_MAX: usize = 1 << 18;
+
+/// Gives the source of the part with a name.
+pub type Find<'f, 's> = &'f mut dyn FnMut(&str) -> Option<&'s str>;
+
+/// Parses a page with this name.
+pub fn page<'s>(name: &str, source: &'s str, find: Find<'_, 's>) -> Result<Page, ParseError> {
+    let mut compiler = Compiler {
+        tokens: lexer::tokens(source)?,
+        at: 0,
+        find,
+        names: alloc::vec![String::from(name)],
+        part: 0,
+        text: String::new(),
+        ops: Vec::new(),
+        lines: Vec::new(),
+        scopes: Scopes::default(),
+        depth: 0,
+    };
+    compiler.body(&[])?;
+    Ok(Page {
+        text: compiler.text,
+        ops: compiler.ops,
+        lines: compiler.lines,
+        slots: compiler.scopes.slot_count(),
+        parts: compiler.names,
+    })
+}
+
+struct Compiler<'s, 'f> {
+    tokens: Vec<(Token<'s>, u32)>,
+    at: usize,
+    find: Find<'f, 's>,
+    /// The page and its parts.
+    names: Vec<String>,
+    /// Which of them is parsed.
+    part: usize,
+    text: String,
+    ops: Vec<Op>,
+    lines: Vec<Place>,
+    scopes: Scopes<'s>,
+    depth: u32,
+}
+
+impl<'s> Compiler<'s, '_> {
+    fn peek(&self) -> Option<&Token<'s>> {
+        self.tokens.get(self.at).map(|(token, _)| token)
+    }
+
+    fn next(&mut self) -> Option<Token<'s>> {
+        let token = self.tokens.get(self.at).map(|(token, _)| token.clone());
+        self.at += 1;
+        token
+    }
+
+    /// The line of the token that was taken last.
+    fn line(&self) -> u32 {
+        let at = self
+            .at
+            .saturating_sub(1)
+            .min(self.tokens.len().saturating_sub(1));
+        self.tokens.get(at).map_or(1, |(_, line)| *line)
+    }
+
+    fn wrong<T>(&self, what: impl Into<String>) -> Result<T, ParseError> {
+        let error = ParseError {
+            line: self.line(),
+            what: what.into(),
+        };
+        Err(self.named_error(self.part, error))
+    }
+
+    fn emit(&mut self, op: Op) -> usize {
+        self.ops.push(op);
+        self.lines.push(Place {
+            part: self.part as u32,
+            line: self.line(),
+        });
+        self.ops.len() - 1
+    }
+
+    /// Has the jump at a place lead to where the next step will be.
+    fn land(&mut self, from: usize) {
+        let distance = (self.ops.len() - from - 1) as i32;
+        if let Some(
+            Op::Jump(jump)
+            | Op::JumpIfNot(jump)
+            | Op::JumpKeeping { jump, .. }
+            | Op::LoadIfSet { jump, .. }
+            | Op::For { jump, .. },
+        ) = self.ops.get_mut(from)
+        {
+            *jump = distance;
+        }
+    }
+
+    /// Keeps a text with the page.
+    fn span(&mut self, text: &str) -> Span {
+        let at = self.text.len() as u32;
+        self.text.push_str(text);
+        Span {
+            at,
+            len: text.len() as u32,
+        }
+    }
+
+    fn is_sign(&self, sign: &str) -> bool {
+        matches!(self.peek(), Some(Token::Sign(it)) if *it == sign)
+    }
+
+    fn is_name(&self, name: &str) -> bool {
+        matches!(self.peek(), Some(Token::Name(it)) if *it == name)
+    }
+
+    fn take_sign(&mut self, sign: &str) -> bool {
+        let is = self.is_sign(sign);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn take_name(&mut self, name: &str) -> bool {
+        let is = self.is_name(name);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn expect_sign(&mut self, sign: &str) -> Result<(), ParseError> {
+        match self.take_sign(sign) {
+            true => Ok(()),
+            false => self.unexpected(&format!("{sign} is expected")),
+        }
+    }
+
+    /// The end of the tag.
+    fn expect_end(&mut self) -> Result<(), ParseError> {
+        match self.next() {
+            Some(Token::End) => Ok(()),
+            _ => {
+                self.at -= 1;
+                self.unexpected("the tag should end")
+            }
+        }
+    }
+
+    fn unexpected<T>(&mut self, what: &str) -> Result<T, ParseError> {
+        self.at += 1;
+        let found = match self.tokens.get(self.at - 1) {
+            None => "the page ends".to_string(),
+            Some((Token::Name(name), _)) => format!("there is {name}"),
+            Some((Token::Sign(sign), _)) => format!("there is {sign}"),
+            Some((Token::Text(_), _)) => "there is a text".to_string(),
+            Some((Token::Whole(_) | Token::Float(_), _)) => "there is a number".to_string(),
+            Some(_) => "the tag ends".to_string(),
+        };
+        self.wrong(format!("{what}, but {found}"))
+    }
+
+    /// Goes one deeper for what `inner` parses.
+    fn deeper<T>(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<T, ParseError>,
+    ) -> Result<T, ParseError> {
+        if self.depth == DEPTH_MAX {
+            return self.wrong(format!("more than {DEPTH_MAX} things are in each other"));
+        }
+        self.depth += 1;
+        let parsed = inner(self);
+        self.depth -= 1;
+        parsed
+    }
+}

@@ -1,0 +1,163 @@
+//! Calls: functions, filters and tests. Keeps the rule that the text of a statement is written out in the page,
+//! so that nothing a visitor sends can become part of it.
+
+use alloc::format;
+
+use super::Compiler;
+use crate::error::ParseError;
+use crate::lexer::Token;
+use crate::op::{Filter, Function, Op, Test};
+use crate::statement;
+
+impl Compiler<'_, '_> {
+    /// A function's arguments, and its call.
+    pub fn call(&mut self, name: &str) -> Result<(), ParseError> {
+        let (function, from, to) = match name {
+            "query" => return self.query(name, false),
+            "row" => return self.query(name, true),
+            "status" => (Function::Status, 1, 1),
+            "header" => (Function::Header, 2, 2),
+            "cache" => (Function::Cache, 1, 1),
+            "execute" => {
+                return self.wrong(
+                    "execute is not for pages of the image, which only read: write query or row",
+                );
+            }
+            "redirect" | "cookie" | "csrf_token" | "csrf_field" => {
+                return self.wrong(format!("{name}() is not for pages of the image"));
+            }
+            _ => {
+                return self.wrong(format!(
+                    "{name}() is not for pages of the image: there are query, row, status, header and cache"
+                ));
+            }
+        };
+        let arguments = self.arguments(name, from, to)?;
+        self.emit(Op::Call {
+            function,
+            arguments,
+        });
+        Ok(())
+    }
+
+    /// What is in the parentheses; so many values are allowed.
+    fn arguments(&mut self, name: &str, from: u16, to: u16) -> Result<u16, ParseError> {
+        let count = match self.take_sign("(") {
+            true => self.items(")")?,
+            false => 0,
+        };
+        if !(from..=to).contains(&count) {
+            return self.wrong(format!(
+                "{name} wants {from} to {to} values, but {count} are given"
+            ));
+        }
+        Ok(count)
+    }
+
+    fn query(&mut self, name: &str, is_row: bool) -> Result<(), ParseError> {
+        self.expect_sign("(")?;
+        let written_out = match (self.peek(), self.tokens.get(self.at + 1)) {
+            (Some(Token::Text(text)), Some((Token::Sign("," | ")"), _))) => Some(text.clone()),
+            _ => None,
+        };
+        let Some(text) = written_out else {
+            return self.wrong(format!(
+                "the first argument of {name} must be one text, written out; put ? where a value belongs and give \
+                 the value as a further argument: {name}(\"… WHERE id = ?\", id)"
+            ));
+        };
+        self.at += 1;
+        if !statement::reads(&text) {
+            return self.wrong("pages of the image only read: a statement begins with SELECT, WITH, VALUES, SHOW, EXPLAIN, DESCRIBE or TABLE");
+        }
+        self.take_sign(",");
+        if self.is_name("db") && matches!(self.tokens.get(self.at + 1), Some((Token::Sign("="), _)))
+        {
+            return self.wrong("the image has one database: leave db= out");
+        }
+        let line = self.line();
+        let values = self.items(")")?;
+        let wanted = statement::values(&text);
+        if wanted != usize::from(values) {
+            return self.wrong(format!(
+                "the statement has {wanted} times ?, but {values} values are given for them"
+            ));
+        }
+        let statement = self.span(&text);
+        let at = self.emit(Op::Query {
+            statement,
+            values,
+            is_row,
+        });
+        self.lines[at].line = line;
+        Ok(())
+    }
+
+    /// `| filter` and `is test`, as often as they come.
+    pub fn filters(&mut self) -> Result<(), ParseError> {
+        loop {
+            if self.take_sign("|") {
+                self.filter()?;
+            } else if self.take_name("is") {
+                self.test()?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn filter(&mut self) -> Result<(), ParseError> {
+        let Some(Token::Name(name)) = self.next() else {
+            self.at -= 1;
+            return self.unexpected("a filter's name is expected");
+        };
+        let (filter, to) = match name {
+            "safe" => (Filter::Safe, 0),
+            "escape" | "e" => (Filter::Escape, 0),
+            "upper" => (Filter::Upper, 0),
+            "lower" => (Filter::Lower, 0),
+            "trim" => (Filter::Trim, 0),
+            "length" | "count" => (Filter::Length, 0),
+            "default" | "d" => (Filter::Default, 2),
+            "join" => (Filter::Join, 1),
+            "round" => (Filter::Round, 1),
+            "tojson" => (Filter::ToJson, 0),
+            _ => {
+                return self.wrong(format!(
+                    "the filter {name} is not for pages of the image: there are safe, escape, upper, lower, trim, \
+                     length, default, join, round and tojson; or let the statement do it"
+                ));
+            }
+        };
+        let arguments = self.arguments(name, 0, to)?;
+        self.emit(Op::Filter { filter, arguments });
+        Ok(())
+    }
+
+    fn test(&mut self) -> Result<(), ParseError> {
+        let is_negated = self.take_name("not");
+        let test = match self.next() {
+            Some(Token::Name("defined")) => Test::Defined,
+            Some(Token::Name("undefined")) => Test::Undefined,
+            Some(Token::Name("none")) => Test::None,
+            _ => {
+                return self.wrong(
+                    "of tests there are: is defined, is undefined, is none; compare the rest",
+                );
+            }
+        };
+        // minijinja would take what follows as the test's argument.
+        let is_argument = match self.peek() {
+            Some(Token::Name(name)) => !["and", "or", "else", "is"].contains(name),
+            Some(Token::Text(_) | Token::Whole(_) | Token::Float(_)) => true,
+            Some(Token::Sign(sign)) => ["+", "-", "[", "{"].contains(sign),
+            _ => false,
+        };
+        if is_argument {
+            return self
+                .wrong("a test that something follows stands in parentheses: (x is none) …");
+        }
+        self.emit(Op::Test { test, is_negated });
+        Ok(())
+    }
+}

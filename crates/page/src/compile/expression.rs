@@ -1,0 +1,388 @@
+//! Expressions, with minijinja's precedence: if, or, and, not, comparisons, + and -, ~, * and /, -, then what
+//! is behind a value, and filters last.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::Compiler;
+use crate::error::ParseError;
+use crate::lexer::Token;
+use crate::op::{Binary, LoopPart, Op};
+use crate::value::{Text, Val};
+
+/// What `request` has.
+const PARTS: &[&str] = &[
+    "params", "cookies", "fields", "method", "path", "target", "host", "peer",
+];
+
+impl<'s> Compiler<'s, '_> {
+    /// An expression; its value is left on the stack.
+    pub fn expression(&mut self) -> Result<(), ParseError> {
+        self.deeper(Self::choice)
+    }
+
+    /// The same where `if` means something else.
+    pub fn expression_without_if(&mut self) -> Result<(), ParseError> {
+        self.deeper(Self::or)
+    }
+
+    /// `a if b else c`
+    fn choice(&mut self) -> Result<(), ParseError> {
+        let start = self.ops.len();
+        self.or()?;
+        while self.take_name("if") {
+            // What is to be done first comes last: it is put aside. Distances of jumps stay as they are.
+            let ops = self.ops.split_off(start);
+            let lines = self.lines.split_off(start);
+            self.or()?;
+            let skip = self.emit(Op::JumpIfNot(0));
+            self.ops.extend(ops);
+            self.lines.extend(lines);
+            let end = self.emit(Op::Jump(0));
+            self.land(skip);
+            if !self.take_name("else") {
+                return self.wrong("a choice has two sides: write … if … else …");
+            }
+            self.expression()?;
+            self.land(end);
+        }
+        Ok(())
+    }
+
+    fn or(&mut self) -> Result<(), ParseError> {
+        self.and()?;
+        while self.take_name("or") {
+            let skip = self.emit(Op::JumpKeeping {
+                truth: true,
+                jump: 0,
+            });
+            self.and()?;
+            self.land(skip);
+        }
+        Ok(())
+    }
+
+    fn and(&mut self) -> Result<(), ParseError> {
+        self.not()?;
+        while self.take_name("and") {
+            let skip = self.emit(Op::JumpKeeping {
+                truth: false,
+                jump: 0,
+            });
+            self.not()?;
+            self.land(skip);
+        }
+        Ok(())
+    }
+
+    fn not(&mut self) -> Result<(), ParseError> {
+        if self.take_name("not") {
+            self.deeper(Self::not)?;
+            self.emit(Op::Not);
+            return Ok(());
+        }
+        self.comparison()
+    }
+
+    fn comparison(&mut self) -> Result<(), ParseError> {
+        self.sum()?;
+        let Some(op) = self.comparison_sign()? else {
+            return Ok(());
+        };
+        self.sum()?;
+        self.emit(Op::Binary(op));
+        match self.comparison_sign()? {
+            Some(_) => self.wrong("comparisons can't be chained here: write a < b and b < c"),
+            None => Ok(()),
+        }
+    }
+
+    fn comparison_sign(&mut self) -> Result<Option<Binary>, ParseError> {
+        let op = match self.peek() {
+            Some(Token::Sign("==")) => Binary::Equal,
+            Some(Token::Sign("!=")) => Binary::NotEqual,
+            Some(Token::Sign("<")) => Binary::Less,
+            Some(Token::Sign("<=")) => Binary::LessOrEqual,
+            Some(Token::Sign(">")) => Binary::Greater,
+            Some(Token::Sign(">=")) => Binary::GreaterOrEqual,
+            Some(Token::Name("in")) => Binary::In,
+            Some(Token::Name("not")) => {
+                self.at += 1;
+                if !self.is_name("in") {
+                    return self.unexpected("in is expected");
+                }
+                Binary::NotIn
+            }
+            _ => return Ok(None),
+        };
+        self.at += 1;
+        Ok(Some(op))
+    }
+
+    fn sum(&mut self) -> Result<(), ParseError> {
+        self.concat()?;
+        loop {
+            let op = match self.peek() {
+                Some(Token::Sign("+")) => Binary::Add,
+                Some(Token::Sign("-")) => Binary::Subtract,
+                _ => return Ok(()),
+            };
+            self.at += 1;
+            self.concat()?;
+            self.emit(Op::Binary(op));
+        }
+    }
+
+    fn concat(&mut self) -> Result<(), ParseError> {
+        self.product()?;
+        while self.take_sign("~") {
+            self.product()?;
+            self.emit(Op::Binary(Binary::Concat));
+        }
+        Ok(())
+    }
+
+    fn product(&mut self) -> Result<(), ParseError> {
+        self.filtered()?;
+        loop {
+            let op = match self.peek() {
+                Some(Token::Sign("*")) => Binary::Multiply,
+                Some(Token::Sign("/")) => Binary::Divide,
+                Some(Token::Sign("//")) => Binary::FloorDivide,
+                Some(Token::Sign("%")) => Binary::Remainder,
+                Some(Token::Sign("**")) => {
+                    return self
+                        .wrong("** is not for pages of the image: let the statement calculate");
+                }
+                _ => return Ok(()),
+            };
+            self.at += 1;
+            self.filtered()?;
+            self.emit(Op::Binary(op));
+        }
+    }
+
+    fn filtered(&mut self) -> Result<(), ParseError> {
+        self.signed()?;
+        self.filters()
+    }
+
+    fn signed(&mut self) -> Result<(), ParseError> {
+        if self.take_sign("-") {
+            self.deeper(Self::signed)?;
+            self.emit(Op::Negate);
+            return Ok(());
+        }
+        self.primary()?;
+        self.behind()
+    }
+
+    /// `.name` and `[key]`, as often as they come.
+    fn behind(&mut self) -> Result<(), ParseError> {
+        loop {
+            if self.take_sign(".") {
+                let Some(Token::Name(name)) = self.next() else {
+                    self.at -= 1;
+                    return self.unexpected("a name is expected; a number is written [0]");
+                };
+                if self.is_sign("(") {
+                    return self.wrong(format!(
+                        ".{name}() is not for pages of the image: nothing there can be called"
+                    ));
+                }
+                let span = self.span(name);
+                self.emit(Op::Attribute(span));
+            } else if self.take_sign("[") {
+                self.key()?;
+            } else if self.is_sign("(") {
+                return self.wrong("only query, row, status, header and cache can be called");
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn key(&mut self) -> Result<(), ParseError> {
+        let literal = match (self.peek(), self.tokens.get(self.at + 1)) {
+            (Some(Token::Text(key)), Some((Token::Sign("]"), _))) => Some(key.clone()),
+            _ => None,
+        };
+        if let Some(key) = literal {
+            self.at += 2;
+            let span = self.span(&key);
+            self.emit(Op::Attribute(span));
+            return Ok(());
+        }
+        if self.is_sign(":") {
+            return self
+                .wrong("parts of lists are not for pages of the image: write LIMIT and OFFSET");
+        }
+        self.expression()?;
+        if self.is_sign(":") {
+            return self
+                .wrong("parts of lists are not for pages of the image: write LIMIT and OFFSET");
+        }
+        self.expect_sign("]")?;
+        self.emit(Op::Item);
+        Ok(())
+    }
+
+    fn primary(&mut self) -> Result<(), ParseError> {
+        match self.next() {
+            Some(Token::Name(name)) => self.named(name),
+            Some(Token::Text(text)) => {
+                let value = self.literal(text);
+                self.push(value);
+                Ok(())
+            }
+            Some(Token::Whole(number)) => {
+                let value = i64::try_from(number).map_or(Val::UInt(number), Val::Int);
+                self.push(value);
+                Ok(())
+            }
+            Some(Token::Float(number)) => {
+                self.push(Val::Float(number));
+                Ok(())
+            }
+            Some(Token::Sign("(")) => {
+                self.expression()?;
+                if self.is_sign(",") {
+                    return self
+                        .wrong("tuples are not for pages of the image: write a list, [a, b]");
+                }
+                self.expect_sign(")")
+            }
+            Some(Token::Sign("[")) => {
+                let count = self.items("]")?;
+                self.emit(Op::List(count));
+                Ok(())
+            }
+            Some(Token::Sign("{")) => self.wrong("maps are not for pages of the image"),
+            _ => {
+                self.at -= 1;
+                self.unexpected("a value is expected")
+            }
+        }
+    }
+
+    /// A text, with those that follow it at once.
+    fn literal(&mut self, mut text: String) -> Val {
+        while let Some(Token::Text(more)) = self.peek() {
+            text.push_str(more);
+            self.at += 1;
+        }
+        let span = self.span(&text);
+        Val::Text(Text {
+            at: span.at,
+            len: span.len,
+            in_page: true,
+            is_safe: false,
+        })
+    }
+
+    /// Values up to a closing sign; how many.
+    pub fn items(&mut self, end: &str) -> Result<u16, ParseError> {
+        let mut count = 0_u16;
+        while !self.take_sign(end) {
+            if count > 0 {
+                self.expect_sign(",")?;
+                if self.take_sign(end) {
+                    break;
+                }
+            }
+            self.expression()?;
+            if self.is_sign("=") {
+                return self
+                    .wrong("values with names, as in f(a=1), are not for pages of the image");
+            }
+            count = match count.checked_add(1) {
+                Some(count) => count,
+                None => return self.wrong("there are too many values"),
+            };
+        }
+        Ok(count)
+    }
+
+    fn named(&mut self, name: &'s str) -> Result<(), ParseError> {
+        match name {
+            "true" | "True" => self.push(Val::Bool(true)),
+            "false" | "False" => self.push(Val::Bool(false)),
+            "none" | "None" => self.push(Val::None),
+            "request" => return self.request(),
+            "loop" => return self.loop_part(),
+            _ if self.is_sign("(") => return self.call(name),
+            "query" | "row" | "execute" => {
+                return self.wrong(format!(
+                    "{name} is a function for statements: it can only be called, as in {name}(\"SELECT …\"); give \
+                     your own variables another name"
+                ));
+            }
+            _ => return self.variable(name),
+        }
+        Ok(())
+    }
+
+    fn variable(&mut self, name: &str) -> Result<(), ParseError> {
+        let slots = self.scopes.find(name);
+        let Some((last, inner)) = slots.split_last() else {
+            return self.wrong(format!(
+                "nothing has the name {name} here; is it spelt right?"
+            ));
+        };
+        let mut jumps = alloc::vec::Vec::new();
+        for slot in inner {
+            jumps.push(self.emit(Op::LoadIfSet {
+                slot: *slot,
+                jump: 0,
+            }));
+        }
+        self.emit(Op::Load(*last));
+        for jump in jumps {
+            self.land(jump);
+        }
+        Ok(())
+    }
+
+    fn request(&mut self) -> Result<(), ParseError> {
+        let part = match (self.peek(), self.tokens.get(self.at + 1)) {
+            (Some(Token::Sign(".")), Some((Token::Name(part), _))) => part,
+            _ => return self.wrong("of request only parts can be used, such as request.params.x"),
+        };
+        match *part {
+            part if PARTS.contains(&part) => {}
+            "form" | "body" => {
+                return self.wrong("forms are not for pages of the image, which only read");
+            }
+            part => {
+                return self.wrong(format!(
+                    "request has no {part}; it has {}",
+                    PARTS.join(", ")
+                ));
+            }
+        }
+        self.push(Val::Request);
+        Ok(())
+    }
+
+    fn loop_part(&mut self) -> Result<(), ParseError> {
+        if !self.scopes.is_in_loop() {
+            return self.wrong("loop is only known between {% for %} and {% endfor %}");
+        }
+        let part = match (self.take_sign("."), self.next()) {
+            (true, Some(Token::Name("index"))) => LoopPart::Index,
+            (true, Some(Token::Name("index0"))) => LoopPart::Index0,
+            (true, Some(Token::Name("revindex"))) => LoopPart::RevIndex,
+            (true, Some(Token::Name("revindex0"))) => LoopPart::RevIndex0,
+            (true, Some(Token::Name("first"))) => LoopPart::First,
+            (true, Some(Token::Name("last"))) => LoopPart::Last,
+            (true, Some(Token::Name("length"))) => LoopPart::Length,
+            _ => {
+                return self.wrong(
+                    "of loop there are index, index0, revindex, revindex0, first, last and length",
+                );
+            }
+        };
+        self.emit(Op::Loop(part));
+        Ok(())
+    }
+}

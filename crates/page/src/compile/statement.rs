@@ -1,0 +1,209 @@
+//! Text and tags: `set`, `for`, `if` and `do`.
+
+use alloc::format;
+
+use super::{Compiler, OP_COUNT_MAX, TEXT_LEN_MAX};
+use crate::error::ParseError;
+use crate::lexer::Token;
+use crate::op::Op;
+use crate::value::Val;
+
+/// Names that have their own meaning.
+const TAKEN: &[&str] = &[
+    "query", "row", "execute", "request", "loop", "status", "header", "cache", "true", "false",
+    "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else",
+];
+
+impl<'s> Compiler<'s, '_> {
+    /// What comes up to one of some tags, whose name is given; the tag is not taken to its end.
+    pub fn body(&mut self, ends: &[&str]) -> Result<&'s str, ParseError> {
+        self.deeper(|it| it.body_inside(ends))
+    }
+
+    fn body_inside(&mut self, ends: &[&str]) -> Result<&'s str, ParseError> {
+        loop {
+            if self.text.len() > TEXT_LEN_MAX || self.ops.len() > OP_COUNT_MAX {
+                return self.wrong("the page is too long with all its parts");
+            }
+            match self.next() {
+                None if ends.is_empty() => return Ok(""),
+                None => return self.wrong(format!("{{% {} %}} is missing", ends[ends.len() - 1])),
+                Some(Token::Data(data)) => {
+                    let span = self.span(data);
+                    self.emit(Op::Write(span));
+                }
+                Some(Token::Expression) => {
+                    let start = self.ops.len();
+                    self.expression()?;
+                    self.print(start);
+                    self.expect_end()?;
+                }
+                Some(Token::Statement) => {
+                    let Some(Token::Name(name)) = self.next() else {
+                        self.at -= 1;
+                        return self.unexpected("a tag begins with its name");
+                    };
+                    if ends.contains(&name) {
+                        return Ok(name);
+                    }
+                    self.statement(name)?;
+                }
+                Some(_) => return self.wrong("this has no meaning here"),
+            }
+        }
+    }
+
+    /// Writes what the steps from `start` on have made.
+    fn print(&mut self, start: usize) {
+        if let [Op::Load(slot), Op::Attribute(name)] = self.ops[start..] {
+            // No jump leads here: an expression's jumps end behind a step of its own.
+            self.ops.truncate(start);
+            self.lines.truncate(start);
+            self.emit(Op::PrintAttribute { slot, name });
+        } else {
+            self.emit(Op::Print);
+        }
+    }
+
+    fn statement(&mut self, name: &str) -> Result<(), ParseError> {
+        match name {
+            "set" => self.set(),
+            "include" => self.include(),
+            "for" => self.deeper(Self::for_loop),
+            "if" => self.deeper(Self::condition),
+            "do" => {
+                self.expression()?;
+                self.emit(Op::Drop);
+                self.expect_end()
+            }
+            "extends" | "import" | "from" | "block" | "macro" | "call" => self.wrong(format!(
+                "{{% {name} %}} is not for pages of the image: write {{% include %}}"
+            )),
+            "with" => self.wrong("{% with %} is not for pages of the image: write {% set %}"),
+            "break" | "continue" => self.wrong(format!(
+                "{{% {name} %}} is not for pages of the image: write {{% if %}}, or LIMIT in the statement"
+            )),
+            "else" | "elif" | "endif" | "endfor" => {
+                self.wrong(format!("{{% {name} %}} is at a place where nothing waits for it"))
+            }
+            _ => self.wrong(format!(
+                "{{% {name} %}} is not for pages of the image: there are set, for, if, include, do and raw"
+            )),
+        }
+    }
+
+    /// A name that is given to something.
+    fn new_name(&mut self) -> Result<&'s str, ParseError> {
+        match self.next() {
+            Some(Token::Name(name)) if TAKEN.contains(&name) => self.wrong(format!(
+                "{name} has a meaning of its own: take another name"
+            )),
+            Some(Token::Name(name)) => Ok(name),
+            _ => {
+                self.at -= 1;
+                self.unexpected("a name is expected")
+            }
+        }
+    }
+
+    fn slot(&mut self, name: &'s str) -> Result<u16, ParseError> {
+        match self.scopes.set(name) {
+            Some(slot) => Ok(slot),
+            None => self.wrong("the page has too many names"),
+        }
+    }
+
+    fn set(&mut self) -> Result<(), ParseError> {
+        let name = self.new_name()?;
+        if self.is_sign(",") {
+            return self.wrong("only one name can be set at a time");
+        }
+        if self.is_sign(".") {
+            return self.wrong("only a name of its own can be set, nothing in something else");
+        }
+        if !self.take_sign("=") {
+            return self.wrong(format!("write {{% set {name} = … %}}"));
+        }
+        self.expression()?;
+        let slot = self.slot(name)?;
+        self.emit(Op::Store(slot));
+        self.expect_end()
+    }
+
+    fn condition(&mut self) -> Result<(), ParseError> {
+        let mut ends = alloc::vec::Vec::new();
+        loop {
+            self.expression_without_if()?;
+            if self.is_name("if") {
+                return self.wrong("a choice as the condition of {% if %} stands in parentheses");
+            }
+            self.expect_end()?;
+            let skip = self.emit(Op::JumpIfNot(0));
+            let end = self.body(&["elif", "else", "endif"])?;
+            if end == "endif" {
+                self.land(skip);
+                break;
+            }
+            ends.push(self.emit(Op::Jump(0)));
+            self.land(skip);
+            if end == "else" {
+                self.expect_end()?;
+                self.body(&["endif"])?;
+                break;
+            }
+        }
+        for end in ends {
+            self.land(end);
+        }
+        self.expect_end()
+    }
+
+    fn for_loop(&mut self) -> Result<(), ParseError> {
+        let name = self.new_name()?;
+        if self.is_sign(",") {
+            return self.wrong("only one name can go through rows: write row.column");
+        }
+        if !self.take_name("in") {
+            return self.unexpected("in is expected");
+        }
+        self.expression_without_if()?;
+        if self.is_name("if") {
+            return self.wrong(
+                "for … in … if is not for pages of the image: write WHERE in the statement",
+            );
+        }
+        if self.is_name("recursive") {
+            return self.wrong("recursive loops are not for pages of the image");
+        }
+        self.expect_end()?;
+        let from = self.scopes.enter();
+        let slot = self.slot(name)?;
+        let begin = self.emit(Op::For { slot, jump: 0 });
+        let clear = self.emit(Op::Clear { from, to: from });
+        let end = self.body(&["else", "endfor"])?;
+        let to = self.scopes.leave();
+        // What the body has named besides the element itself is forgotten; mostly there is nothing.
+        let names_more = to > slot + 1;
+        if names_more {
+            self.ops[clear] = Op::Clear { from: slot + 1, to };
+        }
+        let first = clear + usize::from(!names_more);
+        let back = first as i64 - self.ops.len() as i64 - 1;
+        self.emit(Op::Next { jump: back as i32 });
+        if end == "endfor" {
+            self.land(begin);
+            return self.expect_end();
+        }
+        let skip = self.emit(Op::Jump(0));
+        self.land(begin);
+        self.expect_end()?;
+        self.body(&["endfor"])?;
+        self.land(skip);
+        self.expect_end()
+    }
+
+    /// A value that is known now.
+    pub fn push(&mut self, value: Val) {
+        self.emit(Op::Push(value));
+    }
+}

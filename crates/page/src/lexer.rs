@@ -1,0 +1,296 @@
+//! Cuts a page into tokens, with minijinja's rules for whitespace. Knows no grammar.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::error::ParseError;
+
+/// A piece of a page.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Token<'s> {
+    /// Text to be written.
+    Data(&'s str),
+    /// `{{`
+    Expression,
+    /// `{%`
+    Statement,
+    /// `}}` or `%}`
+    End,
+    Name(&'s str),
+    Text(String),
+    Whole(u64),
+    Float(f64),
+    Sign(&'static str),
+}
+
+/// Bytes of a page's source.
+const SOURCE_LEN_MAX: usize = 1 << 20;
+
+const SIGNS: &[&str] = &[
+    "//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", ".", ",", ":", "~", "|", "=", ">",
+    "<", "(", ")", "[", "]", "{", "}",
+];
+
+/// The tokens, each with its line.
+pub fn tokens(source: &str) -> Result<Vec<(Token<'_>, u32)>, ParseError> {
+    if source.len() > SOURCE_LEN_MAX {
+        return Err(ParseError {
+            line: 1,
+            what: format!("the page's source is longer than {SOURCE_LEN_MAX} bytes"),
+        });
+    }
+    let source = source.strip_suffix('\n').unwrap_or(source);
+    let mut lexer = Lexer {
+        rest: source.strip_suffix('\r').unwrap_or(source),
+        line: 1,
+        tokens: Vec::new(),
+    };
+    lexer.page()?;
+    Ok(lexer.tokens)
+}
+
+struct Lexer<'s> {
+    rest: &'s str,
+    line: u32,
+    tokens: Vec<(Token<'s>, u32)>,
+}
+
+impl<'s> Lexer<'s> {
+    fn page(&mut self) -> Result<(), ParseError> {
+        let mut trims = false;
+        while !self.rest.is_empty() {
+            if core::mem::take(&mut trims) {
+                self.skip_whitespace();
+            }
+            let Some(start) = self.start() else {
+                let data = self.take(self.rest.len());
+                self.push(Token::Data(data), self.line);
+                break;
+            };
+            let line = self.line;
+            let sign = self.rest.as_bytes().get(start + 2).copied();
+            let data = self.take(start);
+            let data = if sign == Some(b'-') {
+                data.trim_end()
+            } else {
+                data
+            };
+            if !data.is_empty() {
+                self.push(Token::Data(data), line);
+            }
+            trims = self.tag(usize::from(matches!(sign, Some(b'-' | b'+'))))?;
+        }
+        Ok(())
+    }
+
+    /// Where the next tag begins.
+    fn start(&self) -> Option<usize> {
+        let pairs = self.rest.as_bytes().windows(2);
+        let is_start = |pair: &[u8]| pair[0] == b'{' && matches!(pair[1], b'{' | b'%' | b'#');
+        pairs.into_iter().position(is_start)
+    }
+
+    /// A tag, whose beginning has a sign or not; whether whitespace behind it goes.
+    fn tag(&mut self, sign_len: usize) -> Result<bool, ParseError> {
+        let kind = self.rest.as_bytes().get(1).copied();
+        if kind == Some(b'#') {
+            let Some(end) = self
+                .rest
+                .get(2 + sign_len..)
+                .and_then(|rest| rest.find("#}"))
+            else {
+                return Err(self.wrong("a comment does not end: write #}"));
+            };
+            // A sign that is also the first one does not count.
+            let whole = self.take(2 + sign_len + end + 2);
+            return Ok(end > 0 && whole.ends_with("-#}"));
+        }
+        if kind == Some(b'%')
+            && let Some((len, trims)) = basic_tag(
+                self.rest.get(2 + sign_len..).unwrap_or_default(),
+                "raw",
+                false,
+            )
+        {
+            self.take(2 + sign_len + len);
+            return self.raw(trims);
+        }
+        let (begin, end) = match kind {
+            Some(b'%') => (Token::Statement, "%}"),
+            _ => (Token::Expression, "}}"),
+        };
+        self.push(begin, self.line);
+        self.take(2 + sign_len);
+        self.inside(end)
+    }
+
+    fn raw(&mut self, trims: bool) -> Result<bool, ParseError> {
+        let mut at = 0;
+        while let Some(found) = self.rest[at..].find("{%") {
+            at += found + 2;
+            let Some((len, trims_after)) = basic_tag(&self.rest[at..], "endraw", true) else {
+                continue;
+            };
+            let trims_before = self.rest[at..].starts_with('-');
+            let line = self.line;
+            let mut data = self.take(at - 2);
+            self.take(2 + len);
+            data = if trims { data.trim_start() } else { data };
+            data = if trims_before { data.trim_end() } else { data };
+            self.push(Token::Data(data), line);
+            return Ok(trims_after);
+        }
+        Err(self.wrong("{% raw %} has no {% endraw %}"))
+    }
+
+    fn inside(&mut self, end: &str) -> Result<bool, ParseError> {
+        let mut depth = 0_i32;
+        loop {
+            let trimmed = self
+                .rest
+                .trim_start_matches(|c: char| c.is_ascii_whitespace());
+            self.take(self.rest.len() - trimmed.len());
+            let signed = self.rest.strip_prefix(['-', '+']);
+            if depth == 0 && signed.is_some_and(|rest| rest.starts_with(end)) {
+                let trims = self.rest.starts_with('-');
+                self.push(Token::End, self.line);
+                self.take(1 + end.len());
+                return Ok(trims);
+            }
+            if depth == 0 && self.rest.starts_with(end) {
+                self.push(Token::End, self.line);
+                self.take(end.len());
+                return Ok(false);
+            }
+            depth += self.token(end)?;
+        }
+    }
+
+    /// One token; how much deeper its bracket leads.
+    fn token(&mut self, end: &str) -> Result<i32, ParseError> {
+        let line = self.line;
+        let Some(&first) = self.rest.as_bytes().first() else {
+            return Err(self.wrong(&format!("a tag does not end: write {end}")));
+        };
+        if first == b'"' || first == b'\'' {
+            let text = self.text(first)?;
+            self.push(Token::Text(text), line);
+            return Ok(0);
+        }
+        if first.is_ascii_digit() {
+            let number = self.number()?;
+            self.push(number, line);
+            return Ok(0);
+        }
+        if first == b'_' || first.is_ascii_alphabetic() {
+            let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+            let len = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
+            let name = self.take(len);
+            self.push(Token::Name(name), line);
+            return Ok(0);
+        }
+        let Some(sign) = SIGNS.iter().find(|sign| self.rest.starts_with(**sign)) else {
+            let c = self.rest.chars().next().unwrap_or_default();
+            return Err(self.wrong(&format!("{c:?} has no meaning here")));
+        };
+        self.take(sign.len());
+        self.push(Token::Sign(sign), line);
+        Ok(match *sign {
+            "(" | "[" | "{" => 1,
+            ")" | "]" | "}" => -1,
+            _ => 0,
+        })
+    }
+
+    fn number(&mut self) -> Result<Token<'s>, ParseError> {
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let mut len = digits(self.rest);
+        let is_member = matches!(self.tokens.last(), Some((Token::Sign("."), _)));
+        let mut is_float = false;
+        let fraction = self.rest[len..].strip_prefix('.').map_or(0, digits);
+        if fraction > 0 && !is_member {
+            len += 1 + fraction;
+            is_float = true;
+        }
+        let after = self.rest[len..].chars().next();
+        if after.is_some_and(|c| c == '_' || c.is_ascii_alphanumeric()) {
+            return Err(self.wrong("a number is written with digits and one point only"));
+        }
+        let text = self.take(len);
+        let token = match is_float {
+            true => text.parse().ok().map(Token::Float),
+            false => text.parse().ok().map(Token::Whole),
+        };
+        token.ok_or_else(|| self.wrong("the number is too large"))
+    }
+
+    fn text(&mut self, quote: u8) -> Result<String, ParseError> {
+        let mut text = String::new();
+        let mut chars = self.rest.char_indices().skip(1);
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '\\' => match chars.next().map(|(_, c)| c) {
+                    Some(c @ ('"' | '\'' | '\\' | '/')) => text.push(c),
+                    Some('n') => text.push('\n'),
+                    Some('r') => text.push('\r'),
+                    Some('t') => text.push('\t'),
+                    Some(c) if !c.is_ascii_alphanumeric() => text.extend(['\\', c]),
+                    _ => {
+                        return Err(
+                            self.wrong("of escapes there are \\n, \\r, \\t, \\\\, \\\" and \\'")
+                        );
+                    }
+                },
+                c if c as u32 == u32::from(quote) => {
+                    self.take(at + 1);
+                    return Ok(text);
+                }
+                c => text.push(c),
+            }
+        }
+        Err(self.wrong("a text does not end: its second quote is missing"))
+    }
+
+    fn skip_whitespace(&mut self) {
+        let left = self.rest.trim_start().len();
+        self.take(self.rest.len() - left);
+    }
+
+    fn take(&mut self, len: usize) -> &'s str {
+        let (taken, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, ""));
+        self.line += taken.bytes().filter(|&byte| byte == b'\n').count() as u32;
+        self.rest = rest;
+        taken
+    }
+
+    fn push(&mut self, token: Token<'s>, line: u32) {
+        self.tokens.push((token, line));
+    }
+
+    fn wrong(&self, what: &str) -> ParseError {
+        ParseError {
+            line: self.line,
+            what: what.to_string(),
+        }
+    }
+}
+
+/// What follows `{%` of a tag that is nothing but a name: its length, and whether whitespace behind it goes.
+fn basic_tag(after: &str, name: &str, may_have_sign: bool) -> Option<(usize, bool)> {
+    let blank = |c: char| c.is_ascii_whitespace();
+    let mut rest = after;
+    if may_have_sign {
+        rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+    }
+    rest = rest
+        .trim_start_matches(blank)
+        .strip_prefix(name)?
+        .trim_start_matches(blank);
+    let trims = rest.starts_with('-');
+    rest = rest
+        .strip_prefix(['-', '+'])
+        .unwrap_or(rest)
+        .strip_prefix("%}")?;
+    Some((after.len() - rest.len(), trims))
+}

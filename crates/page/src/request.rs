@@ -1,0 +1,133 @@
+//! A request as pages see it. Knows the encodings of queries and cookies.
+
+use alloc::string::String;
+use core::net::IpAddr;
+
+/// A request to a page. What is not UTF-8 in it is shown with U+FFFD.
+pub trait Request {
+    /// `GET`
+    fn method(&self) -> &str;
+    /// The path, decoded.
+    fn path(&self) -> &[u8];
+    /// The target, as it was sent.
+    fn target(&self) -> &[u8];
+    /// The host's name.
+    fn host(&self) -> &[u8];
+    /// What follows the `?`, without it; empty if there is none.
+    fn query(&self) -> &[u8];
+    /// The client's address.
+    fn peer(&self) -> IpAddr;
+    /// The first field with this name, which is in lower case.
+    fn field(&self, name: &str) -> Option<&[u8]>;
+}
+
+/// Pairs that are looked at; further ones are not.
+const PAIRS_MAX: usize = 1_000;
+
+/// Appends the first value with this name in `a=1&b=2`; false if there is none.
+pub fn parameter(query: &[u8], name: &str, to: &mut String) -> bool {
+    let mut pairs = query
+        .split(|&byte| byte == b'&')
+        .filter(|pair| !pair.is_empty());
+    for pair in pairs.by_ref().take(PAIRS_MAX) {
+        let at = pair.iter().position(|&byte| byte == b'=');
+        let (known, value) = match at {
+            Some(at) => (&pair[..at], &pair[at + 1..]),
+            None => (pair, &b""[..]),
+        };
+        if is_name(known, name, to) {
+            decode(value, true, to);
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether a name is this one when it is decoded. `scratch` is as before afterwards.
+fn is_name(known: &[u8], name: &str, scratch: &mut String) -> bool {
+    if !known
+        .iter()
+        .any(|byte| matches!(byte, b'%' | b'+' | 0x80..))
+    {
+        return known == name.as_bytes();
+    }
+    let before = scratch.len();
+    decode(known, true, scratch);
+    let is_name = &scratch[before..] == name;
+    scratch.truncate(before);
+    is_name
+}
+
+/// Appends the first cookie with this name in `a=1; b=2`; false if there is none.
+pub fn cookie(line: &[u8], name: &str, to: &mut String) -> bool {
+    for pair in line.split(|&byte| byte == b';').take(PAIRS_MAX) {
+        let Some(at) = pair.iter().position(|&byte| byte == b'=') else {
+            continue;
+        };
+        if pair[..at].trim_ascii() == name.as_bytes() {
+            decode(pair[at + 1..].trim_ascii(), false, to);
+            return true;
+        }
+    }
+    false
+}
+
+/// Appends text in which `%` with two digits stands for a byte, and perhaps `+` for a space.
+fn decode(mut bytes: &[u8], plus_is_space: bool, to: &mut String) {
+    let is_special = |byte: &u8| *byte == b'%' || *byte == b'+' && plus_is_space;
+    if !bytes.iter().any(is_special) {
+        return lossy(bytes, to);
+    }
+    let mut decoded = alloc::vec::Vec::with_capacity(bytes.len());
+    while let Some((&first, rest)) = bytes.split_first() {
+        bytes = rest;
+        let digit = |at: usize| (*rest.get(at)? as char).to_digit(16);
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push((high << 4 | low) as u8);
+                bytes = &rest[2..];
+            }
+            (b'+', ..) if plus_is_space => decoded.push(b' '),
+            _ => decoded.push(first),
+        }
+    }
+    lossy(&decoded, to);
+}
+
+/// Appends bytes as text, with U+FFFD for what is no UTF-8.
+pub fn lossy(bytes: &[u8], to: &mut String) {
+    match core::str::from_utf8(bytes) {
+        Ok(text) => to.push_str(text),
+        Err(_) => to.push_str(&String::from_utf8_lossy(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn param(query: &str, name: &str) -> Option<String> {
+        let mut to = String::from("x");
+        let found = parameter(query.as_bytes(), name, &mut to);
+        found.then(|| to.split_off(1))
+    }
+
+    #[test]
+    fn the_first_value_is_decoded() {
+        assert_eq!(param("a=1&b=2&a=3", "a").as_deref(), Some("1"));
+        assert_eq!(param("a=1+2%21%", "a").as_deref(), Some("1 2!%"));
+        assert_eq!(param("%61=%e2%98%83", "a").as_deref(), Some("☃"));
+        assert_eq!(param("a=%ff", "a").as_deref(), Some("\u{fffd}"));
+        assert_eq!(param("a", "a").as_deref(), Some(""));
+        assert_eq!(param("&&ab=1", "a"), None);
+        assert_eq!(param("", ""), None);
+    }
+
+    #[test]
+    fn cookies_are_found() {
+        let mut to = String::new();
+        assert!(cookie(b"a=1; session=x%20y+z ;b", "session", &mut to));
+        assert_eq!(to, "x y+z");
+        assert!(!cookie(b"a=1; b", "b", &mut to));
+    }
+}

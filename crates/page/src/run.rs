@@ -1,0 +1,270 @@
+//! Runs pages: a machine with a stack that stops at each query and goes on with its rows. Knows no database.
+
+mod filter;
+mod list;
+mod step;
+mod store;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::error::Failure;
+use crate::op::Op;
+use crate::page::Page;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::value::{Val, Value};
+use store::Store;
+
+/// How much a page may take. Each is told by its own failure.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of the page's text.
+    pub output_len_max: usize,
+    /// Bytes of the rows and of the texts that are made; at most 1 GiB.
+    pub memory_len_max: usize,
+    /// Steps.
+    pub step_count_max: u64,
+    /// Statements.
+    pub query_count_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            output_len_max: 8 << 20,
+            memory_len_max: 8 << 20,
+            step_count_max: 5_000_000,
+            query_count_max: 100,
+        }
+    }
+}
+
+/// What a run wants next.
+#[derive(Debug)]
+pub enum Step<'r> {
+    /// A statement's rows: give them by [`Run::columns`], [`Run::value`] and [`Run::row_end`], end with
+    /// [`Run::answered`] or [`Run::refused`], and call [`Run::step`] again. Until then a further call gives the
+    /// same statement again.
+    Query {
+        /// Written out in the page.
+        statement: &'r str,
+        /// For its `?`, as many as there are.
+        values: Values<'r>,
+    },
+    /// The page is whole.
+    Done,
+    /// The page has ended too early: what was written of it is void, and [`Run::begin`] is next.
+    Failed(Failure),
+}
+
+/// The values for a statement.
+#[derive(Clone, Debug)]
+pub struct Values<'r> {
+    values: core::slice::Iter<'r, Val>,
+    page: &'r Page,
+    store: &'r Store,
+}
+
+impl<'r> Iterator for Values<'r> {
+    type Item = Value<'r>;
+
+    fn next(&mut self) -> Option<Value<'r>> {
+        Some(match *self.values.next()? {
+            Val::Bool(it) => Value::Bool(it),
+            Val::Int(it) => Value::Int(it),
+            Val::UInt(it) => Value::UInt(it),
+            Val::Float(it) => Value::Float(it),
+            Val::Text(it) => Value::Text(self.store.text(self.page, it)),
+            _ => Value::Null,
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.values.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Values<'_> {}
+
+/// A loop that is gone through.
+#[derive(Clone, Copy, Debug)]
+struct Loop {
+    over: Val,
+    index: u32,
+    len: u32,
+    slot: u16,
+}
+
+/// Where a query is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    No,
+    /// Rows are to come; of `row(…)` only the first counts.
+    Rows {
+        is_row: bool,
+    },
+    Answered,
+}
+
+/// A page that is run for a request. What it has allocated is used again by the next.
+#[derive(Debug)]
+pub struct Run {
+    limits: Limits,
+    /// The next step.
+    at: usize,
+    stack: Vec<Val>,
+    slots: Vec<Val>,
+    loops: Vec<Loop>,
+    store: Store,
+    reply: Reply,
+    asking: Asking,
+    values: Vec<Val>,
+    steps: u64,
+    queries: u32,
+    /// What went wrong outside of a step.
+    wrong: Option<String>,
+}
+
+impl Run {
+    /// A machine; [`begin`](Run::begin) is next.
+    pub fn new(limits: Limits) -> Run {
+        /// Places in memory have 32 bits.
+        const MEMORY_LEN_MAX: usize = 1 << 30;
+        Run {
+            limits: Limits {
+                memory_len_max: limits.memory_len_max.min(MEMORY_LEN_MAX),
+                ..limits
+            },
+            at: 0,
+            stack: Vec::new(),
+            slots: Vec::new(),
+            loops: Vec::new(),
+            store: Store::default(),
+            reply: Reply::default(),
+            asking: Asking::No,
+            values: Vec::new(),
+            steps: 0,
+            queries: 0,
+            wrong: None,
+        }
+    }
+
+    /// Begins a page from its start, whatever was before.
+    pub fn begin(&mut self, page: &Page) {
+        self.at = 0;
+        self.stack.clear();
+        self.slots.clear();
+        self.slots.resize(page.slots, Val::Unset);
+        self.loops.clear();
+        self.store.clear();
+        self.reply.clear();
+        self.asking = Asking::No;
+        self.values.clear();
+        self.steps = 0;
+        self.queries = 0;
+        self.wrong = None;
+    }
+
+    /// Runs the page, always the same one with the same request and output, until it needs rows or has ended.
+    /// Text is appended to `out`.
+    pub fn step<'r>(
+        &'r mut self,
+        page: &'r Page,
+        request: &impl Request,
+        out: &mut Vec<u8>,
+    ) -> Step<'r> {
+        if let Err(what) = self.go(page, request, out) {
+            return Step::Failed(self.failure(page, what));
+        }
+        let last = self.at.checked_sub(1).and_then(|at| page.ops.get(at));
+        match last {
+            Some(&Op::Query { statement, .. }) if self.asking != Asking::No => Step::Query {
+                statement: page.text(statement),
+                values: Values {
+                    values: self.values.iter(),
+                    page,
+                    store: &self.store,
+                },
+            },
+            _ => Step::Done,
+        }
+    }
+
+    /// Begins the answer, anew if it was begun before: the names of its columns.
+    pub fn columns<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
+        if matches!(self.asking, Asking::Rows { .. }) {
+            self.store.begin_rows(names);
+        }
+    }
+
+    /// The next value of the row, as many as there are columns.
+    #[inline]
+    pub fn value(&mut self, value: Value<'_>) {
+        let Asking::Rows { is_row } = self.asking else {
+            return;
+        };
+        if self.wrong.is_none() && (!is_row || self.store.row_count() == 0) {
+            self.store.push_cell(value);
+        }
+    }
+
+    /// The row is whole.
+    #[inline]
+    pub fn row_end(&mut self) {
+        let Asking::Rows { is_row } = self.asking else {
+            return;
+        };
+        if self.wrong.is_some() || is_row && self.store.row_count() > 0 {
+            return;
+        }
+        self.store.end_row();
+        if self.store.len() > self.limits.memory_len_max {
+            // What else comes is dropped; the next step says so.
+            self.wrong = Some(self.over_memory());
+        }
+    }
+
+    /// All rows have come.
+    pub fn answered(&mut self) {
+        if let Asking::Rows { is_row } = self.asking {
+            let rows = self.store.end_rows();
+            self.stack.push(match (is_row, rows) {
+                (false, (result, _)) => Val::Rows(result),
+                (true, (_, 0)) => Val::None,
+                (true, (result, _)) => Val::Row { result, row: 0 },
+            });
+            self.asking = Asking::Answered;
+        }
+    }
+
+    /// There will be no rows; the next step fails with this reason.
+    pub fn refused(&mut self, reason: &str) {
+        self.wrong = Some(format!("the database says: {reason}"));
+        self.asking = Asking::Answered;
+    }
+
+    /// What the page has said about its response; final when it is done.
+    pub fn reply(&self) -> &Reply {
+        &self.reply
+    }
+
+    /// What is wrong with the step that was taken last.
+    fn failure(&self, page: &Page, what: String) -> Failure {
+        let place = self.at.checked_sub(1).and_then(|at| page.lines.get(at));
+        let (part, line) = place.map_or((0, 1), |place| (place.part as usize, place.line));
+        let what = match page.parts.get(part) {
+            Some(name) if part > 0 => format!("in {name}: {what}"),
+            _ => what,
+        };
+        Failure { line, what }
+    }
+
+    fn over_memory(&self) -> String {
+        format!(
+            "the page takes more than {} bytes of memory: ask for fewer rows",
+            self.limits.memory_len_max
+        )
+    }
+}

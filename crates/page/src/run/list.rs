@@ -1,0 +1,210 @@
+//! Loops, and what is in rows, lists and the request.
+
+use alloc::format;
+use alloc::string::ToString;
+use core::fmt::Write;
+
+use super::step::{NO_VALUE, Wrong};
+use super::{Loop, Run};
+use crate::op::LoopPart;
+use crate::page::Page;
+use crate::request::{self, Request};
+use crate::value::{Pairs, Val};
+
+impl Run {
+    pub(super) fn begin_loop(&mut self, slot: u16, jump: i32) -> Result<(), Wrong> {
+        let over = match self.pop()? {
+            Val::Row { result, .. } => self.store.names(result),
+            other => other,
+        };
+        let len = match over {
+            Val::List { len, .. } => len,
+            Val::Rows(result) => self.store.rows_len(result),
+            Val::None => 0,
+            Val::Unset | Val::Undefined => {
+                return Err(
+                    "what shall be gone through is undefined; is its name spelt right?".to_string(),
+                );
+            }
+            other => {
+                let kind = other.kind();
+                return Err(format!(
+                    "{kind} can't be gone through; only rows and lists can"
+                ));
+            }
+        };
+        if len == 0 {
+            self.jump(jump);
+            return Ok(());
+        }
+        let round = Loop {
+            over,
+            index: 0,
+            len,
+            slot,
+        };
+        self.loops.push(round);
+        self.set_slot(slot, self.element(&round));
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn next_round(&mut self, jump: i32) -> Result<(), Wrong> {
+        let round = self.loops.last_mut().ok_or(NO_VALUE)?;
+        round.index += 1;
+        if round.index == round.len {
+            self.loops.pop();
+            return Ok(());
+        }
+        let round = *round;
+        // A round costs at most what is between here and its begin.
+        self.steps += u64::from(jump.unsigned_abs());
+        if self.steps > self.limits.step_count_max {
+            let max = self.limits.step_count_max;
+            return Err(format!("the page takes more than {max} steps"));
+        }
+        self.set_slot(round.slot, self.element(&round));
+        self.jump(jump);
+        Ok(())
+    }
+
+    #[inline]
+    fn element(&self, round: &Loop) -> Val {
+        match round.over {
+            Val::Rows(result) => Val::Row {
+                result,
+                row: round.index,
+            },
+            Val::List { at, len } => {
+                let items = self.store.items(at, len);
+                let item = items.get(round.index as usize);
+                item.copied().unwrap_or(Val::Undefined)
+            }
+            _ => Val::Undefined,
+        }
+    }
+
+    pub(super) fn loop_part(&self, part: LoopPart) -> Result<Val, Wrong> {
+        let round = self.loops.last().ok_or(NO_VALUE)?;
+        let whole = |number: u32| Val::Int(i64::from(number));
+        Ok(match part {
+            LoopPart::Index => whole(round.index + 1),
+            LoopPart::Index0 => whole(round.index),
+            LoopPart::RevIndex => whole(round.len - round.index),
+            LoopPart::RevIndex0 => whole(round.len - round.index - 1),
+            LoopPart::First => Val::Bool(round.index == 0),
+            LoopPart::Last => Val::Bool(round.index + 1 == round.len),
+            LoopPart::Length => whole(round.len),
+        })
+    }
+
+    /// The cell or the part of the request with a name.
+    #[inline]
+    pub(super) fn attribute(
+        &mut self,
+        page: &Page,
+        request: &impl Request,
+        of: Val,
+        name: &str,
+    ) -> Result<Val, Wrong> {
+        match of {
+            Val::Row { result, row } => {
+                let cell = self.store.cell(page, result, row, name.as_bytes());
+                Ok(cell.unwrap_or(Val::Undefined))
+            }
+            Val::Request => Ok(self.part(request, name)),
+            Val::Pairs(pairs) => Ok(self.pair(request, pairs, name)),
+            Val::Unset | Val::Undefined => Err(format!(
+                "what .{name} is asked of is undefined; is its name spelt right?"
+            )),
+            _ => Ok(Val::Undefined),
+        }
+    }
+
+    /// What `of[key]` is.
+    pub(super) fn item(
+        &mut self,
+        page: &Page,
+        request: &impl Request,
+        of: Val,
+        key: Val,
+    ) -> Result<Val, Wrong> {
+        let place = |len: u32| match key {
+            Val::Int(at @ 0..) => u32::try_from(at).ok().filter(|at| *at < len),
+            Val::Int(back) => u32::try_from(back + i64::from(len)).ok(),
+            _ => None,
+        };
+        match (of, key) {
+            (Val::Rows(result), _) => {
+                let row = place(self.store.rows_len(result));
+                Ok(row.map_or(Val::Undefined, |row| Val::Row { result, row }))
+            }
+            (Val::List { at, len }, _) => {
+                let item = place(len).and_then(|it| self.store.items(at, len).get(it as usize));
+                Ok(item.copied().unwrap_or(Val::Undefined))
+            }
+            (Val::Row { .. } | Val::Request | Val::Pairs(_), Val::Text(name)) => {
+                // A copy, since looking it up may write texts. Names are short.
+                let name = self.store.text(page, name).to_string();
+                self.attribute(page, request, of, &name)
+            }
+            (Val::Unset | Val::Undefined, _) => {
+                Err("what [] is asked of is undefined; is its name spelt right?".to_string())
+            }
+            (Val::Text(_), _) => Err("a text's characters can't be asked for".to_string()),
+            _ => Ok(Val::Undefined),
+        }
+    }
+
+    fn part(&mut self, request: &impl Request, name: &str) -> Val {
+        let bytes = match name {
+            "params" => return Val::Pairs(Pairs::Params),
+            "cookies" => return self.personal(Val::Pairs(Pairs::Cookies)),
+            "fields" => return self.personal(Val::Pairs(Pairs::Fields)),
+            "peer" => {
+                let at = self.store.texts().len();
+                let _ = write!(self.store.texts(), "{}", request.peer());
+                let peer = self.store.text_from(at, false);
+                return self.personal(peer);
+            }
+            "method" => return self.store.add(request.method()),
+            "path" => request.path(),
+            "target" => request.target(),
+            "host" => request.host(),
+            _ => return Val::Undefined,
+        };
+        let at = self.store.texts().len();
+        request::lossy(bytes, self.store.texts());
+        self.store.text_from(at, false)
+    }
+
+    fn personal(&mut self, value: Val) -> Val {
+        self.reply.is_personal = true;
+        value
+    }
+
+    /// The first value with a name, or none.
+    fn pair(&mut self, request: &impl Request, pairs: Pairs, name: &str) -> Val {
+        let at = self.store.texts().len();
+        let to = self.store.texts();
+        let is_found = match pairs {
+            Pairs::Params => request::parameter(request.query(), name, to),
+            Pairs::Cookies => {
+                let line = request.field("cookie");
+                line.is_some_and(|line| request::cookie(line, name, to))
+            }
+            Pairs::Fields if name.bytes().any(|byte| byte.is_ascii_uppercase()) => false,
+            Pairs::Fields => match request.field(name) {
+                Some(value) => {
+                    request::lossy(value, to);
+                    true
+                }
+                None => false,
+            },
+        };
+        match is_found {
+            true => self.store.text_from(at, false),
+            false => Val::None,
+        }
+    }
+}

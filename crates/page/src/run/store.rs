@@ -1,0 +1,228 @@
+//! Where a run keeps its texts, rows and lists: two pieces of memory that only grow until the next page.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::page::Page;
+use crate::request;
+use crate::value::{Text, Val, Value};
+
+/// A result: its columns' names, then its cells row by row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rows {
+    /// Where the names are among the cells.
+    names: u32,
+    width: u32,
+    /// Where the cells begin.
+    cells: u32,
+    count: u32,
+}
+
+/// Texts, rows and lists.
+#[derive(Debug, Default)]
+pub struct Store {
+    texts: String,
+    cells: Vec<Val>,
+    results: Vec<Rows>,
+    /// The result that is coming.
+    coming: Rows,
+}
+
+/// A buffer that has grown beyond this is given back with the next page.
+const KEPT_LEN_MAX: usize = 256 << 10;
+
+impl Store {
+    pub fn clear(&mut self) {
+        if self.texts.capacity() > KEPT_LEN_MAX {
+            self.texts = String::new();
+        }
+        if self.cells.capacity() > KEPT_LEN_MAX / size_of::<Val>() {
+            self.cells = Vec::new();
+        }
+        self.texts.clear();
+        self.cells.clear();
+        self.results.clear();
+        self.coming = Rows::default();
+    }
+
+    /// Bytes that are in use.
+    pub fn len(&self) -> usize {
+        self.texts.len()
+            + self.cells.len() * size_of::<Val>()
+            + self.results.len() * size_of::<Rows>()
+    }
+
+    #[inline]
+    pub fn text<'s>(&'s self, page: &'s Page, text: Text) -> &'s str {
+        let from = if text.in_page {
+            &page.text
+        } else {
+            &self.texts
+        };
+        let at = text.at as usize;
+        from.get(at..at + text.len as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    pub fn bytes<'s>(&'s self, page: &'s Page, text: Text) -> &'s [u8] {
+        let from = if text.in_page {
+            &page.text
+        } else {
+            &self.texts
+        };
+        let at = text.at as usize;
+        let bytes = from.as_bytes().get(at..at + text.len as usize);
+        bytes.unwrap_or_default()
+    }
+
+    /// All texts, to write at the end.
+    pub fn texts(&mut self) -> &mut String {
+        &mut self.texts
+    }
+
+    /// The text from a place to the end.
+    pub fn text_from(&self, at: usize, is_safe: bool) -> Val {
+        Val::Text(Text {
+            at: at as u32,
+            len: (self.texts.len() - at) as u32,
+            in_page: false,
+            is_safe,
+        })
+    }
+
+    /// Writes a text at the end.
+    #[inline]
+    pub fn add(&mut self, text: &str) -> Val {
+        let at = self.texts.len();
+        self.texts.push_str(text);
+        self.text_from(at, false)
+    }
+
+    /// Writes a text that is known at the end.
+    pub fn append(&mut self, page: &Page, text: Text) {
+        let at = text.at as usize;
+        let end = at + text.len as usize;
+        if text.in_page {
+            self.texts
+                .push_str(page.text.get(at..end).unwrap_or_default());
+        } else if self.texts.get(at..end).is_some() {
+            self.texts.extend_from_within(at..end);
+        }
+    }
+
+    pub fn list(&mut self, items: &[Val]) -> Val {
+        let at = self.cells.len() as u32;
+        self.cells.extend_from_slice(items);
+        Val::List {
+            at,
+            len: items.len() as u32,
+        }
+    }
+
+    pub fn items(&self, at: u32, len: u32) -> &[Val] {
+        self.cells
+            .get(at as usize..(at + len) as usize)
+            .unwrap_or_default()
+    }
+
+    /// A result comes; one that was coming is dropped.
+    pub fn begin_rows<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
+        if self.coming.width > 0 {
+            self.cells.truncate(self.coming.names as usize);
+        }
+        let at = self.cells.len();
+        for name in names {
+            let name = self.add(name);
+            self.cells.push(name);
+        }
+        self.coming = Rows {
+            names: at as u32,
+            width: (self.cells.len() - at) as u32,
+            cells: self.cells.len() as u32,
+            count: 0,
+        };
+    }
+
+    pub fn row_count(&self) -> u32 {
+        self.coming.count
+    }
+
+    #[inline]
+    pub fn push_cell(&mut self, value: Value<'_>) {
+        let cell = match value {
+            Value::Null => Val::None,
+            Value::Bool(it) => Val::Bool(it),
+            Value::Int(it) => Val::Int(it),
+            Value::UInt(it) => i64::try_from(it).map_or(Val::UInt(it), Val::Int),
+            Value::Float(it) => Val::Float(it),
+            Value::Text(it) => self.add(it),
+            Value::Bytes(it) => {
+                let at = self.texts.len();
+                request::lossy(it, &mut self.texts);
+                self.text_from(at, false)
+            }
+        };
+        self.cells.push(cell);
+    }
+
+    /// Ends a row; it has as many cells as there are columns, whatever came.
+    #[inline]
+    pub fn end_row(&mut self) {
+        self.coming.count += 1;
+        let end = self.coming.cells + self.coming.count * self.coming.width;
+        self.cells.resize(end as usize, Val::None);
+    }
+
+    /// The result that has come, and how many rows it has.
+    pub fn end_rows(&mut self) -> (u32, u32) {
+        let rows = core::mem::take(&mut self.coming);
+        self.results.push(rows);
+        (self.results.len() as u32 - 1, rows.count)
+    }
+
+    pub fn rows_len(&self, result: u32) -> u32 {
+        self.results
+            .get(result as usize)
+            .map_or(0, |rows| rows.count)
+    }
+
+    /// The names of a row and its cells.
+    #[inline]
+    pub fn row(&self, result: u32, row: u32) -> (&[Val], &[Val]) {
+        let Some(rows) = self.results.get(result as usize) else {
+            return (&[], &[]);
+        };
+        let width = rows.width as usize;
+        let names = rows.names as usize;
+        let cells = rows.cells as usize + row as usize * width;
+        (
+            self.cells.get(names..names + width).unwrap_or_default(),
+            self.cells.get(cells..cells + width).unwrap_or_default(),
+        )
+    }
+
+    /// The names of a result's columns as a list.
+    pub fn names(&self, result: u32) -> Val {
+        let rows = self
+            .results
+            .get(result as usize)
+            .copied()
+            .unwrap_or_default();
+        Val::List {
+            at: rows.names,
+            len: rows.width,
+        }
+    }
+
+    /// A cell of a row.
+    #[inline]
+    pub fn cell(&self, page: &Page, result: u32, row: u32, name: &[u8]) -> Option<Val> {
+        let rows = self.results.get(result as usize)?;
+        let (names, width) = (rows.names as usize, rows.width as usize);
+        let is =
+            |known: &Val| matches!(known, Val::Text(known) if self.bytes(page, *known) == name);
+        let column = self.cells.get(names..names + width)?.iter().position(is)?;
+        let cell = rows.cells as usize + row as usize * width + column;
+        self.cells.get(cell).copied()
+    }
+}

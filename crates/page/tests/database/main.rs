@@ -1,0 +1,200 @@
+//! The example page with a real MariaDB: how page, client and socket are put together, and that the bytes are
+//! those that the file with the data promises.
+
+#[path = "../../../mysql/tests/mariadb/connection.rs"]
+#[allow(dead_code, reason = "the client's tests use the rest")]
+mod connection;
+#[path = "../../../dynamic/tests/pages/servers.rs"]
+#[allow(dead_code, reason = "pages are tested with PostgreSQL, too")]
+mod servers;
+
+use std::io::{Read, Write};
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+
+use connection::Connection;
+use lowroad_mysql as mysql;
+use lowroad_page::{Limits, Page, Request, Run, Step, Value};
+use servers::{Kind, Server};
+
+/// A request with a query.
+struct Visit(&'static str);
+
+impl Request for Visit {
+    fn method(&self) -> &str {
+        "GET"
+    }
+    fn path(&self) -> &[u8] {
+        b"/bare.lrp"
+    }
+    fn target(&self) -> &[u8] {
+        b"/bare.lrp"
+    }
+    fn host(&self) -> &[u8] {
+        b"example.org"
+    }
+    fn query(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+    fn peer(&self) -> IpAddr {
+        IpAddr::from([192, 0, 2, 7])
+    }
+    fn field(&self, _: &str) -> Option<&[u8]> {
+        None
+    }
+}
+
+/// A value of a page for the client.
+fn to_database(value: Value<'_>) -> mysql::Value<'_> {
+    match value {
+        Value::Null => mysql::Value::Null,
+        Value::Bool(it) => mysql::Value::Int(i64::from(it)),
+        Value::Int(it) => mysql::Value::Int(it),
+        Value::UInt(it) => mysql::Value::UInt(it),
+        Value::Float(it) => mysql::Value::Float(it),
+        Value::Text(it) => mysql::Value::Text(it),
+        Value::Bytes(it) => mysql::Value::Bytes(it),
+    }
+}
+
+/// A value of the client for a page.
+fn to_page(value: mysql::Value<'_>) -> Value<'_> {
+    match value {
+        mysql::Value::Null => Value::Null,
+        mysql::Value::Int(it) => Value::Int(it),
+        mysql::Value::UInt(it) => Value::UInt(it),
+        mysql::Value::Float(it) => Value::Float(it),
+        mysql::Value::Text(it) => Value::Text(it),
+        mysql::Value::Bytes(it) => Value::Bytes(it),
+    }
+}
+
+/// What came last of a statement.
+enum End {
+    Answered,
+    Failed(String),
+}
+
+/// Gives an event to the run; its end, if it is that.
+fn note(run: &mut Run, event: mysql::Event<'_>) -> Option<End> {
+    match event {
+        mysql::Event::Ready => return Some(End::Answered),
+        mysql::Event::Columns(columns) => {
+            run.columns(columns.iter().map(|column| column.name.as_str()))
+        }
+        mysql::Event::Value(value) => run.value(to_page(value)),
+        mysql::Event::RowEnd => run.row_end(),
+        mysql::Event::Done { .. } => return Some(End::Answered),
+        mysql::Event::Failed(failure) => return Some(End::Failed(failure.message.into())),
+    }
+    None
+}
+
+struct Database {
+    client: mysql::Client,
+    socket: UnixStream,
+}
+
+impl Database {
+    fn open(url: &str) -> Database {
+        let login = mysql::Login {
+            user: "root".into(),
+            database: "test".into(),
+            read_only: true,
+            ..mysql::Login::default()
+        };
+        let path = url.split_once("socket=").expect("a socket").1;
+        let mut database = Database {
+            client: mysql::Client::new(login, mysql::Limits::default(), [9; 32]),
+            socket: UnixStream::connect(path).expect("a server"),
+        };
+        database.wait(&mut Run::new(Limits::default()));
+        database
+    }
+
+    fn wait(&mut self, run: &mut Run) -> End {
+        let (mut end, mut bytes) = (None, vec![0; 1_460]);
+        loop {
+            self.socket
+                .write_all(self.client.output())
+                .expect("a server");
+            self.client.sent(self.client.output().len());
+            if let Some(end) = end.take() {
+                return end;
+            }
+            let len = self.socket.read(&mut bytes).expect("a server");
+            let input = self.client.input(&bytes[..len], &mut |event| {
+                end = note(run, event).or(end.take())
+            });
+            input.expect("an answer");
+        }
+    }
+
+    fn page(&mut self, page: &Page, query: &'static str) -> Result<String, String> {
+        let (mut run, mut out) = (Run::new(Limits::default()), Vec::new());
+        run.begin(page);
+        loop {
+            match run.step(page, &Visit(query), &mut out) {
+                Step::Done => return Ok(String::from_utf8(out).expect("text")),
+                Step::Failed(failure) => return Err(failure.to_string()),
+                Step::Query { statement, values } => {
+                    self.client
+                        .execute(statement, values.map(to_database))
+                        .expect("idle");
+                }
+            }
+            match self.wait(&mut run) {
+                End::Answered => run.answered(),
+                End::Failed(reason) => run.refused(&reason),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_example_has_the_bytes_that_its_data_promises() {
+    let Some(server) = Server::start(Kind::MariaDb, "page::database") else {
+        return;
+    };
+    let mut root = Connection::root(&server.url);
+    let data = std::fs::read_to_string("../../examples/pages/bare.sql").expect("a file");
+    let lines: Vec<&str> = data
+        .lines()
+        .filter(|line| !line.starts_with("--"))
+        .collect();
+    for statement in lines
+        .join("\n")
+        .split(';')
+        .filter(|it| !it.trim().is_empty())
+    {
+        root.rows(statement, &[]);
+    }
+    let mut database = Database::open(&server.url);
+    let source = std::fs::read_to_string("../../examples/pages/www/bare.lrp").expect("a file");
+    let page = Page::parse(&source).expect("a page");
+    for _ in 0..3 {
+        for (query, len) in [("", 211), ("size=10217", 10_217), ("size=19248", 19_248)] {
+            let shown = database.page(&page, query).expect("a page");
+            assert_eq!(shown.len(), len, "{query}");
+            assert!(shown.contains("<td>bare metal!</td>") && shown.ends_with("</html>"));
+        }
+        let empty = database.page(&page, "size=x'%20OR%201=1").expect("a page");
+        assert!(
+            !empty.contains("<td>"),
+            "no visitor's text becomes part of a statement"
+        );
+    }
+    let bad = Page::parse("\n{{ row('SELECT nme FROM bare').nme }}").expect("a page");
+    let reason = database.page(&bad, "").expect_err("a statement that fails");
+    assert!(
+        reason.starts_with("line 2: the database says: Unknown column 'nme'"),
+        "{reason}"
+    );
+    let writes = Page::parse("{{ query('WITH x AS (SELECT 1) DELETE FROM bare') | length }}")
+        .expect("a page");
+    assert!(
+        database.page(&writes, "").is_err(),
+        "the session only reads"
+    );
+    assert_eq!(database.page(&page, "").expect("a page").len(), 211);
+}

@@ -1,0 +1,118 @@
+//! The crate's side, with a database that knows three statements.
+
+use std::net::IpAddr;
+
+use lowroad_page::{Limits, Page, Request, Run, Step, Value};
+
+/// A request.
+pub struct Visit;
+
+impl Request for Visit {
+    fn method(&self) -> &str {
+        "GET"
+    }
+    fn path(&self) -> &[u8] {
+        b"/a<b>.lrp"
+    }
+    fn target(&self) -> &[u8] {
+        b"/a%3Cb%3E.lrp?q=a+%26b&size=3"
+    }
+    fn host(&self) -> &[u8] {
+        b"example.org"
+    }
+    fn query(&self) -> &[u8] {
+        b"q=a+%26b&size=3"
+    }
+    fn peer(&self) -> IpAddr {
+        IpAddr::from([192, 0, 2, 7])
+    }
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        match name {
+            "user-agent" => Some(b"curl/8"),
+            "host" => Some(b"example.org"),
+            "cookie" => Some(b"a=1; session=x%20y"),
+            _ => None,
+        }
+    }
+}
+
+/// The names of a statement's columns and its rows.
+pub type Table = (Vec<&'static str>, Vec<Vec<Value<'static>>>);
+
+/// What the database knows.
+pub fn table(statement: &str, value: Option<i64>) -> Table {
+    if statement.contains("FROM bare") {
+        let rows = ["<one>", "two & 'three'"].map(|text| vec![Value::Text(text)]);
+        return (vec!["text"], rows.into());
+    }
+    if statement.contains("none") {
+        return (vec!["id", "name"], vec![]);
+    }
+    if statement.contains("more") {
+        let id = value.unwrap_or(0);
+        return (
+            vec!["id"],
+            (0..id).map(|it| vec![Value::Int(it * 10 + id)]).collect(),
+        );
+    }
+    let names = vec!["id", "name", "price", "nothing", "big"];
+    let row = |id, name, price| {
+        vec![
+            Value::Int(id),
+            Value::Text(name),
+            Value::Float(price),
+            Value::Null,
+            Value::UInt(u64::MAX),
+        ]
+    };
+    (
+        names,
+        vec![row(1, "a<b", 1.25), row(2, "", 2.0), row(3, "ü'\"", -0.5)],
+    )
+}
+
+/// What may be included.
+pub fn part(name: &str) -> Option<&'static str> {
+    match name {
+        "_head.lrp" => Some("<h1>{{ x | default('none') }}</h1>{% set y = 'set there' %}\n"),
+        "_row.lrp" => {
+            Some("{{ loop.index }}{{ r.name }}{% include '_end.lrp' %}{% set z = r.id %}")
+        }
+        "_end.lrp" => Some(";\n\n"),
+        _ => None,
+    }
+}
+
+/// The page's text.
+pub fn render(source: &str) -> Result<String, String> {
+    let page = Page::parse_with("page.lrp", source, &mut |name| part(name))
+        .map_err(|error| error.to_string())?;
+    let mut run = Run::new(Limits::default());
+    let mut out = Vec::new();
+    run.begin(&page);
+    loop {
+        let (names, rows) = match run.step(&page, &Visit, &mut out) {
+            Step::Done => return Ok(String::from_utf8(out).expect("text")),
+            Step::Failed(failure) => return Err(failure.to_string()),
+            Step::Query {
+                statement,
+                mut values,
+            } => {
+                let value = values.next().map(|value| match value {
+                    Value::Int(it) => it,
+                    other => match other {
+                        Value::Text(_) => 0,
+                        other => panic!("{other:?}"),
+                    },
+                });
+                table(statement, value)
+            }
+        };
+        run.columns(names.iter().copied());
+        for row in rows {
+            row.iter().for_each(|value| run.value(*value));
+            run.row_end();
+        }
+        run.answered();
+    }
+}
