@@ -1,0 +1,17 @@
+//! Attacks a server in this process for as long as is wanted: `storm [FIRST SEED] [SEEDS] [FRAMES OF EACH]`. It is
+//! built with `debug-assertions` and `overflow-checks`, or it finds little.
+
+#[path = "../tests/storm/mod.rs"]
+mod storm;
+
+fn main() {
+    let mut numbers = std::env::args()
+        .skip(1)
+        .filter_map(|word| word.parse().ok());
+    let mut next = |otherwise| numbers.next().unwrap_or(otherwise);
+    let (first, seeds, count) = (next(1), next(10), next(1_000_000));
+    for seed in first..first + seeds {
+        let totals = storm::storms(seed, 1, count);
+        println!("seed {seed}: {totals:?}");
+    }
+}

@@ -1,0 +1,353 @@
+//! Writes archives. The same input gives the same bytes. Knows no files: heads' fields and bodies are given.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::head::HeadWriter;
+use lowroad_http::status::Status;
+use lowroad_wire::checksum::Sum;
+
+use super::layout::{self, ALIGN, HEADER_LEN, MAGIC, Table, kind};
+use super::{SUMMED_LEN, hash};
+
+/// A file in one encoding, as it is given to the builder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewVariant {
+    /// Which one.
+    pub encoding: Encoding,
+    /// Lines of the head, `name: value\r\n` each, that a 304 has too.
+    pub shared_fields: Vec<u8>,
+    /// Lines that only answers with a body have, without Content-Length.
+    pub own_fields: Vec<u8>,
+    /// The value of ETag among the lines.
+    pub etag: String,
+    /// The value of Content-Type among the lines.
+    pub content_type: String,
+    /// Seconds since 1970.
+    pub last_modified_s: Option<u64>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// Why there is no archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// Two things at one path.
+    Twice(String),
+    /// It does not begin with a slash.
+    NotAPath(String),
+    /// The first variant is not the identity, or an encoding is there twice.
+    Encodings(String),
+    /// More than 4 GiB.
+    TooLong,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Twice(path) => write!(to, "two things are at {path}"),
+            BuildError::NotAPath(path) => write!(to, "{path} is no path"),
+            BuildError::Encodings(path) => write!(to, "{path} is there twice in an encoding"),
+            BuildError::TooLong => to.write_str("the site is longer than 4 GiB"),
+        }
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+/// Collects a site and writes it.
+#[derive(Default)]
+pub struct Builder {
+    files: Vec<Vec<NewVariant>>,
+    entries: BTreeMap<Vec<u8>, NewEntry>,
+    /// By name.
+    sources: BTreeMap<String, String>,
+    error_pages: BTreeMap<u16, (String, Vec<u8>)>,
+    settings: Vec<(String, String)>,
+}
+
+enum NewEntry {
+    /// By its place among the files.
+    File(usize),
+    Redirect(String),
+    Forbidden,
+    /// The name of its source.
+    Page(String),
+}
+
+impl Builder {
+    /// A site with nothing in it.
+    #[must_use]
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Adds a file under one path or more: decoded, as requests are compared with them.
+    ///
+    /// # Errors
+    /// When a path is none or taken, or when the identity is not the first of different encodings.
+    pub fn file(&mut self, paths: &[&[u8]], variants: Vec<NewVariant>) -> Result<(), BuildError> {
+        let mut seen = EncodingSet::EMPTY;
+        for (at, variant) in variants.iter().enumerate() {
+            let is_first = at == 0;
+            let is_identity = variant.encoding == Encoding::Identity;
+            if is_first != is_identity || seen.contains(variant.encoding) {
+                return Err(BuildError::Encodings(shown(
+                    paths.first().unwrap_or(&&[][..]),
+                )));
+            }
+            seen.insert(variant.encoding);
+        }
+        if variants.is_empty() {
+            return Err(BuildError::Encodings(String::new()));
+        }
+        for path in paths {
+            self.insert(path, NewEntry::File(self.files.len()))?;
+        }
+        self.files.push(variants);
+        Ok(())
+    }
+
+    /// Sends who asks for `path` to `location`, which is percent-encoded.
+    ///
+    /// # Errors
+    /// When the path is none or taken.
+    pub fn redirect(&mut self, path: &[u8], location: &str) -> Result<(), BuildError> {
+        self.insert(path, NewEntry::Redirect(location.into()))
+    }
+
+    /// Refuses who asks for `path`.
+    ///
+    /// # Errors
+    /// When the path is none or taken.
+    pub fn forbidden(&mut self, path: &[u8]) -> Result<(), BuildError> {
+        self.insert(path, NewEntry::Forbidden)
+    }
+
+    /// Adds a page to be made for each request; `name` is its file's path below the site's folder. Several paths
+    /// may lead to it.
+    ///
+    /// # Errors
+    /// When the path is none or taken, or there is another page or part of this name.
+    pub fn page(&mut self, path: &[u8], name: &str, text: &str) -> Result<(), BuildError> {
+        self.part(name, text)?;
+        self.insert(path, NewEntry::Page(name.into()))
+    }
+
+    /// Adds what pages include; no path leads to it.
+    ///
+    /// # Errors
+    /// When there is another page or part of this name.
+    pub fn part(&mut self, name: &str, text: &str) -> Result<(), BuildError> {
+        if self.sources.get(name).is_some_and(|other| other != text) {
+            return Err(BuildError::Twice(name.into()));
+        }
+        self.sources.insert(name.into(), text.into());
+        Ok(())
+    }
+
+    /// What a refusal with a status says; what was said before is forgotten.
+    pub fn error_page(&mut self, status: u16, content_type: &str, body: &[u8]) {
+        let page = (content_type.into(), body.to_vec());
+        self.error_pages.insert(status, page);
+    }
+
+    /// Adds a setting; a key may have several values.
+    pub fn setting(&mut self, key: &str, value: &str) {
+        self.settings.push((key.into(), value.into()));
+    }
+
+    /// The archive.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn finish(self) -> Result<Vec<u8>, BuildError> {
+        let mut writer = Writer::default();
+        writer.out.resize(HEADER_LEN, 0);
+        let firsts = self.files.iter().map(|file| writer.file(file));
+        let firsts: Vec<u32> = firsts.collect::<Result<_, _>>()?;
+        for (path, entry) in &self.entries {
+            let entry = match entry {
+                NewEntry::File(file) => {
+                    [kind::FILE, firsts[*file], number(self.files[*file].len())?]
+                }
+                NewEntry::Redirect(location) => writer.redirect(location)?,
+                NewEntry::Forbidden => [kind::FORBIDDEN, 0, 0],
+                NewEntry::Page(name) => {
+                    let before = self.sources.range::<String, _>(..name);
+                    [kind::PAGE, number(before.count())?, 0]
+                }
+            };
+            let path = writer.put(path)?;
+            writer.entries.extend(path.into_iter().chain(entry));
+        }
+        for (name, text) in &self.sources {
+            let name = writer.put(name.as_bytes())?;
+            let text = writer.put(text.as_bytes())?;
+            writer.sources.extend(name.into_iter().chain(text));
+        }
+        for (status, (content_type, body)) in &self.error_pages {
+            let content_type = writer.put(content_type.as_bytes())?;
+            let body = writer.put(body)?;
+            writer.error_pages.push(u32::from(*status));
+            writer
+                .error_pages
+                .extend(content_type.into_iter().chain(body));
+        }
+        for (key, value) in &self.settings {
+            let key = writer.put(key.as_bytes())?;
+            let value = writer.put(value.as_bytes())?;
+            writer.settings.extend(key.into_iter().chain(value));
+        }
+        writer.slots = slots(self.entries.keys());
+        writer.finish()
+    }
+
+    fn insert(&mut self, path: &[u8], entry: NewEntry) -> Result<(), BuildError> {
+        if path.first() != Some(&b'/') {
+            return Err(BuildError::NotAPath(shown(path)));
+        }
+        if self.entries.contains_key(path) {
+            return Err(BuildError::Twice(shown(path)));
+        }
+        self.entries.insert(path.to_vec(), entry);
+        Ok(())
+    }
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+/// The hash table, at most half full.
+fn slots<'p>(paths: impl ExactSizeIterator<Item = &'p Vec<u8>>) -> Vec<u32> {
+    let count = (paths.len() * 2 + 1).next_power_of_two();
+    let mut slots = alloc::vec![[0; layout::SLOT]; count];
+    for (number, path) in (1..).zip(paths) {
+        let (mut at, mark) = hash::place(path);
+        while slots[at & (count - 1)][1] != 0 {
+            at = at.wrapping_add(1);
+        }
+        slots[at & (count - 1)] = [mark, number];
+    }
+    slots.into_flattened()
+}
+
+#[derive(Default)]
+struct Writer {
+    out: Vec<u8>,
+    slots: Vec<u32>,
+    entries: Vec<u32>,
+    variants: Vec<u32>,
+    sums: Vec<u16>,
+    error_pages: Vec<u32>,
+    settings: Vec<u32>,
+    sources: Vec<u32>,
+}
+
+impl Writer {
+    /// Gives the place of what it has added.
+    fn put(&mut self, bytes: &[u8]) -> Result<[u32; 2], BuildError> {
+        let at = number(self.out.len())?;
+        self.out.extend_from_slice(bytes);
+        number(self.out.len())?;
+        Ok([at, number(bytes.len())?])
+    }
+
+    /// Gives the number of the file's first variant.
+    fn file(&mut self, variants: &[NewVariant]) -> Result<u32, BuildError> {
+        let first = number(self.variants.len() / layout::VARIANT)?;
+        for variant in variants {
+            self.variant(variant)?;
+        }
+        Ok(first)
+    }
+
+    fn variant(&mut self, variant: &NewVariant) -> Result<(), BuildError> {
+        let [etag_at, etag_len] = self.put(variant.etag.as_bytes())?;
+        let [type_at, type_len] = self.put(variant.content_type.as_bytes())?;
+        let mut response = head(variant);
+        let head_len = number(response.len())?;
+        response.extend_from_slice(&variant.body);
+        self.out.resize(self.out.len().next_multiple_of(ALIGN), 0);
+        let [at, len] = self.put(&response)?;
+        let first_sum = number(self.sums.len())?;
+        self.sums.extend(variant.body.chunks(SUMMED_LEN).map(sum));
+        let modified_s = variant.last_modified_s.unwrap_or(layout::NO_TIME);
+        self.variants.extend([
+            layout::number_of(variant.encoding),
+            at,
+            len,
+            head_len,
+            number(variant.shared_fields.len())?,
+            number(variant.own_fields.len())?,
+            etag_at,
+            etag_len,
+            type_at,
+            type_len,
+            first_sum,
+            modified_s as u32, // its lower half
+            (modified_s >> 32) as u32,
+        ]);
+        Ok(())
+    }
+
+    fn redirect(&mut self, location: &str) -> Result<[u32; 3], BuildError> {
+        let [at, len] = self.put(location.as_bytes())?;
+        Ok([kind::REDIRECT, at, len])
+    }
+
+    fn finish(mut self) -> Result<Vec<u8>, BuildError> {
+        let sums: Vec<u8> = self.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        let tables = [
+            (Table::Slots, bytes(&self.slots)),
+            (Table::Entries, bytes(&self.entries)),
+            (Table::Variants, bytes(&self.variants)),
+            (Table::Sums, sums),
+            (Table::ErrorPages, bytes(&self.error_pages)),
+            (Table::Settings, bytes(&self.settings)),
+            (Table::Sources, bytes(&self.sources)),
+        ];
+        let mut header = MAGIC.to_vec();
+        header.resize(HEADER_LEN, 0);
+        for (table, bytes) in tables {
+            self.out.resize(self.out.len().next_multiple_of(ALIGN), 0);
+            let place = self.put(&bytes)?.map(u32::to_le_bytes).concat();
+            let at = MAGIC.len() + 4 + table as usize * 8;
+            header[at..at + 8].copy_from_slice(&place);
+        }
+        let len = number(self.out.len())?.to_le_bytes();
+        header[MAGIC.len()..MAGIC.len() + 4].copy_from_slice(&len);
+        self.out[..HEADER_LEN].copy_from_slice(&header);
+        Ok(self.out)
+    }
+}
+
+/// The head of a 200 on a connection that stays, with zeros for the date.
+fn head(variant: &NewVariant) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut head = HeadWriter::start(&mut out, Status::OK, &[0; 29]);
+    head.lines(&variant.shared_fields);
+    head.lines(&variant.own_fields);
+    head.field_u64("Content-Length", variant.body.len() as u64);
+    head.finish();
+    out
+}
+
+fn sum(bytes: &[u8]) -> u16 {
+    !Sum::default().bytes(bytes).checksum()
+}
+
+fn bytes(numbers: &[u32]) -> Vec<u8> {
+    numbers
+        .iter()
+        .flat_map(|number| number.to_le_bytes())
+        .collect()
+}
+
+fn number(len: usize) -> Result<u32, BuildError> {
+    u32::try_from(len).map_err(|_| BuildError::TooLong)
+}

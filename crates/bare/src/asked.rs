@@ -1,0 +1,97 @@
+//! A request that is kept while its page is made. Knows no connection.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddrV4};
+
+use lowroad_http::method::Method;
+use lowroad_http::request::{Fields, Request, Target, Version};
+use lowroad_http::target;
+
+use crate::decide::PATH_LEN_MAX;
+
+/// What a page may look at, and what its answer depends on.
+pub struct Asked {
+    /// The request's method.
+    pub method: Method,
+    /// The request's version.
+    pub version: Version,
+    /// The request line.
+    pub line: Vec<u8>,
+    path: Vec<u8>,
+    query: Vec<u8>,
+    host: Vec<u8>,
+    lines: Vec<u8>,
+    peer: SocketAddrV4,
+}
+
+impl Asked {
+    /// Nothing yet.
+    pub fn new() -> Asked {
+        Asked {
+            method: Method::Get,
+            version: Version::Http11,
+            line: Vec::new(),
+            path: Vec::new(),
+            query: Vec::new(),
+            host: Vec::new(),
+            lines: Vec::new(),
+            peer: SocketAddrV4::new(core::net::Ipv4Addr::UNSPECIFIED, 0),
+        }
+    }
+
+    /// Copies what is needed, into the same memory as before.
+    pub fn set(&mut self, request: &Request<'_>, peer: SocketAddrV4) {
+        let (path, query) = match request.target {
+            Target::Origin { path, query, .. } => (path, query.unwrap_or_default()),
+            _ => (&b"/"[..], &b""[..]),
+        };
+        let mut scratch = [0; PATH_LEN_MAX];
+        // It was decoded before, when the page was found.
+        let path = target::decode(path, &mut scratch).unwrap_or(path);
+        self.method = request.method;
+        self.version = request.version;
+        self.peer = peer;
+        let copy = |to: &mut Vec<u8>, from: &[u8]| {
+            to.clear();
+            to.extend_from_slice(from);
+        };
+        copy(&mut self.line, request.line());
+        copy(&mut self.path, path);
+        copy(&mut self.query, query);
+        copy(&mut self.host, request.host.unwrap_or_default());
+        copy(&mut self.lines, request.lines());
+    }
+}
+
+impl lowroad_page::Request for Asked {
+    fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    fn target(&self) -> &[u8] {
+        let mut words = self.line.split(|byte| *byte == b' ');
+        words.nth(1).unwrap_or_default()
+    }
+
+    fn host(&self) -> &[u8] {
+        &self.host
+    }
+
+    fn query(&self) -> &[u8] {
+        &self.query
+    }
+
+    fn peer(&self) -> IpAddr {
+        (*self.peer.ip()).into()
+    }
+
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        let mut fields = Fields::of_lines(&self.lines);
+        let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
+        found.map(|(_, value)| value)
+    }
+}

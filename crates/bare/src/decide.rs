@@ -1,0 +1,160 @@
+//! The decision: from a request to its answer, top to bottom. Knows no connection.
+
+use lowroad_http::encoding;
+use lowroad_http::method::Method;
+use lowroad_http::request::{Request, Target};
+use lowroad_http::status::Status;
+use lowroad_http::target;
+
+use crate::archive::{self, Archive, Entry};
+use crate::out::{About, Out};
+use crate::refuse::{self, Page};
+use crate::respond;
+
+/// Longest path; a longer one is refused.
+pub const PATH_LEN_MAX: usize = 1024;
+
+/// Where the counters and the log are.
+const OWN: &[u8] = b"/.lowroad/";
+
+/// What the decision came to.
+pub enum Decision {
+    /// The answer was written.
+    Answered,
+    /// The page must be made.
+    Page(&'static archive::Page),
+    /// Who may see it gets what the machine says of itself.
+    Own(Own),
+}
+
+/// What the machine says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// Counters, for people.
+    Status,
+    /// Counters, for programs.
+    StatusJson,
+    /// The newest lines of the log.
+    Log,
+}
+
+/// Decides, and answers what can be answered at once. `is_trusted`: the client may see the machine's own pages.
+#[inline]
+pub fn decide(
+    site: &Archive,
+    request: &Request<'_>,
+    is_trusted: bool,
+    about: &About<'_>,
+    out: &mut Out,
+) -> Decision {
+    let Target::Origin { path, query, plain } = request.target else {
+        match request.method {
+            Method::Options => refuse::options(about, out),
+            _ => refused(site, Status::BAD_REQUEST, None, request, about, out),
+        }
+        return Decision::Answered;
+    };
+    if plain {
+        return of_path(site, request, path, query, is_trusted, about, out);
+    }
+    let mut scratch = [0; PATH_LEN_MAX];
+    match target::decode(path, &mut scratch) {
+        Ok(path) => of_path(site, request, path, query, is_trusted, about, out),
+        Err(refusal) => {
+            let text = Some(refusal.as_str());
+            refused(site, refusal.status(), text, request, about, out);
+            Decision::Answered
+        }
+    }
+}
+
+#[inline]
+fn of_path(
+    site: &Archive,
+    request: &Request<'_>,
+    path: &[u8],
+    query: Option<&[u8]>,
+    is_trusted: bool,
+    about: &About<'_>,
+    out: &mut Out,
+) -> Decision {
+    let mut refuse = |status| refused(site, status, None, request, about, out);
+    match request.method {
+        Method::Get | Method::Head => {}
+        Method::Options => {
+            refuse::options(about, out);
+            return Decision::Answered;
+        }
+        _ => {
+            refuse(Status::METHOD_NOT_ALLOWED);
+            return Decision::Answered;
+        }
+    }
+    match site.find(path) {
+        Some(Entry::File(file)) => {
+            let wanted = encoding::choose(&request.accept_encoding, file.encodings);
+            match file.variant(wanted) {
+                Some(variant) => respond::send(site, variant, request, about, out),
+                None => refuse(Status::NOT_FOUND),
+            }
+        }
+        Some(Entry::Page(page)) => return Decision::Page(page),
+        Some(Entry::Redirect { location }) => redirect(site, location, query, request, about, out),
+        Some(Entry::Forbidden) => refuse(Status::FORBIDDEN),
+        None => match own(path).filter(|_| is_trusted) {
+            Some(own) => return Decision::Own(own),
+            None => refuse(Status::NOT_FOUND),
+        },
+    }
+    Decision::Answered
+}
+
+fn own(path: &[u8]) -> Option<Own> {
+    match path.strip_prefix(OWN)? {
+        b"status" => Some(Own::Status),
+        b"status.json" => Some(Own::StatusJson),
+        b"log" => Some(Own::Log),
+        _ => None,
+    }
+}
+
+fn refused(
+    site: &Archive,
+    status: Status,
+    explanation: Option<&str>,
+    request: &Request<'_>,
+    about: &About<'_>,
+    out: &mut Out,
+) {
+    let page = Page {
+        status,
+        explanation,
+        field: None,
+        has_body: request.method != Method::Head,
+    };
+    refuse::page(site, page, about, out);
+}
+
+/// A folder whose name lacks its slash.
+fn redirect(
+    site: &Archive,
+    location: &str,
+    query: Option<&[u8]>,
+    request: &Request<'_>,
+    about: &About<'_>,
+    out: &mut Out,
+) {
+    let mut value = alloc::vec::Vec::with_capacity(location.len() + 64);
+    value.extend_from_slice(location.as_bytes());
+    if let Some(query) = query {
+        value.push(b'?');
+        value.extend_from_slice(query);
+    }
+    let page = Page {
+        status: Status::MOVED_PERMANENTLY,
+        explanation: None,
+        field: Some(("Location", &value)),
+        has_body: request.method != Method::Head,
+    };
+    refuse::page(site, page, about, out);
+}

@@ -1,0 +1,120 @@
+//! Requests that were parsed before: the same bytes mean the same, so whoever asks again for a file in the
+//! same words costs one hash and one comparison. Holds only requests whose whole answer is a stored response.
+//! Knows no HTTP.
+
+use alloc::vec::Vec;
+
+use lowroad_http::request::Request;
+
+use crate::archive::Variant;
+
+/// Longer heads are parsed each time.
+const HEAD_LEN_MAX: usize = 496;
+/// A power of two. Two requests with the same place take turns.
+const SLOTS: usize = 256;
+
+/// Where something is in a head.
+type Span = (u16, u16);
+
+struct Slot {
+    file: Option<&'static Variant>,
+    len: usize,
+    /// Of the request line, Referer and User-Agent.
+    spans: [Span; 3],
+    head: [u8; HEAD_LEN_MAX],
+}
+
+/// What is known of a request.
+pub struct Found<'h> {
+    /// What it asks for, whole and on a kept connection.
+    pub file: &'static Variant,
+    /// The request line, Referer and User-Agent.
+    pub texts: [&'h [u8]; 3],
+}
+
+/// Requests that were parsed before.
+pub struct Known {
+    slots: Vec<Slot>,
+}
+
+impl Known {
+    /// None yet.
+    pub fn new() -> Known {
+        let empty = || Slot {
+            file: None,
+            len: 0,
+            spans: [(0, 0); 3],
+            head: [0; HEAD_LEN_MAX],
+        };
+        Known {
+            slots: (0..SLOTS).map(|_| empty()).collect(),
+        }
+    }
+
+    /// What these bytes ask for, if they are exactly one known request.
+    #[inline]
+    pub fn find<'h>(&self, bytes: &'h [u8]) -> Option<Found<'h>> {
+        if bytes.len() > HEAD_LEN_MAX {
+            return None;
+        }
+        let slot = self.slots.get(place(bytes))?;
+        if slot.len != bytes.len() || !is_same(slot.head.get(..slot.len)?, bytes) {
+            return None;
+        }
+        let text = |(at, len): Span| {
+            let text = bytes.get(usize::from(at)..usize::from(at) + usize::from(len));
+            text.unwrap_or_default()
+        };
+        Some(Found {
+            file: slot.file?,
+            texts: slot.spans.map(text),
+        })
+    }
+
+    /// Keeps a request that is the whole of `bytes`.
+    pub fn keep(&mut self, bytes: &[u8], request: &Request<'_>, file: &'static Variant) {
+        if bytes.len() > HEAD_LEN_MAX || request.head_len != bytes.len() {
+            return;
+        }
+        let span = |text: &[u8]| {
+            let at = text.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr());
+            (at as u16, text.len() as u16)
+        };
+        let texts = [
+            request.line(),
+            request.referer.unwrap_or(&bytes[..0]),
+            request.user_agent.unwrap_or(&bytes[..0]),
+        ];
+        if let Some(slot) = self.slots.get_mut(place(bytes)) {
+            slot.file = Some(file);
+            slot.len = bytes.len();
+            slot.spans = texts.map(span);
+            slot.head[..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+}
+
+/// Whether two texts of one length are the same. They are short, and mostly they are.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let ((words_a, rest_a), (words_b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let differ = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+    let words = words_a.iter().zip(words_b).map(differ);
+    words.fold(0, |all, one| all | one) == 0 && rest_a.iter().eq(rest_b)
+}
+
+/// The path is at the beginning, and what browsers differ in changes the length. Who makes requests collide only
+/// has them parsed.
+#[inline]
+fn place(bytes: &[u8]) -> usize {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    const LOOKED_AT: usize = 64;
+    let mut hash = bytes.len() as u64;
+    let (words, _) = bytes[..bytes.len().min(LOOKED_AT)].as_chunks::<8>();
+    for word in words {
+        hash = (hash ^ u64::from_le_bytes(*word))
+            .wrapping_mul(FACTOR)
+            .rotate_left(29);
+    }
+    (hash >> 40) as usize & (SLOTS - 1)
+}

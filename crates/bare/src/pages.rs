@@ -1,0 +1,560 @@
+//! Pages that are made for each request: they run until they need the database, and go on when its answer is
+//! there. The only part of the image that takes memory for a request; how many run at once is bounded. Knows
+//! connections as numbers.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+use lowroad_http::head::HeadWriter;
+use lowroad_http::method::Method;
+use lowroad_http::request::Request;
+use lowroad_http::status::Status;
+use lowroad_mysql::{Event, Refused};
+use lowroad_net::{Calls, Full, Id, LARGE};
+use lowroad_page::{Limits, Page, Run, Step};
+
+use crate::archive::{self, Archive, Entry};
+use crate::asked::Asked;
+use crate::database::{self, Asker, Database, Lost};
+use crate::out::{About, Out};
+
+/// Pages that are being made at once, if there is memory for so many. Their memory is the only one that is not
+/// taken at the start, so this and [`LIMITS`] bound it.
+const TASKS_MAX: usize = 64;
+/// What one of them takes at most: its text, twice while it grows, its values, and its share of the connections to
+/// the database.
+const TASK_LEN: usize = 192 << 10;
+/// What the log and other things take that are not for a page.
+const OTHERS_LEN: usize = 512 << 10;
+/// Visitors that wait until one can be begun; more get 503.
+const QUEUE_MAX: usize = 1024;
+/// A page that takes longer is given up.
+const TASK_TIMEOUT_US: u64 = 15_000_000;
+/// What one page may take; with its head its text fits a buffer.
+const LIMITS: Limits = Limits {
+    output_len_max: LARGE - 8192,
+    memory_len_max: 64 << 10,
+    step_count_max: 1_000_000,
+    query_count_max: 100,
+};
+/// More memory is not kept for the next page.
+const KEPT_LEN_MAX: usize = 16 << 10;
+
+/// Why a page could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The page, or one of its statements, is wrong, or over a limit.
+    Page,
+    /// There is no connection to the database.
+    NoDatabase,
+    /// It took too long.
+    TimedOut,
+}
+
+impl Failure {
+    /// The status of the answer.
+    pub fn status(self) -> Status {
+        match self {
+            Failure::Page => Status::INTERNAL_ERROR,
+            Failure::NoDatabase => Status::BAD_GATEWAY,
+            Failure::TimedOut => Status::GATEWAY_TIMEOUT,
+        }
+    }
+}
+
+/// A page that has ended, well or not.
+pub struct Made {
+    /// Whose it is.
+    pub visit: Visit,
+    /// Which one, for [`Pages::task`] and [`Pages::end`].
+    pub at: usize,
+    /// What came of it.
+    pub result: Result<(), Failure>,
+}
+
+/// Whom a page is for.
+#[derive(Clone, Copy)]
+pub struct Visit {
+    /// The visitor's connection.
+    pub id: Id,
+    /// The connection stays open after the answer.
+    pub keep_alive: bool,
+    /// When the request came, in microseconds.
+    pub begun_us: u64,
+}
+
+impl Visit {
+    const NOBODY: Visit = Visit {
+        id: Id {
+            index: u32::MAX,
+            generation: 0,
+        },
+        keep_alive: false,
+        begun_us: 0,
+    };
+}
+
+enum State {
+    /// Nobody's.
+    Free,
+    /// Has ended; its text is still there.
+    Ended,
+    /// Goes on at the next opportunity.
+    Runs,
+    /// Waits for a connection to the database.
+    Wants,
+    /// Waits for the database's answer.
+    Asks,
+    /// Has ended so.
+    Fails(Failure),
+}
+
+/// A page that is being made. It keeps its memory for the next one.
+pub struct Task {
+    visit: Visit,
+    /// What was asked.
+    pub asked: Asked,
+    page: usize,
+    run: Run,
+    text: Vec<u8>,
+    state: State,
+    /// It was asked once more since its connection had been closed by the server.
+    is_repeated: bool,
+}
+
+impl Task {
+    fn new() -> Task {
+        Task {
+            visit: Visit::NOBODY,
+            asked: Asked::new(),
+            page: 0,
+            run: Run::new(LIMITS),
+            text: Vec::new(),
+            state: State::Free,
+            is_repeated: false,
+        }
+    }
+
+    /// Writes the response.
+    pub fn write(&self, about: &About<'_>, out: &mut Out) {
+        let reply = self.run.reply();
+        let status = reply.status.and_then(Status::new).unwrap_or(Status::OK);
+        out.status(status);
+        let mut head = HeadWriter::start(&mut out.copied, status, about.date);
+        let has = |name: &str| {
+            let mut fields = reply.fields.iter();
+            fields.any(|(known, _)| known.eq_ignore_ascii_case(name))
+        };
+        if !has("content-type") {
+            head.field("Content-Type", b"text/html; charset=utf-8");
+        }
+        if !has("cache-control") {
+            match reply.cache_s {
+                Some(cache_s) => {
+                    let kind = if reply.is_personal { "private, " } else { "" };
+                    let value = format!("{kind}max-age={cache_s}");
+                    head.field("Cache-Control", value.as_bytes());
+                }
+                None => {
+                    head.field("Cache-Control", b"no-cache");
+                }
+            }
+        }
+        for (name, value) in &reply.fields {
+            head.field(name, value.as_bytes());
+        }
+        if !status.is_bodiless() {
+            head.field_u64("Content-Length", self.text.len() as u64);
+        }
+        head.finish_open();
+        out.copied.extend_from_slice(about.head_end());
+        if self.asked.method != Method::Head && !status.is_bodiless() {
+            out.copied.extend_from_slice(&self.text);
+            out.body_len = self.text.len();
+        }
+    }
+}
+
+/// The site's pages, those that are being made, and the database.
+pub struct Pages {
+    /// By the address of their source, which is what a lookup gives.
+    pages: Vec<(&'static archive::Page, Page)>,
+    tasks: Vec<Task>,
+    free: Vec<usize>,
+    /// Tasks that can go on.
+    ready: VecDeque<usize>,
+    /// Visitors whose requests wait where they came from until a task is free.
+    queue: VecDeque<Id>,
+    /// Tasks that want a connection, the first first.
+    wanting: VecDeque<usize>,
+    database: Option<Database>,
+    trouble: Option<String>,
+    made: u64,
+}
+
+impl Pages {
+    /// Reads the site's pages. So many are made at once as `memory_len` bytes are enough for, and at least one.
+    ///
+    /// # Errors
+    /// A text for the operator: a page is wrong, or the settings of the database are.
+    pub fn new(site: &Archive, secret: [u8; 32], memory_len: usize) -> Result<Pages, String> {
+        let count = (memory_len.saturating_sub(OTHERS_LEN) / TASK_LEN).clamp(1, TASKS_MAX);
+        let mut pages = Vec::new();
+        for (_, entry) in site.entries() {
+            if let Entry::Page(source) = entry {
+                let page =
+                    Page::parse_with(source.name, source.text, &mut |name| site.source(name))
+                        .map_err(|error| {
+                            format!("{}:{}: {}", source.name, error.line, error.what)
+                        })?;
+                pages.push((source, page));
+            }
+        }
+        pages.sort_by_key(|(source, _)| core::ptr::from_ref(*source).addr());
+        Ok(Pages {
+            pages,
+            tasks: (0..count).map(|_| Task::new()).collect(),
+            free: (0..count).rev().collect(),
+            ready: VecDeque::with_capacity(TASKS_MAX),
+            queue: VecDeque::with_capacity(QUEUE_MAX),
+            wanting: VecDeque::with_capacity(TASKS_MAX),
+            database: Database::of(site, secret)?,
+            trouble: None,
+            made: 0,
+        })
+    }
+
+    /// Begins a page. False: later, when its visitor's input is resumed.
+    ///
+    /// # Errors
+    /// [`Full`] when too many wait for that.
+    pub fn begin(
+        &mut self,
+        visit: Visit,
+        source: &'static archive::Page,
+        request: &Request<'_>,
+        peer: SocketAddrV4,
+    ) -> Result<bool, Full> {
+        let wanted = core::ptr::from_ref(source).addr();
+        let place = |known: &(&'static archive::Page, Page)| core::ptr::from_ref(known.0).addr();
+        let page = self.pages.binary_search_by_key(&wanted, place);
+        let page = page.map_err(|_| Full)?;
+        let Some(at) = self.free.pop() else {
+            if self.queue.len() == QUEUE_MAX {
+                return Err(Full);
+            }
+            self.queue.push_back(visit.id);
+            return Ok(false);
+        };
+        let task = &mut self.tasks[at];
+        task.visit = visit;
+        task.asked.set(request, peer);
+        task.page = page;
+        task.run.begin(&self.pages[page].1);
+        task.text.clear();
+        task.state = State::Runs;
+        task.is_repeated = false;
+        self.ready.push_back(at);
+        Ok(true)
+    }
+
+    /// Goes on with what can go on. Gives a page that has ended, which is to be taken by [`Pages::end`]; to be
+    /// called until there is none.
+    pub fn run(&mut self, calls: &mut impl Calls) -> Option<Made> {
+        self.ask(calls);
+        while let Some(at) = self.ready.pop_front() {
+            if let Some(result) = self.step(at) {
+                self.made += 1;
+                self.tasks[at].state = State::Ended;
+                let visit = self.tasks[at].visit;
+                return Some(Made { visit, at, result });
+            }
+            self.ask(calls);
+        }
+        None
+    }
+
+    /// A page that has ended.
+    pub fn task(&self, at: usize) -> &Task {
+        &self.tasks[at]
+    }
+
+    /// The next visitor whose page can be begun; `begun` were given since the last of them was.
+    pub fn next_queued(&mut self, begun: usize) -> Option<Id> {
+        match begun < self.free.len() {
+            true => self.queue.pop_front(),
+            false => None,
+        }
+    }
+
+    /// Its text is needed no more, and another can begin.
+    pub fn end(&mut self, at: usize) {
+        let task = &mut self.tasks[at];
+        task.state = State::Free;
+        task.visit = Visit::NOBODY;
+        if task.text.capacity() > KEPT_LEN_MAX {
+            *task = Task::new();
+        }
+        self.free.push(at);
+    }
+
+    /// Runs a page to its end, or until it needs the database.
+    fn step(&mut self, at: usize) -> Option<Result<(), Failure>> {
+        let task = &mut self.tasks[at];
+        if let State::Fails(failure) = task.state {
+            return Some(Err(failure));
+        }
+        let (source, page) = &self.pages[task.page];
+        match task.run.step(page, &task.asked, &mut task.text) {
+            Step::Done => Some(Ok(())),
+            Step::Query { .. } if self.database.is_none() => {
+                let name = source.name;
+                self.trouble = Some(format!(
+                    "{name}: the site has no database: build it with --database"
+                ));
+                Some(Err(Failure::Page))
+            }
+            Step::Query { .. } => {
+                task.state = State::Wants;
+                self.wanting.push_back(at);
+                None
+            }
+            Step::Failed(failure) => {
+                let name = source.name;
+                self.trouble = Some(format!("{name}:{}: {}", failure.line, failure.what));
+                Some(Err(Failure::Page))
+            }
+        }
+    }
+
+    /// Those who wait ask, as far as there are connections.
+    fn ask(&mut self, calls: &mut impl Calls) {
+        let Some(database) = &mut self.database else {
+            return;
+        };
+        while !self.wanting.is_empty() && database.has_free() {
+            let Some(at) = self.wanting.pop_front() else {
+                return;
+            };
+            let task = &mut self.tasks[at];
+            let page = &self.pages[task.page].1;
+            // It wants the same as before.
+            let step = task.run.step(page, &task.asked, &mut task.text);
+            let Step::Query { statement, values } = step else {
+                task.state = State::Runs;
+                self.ready.push_back(at);
+                continue;
+            };
+            match database.ask(calls, at, statement, values.map(to_database)) {
+                Ok(()) => task.state = State::Asks,
+                Err(Refused::Busy) => return self.wanting.push_front(at),
+                Err(Refused::TooLong) => {
+                    task.state = State::Fails(Failure::Page);
+                    self.ready.push_back(at);
+                }
+            }
+        }
+    }
+
+    /// Bytes from the database server.
+    pub fn input(&mut self, calls: &mut impl Calls, now_us: u64, id: Id, bytes: &[u8]) {
+        let Some(database) = &mut self.database else {
+            return;
+        };
+        let (tasks, pages) = (&mut self.tasks, &self.pages);
+        let (ready, trouble) = (&mut self.ready, &mut self.trouble);
+        let taken = database.input(calls, now_us, id, bytes, |asker, event| {
+            let task: &mut Task = &mut tasks[asker];
+            match event {
+                Event::Columns(columns) => {
+                    task.run
+                        .columns(columns.iter().map(|column| column.name.as_str()));
+                }
+                Event::Value(value) => task.run.value(from_database(value)),
+                Event::RowEnd => task.run.row_end(),
+                Event::Done { .. } => {
+                    task.run.answered();
+                    task.state = State::Runs;
+                    ready.push_back(asker);
+                }
+                Event::Failed(failure) => {
+                    let name = pages[task.page].0.name;
+                    *trouble = Some(format!(
+                        "{name}: the database says {}: {}",
+                        failure.code, failure.message
+                    ));
+                    task.state = State::Fails(Failure::Page);
+                    ready.push_back(asker);
+                }
+                Event::Ready => {}
+            }
+        });
+        if let Err(lost) = taken {
+            if let Some(lost) = lost {
+                self.lose(&lost);
+            }
+            self.fail_if_unreachable();
+        }
+    }
+
+    /// What did not fit before is sent to the database server.
+    pub fn sent(&mut self, calls: &mut impl Calls, id: Id) {
+        if let Some(database) = &mut self.database {
+            database.sent(calls, id);
+        }
+    }
+
+    /// A connection to the database has ended.
+    pub fn lost(&mut self, now_us: u64, id: Id) {
+        let lost = self
+            .database
+            .as_mut()
+            .and_then(|database| database.lost(now_us, id));
+        if let Some(lost) = lost {
+            self.lose(&lost);
+        }
+        self.fail_if_unreachable();
+    }
+
+    /// When no connection is left and the last could not be opened, nobody waits for the next try.
+    fn fail_if_unreachable(&mut self) {
+        let is_unreachable = |database: &Database| database.is_unreachable();
+        if !self.database.as_ref().is_some_and(is_unreachable) {
+            return;
+        }
+        for at in self.wanting.drain(..) {
+            self.tasks[at].state = State::Fails(Failure::NoDatabase);
+            self.ready.push_back(at);
+        }
+    }
+
+    /// Its page asks again, if that makes sense.
+    fn lose(&mut self, lost: &Lost) {
+        let asker: Asker = lost.asker;
+        let task = &mut self.tasks[asker];
+        if lost.was_stale && !task.is_repeated {
+            task.is_repeated = true;
+            task.state = State::Wants;
+            self.wanting.push_front(asker);
+        } else {
+            task.state = State::Fails(Failure::NoDatabase);
+            self.ready.push_back(asker);
+        }
+    }
+
+    /// A visitor that waits until its page can be begun has gone.
+    pub fn unqueue(&mut self, id: Id) {
+        self.queue.retain(|queued| *queued != id);
+    }
+
+    /// The visitor of a page has gone.
+    pub fn forget(&mut self, calls: &mut impl Calls, id: Id) {
+        if let Some(at) = self.tasks.iter().position(|task| task.visit.id == id) {
+            self.drop_task(calls, at);
+        }
+    }
+
+    fn drop_task(&mut self, calls: &mut impl Calls, at: usize) {
+        if let (State::Asks, Some(database)) = (&self.tasks[at].state, &mut self.database) {
+            database.give_up(calls, at);
+        }
+        self.ready.retain(|one| *one != at);
+        self.wanting.retain(|one| *one != at);
+        self.end(at);
+    }
+
+    /// Gives up what takes too long, and sees to connections. Gives the time of the next call.
+    pub fn tick(&mut self, calls: &mut impl Calls, now_us: u64) -> Option<u64> {
+        let mut next_us = (!self.queue.is_empty()).then_some(now_us + 100_000);
+        let Some(database) = self.database.as_mut() else {
+            return next_us;
+        };
+        if self.free.len() < self.tasks.len() {
+            next_us = Some(now_us + 1_000_000);
+            for at in 0..self.tasks.len() {
+                let task = &mut self.tasks[at];
+                let waits = matches!(task.state, State::Asks | State::Wants);
+                if !waits || now_us < task.visit.begun_us + TASK_TIMEOUT_US {
+                    continue;
+                }
+                if matches!(task.state, State::Asks) {
+                    database.give_up(calls, at);
+                }
+                task.state = State::Fails(Failure::TimedOut);
+                self.wanting.retain(|one| *one != at);
+                self.ready.push_back(at);
+            }
+        }
+        let database_us = database.tick(calls, now_us, self.wanting.len());
+        [next_us, database_us].into_iter().flatten().min()
+    }
+
+    /// Whether there is nothing to see to: no page is being made, and there is no database.
+    pub fn is_idle(&self) -> bool {
+        self.database.is_none() && self.free.len() == TASKS_MAX && self.queue.is_empty()
+    }
+
+    /// At the end: connections to the database that nobody needs any more are closed.
+    pub fn stop(&mut self, calls: &mut impl Calls) {
+        if self.free.len() < self.tasks.len() || !self.queue.is_empty() {
+            return;
+        }
+        if let Some(database) = self.database.take() {
+            database.close(calls);
+        }
+    }
+
+    /// Connections to the database that were begun since the last call.
+    pub fn take_opened(&mut self) -> Vec<Id> {
+        self.database
+            .as_mut()
+            .map(Database::take_opened)
+            .unwrap_or_default()
+    }
+
+    /// What an operator wants to know of what went wrong last.
+    pub fn take_trouble(&mut self) -> Option<String> {
+        let of_database = || self.database.as_mut().and_then(Database::take_trouble);
+        self.trouble.take().or_else(of_database)
+    }
+
+    /// Names and numbers.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [
+            ("pages_made", self.made),
+            ("pages_now", (self.tasks.len() - self.free.len()) as u64),
+            ("pages_max", self.tasks.len() as u64),
+            ("pages_waiting", self.wanting.len() as u64),
+            ("pages_queued", self.queue.len() as u64),
+        ];
+        let counts = self.database.as_ref().map(|database| database.counts);
+        let of_database = counts.map(|counts| database::COUNTS.into_iter().zip(counts));
+        own.into_iter().chain(of_database.into_iter().flatten())
+    }
+}
+
+fn to_database(value: lowroad_page::Value<'_>) -> lowroad_mysql::Value<'_> {
+    match value {
+        lowroad_page::Value::Null => lowroad_mysql::Value::Null,
+        lowroad_page::Value::Bool(is) => lowroad_mysql::Value::Int(is.into()),
+        lowroad_page::Value::Int(number) => lowroad_mysql::Value::Int(number),
+        lowroad_page::Value::UInt(number) => lowroad_mysql::Value::UInt(number),
+        lowroad_page::Value::Float(number) => lowroad_mysql::Value::Float(number),
+        lowroad_page::Value::Text(text) => lowroad_mysql::Value::Text(text),
+        lowroad_page::Value::Bytes(bytes) => lowroad_mysql::Value::Bytes(bytes),
+    }
+}
+
+fn from_database(value: lowroad_mysql::Value<'_>) -> lowroad_page::Value<'_> {
+    match value {
+        lowroad_mysql::Value::Null => lowroad_page::Value::Null,
+        lowroad_mysql::Value::Int(number) => lowroad_page::Value::Int(number),
+        lowroad_mysql::Value::UInt(number) => lowroad_page::Value::UInt(number),
+        lowroad_mysql::Value::Float(number) => lowroad_page::Value::Float(number),
+        lowroad_mysql::Value::Text(text) => lowroad_page::Value::Text(text),
+        lowroad_mysql::Value::Bytes(bytes) => lowroad_page::Value::Bytes(bytes),
+    }
+}

@@ -1,0 +1,203 @@
+//! Answers from a file: whole, a part of it, or the news that it is unchanged. The same decisions as in
+//! `lowroad serve`. Knows no connection.
+
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+use lowroad_http::conditional::{self, Precondition, Validators};
+use lowroad_http::encoding::Encoding;
+use lowroad_http::head::HeadWriter;
+use lowroad_http::method::Method;
+use lowroad_http::range::{self, ByteRange, RangeSet, Ranges};
+use lowroad_http::request::{Request, Version};
+use lowroad_http::status::Status;
+
+use crate::archive::{Archive, DATE_AT, Variant};
+use crate::out::{About, Out};
+use crate::refuse::{self, Page};
+
+/// Several ranges are put together by copying. Longer ones get the whole file, as RFC 9110 §14.2 allows.
+const RANGES_LEN_MAX: usize = 32 << 10;
+
+/// Sends a file, as far and in the form that the request asks for.
+#[inline]
+pub fn send(
+    site: &Archive,
+    file: &'static Variant,
+    request: &Request<'_>,
+    about: &About<'_>,
+    out: &mut Out,
+) {
+    if is_conditional(request) {
+        return on_condition(site, file, request, about, out);
+    }
+    whole(file, request, about, out);
+}
+
+#[inline]
+fn is_conditional(request: &Request<'_>) -> bool {
+    request.range.is_some()
+        || !request.if_none_match.is_empty()
+        || request.if_modified_since.is_some()
+        || !request.if_match.is_empty()
+        || request.if_unmodified_since.is_some()
+}
+
+/// The common case: head and body as they are stored, and today's date.
+#[inline]
+fn whole(file: &'static Variant, request: &Request<'_>, about: &About<'_>, out: &mut Out) {
+    let has_body = request.method == Method::Get;
+    if has_body && about.keep_alive && about.version == Version::Http11 {
+        out.whole = Some(file);
+        return kept(file, about.date, out);
+    }
+    out.status(Status::OK);
+    let head = file.head();
+    // All of the head but the empty line.
+    let open = head.strip_suffix(b"\r\n").unwrap_or(head);
+    out.copied.extend_from_slice(open);
+    out.copied.extend_from_slice(about.head_end());
+    if has_body {
+        out.lasting = file.body();
+        out.sums = file.sums;
+        out.body_len = file.body().len();
+    }
+    set_date(about.date, &mut out.copied);
+}
+
+/// A whole file on a kept connection.
+fn kept(file: &'static Variant, date: &[u8; 29], out: &mut Out) {
+    out.status(Status::OK);
+    dated_head(file, date, &mut out.copied);
+    out.lasting = file.body();
+    out.sums = file.sums;
+    out.body_len = file.body().len();
+}
+
+/// The head of a whole file on a kept connection, in place of what was in `to`.
+#[inline]
+pub fn dated_head(file: &Variant, date: &[u8; 29], to: &mut Vec<u8>) {
+    to.clear();
+    to.extend_from_slice(file.head());
+    set_date(date, to);
+}
+
+#[inline]
+fn set_date(date: &[u8; 29], head: &mut [u8]) {
+    if let Some(place) = head.get_mut(DATE_AT..DATE_AT + date.len()) {
+        place.copy_from_slice(date);
+    }
+}
+
+/// RFC 9110 §13.2.2: preconditions first, then the range if If-Range lets it.
+fn on_condition(
+    site: &Archive,
+    file: &'static Variant,
+    request: &Request<'_>,
+    about: &About<'_>,
+    out: &mut Out,
+) {
+    let validators = Validators {
+        etag: file.etag.as_bytes(),
+        last_modified: file.last_modified_s,
+    };
+    let has_body = request.method == Method::Get;
+    let refusal = |status, field| Page {
+        status,
+        explanation: None,
+        field,
+        has_body,
+    };
+    match conditional::evaluate(request, &validators, about.unix_s) {
+        Precondition::NotModified => return not_modified(file, about, out),
+        Precondition::Failed => {
+            let page = refusal(Status::PRECONDITION_FAILED, None);
+            return refuse::page(site, page, about, out);
+        }
+        Precondition::Proceed => {}
+    }
+    let len = file.body().len();
+    let holds = || conditional::if_range_holds(request, &validators, about.unix_s);
+    let ranges = match request.range {
+        Some(value) if has_body && holds() => range::evaluate(value, len as u64),
+        _ => Ranges::Whole,
+    };
+    match ranges {
+        Ranges::One(range) => one_range(file, range, about, out),
+        Ranges::Many(ranges) if ranges_len(&ranges) <= RANGES_LEN_MAX as u64 => {
+            several_ranges(file, &ranges, about, out);
+        }
+        Ranges::Whole | Ranges::Many(_) => whole(file, request, about, out),
+        Ranges::Unsatisfiable => {
+            let mut value = Vec::new();
+            value.extend_from_slice(b"bytes */");
+            lowroad_http::head::put_number(&mut value, len as u64);
+            let field = Some(("Content-Range", value.as_slice()));
+            let page = refusal(Status::RANGE_NOT_SATISFIABLE, field);
+            refuse::page(site, page, about, out);
+        }
+    }
+}
+
+fn not_modified(file: &Variant, about: &About<'_>, out: &mut Out) {
+    out.status(Status::NOT_MODIFIED);
+    HeadWriter::start(&mut out.copied, Status::NOT_MODIFIED, about.date).lines(file.shared_fields);
+    out.copied.extend_from_slice(about.head_end());
+}
+
+/// The bytes of a range; it was cut to the length of the file, which is in memory.
+fn of_range(file: &Variant, range: ByteRange) -> &'static [u8] {
+    let range = range.start as usize..range.end as usize;
+    file.body().get(range).unwrap_or_default()
+}
+
+fn one_range(file: &Variant, range: ByteRange, about: &About<'_>, out: &mut Out) {
+    out.status(Status::PARTIAL_CONTENT);
+    let body = of_range(file, range);
+    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, about.date);
+    head.lines(file.fields);
+    head.content_range(range.start, range.end, file.body().len() as u64);
+    head.field_u64("Content-Length", body.len() as u64);
+    head.finish_open();
+    out.copied.extend_from_slice(about.head_end());
+    out.lasting = body;
+    out.body_len = body.len();
+}
+
+fn ranges_len(ranges: &RangeSet) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+/// multipart/byteranges, RFC 9110 §14.6.
+fn several_ranges(file: &Variant, ranges: &RangeSet, about: &About<'_>, out: &mut Out) {
+    out.status(Status::PARTIAL_CONTENT);
+    let mut boundary = alloc::string::String::new();
+    // Writing to a string can't fail.
+    let _ = write!(boundary, "{:016x}{:016x}", about.serial, !about.serial);
+    let mut body = Vec::new();
+    for range in ranges.iter() {
+        body.extend_from_slice(b"\r\n--");
+        body.extend_from_slice(boundary.as_bytes());
+        body.extend_from_slice(b"\r\n");
+        let mut head = HeadWriter::resume(&mut body);
+        head.field("Content-Type", file.content_type.as_bytes());
+        head.content_range(range.start, range.end, file.body().len() as u64);
+        head.finish();
+        body.extend_from_slice(of_range(file, *range));
+    }
+    body.extend_from_slice(b"\r\n--");
+    body.extend_from_slice(boundary.as_bytes());
+    body.extend_from_slice(b"--\r\n");
+    boundary.insert_str(0, "multipart/byteranges; boundary=");
+    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, about.date);
+    head.lines(file.shared_fields);
+    head.field("Content-Type", boundary.as_bytes());
+    if file.encoding != Encoding::Identity {
+        head.field("Content-Encoding", file.encoding.as_str().as_bytes());
+    }
+    head.field_u64("Content-Length", body.len() as u64);
+    head.finish_open();
+    out.copied.extend_from_slice(about.head_end());
+    out.copied.extend_from_slice(&body);
+    out.body_len = body.len();
+}

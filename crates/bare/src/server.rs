@@ -1,0 +1,180 @@
+//! The server: what the main loop calls. It gives frames to the stack, and the stack's connections to the site.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+
+use lowroad_net::{Address, Link, Received, Settings, Stack};
+
+use crate::archive::Archive;
+use crate::pages::Pages;
+use crate::trusted::Trusted;
+use crate::web::Web;
+
+/// Where visitors come.
+const PORT: u16 = 80;
+/// Connections at once, if there is memory for so many.
+const CONNECTIONS_MAX: usize = 10_000;
+/// What a connection costs at most, with its share of small buffers.
+const CONNECTION_LEN: usize = 2048;
+/// Less memory is too little.
+const MEMORY_LEN_MIN: usize = 4 << 20;
+/// A connection on which nothing comes is ended.
+const IDLE_TIMEOUT_MS: u32 = 60_000;
+/// Bytes of the log that are kept.
+const JOURNAL_LEN: usize = 256 << 10;
+/// After this, what is still open at the end is cut off.
+const DRAIN_US: u64 = 5_000_000;
+
+/// What the machine has.
+pub struct Machine {
+    /// The device's address.
+    pub mac: [u8; 6],
+    /// Its MTU.
+    pub mtu: u16,
+    /// Where to get an address from.
+    pub address: Address,
+    /// Bytes that pools and tables may take.
+    pub memory_len: usize,
+    /// Random, new at each start.
+    pub secret: [u8; 32],
+}
+
+/// The time.
+#[derive(Clone, Copy)]
+pub struct Now {
+    /// Microseconds since the start; never goes back.
+    pub mono_us: u64,
+    /// Seconds since 1970, UTC.
+    pub unix_s: u64,
+}
+
+/// The earlier of two times.
+#[inline]
+pub fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// A site, its connections and what they wait for.
+pub struct Server {
+    stack: Stack,
+    web: Web,
+    /// When the end began.
+    stopping_us: Option<u64>,
+    is_address_said: bool,
+    now_us: u64,
+}
+
+impl Server {
+    /// Takes all the memory that static files will ever need.
+    ///
+    /// # Errors
+    /// When the machine has too little memory, or the archive says what can't be: a text for the operator.
+    pub fn new(site: Archive, machine: Machine) -> Result<Server, String> {
+        let memory_len = machine.memory_len;
+        if memory_len < MEMORY_LEN_MIN {
+            return Err(format!(
+                "{} KiB of memory are left for connections; {} are needed: give the machine more",
+                memory_len >> 10,
+                MEMORY_LEN_MIN >> 10
+            ));
+        }
+        // Three eighths for small buffers, an eighth for large ones, a quarter for connections; the rest is for pages.
+        let share = memory_len / 8;
+        let connections_max = CONNECTIONS_MAX.min(2 * share / CONNECTION_LEN);
+        let trusted = Trusted::parse(site.settings("status.from"))?;
+        let pages = Pages::new(&site, machine.secret, share)?;
+        let [a, b, c, d, e, f, g, h, ..] = machine.secret;
+        let serial = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let stack = Stack::new(Settings {
+            mac: machine.mac,
+            mtu: machine.mtu,
+            address: machine.address,
+            ports: vec![PORT],
+            connections_max,
+            small_buffers: 3 * share / lowroad_net::SMALL,
+            large_buffers: share / lowroad_net::LARGE,
+            idle_timeout_ms: IDLE_TIMEOUT_MS,
+            secret: machine.secret,
+        });
+        Ok(Server {
+            stack,
+            web: Web::new(site, connections_max, JOURNAL_LEN, pages, trusted, serial),
+            stopping_us: None,
+            is_address_said: false,
+            now_us: 0,
+        })
+    }
+
+    /// A frame has come.
+    #[inline]
+    pub fn received(&mut self, now: Now, link: &mut impl Link, received: Received<'_>) {
+        self.now_us = now.mono_us;
+        self.web.set_now(now);
+        self.stack
+            .received(now.mono_us, link, &mut self.web, received);
+    }
+
+    /// To be called after each burst of frames, and when it said so the last time. Gives the time of
+    /// the next call in [`Now::mono_us`], if there is any.
+    pub fn tick(&mut self, now: Now, link: &mut impl Link) -> Option<u64> {
+        self.now_us = now.mono_us;
+        self.web.set_now(now);
+        let stack_us = self.stack.tick(now.mono_us, link, &mut self.web);
+        let is_stopping = self.stopping_us.is_some();
+        let has_address = self.stack.address().is_some();
+        let (stack, web) = (&mut self.stack, &mut self.web);
+        let web_us = stack.calls(now.mono_us, link, web, |web, calls| {
+            if is_stopping {
+                web.end_idle(calls);
+            }
+            match has_address {
+                true => web.tick(calls),
+                false => None,
+            }
+        });
+        let drain_us = self.stopping_us.map(|stopping_us| stopping_us + DRAIN_US);
+        earlier(earlier(stack_us, web_us), drain_us)
+    }
+
+    /// Begins the end: no new connections; those that are there get the answers that they wait for.
+    pub fn stop(&mut self) {
+        self.stack.refuse_new();
+        self.stopping_us.get_or_insert(self.now_us);
+    }
+
+    /// Whether the machine may go: everybody has got what was asked for, or the time for it is over.
+    pub fn is_stopped(&self, now: Now) -> bool {
+        let Some(stopping_us) = self.stopping_us else {
+            return false;
+        };
+        self.stack.open_count() == 0 || now.mono_us >= stopping_us + DRAIN_US
+    }
+
+    /// Connections that are there, those to the database among them.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.stack.open_count()
+    }
+
+    /// Buffers that no connection has, small and large.
+    #[must_use]
+    pub fn free_buffers(&self) -> (usize, usize) {
+        self.stack.free_buffers()
+    }
+
+    /// A line for the console, if there is one: what an operator wants to know.
+    pub fn said(&mut self) -> Option<String> {
+        if let Some(trouble) = self.web.take_trouble() {
+            return Some(trouble);
+        }
+        let (address, prefix_len, _) = self.stack.address().filter(|_| !self.is_address_said)?;
+        self.is_address_said = true;
+        Some(format!(
+            "address {address}/{prefix_len}; look at http://{address}/"
+        ))
+    }
+}

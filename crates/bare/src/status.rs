@@ -1,0 +1,46 @@
+//! What the machine says of itself. Knows no connection and no counter by name.
+
+use alloc::string::String;
+use core::fmt::Write;
+
+use lowroad_http::head::HeadWriter;
+use lowroad_http::status::Status;
+
+use crate::out::{About, Out};
+
+/// A line for each: name, then number.
+pub fn text(all: &[(&'static str, u64)]) -> String {
+    let mut out = String::new();
+    for (name, count) in all {
+        // Writing to a string can't fail.
+        let _ = writeln!(out, "{name:34} {count}");
+    }
+    out
+}
+
+/// One object.
+pub fn json(all: &[(&'static str, u64)]) -> String {
+    let mut out = String::from("{");
+    for (at, (name, count)) in all.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        // Writing to a string can't fail.
+        let _ = write!(out, "{comma}\"{name}\":{count}");
+    }
+    out.push_str("}\n");
+    out
+}
+
+/// The answer with such a text, which nobody may keep.
+pub fn write(content_type: &[u8], body: &[u8], has_body: bool, about: &About<'_>, out: &mut Out) {
+    out.status(Status::OK);
+    let mut head = HeadWriter::start(&mut out.copied, Status::OK, about.date);
+    head.field("Content-Type", content_type);
+    head.field("Cache-Control", b"no-store");
+    head.field_u64("Content-Length", body.len() as u64);
+    head.finish_open();
+    out.copied.extend_from_slice(about.head_end());
+    if has_body {
+        out.copied.extend_from_slice(body);
+        out.body_len = body.len();
+    }
+}

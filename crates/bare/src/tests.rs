@@ -1,0 +1,476 @@
+//! Requests and answers, over connections that are only counted.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+use lowroad_http::encoding::Encoding;
+use lowroad_net::{Calls, End, Full, Id, Opened, Piece, Service};
+
+use crate::archive::{Archive, Builder, NewVariant};
+use crate::counters::Counter;
+use crate::pages::Pages;
+use crate::server::Now;
+use crate::trusted::Trusted;
+use crate::web::Web;
+
+const VISITOR: Id = Id {
+    index: 3,
+    generation: 9,
+};
+const PEER: SocketAddrV4 = SocketAddrV4::new(core::net::Ipv4Addr::new(192, 0, 2, 9), 4321);
+
+/// Connections that hold what was sent.
+#[derive(Default)]
+struct Fake {
+    sent: BTreeMap<u32, Vec<u8>>,
+    closed: Vec<Id>,
+    aborted: Vec<Id>,
+    resumed: Vec<Id>,
+    connects: u32,
+    waiting: usize,
+    is_full: bool,
+}
+
+impl Calls for Fake {
+    fn now_us(&self) -> u64 {
+        0
+    }
+
+    fn send(&mut self, id: Id, piece: Piece<'_>) -> Result<(), Full> {
+        if self.is_full {
+            return Err(Full);
+        }
+        let bytes = match piece {
+            Piece::Copied(bytes) => bytes,
+            Piece::Lasting { bytes, .. } => bytes,
+        };
+        self.sent.entry(id.index).or_default().extend(bytes);
+        Ok(())
+    }
+
+    fn unsent_len(&self, _: Id) -> usize {
+        0
+    }
+
+    fn waiting_len(&self, _: Id) -> usize {
+        self.waiting
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![("net_frames", 7)]
+    }
+
+    fn close(&mut self, id: Id) {
+        self.closed.push(id);
+    }
+
+    fn abort(&mut self, id: Id) {
+        self.aborted.push(id);
+    }
+
+    fn resume(&mut self, id: Id) {
+        self.resumed.push(id);
+    }
+
+    fn connect(&mut self, _: SocketAddrV4) -> Result<Id, Full> {
+        self.connects += 1;
+        Ok(Id {
+            index: 10 + self.connects,
+            generation: 0,
+        })
+    }
+}
+
+struct Net {
+    web: Web,
+    calls: Fake,
+}
+
+fn variant(encoding: Encoding, body: &[u8]) -> NewVariant {
+    NewVariant {
+        encoding,
+        shared_fields: b"Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"e\"\r\n".to_vec(),
+        own_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
+        etag: "\"e\"".into(),
+        content_type: "text/plain".into(),
+        last_modified_s: Some(784_111_777),
+        body: body.to_vec(),
+    }
+}
+
+fn long() -> Vec<u8> {
+    (0..5000_u32).map(|at| b'a' + (at % 23) as u8).collect()
+}
+
+fn site(page: &str) -> Archive {
+    let mut builder = Builder::new();
+    let file = |encoding, body: &[u8]| variant(encoding, body);
+    builder
+        .file(
+            &[b"/", b"/index.html"],
+            vec![file(Encoding::Identity, b"<p>Hello")],
+        )
+        .expect("a file");
+    builder
+        .file(&[b"/long"], vec![file(Encoding::Identity, &long())])
+        .expect("a file");
+    builder.redirect(b"/sub", "/sub/").expect("a redirect");
+    builder.forbidden(b"/sub/").expect("a folder");
+    builder
+        .page(b"/page.lrp", "page.lrp", page)
+        .expect("a page");
+    builder.setting("status.from", "192.0.2.0/24");
+    builder.setting("database.address", "192.0.2.1:3306");
+    let bytes = builder.finish().expect("an archive");
+    Archive::open(Vec::leak(bytes)).expect("an archive")
+}
+
+impl Net {
+    fn new(page: &str) -> Net {
+        let site = site(page);
+        let pages = Pages::new(&site, [1; 32], 16 << 20).expect("pages");
+        let trusted = Trusted::parse(site.settings("status.from"));
+        let web = Web::new(site, 64, 1 << 16, pages, trusted.expect("networks"), 1);
+        let mut net = Net {
+            web,
+            calls: Fake::default(),
+        };
+        net.web.set_now(Now {
+            mono_us: 1_000_000,
+            unix_s: 784_111_800,
+        });
+        net.open();
+        net
+    }
+
+    fn open(&mut self) {
+        let opened = Opened {
+            peer: PEER,
+            port: 80,
+            by_us: false,
+        };
+        self.web.opened(&mut self.calls, VISITOR, opened);
+    }
+
+    /// Sends bytes, as often as they are not taken whole; what was answered to each piece that was.
+    fn send(&mut self, mut bytes: &[u8]) -> Vec<String> {
+        let mut answers = Vec::new();
+        loop {
+            let taken = self.web.input(&mut self.calls, VISITOR, bytes);
+            bytes = &bytes[taken..];
+            self.calls.waiting = bytes.len();
+            let sent = self.calls.sent.remove(&VISITOR.index).unwrap_or_default();
+            if !sent.is_empty() {
+                answers.push(String::from_utf8(sent).expect("text"));
+                self.web.sent(&mut self.calls, VISITOR);
+            }
+            if bytes.is_empty() || taken == 0 {
+                return answers;
+            }
+        }
+    }
+
+    fn ask(&mut self, line: &str, fields: &str) -> String {
+        let request = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let mut answers = self.send(request.as_bytes());
+        assert_eq!(answers.len(), 1, "{request}");
+        answers.remove(0)
+    }
+}
+
+fn head(answer: &str) -> &str {
+    &answer[..answer.find("\r\n\r\n").expect("a head")]
+}
+
+fn body(answer: &str) -> &str {
+    &answer[answer.find("\r\n\r\n").expect("a head") + 4..]
+}
+
+#[test]
+fn files_are_sent_with_todays_date() {
+    let mut net = Net::new("");
+    let answer = net.ask("GET /", "");
+    assert_eq!(
+        answer,
+        "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:50:00 GMT\r\n\
+         Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"e\"\r\n\
+         Content-Type: text/plain\r\nAccept-Ranges: bytes\r\nContent-Length: 8\r\n\r\n<p>Hello"
+    );
+    assert_eq!(net.ask("HEAD /", ""), format!("{}\r\n\r\n", head(&answer)));
+    assert_eq!(body(&net.ask("GET /long", "")).as_bytes(), long());
+    assert!(net.calls.closed.is_empty());
+}
+
+#[test]
+fn what_was_asked_before_is_answered_and_logged_alike() {
+    let mut net = Net::new("");
+    let fields = "User-Agent: tests\r\nReferer: there\r\n";
+    let first = net.ask("GET /long", fields);
+    for _ in 0..3 {
+        assert_eq!(net.ask("GET /long", fields), first);
+    }
+    // Other words, and more bytes, are other requests.
+    let answer = net.ask("GET /long", "User-Agent: tests\r\nRange: bytes=0-0\r\n");
+    assert_eq!(body(&answer), "a");
+    let request = format!("GET /long HTTP/1.1\r\nHost: a\r\n{fields}\r\n").repeat(2);
+    assert_eq!(net.send(request.as_bytes()), [first.clone(), first]);
+    let log = net.web.journal.text(usize::MAX);
+    let line = "\"GET /long HTTP/1.1\" 200 5000 \"there\" \"tests\" 0\n";
+    assert_eq!(log.matches(line).count(), 6, "{log}");
+    assert_eq!(net.web.counters[Counter::Requests], 7);
+}
+
+#[test]
+fn what_asks_for_less_gets_less() {
+    let mut net = Net::new("");
+    let answer = net.ask("GET /", "If-None-Match: \"e\"\r\n");
+    assert!(
+        answer.starts_with("HTTP/1.1 304 ") && answer.contains("ETag: \"e\""),
+        "{answer}"
+    );
+    assert_eq!(body(&answer), "");
+    let answer = net.ask("GET /long", "Range: bytes=1-3\r\n");
+    assert!(
+        answer.contains("Content-Range: bytes 1-3/5000\r\n"),
+        "{answer}"
+    );
+    assert_eq!(body(&answer), "bcd");
+    let answer = net.ask("GET /long", "Range: bytes=0-0,4999-\r\n");
+    assert_eq!(body(&answer).matches("Content-Range: bytes ").count(), 2);
+    let answer = net.ask("GET /long", "Range: bytes=9000-\r\n");
+    assert!(
+        answer.starts_with("HTTP/1.1 416 ") && answer.contains("bytes */5000"),
+        "{answer}"
+    );
+    let answer = net.ask("GET /", "If-Match: \"f\"\r\n");
+    assert!(answer.starts_with("HTTP/1.1 412 "), "{answer}");
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let mut net = Net::new("");
+    for (line, status) in [
+        ("GET /nothing", "404"),
+        ("GET /sub/", "403"),
+        ("GET /%2e%2e/x", "400"),
+        ("POST /", "405"),
+        ("OPTIONS *", "204"),
+    ] {
+        let answer = net.ask(line, "");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{line}: {answer}"
+        );
+    }
+    let answer = net.ask("GET /sub?a=1", "");
+    assert!(
+        answer.contains("301 ") && answer.contains("Location: /sub/?a=1\r\n"),
+        "{answer}"
+    );
+    assert!(net.calls.closed.is_empty());
+}
+
+#[test]
+fn connections_close_when_they_should() {
+    for (request, says) in [
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            "Connection: close",
+        ),
+        ("GET / HTTP/1.0\r\n\r\n", "Connection: close"),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n",
+            "Connection: close",
+        ),
+        ("GET / HTTP/1.1\r\n\r\n", "400 Bad Request"),
+        ("nonsense\r\n\r\n", "400 Bad Request"),
+    ] {
+        let mut net = Net::new("");
+        let answers = net.send(request.as_bytes());
+        assert!(answers[0].contains(says), "{request}: {}", answers[0]);
+        assert_eq!(net.calls.closed, [VISITOR], "{request}");
+    }
+    let mut net = Net::new("");
+    let answers = net.send(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert!(
+        answers[0].contains("Connection: keep-alive\r\n"),
+        "{}",
+        answers[0]
+    );
+    assert!(net.calls.closed.is_empty());
+}
+
+#[test]
+fn requests_may_come_in_pieces_or_several_at_once() {
+    let request = b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut net = Net::new("");
+    for len in 0..request.len() {
+        assert!(net.send(&request[..len]).is_empty(), "{len}");
+    }
+    assert_eq!(net.send(request).len(), 1);
+    let answers = net.send(&request.repeat(3));
+    assert_eq!(answers.len(), 3);
+    assert!(
+        answers
+            .iter()
+            .all(|answer| body(answer).as_bytes() == long())
+    );
+}
+
+#[test]
+fn heads_may_be_long_but_not_too_long() {
+    let mut net = Net::new("");
+    let field = format!("Cookie: {}\r\n", "c".repeat(8000));
+    assert!(net.ask("GET /", &field).starts_with("HTTP/1.1 200 "));
+    let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{}", field.repeat(3));
+    let answers = net.send(&request.as_bytes()[..16_384]);
+    assert!(answers[0].starts_with("HTTP/1.1 431 "), "{}", answers[0]);
+    assert_eq!(net.calls.closed, [VISITOR]);
+}
+
+#[test]
+fn a_visitor_that_ends_its_side_gets_its_answers() {
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut net = Net::new("");
+    net.web.input(&mut net.calls, VISITOR, request);
+    net.web.finished(&mut net.calls, VISITOR);
+    assert!(net.calls.closed.is_empty());
+    net.web.sent(&mut net.calls, VISITOR);
+    assert_eq!(net.calls.closed, [VISITOR]);
+    let mut net = Net::new("");
+    net.web.finished(&mut net.calls, VISITOR);
+    assert_eq!(net.calls.closed, [VISITOR]);
+}
+
+#[test]
+fn a_head_that_does_not_end_is_ended() {
+    let mut net = Net::new("");
+    net.web.input(&mut net.calls, VISITOR, b"GET / HT");
+    let next_us = net.web.tick(&mut net.calls);
+    assert!(next_us.is_some_and(|us| us <= 11_000_000));
+    net.web.set_now(Now {
+        mono_us: 11_000_001,
+        unix_s: 784_111_810,
+    });
+    net.web.tick(&mut net.calls);
+    let sent = net.calls.sent.remove(&VISITOR.index).expect("an answer");
+    assert!(sent.starts_with(b"HTTP/1.1 408 "));
+    assert_eq!(net.calls.closed, [VISITOR]);
+}
+
+#[test]
+fn without_memory_the_connection_goes() {
+    let mut net = Net::new("");
+    net.calls.is_full = true;
+    net.web.input(
+        &mut net.calls,
+        VISITOR,
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    );
+    assert_eq!(net.calls.aborted, [VISITOR]);
+}
+
+#[test]
+fn the_trusted_see_counters_and_log() {
+    let mut net = Net::new("");
+    net.ask("GET /", "User-Agent: tests\r\n");
+    let answer = net.ask("GET /.lowroad/status", "");
+    assert!(body(&answer).contains("http_requests"), "{answer}");
+    assert!(body(&answer).contains("net_frames"), "{answer}");
+    let answer = net.ask("GET /.lowroad/status.json", "");
+    assert!(body(&answer).starts_with("{\"uptime_s\":1,"), "{answer}");
+    let answer = net.ask("GET /.lowroad/log", "");
+    assert!(
+        body(&answer).contains("\"GET / HTTP/1.1\" 200 8 \"-\" \"tests\""),
+        "{answer}"
+    );
+}
+
+#[test]
+fn pages_are_made_without_a_database_too() {
+    let mut net = Net::new("<p>{{ request.params.name or 'nobody' }} & {{ 1 + 2 }}");
+    let answer = net.ask("GET /page.lrp?name=%3Cx%3E", "");
+    assert!(
+        head(&answer).contains("Content-Type: text/html; charset=utf-8"),
+        "{answer}"
+    );
+    assert_eq!(body(&answer), "<p>&lt;x&gt; & 3");
+    let answer = net.ask("HEAD /page.lrp", "");
+    assert!(answer.contains("Content-Length: 13\r\n"), "{answer}");
+    assert_eq!(body(&answer), "");
+}
+
+#[test]
+fn a_page_waits_for_the_database_and_fails_without_it() {
+    let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
+    let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
+    net.web.tick(&mut net.calls);
+    assert_eq!(net.calls.connects, 1);
+    assert!(net.send(request).is_empty());
+    // The next request of the same visitor waits.
+    assert_eq!(net.web.input(&mut net.calls, VISITOR, request), 0);
+    let link = Id {
+        index: 11,
+        generation: 0,
+    };
+    net.web.ended(&mut net.calls, link, End::Reset);
+    let sent = net.calls.sent.remove(&VISITOR.index).expect("an answer");
+    assert!(
+        sent.starts_with(b"HTTP/1.1 502 "),
+        "{}",
+        String::from_utf8_lossy(&sent)
+    );
+    assert_eq!(net.calls.resumed, [VISITOR]);
+    assert!(
+        net.web
+            .take_trouble()
+            .expect("a word")
+            .contains("192.0.2.1:3306")
+    );
+}
+
+#[test]
+fn visitors_that_have_gone_keep_no_place_in_the_queue() {
+    let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
+    let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
+    let opened = Opened {
+        peer: PEER,
+        port: 80,
+        by_us: false,
+    };
+    let ask = |net: &mut Net, index: u32, generation: u32| {
+        let id = Id { index, generation };
+        net.web.opened(&mut net.calls, id, opened);
+        net.web.input(&mut net.calls, id, request);
+        id
+    };
+    // All pages are being made, and wait for a database that says nothing.
+    for generation in 0..5000 {
+        let index = if generation < 63 { generation } else { 63 };
+        let id = ask(&mut net, index, generation);
+        if generation >= 64 {
+            net.web.ended(&mut net.calls, id, End::Reset);
+        }
+    }
+    ask(&mut net, 63, 5000);
+    assert_eq!(net.web.counters[Counter::PagesRefused], 0);
+    assert_eq!(net.calls.sent.len(), 0);
+}
+
+#[test]
+fn where_memory_is_little_fewer_pages_are_made_at_once() {
+    let site = site("");
+    let count = |memory_len| {
+        let pages = Pages::new(&site, [1; 32], memory_len).expect("pages");
+        let mut counters = pages.counters();
+        let free = counters.find(|(name, _)| *name == "pages_max");
+        free.expect("a counter").1
+    };
+    assert_eq!(count(16 << 20), 64);
+    assert!(count(1 << 20) <= 4);
+    assert_eq!(count(0), 1);
+}

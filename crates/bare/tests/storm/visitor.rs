@@ -1,0 +1,154 @@
+//! A visitor who behaves well and looks at the answers. It knows no network.
+
+use lowroad_net::{Calls, End, Id, Opened, Piece, Service};
+
+pub struct Visitor {
+    /// Whom it talks on.
+    pub id: Option<Id>,
+    is_open: bool,
+    got: Vec<u8>,
+    /// Which of `sites` is asked for.
+    asks: usize,
+    /// On this connection.
+    count: usize,
+    pub answers: u64,
+    /// Pages that were made, and those that were refused.
+    pub pages: [u64; 2],
+    /// When the present question began.
+    pub since_us: u64,
+    /// The longest that a file took.
+    pub longest_us: u64,
+    /// What the server has said of itself last.
+    pub status: String,
+    /// The server may lose its address, and with it the visitor.
+    pub is_lenient: bool,
+    pub sites: Vec<(&'static str, &'static [u8])>,
+}
+
+impl Visitor {
+    pub fn new(sites: Vec<(&'static str, &'static [u8])>) -> Visitor {
+        Visitor {
+            id: None,
+            is_open: false,
+            got: Vec::new(),
+            asks: 0,
+            count: 0,
+            answers: 0,
+            pages: [0; 2],
+            since_us: 0,
+            longest_us: 0,
+            is_lenient: false,
+            status: String::new(),
+            sites,
+        }
+    }
+
+    /// Nothing of what was before is waited for.
+    pub fn forget(&mut self, now_us: u64) -> Option<Id> {
+        self.is_open = false;
+        self.since_us = now_us;
+        self.id.take()
+    }
+
+    /// Whether a page is waited for, which may take its time.
+    pub fn asks_page(&self) -> bool {
+        self.is_open && self.sites[self.asks].1.is_empty()
+    }
+
+    fn ask(&mut self, calls: &mut impl Calls, id: Id) {
+        self.got.clear();
+        self.asks = (self.asks + 1) % self.sites.len();
+        self.since_us = calls.now_us();
+        let request = format!(
+            "GET {} HTTP/1.1\r\nHost: a\r\n\r\n",
+            self.sites[self.asks].0
+        );
+        calls
+            .send(id, Piece::Copied(request.as_bytes()))
+            .expect("room");
+    }
+
+    /// Whether the answer is whole; it is right then.
+    fn is_whole(&mut self) -> bool {
+        let Some(head_len) = self.got.windows(4).position(|four| four == b"\r\n\r\n") else {
+            return false;
+        };
+        let (head, body) = self.got.split_at(head_len + 4);
+        let head = std::str::from_utf8(head).expect("text");
+        let (_, len) = head.split_once("Content-Length: ").expect("a length");
+        let len: usize = len
+            .split("\r\n")
+            .next()
+            .expect("a line")
+            .parse()
+            .expect("a number");
+        assert!(body.len() <= len, "{head}");
+        if body.len() < len {
+            return false;
+        }
+        let (path, wanted) = self.sites[self.asks];
+        match wanted {
+            [] if path.starts_with("/.lowroad") => {
+                assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
+                self.status = String::from_utf8_lossy(body).into_owned();
+            }
+            [] => self.pages[usize::from(!head.starts_with("HTTP/1.1 200 "))] += 1,
+            _ => {
+                assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
+                assert!(body == wanted, "{path}: another body");
+            }
+        }
+        true
+    }
+}
+
+impl Service for Visitor {
+    fn opened(&mut self, calls: &mut impl Calls, id: Id, _: Opened) {
+        if self.id == Some(id) {
+            self.is_open = true;
+            self.count = 0;
+            self.ask(calls, id);
+        }
+    }
+
+    fn input(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+        if self.id != Some(id) {
+            return bytes.len();
+        }
+        self.got.extend(bytes);
+        if self.is_whole() {
+            if !self.asks_page() {
+                let took_us = calls.now_us() - self.since_us;
+                self.longest_us = self.longest_us.max(took_us);
+            }
+            self.answers += 1;
+            self.count += 1;
+            match self.count < 5 {
+                true => self.ask(calls, id),
+                false => {
+                    calls.close(id);
+                    self.forget(calls.now_us());
+                }
+            }
+        }
+        bytes.len()
+    }
+
+    fn finished(&mut self, calls: &mut impl Calls, id: Id) {
+        assert!(
+            self.id != Some(id),
+            "the server has closed: {}",
+            String::from_utf8_lossy(&self.got)
+        );
+        calls.close(id);
+    }
+
+    fn sent(&mut self, _: &mut impl Calls, _: Id) {}
+
+    fn ended(&mut self, calls: &mut impl Calls, id: Id, end: End) {
+        if self.id == Some(id) {
+            assert!(self.is_lenient, "ended: {end:?}");
+            self.forget(calls.now_us());
+        }
+    }
+}
