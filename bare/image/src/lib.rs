@@ -1,0 +1,82 @@
+//! Puts a site into the kernel's ELF file, so that one file boots and serves. Follows the contract of
+//! `lowroad_kernel::site`. Knows nothing of what a site is made of, nor of files.
+#![forbid(unsafe_code)]
+
+mod elf;
+mod names;
+
+use lowroad_kernel::site::{Places, SITE_ADDRESS};
+
+/// Why there is no image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The kernel is not a 64-bit ELF file of this processor, or is cut off.
+    NotElf,
+    /// It has no note of the name `Lowroad`, or no program header to spare.
+    NotOurs,
+    /// It has a site already.
+    HasSite,
+    /// The site does not fit below 4 GiB.
+    TooLong,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Error::NotElf => "the kernel is not an ELF file for x86-64",
+            Error::NotOurs => "the kernel has no place for a site",
+            Error::HasSite => "the kernel has a site already",
+            Error::TooLong => "the site is too long: with the kernel it must end below 3 GiB",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Hypervisors keep addresses above for devices.
+const END: u64 = 3 << 30;
+const PAGE: usize = 4096;
+
+/// The image: the kernel as linked, without what only debuggers want, and with the site and a table of symbols for
+/// traces. An empty site makes an image that takes its site from the loader.
+///
+/// # Errors
+/// [`Error`]. The kernel is not run, so an image of a kernel that is broken otherwise is made.
+pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, Error> {
+    let elf = elf::read(kernel)?;
+    if elf.places_text != [0; Places::LEN] {
+        return Err(Error::HasSite);
+    }
+    let table = names::table(&elf::functions(kernel));
+    let table_at = site.len().next_multiple_of(8);
+    let added_len = (table_at + table.len()) as u64;
+    if SITE_ADDRESS + added_len > END {
+        return Err(Error::TooLong);
+    }
+    let places = Places {
+        site_address: SITE_ADDRESS,
+        site_len: site.len() as u64,
+        symbols_address: SITE_ADDRESS + table_at as u64,
+        symbols_len: table.len() as u64,
+    };
+    let offset = elf.loaded_end.next_multiple_of(PAGE);
+    let mut image = Vec::with_capacity(offset + table_at + table.len());
+    image.extend_from_slice(&kernel[..elf.loaded_end]);
+    image.resize(offset, 0);
+    image.extend_from_slice(site);
+    image.resize(offset + table_at, 0);
+    image.extend_from_slice(&table);
+    image[elf.places_at..elf.places_at + Places::LEN].copy_from_slice(&places.write());
+    elf::set_segment(
+        &mut image,
+        elf.spare_at,
+        offset as u64,
+        SITE_ADDRESS,
+        added_len,
+    );
+    elf::drop_sections(&mut image);
+    Ok(image)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,17 @@
+//! Links the kernel by its own script and without the C library. The library half of this package is linked as usual.
+
+fn main() {
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("set by cargo");
+    println!("cargo:rerun-if-changed=link.ld");
+    for arg in [
+        "-nostartfiles",
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        "-Wl,--build-id=none",
+        "-Wl,-z,max-page-size=4096",
+    ] {
+        println!("cargo:rustc-link-arg-bins={arg}");
+    }
+    println!("cargo:rustc-link-arg-bins=-Wl,-T,{here}/link.ld");
+}

@@ -1,0 +1,171 @@
+//! The interrupt controllers: the processor's own, with its timer, and those of lines.
+//!
+//! Read first: Intel SDM volume 3, 11 (APIC); 82093AA (I/O APIC).
+
+use lowroad_kernel::acpi::IoController;
+use lowroad_kernel::ticks::Rate;
+
+use crate::cpu::{self, Registers, out8, read_msr, write_msr};
+use crate::{interrupts, mapping};
+
+const BASE_MSR: u32 = 0x1b;
+const DEADLINE_MSR: u32 = 0x6e0;
+const X2: u64 = 1 << 10;
+
+/// Registers, as offsets of the controller in memory.
+const ID: u32 = 0x20;
+const TASK_PRIORITY: u32 = 0x80;
+const SPURIOUS: u32 = 0xf0;
+const TIMER: u32 = 0x320;
+const LINT0: u32 = 0x350;
+const INITIAL: u32 = 0x380;
+const CURRENT: u32 = 0x390;
+const DIVIDE: u32 = 0x3e0;
+
+const MASKED: u32 = 1 << 16;
+const BY_DEADLINE: u32 = 1 << 18;
+const BY_16: u32 = 3;
+
+/// The processor's controller.
+pub struct Local {
+    memory: Option<Registers>,
+    timer: Timer,
+}
+
+/// What wakes us at a time.
+enum Timer {
+    /// The processor's clock, compared with a register.
+    Deadline,
+    /// The controller's own counter, by its rate.
+    Counter(Rate),
+}
+
+impl Local {
+    /// Switches it on, and the controller of old machines off. The timer stands still.
+    pub fn open() -> Local {
+        out8(0x21, 0xff);
+        out8(0xa1, 0xff);
+        let base = read_msr(BASE_MSR) | 1 << 11;
+        let is_x2 = cpu::id(1, 0).ecx & 1 << 21 != 0;
+        write_msr(BASE_MSR, base);
+        if is_x2 {
+            write_msr(BASE_MSR, base | X2);
+        }
+        // SAFETY: below 4 GiB, and of the controller: it was not moved from where it is after a reset.
+        let memory = (!is_x2).then(|| unsafe { Registers::new(0xfee0_0000) });
+        interrupts::open_wake_ups(is_x2);
+        let local = Local {
+            memory,
+            timer: Timer::Deadline,
+        };
+        local.write(TASK_PRIORITY, 0);
+        local.write(LINT0, MASKED);
+        local.write(TIMER, MASKED);
+        local.write(DIVIDE, BY_16);
+        local.write(SPURIOUS, u32::from(interrupts::SPURIOUS) | 1 << 8);
+        local
+    }
+
+    /// Whether the timer follows the processor's clock.
+    pub fn has_deadline() -> bool {
+        cpu::id(1, 0).ecx & 1 << 24 != 0
+    }
+
+    /// Starts the counter, to be compared with another clock.
+    pub fn start_counter(&self) {
+        self.write(TIMER, MASKED);
+        self.write(INITIAL, u32::MAX);
+    }
+
+    /// What the counter has counted since it was started.
+    pub fn counted(&self) -> u32 {
+        u32::MAX - self.read(CURRENT)
+    }
+
+    /// Sets the timer going: with the counter's rate, unless it follows the processor's clock.
+    pub fn open_timer(&mut self, counter: Rate) {
+        let vector = u32::from(interrupts::TIMER);
+        if Local::has_deadline() {
+            self.timer = Timer::Deadline;
+            self.write(TIMER, vector | BY_DEADLINE);
+            cpu::store_load_fence();
+        } else {
+            self.timer = Timer::Counter(counter);
+            self.write(INITIAL, 0);
+            self.write(TIMER, vector);
+        }
+    }
+
+    /// Wakes us in `us` microseconds, or a little sooner if that is very long. What was set before is forgotten.
+    pub fn wake_in(&self, us: u64, clock: Rate) {
+        match self.timer {
+            Timer::Deadline => write_msr(
+                DEADLINE_MSR,
+                cpu::ticks().saturating_add(clock.ticks(us.max(1))),
+            ),
+            Timer::Counter(rate) => {
+                self.write(INITIAL, rate.ticks(us).clamp(1, u32::MAX.into()) as u32)
+            }
+        }
+    }
+
+    /// The address to which a device writes its interrupts.
+    pub fn message_address(&self) -> u32 {
+        0xfee0_0000 | self.id() << 12
+    }
+
+    fn id(&self) -> u32 {
+        let id = self.read(ID);
+        (if self.memory.is_some() { id >> 24 } else { id }) & 0xff
+    }
+
+    fn read(&self, register: u32) -> u32 {
+        match self.memory {
+            Some(memory) => memory.read(register as usize),
+            None => read_msr(0x800 + register / 16) as u32,
+        }
+    }
+
+    fn write(&self, register: u32, value: u32) {
+        match self.memory {
+            Some(memory) => memory.write(register as usize, value),
+            None => write_msr(0x800 + register / 16, value.into()),
+        }
+    }
+}
+
+/// The controllers of lines.
+pub struct Controllers {
+    all: [Option<IoController>; 4],
+    destination: u32,
+}
+
+impl Controllers {
+    /// All lines stay as they are: masked, after a reset.
+    pub fn new(all: [Option<IoController>; 4], local: &Local) -> Controllers {
+        for controller in all.iter().flatten() {
+            mapping::map(controller.address, 4096);
+        }
+        Controllers {
+            all,
+            destination: local.id() << 24,
+        }
+    }
+
+    /// Leads a line to a vector, by its rising edge: nothing has to be done to the device before the interrupt may end.
+    pub fn open_line(&self, line: u32, vector: u8) {
+        for controller in self.all.iter().flatten() {
+            // SAFETY: the firmware has said that it is there; mapped by `new`.
+            let registers = unsafe { Registers::new(controller.address) };
+            registers.write(0, 1_u32);
+            let count = (registers.read::<u32>(16) >> 16 & 0xff) + 1;
+            let Some(own) = line.checked_sub(controller.line).filter(|own| *own < count) else {
+                continue;
+            };
+            registers.write(0, 0x11 + own * 2);
+            registers.write(16, self.destination);
+            registers.write(0, 0x10 + own * 2);
+            registers.write(16, u32::from(vector));
+        }
+    }
+}

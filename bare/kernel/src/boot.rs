@@ -1,0 +1,139 @@
+//! The first instructions: from 32 bits without paging, as PVH and Multiboot2 begin, to [`crate::start`] in
+//! 64 bits with the first 4 GiB mapped where they are. Also the headers by which loaders know the image.
+//!
+//! Read first: Xen's `docs/misc/pvh.pandoc`; Multiboot2 specification, 3.1 and 3.3.
+
+use core::arch::global_asm;
+
+/// Who has loaded the image; in `edi` from the entries on.
+pub const BY_PVH: u32 = 1;
+/// See [`BY_PVH`].
+pub const BY_MULTIBOOT2: u32 = 2;
+
+/// Where the code segment's descriptor lies in the table.
+pub const CODE: u16 = 8;
+/// Where the task segment's descriptor lies; filled in by `interrupts`.
+pub const TASK: u16 = 24;
+
+global_asm!(
+    r#"
+    .section .multiboot2, "a"
+    .p2align 3
+multiboot2_header:
+    .long 0xe85250d6, 0, multiboot2_end - multiboot2_header
+    .long -(0xe85250d6 + multiboot2_end - multiboot2_header)
+    .p2align 3
+    .short 6, 0                 // modules begin at a page
+    .long 8
+    .short 0, 0
+    .long 8
+multiboot2_end:
+
+    .section .note.pvh, "a", @note
+    .p2align 2
+    .long 4, 8, 18
+    .asciz "Xen"
+    .quad pvh_start
+
+    .section .boot, "ax"
+    .code32
+    .global pvh_start
+pvh_start:
+    mov edi, {by_pvh}
+    jmp 1f
+    .global multiboot2_start
+multiboot2_start:
+    mov edi, {by_multiboot2}
+1:  cli
+    cld
+    mov esp, offset stack_top
+    mov edx, edi
+    mov edi, offset bss_start
+    mov ecx, offset bss_end
+    sub ecx, edi
+    shr ecx, 2
+    xor eax, eax
+    rep stosd
+
+    mov eax, offset map_512g
+    or eax, 3
+    mov dword ptr [map_top], eax
+    mov edi, offset map_512g
+    mov eax, offset map_1g
+    or eax, 3
+    mov ecx, 4
+2:  mov dword ptr [edi], eax
+    add edi, 8
+    add eax, 4096
+    dec ecx
+    jnz 2b
+    mov edi, offset map_1g
+    mov eax, 0x83               // 2 MiB, writable, present
+    mov ecx, 2048
+3:  mov dword ptr [edi], eax
+    add edi, 8
+    add eax, 0x200000
+    dec ecx
+    jnz 3b
+
+    mov eax, cr4
+    or eax, 0x620               // PAE, SSE
+    mov cr4, eax
+    mov eax, offset map_top
+    mov cr3, eax
+    mov edi, edx
+    mov esi, ebx
+    mov ecx, 0xc0000080         // EFER: long mode
+    rdmsr
+    or eax, 0x100
+    wrmsr
+    mov eax, cr0
+    and eax, 0x9ffffffb         // caches on, no FPU emulation
+    or eax, 0x80010023          // paging, write protection, FPU
+    mov cr0, eax
+    lgdt [descriptors_pointer]
+    .byte 0xea                  // far jump to 64 bits
+    .long long_start
+    .short 8
+    .code64
+long_start:
+    mov eax, 16
+    mov ds, eax
+    mov es, eax
+    mov ss, eax
+    xor eax, eax
+    mov fs, eax
+    mov gs, eax
+    mov edi, edi
+    mov esi, esi
+    mov rsp, offset stack_top
+    xor ebp, ebp
+    call {start}
+    ud2
+
+    .section .data
+    .p2align 4
+    .global descriptors
+descriptors:
+    .quad 0
+    .quad 0x00af9b000000ffff    // 64-bit code
+    .quad 0x00cf93000000ffff    // data
+    .quad 0, 0                  // the task segment
+descriptors_pointer:
+    .short 39
+    .quad descriptors
+
+    .section .bss.tables, "aw", @nobits
+    .p2align 12
+    .global map_top
+map_top:    .skip 4096
+    .global map_512g
+map_512g:   .skip 4096
+    .global map_1g
+map_1g:     .skip 4 * 4096
+    .text
+"#,
+    by_pvh = const BY_PVH,
+    by_multiboot2 = const BY_MULTIBOOT2,
+    start = sym crate::start,
+);

@@ -1,0 +1,94 @@
+//! For the tests: whether `memcpy` and its kin do what they should, for all short lengths and all positions. Compiled in
+//! only where the tests' stand-in is, since nothing but the machine itself can run them.
+
+use core::hint::black_box;
+
+unsafe extern "C" {
+    fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
+    fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
+    fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8;
+    fn memcmp(a: *const u8, b: *const u8, len: usize) -> i32;
+}
+
+const LEN: usize = 700;
+const LENGTHS: usize = 300;
+
+fn sample(n: usize) -> u8 {
+    (n * 7 + n / 256 + 1) as u8
+}
+
+/// Panics if one of them is wrong.
+pub fn bytes() {
+    for len in 0..LENGTHS {
+        for (to, from) in [
+            (0, 350),
+            (3, 351),
+            (350, 5),
+            (100, 99),
+            (99, 100),
+            (100, 84),
+            (100, 60),
+            (100, 140),
+            (100, 100),
+        ] {
+            moved(to, from, len);
+        }
+        filled(len);
+        compared(len);
+    }
+}
+
+fn moved(to: usize, from: usize, len: usize) {
+    let mut area: [u8; LEN] = core::array::from_fn(sample);
+    let apart = to + len <= from || from + len <= to;
+    let base = black_box(area.as_mut_ptr());
+    // SAFETY: both within `area`; apart for the one that wants it.
+    let gave = unsafe {
+        if apart {
+            memcpy(base.add(to), base.add(from), len)
+        } else {
+            memmove(base.add(to), base.add(from), len)
+        }
+    };
+    assert_eq!(gave, base.wrapping_add(to));
+    for (n, byte) in black_box(area).iter().enumerate() {
+        let wanted = if (to..to + len).contains(&n) {
+            sample(n - to + from)
+        } else {
+            sample(n)
+        };
+        assert_eq!(*byte, wanted, "{len} bytes from {from} to {to}: byte {n}");
+    }
+}
+
+fn filled(len: usize) {
+    let mut area = black_box([1; LEN]);
+    // SAFETY: within `area`. Only the low byte of the number counts.
+    unsafe { memset(area.as_mut_ptr().add(5), 0x1a5, len) };
+    for (n, byte) in black_box(area).iter().enumerate() {
+        assert_eq!(
+            *byte,
+            if (5..5 + len).contains(&n) { 0xa5 } else { 1 },
+            "{len} bytes: byte {n}"
+        );
+    }
+}
+
+fn compared(len: usize) {
+    let one: [u8; LEN] = black_box(core::array::from_fn(sample));
+    let mut other = one;
+    // What lies behind does not count.
+    other[len] ^= 1;
+    // SAFETY: within both.
+    assert_eq!(unsafe { memcmp(one.as_ptr(), other.as_ptr(), len) }, 0);
+    for n in [0, len / 2, len.saturating_sub(1)] {
+        if len > 0 {
+            let mut other = one;
+            other[n] = one[n].wrapping_add(1);
+            let wanted = if one[n] < other[n] { -1 } else { 1 };
+            // SAFETY: within both.
+            let order = unsafe { memcmp(black_box(one.as_ptr()), black_box(other.as_ptr()), len) };
+            assert_eq!(order.signum(), wanted, "{len} bytes, different at {n}");
+        }
+    }
+}

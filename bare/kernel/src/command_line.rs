@@ -1,0 +1,125 @@
+//! The command line: `ip=` and the devices that a hypervisor names. Knows no device.
+
+use core::net::Ipv4Addr;
+
+use lowroad_net::Address;
+
+/// A virtio device at an address, as Firecracker and QEMU's microvm name it:
+/// `virtio_mmio.device=4K@0xd0000000:5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Physical.
+    pub address: u64,
+    /// Its line at the I/O interrupt controllers.
+    pub line: u32,
+}
+
+/// At most so many devices are taken.
+pub const DEVICES_MAX: usize = 16;
+
+/// What a word of the command line says.
+pub enum Word<'l> {
+    /// `ip=dhcp`, or `ip=192.0.2.2/24,192.0.2.1` with the gateway left out if there is none.
+    Address(Address),
+    /// `virtio_mmio.device=`.
+    Device(Device),
+    /// What nobody knows; also an `ip=` that can't be read.
+    Unknown(&'l str),
+}
+
+/// The words of a command line.
+pub fn words(line: &str) -> impl Iterator<Item = Word<'_>> {
+    line.split_ascii_whitespace().map(|word| {
+        let known = match word.split_once('=') {
+            Some(("ip", value)) => address(value).map(Word::Address),
+            Some(("virtio_mmio.device", value)) => device(value).map(Word::Device),
+            _ => None,
+        };
+        known.unwrap_or(Word::Unknown(word))
+    })
+}
+
+fn address(value: &str) -> Option<Address> {
+    if value == "dhcp" {
+        return Some(Address::Dhcp);
+    }
+    let (own, gateway) = match value.split_once(',') {
+        Some((own, gateway)) => (own, Some(gateway.parse::<Ipv4Addr>().ok()?)),
+        None => (value, None),
+    };
+    let (address, prefix_len) = own.split_once('/')?;
+    let prefix_len = prefix_len.parse().ok().filter(|len| *len <= 32)?;
+    Some(Address::Static {
+        address: address.parse().ok()?,
+        prefix_len,
+        gateway,
+    })
+}
+
+/// The length (`512`, `4K`) is read over: a device's registers are where the standard says.
+fn device(value: &str) -> Option<Device> {
+    let (_len, place) = value.split_once('@')?;
+    let mut parts = place.split(':');
+    let address = number(parts.next()?)?;
+    let line = number(parts.next()?)?.try_into().ok()?;
+    Some(Device { address, line })
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_hypervisors_give() {
+        let line = "ip=192.0.2.2/24,192.0.2.1 virtio_mmio.device=512@0xfeb00e00:12 reboot=t virtio_mmio.device=4K@4096:5:0";
+        let mut words = words(line);
+        assert!(
+            matches!(words.next(), Some(Word::Address(Address::Static { address, prefix_len: 24, gateway: Some(gateway) }))
+            if address == Ipv4Addr::new(192, 0, 2, 2) && gateway == Ipv4Addr::new(192, 0, 2, 1))
+        );
+        assert!(matches!(
+            words.next(),
+            Some(Word::Device(Device {
+                address: 0xfeb0_0e00,
+                line: 12
+            }))
+        ));
+        assert!(matches!(words.next(), Some(Word::Unknown("reboot=t"))));
+        assert!(matches!(
+            words.next(),
+            Some(Word::Device(Device {
+                address: 4096,
+                line: 5
+            }))
+        ));
+        assert!(words.next().is_none());
+    }
+
+    #[test]
+    fn a_wrong_address_is_unknown() {
+        for line in [
+            "ip=",
+            "ip=1.2.3.4",
+            "ip=1.2.3.4/33",
+            "ip=1.2.3/8",
+            "ip=1.2.3.4/8,",
+            "ip=DHCP",
+        ] {
+            assert!(
+                matches!(words(line).next(), Some(Word::Unknown(word)) if word == line),
+                "{line}"
+            );
+        }
+        assert!(matches!(
+            words("ip=1.2.3.4/8").next(),
+            Some(Word::Address(Address::Static { gateway: None, .. }))
+        ));
+    }
+}

@@ -1,0 +1,212 @@
+//! To try the machine without the program: answers ARP and ICMP echo at its address, and does on UDP's ports what the
+//! tests want to see: faults ([`PANIC`] and the next ones) and a segment that the device has to cut ([`LONG`]).
+
+use alloc::string::String;
+use core::net::Ipv4Addr;
+
+use lowroad_bare::{Machine, Now};
+use lowroad_net::{Address, Frame, Link, Received};
+
+/// Ports of UDP, and what a datagram to them does.
+const PANIC: u16 = 1;
+const PAGE_FAULT: u16 = 2;
+const STACK_OVERFLOW: u16 = 3;
+const WRITE_TO_CODE: u16 = 6;
+const RUN_DATA: u16 = 7;
+const NULL: u16 = 8;
+/// A segment that the device has to cut.
+const LONG: u16 = 4;
+/// Sends one datagram in three descriptors, half of it lasting.
+const PARTS: u16 = 5;
+
+const TICK_US: u64 = 1_000_000;
+static LASTING: [u8; 40_000] = [b'l'; 40_000];
+
+/// See the head of this file.
+pub struct Server {
+    mac: [u8; 6],
+    address: Ipv4Addr,
+    next_us: u64,
+    stopping: bool,
+    said: Option<String>,
+}
+
+impl Server {
+    pub fn new(machine: Machine) -> Result<Server, String> {
+        let Address::Static { address, .. } = machine.address else {
+            return Err(String::from("ip= is needed"));
+        };
+        crate::check::bytes();
+        let said = Some(alloc::format!(
+            "answers pings at {address}, {} MiB",
+            machine.memory_len >> 20
+        ));
+        Ok(Server {
+            mac: machine.mac,
+            address,
+            next_us: 0,
+            stopping: false,
+            said,
+        })
+    }
+
+    pub fn received(&mut self, _now: Now, link: &mut impl Link, received: Received<'_>) {
+        let frame = received.frame;
+        let mut buffer = [0; 1514];
+        let Some(answer) = buffer
+            .get_mut(..frame.len())
+            .filter(|answer| answer.len() >= 42)
+        else {
+            return;
+        };
+        answer.copy_from_slice(frame);
+        answer.copy_within(6..12, 0);
+        answer[6..12].copy_from_slice(&self.mac);
+        let own = self.address.octets();
+        match (&frame[12..14], frame[23]) {
+            ([8, 6], _) if frame[38..42] == own && frame[21] == 1 => {
+                answer[21] = 2;
+                answer.copy_within(22..32, 32);
+                answer[22..28].copy_from_slice(&self.mac);
+                answer[28..32].copy_from_slice(&own);
+                send(link, answer, &[]);
+            }
+            ([8, 0], 1) if frame[30..34] == own => {
+                swap_addresses(answer);
+                answer[34] = 0;
+                let (sum, carry) =
+                    u16::from_be_bytes([answer[36], answer[37]]).overflowing_add(0x0800);
+                answer[36..38].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
+                send(link, answer, &[]);
+            }
+            ([8, 0], 17) if frame[30..34] == own => {
+                swap_addresses(answer);
+                datagram(link, answer, u16::from_be_bytes([frame[36], frame[37]]));
+            }
+            _ => {}
+        }
+    }
+
+    pub fn tick(&mut self, now: Now, _link: &mut impl Link) -> Option<u64> {
+        if now.mono_us >= self.next_us {
+            self.next_us = now.mono_us + TICK_US;
+        }
+        Some(self.next_us)
+    }
+
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    pub fn is_stopped(&self, _now: Now) -> bool {
+        self.stopping
+    }
+
+    pub fn said(&mut self) -> Option<String> {
+        self.said.take()
+    }
+}
+
+fn swap_addresses(answer: &mut [u8]) {
+    let source: [u8; 4] = core::array::from_fn(|n| answer[26 + n]);
+    answer.copy_within(30..34, 26);
+    answer[30..34].copy_from_slice(&source);
+}
+
+fn send(link: &mut impl Link, head: &[u8], lasting: &'static [u8]) {
+    let (head, copied) = head.split_at(34);
+    link.send(&Frame {
+        head,
+        copied,
+        lasting,
+        partial_sum: None,
+        cut_len: None,
+    });
+}
+
+fn datagram(link: &mut impl Link, answer: &mut [u8], port: u16) {
+    match port {
+        PANIC => panic!("as asked for"),
+        // SAFETY: none; it is the fault that is wanted.
+        PAGE_FAULT => unsafe { core::ptr::without_provenance_mut::<u8>(1 << 40).write_volatile(1) },
+        // SAFETY: none; it is the fault that is wanted.
+        WRITE_TO_CODE => unsafe { (lengthen as *const () as *mut u8).write_volatile(1) },
+        // SAFETY: none; it is the fault that is wanted.
+        RUN_DATA => unsafe {
+            core::mem::transmute::<*const u8, extern "C" fn()>(LASTING.as_ptr())()
+        },
+        // SAFETY: none; it is the fault that is wanted.
+        NULL => unsafe {
+            core::arch::asm!("mov byte ptr [{0}], 1", in(reg) 0_u64);
+        },
+        STACK_OVERFLOW => _ = deep(u64::from(port)),
+        LONG => long(link, answer),
+        PARTS => {
+            let mut head = [0; 42];
+            head.copy_from_slice(&answer[..42]);
+            let copied = [b'c'; 500];
+            head[38..42].copy_from_slice(&[
+                ((8 + 1000) >> 8) as u8,
+                ((8 + 1000) & 0xff) as u8,
+                0,
+                0,
+            ]);
+            lengthen(&mut head, 28 + 1000);
+            link.send(&Frame {
+                head: &head,
+                copied: &copied,
+                lasting: &LASTING[..500],
+                partial_sum: None,
+                cut_len: None,
+            });
+        }
+        _ => send(link, answer, &[]),
+    }
+}
+
+/// TCP, from a connection that nobody knows, for the device to complete and to cut.
+fn long(link: &mut impl Link, answer: &[u8]) {
+    let mut head = [0; 54];
+    head[..34].copy_from_slice(&answer[..34]);
+    head[23] = 6;
+    head[46] = 5 << 4;
+    head[47] = 0x10;
+    let len = 40 + LASTING.len();
+    lengthen(&mut head, len as u16);
+    let mut sum = 6 + 20 + LASTING.len() as u32;
+    for pair in head[26..34].chunks_exact(2) {
+        sum += u32::from(u16::from_be_bytes([pair[0], pair[1]]));
+    }
+    let sum = (sum & 0xffff) + (sum >> 16);
+    head[50..52].copy_from_slice(&((sum & 0xffff) as u16 + (sum >> 16) as u16).to_be_bytes());
+    let Some(offload) = Some(link.offload()).filter(|offload| offload.segmentation) else {
+        return;
+    };
+    let frame = Frame {
+        head: &head,
+        copied: &[],
+        lasting: &LASTING,
+        partial_sum: offload.sum.then_some(34),
+        cut_len: Some(1460),
+    };
+    link.send(&frame);
+}
+
+/// Sets the length of an IPv4 packet, and its sum.
+fn lengthen(head: &mut [u8], len: u16) {
+    head[16..18].copy_from_slice(&len.to_be_bytes());
+    head[24..26].fill(0);
+    let sum: u32 = head[14..34]
+        .chunks_exact(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    head[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+}
+
+#[inline(never)]
+#[allow(unconditional_recursion)]
+fn deep(n: u64) -> u64 {
+    let pad = core::hint::black_box([n; 64]);
+    deep(pad[3]) + pad[5]
+}

@@ -1,0 +1,161 @@
+//! The end by a fault of our own: an exception or a panic. Says what it knows on the console, leaves a note for the next
+//! start, and restarts the machine.
+
+use core::arch::naked_asm;
+use core::fmt::Write as _;
+use core::ptr::with_exposed_provenance;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use lowroad_kernel::symbols;
+
+use crate::serial::{Console, say};
+use crate::{crashes, interrupts, place, power};
+
+/// What the processor and the stubs have pushed.
+#[repr(C)]
+struct Frame {
+    /// rax, rbx, rcx, rdx, rsi, rdi, rbp, r8 to r15.
+    registers: [u64; 15],
+    vector: u64,
+    error: u64,
+    rip: u64,
+    cs: u64,
+    flags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+const NAMES: [&str; 15] = [
+    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+    "r15",
+];
+
+unsafe extern "C" {
+    static stack_bottom: u8;
+    static stack_top: u8;
+    static image_start: u8;
+    static text_end: u8;
+}
+
+macro_rules! stub {
+    ($set:ident, $($vector:literal $($code:literal)?,)*) => {$({
+        #[unsafe(naked)]
+        extern "C" fn stub() {
+            naked_asm!(stub!(@push $($code)?), concat!("push ", $vector), "jmp {all}", all = sym all)
+        }
+        $set($vector, stub as *const () as u64);
+    })*};
+    (@push) => { "push 0" };
+    (@push $code:literal) => { "" };
+}
+
+/// Gives the handlers of all exceptions, by vector.
+pub fn gates(mut set: impl FnMut(u8, u64)) {
+    // A second number: the processor pushes an error code of its own.
+    stub!(set, 0, 1, 2, 3, 4, 5, 6, 7, 8 1, 9, 10 1, 11 1, 12 1, 13 1, 14 1, 15, 16, 17 1, 18, 19, 20, 21 1, 28, 29 1, 30 1,);
+}
+
+#[unsafe(naked)]
+extern "C" fn all() {
+    naked_asm!(
+        "push r15", "push r14", "push r13", "push r12", "push r11", "push r10", "push r9", "push r8",
+        "push rbp", "push rdi", "push rsi", "push rdx", "push rcx", "push rbx", "push rax",
+        "cld", "mov rdi, rsp", "and rsp, -16", "call {report}",
+        report = sym report,
+    )
+}
+
+extern "C" fn report(frame: &Frame) -> ! {
+    begin();
+    let what = match frame.vector {
+        0 => "division by zero",
+        2 => "non-maskable interrupt",
+        6 => "invalid instruction",
+        8 => "double fault",
+        13 => "protection fault",
+        14 => "page fault",
+        18 => "machine check",
+        _ => "exception",
+    };
+    say!(
+        "lowroad: {what} ({}, error {:#x}) at {:#x}",
+        frame.vector,
+        frame.error,
+        frame.rip
+    );
+    if frame.vector == 14 {
+        let address: u64;
+        // SAFETY: reads a register.
+        unsafe {
+            core::arch::asm!("mov {}, cr2", out(reg) address, options(nomem, nostack, preserves_flags))
+        }
+        say!("  address {address:#x}");
+    }
+    for (n, (name, value)) in NAMES.iter().zip(frame.registers).enumerate() {
+        let _ = write!(
+            Console,
+            "{}{name:>5} {value:016x}",
+            if n % 4 == 0 && n > 0 { "\n" } else { "" }
+        );
+    }
+    say!("  rsp {:016x}", frame.rsp);
+    line(frame.rip);
+    trace(frame.registers[6]);
+    crashes::note(format_args!("{what} at {:#x}", frame.rip));
+    power::restart()
+}
+
+#[panic_handler]
+fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
+    begin();
+    say!("lowroad: {info}");
+    let frame: u64;
+    // SAFETY: reads a register.
+    unsafe {
+        core::arch::asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags))
+    }
+    trace(frame);
+    crashes::note(format_args!("{info}"));
+    power::restart()
+}
+
+/// A fault while a fault is reported ends at once.
+fn begin() {
+    static BUSY: AtomicBool = AtomicBool::new(false);
+    if BUSY.swap(true, Ordering::Relaxed) {
+        power::restart();
+    }
+}
+
+/// The functions that called, by the chain of frame pointers.
+fn trace(mut frame: u64) {
+    for _ in 0..40 {
+        if !is_stack(frame) {
+            break;
+        }
+        let pair = with_exposed_provenance::<[u64; 2]>(frame as usize);
+        // SAFETY: within a stack by `is_stack`.
+        let [next, back] = unsafe { pair.read() };
+        line(back);
+        if next <= frame {
+            break;
+        }
+        frame = next;
+    }
+}
+
+fn is_stack(frame: u64) -> bool {
+    let (own_start, own_end) = interrupts::exception_stack();
+    let main = &raw const stack_bottom as u64..&raw const stack_top as u64 - 16;
+    frame.is_multiple_of(8) && (main.contains(&frame) || (own_start..own_end - 16).contains(&frame))
+}
+
+fn line(address: u64) {
+    if !(&raw const image_start as u64..&raw const text_end as u64).contains(&address) {
+        return;
+    }
+    match symbols::name_of(place::symbols(), address) {
+        Some((name, offset)) => say!("  {address:#x} {name}+{offset:#x}"),
+        None => say!("  {address:#x}"),
+    }
+}

@@ -1,0 +1,171 @@
+//! The tables that the processor wants for interrupts and exceptions. Exceptions go to `exceptions`, on a stack of their
+//! own (the precompiled core keeps data below the stack pointer); what wakes the main loop only tells the
+//! interrupt controller that it was taken.
+
+use core::arch::{asm, naked_asm};
+use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicBool;
+
+use crate::{boot, exceptions};
+
+/// A device has something.
+pub const DEVICE: u8 = 0x40;
+/// The timer has run out.
+pub const TIMER: u8 = 0x41;
+/// A power button, which sets [`BUTTON`].
+pub const POWER: u8 = 0x42;
+/// What the interrupt controller sends when it has changed its mind.
+pub const SPURIOUS: u8 = 0xff;
+
+/// Set by the power button's interrupt.
+pub static BUTTON: AtomicBool = AtomicBool::new(false);
+
+const STACK_LEN: usize = 16 << 10;
+
+#[repr(C, align(16))]
+struct Local<T>(UnsafeCell<T>);
+
+// SAFETY: there is one processor; written before interrupts are switched on, and by the processor itself.
+unsafe impl<T> Sync for Local<T> {}
+
+#[repr(C, packed(4))]
+struct Task {
+    reserved: u32,
+    stacks: [u64; 3],
+    reserved2: u64,
+    interrupt_stacks: [u64; 7],
+    reserved3: u64,
+    ports: u32,
+}
+
+static TASK: Local<Task> = Local(UnsafeCell::new(Task {
+    reserved: 0,
+    stacks: [0; 3],
+    reserved2: 0,
+    interrupt_stacks: [0; 7],
+    reserved3: 0,
+    ports: size_of::<Task>() as u32,
+}));
+static STACKS: Local<[[u8; STACK_LEN]; 2]> = Local(UnsafeCell::new([[0; STACK_LEN]; 2]));
+static GATES: Local<[[u64; 2]; 256]> = Local(UnsafeCell::new([[0; 2]; 256]));
+
+unsafe extern "C" {
+    static mut descriptors: [u64; 5];
+}
+
+/// The stack of exceptions: where traces may read.
+pub fn exception_stack() -> (u64, u64) {
+    let start = STACKS.0.get() as u64;
+    (start, start + STACK_LEN as u64)
+}
+
+/// Sets up the tables. Interrupts stay off.
+pub fn open() {
+    let stacks = STACKS.0.get() as u64;
+    let task = TASK.0.get();
+    // SAFETY: interrupts are off and this runs once, so nobody else uses the tables; the descriptors are as the
+    // processor's manual wants them (AMD64 volume 2, 4.8 and 8.9).
+    unsafe {
+        (*task).interrupt_stacks[0] = stacks + STACK_LEN as u64;
+        (*task).interrupt_stacks[1] = stacks + 2 * STACK_LEN as u64;
+        let base = task as u64;
+        let entry = (&raw mut descriptors)
+            .cast::<u64>()
+            .add(usize::from(boot::TASK / 8));
+        entry.write(
+            (size_of::<Task>() as u64 - 1)
+                | (base & 0xff_ffff) << 16
+                | 0x89 << 40
+                | (base >> 24 & 0xff) << 56,
+        );
+        entry.add(1).write(base >> 32);
+        asm!("ltr {0:x}", in(reg) boot::TASK, options(nostack, preserves_flags));
+    }
+    exceptions::gates(|vector, handler| gate(vector, handler, 1));
+    gate(POWER, power as *const () as u64, 2);
+    gate(SPURIOUS, nothing as *const () as u64, 2);
+    let pointer: [u16; 5] = {
+        let (base, limit) = (GATES.0.get() as u64, 4095);
+        [
+            limit,
+            base as u16,
+            (base >> 16) as u16,
+            (base >> 32) as u16,
+            (base >> 48) as u16,
+        ]
+    };
+    // SAFETY: the table stays where it is.
+    unsafe { asm!("lidt [{0}]", in(reg) &pointer, options(nostack, preserves_flags)) }
+}
+
+/// Sets how wake-ups tell the interrupt controller that they were taken: by a register in memory or, for an x2APIC, by
+/// a model-specific one.
+pub fn open_wake_ups(is_x2: bool) {
+    let handler = if is_x2 {
+        wake_x2 as *const ()
+    } else {
+        wake as *const ()
+    };
+    gate(DEVICE, handler as u64, 2);
+    gate(TIMER, handler as u64, 2);
+}
+
+fn gate(vector: u8, handler: u64, stack: u64) {
+    let low = (handler & 0xffff)
+        | u64::from(boot::CODE) << 16
+        | stack << 32
+        | 0x8e << 40
+        | (handler >> 16 & 0xffff) << 48;
+    // SAFETY: only called while interrupts are off.
+    unsafe { (*GATES.0.get())[usize::from(vector)] = [low, handler >> 32] }
+}
+
+/// Waits for an interrupt; at once back if one is pending. Interrupts are off before and after.
+pub fn wait() {
+    // SAFETY: the handlers run on their own stack and change nothing but what is named here and `BUTTON`.
+    unsafe { asm!("sti", "hlt", "cli", out("rax") _, out("rcx") _, out("rdx") _) }
+}
+
+/// Runs between `sti` and `cli` of [`wait`] only, so the registers named there are free.
+#[unsafe(naked)]
+extern "C" fn wake() {
+    naked_asm!(
+        "xor eax, eax",
+        "mov ecx, 0xfee000b0",
+        "mov [rcx], eax",
+        "iretq"
+    )
+}
+
+/// See [`wake`].
+#[unsafe(naked)]
+extern "C" fn wake_x2() {
+    naked_asm!(
+        "mov ecx, 0x80b",
+        "xor eax, eax",
+        "xor edx, edx",
+        "wrmsr",
+        "iretq"
+    )
+}
+
+/// See [`wake`]; which controller it is, is asked, since it comes once in a life.
+#[unsafe(naked)]
+extern "C" fn power() {
+    naked_asm!(
+        "mov byte ptr [{button}], 1",
+        "mov ecx, 0x1b",
+        "rdmsr",
+        "test eax, 0x400",
+        "jnz {x2}",
+        "jmp {plain}",
+        button = sym BUTTON,
+        x2 = sym wake_x2,
+        plain = sym wake,
+    )
+}
+
+#[unsafe(naked)]
+extern "C" fn nothing() {
+    naked_asm!("iretq")
+}

@@ -1,0 +1,154 @@
+//! Devices on PCI: found and set up by the two ports that every PC has; the 256 bytes that they reach hold all that a
+//! virtio device needs.
+//!
+//! Read first: PCI Local Bus Specification 3.0, 3.2.2.3.2 (ports), 6.2 (header), 6.8.2 (MSI-X).
+
+use crate::cpu::{Registers, in8};
+use crate::cpu::{in32, out8, out16, out32};
+use crate::mapping;
+
+/// A function of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    place: u32,
+}
+
+const BRIDGE: u8 = 1;
+const BUSES_MAX: usize = 64;
+
+/// Calls `found` for every function, until it gives something.
+pub fn find<T>(mut found: impl FnMut(Function) -> Option<T>) -> Option<T> {
+    let mut buses = [0_u8; BUSES_MAX];
+    let (mut next, mut count) = (0, 1);
+    while next < count {
+        for device in 0..32_u32 {
+            for number in 0..8_u32 {
+                let function = Function {
+                    place: 1 << 31 | u32::from(buses[next]) << 16 | device << 11 | number << 8,
+                };
+                if function.read32(0) == u32::MAX {
+                    if number == 0 { break } else { continue }
+                }
+                let kind = function.read8(14);
+                if kind & 0x7f == BRIDGE && count < BUSES_MAX {
+                    let bus = function.read8(25);
+                    if bus != 0 && !buses[..count].contains(&bus) {
+                        buses[count] = bus;
+                        count += 1;
+                    }
+                }
+                if let Some(result) = found(function) {
+                    return Some(result);
+                }
+                if number == 0 && kind & 0x80 == 0 {
+                    break;
+                }
+            }
+        }
+        next += 1;
+    }
+    None
+}
+
+impl Function {
+    fn select(self, at: u8) {
+        out32(0xcf8, self.place | u32::from(at & 0xfc));
+    }
+
+    /// Four bytes; `at` is a multiple of 4.
+    pub fn read32(self, at: u8) -> u32 {
+        self.select(at);
+        in32(0xcfc)
+    }
+
+    /// A byte.
+    pub fn read8(self, at: u8) -> u8 {
+        self.select(at);
+        in8(0xcfc + u16::from(at & 3))
+    }
+
+    fn write16(self, at: u8, value: u16) {
+        self.select(at);
+        out16(0xcfc + u16::from(at & 2), value);
+    }
+
+    /// Writes a byte.
+    pub fn write8(self, at: u8, value: u8) {
+        self.select(at);
+        out8(0xcfc + u16::from(at & 3), value);
+    }
+
+    /// Vendor and device.
+    pub fn identity(self) -> (u16, u16) {
+        let both = self.read32(0);
+        (both as u16, (both >> 16) as u16)
+    }
+
+    /// Bus, device and function, for the console.
+    pub fn place(self) -> (u32, u32, u32) {
+        (
+            self.place >> 16 & 0xff,
+            self.place >> 11 & 31,
+            self.place >> 8 & 7,
+        )
+    }
+
+    /// Lets the device answer in memory and write to memory; its line is silent.
+    pub fn enable(self) {
+        self.write16(4, self.read32(4) as u16 | 0x406);
+    }
+
+    /// The offsets of all capabilities of a kind, in order.
+    pub fn capabilities(self, kind: u8) -> impl Iterator<Item = u8> {
+        let has_any = self.read32(4) & 1 << 20 != 0;
+        let mut at = if has_any { self.read8(0x34) & 0xfc } else { 0 };
+        // More than 48 do not fit; a circle ends too.
+        let mut left = 48;
+        core::iter::from_fn(move || {
+            while at >= 0x40 && left > 0 {
+                let here = at;
+                left -= 1;
+                at = self.read8(here + 1) & 0xfc;
+                if self.read8(here) == kind {
+                    return Some(here);
+                }
+            }
+            None
+        })
+    }
+
+    /// Where the memory of base address register `n` is; `len` bytes at `offset` get mapped. None: it is of ports, or
+    /// the firmware has given it no address.
+    pub fn memory(self, n: u8, offset: u32, len: u32) -> Option<Registers> {
+        let at = 16 + n.checked_mul(4).filter(|at| *at < 24)?;
+        let low = self.read32(at);
+        if low & 1 != 0 {
+            return None;
+        }
+        let high = if low >> 1 & 3 == 2 && n < 5 {
+            self.read32(at + 4)
+        } else {
+            0
+        };
+        let base = u64::from(high) << 32 | u64::from(low & !15);
+        let start = base.checked_add(offset.into())?;
+        if base == 0 || !mapping::map(start, len.into()) {
+            return None;
+        }
+        // SAFETY: of a device that answers there, and mapped.
+        Some(unsafe { Registers::new(start) })
+    }
+
+    /// Lets the device send its first interrupt as a message. None: it can't.
+    pub fn open_message(self, address: u32, vector: u8) -> Option<()> {
+        let at = self.capabilities(0x11).next()?;
+        let place = self.read32(at + 4);
+        let table = self.memory((place & 7) as u8, place & !7, 16)?;
+        table.write(0, address);
+        table.write(4, 0_u32);
+        table.write(8, u32::from(vector));
+        table.write(12, 0_u32);
+        self.write8(at + 3, 0x80);
+        Some(())
+    }
+}

@@ -1,0 +1,71 @@
+//! Numbers that nobody else knows: from the processor's own source, and from how long reads of ports take. Both are
+//! mixed by ChaCha's rounds, so that either alone would do.
+
+use core::arch::asm;
+
+use crate::cpu::{self, in8};
+
+/// How often a time is taken; each is worth a bit or more under a hypervisor.
+const TIMES: usize = 256;
+
+/// New at each start.
+pub fn secret() -> [u8; 32] {
+    let mut state = [0; 16];
+    for n in 0..TIMES {
+        let (own, ticks) = (from_processor(n), cpu::ticks());
+        let _ = in8(if n % 2 == 0 { 0x61 } else { 0x3fd });
+        let took = cpu::ticks();
+        for (place, word) in [own, own >> 32, ticks, took].into_iter().enumerate() {
+            state[place + 4 * (n % 3)] ^= word as u32;
+        }
+        if n % 3 == 2 || n + 1 == TIMES {
+            mix(&mut state);
+        }
+    }
+    let mut secret = [0; 32];
+    for (place, word) in secret.chunks_exact_mut(4).zip(state) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    secret
+}
+
+/// Eight words are enough; a source that fails gives 0.
+fn from_processor(n: usize) -> u64 {
+    if n >= 8 || cpu::id(1, 0).ecx & 1 << 30 == 0 {
+        return 0;
+    }
+    for _ in 0..10 {
+        let (value, is_good): (u64, u8);
+        // SAFETY: the processor has the instruction; it changes nothing but what is named.
+        unsafe {
+            asm!("rdrand {0}", "setc {1}", out(reg) value, out(reg_byte) is_good, options(nomem, nostack))
+        }
+        if is_good != 0 {
+            return value;
+        }
+    }
+    0
+}
+
+/// RFC 8439, 2.3, with the state added at the end, so that it can't be run backwards.
+fn mix(state: &mut [u32; 16]) {
+    let before = *state;
+    for _ in 0..10 {
+        for [a, b, c, d] in [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]] {
+            quarter(state, a, b, c, d);
+        }
+        for [a, b, c, d] in [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]] {
+            quarter(state, a, b, c, d);
+        }
+    }
+    for (word, before) in state.iter_mut().zip(before) {
+        *word = word.wrapping_add(before);
+    }
+}
+
+fn quarter(s: &mut [u32; 16], a: usize, b: usize, c: usize, d: usize) {
+    for [x, y, z, turn] in [[a, b, d, 16], [c, d, b, 12], [a, b, d, 8], [c, d, b, 7]] {
+        s[x] = s[x].wrapping_add(s[y]);
+        s[z] = (s[z] ^ s[x]).rotate_left(turn as u32);
+    }
+}

@@ -1,0 +1,179 @@
+//! Pieces of physical memory: what there is, what is taken, and what is left for the heap.
+
+/// A piece of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Region {
+    /// Its first byte.
+    pub start: u64,
+    /// Behind its last byte.
+    pub end: u64,
+}
+
+impl Region {
+    /// A piece of `len` bytes from `start` on.
+    #[must_use]
+    pub fn new(start: u64, len: u64) -> Region {
+        Region {
+            start,
+            end: start.saturating_add(len),
+        }
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// At most [`Regions::MAX`] pieces; more are left out, which loses memory but harms nothing.
+#[derive(Clone)]
+pub struct Regions {
+    all: [Region; Regions::MAX],
+    count: usize,
+}
+
+impl Default for Regions {
+    fn default() -> Regions {
+        Regions {
+            all: [Region::default(); Regions::MAX],
+            count: 0,
+        }
+    }
+}
+
+impl Regions {
+    /// Pieces at most.
+    pub const MAX: usize = 64;
+
+    /// Adds one, if it is not empty; firmware often gives memory in pieces that lie side by side.
+    pub fn add(&mut self, region: Region) {
+        if region.is_empty() {
+            return;
+        }
+        if let Some(beside) = self.all[..self.count]
+            .iter_mut()
+            .find(|other| other.end == region.start)
+        {
+            beside.end = region.end;
+        } else if let Some(place) = self.all.get_mut(self.count) {
+            *place = region;
+            self.count += 1;
+        }
+    }
+
+    /// Whether all of `region` is in one of them.
+    #[must_use]
+    pub fn contains(&self, region: Region) -> bool {
+        self.iter()
+            .any(|other| other.start <= region.start && region.end <= other.end)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.all[..self.count].iter()
+    }
+
+    /// The sum of their lengths.
+    #[must_use]
+    pub fn total_len(&self) -> u64 {
+        self.iter().map(Region::len).sum()
+    }
+
+    /// The largest piece within `limits` that touches none of `taken`.
+    #[must_use]
+    pub fn largest_free(&self, taken: &Regions, limits: Region) -> Region {
+        let mut best = Region::default();
+        for region in self.iter() {
+            let mut at = region.start.max(limits.start);
+            let end = region.end.min(limits.end);
+            while at < end {
+                let next = taken
+                    .iter()
+                    .filter(|other| other.end > at)
+                    .min_by_key(|other| other.start);
+                let (free_end, behind) = match next {
+                    Some(other) => (other.start.clamp(at, end), other.end),
+                    None => (end, end),
+                };
+                let free = Region {
+                    start: at,
+                    end: free_end,
+                };
+                if free.len() > best.len() {
+                    best = free;
+                }
+                at = behind.max(free_end);
+            }
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regions(all: &[(u64, u64)]) -> Regions {
+        let mut regions = Regions::default();
+        for &(start, end) in all {
+            regions.add(Region { start, end });
+        }
+        regions
+    }
+
+    #[test]
+    fn finds_the_largest_hole() {
+        let ram = regions(&[(0, 0xa0), (0x100, 0x1000)]);
+        let limits = Region {
+            start: 0x100,
+            end: 0x900,
+        };
+        assert_eq!(ram.largest_free(&regions(&[]), limits), limits);
+        let taken = regions(&[
+            (0x300, 0x400),
+            (0x100, 0x110),
+            (0x3f0, 0x480),
+            (0x8f0, 0xf00),
+        ]);
+        assert_eq!(
+            ram.largest_free(&taken, limits),
+            Region {
+                start: 0x480,
+                end: 0x8f0
+            }
+        );
+        assert!(
+            ram.largest_free(&regions(&[(0, u64::MAX)]), limits)
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn pieces_side_by_side_are_one() {
+        let ram = regions(&[(0, 0x100), (0x100, 0x300), (0x400, 0x500)]);
+        assert!(ram.contains(Region {
+            start: 0x80,
+            end: 0x300
+        }));
+        assert!(!ram.contains(Region {
+            start: 0x80,
+            end: 0x301
+        }));
+    }
+
+    #[test]
+    fn too_many_are_left_out() {
+        let mut ram = Regions::default();
+        for n in 0..100 {
+            ram.add(Region::new(n * 10, 5));
+        }
+        assert_eq!(ram.total_len(), 5 * Regions::MAX as u64);
+    }
+}

@@ -1,0 +1,77 @@
+//! Where the builder of images says that the site is: a note in the image, of which this is the text. What follows is
+//! the contract; the package `lowroad-kernel-image` keeps it.
+//!
+//! The image is an ELF file with a program header of type `PT_NULL`, the last, reserved for the builder, and a note (in
+//! `PT_NOTE`) named `Lowroad`, type 1, of [`Places::LEN`] bytes: four little-endian numbers of 8 bytes each, all 0 as
+//! linked: address and length of the site, address and length of the table of symbols (`symbols`). The builder
+//! appends the site and, from the next multiple of 8 on, the table at the end of the file, at a multiple of 4096;
+//! makes the reserved header a `PT_LOAD` of it, read only, with [`SITE_ADDRESS`] as both addresses; and writes the note.
+//!
+//! Without a site in the image, the first module that the loader brings (`-initrd`, GRUB's `module2`) is the site.
+
+use crate::bytes::u64_at;
+
+/// Where the builder puts what it adds: above all that firmware keeps for itself in low memory.
+pub const SITE_ADDRESS: u64 = 0x100_0000;
+
+/// What the note says; lengths are 0 for what is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Physical.
+    pub site_address: u64,
+    /// In bytes.
+    pub site_len: u64,
+    /// Physical.
+    pub symbols_address: u64,
+    /// In bytes.
+    pub symbols_len: u64,
+}
+
+impl Places {
+    /// Bytes of the note's text.
+    pub const LEN: usize = 32;
+
+    /// Reads the note's text.
+    #[must_use]
+    pub fn read(bytes: &[u8; Places::LEN]) -> Places {
+        let at = |at| u64_at(bytes, at).unwrap_or_default();
+        Places {
+            site_address: at(0),
+            site_len: at(8),
+            symbols_address: at(16),
+            symbols_len: at(24),
+        }
+    }
+
+    /// The note's text.
+    #[must_use]
+    pub fn write(self) -> [u8; Places::LEN] {
+        let mut bytes = [0; Places::LEN];
+        let all = [
+            self.site_address,
+            self.site_len,
+            self.symbols_address,
+            self.symbols_len,
+        ];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(all) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let places = Places {
+            site_address: SITE_ADDRESS,
+            site_len: 5,
+            symbols_address: SITE_ADDRESS + 8,
+            symbols_len: 12,
+        };
+        assert_eq!(Places::read(&places.write()), places);
+    }
+}

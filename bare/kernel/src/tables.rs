@@ -1,0 +1,98 @@
+//! Finds ACPI's tables in memory and takes from them what the machine needs.
+
+use lowroad_kernel::acpi::{self, IoController, Power};
+use lowroad_kernel::bytes::{u32_at, u64_at};
+
+use crate::loader::{is_mapped, left};
+
+/// A table longer than this is not read.
+const TABLE_MAX: u32 = 4 << 20;
+/// The controller of machines that say nothing, and QEMU's second one of machines without ACPI.
+const USUAL: [IoController; 2] = [
+    IoController {
+        address: 0xfec0_0000,
+        line: 0,
+    },
+    IoController {
+        address: 0xfec1_0000,
+        line: 24,
+    },
+];
+
+/// What the firmware has told.
+pub struct Firmware {
+    /// How to switch off; all 0 if it is not known.
+    pub power: Power,
+    /// The I/O interrupt controllers.
+    pub controllers: [Option<IoController>; 4],
+}
+
+/// Reads the tables; `rsdp` as the loader has given it, else it is looked for where a BIOS leaves it.
+pub fn read(rsdp: Option<[u8; 36]>) -> Firmware {
+    let mut firmware = Firmware {
+        power: Power::default(),
+        controllers: [Some(USUAL[0]), Some(USUAL[1]), None, None],
+    };
+    let Some((root, is_long)) = rsdp.or_else(search).and_then(|rsdp| acpi::root(&rsdp)) else {
+        return firmware;
+    };
+    let madt = find(root, is_long, b"APIC");
+    if let Some(madt) = madt {
+        firmware.controllers = [None; 4];
+        for (place, found) in firmware
+            .controllers
+            .iter_mut()
+            .zip(acpi::io_controllers(madt))
+        {
+            *place = Some(found);
+        }
+    }
+    if let Some((mut power, dsdt)) = find(root, is_long, b"FACP").and_then(acpi::power) {
+        if let Some(off) = table(dsdt).and_then(acpi::off) {
+            power.off = off;
+            power.line = madt.map_or(power.line, |madt| acpi::line_of(madt, power.line));
+            firmware.power = power;
+        } else {
+            firmware.power = Power {
+                timer: power.timer,
+                ..Power::default()
+            };
+        }
+    }
+    firmware
+}
+
+fn search() -> Option<[u8; 36]> {
+    // SAFETY: the BIOS's area, which nobody writes to.
+    let area = unsafe { left(0xe_0000, 0x2_0000) };
+    let n = area
+        .chunks_exact(16)
+        .position(|chunk| chunk.starts_with(b"RSD PTR "))?;
+    area.get(n * 16..)?.first_chunk().copied()
+}
+
+fn find(root: u64, is_long: bool, name: &[u8; 4]) -> Option<&'static [u8]> {
+    let entries = table(root)?.get(acpi::HEAD_LEN..)?;
+    let addresses = entries.chunks_exact(if is_long { 8 } else { 4 });
+    addresses
+        .filter_map(|entry| {
+            if is_long {
+                u64_at(entry, 0)
+            } else {
+                u32_at(entry, 0).map(u64::from)
+            }
+        })
+        .filter_map(table)
+        .find(|table| table.starts_with(name))
+}
+
+fn table(address: u64) -> Option<&'static [u8]> {
+    if !is_mapped(address, 36) {
+        return None;
+    }
+    // SAFETY: mapped; the firmware's, kept out of the heap since the map of memory does not give it as free.
+    let len =
+        u32_at(unsafe { left(address, 36) }, 4).filter(|len| (36..TABLE_MAX).contains(len))?;
+    // SAFETY: as above.
+    is_mapped(address, len.into()).then(|| unsafe { left(address, len as usize) })
+}

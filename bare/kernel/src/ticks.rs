@@ -1,0 +1,121 @@
+//! From a counter of known frequency to microseconds, by one multiplication. Also the calendar.
+
+/// A rate: ticks times `multiplier`, shifted right by 32, are microseconds.
+#[derive(Clone, Copy)]
+pub struct Rate {
+    multiplier: u64,
+    khz: u64,
+}
+
+impl Rate {
+    /// Of a counter that counts `khz` in a millisecond; at least 1.
+    #[must_use]
+    pub fn new(khz: u64) -> Rate {
+        let khz = khz.max(1);
+        Rate {
+            multiplier: (1000 << 32) / khz,
+            khz,
+        }
+    }
+
+    /// Counts a millisecond.
+    #[must_use]
+    pub fn khz(self) -> u64 {
+        self.khz
+    }
+
+    /// Microseconds, rounded down.
+    #[must_use]
+    pub fn us(self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.multiplier)) >> 32) as u64
+    }
+
+    /// Ticks of so many microseconds, at most `u64::MAX`.
+    #[must_use]
+    pub fn ticks(self, us: u64) -> u64 {
+        (u128::from(us) * u128::from(self.khz) / 1000)
+            .try_into()
+            .unwrap_or(u64::MAX)
+    }
+}
+
+/// A date and time of day in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Date {
+    /// 1970 on.
+    pub year: u32,
+    /// 1 to 12.
+    pub month: u32,
+    /// 1 to 31.
+    pub day: u32,
+    /// 0 to 23.
+    pub hour: u32,
+    /// 0 to 59.
+    pub minute: u32,
+    /// 0 to 60.
+    pub second: u32,
+}
+
+impl Date {
+    /// Seconds since 1970; none if it is no date.
+    #[must_use]
+    pub fn unix_s(self) -> Option<u64> {
+        let in_range = self.year >= 1970
+            && (1..=12).contains(&self.month)
+            && (1..=31).contains(&self.day)
+            && self.hour < 24
+            && self.minute < 60
+            && self.second < 61;
+        if !in_range {
+            return None;
+        }
+        // Years that begin in March have their odd day at the end.
+        let (year, month) = if self.month > 2 {
+            (self.year, self.month - 3)
+        } else {
+            (self.year - 1, self.month + 9)
+        };
+        let days =
+            year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + self.day
+                - 1
+                - 719_468;
+        Some(
+            u64::from(days) * 86_400 + u64::from(self.hour * 3600 + self.minute * 60 + self.second),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_lose_little() {
+        for khz in [1_000, 2_399_987, 5_000_000] {
+            let rate = Rate::new(khz);
+            let day_us = 86_400_000_000;
+            assert!(
+                day_us - rate.us(rate.ticks(day_us)) < day_us / 100_000,
+                "{khz}"
+            );
+        }
+        assert_eq!(Rate::new(0).us(3), 3000);
+    }
+
+    #[test]
+    fn dates() {
+        let date = |year, month, day| Date {
+            year,
+            month,
+            day,
+            hour: 23,
+            minute: 59,
+            second: 59,
+        };
+        assert_eq!(date(1970, 1, 1).unix_s(), Some(86_399));
+        assert_eq!(date(2000, 2, 29).unix_s(), Some(951_868_799));
+        assert_eq!(date(2026, 11, 23).unix_s(), Some(1_795_478_399));
+        assert_eq!(date(2026, 13, 1).unix_s(), None);
+        assert_eq!(date(0, 1, 1).unix_s(), None);
+    }
+}

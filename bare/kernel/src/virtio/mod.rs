@@ -1,0 +1,97 @@
+//! Virtio devices, as of version 1: how a driver and a device agree (`Transport`), and the network device. Older forms are
+//! refused.
+//!
+//! Read first: Virtual I/O Device (VIRTIO) 1.2, 2.1 to 2.7, 3.1.
+
+pub mod mmio;
+pub mod net;
+pub mod pci;
+mod queue;
+mod receive;
+mod send;
+
+use crate::cpu::Registers;
+use queue::Ring;
+
+const ACKNOWLEDGE: u8 = 1;
+const DRIVER: u8 = 2;
+const DRIVER_OK: u8 = 4;
+const FEATURES_OK: u8 = 8;
+
+/// The device follows the standard.
+const VERSION_1: u64 = 1 << 32;
+/// Interrupts and doorbells are asked for by position.
+pub const EVENT_IDX: u64 = 1 << 29;
+/// The device's addresses are the machine's, or translated so that ours are right.
+const ACCESS_PLATFORM: u64 = 1 << 33;
+
+/// What went wrong, for the operator.
+pub type Error = &'static str;
+
+/// The kind of a network device.
+pub const NET: u32 = 1;
+
+/// The way to a device's registers.
+pub trait Transport {
+    /// What the device offers.
+    fn offered(&self) -> u64;
+    /// What the driver takes of it.
+    fn take(&self, features: u64);
+    /// How far both have come.
+    fn status(&self) -> u8;
+    /// Says how far the driver has come; 0 begins anew.
+    fn set_status(&self, status: u8);
+    /// How long a queue may be.
+    fn queue_len_max(&self, queue: u16) -> u16;
+    /// Shows a queue to the device. None: the device does not take it.
+    fn open_queue(&self, queue: u16, ring: &Ring, wakes: bool) -> Option<Doorbell>;
+    /// The device's own registers.
+    fn own(&self) -> Registers;
+    /// Where an interrupt is acknowledged, if it must be.
+    fn acknowledgement(&self) -> Option<Registers>;
+}
+
+/// Where a device is told of new buffers.
+#[derive(Clone, Copy)]
+pub struct Doorbell {
+    register: Registers,
+    queue: u16,
+    is_long: bool,
+}
+
+impl Doorbell {
+    /// Tells it.
+    pub fn ring(self) {
+        if self.is_long {
+            self.register.write(0, u32::from(self.queue));
+        } else {
+            self.register.write(0, self.queue);
+        }
+    }
+}
+
+/// Begins anew and agrees on features: those of `wanted` that the device offers.
+fn agree(device: &dyn Transport, wanted: u64) -> Result<u64, Error> {
+    device.set_status(0);
+    if !(0..1_000_000).any(|_| device.status() == 0) {
+        return Err("the device does not reset");
+    }
+    device.set_status(ACKNOWLEDGE);
+    device.set_status(ACKNOWLEDGE | DRIVER);
+    let offered = device.offered();
+    if offered & VERSION_1 == 0 {
+        return Err("the device knows only the old virtio");
+    }
+    let features = offered & (wanted | VERSION_1 | ACCESS_PLATFORM);
+    device.take(features);
+    device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
+    if device.status() & FEATURES_OK == 0 {
+        return Err("the device refuses the features it has offered");
+    }
+    Ok(features)
+}
+
+/// The queues are there; the device may begin.
+fn begin(device: &dyn Transport) {
+    device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK);
+}

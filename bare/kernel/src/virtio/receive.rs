@@ -1,0 +1,132 @@
+//! The receiving queue: buffers that wait for frames, which are given to the user where they are.
+
+use core::ptr::NonNull;
+
+use lowroad_net::Received;
+
+use super::queue::{Ring, WRITE};
+use super::{Doorbell, Error, Transport};
+use crate::heap;
+
+/// The first queue.
+const QUEUE: u16 = 0;
+/// Buffers at most.
+const BUFFERS_MAX: u16 = 256;
+/// Bytes of one: a frame of 1,514 bytes and its head.
+const BUFFER_LEN: usize = 2048;
+/// Bytes in front of a frame that are not of the frame.
+pub const HEAD_LEN: usize = 12;
+/// The sum is yet to be made, so the frame comes from this host; or the device has verified it.
+const SUM_IS_GOOD: u8 = 1 | 2;
+
+/// See the head of this file.
+pub struct Receiver {
+    ring: Ring,
+    doorbell: Doorbell,
+    buffers: NonNull<u8>,
+    /// Up to here frames were taken.
+    seen: u16,
+    /// Up to here the device is known to have used buffers.
+    known: u16,
+    /// Up to here buffers are offered, and shown.
+    offered: u16,
+    shown: u16,
+    /// Frames that were taken.
+    pub frames: u64,
+    /// What the device has said that can't be.
+    pub wrong: u64,
+}
+
+impl Receiver {
+    /// Makes the queue. [`Receiver::refill`] must be called when the device has begun.
+    pub fn open(device: &dyn Transport, has_events: bool) -> Result<Receiver, Error> {
+        let len = device.queue_len_max(QUEUE).min(BUFFERS_MAX);
+        let len = if len.is_power_of_two() {
+            len
+        } else {
+            len.next_power_of_two() / 2
+        };
+        if len == 0 {
+            return Err("the device has no receiving queue");
+        }
+        let mut ring = Ring::new(len, has_events).ok_or("no memory for a queue")?;
+        let buffers = heap::pages(usize::from(len) * BUFFER_LEN).ok_or("no memory for buffers")?;
+        for n in 0..len {
+            let address = buffers.as_ptr() as u64 + u64::from(n) * BUFFER_LEN as u64;
+            ring.describe(n, address, BUFFER_LEN as u32, WRITE, 0);
+            ring.offer(n, n);
+        }
+        let doorbell = device
+            .open_queue(QUEUE, &ring, true)
+            .ok_or("the device takes no receiving queue")?;
+        Ok(Receiver {
+            ring,
+            doorbell,
+            buffers,
+            seen: 0,
+            known: 0,
+            offered: len,
+            shown: 0,
+            frames: 0,
+            wrong: 0,
+        })
+    }
+
+    /// The next frame, if one is there. Its buffer is offered again by the next [`Receiver::refill`].
+    pub fn next(&mut self) -> Option<Received<'_>> {
+        loop {
+            // How far the device has come is looked at only when what was known is done.
+            if self.seen == self.known {
+                self.known = self.ring.used_to();
+                if self.seen == self.known {
+                    return None;
+                }
+            }
+            let (n, len) = self.ring.used(self.seen);
+            self.seen = self.seen.wrapping_add(1);
+            if n >= u32::from(self.ring.len()) {
+                self.wrong += 1;
+                continue;
+            }
+            self.ring.offer(self.offered, n as u16);
+            self.offered = self.offered.wrapping_add(1);
+            let len = len as usize;
+            if !(HEAD_LEN..=BUFFER_LEN).contains(&len) {
+                self.wrong += 1;
+                continue;
+            }
+            self.frames += 1;
+            // SAFETY: `n` is below the number of buffers and `len` within one. The device has given the buffer back
+            // and gets it again by `refill`, which can't be called while the slice is in use.
+            let bytes = unsafe {
+                core::slice::from_raw_parts(self.buffers.as_ptr().add(n as usize * BUFFER_LEN), len)
+            };
+            return Some(Received {
+                frame: &bytes[HEAD_LEN..],
+                sum_is_good: bytes[0] & SUM_IS_GOOD != 0,
+            });
+        }
+    }
+
+    /// Gives the device the buffers of all frames that were taken.
+    pub fn refill(&mut self) {
+        if self.shown != self.offered {
+            if self.ring.publish(self.shown, self.offered) {
+                self.doorbell.ring();
+            }
+            self.shown = self.offered;
+        }
+    }
+
+    /// Asks for an interrupt with the next frame. True if one is there already.
+    pub fn wake(&mut self) -> bool {
+        self.ring.wake_at(self.seen)
+    }
+
+    /// We are awake: no interrupts are wanted for now. A device with events sends none until it is asked again.
+    pub fn woke(&mut self) {
+        if !self.ring.has_events() {
+            self.ring.keep_quiet(self.seen);
+        }
+    }
+}

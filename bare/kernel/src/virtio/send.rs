@@ -1,0 +1,254 @@
+//! The sending queue. Each descriptor has a buffer of its own, into which what does not last is copied; what lasts is
+//! read by the device from where it is. What the device has sent is looked at only when descriptors run short.
+
+use core::ptr::NonNull;
+
+use lowroad_net::{Frame, Link, Offload};
+
+use super::queue::{NEXT, Ring};
+use super::receive::HEAD_LEN;
+use super::{Doorbell, Error, Transport};
+use crate::heap;
+
+/// The second queue.
+const QUEUE: u16 = 1;
+/// Descriptors at most.
+const LEN_MAX: usize = 256;
+/// A descriptor's number, masked by this, is a place in the arrays here, as the compiler can see too.
+const MASK: usize = LEN_MAX - 1;
+/// Bytes of a descriptor's buffer; a frame of 1,514 bytes and its head fit.
+const BUFFER_LEN: usize = 2048;
+/// The device completes a sum.
+const NEEDS_SUM: u64 = 1;
+/// The device cuts TCP over IPv4.
+const CUT_TCP4: u64 = 1;
+/// Where TCP has its sum.
+const TCP_SUM_AT: u32 = 16;
+/// A frame with what the device cuts: an IPv4 packet and its Ethernet header.
+const FRAME_MAX: usize = 65_535 + 14;
+
+/// See the head of this file.
+pub struct Sender {
+    ring: Ring,
+    doorbell: Doorbell,
+    buffers: NonNull<u8>,
+    offload: Offload,
+    /// The first `free_len` are descriptors that nobody uses.
+    free: [u16; LEN_MAX],
+    free_len: usize,
+    /// By descriptor: the one behind it in its frame, or itself if it is the last.
+    behind: [u16; LEN_MAX],
+    /// By descriptor: whether it begins a frame that the device has.
+    begins: [bool; LEN_MAX],
+    seen: u16,
+    offered: u16,
+    shown: u16,
+    /// Frames that the device was given.
+    pub frames: u64,
+    /// Frames that were not sent: the queue was full, or they were too long.
+    pub dropped: u64,
+    /// What the device has said that can't be.
+    pub wrong: u64,
+}
+
+impl Sender {
+    /// Makes the queue.
+    pub fn open(
+        device: &dyn Transport,
+        has_events: bool,
+        offload: Offload,
+    ) -> Result<Sender, Error> {
+        let len = device.queue_len_max(QUEUE).min(LEN_MAX as u16);
+        let len = if len.is_power_of_two() {
+            len
+        } else {
+            len.next_power_of_two() / 2
+        };
+        if len < 2 {
+            return Err("the device has no sending queue");
+        }
+        let mut ring = Ring::new(len, has_events).ok_or("no memory for a queue")?;
+        let buffers = heap::pages(usize::from(len) * BUFFER_LEN).ok_or("no memory for buffers")?;
+        ring.keep_quiet(0);
+        let doorbell = device
+            .open_queue(QUEUE, &ring, false)
+            .ok_or("the device takes no sending queue")?;
+        Ok(Sender {
+            ring,
+            doorbell,
+            buffers,
+            offload,
+            // Taken from the end: the first first.
+            free: core::array::from_fn(|n| len.wrapping_sub(1).wrapping_sub(n as u16)),
+            free_len: usize::from(len),
+            behind: [0; LEN_MAX],
+            begins: [false; LEN_MAX],
+            seen: 0,
+            offered: 0,
+            shown: 0,
+            frames: 0,
+            dropped: 0,
+            wrong: 0,
+        })
+    }
+
+    /// Shows the device what was sent since the last time, and tells it if it wants to be told.
+    pub fn flush(&mut self) {
+        if self.shown != self.offered {
+            if self.ring.publish(self.shown, self.offered) {
+                self.doorbell.ring();
+            }
+            self.shown = self.offered;
+        }
+    }
+
+    /// Takes back what the device has sent.
+    fn reap(&mut self) {
+        let to = self.ring.used_to();
+        while self.seen != to {
+            let (first, _) = self.ring.used(self.seen);
+            self.seen = self.seen.wrapping_add(1);
+            let mut n = first as u16;
+            if first >= u32::from(self.ring.len()) || !self.begins[usize::from(n) & MASK] {
+                self.wrong += 1;
+                continue;
+            }
+            self.begins[usize::from(n) & MASK] = false;
+            loop {
+                self.free[self.free_len & MASK] = n;
+                self.free_len += 1;
+                let next = self.behind[usize::from(n) & MASK];
+                if next == n {
+                    break;
+                }
+                n = next;
+            }
+        }
+        self.ring.keep_quiet(self.seen);
+    }
+
+    /// Takes a descriptor; there must be one.
+    fn take(&mut self) -> u16 {
+        self.free_len -= 1;
+        self.free[self.free_len & MASK]
+    }
+
+    fn address(&self, n: u16) -> *mut u8 {
+        // SAFETY: descriptors are below the number of buffers.
+        unsafe { self.buffers.as_ptr().add(usize::from(n) * BUFFER_LEN) }
+    }
+
+    /// Copies into the buffer of `n` at `at`, which the device does not have, what fits. Gives where it ends and the rest.
+    fn fill<'p>(&mut self, n: u16, at: usize, part: &'p [u8]) -> (usize, &'p [u8]) {
+        let (now, later) = part.split_at(part.len().min(BUFFER_LEN - at));
+        // SAFETY: within the buffer.
+        unsafe {
+            self.address(n)
+                .add(at)
+                .copy_from_nonoverlapping(now.as_ptr(), now.len())
+        }
+        (at + now.len(), later)
+    }
+
+    fn link(&mut self, n: u16, next: u16, address: u64, len: usize) {
+        self.behind[usize::from(n) & MASK] = next;
+        self.ring.describe(
+            n,
+            address,
+            len as u32,
+            if next == n { 0 } else { NEXT },
+            next,
+        );
+    }
+
+    /// Ends a chain: in the buffer of `n`, or, if something lasting follows, behind it.
+    fn end(&mut self, n: u16, filled: usize, lasting: &'static [u8]) {
+        let address = self.address(n) as u64;
+        if lasting.is_empty() {
+            self.link(n, n, address, filled);
+        } else {
+            let last = self.take();
+            self.link(n, last, address, filled);
+            self.link(last, last, lasting.as_ptr() as u64, lasting.len());
+        }
+    }
+
+    /// Copies a frame that is too long for one buffer, from the one of `n` on. There are descriptors enough.
+    #[cold]
+    fn chain(&mut self, mut n: u16, frame: &Frame<'_>) {
+        let mut at = HEAD_LEN;
+        for mut part in [frame.head, frame.copied] {
+            loop {
+                (at, part) = self.fill(n, at, part);
+                if part.is_empty() {
+                    break;
+                }
+                let next = self.take();
+                self.link(n, next, self.address(n) as u64, at);
+                (n, at) = (next, 0);
+            }
+        }
+        self.end(n, at, frame.lasting);
+    }
+}
+
+impl Link for Sender {
+    fn send(&mut self, frame: &Frame<'_>) {
+        let copied_len = HEAD_LEN + frame.head.len() + frame.copied.len();
+        let needed = copied_len / BUFFER_LEN + 2;
+        if self.free_len < needed {
+            self.reap();
+        }
+        if self.free_len < needed || copied_len - HEAD_LEN + frame.lasting.len() > FRAME_MAX {
+            self.dropped += 1;
+            return;
+        }
+        let first = self.take();
+        let (buffer, (low, high)) = (self.address(first), head(frame));
+        // SAFETY: the first bytes of a buffer that the device does not have; buffers begin at multiples of 2048.
+        unsafe {
+            buffer.cast::<u64>().write(low);
+            buffer.add(8).cast::<u32>().write(high);
+        }
+        if copied_len <= BUFFER_LEN {
+            // SAFETY: both fit into the buffer.
+            unsafe {
+                let behind = buffer.add(HEAD_LEN);
+                behind.copy_from_nonoverlapping(frame.head.as_ptr(), frame.head.len());
+                if !frame.copied.is_empty() {
+                    let behind = behind.add(frame.head.len());
+                    behind.copy_from_nonoverlapping(frame.copied.as_ptr(), frame.copied.len());
+                }
+            }
+            self.end(first, copied_len, frame.lasting);
+        } else {
+            self.chain(first, frame);
+        }
+        self.begins[usize::from(first) & MASK] = true;
+        self.ring.offer(self.offered, first);
+        self.offered = self.offered.wrapping_add(1);
+        self.frames += 1;
+    }
+
+    fn offload(&self) -> Offload {
+        self.offload
+    }
+}
+
+/// What the device is told of a frame (VIRTIO 1.2, 5.1.6): flags, kind of cutting, length of the headers, length of a
+/// segment, where the sum begins; where the sum is from there, and no buffers.
+fn head(frame: &Frame<'_>) -> (u64, u32) {
+    let Some(tcp_at) = frame.partial_sum else {
+        return (0, 0);
+    };
+    let mut first = NEEDS_SUM | u64::from(tcp_at) << 48;
+    if let Some(cut_len) = frame.cut_len {
+        let words = frame
+            .head
+            .get(usize::from(tcp_at) + 12)
+            .map_or(5, |offset| offset >> 4);
+        let headers_len = u64::from(tcp_at) + u64::from(words) * 4;
+        first |= CUT_TCP4 << 8 | headers_len << 16 | u64::from(cut_len) << 32;
+    }
+    (first, TCP_SUM_AT)
+}
