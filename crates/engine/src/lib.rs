@@ -36,6 +36,7 @@ mod streaming;
 #[allow(unsafe_code)]
 // the few system calls that have no safe wrapper; each block says why it is sound
 mod sys;
+pub mod tap;
 pub mod tasks;
 mod transmit;
 mod wheel;

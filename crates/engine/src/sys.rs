@@ -124,6 +124,31 @@ pub fn set_option(socket: impl AsFd, level: c_int, option: c_int, value: c_int) 
     }
 }
 
+/// Makes an open `/dev/net/tun` the other end of a tap device, which is made if it is not there. Each frame
+/// has a `struct virtio_net_hdr` in front, whose sums may be left to the reader.
+pub fn join_tap(file: impl AsFd, name: &str) -> io::Result<()> {
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    // SAFETY: a struct of integers and arrays of them, for which zeros are sound.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() || name.contains('\0') {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = c_char::from_ne_bytes([from]);
+    }
+    request.ifr_ifru.ifru_flags = flags as i16; // 0x5002
+    let fd = file.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads and writes one ifreq at the address given.
+    if unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the argument is a number.
+    match unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, libc::TUN_F_CSUM) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Binds the calling thread to one CPU.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();

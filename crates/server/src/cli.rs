@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use lowroad_config::{self as config, Config, value};
 use lowroad_dynamic::wasm;
 
+use crate::image::options as image;
 use crate::new::Language;
 use crate::say;
 use crate::softirq::{Attach, Detach, Doctor, Purge, Status, Top};
@@ -54,6 +55,12 @@ pub enum Command {
         #[command(subcommand)]
         what: New,
     },
+    /// Make a machine of a site: an image that boots without an operating system
+    Image {
+        /// What to do with it
+        #[command(subcommand)]
+        image: Image,
+    },
     /// Be the process of a module with a process of its own; the server starts it
     #[command(hide = true)]
     ModuleHost,
@@ -85,6 +92,15 @@ pub enum New {
         #[arg(long, value_enum, default_value = "rust")]
         language: Language,
     },
+}
+
+/// `lowroad image`.
+#[derive(Subcommand)]
+pub enum Image {
+    /// Build an image of a folder
+    Build(image::Build),
+    /// Start an image, or a folder as one
+    Run(Box<image::Run>),
 }
 
 /// `lowroad serve`.

@@ -18,6 +18,7 @@ mod fetch;
 mod files;
 mod heads;
 mod hidden;
+mod image;
 mod limits;
 mod listeners;
 mod listing;
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config)))
         }
         Command::Check { config } => cli::check(&config),
+        Command::Image { image } => image::run(&image),
         Command::ModuleHost => module_host(),
         Command::New { what } => scaffold::write(&what),
         Command::Explain(explain) => softirq::explain(&explain),

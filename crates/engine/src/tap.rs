@@ -1,0 +1,125 @@
+//! A tap device: frames as a network card would have them, with sums and cutting left to the kernel. Knows no
+//! protocol but where a TCP checksum is.
+//!
+//! Read first: Documentation/networking/tuntap.rst, and struct virtio_net_hdr in linux/virtio_net.h.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::sys;
+
+/// Bytes of `struct virtio_net_hdr` in front of each frame.
+const HEADER_LEN: usize = 10;
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_TCPV4: u8 = 1;
+/// Where the checksum is in a TCP header.
+const TCP_CHECKSUM_AT: u16 = 16;
+/// The longest that can come, with its header.
+pub const BUFFER_LEN: usize = 65_536 + HEADER_LEN;
+
+/// The other end of a tap device. The device stays as long as this does, or longer if others keep it.
+pub struct Tap {
+    file: File,
+    lost: u64,
+}
+
+/// What the kernel is left to do to a frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Left {
+    /// To complete the TCP sum, of a header at this offset.
+    pub sum: Option<u16>,
+    /// To cut the payload after a head of so many bytes into segments of so many bytes.
+    pub cut: Option<(u16, u16)>,
+}
+
+impl Tap {
+    /// Opens the device, or makes it. Reads and writes never wait.
+    ///
+    /// # Errors
+    /// As `/dev/net/tun` says: `PermissionDenied` without CAP_NET_ADMIN if the device is not there or another
+    /// user's, `ResourceBusy` if it is in use.
+    pub fn open(name: &str) -> io::Result<Tap> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/net/tun")?;
+        sys::join_tap(&file, name)?;
+        rustix::io::ioctl_fionbio(&file, true)?;
+        Ok(Tap { file, lost: 0 })
+    }
+
+    /// The next frame, and whether its sums are known to be right. `None` if there is none now. `buffer` is of
+    /// [`BUFFER_LEN`] bytes.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<(&'b [u8], bool)>> {
+        let len = match (&self.file).read(buffer) {
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let whole = buffer.get(..len).unwrap_or_default();
+        let Some((header, frame)) = whole.split_at_checked(HEADER_LEN) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        // The kernel has not completed what never leaves this machine.
+        Ok(Some((frame, header[0] & (NEEDS_CSUM | DATA_VALID) != 0)))
+    }
+
+    /// Sends a frame, in parts. What the device does not take now is lost, and counted.
+    pub fn send(&mut self, parts: [&[u8]; 3], left: Left) {
+        let header = header(left);
+        let [one, two, three] = parts;
+        let parts = [&header[..], one, two, three].map(IoSlice::new);
+        if rustix::io::writev(&self.file, &parts).is_err() {
+            self.lost += 1;
+        }
+    }
+
+    /// Frames that were lost by [`Tap::send`].
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Numbers are in this machine's order (`TUNSETVNETLE` was not asked for).
+fn header(left: Left) -> [u8; HEADER_LEN] {
+    let mut header = [0; HEADER_LEN];
+    if let Some(tcp_at) = left.sum {
+        header[0] = NEEDS_CSUM;
+        header[6..8].copy_from_slice(&tcp_at.to_ne_bytes());
+        header[8..10].copy_from_slice(&TCP_CHECKSUM_AT.to_ne_bytes());
+    }
+    if let Some((head_len, segment_len)) = left.cut {
+        header[1] = GSO_TCPV4;
+        header[2..4].copy_from_slice(&head_len.to_ne_bytes());
+        header[4..6].copy_from_slice(&segment_len.to_ne_bytes());
+    }
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_to_the_kernel_stands_in_the_header() {
+        assert_eq!(header(Left::default()), [0; HEADER_LEN]);
+        let left = Left {
+            sum: Some(34),
+            cut: Some((54, 1460)),
+        };
+        let [len, segment, tcp, at] = [54u16, 1460, 34, 16].map(u16::to_ne_bytes);
+        let numbers = [len, segment, tcp, at].concat();
+        assert_eq!(header(left).as_slice(), [&[1, 1][..], &numbers].concat());
+    }
+}

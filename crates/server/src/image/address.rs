@@ -1,0 +1,106 @@
+//! `ip=`: where an image's address comes from, in the words of its command line.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use lowroad_net::Address;
+
+/// Where an image's address comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ip {
+    /// From a DHCP server.
+    Dhcp,
+    /// From the operator.
+    Static {
+        /// The image's.
+        address: Ipv4Addr,
+        /// 0 to 32.
+        prefix_len: u8,
+        /// The way to other networks.
+        gateway: Option<Ipv4Addr>,
+    },
+}
+
+impl Ip {
+    /// Reads `dhcp`, `192.0.2.2/24` or `192.0.2.2/24,192.0.2.1`, where the last is the gateway.
+    ///
+    /// # Errors
+    /// What is allowed.
+    pub fn parse(text: &str) -> Result<Ip, String> {
+        let parsed = match text {
+            "dhcp" => Some(Ip::Dhcp),
+            text => fixed(text),
+        };
+        parsed.ok_or_else(|| "dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY".to_string())
+    }
+
+    /// As the stack wants it.
+    pub fn address(self) -> Address {
+        match self {
+            Ip::Dhcp => Address::Dhcp,
+            Ip::Static {
+                address,
+                prefix_len,
+                gateway,
+            } => Address::Static {
+                address,
+                prefix_len,
+                gateway,
+            },
+        }
+    }
+}
+
+fn fixed(text: &str) -> Option<Ip> {
+    let (own, gateway) = match text.split_once(',') {
+        Some((own, gateway)) => (own, Some(gateway.parse().ok()?)),
+        None => (text, None),
+    };
+    let (address, prefix_len) = own.split_once('/')?;
+    Some(Ip::Static {
+        address: address.parse().ok()?,
+        prefix_len: prefix_len.parse().ok().filter(|len| *len <= 32)?,
+        gateway,
+    })
+}
+
+impl fmt::Display for Ip {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ip::Dhcp => to.write_str("dhcp"),
+            Ip::Static {
+                address,
+                prefix_len,
+                gateway,
+            } => {
+                write!(to, "{address}/{prefix_len}")?;
+                gateway.map_or(Ok(()), |gateway| write!(to, ",{gateway}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_shown_the_same() {
+        for text in ["dhcp", "192.0.2.2/24", "192.0.2.2/24,192.0.2.1"] {
+            assert_eq!(
+                Ip::parse(text).map(|ip| ip.to_string()).as_deref(),
+                Ok(text)
+            );
+        }
+        for text in [
+            "",
+            "192.0.2.2",
+            "192.0.2.2/33",
+            "192.0.2.2/24,",
+            "192.0.2/24",
+            "DHCP",
+        ] {
+            assert!(Ip::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `lowroad image build`: from a folder to an image, and to a disk.
+
+use std::path::Path;
+
+use lowroad_bare::archive::Builder;
+
+use super::options::{Build, Settings};
+use super::output::Output;
+use super::{disk, elf, site};
+use crate::say;
+
+/// Builds what was asked for and says what it is.
+///
+/// # Errors
+/// What is wrong with the site, or can't be written.
+pub fn build(options: &Build) -> Result<(), String> {
+    let archive = archive(&options.dir, &options.settings)?;
+    let image = elf::image(&archive)?;
+    let is_secret = options.settings.database.is_some();
+    let output = Output::beside(&options.output, is_secret);
+    output.write(&image)?;
+    say_written(&options.output, output.finish()?)?;
+    if let Some(disk) = &options.disk {
+        let output = Output::beside(disk, is_secret);
+        disk::make(&image, options.ip, &output)?;
+        say_written(disk, output.finish()?)?;
+    }
+    Ok(())
+}
+
+/// The archive of a site with its settings.
+///
+/// # Errors
+/// What is wrong with the site.
+pub fn archive(dir: &Path, settings: &Settings) -> Result<Vec<u8>, String> {
+    let mut builder = Builder::new();
+    let found = site::add(&mut builder, dir)?;
+    tell(&mut builder, settings);
+    let archive = builder.finish().map_err(|error| error.to_string())?;
+    let (files, pages) = (counted(found.files, "file"), counted(found.pages, "page"));
+    say::note(format_args!("{}: {files}, {pages}", dir.display()));
+    Ok(archive)
+}
+
+fn tell(builder: &mut Builder, settings: &Settings) {
+    builder.setting(
+        "server.name",
+        concat!("lowroad/", env!("CARGO_PKG_VERSION")),
+    );
+    if let Some(database) = &settings.database {
+        builder.setting("database.address", &database.address.to_string());
+        builder.setting("database.user", &database.user);
+        builder.setting("database.password", &database.password);
+        builder.setting("database.name", &database.name);
+    }
+    for network in &settings.status_from {
+        builder.setting("status.from", &network.to_string());
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{ending}")
+}
+
+fn say_written(path: &Path, len: u64) -> Result<(), String> {
+    let kib = len.div_ceil(1024);
+    say::out(format_args!("{}: {kib} KiB\n", path.display()))
+}

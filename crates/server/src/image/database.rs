@@ -1,0 +1,111 @@
+//! A database's URL, taken apart when the image is built: the image itself knows no URLs and no host names.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+const ALLOWED: &str = "mysql://USER:PASSWORD@ADDRESS:PORT/NAME, with an IPv4 address as the image resolves no names; \
+     the port is 3306 if it is left out; what is not a letter or a digit may be written as %40";
+const PORT: u16 = 3306;
+
+/// Where the rows of SQL pages come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Database {
+    /// The server.
+    pub address: SocketAddrV4,
+    /// Who logs in.
+    pub user: String,
+    /// With which password; may be empty.
+    pub password: String,
+    /// The database's name.
+    pub name: String,
+}
+
+impl Database {
+    /// Reads a URL. What is wrong is said without repeating it, for it holds a password.
+    ///
+    /// # Errors
+    /// What is allowed.
+    pub fn parse(url: &str) -> Result<Database, String> {
+        parts(url).ok_or_else(|| ALLOWED.to_string())
+    }
+}
+
+fn parts(url: &str) -> Option<Database> {
+    let rest = ["mysql://", "mariadb://"];
+    let rest = rest.iter().find_map(|scheme| url.strip_prefix(scheme))?;
+    let (who, rest) = rest.rsplit_once('@')?;
+    let (address, name) = rest.split_once('/')?;
+    let (user, password) = who.split_once(':').unwrap_or((who, ""));
+    let (host, port) = match address.split_once(':') {
+        Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
+        None => (address, PORT),
+    };
+    let host: Ipv4Addr = host.parse().ok()?;
+    if name.contains(['/', '?', '#']) {
+        return None;
+    }
+    let database = Database {
+        address: SocketAddrV4::new(host, port),
+        user: decoded(user)?,
+        password: decoded(password)?,
+        name: decoded(name)?,
+    };
+    (!database.user.is_empty() && !database.name.is_empty()).then_some(database)
+}
+
+/// A part of a URL with its escapes taken out; control characters are refused.
+fn decoded(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let mut digit = || Some(char::from(bytes.next()?).to_digit(16)? as u8);
+        out.push(match byte {
+            b'%' => digit()? << 4 | digit()?,
+            byte => byte,
+        });
+    }
+    let text = String::from_utf8(out).ok()?;
+    (!text.chars().any(char::is_control)).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(url: &str) -> Option<String> {
+        let Database {
+            address,
+            user,
+            password,
+            name,
+        } = Database::parse(url).ok()?;
+        Some(format!("{address} {user} {password} {name}"))
+    }
+
+    #[test]
+    fn urls_are_taken_apart() {
+        for (url, want) in [
+            ("mysql://u:p@10.0.0.5:3307/n", Some("10.0.0.5:3307 u p n")),
+            ("mariadb://u@10.0.0.5/n", Some("10.0.0.5:3306 u  n")),
+            (
+                "mysql://u:p%40%3a:x@y@10.0.0.5/n",
+                Some("10.0.0.5:3306 u p@::x@y n"),
+            ),
+            ("mysql://u:p@db.example/n", None),
+            ("mysql://u:p@10.0.0.5/", None),
+            ("mysql://:p@10.0.0.5/n", None),
+            ("mysql://u:p@10.0.0.5/n?x=y", None),
+            ("mysql://u:p@10.0.0.5:0/n", None),
+            ("mysql://u:p%0a@10.0.0.5/n", None),
+            ("mysql://u:p%4@10.0.0.5/n", None),
+            ("postgres://u:p@10.0.0.5/n", None),
+        ] {
+            assert_eq!(shown(url).as_deref(), want, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_does_not_repeat_the_password() {
+        let refused = Database::parse("mysql://u:secret@db/n").expect_err("a name");
+        assert!(!refused.contains("secret"));
+    }
+}

@@ -1,0 +1,108 @@
+//! A disk that boots an image by BIOS or UEFI: GRUB, put together by its own `grub-mkrescue`. Written to a disk or a
+//! USB stick as it is, or given to a virtual machine as a disk or a CD.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::address::Ip;
+use super::output::Output;
+
+const PROGRAM: &str = "grub-mkrescue";
+/// What `grub-mkrescue` itself looks for, for one of the two ways or for both.
+const NEEDED: [(&str, &str); 4] = [
+    ("/usr/lib/grub/i386-pc", "grub-pc-bin"),
+    ("/usr/lib/grub/x86_64-efi", "grub-efi-amd64-bin"),
+    ("/usr/bin/xorriso", "xorriso"),
+    ("/usr/bin/mformat", "mtools"),
+];
+/// All that GRUB needs to find the image and start it; it would bring 30 MB otherwise.
+const MODULES: &str =
+    "normal multiboot2 boot part_msdos part_gpt iso9660 search configfile all_video";
+
+/// Makes the disk.
+///
+/// # Errors
+/// What is missing, or what GRUB says.
+pub fn make(image: &[u8], ip: Ip, output: &Output) -> Result<(), String> {
+    let missing = NEEDED.iter().filter(|(path, _)| !Path::new(path).exists());
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if !missing.is_empty() {
+        return Err(advice(&missing));
+    }
+    // With the right permissions from the start.
+    output.write(b"")?;
+    let folder = Folder::beside(output.path());
+    folder
+        .fill(image, ip)
+        .map_err(|error| format!("{}: {error}", folder.0.display()))?;
+    let mut command = Command::new(PROGRAM);
+    command.arg("-o").arg(output.path()).arg(&folder.0);
+    command.args([
+        "--install-modules",
+        MODULES,
+        "--fonts=",
+        "--locales=",
+        "--themes=",
+    ]);
+    let made = command.output().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => advice(&["grub-common"]),
+        _ => format!("{PROGRAM}: {error}"),
+    })?;
+    match made.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "{PROGRAM}: {}",
+            String::from_utf8_lossy(&made.stderr).trim()
+        )),
+    }
+}
+
+fn advice(missing: &[&str]) -> String {
+    format!(
+        "a disk is made by GRUB, of which something is missing:\n    sudo apt-get install {}",
+        missing.join(" ")
+    )
+}
+
+/// What is to be on the disk, for as long as it is made.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn beside(path: &Path) -> Folder {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".d");
+        Folder(name.into())
+    }
+
+    fn fill(&self, image: &[u8], ip: Ip) -> std::io::Result<()> {
+        use std::os::unix::fs::DirBuilderExt;
+        fs::DirBuilder::new().mode(0o700).create(&self.0)?;
+        fs::create_dir_all(self.0.join("boot/grub"))?;
+        fs::write(self.0.join("boot/lowroad"), image)?;
+        fs::write(self.0.join("boot/grub/grub.cfg"), menu(ip))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn menu(ip: Ip) -> String {
+    format!("set timeout=0\nmenuentry lowroad {{\n  multiboot2 /boot/lowroad ip={ip}\n}}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_menu_has_one_entry_that_starts_at_once() {
+        let ip = Ip::parse("192.0.2.2/24,192.0.2.1").expect("an address");
+        let wanted = "set timeout=0\nmenuentry lowroad {\n  multiboot2 /boot/lowroad ip=192.0.2.2/24,192.0.2.1\n}\n";
+        assert_eq!(menu(ip), wanted);
+    }
+}

@@ -1,0 +1,93 @@
+//! Where the site is in an image, which is an ELF file: the kernel with the site's archive behind it, in a segment
+//! of its own. `lowroad_kernel_image` puts it there.
+//!
+//! Read first: elf(5).
+
+use lowroad_embedded_kernel::KERNEL;
+
+const PT_LOAD: usize = 1;
+/// What an archive begins with.
+const ARCHIVE: &[u8] = b"lowroad\x02";
+
+/// The image of a site: the kernel and its archive.
+///
+/// # Errors
+/// When this program has no kernel for it.
+pub fn image(archive: &[u8]) -> Result<Vec<u8>, String> {
+    let kernel = KERNEL
+        .ok_or("this lowroad has no kernel for images: only that for x86_64 Linux has one")?;
+    lowroad_kernel_image::build(kernel, archive).map_err(|error| error.to_string())
+}
+
+/// The archive in an image.
+pub fn site(image: &[u8]) -> Option<&[u8]> {
+    if image.starts_with(ARCHIVE) {
+        return Some(image);
+    }
+    let mut loaded = headers(image)?
+        .into_iter()
+        .filter(|header| header.kind == PT_LOAD);
+    loaded.find_map(|header| {
+        let segment = image.get(header.at..)?.get(..header.len)?;
+        // The archive says how long it is: the segment may have more behind it.
+        let len = number::<4>(segment, ARCHIVE.len())?;
+        segment.get(..len).filter(|site| site.starts_with(ARCHIVE))
+    })
+}
+
+/// What a program header says.
+struct Header {
+    kind: usize,
+    at: usize,
+    len: usize,
+}
+
+fn headers(image: &[u8]) -> Option<Vec<Header>> {
+    image.strip_prefix(b"\x7fELF\x02\x01")?;
+    let table_at = number::<8>(image, 32)?;
+    let (len, count) = (number::<2>(image, 54)?, number::<2>(image, 56)?);
+    let headers = (0..count).map(|entry| {
+        let header_at = table_at.checked_add(entry * len)?;
+        let header = image.get(header_at..)?;
+        Some(Header {
+            kind: number::<4>(header, 0)?,
+            at: number::<8>(header, 8)?,
+            len: number::<8>(header, 32)?,
+        })
+    });
+    headers.collect()
+}
+
+/// A number of `N` bytes, the lowest first.
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
+    let bytes: &[u8; N] = bytes.get(at..)?.first_chunk()?;
+    let number = bytes
+        .iter()
+        .rev()
+        .fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    usize::try_from(number).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_bare::archive::Builder;
+
+    #[test]
+    fn what_is_put_in_is_found() {
+        let mut builder = Builder::new();
+        builder.setting("a", "b");
+        let archive = builder.finish().expect("short");
+        assert_eq!(site(&archive), Some(&archive[..]));
+        let Some(kernel) = KERNEL else { return };
+        let image = image(&archive).expect("a kernel that takes a site");
+        assert_eq!(site(&image), Some(&archive[..]));
+        assert_eq!(site(kernel), None);
+        let site_at = image
+            .windows(archive.len())
+            .position(|part| part == archive);
+        for len in (0..site_at.expect("it is in it")).step_by(1000) {
+            assert_eq!(site(&image[..len]), None, "{len} bytes");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The options of `lowroad image`, and those of their values that have a form of their own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::address::Ip;
+use super::database::Database;
+
+/// `lowroad image build`.
+#[derive(Args)]
+pub struct Build {
+    /// The site's folder: files, and SQL pages (*.lrp)
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// The image to write: an ELF file for QEMU, Firecracker and Cloud Hypervisor
+    #[arg(short, long, value_name = "FILE", default_value = "site.img")]
+    pub output: PathBuf,
+    /// Write a disk, too, that boots on a PC or in a virtual machine, by BIOS or UEFI
+    #[arg(long, value_name = "FILE")]
+    pub disk: Option<PathBuf>,
+    /// Where the disk's address comes from: dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY
+    #[arg(long, value_name = "WHERE", value_parser = Ip::parse, default_value = "dhcp", requires = "disk")]
+    pub ip: Ip,
+    /// What the site is told
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// What a site is told when its image is built.
+#[derive(Args)]
+pub struct Settings {
+    /// Where the rows of SQL pages come from: mysql://USER:PASSWORD@ADDRESS/NAME
+    #[arg(long, value_name = "URL", value_parser = Database::parse)]
+    pub database: Option<Database>,
+    /// Who may read the image's status and log: an IPv4 address, or a network like 10.0.0.0/8
+    #[arg(long, value_name = "NETWORK", value_parser = Network::parse)]
+    pub status_from: Vec<Network>,
+}
+
+/// `lowroad image run`.
+#[derive(Args)]
+pub struct Run {
+    /// The image, or a site's folder
+    #[arg(value_name = "IMAGE|DIR")]
+    pub image: PathBuf,
+    /// Run as a process of this system on this tap device, not in QEMU
+    #[arg(long, value_name = "TAP", conflicts_with = "tap")]
+    pub hosted: Option<String>,
+    /// Where the address comes from: dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY
+    #[arg(long, value_name = "WHERE", value_parser = Ip::parse, default_value = "dhcp")]
+    pub ip: Ip,
+    /// Join this tap device with QEMU
+    #[arg(long, value_name = "TAP", conflicts_with = "port")]
+    pub tap: Option<String>,
+    /// Without a tap device: where this machine passes connections on to the image, as ADDR:PORT or PORT
+    #[arg(long, value_name = "PORT", value_parser = value_address, default_value = "8080")]
+    pub port: SocketAddr,
+    /// Memory, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(32..=1 << 20))]
+    pub memory: u32,
+    /// Processors
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: u32,
+    /// More words for the image's command line
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub append: String,
+    /// What QEMU plays
+    #[arg(long, value_enum, default_value = "q35")]
+    pub machine: Board,
+    /// QEMU's accelerator [default: kvm where it works, else tcg]
+    #[arg(long, value_name = "NAME")]
+    pub accel: Option<String>,
+    /// What the site is told, for a folder
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// A machine that QEMU plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Board {
+    /// A PC with PCI.
+    Q35,
+    /// Only what a guest needs, as in Firecracker.
+    Microvm,
+}
+
+fn value_address(text: &str) -> Result<SocketAddr, String> {
+    lowroad_config::value::address(text).map_err(|allowed| format!("allowed: {allowed}"))
+}
+
+/// An IPv4 network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Its first address.
+    pub address: Ipv4Addr,
+    /// 0 to 32.
+    pub prefix_len: u8,
+}
+
+impl Network {
+    /// Reads `10.0.0.0/8`, or an address, which is a network of one.
+    ///
+    /// # Errors
+    /// What is allowed.
+    pub fn parse(text: &str) -> Result<Network, String> {
+        let allowed = || "an IPv4 address or a network like 10.0.0.0/8".to_string();
+        let (address, prefix_len) = text.split_once('/').unwrap_or((text, "32"));
+        let address: Ipv4Addr = address.parse().map_err(|_| allowed())?;
+        let prefix_len: u8 = prefix_len.parse().map_err(|_| allowed())?;
+        let host_bits = 32u32.checked_sub(prefix_len.into()).ok_or_else(allowed)?;
+        let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
+        let first = Ipv4Addr::from(u32::from(address) & mask);
+        match first == address {
+            true => Ok(Network {
+                address,
+                prefix_len,
+            }),
+            false => Err(format!(
+                "the network's first address is {first}: {first}/{prefix_len}"
+            )),
+        }
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "{}/{}", self.address, self.prefix_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks() {
+        for (text, want) in [
+            ("10.0.0.0/8", Some("10.0.0.0/8")),
+            ("192.0.2.7", Some("192.0.2.7/32")),
+            ("0.0.0.0/0", Some("0.0.0.0/0")),
+            ("10.0.0.1/8", None),
+            ("10.0.0.0/33", None),
+            ("10.0.0/8", None),
+            ("::1", None),
+            ("", None),
+        ] {
+            let got = Network::parse(text).ok().map(|network| network.to_string());
+            assert_eq!(got.as_deref(), want, "{text}");
+        }
+    }
+}

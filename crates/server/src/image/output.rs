@@ -1,0 +1,67 @@
+//! A file that is written as a whole: whoever reads it meets the old one or the new one.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// A file that is not at its place yet. Without [`Output::finish`], nothing of it stays.
+pub struct Output {
+    to: PathBuf,
+    beside: PathBuf,
+    is_secret: bool,
+}
+
+impl Output {
+    /// To be written beside `to`; one with a password in it is for its owner alone.
+    pub fn beside(to: &Path, is_secret: bool) -> Output {
+        let mut name = to.as_os_str().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        Output {
+            to: to.to_path_buf(),
+            beside: name.into(),
+            is_secret,
+        }
+    }
+
+    /// Where it is for now; nothing is there yet.
+    pub fn path(&self) -> &Path {
+        &self.beside
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn write(&self, bytes: &[u8]) -> Result<(), String> {
+        let mode = if self.is_secret { 0o600 } else { 0o644 };
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode)
+            .open(&self.beside);
+        let written = file.and_then(|mut file| file.write_all(bytes));
+        written.map_err(|error| self.failed(&error))
+    }
+
+    /// Puts it to its place. Gives its length.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn finish(self) -> Result<u64, String> {
+        let len = fs::metadata(&self.beside).map(|meta| meta.len());
+        let placed = len.and_then(|len| fs::rename(&self.beside, &self.to).map(|()| len));
+        placed.map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &io::Error) -> String {
+        format!("{}: {error}", self.to.display())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.beside);
+    }
+}

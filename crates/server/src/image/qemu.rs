@@ -1,0 +1,272 @@
+//! A machine that QEMU plays: started, listened to, and switched off as by its power button. Its console and its
+//! control are sockets between it and us, so nothing lies in the file system.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::options::Board;
+use crate::say;
+
+const PROGRAM: &str = "qemu-system-x86_64";
+/// How long an image may take to answer what it is asked, once its power button was pressed.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What to play.
+pub struct Machine {
+    /// The image.
+    pub kernel: PathBuf,
+    /// Its command line.
+    pub append: String,
+    /// Which kind.
+    pub board: Board,
+    /// How it is connected.
+    pub net: Net,
+    /// Memory.
+    pub memory_mib: u32,
+    /// Processors.
+    pub cpus: u32,
+    /// QEMU's accelerator.
+    pub accel: String,
+}
+
+/// How a machine is connected.
+pub enum Net {
+    /// By a tap device with this name.
+    Tap(String),
+    /// By QEMU's own network, where connections to this address are for port 80.
+    Forwarded(SocketAddr),
+}
+
+/// `kvm` if it works, else `tcg`. That it can be opened says little: it may be another hypervisor's, and fail later.
+pub fn best_accel() -> &'static str {
+    if File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .is_err()
+    {
+        return "tcg";
+    }
+    let mut probe = Command::new(PROGRAM);
+    probe.args("-M q35 -accel kvm -cpu max -S -nodefaults -display none -monitor stdio".split(' '));
+    let (stdin, null) = (Stdio::piped(), Stdio::null);
+    let probe = probe
+        .stdin(stdin)
+        .stdout(null())
+        .stderr(null())
+        .process_group(0)
+        .spawn();
+    let Ok(mut probe) = probe else {
+        return "tcg";
+    };
+    _ = probe
+        .stdin
+        .take()
+        .map(|mut stdin| stdin.write_all(b"quit\n"));
+    let works = probe.wait().is_ok_and(|status| status.success());
+    if works { "kvm" } else { "tcg" }
+}
+
+/// Plays a machine until it is switched off, by itself or after a byte from `stop`; a second byte ends it at
+/// once.
+///
+/// # Errors
+/// When QEMU does not start or fails.
+pub fn play(machine: &Machine, stop: &UnixStream) -> Result<(), String> {
+    let mut qemu = Qemu::start(machine)?;
+    let status = qemu.until_off(stop)?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("{PROGRAM} failed: {status}")),
+    }
+}
+
+struct Qemu {
+    child: Child,
+    control: UnixStream,
+    /// What asks it to switch off.
+    off: &'static str,
+    console: Option<JoinHandle<()>>,
+}
+
+impl Qemu {
+    fn start(machine: &Machine) -> Result<Qemu, String> {
+        let shown = |error: io::Error| format!("{PROGRAM}: {error}");
+        let (mut control, its_control) = UnixStream::pair().map_err(shown)?;
+        let (console, its_console) = UnixStream::pair().map_err(shown)?;
+        // setpriv: QEMU ends with this process, however that ends. Ctrl-C at the terminal is not for QEMU.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", PROGRAM])
+            .args(arguments(machine))
+            .process_group(0)
+            .stdin(OwnedFd::from(its_control))
+            .stdout(OwnedFd::from(its_console));
+        let child = command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "setpriv is missing: install util-linux".to_string(),
+            _ => shown(error),
+        })?;
+        // What the command holds would keep the console open.
+        drop(command);
+        control
+            .write_all(b"{\"execute\":\"qmp_capabilities\"}\n")
+            .map_err(shown)?;
+        let console = Some(thread::spawn(move || relay(console)));
+        let off = match machine.board {
+            Board::Q35 => "system_powerdown",
+            // It has no button (its devices are told on the command line, so ACPI is off).
+            Board::Microvm => "quit",
+        };
+        Ok(Qemu {
+            child,
+            control,
+            off,
+            console,
+        })
+    }
+
+    /// Waits for the end, and brings it about when it is asked for.
+    fn until_off(&mut self, stop: &UnixStream) -> Result<ExitStatus, String> {
+        let failed = |error: Errno| format!("{PROGRAM}: {error}");
+        let pid = Pid::from_child(&self.child);
+        let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
+        let mut deadline = None;
+        while !ready(&[ended.as_fd(), stop.as_fd()], deadline).map_err(failed)?[0] {
+            let mut signals = stop;
+            match (signals.read(&mut [0]).is_ok(), deadline) {
+                (true, None) => {
+                    say::note("stopping; once more to end it at once");
+                    _ = writeln!(self.control, "{{\"execute\":\"{}\"}}", self.off);
+                    deadline = Some(Instant::now() + PATIENCE);
+                }
+                (true, Some(_)) => return Err("ended before all was answered".to_string()),
+                (false, Some(end)) if Instant::now() >= end => {
+                    let patience_s = PATIENCE.as_secs();
+                    return Err(format!(
+                        "the image did not stop within {patience_s} s, and was ended"
+                    ));
+                }
+                _ => {}
+            }
+        }
+        let status = self.child.wait();
+        if let Some(console) = self.console.take() {
+            _ = console.join();
+        }
+        status.map_err(|error| format!("{PROGRAM}: {error}"))
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Waits for one of the descriptors; which of them have something.
+fn ready<const N: usize>(
+    fds: &[std::os::fd::BorrowedFd<'_>; N],
+    deadline: Option<Instant>,
+) -> Result<[bool; N], Errno> {
+    let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+    let left = left.and_then(|left| Timespec::try_from(left).ok());
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    match poll(&mut polled, left.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(polled.map(|fd| !fd.revents().is_empty())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Shows what the machine says, a line at a time, to its end.
+fn relay(console: UnixStream) {
+    let mut console = BufReader::new(console);
+    let mut line = Vec::new();
+    while let Ok(1..) = console.read_until(b'\n', &mut line) {
+        // Nobody has to listen for the machine to go on.
+        _ = say::out(String::from_utf8_lossy(&line));
+        line.clear();
+    }
+}
+
+fn arguments(machine: &Machine) -> Vec<String> {
+    // By itself, microvm speaks the old virtio.
+    let fixed = "-no-user-config -nodefaults -display none -no-reboot -cpu max \
+                 -global virtio-mmio.force-legacy=off \
+                 -chardev socket,id=control,fd=0 -mon chardev=control,mode=control \
+                 -chardev socket,id=console,fd=1 -serial chardev:console";
+    let mut arguments: Vec<String> = fixed.split_whitespace().map(str::to_owned).collect();
+    let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+    let (board, card) = match machine.board {
+        Board::Q35 => ("q35", "virtio-net-pci"),
+        Board::Microvm => ("microvm,acpi=off,rtc=on", "virtio-net-device"),
+    };
+    add("-M", board.to_owned());
+    add("-accel", machine.accel.clone());
+    add("-m", machine.memory_mib.to_string());
+    add("-smp", machine.cpus.to_string());
+    add("-kernel", machine.kernel.display().to_string());
+    add("-append", machine.append.clone());
+    let net = match &machine.net {
+        Net::Tap(name) => format!("tap,id=net,ifname={name},script=no,downscript=no"),
+        Net::Forwarded(from) => {
+            format!("user,id=net,hostfwd=tcp:{}:{}-:80", from.ip(), from.port())
+        }
+    };
+    add("-netdev", net);
+    add("-device", format!("{card},netdev=net"));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine {
+            kernel: "/site.img".into(),
+            append: "ip=dhcp a".into(),
+            board: Board::Q35,
+            net: Net::Forwarded(([127, 0, 0, 1], 8080).into()),
+            memory_mib: 64,
+            cpus: 2,
+            accel: "kvm".into(),
+        }
+    }
+
+    #[test]
+    fn what_qemu_is_told() {
+        let line = arguments(&machine()).join(" ");
+        for part in [
+            "-M q35 -accel kvm -m 64 -smp 2 -kernel /site.img -append ip=dhcp a",
+            "-netdev user,id=net,hostfwd=tcp:127.0.0.1:8080-:80 -device virtio-net-pci,netdev=net",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
+        let other = Machine {
+            board: Board::Microvm,
+            net: Net::Tap("tap7".into()),
+            accel: "tcg".into(),
+            ..machine()
+        };
+        let line = arguments(&other).join(" ");
+        for part in [
+            "-M microvm,acpi=off,rtc=on -accel tcg -m",
+            "-netdev tap,id=net,ifname=tap7,script=no,downscript=no -device virtio-net-device,",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `lowroad image run`: what is run, and where.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use lowroad_bare::archive::Archive;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::address::Ip;
+use super::options::{Run, Settings};
+use super::qemu::{self, Machine, Net};
+use super::tap::Device;
+use super::{build, elf, hosted, signals};
+use crate::say;
+
+/// Runs until it is told to stop.
+///
+/// # Errors
+/// A text for the operator.
+pub fn run(options: &Run) -> Result<(), String> {
+    match &options.hosted {
+        Some(tap) => run_hosted(options, tap),
+        None => run_in_qemu(options),
+    }
+}
+
+fn run_hosted(options: &Run, tap: &str) -> Result<(), String> {
+    let bytes: &'static [u8] = archive(&options.image, &options.settings)?.leak();
+    let archive = Archive::open(bytes).map_err(|error| error.to_string())?;
+    hosted::run(
+        archive,
+        tap,
+        options.ip,
+        options.memory as usize * (1 << 20),
+    )
+}
+
+fn run_in_qemu(options: &Run) -> Result<(), String> {
+    let stop = signals::stops()?;
+    let (kernel, _file) = image(options)?;
+    let (net, _device) = net(options)?;
+    let url = match (&net, options.ip) {
+        (Net::Forwarded(from), _) => Some(format!("http://{from}/")),
+        (Net::Tap(_), Ip::Static { address, .. }) => Some(format!("http://{address}/")),
+        // The image says what it was given.
+        (Net::Tap(_), Ip::Dhcp) => None,
+    };
+    if let Some(url) = url {
+        say::out(format_args!("{url}; Ctrl-C ends\n"))?;
+    }
+    let machine = Machine {
+        kernel,
+        append: format!("ip={} {}", options.ip, options.append)
+            .trim_end()
+            .to_owned(),
+        board: options.machine,
+        net,
+        memory_mib: options.memory,
+        cpus: options.cpus,
+        accel: match &options.accel {
+            Some(accel) => accel.clone(),
+            None => qemu::best_accel().to_owned(),
+        },
+    };
+    qemu::play(&machine, &stop)
+}
+
+/// The image's path, and the file behind it if it was made for this.
+fn image(options: &Run) -> Result<(PathBuf, Option<File>), String> {
+    if !options.image.is_dir() {
+        archive(&options.image, &options.settings)?;
+        return Ok((options.image.clone(), None));
+    }
+    let archive = build::archive(&options.image, &options.settings)?;
+    let image = elf::image(&archive)?;
+    let memory = memfd_create("lowroad-image", MemfdFlags::empty()).map(File::from);
+    let mut file = memory.map_err(|error| format!("memory for the image: {error}"))?;
+    file.write_all(&image)
+        .map_err(|error| format!("memory for the image: {error}"))?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    Ok((path.into(), Some(file)))
+}
+
+fn net(options: &Run) -> Result<(Net, Option<Device>), String> {
+    match &options.tap {
+        None => Ok((Net::Forwarded(options.port), None)),
+        Some(name) => {
+            let device = Device::prepare(name, options.ip)?;
+            Ok((Net::Tap(name.clone()), Some(device)))
+        }
+    }
+}
+
+/// The archive of an image, or of a folder.
+///
+/// # Errors
+/// When there is none, or a folder's options are given for an image.
+fn archive(image: &Path, settings: &Settings) -> Result<Vec<u8>, String> {
+    if image.is_dir() {
+        return build::archive(image, settings);
+    }
+    if settings.database.is_some() || !settings.status_from.is_empty() {
+        return Err(format!(
+            "{}: what a site is told is in its image already: --database and --status-from are for a folder",
+            image.display()
+        ));
+    }
+    let bytes = fs::read(image).map_err(|error| format!("{}: {error}", image.display()))?;
+    let site = elf::site(&bytes).map(<[u8]>::to_vec);
+    site.ok_or_else(|| format!("{}: no image of a site", image.display()))
+}

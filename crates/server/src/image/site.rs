@@ -1,0 +1,232 @@
+//! A site's folder as an archive: what the server would serve from it, found once. What the server would
+//! refuse when it is asked for is refused here, by name, where somebody can still mend it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use lowroad_bare::archive::Builder;
+use lowroad_config as config;
+use lowroad_http::status::Status;
+use lowroad_http::target;
+use lowroad_page::Page;
+
+use super::variants;
+use crate::{files, pages};
+
+/// What the name of a page's source ends with.
+const PAGE_SUFFIX: &str = ".lrp";
+/// The page that a folder shows, if it has no index of another kind.
+const PAGE_INDEX: &str = "index.lrp";
+/// Folders in folders.
+const DEPTH_MAX: usize = 64;
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Files.
+    pub files: usize,
+    /// SQL pages.
+    pub pages: usize,
+}
+
+/// Adds all that is in a folder.
+///
+/// # Errors
+/// The first file that can't be served, and why.
+pub fn add(builder: &mut Builder, dir: &Path) -> Result<Found, String> {
+    let shown = |error| format!("{}: {error}", dir.display());
+    let root = dir.canonicalize().map_err(shown)?;
+    if !root.is_dir() {
+        return Err(format!("{}: this is not a folder", dir.display()));
+    }
+    let mut site = Site {
+        rules: config::site_for_folder(root.clone()),
+        root,
+        builder,
+        found: Found::default(),
+        around: Vec::new(),
+        folders: Vec::new(),
+        has_index: BTreeSet::new(),
+        sources: BTreeMap::new(),
+    };
+    site.error_pages();
+    let root = site.root.clone();
+    site.folder(&root, b"/")?;
+    site.pages()?;
+    site.forbidden()?;
+    Ok(site.found)
+}
+
+struct Site<'b> {
+    rules: config::Site,
+    root: PathBuf,
+    builder: &'b mut Builder,
+    found: Found,
+    /// The folders around the one that is looked at, without links.
+    around: Vec<PathBuf>,
+    /// The paths of all folders.
+    folders: Vec<Vec<u8>>,
+    /// Those that have an index.
+    has_index: BTreeSet<Vec<u8>>,
+    /// Pages and parts of pages, by their paths below the site's folder.
+    sources: BTreeMap<String, Source>,
+}
+
+struct Source {
+    text: String,
+    is_part: bool,
+}
+
+/// What a name in a folder leads to.
+enum Kind {
+    File,
+    Folder,
+}
+
+impl Site<'_> {
+    /// `at` is the folder's decoded path, with its slash.
+    fn folder(&mut self, folder: &Path, at: &[u8]) -> Result<(), String> {
+        let shown = |error| format!("{}: {error}", folder.display());
+        let real = folder.canonicalize().map_err(shown)?;
+        if self.around.contains(&real) || self.around.len() >= DEPTH_MAX {
+            return Err(format!("{}: folders without an end", folder.display()));
+        }
+        self.around.push(real);
+        let names = fs::read_dir(folder).map_err(shown)?;
+        let names = names.map(|entry| entry.map(|entry| entry.file_name()));
+        let mut names: Vec<_> = names.collect::<Result<_, _>>().map_err(shown)?;
+        names.sort();
+        for name in names {
+            let path = [at, name.as_bytes()].concat();
+            if files::is_hidden(&path) || name.as_bytes().contains(&b'\\') {
+                continue; // no request leads there
+            }
+            let from = folder.join(&name);
+            match self.kind(&from)? {
+                Kind::Folder => self.inner_folder(&from, &path)?,
+                Kind::File if path.ends_with(PAGE_SUFFIX.as_bytes()) => self.source(&from, path)?,
+                Kind::File if self.file(&from, &path, at)? => {
+                    self.has_index.insert(at.to_vec());
+                }
+                Kind::File => {}
+            }
+        }
+        self.folders.push(at.to_vec());
+        self.around.pop();
+        Ok(())
+    }
+
+    fn inner_folder(&mut self, folder: &Path, path: &[u8]) -> Result<(), String> {
+        let with_slash = [path, b"/"].concat();
+        let mut location = Vec::new();
+        target::encode_path(&with_slash, &mut location);
+        let location = String::from_utf8_lossy(&location).into_owned();
+        self.builder.redirect(path, &location).map_err(text)?;
+        self.folder(folder, &with_slash)
+    }
+
+    /// Whether it is the index of the folder `at`.
+    fn file(&mut self, from: &Path, path: &[u8], at: &[u8]) -> Result<bool, String> {
+        let variants = variants::of_file(&self.rules, path, from)?;
+        let name = path.strip_prefix(at).unwrap_or(path);
+        let mut indexes = self.rules.index.iter();
+        let is_index = indexes.any(|index| index.as_bytes() == name);
+        let paths: &[&[u8]] = if is_index { &[path, at] } else { &[path] };
+        self.builder.file(paths, variants).map_err(text)?;
+        self.found.files += 1;
+        Ok(is_index)
+    }
+
+    /// Reads what ends in `.lrp`: with a name, or in a folder with a name, that begins with `_` it is a part of
+    /// pages and not a page.
+    fn source(&mut self, from: &Path, path: Vec<u8>) -> Result<(), String> {
+        let shown = |why: &str| format!("{}: {why}", from.display());
+        let source = fs::read(from).map_err(|error| shown(&error.to_string()))?;
+        let source = String::from_utf8(source).map_err(|_| shown("not UTF-8"))?;
+        let name = path.strip_prefix(b"/").unwrap_or(&path).to_vec();
+        let name = String::from_utf8(name).map_err(|_| shown("its name is not UTF-8"))?;
+        let is_part = name.split('/').any(|segment| segment.starts_with('_'));
+        self.builder.part(&name, &source).map_err(text)?;
+        self.sources.insert(
+            name,
+            Source {
+                text: source,
+                is_part,
+            },
+        );
+        Ok(())
+    }
+
+    /// Checks the pages, once all that they may include is known.
+    fn pages(&mut self) -> Result<(), String> {
+        let mut find = |name: &str| self.sources.get(name).map(|source| source.text.as_str());
+        for (name, source) in self.sources.iter().filter(|(_, source)| !source.is_part) {
+            Page::parse_with(name, &source.text, &mut find)
+                .map_err(|error| format!("{name}:{}: {}", error.line, error.what))?;
+            let path = format!("/{name}");
+            self.builder
+                .page(path.as_bytes(), name, &source.text)
+                .map_err(text)?;
+            let folder = path.strip_suffix(PAGE_INDEX).filter(|at| at.ends_with('/'));
+            if let Some(folder) = folder.filter(|at| !self.has_index.contains(at.as_bytes())) {
+                self.builder
+                    .page(folder.as_bytes(), name, &source.text)
+                    .map_err(text)?;
+                self.has_index.insert(folder.as_bytes().to_vec());
+            }
+            self.found.pages += 1;
+        }
+        Ok(())
+    }
+
+    /// Folders without an index are not for reading.
+    fn forbidden(&mut self) -> Result<(), String> {
+        for folder in self
+            .folders
+            .iter()
+            .filter(|folder| !self.has_index.contains(*folder))
+        {
+            self.builder.forbidden(folder).map_err(text)?;
+        }
+        Ok(())
+    }
+
+    fn kind(&self, from: &Path) -> Result<Kind, String> {
+        let shown = |error| format!("{}: {error}", from.display());
+        let real = from.canonicalize().map_err(shown)?;
+        if !real.starts_with(&self.root) {
+            let (from, real) = (from.display(), real.display());
+            return Err(format!("{from} leads out of the site, to {real}"));
+        }
+        let kind = fs::metadata(&real).map_err(shown)?.file_type();
+        match (kind.is_file(), kind.is_dir()) {
+            (true, _) => Ok(Kind::File),
+            (_, true) => Ok(Kind::Folder),
+            _ => Err(format!("{}: neither a file nor a folder", from.display())),
+        }
+    }
+
+    /// The built-in pages for every status that is an error or moves the client, and the site's own for 404.
+    fn error_pages(&mut self) {
+        let statuses = Status::ALL.iter().filter(|status| status.code() >= 300);
+        for status in statuses.filter(|status| **status != Status::NOT_MODIFIED) {
+            let explanation = match status.code() {
+                ..400 => "It is to be found elsewhere.",
+                _ => pages::explanation(*status),
+            };
+            let page = pages::built_in(*status, explanation);
+            self.builder
+                .error_page(status.code(), "text/html; charset=utf-8", &page);
+        }
+        if let Ok(own) = fs::read(self.root.join("404.html")) {
+            self.builder
+                .error_page(404, "text/html; charset=utf-8", &own);
+        }
+    }
+}
+
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}

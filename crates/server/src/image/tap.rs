@@ -1,0 +1,128 @@
+//! The tap device of an image on this machine: made if it is not there, by the `ip` program, and taken away
+//! again by who made it. Sends nothing.
+
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+
+use super::address::Ip;
+use crate::say;
+
+/// Characters of a device's name.
+const NAME_LEN_MAX: usize = 15;
+
+/// A device that is there, and was made here if nobody else had made it.
+pub struct Device {
+    name: String,
+    is_ours: bool,
+}
+
+impl Device {
+    /// Sees to it that the device is there. One that is made here gets the gateway's address, so that this
+    /// machine can talk to the image, and ends with this value; another is left as it is.
+    ///
+    /// # Errors
+    /// What the operator can do.
+    pub fn prepare(name: &str, ip: Ip) -> Result<Device, String> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_name) {
+            return Err(format!("{name}: not the name of a network device"));
+        }
+        let is_ours = !is_there(name);
+        let device = Device {
+            name: name.to_string(),
+            is_ours,
+        };
+        if is_ours {
+            device.make(ip).map_err(|why| advice(name, ip, &why))?;
+        }
+        Ok(device)
+    }
+
+    fn make(&self, ip: Ip) -> Result<(), String> {
+        let name = self.name.as_str();
+        run(&["tuntap", "add", "dev", name, "mode", "tap"])?;
+        if let Some(address) = host_address(ip) {
+            run(&["address", "add", &address, "dev", name])?;
+        } else {
+            say::note(format_args!(
+                "{name} has no address: whoever speaks to the image gives it one, or puts it into a bridge"
+            ));
+        }
+        run(&["link", "set", name, "up"])
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.is_ours {
+            _ = run(&["link", "delete", &self.name]);
+        }
+    }
+}
+
+/// Whether there is such a device in the network of this process; `/sys` may show those of another.
+fn is_there(name: &str) -> bool {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
+    socket.is_ok_and(|socket| name_to_index(socket, name).is_ok())
+}
+
+/// What this machine is called on the image's network: its gateway.
+fn host_address(ip: Ip) -> Option<String> {
+    match ip {
+        Ip::Static {
+            gateway: Some(gateway),
+            prefix_len,
+            ..
+        } => Some(format!("{gateway}/{prefix_len}")),
+        _ => None,
+    }
+}
+
+fn advice(name: &str, ip: Ip, why: &str) -> String {
+    let address = host_address(ip).unwrap_or_else(|| "ADDRESS/PREFIX".to_string());
+    format!(
+        "the tap device {name} is not there and can't be made ({why}); as root:\n  \
+         ip tuntap add dev {name} mode tap user USER\n  \
+         ip address add {address} dev {name}\n  ip link set {name} up"
+    )
+}
+
+fn run(arguments: &[&str]) -> Result<(), String> {
+    let done = Command::new("ip")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output();
+    let done = done.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => "the program ip is missing: install iproute2".to_string(),
+        _ => format!("ip: {error}"),
+    })?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&done.stderr).trim().to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_none_are_refused() {
+        for name in ["", "a b", "a/b", "sixteen-letters-", "x;y"] {
+            assert!(Device::prepare(name, Ip::Dhcp).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn advice_can_be_typed() {
+        let ip = Ip::parse("192.0.2.2/24,192.0.2.1").expect("an address");
+        let text = advice("tap0", ip, "no");
+        assert!(
+            text.contains("ip address add 192.0.2.1/24 dev tap0"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! A file as it is sent: its head's fields and its encodings, as the server itself would make them.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use lowroad_bare::archive::NewVariant;
+use lowroad_config as config;
+use lowroad_http::encoding::{Encoding, EncodingSet};
+
+use crate::heads::{self, HeadFacts};
+use crate::{clock, compress, mime};
+
+/// What is compressed here; a zstd sibling is taken, but not made: all who accept it accept brotli.
+const MADE: [Encoding; 2] = [Encoding::Brotli, Encoding::Gzip];
+const ENCODED: [Encoding; 3] = [Encoding::Brotli, Encoding::Zstd, Encoding::Gzip];
+
+/// A file's bytes and times.
+struct Read {
+    body: Vec<u8>,
+    modified_ns: i64,
+}
+
+/// All variants of the file at `from`, which is served at `path`; the identity is the first.
+///
+/// # Errors
+/// What could not be read.
+pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<NewVariant>, String> {
+    let file = read(from).map_err(|error| format!("{}: {error}", from.display()))?;
+    let content_type = mime::content_type(path, &rules.types);
+    let len_max = config::Server::default().cache_object_len_max;
+    let len = file.body.len() as u64;
+    let is_made = rules.compress.enabled
+        && (rules.compress.len_min..=len_max).contains(&len)
+        && mime::compresses(&content_type);
+    let siblings = ENCODED.map(|encoding| (encoding, sibling(from, encoding, file.modified_ns)));
+    let has_sibling = siblings.iter().any(|(_, sibling)| sibling.is_some());
+    let said = Said {
+        rules,
+        path,
+        content_type: &content_type,
+        varies: is_made || has_sibling,
+        modified_ns: file.modified_ns,
+    };
+    let mut variants = Vec::new();
+    let mut seen = EncodingSet::EMPTY;
+    for (encoding, sibling) in siblings {
+        if let Some(sibling) = sibling {
+            let etag = heads::etag(sibling.modified_ns, sibling.body.len() as u64, encoding);
+            variants.push(said.variant(encoding, &etag, sibling.body));
+            seen.insert(encoding);
+        }
+    }
+    for encoding in MADE
+        .into_iter()
+        .filter(|made| is_made && !seen.contains(*made))
+    {
+        let made = compress::compress(&file.body, encoding);
+        let made = made.map_err(|error| format!("{}: {error}", from.display()))?;
+        if let Some(body) = made {
+            let etag = heads::etag(file.modified_ns, len, encoding);
+            variants.push(said.variant(encoding, &etag, body));
+        }
+    }
+    let etag = heads::etag(file.modified_ns, len, Encoding::Identity);
+    variants.insert(0, said.variant(Encoding::Identity, &etag, file.body));
+    Ok(variants)
+}
+
+/// What all variants of a file say.
+struct Said<'s> {
+    rules: &'s config::Site,
+    path: &'s [u8],
+    content_type: &'s str,
+    varies: bool,
+    modified_ns: i64,
+}
+
+impl Said<'_> {
+    fn variant(&self, encoding: Encoding, etag: &str, body: Vec<u8>) -> NewVariant {
+        // Never later than the answer (RFC 9110 §8.8.2.1).
+        let modified_ns = self.modified_ns.min(clock::unix_ns());
+        let last_modified_s = u64::try_from(modified_ns / 1_000_000_000).ok();
+        let facts = HeadFacts {
+            path: self.path,
+            content_type: self.content_type,
+            encoding,
+            varies: self.varies,
+            len: body.len() as u64,
+            etag,
+            modified_s: last_modified_s,
+        };
+        let (head, map) = heads::build(&facts, self.rules);
+        NewVariant {
+            encoding,
+            shared_fields: head[map.shared_at..map.content_at].to_vec(),
+            own_fields: head[map.content_at..map.length_at].to_vec(),
+            etag: etag.to_string(),
+            content_type: self.content_type.to_string(),
+            last_modified_s,
+            body,
+        }
+    }
+}
+
+fn read(from: &Path) -> io::Result<Read> {
+    let body = fs::read(from)?;
+    let meta = fs::metadata(from)?;
+    if meta.len() != body.len() as u64 {
+        return Err(io::Error::other("it changes while it is read"));
+    }
+    let modified_ns = meta.mtime().saturating_mul(1_000_000_000);
+    Ok(Read {
+        body,
+        modified_ns: modified_ns.saturating_add(meta.mtime_nsec()),
+    })
+}
+
+/// The file beside it in an encoding, if it is not older.
+fn sibling(from: &Path, encoding: Encoding, modified_ns: i64) -> Option<Read> {
+    let mut name = from.as_os_str().to_owned();
+    name.push(encoding.file_suffix());
+    let sibling = read(Path::new(&name)).ok()?;
+    (sibling.modified_ns >= modified_ns).then_some(sibling)
+}

@@ -1,0 +1,122 @@
+//! The image's program on a tap device answers as the server does.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+
+use lowroad_testkit::net::{self, Namespace};
+use lowroad_testkit::{Client, Folder, Response, Server, skip};
+
+use crate::place::{PROGRAM, Running};
+
+/// What `--ip` says.
+pub const IP: &str = "198.18.0.2/24,198.18.0.1";
+/// Where it answers.
+pub const IMAGE: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2)), 80);
+
+/// A site that runs hosted, in a network of its own.
+pub struct Hosted {
+    /// Its network; this machine is 198.18.0.1 in it.
+    pub namespace: Namespace,
+    running: Running,
+}
+
+impl Hosted {
+    /// Starts it and waits until it has its address.
+    pub fn start(site: &Folder, more: &[&str]) -> Hosted {
+        let namespace = Namespace::new("hosted").expect("root may");
+        let mut command = Command::new(PROGRAM);
+        command.args(["image", "run", "--hosted", "tap0", "--ip", IP]);
+        command.args(more).arg(site.path());
+        namespace.prepare(&mut command);
+        let running = Running::start(command);
+        running.wait_for("http://198.18.0.2/");
+        Hosted { namespace, running }
+    }
+
+    /// A connection to it.
+    pub fn connect(&self) -> Client {
+        self.namespace.enter(|| Client::connect(IMAGE))
+    }
+}
+
+/// Whether this machine can run such tests; notes it if it can't.
+pub fn can_run(test: &str) -> bool {
+    let reason = net::lacks().or_else(|| {
+        let tun = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/net/tun");
+        tun.err().map(|error| format!("/dev/net/tun: {error}"))
+    });
+    if let Some(reason) = &reason {
+        skip(test, reason);
+    }
+    reason.is_none()
+}
+
+/// The fields of a head, in order, and what they say; but for the date.
+fn said(response: &Response) -> (u16, String, Vec<u8>) {
+    (
+        response.status,
+        response.dateless_head(),
+        response.body.clone(),
+    )
+}
+
+#[test]
+fn a_site_answers_as_from_the_server() {
+    if !can_run("a_site_answers_as_from_the_server") {
+        return;
+    }
+    let site = Folder::new();
+    site.file("index.html", "<p>text that repeats itself</p>".repeat(300));
+    site.file("a b/index.html", "short");
+    site.file(
+        "long.bin",
+        (0..3_000_000u32)
+            .map(|at| (at >> 8) as u8)
+            .collect::<Vec<u8>>(),
+    );
+    site.file("empty/x.css", "p { color: red }");
+    site.file("404.html", "nothing here");
+    let hosted = Hosted::start(&site, &[]);
+    let server = Server::serve(PROGRAM, &site, &[]);
+    let mut of_image = hosted.connect();
+    let mut of_server = server.connect();
+    for (path, fields) in [
+        ("/", ""),
+        ("/", "Accept-Encoding: br\r\n"),
+        ("/", "Accept-Encoding: gzip\r\n"),
+        ("/", "Accept-Encoding: gzip;q=0\r\n"),
+        ("/", "Range: bytes=5-100\r\n"),
+        ("/", "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n"),
+        ("/", "If-None-Match: *\r\n"),
+        ("/index.html", ""),
+        ("/a%20b/", ""),
+        ("/a%20b", ""),
+        ("/a%20b?x=y", ""),
+        ("/long.bin", ""),
+        ("/long.bin", "Range: bytes=-70000\r\n"),
+        ("/empty/x.css", ""),
+        ("/empty/", ""),
+        ("/none", ""),
+        ("/.hidden", ""),
+    ] {
+        let (image, server) = (of_image.get(path, fields), of_server.get(path, fields));
+        assert_eq!(said(&image), said(&server), "{path} {fields}");
+    }
+    assert!(hosted.running.stop().success());
+}
+
+#[test]
+fn a_tap_device_that_can_not_be_made_is_explained() {
+    let site = Folder::new();
+    let site = site.path().display().to_string();
+    let refused = crate::place::image(&["run", "--hosted", "no/name", &site]);
+    let refused = refused.expect_err("no name");
+    assert!(
+        refused.contains("not the name of a network device"),
+        "{refused}"
+    );
+}

@@ -1,0 +1,145 @@
+//! Bad links between clients and the image's program: what comes is whole and right. The stack is the one of the
+//! machine; only the card below it is a tap device, in a bridge with the server's end of the link.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use lowroad_testkit::net::frame::SynEdits;
+use lowroad_testkit::net::{Check, DEVICE, Mangling, Manglings, Namespace, Path, SERVER, Site};
+
+use crate::hosted::can_run;
+use crate::place::{PROGRAM, Running};
+
+/// The first is asked for most.
+const LENS: [usize; 8] = [1000, 1, 1460, 3593, 10_000, 40_000, 200_000, 2_000_000];
+
+/// Starts the program with the address that was the server's.
+fn start(server: &Namespace, site: &Site) -> Running {
+    let ip = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        server.run("ip", &words).expect("ip does it");
+    };
+    ip(&format!("address flush dev {DEVICE}"));
+    ip("link add bridge0 type bridge");
+    ip("tuntap add dev tap0 mode tap");
+    for device in [DEVICE, "tap0"] {
+        ip(&format!("link set {device} master bridge0 up"));
+    }
+    ip("link set bridge0 up");
+    let mut command = Command::new(PROGRAM);
+    let address = format!("{}/24", SERVER.0);
+    command.args(["image", "run", "--hosted", "tap0", "--ip", &address]);
+    command.arg(site.root());
+    server.prepare(&mut command);
+    let running = Running::start(command);
+    running.wait_for(&format!("http://{}/", SERVER.0));
+    running
+}
+
+/// Runs the verifying client over one kind of link: kept and closed connections, HEAD, ranges, pipelines.
+fn check(test: &str, seed: u64, mangling: Mangling, mtu: u16) {
+    if !can_run(test) {
+        return;
+    }
+    let path = Path::new(&Manglings::both(seed, mangling), mtu).expect("a path");
+    let site = Site::new(seed, &LENS);
+    let _running = start(&path.server, &site);
+    let address = SocketAddr::from((SERVER.0, 80));
+    let mut check = Check::new(seed, address, &site.pages);
+    check.clients = 24;
+    check.requests_per_connection = 1..9;
+    check.upload = None;
+    check.deadline = Duration::from_secs(60);
+    let report = path.client.enter(|| check.run());
+    let counts = path.mangler.counts();
+    eprintln!(
+        "{test}: {} requests, {:?}; {counts:?}",
+        report.requests, report.kinds
+    );
+    assert!(report.is_clean(), "{report:#?}, {counts:?}");
+    assert!(report.requests > 50, "{report:#?}");
+    for direction in counts {
+        assert_eq!((direction.bad_checksums, direction.oversize), (0, 0));
+    }
+    let is_bad = mangling != Mangling::default();
+    let edits = counts
+        .iter()
+        .map(|it| it.lost + it.reordered + it.duplicated);
+    let is_mangled = edits.sum::<u64>() > 0;
+    assert!(is_mangled == is_bad, "{counts:?}");
+}
+
+#[test]
+fn a_good_link() {
+    check("a_good_link", 200, Mangling::default(), 1500);
+}
+
+#[test]
+fn a_link_that_loses_doubles_and_swaps() {
+    let mangling = Mangling {
+        loss_percent: 2.0,
+        reorder_percent: 2.0,
+        duplication_percent: 1.0,
+        ..Mangling::default()
+    };
+    check("a_link_that_loses_doubles_and_swaps", 201, mangling, 1500);
+}
+
+#[test]
+fn a_link_that_swaps_and_doubles_most() {
+    let mangling = Mangling {
+        reorder_percent: 20.0,
+        duplication_percent: 20.0,
+        ..Mangling::default()
+    };
+    check("a_link_that_swaps_and_doubles_most", 202, mangling, 1500);
+}
+
+#[test]
+fn a_slow_link() {
+    let mangling = Mangling {
+        delay_ms: 10,
+        jitter_ms: 5,
+        loss_percent: 0.5,
+        ..Mangling::default()
+    };
+    check("a_slow_link", 203, mangling, 1500);
+}
+
+#[test]
+fn short_segments() {
+    for (seed, mss) in [(204, 536), (205, 1360)] {
+        let syn = SynEdits {
+            mss_max: Some(mss),
+            ..SynEdits::default()
+        };
+        let mangling = Mangling {
+            syn,
+            loss_percent: 0.5,
+            ..Mangling::default()
+        };
+        check("short_segments", seed, mangling, 1500);
+    }
+}
+
+#[test]
+fn clients_without_options() {
+    let mangling = Mangling {
+        syn: SynEdits::strip_all(),
+        loss_percent: 0.5,
+        reorder_percent: 1.0,
+        ..Mangling::default()
+    };
+    check("clients_without_options", 206, mangling, 1500);
+}
+
+#[test]
+fn a_link_for_jumbo_frames() {
+    let mangling = Mangling {
+        loss_percent: 1.0,
+        reorder_percent: 1.0,
+        ..Mangling::default()
+    };
+    check("a_link_for_jumbo_frames", 207, mangling, 9000);
+}

@@ -1,0 +1,73 @@
+//! A site as a machine in QEMU.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
+
+use lowroad_testkit::net::starts;
+use lowroad_testkit::{Client, Folder, skip};
+
+use crate::place::{PROGRAM, Running, image};
+
+/// What QEMU's own network gives to the first machine.
+pub const IP: &str = "10.0.2.15/24,10.0.2.2";
+
+/// Whether there is a QEMU; notes it if there is none.
+pub fn can_run(test: &str) -> bool {
+    let can_run = cfg!(target_arch = "x86_64") && starts("qemu-system-x86_64");
+    if !can_run {
+        skip(test, "there is no qemu-system-x86_64, or no kernel for it");
+    }
+    can_run
+}
+
+/// A port that nobody listens at.
+pub fn free_port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("it has one")
+}
+
+fn serves_and_stops(machine: &str, ip: &str) {
+    let site = Folder::new();
+    site.file("index.html", "a machine of its own");
+    let port = free_port();
+    let mut command = Command::new(PROGRAM);
+    command.args(["image", "run", "--ip", ip, "--machine", machine]);
+    command.args(["--port", &port.to_string()]).arg(site.path());
+    let running = Running::start(command);
+    running.wait_for(&format!("http://{port}/"));
+    running.wait_for("http://10.0.2.15/");
+    let mut client = Client::connect(port);
+    assert_eq!(client.get("/", "").text(), "a machine of its own");
+    assert_eq!(client.get("/none", "").status, 404);
+    drop(client);
+    assert!(running.stop().success());
+}
+
+#[test]
+fn a_pc_serves_and_stops_when_it_is_asked_to() {
+    if can_run("a_pc_serves_and_stops_when_it_is_asked_to") {
+        serves_and_stops("q35", "dhcp");
+    }
+}
+
+#[test]
+fn a_microvm_serves_and_can_be_ended() {
+    if can_run("a_microvm_serves_and_can_be_ended") {
+        serves_and_stops("microvm", IP);
+    }
+}
+
+#[test]
+fn what_is_no_image_is_not_started() {
+    for (more, said) in [
+        (&["/etc/passwd"][..], "no image of a site"),
+        (&["/nowhere"], "No such file"),
+        (
+            &["/etc/passwd", "--status-from", "10.0.0.0/8"],
+            "are for a folder",
+        ),
+    ] {
+        let refused = image(&[&["run"], more].concat()).expect_err("it is none");
+        assert!(refused.contains(said), "{refused}");
+    }
+}

@@ -1,0 +1,13 @@
+//! `lowroad image`: what is built, and what answers from it, as a process on a tap device and as a machine.
+
+mod build;
+mod database;
+mod disk;
+mod hosted;
+mod lossy;
+mod machine;
+mod place;
+#[path = "../../../dynamic/tests/pages/servers.rs"]
+#[allow(dead_code, reason = "pages are tested with PostgreSQL, too")]
+mod servers;
+mod visitors;

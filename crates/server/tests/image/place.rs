@@ -1,0 +1,85 @@
+//! Running `lowroad image` for a test.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use lowroad_testkit::{Folder, PATIENCE, wait_until};
+
+/// The program.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+/// Runs `lowroad image` to its end; what it wrote to standard output, or to standard error if it failed.
+pub fn image(arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(PROGRAM);
+    let done = command
+        .arg("image")
+        .args(arguments)
+        .output()
+        .expect("it runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    match done.status.success() {
+        true => Ok(text(done.stdout)),
+        false => Err(text(done.stderr)),
+    }
+}
+
+/// The path of something in a folder, as text.
+pub fn path(folder: &Folder, name: &str) -> String {
+    folder.path().join(name).display().to_string()
+}
+
+/// A program that goes on until it is told to stop; killed at the end if it has not.
+pub struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    /// Starts a command and reads its standard output.
+    pub fn start(mut command: Command) -> Running {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            // A bootloader writes no text only.
+            for line in stdout.split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Running { child, lines }
+    }
+
+    /// Waits for a line that contains `text`.
+    pub fn wait_for(&self, text: &str) -> String {
+        let mut others = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) if line.contains(text) => return line,
+                Ok(line) => others.push(line),
+                Err(_) => panic!("no line with {text:?}, but {others:?}"),
+            }
+        }
+    }
+
+    /// Asks it to stop, as Ctrl-C does, and waits until it has.
+    pub fn stop(mut self) -> ExitStatus {
+        let pid = self.child.id().to_string();
+        let done = Command::new("kill").args(["-s", "INT", &pid]).status();
+        assert!(done.expect("kill").success());
+        let child = &mut self.child;
+        wait_until("its end", || child.try_wait().expect("a child of ours"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,204 @@
+//! The machine in QEMU on a tap device, and who visits it: curl, load generators, a browser, a crowd.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lowroad_testkit::net::{Namespace, starts};
+use lowroad_testkit::{Client, Folder, skip};
+
+use crate::database::{Database, URL};
+use crate::hosted::{self, IMAGE, IP};
+use crate::machine;
+use crate::place::{PROGRAM, Running};
+
+const SITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/site");
+const PAGE: &str = include_str!("../../../../examples/pages/www/bare.lrp");
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// The sample site and a page, as a machine in a network of its own.
+struct Visited {
+    namespace: Namespace,
+    _running: Running,
+    site: Folder,
+}
+
+impl Visited {
+    fn start(test: &str) -> Option<Visited> {
+        if !machine::can_run(test) || !hosted::can_run(test) {
+            return None;
+        }
+        let site = Folder::new();
+        for (name, path) in files(Path::new(SITE)) {
+            site.file(name, std::fs::read(path).expect("a file"));
+        }
+        site.file("bare.lrp", PAGE);
+        let namespace = Namespace::new("machine").expect("root may");
+        let mut command = Command::new(PROGRAM);
+        command.args(["image", "run", "--tap", "tap0", "--ip", IP]);
+        command.args(["--accel", "tcg", "--database", URL]);
+        command.args(["--status-from", "198.18.0.1"]);
+        command.arg(site.path());
+        namespace.prepare(&mut command);
+        let running = Running::start(command);
+        // Once as what is asked for, once as what the machine has.
+        running.wait_for("http://198.18.0.2/");
+        running.wait_for("http://198.18.0.2/");
+        Some(Visited {
+            namespace,
+            _running: running,
+            site,
+        })
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let said = self.namespace.run(program, arguments);
+        said.unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+/// All files beneath a folder: their names from there on, with slashes, and their paths.
+fn files(folder: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in std::fs::read_dir(next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.strip_prefix(folder).expect("beneath").to_str();
+            let name = name.expect("a plain name").to_owned();
+            match path.is_dir() {
+                true => waiting.push(path),
+                false => found.push((name, path)),
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn curl_gets_every_file_and_a_page_and_the_status_if_it_may() {
+    let test = "curl_gets_every_file_and_a_page_and_the_status_if_it_may";
+    let Some(visited) = Visited::start(test) else {
+        return;
+    };
+    let out = Folder::new();
+    let all = files(visited.site.path());
+    let mut arguments = vec!["-sS", "--fail", "--max-time", "60"];
+    let pairs: Vec<[String; 2]> = all
+        .iter()
+        .filter(|(name, _)| !name.ends_with(".lrp"))
+        .map(|(name, _)| {
+            let to = out.path().join(name).display().to_string();
+            [format!("http://198.18.0.2/{name}"), to]
+        })
+        .collect();
+    for [url, to] in &pairs {
+        arguments.extend([url, "--create-dirs", "-o", to]);
+    }
+    visited.run("curl", &arguments);
+    let got = files(out.path());
+    assert_eq!(got.len(), pairs.len());
+    for (name, path) in got {
+        let wanted = std::fs::read(visited.site.path().join(&name)).expect("a file");
+        assert!(std::fs::read(path).expect("a file") == wanted, "{name}");
+    }
+    let other = ["address", "add", "198.18.0.9/24", "dev", "tap0"];
+    visited.run("ip", &other);
+    for path in ["status", "status.json", "log"] {
+        let url = format!("http://198.18.0.2/.lowroad/{path}");
+        let said = visited.run(
+            "curl",
+            &["-sS", "--fail", "--interface", "198.18.0.1", &url],
+        );
+        assert!(!said.is_empty(), "{path}");
+        let format = ["-sS", "-o", "/dev/null", "-w", "%{http_code}"];
+        let refused = [&format[..], &["--interface", "198.18.0.9", &url]].concat();
+        assert_eq!(visited.run("curl", &refused), "404", "{path}");
+    }
+    if let Some(_database) = Database::start(test, &visited.namespace) {
+        for (query, len) in [("", 211), ("?size=10217", 10_217), ("?size=19248", 19_248)] {
+            let url = format!("http://198.18.0.2/bare.lrp{query}");
+            let page = visited.run("curl", &["-sS", "--fail", &url]);
+            assert_eq!(page.len(), len, "{page}");
+        }
+    }
+}
+
+#[test]
+fn two_hundred_connections_are_served_at_once() {
+    let Some(visited) = Visited::start("two_hundred_connections_are_served_at_once") else {
+        return;
+    };
+    let index = std::fs::read(visited.site.path().join("index.html")).expect("a file");
+    visited.namespace.enter(|| {
+        let mut clients: Vec<Client> = (0..200).map(|_| Client::connect(IMAGE)).collect();
+        for _ in 0..3 {
+            for client in &mut clients {
+                client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+            }
+            for client in &mut clients {
+                let response = client.response();
+                assert_eq!((response.status, &response.body), (200, &index));
+            }
+        }
+    });
+}
+
+#[test]
+fn load_generators_count_no_error() {
+    let mut visited = None;
+    for (program, arguments, fine) in [
+        ("wrk", &["-t1", "-c16", "-d1s"][..], "requests in"),
+        (
+            "h2load",
+            &["--h1", "-n5000", "-c16"],
+            "5000 succeeded, 0 failed, 0 errored, 0 timeout",
+        ),
+    ] {
+        let test = format!("load_generators_count_no_error ({program} and the machine)");
+        if !starts(program) {
+            skip(&test, &format!("there is no {program}"));
+            continue;
+        }
+        if visited.is_none() {
+            visited = Visited::start(&test);
+        }
+        let Some(visited) = &visited else {
+            return;
+        };
+        let said = visited.run(program, &[arguments, &["http://198.18.0.2/"]].concat());
+        assert!(said.contains(fine), "{said}");
+        for words in ["Non-2xx", "Socket errors"] {
+            assert!(!said.contains(words), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_browser_shows_the_sample_site() {
+    let test = "a_browser_shows_the_sample_site";
+    let Some(browser) = BROWSERS.into_iter().find(|name| starts(name)) else {
+        skip(test, "there is no chromium");
+        return;
+    };
+    let Some(visited) = Visited::start(test) else {
+        return;
+    };
+    let folder = Folder::new();
+    let profile = format!("--user-data-dir={}", folder.path().display());
+    let mut options = vec!["60", browser, "--headless", "--no-sandbox", "--disable-gpu"];
+    options.extend(["--disable-quic", "--no-first-run", "--disable-sync"]);
+    options.extend([
+        "--disable-background-networking",
+        "--disable-component-update",
+    ]);
+    options.extend([&profile, "--dump-dom", "http://198.18.0.2/"]);
+    let dom = visited.run("timeout", &options);
+    let index = std::fs::read_to_string(visited.site.path().join("index.html")).expect("a file");
+    let title = index.split_once("<title>").expect("a title").1;
+    let title = title.split_once("</title>").expect("its end").0;
+    assert!(dom.contains(&format!("<title>{title}</title>")), "{dom}");
+    // What the page is made of was asked for, too: the log has a line for each request, or the counters tell.
+    let url = "http://198.18.0.2/.lowroad/status";
+    let status = visited.run("curl", &["-sS", "--fail", url]);
+    eprintln!("{status}");
+}
