@@ -5,6 +5,7 @@
 pub mod cli;
 pub mod drive;
 pub mod guest;
+pub mod image;
 pub mod initrd;
 pub mod kernel;
 pub mod mix;

@@ -34,6 +34,8 @@ pub struct Server {
     keep_alive_port: u16,
     /// Our level that answers in the soft interrupt is attached in front of it.
     level: bool,
+    /// It is an image of the site, made by its program, without Linux and without files.
+    pub is_image: bool,
     /// Why a mode can't be measured.
     lacks: Option<(Mode, &'static str)>,
 }
@@ -49,6 +51,7 @@ const USUAL: Server = Server {
     command: "",
     keep_alive_port: 80,
     level: false,
+    is_image: false,
     lacks: None,
 };
 
@@ -94,7 +97,7 @@ const APACHE_COMMON: (&str, &str) = (
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 /// All, in the table's order.
-pub const ALL: [Server; 12] = [
+pub const ALL: [Server; 13] = [
     Server {
         name: "lowroad",
         program: "lowroad",
@@ -105,6 +108,12 @@ pub const ALL: [Server; 12] = [
         name: "lowroad-softirq",
         program: "lowroad",
         command: "lowroad serve /srv --listen 0.0.0.0:80 --workers 1 --softirq auto &",
+        ..USUAL
+    },
+    Server {
+        name: "lowroad-bare",
+        program: "lowroad",
+        is_image: true,
         ..USUAL
     },
     NGINX,

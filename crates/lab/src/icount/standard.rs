@@ -10,12 +10,16 @@ use std::thread;
 
 use super::drive::Asked;
 use super::guest::{Boot, Guest, Network};
+use super::image::Image;
 use super::kernel::{Kernel, plugin};
 use super::mix::Mix;
 use super::servers::Server;
 use super::table::{Column, Row, Table};
 use super::{Traffic, measure};
 use crate::peers::install::by_apt;
+
+/// The memory of each guest; more for a file system that needs more.
+const MEMORY_MIB: u32 = 512;
 
 /// What is to be measured.
 #[derive(Debug)]
@@ -160,15 +164,13 @@ impl Work<'_> {
     }
 
     fn boot(&self, program: &Path) -> Result<Guest, String> {
-        let mut content = self.server.content(program, self.plan.lowroad.as_deref())?;
-        for column in self.plan.table.columns() {
-            if let Column::Page(_, size) = column {
-                let page = vec![b'x'; *size as usize];
-                content
-                    .generated
-                    .push((format!("srv{}", path(*size)), page));
-            }
+        if self.server.is_image {
+            return self.boot_image(program);
         }
+        let mut content = self.server.content(program, self.plan.lowroad.as_deref())?;
+        let pages = self.pages().into_iter();
+        let pages = pages.map(|(path, page)| (format!("srv{path}"), page));
+        content.generated.extend(pages);
         content
             .copied
             .extend(self.plan.mix.as_ref().map(Mix::site).transpose()?);
@@ -179,9 +181,27 @@ impl Work<'_> {
             append: String::new(),
             device: "virtio-net-pci".into(),
             cpus: 1,
-            memory_mib: 512,
+            memory_mib: MEMORY_MIB,
         };
         Guest::boot(&boot, self.plugin, network)
+    }
+
+    fn boot_image(&self, program: &Path) -> Result<Guest, String> {
+        let image = match &self.plan.mix {
+            Some(mix) => Image::of_folder(program, &mix.site()?.source)?,
+            None => Image::of_files(program, &self.pages())?,
+        };
+        Guest::boot(&image.boot(MEMORY_MIB), self.plugin, Network::new())
+    }
+
+    /// The files that the columns ask for: paths on the site, and contents.
+    fn pages(&self) -> Vec<(String, Vec<u8>)> {
+        let columns = self.plan.table.columns().iter();
+        let page = |column: &Column| match column {
+            Column::Page(_, size) => Some((path(*size), vec![b'x'; *size as usize])),
+            Column::Mix(_) => None,
+        };
+        columns.filter_map(page).collect()
     }
 
     /// One figure, of the guest that there is or else of a new one.

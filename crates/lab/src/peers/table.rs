@@ -284,7 +284,8 @@ static PEERS: &[Peer] = &[
     absent(
         "lowroad-bare",
         "Lowroad without an operating system",
-        "the bare image does not exist yet",
+        "it is no process at a loopback port but a machine of its own: `lowroad-lab icount --server lowroad-bare` \
+         boots it, and `lowroad image run` does",
     ),
     absent(
         "lowroad-uring",
@@ -414,11 +415,14 @@ mod tests {
     }
 
     #[test]
-    fn levels_to_come_say_so() {
-        let failure = named("lowroad-bare").expect_err("not there yet");
-        assert!(
-            matches!(failure, Failure::Absent(ref text) if text.contains("does not exist yet"))
-        );
+    fn what_can_not_run_says_why() {
+        for (name, why) in [
+            ("lowroad-uring", "does not exist yet"),
+            ("lowroad-bare", "a machine of its own"),
+        ] {
+            let failure = named(name).expect_err("not there");
+            assert!(matches!(failure, Failure::Absent(ref text) if text.contains(why)));
+        }
     }
 
     #[test]

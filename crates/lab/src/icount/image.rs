@@ -1,0 +1,101 @@
+//! Sites as bare images: made by our server's program, booted without Linux. Knows neither QEMU nor traffic.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::guest::Boot;
+use super::kernel::run;
+
+/// Its own address and ours, on the command line; the network of [`super::guest::Network::new`] is a /30.
+const APPEND: &str = "ip={guest}/30,{host}";
+
+/// An image in a folder of its own, which goes at the end: QEMU needs it until the machine runs.
+pub struct Image(PathBuf);
+
+impl Image {
+    /// Makes one of a folder, by `lowroad image build`.
+    ///
+    /// # Errors
+    /// With what the program said.
+    pub fn of_folder(lowroad: &Path, site: &Path) -> Result<Image, String> {
+        let image = Image::empty()?;
+        image.build(lowroad, site)?;
+        Ok(image)
+    }
+
+    /// Makes one of files: their paths from the slash on, and their content.
+    ///
+    /// # Errors
+    /// With what the program or the system said.
+    pub fn of_files(lowroad: &Path, files: &[(String, Vec<u8>)]) -> Result<Image, String> {
+        let image = Image::empty()?;
+        let site = image.0.join("site");
+        fs::create_dir(&site).map_err(|why| format!("{}: {why}", site.display()))?;
+        for (path, content) in files {
+            let file = site.join(path.trim_start_matches('/'));
+            fs::write(&file, content).map_err(|why| format!("{}: {why}", file.display()))?;
+        }
+        image.build(lowroad, &site)?;
+        Ok(image)
+    }
+
+    fn empty() -> Result<Image, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let folder = std::env::temp_dir().join(format!("lowroad-image-{process}-{number}"));
+        fs::create_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        Ok(Image(folder))
+    }
+
+    fn build(&self, lowroad: &Path, site: &Path) -> Result<(), String> {
+        let mut command = Command::new(lowroad);
+        command.args(["image", "build"]).arg(site).arg("-o");
+        run(command.arg(self.path())).map(drop)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("site.img")
+    }
+
+    /// What to boot, in a network of [`super::guest::Network::new`].
+    pub fn boot(&self, memory_mib: u32) -> Boot {
+        Boot {
+            kernel: self.path(),
+            initrd: None,
+            append: APPEND.into(),
+            device: "virtio-net-pci".into(),
+            cpus: 1,
+            memory_mib,
+        }
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::guest::Network;
+    use super::*;
+
+    #[test]
+    fn an_image_is_told_the_networks_addresses() {
+        let network = Network::new();
+        let wanted = format!("ip={}/{},{}", network.guest, network.prefix, network.host);
+        assert_eq!(network.fill_in(APPEND), wanted);
+    }
+
+    #[test]
+    fn what_the_program_says_is_told_and_nothing_stays() {
+        let image = Image::empty().expect("a folder");
+        let folder = image.0.clone();
+        assert!(image.build(Path::new("false"), &folder).is_err());
+        drop(image);
+        assert!(!folder.exists());
+    }
+}
