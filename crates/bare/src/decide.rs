@@ -152,7 +152,7 @@ fn redirect(
     }
     let page = Page {
         status: Status::MOVED_PERMANENTLY,
-        explanation: None,
+        explanation: Some("It is to be found elsewhere."),
         field: Some(("Location", &value)),
         has_body: request.method != Method::Head,
     };

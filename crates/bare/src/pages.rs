@@ -63,6 +63,15 @@ impl Failure {
             Failure::TimedOut => Status::GATEWAY_TIMEOUT,
         }
     }
+
+    /// What the visitor is told.
+    pub fn explanation(self) -> &'static str {
+        match self {
+            Failure::Page => "The page could not be made.",
+            Failure::NoDatabase => "The database can't be asked. Try again in a moment.",
+            Failure::TimedOut => "The database did not answer in time.",
+        }
+    }
 }
 
 /// A page that has ended, well or not.

@@ -8,7 +8,7 @@ use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::encoding::Encoding;
 use lowroad_http::head::HeadWriter;
 use lowroad_http::method::Method;
-use lowroad_http::range::{self, ByteRange, RangeSet, Ranges};
+use lowroad_http::range::{ByteRange, RangeSet, Ranges};
 use lowroad_http::request::{Request, Version};
 use lowroad_http::status::Status;
 
@@ -28,19 +28,10 @@ pub fn send(
     about: &About<'_>,
     out: &mut Out,
 ) {
-    if is_conditional(request) {
+    if conditional::may_differ(request) {
         return on_condition(site, file, request, about, out);
     }
     whole(file, request, about, out);
-}
-
-#[inline]
-fn is_conditional(request: &Request<'_>) -> bool {
-    request.range.is_some()
-        || !request.if_none_match.is_empty()
-        || request.if_modified_since.is_some()
-        || !request.if_match.is_empty()
-        || request.if_unmodified_since.is_some()
 }
 
 /// The common case: head and body as they are stored, and today's date.
@@ -117,11 +108,7 @@ fn on_condition(
         Precondition::Proceed => {}
     }
     let len = file.body().len();
-    let holds = || conditional::if_range_holds(request, &validators, about.unix_s);
-    let ranges = match request.range {
-        Some(value) if has_body && holds() => range::evaluate(value, len as u64),
-        _ => Ranges::Whole,
-    };
+    let ranges = conditional::ranges(request, &validators, about.unix_s, len as u64);
     match ranges {
         Ranges::One(range) => one_range(file, range, about, out),
         Ranges::Many(ranges) if ranges_len(&ranges) <= RANGES_LEN_MAX as u64 => {

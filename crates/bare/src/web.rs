@@ -459,7 +459,8 @@ impl Web {
             Err(failure) => {
                 self.counters.add(Counter::PagesFailed);
                 let method = self.pages.task(made.at).asked.method;
-                self.page(failure.status(), None, method, &about, &mut out);
+                let text = Some(failure.explanation());
+                self.page(failure.status(), text, method, &about, &mut out);
             }
         }
         self.journal.put(&Record {
