@@ -94,6 +94,16 @@ impl Server {
         Some(self.next_us)
     }
 
+    pub fn take_wakes(&mut self) -> u64 {
+        0
+    }
+
+    pub fn may_sleep(&self) -> bool {
+        true
+    }
+
+    pub fn woke(&self) {}
+
     pub fn stop(&mut self) {
         self.stopping = true;
     }

@@ -110,6 +110,7 @@ fn serve(told: &Told, site: Option<Region>) -> Result<(), alloc::string::String>
         address: wanted.address,
         memory_len: heap::free_len().saturating_sub(HEAP_SPARE).min(PROGRAM_MAX),
         secret: random::secret(),
+        cores: None,
     };
     let mut server = server::open(site, machine)?;
     run::run(&mut server, &mut net, &mut clock, &local);

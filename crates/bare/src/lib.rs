@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod archive;
 mod asked;
+mod cores;
 mod counters;
 mod database;
 mod decide;
@@ -27,4 +28,5 @@ mod tests;
 mod trusted;
 mod web;
 
+pub use cores::Cores;
 pub use server::{Machine, Now, Server};

@@ -7,6 +7,7 @@ use alloc::vec;
 use lowroad_net::{Address, Link, Received, Settings, Stack};
 
 use crate::archive::Archive;
+use crate::cores::Cores;
 use crate::pages::Pages;
 use crate::trusted::Trusted;
 use crate::web::Web;
@@ -34,10 +35,12 @@ pub struct Machine {
     pub mtu: u16,
     /// Where to get an address from.
     pub address: Address,
-    /// Bytes that pools and tables may take.
+    /// Bytes that pools and tables of this core may take.
     pub memory_len: usize,
-    /// Random, new at each start.
+    /// Random, new at each start; may be the same for all cores.
     pub secret: [u8; 32],
+    /// What it shares with the other cores, and which of them it is, from 0. `None`: the only one.
+    pub cores: Option<(&'static Cores, u16)>,
 }
 
 /// The time.
@@ -58,7 +61,12 @@ pub fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-/// A site, its connections and what they wait for.
+/// A site, its connections and what they wait for: on a machine with several cores, those of one core.
+///
+/// A core's loop: frames of its queue to [`Server::received`]; [`Server::tick`]; what was sent to the device;
+/// wake those of [`Server::take_wakes`]; sleep if [`Server::may_sleep`] says so; and then [`Server::woke`]. Between
+/// [`Server::may_sleep`] and the sleep itself, a wake must not get lost: on bare metal interrupts are off, a process
+/// has a descriptor that stays readable.
 pub struct Server {
     stack: Stack,
     web: Web,
@@ -75,6 +83,8 @@ impl Server {
     /// When the machine has too little memory, or the archive says what can't be: a text for the operator.
     pub fn new(site: Archive, machine: Machine) -> Result<Server, String> {
         let memory_len = machine.memory_len;
+        // What several cores share is put to use step by step.
+        let _ = machine.cores;
         if memory_len < MEMORY_LEN_MIN {
             return Err(format!(
                 "{} KiB of memory are left for connections; {} are needed: give the machine more",
@@ -140,13 +150,33 @@ impl Server {
         earlier(earlier(stack_us, web_us), drain_us)
     }
 
-    /// Begins the end: no new connections; those that are there get the answers that they wait for.
+    /// Cores that may sleep and that this one has something for, bit n for core n: to be called after
+    /// [`Server::tick`], and all of them to be woken. What is woken once too often finds nothing and sleeps again.
+    #[inline]
+    pub fn take_wakes(&mut self) -> u64 {
+        0
+    }
+
+    /// Says that this core goes to sleep, until its device, its time or another core wakes it. False: there is
+    /// something to do, and it must not.
+    #[inline]
+    #[must_use]
+    pub fn may_sleep(&self) -> bool {
+        true
+    }
+
+    /// Says that it sleeps no more; to be called after each [`Server::may_sleep`], whatever it gave.
+    #[inline]
+    pub fn woke(&self) {}
+
+    /// Begins the end on all cores, whichever of them is told: no new connections; those that are there get the answers that they wait for.
     pub fn stop(&mut self) {
         self.stack.refuse_new();
         self.stopping_us.get_or_insert(self.now_us);
     }
 
-    /// Whether the machine may go: everybody has got what was asked for, or the time for it is over.
+    /// Whether the machine may go: everybody has got what was asked for, or the time for it is over. All cores
+    /// say the same (the others within a wake), so each may leave its loop when it is told so.
     pub fn is_stopped(&self, now: Now) -> bool {
         let Some(stopping_us) = self.stopping_us else {
             return false;
@@ -166,7 +196,7 @@ impl Server {
         self.stack.free_buffers()
     }
 
-    /// A line for the console, if there is one: what an operator wants to know.
+    /// A line for the console, if there is one: what an operator wants to know. The address is said by core 0.
     pub fn said(&mut self) -> Option<String> {
         if let Some(trouble) = self.web.take_trouble() {
             return Some(trouble);

@@ -27,6 +27,7 @@ pub struct Settings {
 }
 
 /// Where the address comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
     /// By DHCP (RFC 2131).
     Dhcp,

@@ -206,6 +206,7 @@ impl Storm {
             },
             memory_len: 4 << 20,
             secret: std::array::from_fn(|_| random.next() as u8),
+            cores: None,
         };
         let server = Server::new(site(long), machine).expect("a server");
         let sites: Vec<(&'static str, &'static [u8])> = vec![

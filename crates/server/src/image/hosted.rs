@@ -36,6 +36,7 @@ pub fn run(archive: Archive, name: &str, ip: Ip, memory_len: usize) -> Result<()
         address: ip.address(),
         memory_len,
         secret: secret()?,
+        cores: None,
     };
     let mut host = Host {
         link: TapLink(opened?),
