@@ -125,8 +125,32 @@ pub fn line_of(madt: &[u8], isa: u32) -> u32 {
         .unwrap_or(isa)
 }
 
+/// The processors of a MADT that are there and may be used, by the number of their interrupt controller, each once; the
+/// first is in most machines the one that boots.
+pub fn processors(madt: &[u8]) -> impl Iterator<Item = u32> + Clone {
+    entries(madt)
+        .enumerate()
+        .filter_map(|(n, entry)| Some((n, processor(entry)?)))
+        .filter(|(n, id)| {
+            entries(madt)
+                .take(*n)
+                .all(|entry| processor(entry) != Some(*id))
+        })
+        .map(|(_, id)| id)
+}
+
+/// The number of an enabled processor: a local APIC (5.2.12.2) or a local x2APIC (5.2.12.12).
+fn processor(entry: &[u8]) -> Option<u32> {
+    let (id, flags) = match entry[0] {
+        0 => (u32::from(*entry.get(3)?), u32_at(entry, 4)?),
+        9 => (u32_at(entry, 4)?, u32_at(entry, 8)?),
+        _ => return None,
+    };
+    (flags & 1 != 0).then_some(id)
+}
+
 /// Each has its kind and its length in front.
-fn entries(madt: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn entries(madt: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     let mut rest = madt.get(HEAD_LEN + 8..).unwrap_or_default();
     core::iter::from_fn(move || {
         let len = usize::from(*rest.get(1)?).max(2);
@@ -168,6 +192,29 @@ mod tests {
         madt.extend([1, 200, 0]);
         assert_eq!(io_controllers(&madt).count(), 1);
         assert_eq!(io_controllers(&madt[..10]).count(), 0);
+    }
+
+    #[test]
+    fn processors_that_may_be_used() {
+        let mut madt = vec![0; HEAD_LEN + 8];
+        madt.extend([0, 8, 0, 0, 1, 0, 0, 0]);
+        madt.extend([0, 8, 1, 2, 1, 0, 0, 0]);
+        // Not enabled; it could be plugged in.
+        madt.extend([0, 8, 2, 3, 2, 0, 0, 0]);
+        madt.extend([1, 12, 0, 0, 0, 0, 0xc0, 0xfe, 24, 0, 0, 0]);
+        // Once more, as an x2APIC, and one that only an x2APIC can name.
+        madt.extend([9, 16, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]);
+        madt.extend([9, 16, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0]);
+        let all: Vec<_> = processors(&madt).collect();
+        assert_eq!(all, [0, 2, 256]);
+        // Too short for what they claim to be.
+        madt.extend([0, 4, 0, 9]);
+        madt.extend([9, 8, 0, 0, 9, 0, 0, 0]);
+        madt.extend([0, 0]);
+        assert_eq!(processors(&madt).count(), 3);
+        for len in 0..madt.len() {
+            assert!(processors(&madt[..len]).count() <= 3);
+        }
     }
 
     #[test]

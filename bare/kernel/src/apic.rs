@@ -6,7 +6,7 @@ use lowroad_kernel::acpi::IoController;
 use lowroad_kernel::ticks::Rate;
 
 use crate::cpu::{self, Registers, out8, read_msr, write_msr};
-use crate::{interrupts, mapping};
+use crate::{cores, interrupts, mapping};
 
 const BASE_MSR: u32 = 0x1b;
 const DEADLINE_MSR: u32 = 0x6e0;
@@ -20,11 +20,19 @@ const TIMER: u32 = 0x320;
 const LINT0: u32 = 0x350;
 const INITIAL: u32 = 0x380;
 const CURRENT: u32 = 0x390;
+const COMMAND: u32 = 0x300;
+/// Whom a command is for; an x2APIC has one register for both.
+const COMMAND_TO: u32 = 0x310;
 const DIVIDE: u32 = 0x3e0;
 
 const MASKED: u32 = 1 << 16;
 const BY_DEADLINE: u32 = 1 << 18;
 const BY_16: u32 = 3;
+/// Of commands to other processors.
+const ASSERT: u32 = 1 << 14;
+const IS_PENDING: u32 = 1 << 12;
+const RESET: u32 = 5 << 8;
+const START: u32 = 6 << 8;
 
 /// The processor's controller.
 pub struct Local {
@@ -41,10 +49,18 @@ enum Timer {
 }
 
 impl Local {
-    /// Switches it on, and the controller of old machines off. The timer stands still.
+    /// Switches that of the first core on, and the controller of old machines off. The timer stands still.
     pub fn open() -> Local {
         out8(0x21, 0xff);
         out8(0xa1, 0xff);
+        let local = Local::enter();
+        interrupts::open_wake_ups(local.memory.is_none());
+        cores::set_id(0, local.id());
+        local
+    }
+
+    /// Switches that of a further core on. The timer stands still.
+    pub fn enter() -> Local {
         let base = read_msr(BASE_MSR) | 1 << 11;
         let is_x2 = cpu::id(1, 0).ecx & 1 << 21 != 0;
         write_msr(BASE_MSR, base);
@@ -53,7 +69,6 @@ impl Local {
         }
         // SAFETY: below 4 GiB, and of the controller: it was not moved from where it is after a reset.
         let memory = (!is_x2).then(|| unsafe { Registers::new(0xfee0_0000) });
-        interrupts::open_wake_ups(is_x2);
         let local = Local {
             memory,
             timer: Timer::Deadline,
@@ -109,14 +124,38 @@ impl Local {
         }
     }
 
-    /// The address to which a device writes its interrupts.
-    pub fn message_address(&self) -> u32 {
-        0xfee0_0000 | self.id() << 12
+    /// Resets another processor, which then waits for [`Local::start`].
+    pub fn reset(&self, to: u8) {
+        self.send(to, RESET);
     }
 
-    fn id(&self) -> u32 {
+    /// Starts a processor that was reset, at a page below 1 MiB.
+    pub fn start(&self, to: u8, page: u8) {
+        self.send(to, START | u32::from(page));
+    }
+
+    /// Sends an interrupt (or one of the commands above) to another processor, which sees what was stored before.
+    pub fn send(&self, to: u8, what: u32) {
+        cpu::store_fence();
+        match self.memory {
+            Some(memory) => {
+                memory.write(COMMAND_TO as usize, u32::from(to) << 24);
+                memory.write(COMMAND as usize, ASSERT | what);
+                // It is gone within microseconds; the next one must not come before.
+                let _ =
+                    (0..100_000).any(|_| memory.read::<u32>(COMMAND as usize) & IS_PENDING == 0);
+            }
+            None => write_msr(
+                0x800 + COMMAND / 16,
+                u64::from(to) << 32 | u64::from(ASSERT | what),
+            ),
+        }
+    }
+
+    /// Its number. More than 8 bits of it are of no use: devices can't send to it, and such processors are not started.
+    pub fn id(&self) -> u8 {
         let id = self.read(ID);
-        (if self.memory.is_some() { id >> 24 } else { id }) & 0xff
+        (if self.memory.is_some() { id >> 24 } else { id }) as u8
     }
 
     fn read(&self, register: u32) -> u32 {
@@ -134,6 +173,11 @@ impl Local {
     }
 }
 
+/// The address to which a device writes its interrupts for the processor with this number.
+pub fn message_address(id: u8) -> u32 {
+    0xfee0_0000 | u32::from(id) << 12
+}
+
 /// The controllers of lines.
 pub struct Controllers {
     all: [Option<IoController>; 4],
@@ -148,7 +192,7 @@ impl Controllers {
         }
         Controllers {
             all,
-            destination: local.id() << 24,
+            destination: u32::from(local.id()) << 24,
         }
     }
 

@@ -1,7 +1,8 @@
 //! The first instructions: from 32 bits without paging, as PVH and Multiboot2 begin, to [`crate::start`] in
-//! 64 bits with the first 4 GiB mapped where they are. Also the headers by which loaders know the image.
+//! 64 bits with the first 4 GiB mapped where they are. Also the headers by which loaders know the image, and the first
+//! instructions of further processors, which begin with 16 bits in a page below 1 MiB (`processors`).
 //!
-//! Read first: Xen's `docs/misc/pvh.pandoc`; Multiboot2 specification, 3.1 and 3.3.
+//! Read first: Xen's `docs/misc/pvh.pandoc`; Multiboot2 specification, 3.1 and 3.3; Intel SDM volume 3, 9.4 and 10.9.
 
 use core::arch::global_asm;
 
@@ -12,8 +13,11 @@ pub const BY_MULTIBOOT2: u32 = 2;
 
 /// Where the code segment's descriptor lies in the table.
 pub const CODE: u16 = 8;
-/// Where the task segment's descriptor lies; filled in by `interrupts`.
-pub const TASK: u16 = 24;
+/// Where the task segment's descriptor of the first core lies, and those of the others 16 bytes behind each other;
+/// filled in by `interrupts`.
+pub const TASK: u16 = 32;
+/// The segment of the few instructions of 32 bits that a further processor runs.
+const CODE_32: u16 = 24;
 
 global_asm!(
     r#"
@@ -111,6 +115,71 @@ long_start:
     call {start}
     ud2
 
+    .code16
+    .global trampoline_start
+trampoline_start:               // copied to a page, and run there
+    cli
+    cld
+    mov ax, cs
+    mov ds, ax
+    .byte 0x66, 0x0f, 0x01, 0x16 // lgdt with an address of 32 bits
+    .short trampoline_pointer - trampoline_start
+    mov eax, cr0
+    or al, 1
+    mov cr0, eax
+    .byte 0x66, 0xea            // far jump to 32 bits
+    .long processor_start
+    .short {code_32}
+trampoline_pointer:
+    .short descriptors_end - descriptors - 1
+    .long descriptors
+    .global trampoline_end
+trampoline_end:
+
+    .code32
+processor_start:
+    mov eax, 16
+    mov ds, eax
+    mov es, eax
+    mov ss, eax
+    mov eax, cr4
+    or eax, 0x620               // as above
+    mov cr4, eax
+    mov eax, offset map_top
+    mov cr3, eax
+    mov ecx, 0xc0000080
+    rdmsr
+    or eax, dword ptr [processor_efer]
+    wrmsr
+    mov eax, cr0
+    and eax, 0x9ffffffb
+    or eax, 0x80010023
+    mov cr0, eax
+    .byte 0xea
+    .long processor_long
+    .short 8
+    .code64
+processor_long:
+    mov eax, 16
+    mov ds, eax
+    mov es, eax
+    mov ss, eax
+    xor eax, eax
+    mov fs, eax
+    mov gs, eax
+    xchg rax, qword ptr [processor_stack]
+    test rax, rax               // nobody waits for it any more
+    jz 9f
+    mov rsp, rax
+    mov rdi, qword ptr [rax]
+    mov rsi, rax
+    xor ebp, ebp
+    call {processor}
+    ud2
+9:  cli
+    hlt
+    jmp 9b
+
     .section .data
     .p2align 4
     .global descriptors
@@ -118,10 +187,17 @@ descriptors:
     .quad 0
     .quad 0x00af9b000000ffff    // 64-bit code
     .quad 0x00cf93000000ffff    // data
-    .quad 0, 0                  // the task segment
+    .quad 0x00cf9b000000ffff    // 32-bit code
+    .skip 16 * {cores_max}      // the task segments
+descriptors_end:
 descriptors_pointer:
-    .short 39
+    .short descriptors_end - descriptors - 1
     .quad descriptors
+    .p2align 3
+    .global processor_stack     // of the next processor to start: above, its number
+processor_stack: .quad 0
+    .global processor_efer
+processor_efer: .long 0
 
     .section .bss.tables, "aw", @nobits
     .p2align 12
@@ -136,4 +212,7 @@ map_1g:     .skip 4 * 4096
     by_pvh = const BY_PVH,
     by_multiboot2 = const BY_MULTIBOOT2,
     start = sym crate::start,
+    code_32 = const CODE_32,
+    cores_max = const crate::cores::MAX,
+    processor = sym crate::processors::begin,
 );

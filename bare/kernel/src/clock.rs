@@ -1,7 +1,7 @@
 //! Time: the processor's clock, whose rate is asked for or measured at the start, and the date.
 
 use lowroad_bare::Now;
-use lowroad_kernel::ticks::{Date, Rate};
+use lowroad_kernel::ticks::{self, Date, Rate};
 
 use crate::apic::Local;
 use crate::cpu::{self, in8, in32, out8};
@@ -13,12 +13,17 @@ const MEASURE_US: u64 = 5000;
 const PIT_HZ: u64 = 1_193_182;
 /// ACPI's timer counts so often a second.
 const ACPI_HZ: u64 = 3_579_545;
+/// Counters of two processors that differ by more do not run together.
+const SLACK_US: u64 = 1_000_000;
 /// A clock that stands still is given up after so many looks.
 const LOOKS_MAX: u32 = 50_000_000;
 
 /// Cheap to ask: a multiplication.
+#[derive(Clone)]
 pub struct Clock {
     rate: Rate,
+    /// Of the counter in the processors' interrupt controllers.
+    counter: Rate,
     start: u64,
     unix_s: u64,
     next_second_us: u64,
@@ -41,7 +46,8 @@ impl Clock {
         };
         let counted = u64::from(local.counted());
         let us = rate.us(cpu::ticks() - start).max(1);
-        local.open_timer(Rate::new(counted * 1000 / us));
+        let counter = Rate::new(counted * 1000 / us);
+        local.open_timer(counter);
         let unix_s = date()
             .and_then(Date::unix_s)
             .or_else(kvm::unix_s)
@@ -49,12 +55,22 @@ impl Clock {
         (
             Clock {
                 rate,
+                counter,
                 start,
                 unix_s,
                 next_second_us: 1_000_000,
             },
             how,
         )
+    }
+
+    /// The same time on another core, which calls this: `theirs` was read there a moment ago, from the counter of the
+    /// core that gives its clock. Sets this core's timer too.
+    pub fn beside(mut self, theirs: u64, local: &mut Local) -> Clock {
+        let slack = self.rate.ticks(SLACK_US);
+        self.start = ticks::start_beside(cpu::ticks(), theirs, self.start, slack);
+        local.open_timer(self.counter);
+        self
     }
 
     /// Of the processor's clock.

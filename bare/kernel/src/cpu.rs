@@ -100,6 +100,19 @@ pub fn store_load_fence() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
 }
 
+/// Stores before are seen by everybody before what is written to the interrupt controller after; an x2APIC's registers
+/// wait for nothing by themselves (Intel SDM volume 3, 11.12.3).
+pub fn store_fence() {
+    // SAFETY: changes no memory.
+    unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) }
+}
+
+/// Ends this core: it sleeps, and nothing wakes it.
+pub fn halt() -> ! {
+    // SAFETY: interrupts stay off, so it runs no further.
+    unsafe { asm!("2: cli", "hlt", "jmp 2b", options(noreturn, nomem, nostack)) }
+}
+
 /// Registers of a device in memory.
 #[derive(Clone, Copy)]
 pub struct Registers {
@@ -113,6 +126,11 @@ impl Registers {
         Registers {
             address: address as usize,
         }
+    }
+
+    /// Where they are.
+    pub fn address(self) -> u64 {
+        self.address as u64
     }
 
     /// Other registers of the same device, `offset` bytes on.

@@ -1,65 +1,117 @@
 //! Finds the network device: on PCI, or where the command line says. The first one is taken.
 
-use lowroad_kernel::command_line::Device;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use crate::apic::{Controllers, Local};
+use lowroad_kernel::command_line;
+
+use crate::apic::{self, Controllers};
 use crate::serial::say;
-use crate::virtio::net::{self, Net};
-use crate::virtio::{self, mmio, pci as over_pci};
-use crate::{interrupts, pci};
+use crate::virtio::net::{Device, Net};
+use crate::virtio::{self, Error, mmio, pci as over_pci};
+use crate::{cores, interrupts, pci};
 
-/// See the head of this file; what can't be used is said on the console.
-pub fn net(devices: &[Device], local: &Local, controllers: &Controllers) -> Option<Net> {
+/// A device that was found, and how it interrupts.
+pub struct Found {
+    /// It.
+    pub device: Device,
+    way: Way,
+}
+
+/// How a device interrupts.
+enum Way {
+    /// By a line, to the first core.
+    Line,
+    /// By messages, one for each queue that receives.
+    Messages(pci::Function),
+}
+
+/// See the head of this file; what can't be used is said on the console. `many`: whether more than one core could use it.
+pub fn find(
+    devices: &[command_line::Device],
+    controllers: &Controllers,
+    many: bool,
+) -> Option<Found> {
     devices
         .iter()
         .find_map(|device| by_mmio(*device, controllers))
-        .or_else(|| pci::find(|function| by_pci(function, local)))
+        .or_else(|| pci::find(|function| by_pci(function, many)))
 }
 
-fn by_mmio(device: Device, controllers: &Controllers) -> Option<Net> {
-    let net = match mmio::kind(device) {
-        Ok((virtio::NET, transport)) => net::open(&transport),
+fn by_mmio(place: command_line::Device, controllers: &Controllers) -> Option<Found> {
+    let device = match mmio::kind(place) {
+        // There is one line for all queues.
+        Ok((virtio::NET, transport)) => Device::open(Box::new(transport), false),
         Ok(_) => return None,
         Err(error) => Err(error),
     };
-    let place = device.address;
-    match net {
-        Ok(net) => {
-            controllers.open_line(device.line, interrupts::DEVICE);
+    let address = place.address;
+    match device {
+        Ok(device) => {
+            controllers.open_line(place.line, interrupts::DEVICE);
             say!(
-                "lowroad: network device at {place:#x}, line {}",
-                device.line
+                "lowroad: network device at {address:#x}, line {}",
+                place.line
             );
-            Some(net)
+            Some(Found {
+                device,
+                way: Way::Line,
+            })
         }
         Err(error) => {
-            say!("lowroad: device at {place:#x}: {error}");
+            say!("lowroad: device at {address:#x}: {error}");
             None
         }
     }
 }
 
-fn by_pci(function: pci::Function, local: &Local) -> Option<Net> {
+fn by_pci(function: pci::Function, many: bool) -> Option<Found> {
     if over_pci::kind(function) != Some(virtio::NET) {
         return None;
     }
     let (bus, device, number) = function.place();
-    let net = over_pci::open(function)
+    let opened = over_pci::open(function)
         .ok_or("its registers can't be reached")
         .and_then(|transport| {
-            function
-                .open_message(local.message_address(), interrupts::DEVICE)
-                .ok_or("it sends no messages (MSI-X)")?;
-            net::open(&transport)
+            // Its own is enough to begin with; those of the others follow when they are there.
+            open_messages(function, 1)?;
+            Device::open(Box::new(transport), many)
         });
-    match net {
-        Ok(net) => {
+    match opened {
+        Ok(opened) => {
             say!("lowroad: network device at PCI {bus:02x}:{device:02x}.{number}");
-            Some(net)
+            Some(Found {
+                device: opened,
+                way: Way::Messages(function),
+            })
         }
         Err(error) => {
             say!("lowroad: network device at PCI {bus:02x}:{device:02x}.{number}: {error}");
             None
         }
+    }
+}
+
+fn open_messages(function: pci::Function, count: u16) -> Result<(), Error> {
+    let addresses =
+        (0..usize::from(count)).map(|core| apic::message_address(cores::id(core as u16)));
+    function
+        .open_messages(addresses, interrupts::DEVICE)
+        .ok_or("it sends no messages (MSI-X)")
+}
+
+impl Found {
+    /// Begins with a pair of queues for each of `count` cores, or, if the device does not, with one for the first core.
+    pub fn begin(&mut self, count: u16) -> Result<Vec<Net>, Error> {
+        let several = match self.way {
+            Way::Messages(function) if count > 1 => {
+                open_messages(function, count).and_then(|()| self.device.begin(count))
+            }
+            _ => return self.device.begin(1),
+        };
+        several.or_else(|error| {
+            say!("lowroad: the network device has queues for one core: {error}");
+            self.device.begin_alone()
+        })
     }
 }

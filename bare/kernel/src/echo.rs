@@ -1,5 +1,7 @@
 //! To try the machine without the program: answers ARP and ICMP echo at its address, and does on UDP's ports what the
-//! tests want to see: faults ([`PANIC`] and the next ones) and a segment that the device has to cut ([`LONG`]).
+//! tests want to see: faults ([`PANIC`] and the next ones) and a segment that the device has to cut ([`LONG`]). Where there
+//! are several cores, each answers what its queue gets; a first byte in a datagram names the core that it is for, and
+//! others only answer with theirs.
 
 use alloc::string::String;
 use core::net::Ipv4Addr;
@@ -14,6 +16,8 @@ const STACK_OVERFLOW: u16 = 3;
 const WRITE_TO_CODE: u16 = 6;
 const RUN_DATA: u16 = 7;
 const NULL: u16 = 8;
+/// Answers.
+const ANSWER: u16 = 0;
 /// A segment that the device has to cut.
 const LONG: u16 = 4;
 /// Sends one datagram in three descriptors, half of it lasting.
@@ -24,6 +28,7 @@ static LASTING: [u8; 40_000] = [b'l'; 40_000];
 
 /// See the head of this file.
 pub struct Server {
+    core: u8,
     mac: [u8; 6],
     address: Ipv4Addr,
     next_us: u64,
@@ -37,11 +42,13 @@ impl Server {
             return Err(String::from("ip= is needed"));
         };
         crate::check::bytes();
+        let core = machine.cores.map_or(0, |(_, core)| core as u8);
         let said = Some(alloc::format!(
-            "answers pings at {address}, {} MiB",
+            "core {core} answers pings at {address}, {} MiB",
             machine.memory_len >> 20
         ));
         Ok(Server {
+            core,
             mac: machine.mac,
             address,
             next_us: 0,
@@ -81,7 +88,17 @@ impl Server {
             }
             ([8, 0], 17) if frame[30..34] == own => {
                 swap_addresses(answer);
-                datagram(link, answer, u16::from_be_bytes([frame[36], frame[37]]));
+                // No sum: it may not be made yet.
+                answer[40..42].fill(0);
+                let mut port = u16::from_be_bytes([frame[36], frame[37]]);
+                let has_payload = frame[38..40] > [0, 8][..];
+                if has_payload && let Some(core) = answer.get_mut(42) {
+                    if *core != self.core {
+                        port = ANSWER;
+                    }
+                    *core = self.core;
+                }
+                datagram(link, answer, port);
             }
             _ => {}
         }

@@ -1,15 +1,15 @@
 //! The end by a fault of our own: an exception or a panic. Says what it knows on the console, leaves a note for the next
-//! start, and restarts the machine.
+//! start, and restarts the machine. One core reports; another that has a fault meanwhile, or something to say, halts.
 
 use core::arch::naked_asm;
-use core::fmt::Write as _;
+use core::fmt::{self, Write as _};
 use core::ptr::with_exposed_provenance;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use lowroad_kernel::symbols;
 
-use crate::serial::{Console, say};
-use crate::{crashes, interrupts, place, power};
+use crate::serial::{self, Console, Hold, say};
+use crate::{cores, cpu, crashes, place, power};
 
 /// What the processor and the stubs have pushed.
 #[repr(C)]
@@ -31,8 +31,6 @@ const NAMES: [&str; 15] = [
 ];
 
 unsafe extern "C" {
-    static stack_bottom: u8;
-    static stack_top: u8;
     static image_start: u8;
     static text_end: u8;
 }
@@ -66,7 +64,7 @@ extern "C" fn all() {
 }
 
 extern "C" fn report(frame: &Frame) -> ! {
-    begin();
+    let _hold = begin();
     let what = match frame.vector {
         0 => "division by zero",
         2 => "non-maskable interrupt",
@@ -78,7 +76,7 @@ extern "C" fn report(frame: &Frame) -> ! {
         _ => "exception",
     };
     say!(
-        "lowroad: {what} ({}, error {:#x}) at {:#x}",
+        "lowroad: {Own}{what} ({}, error {:#x}) at {:#x}",
         frame.vector,
         frame.error,
         frame.rip
@@ -101,40 +99,67 @@ extern "C" fn report(frame: &Frame) -> ! {
     say!("  rsp {:016x}", frame.rsp);
     line(frame.rip);
     trace(frame.registers[6]);
-    crashes::note(format_args!("{what} at {:#x}", frame.rip));
+    crashes::note(format_args!("{Own}{what} at {:#x}", frame.rip));
     power::restart()
 }
 
 #[panic_handler]
 fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
-    begin();
-    say!("lowroad: {info}");
+    let _hold = begin();
+    say!("lowroad: {Own}{info}");
     let frame: u64;
     // SAFETY: reads a register.
     unsafe {
         core::arch::asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags))
     }
     trace(frame);
-    crashes::note(format_args!("{info}"));
+    crashes::note(format_args!("{Own}{info}"));
     power::restart()
 }
 
-/// A fault while a fault is reported ends at once.
-fn begin() {
-    static BUSY: AtomicBool = AtomicBool::new(false);
-    if BUSY.swap(true, Ordering::Relaxed) {
-        power::restart();
+/// Who reports: the core's number and one; 0 for nobody.
+static REPORTER: AtomicU32 = AtomicU32::new(0);
+
+/// Takes the console for a report. A fault while this core reports a fault ends at once; while another does, it is the
+/// other's that is told.
+fn begin() -> Hold {
+    let own = u32::from(cores::own()) + 1;
+    let before = REPORTER.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+    match before {
+        Ok(_) => serial::hold(),
+        Err(reporter) if reporter == own => power::restart(),
+        Err(_) => cpu::halt(),
+    }
+}
+
+/// Halts this core if another one reports: the machine ends with that report.
+pub fn give_way() {
+    let reporter = REPORTER.load(Ordering::Relaxed);
+    if reporter != 0 && reporter != u32::from(cores::own()) + 1 {
+        cpu::halt();
+    }
+}
+
+/// This core's number, where there are several.
+struct Own;
+
+impl fmt::Display for Own {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match cores::count() {
+            1 => Ok(()),
+            _ => write!(to, "core {}: ", cores::own()),
+        }
     }
 }
 
 /// The functions that called, by the chain of frame pointers.
 fn trace(mut frame: u64) {
     for _ in 0..40 {
-        if !is_stack(frame) {
+        if !cores::is_stack(frame) {
             break;
         }
         let pair = with_exposed_provenance::<[u64; 2]>(frame as usize);
-        // SAFETY: within a stack by `is_stack`.
+        // SAFETY: within a stack by `cores::is_stack`.
         let [next, back] = unsafe { pair.read() };
         line(back);
         if next <= frame {
@@ -142,12 +167,6 @@ fn trace(mut frame: u64) {
         }
         frame = next;
     }
-}
-
-fn is_stack(frame: u64) -> bool {
-    let (own_start, own_end) = interrupts::exception_stack();
-    let main = &raw const stack_bottom as u64..&raw const stack_top as u64 - 16;
-    frame.is_multiple_of(8) && (main.contains(&frame) || (own_start..own_end - 16).contains(&frame))
 }
 
 fn line(address: u64) {

@@ -1,12 +1,12 @@
 //! The tables that the processor wants for interrupts and exceptions. Exceptions go to `exceptions`, on a stack of their
 //! own (the precompiled core keeps data below the stack pointer); what wakes the main loop only tells the
-//! interrupt controller that it was taken.
+//! interrupt controller that it was taken. All cores share the handlers; each has a task segment with stacks of its own.
 
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicBool;
 
-use crate::{boot, exceptions};
+use crate::{boot, cores, exceptions};
 
 /// A device has something.
 pub const DEVICE: u8 = 0x40;
@@ -14,20 +14,25 @@ pub const DEVICE: u8 = 0x40;
 pub const TIMER: u8 = 0x41;
 /// A power button, which sets [`BUTTON`].
 pub const POWER: u8 = 0x42;
+/// Another core has something.
+pub const WAKE: u8 = 0x43;
 /// What the interrupt controller sends when it has changed its mind.
 pub const SPURIOUS: u8 = 0xff;
 
 /// Set by the power button's interrupt.
 pub static BUTTON: AtomicBool = AtomicBool::new(false);
 
-const STACK_LEN: usize = 16 << 10;
+/// Bytes of the stack of exceptions, and of that of wake-ups behind it.
+pub const STACK_LEN: usize = 16 << 10;
 
 #[repr(C, align(16))]
-struct Local<T>(UnsafeCell<T>);
+struct Shared<T>(UnsafeCell<T>);
 
-// SAFETY: there is one processor; written before interrupts are switched on, and by the processor itself.
-unsafe impl<T> Sync for Local<T> {}
+// SAFETY: written before interrupts are switched on and before other cores are started, or by the one core whose part it
+// is; then by processors themselves.
+unsafe impl<T> Sync for Shared<T> {}
 
+#[derive(Clone, Copy)]
 #[repr(C, packed(4))]
 struct Task {
     reserved: u32,
@@ -38,52 +43,62 @@ struct Task {
     ports: u32,
 }
 
-static TASK: Local<Task> = Local(UnsafeCell::new(Task {
+const TASK: Task = Task {
     reserved: 0,
     stacks: [0; 3],
     reserved2: 0,
     interrupt_stacks: [0; 7],
     reserved3: 0,
     ports: size_of::<Task>() as u32,
-}));
-static STACKS: Local<[[u8; STACK_LEN]; 2]> = Local(UnsafeCell::new([[0; STACK_LEN]; 2]));
-static GATES: Local<[[u64; 2]; 256]> = Local(UnsafeCell::new([[0; 2]; 256]));
+};
+
+static TASKS: [Shared<Task>; cores::MAX] = [const { Shared(UnsafeCell::new(TASK)) }; cores::MAX];
+static STACKS: Shared<[[u8; STACK_LEN]; 2]> = Shared(UnsafeCell::new([[0; STACK_LEN]; 2]));
+static GATES: Shared<[[u64; 2]; 256]> = Shared(UnsafeCell::new([[0; 2]; 256]));
 
 unsafe extern "C" {
-    static mut descriptors: [u64; 5];
+    static mut descriptors: [u64; 4 + 2 * cores::MAX];
+    static stack_bottom: u8;
+    static stack_top: u8;
 }
 
-/// The stack of exceptions: where traces may read.
-pub fn exception_stack() -> (u64, u64) {
-    let start = STACKS.0.get() as u64;
-    (start, start + STACK_LEN as u64)
-}
-
-/// Sets up the tables. Interrupts stay off.
+/// Sets up the tables, and the first core. Interrupts stay off.
 pub fn open() {
-    let stacks = STACKS.0.get() as u64;
-    let task = TASK.0.get();
-    // SAFETY: interrupts are off and this runs once, so nobody else uses the tables; the descriptors are as the
-    // processor's manual wants them (AMD64 volume 2, 4.8 and 8.9).
+    exceptions::gates(|vector, handler| gate(vector, handler, 1));
+    gate(POWER, power as *const () as u64, 2);
+    gate(SPURIOUS, nothing as *const () as u64, 2);
+    enter(
+        0,
+        (&raw const stack_bottom as u64, &raw const stack_top as u64),
+        STACKS.0.get() as u64,
+    );
+}
+
+/// Makes the processor that calls this core `core`: `stack` is what it runs on, and the two of interrupts begin at
+/// `interrupt_stacks`. Called once for each, on itself, with interrupts off.
+pub fn enter(core: u16, stack: (u64, u64), interrupt_stacks: u64) {
+    let first_end = interrupt_stacks + STACK_LEN as u64;
+    cores::set_stacks(core, stack.0..stack.1, interrupt_stacks..first_end);
+    let task = TASKS[usize::from(core)].0.get();
+    let selector = boot::TASK + 16 * core;
+    // SAFETY: this core's own parts of the tables, which nobody else uses; the descriptor is as the processor's manual
+    // wants it (AMD64 volume 2, 4.8 and 8.9).
     unsafe {
-        (*task).interrupt_stacks[0] = stacks + STACK_LEN as u64;
-        (*task).interrupt_stacks[1] = stacks + 2 * STACK_LEN as u64;
+        (*task).interrupt_stacks[0] = first_end;
+        (*task).interrupt_stacks[1] = first_end + STACK_LEN as u64;
         let base = task as u64;
         let entry = (&raw mut descriptors)
             .cast::<u64>()
-            .add(usize::from(boot::TASK / 8));
-        entry.write(
+            .add(usize::from(selector / 8));
+        entry.write_volatile(
             (size_of::<Task>() as u64 - 1)
                 | (base & 0xff_ffff) << 16
                 | 0x89 << 40
                 | (base >> 24 & 0xff) << 56,
         );
-        entry.add(1).write(base >> 32);
-        asm!("ltr {0:x}", in(reg) boot::TASK, options(nostack, preserves_flags));
+        entry.add(1).write_volatile(base >> 32);
+        asm!("ltr {0:x}", in(reg) selector, options(nostack, preserves_flags));
     }
-    exceptions::gates(|vector, handler| gate(vector, handler, 1));
-    gate(POWER, power as *const () as u64, 2);
-    gate(SPURIOUS, nothing as *const () as u64, 2);
     let pointer: [u16; 5] = {
         let (base, limit) = (GATES.0.get() as u64, 4095);
         [
@@ -106,8 +121,9 @@ pub fn open_wake_ups(is_x2: bool) {
     } else {
         wake as *const ()
     };
-    gate(DEVICE, handler as u64, 2);
-    gate(TIMER, handler as u64, 2);
+    for vector in [DEVICE, TIMER, WAKE] {
+        gate(vector, handler as u64, 2);
+    }
 }
 
 fn gate(vector: u8, handler: u64, stack: u64) {
@@ -116,7 +132,7 @@ fn gate(vector: u8, handler: u64, stack: u64) {
         | stack << 32
         | 0x8e << 40
         | (handler >> 16 & 0xffff) << 48;
-    // SAFETY: only called while interrupts are off.
+    // SAFETY: only called while interrupts are off and there is one core.
     unsafe { (*GATES.0.get())[usize::from(vector)] = [low, handler >> 32] }
 }
 

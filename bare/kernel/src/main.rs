@@ -1,10 +1,11 @@
 //! The machine below the program of `lowroad-bare`: boots on a bare virtual machine, finds its network device, and runs
-//! the program in one loop that sleeps whenever nothing is to do. There is one address space, one processor, no
-//! processes and nothing that preempts.
+//! the program in one loop that sleeps whenever nothing is to do. There is one address space, no processes and nothing that
+//! preempts. On a machine with several processors, each has such a loop, with a pair of the network device's queues.
 //!
 //! The way: `boot` (assembly) calls [`start`]; `loader` reads what the loader has told; `heap` gets what memory is left;
-//! `interrupts`, `apic`, `clock` and `power` set up the machine; `devices` finds the network; `run` is the loop.
-//! `exceptions` is where all faults end.
+//! `interrupts`, `apic`, `clock` and `power` set up the machine; `devices` finds the network; `team` decides how many
+//! cores work, has `processors` start them, and gives each its part; `run` is the loop. `exceptions` is where all faults
+//! end.
 #![no_std]
 #![no_main]
 
@@ -15,6 +16,7 @@ mod boot;
 #[cfg(feature = "echo")]
 mod check;
 mod clock;
+mod cores;
 mod cpu;
 mod crashes;
 mod devices;
@@ -30,14 +32,15 @@ mod memcpy;
 mod pci;
 mod place;
 mod power;
+mod processors;
 mod random;
 mod run;
 mod serial;
 mod server;
 mod tables;
+mod team;
 mod virtio;
 
-use lowroad_bare::Machine;
 use lowroad_kernel::command_line::{DEVICES_MAX, Device, Word, words};
 use lowroad_kernel::regions::{Region, Regions};
 use lowroad_net::Address;
@@ -46,13 +49,10 @@ use crate::apic::{Controllers, Local};
 use crate::clock::Clock;
 use crate::loader::Told;
 use crate::serial::say;
+use crate::team::Plan;
 
 /// The heap takes no more, however much there is.
 const HEAP_MAX: u64 = 256 << 20;
-/// The program gets no more for its pools and tables.
-const PROGRAM_MAX: usize = 64 << 20;
-/// What is left to the heap beside the program's pools.
-const HEAP_SPARE: usize = 1 << 20;
 
 unsafe extern "C" {
     static image_start: u8;
@@ -93,63 +93,30 @@ fn serve(told: &Told, site: Option<Region>) -> Result<(), alloc::string::String>
     let controllers = Controllers::new(firmware.controllers, &local);
     power::open(&firmware.power, &controllers);
     let wanted = read_command_line(told);
-    let mut net = devices::net(wanted.devices(), &local, &controllers)
+    let mut plan = Plan::new(&firmware, &told.memory, &taken(told));
+    let mut found = devices::find(wanted.devices(), &controllers, plan.cores > 1)
         .ok_or("no network device that can be used")?;
     let site = site
         .and_then(place::bytes)
         .ok_or("no site: `lowroad image build` puts one in, or give it with -initrd")?;
-    let [a, b, c, d, e, f] = net.mac;
+    let [a, b, c, d, e, f] = found.device.mac;
     say!(
         "lowroad: {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, MTU {}, site of {} bytes",
-        net.mtu,
+        found.device.mtu,
         site.len()
     );
-    let machine = Machine {
-        mac: net.mac,
-        mtu: net.mtu,
-        address: wanted.address,
-        memory_len: heap::free_len().saturating_sub(HEAP_SPARE).min(PROGRAM_MAX),
-        secret: random::secret(),
-        cores: None,
-    };
-    let mut server = server::open(site, machine)?;
-    run::run(&mut server, &mut net, &mut clock, &local);
-    let (received, sent) = (&net.receiver, &net.sender);
-    say!(
-        "lowroad: {} frames received, {} sent, {} dropped",
-        received.frames,
-        sent.frames,
-        sent.dropped
-    );
-    let (wrong, unsaid) = (received.wrong + sent.wrong, serial::dropped());
-    if wrong > 0 || unsaid > 0 {
-        say!(
-            "lowroad: {wrong} wrong answers of the device, {unsaid} bytes that the console has not taken"
-        );
-    }
-    Ok(())
+    let nets = plan.start(&firmware, &mut found, &local, &mut clock)?;
+    team::work(&found, nets, site, wanted.address, clock, &local)
 }
 
 /// Gives the heap the largest piece of memory that is free. Gives the site's place.
 fn open_heap(told: &Told) -> Result<Option<Region>, &'static str> {
-    let mut taken = Regions::default();
-    let image = Region {
-        start: &raw const image_start as u64,
-        end: &raw const image_end as u64,
-    };
-    let places = place::places();
     let site = place::site(told.module);
     if site.is_some_and(|site| !told.memory.contains(site)) {
         return Err("the site lies where no memory is: the machine needs more");
     }
-    taken.add(image);
-    taken.add(Region::new(crashes::PAGE, 4096));
-    taken.add(Region::new(places.symbols_address, places.symbols_len));
-    for module in [site, told.module].into_iter().flatten() {
-        taken.add(module);
-    }
     let free = told.memory.largest_free(
-        &taken,
+        &taken(told),
         Region {
             start: 1 << 20,
             end: 1 << 32,
@@ -164,6 +131,25 @@ fn open_heap(told: &Told) -> Result<Option<Region>, &'static str> {
     // told was copied.
     unsafe { heap::give(start, len as usize) }
     Ok(site)
+}
+
+/// What must not be given to anybody.
+fn taken(told: &Told) -> Regions {
+    let places = place::places();
+    let mut taken = Regions::default();
+    taken.add(Region {
+        start: &raw const image_start as u64,
+        end: &raw const image_end as u64,
+    });
+    taken.add(Region::new(crashes::PAGE, 4096));
+    taken.add(Region::new(places.symbols_address, places.symbols_len));
+    for module in [place::site(told.module), told.module]
+        .into_iter()
+        .flatten()
+    {
+        taken.add(module);
+    }
+    taken
 }
 
 struct Wanted {

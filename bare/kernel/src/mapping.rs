@@ -124,3 +124,38 @@ fn flags(address: u64, no_execute: u64) -> u64 {
         PRESENT_WRITABLE | no_execute
     }
 }
+
+/// Takes a page of the heap from the map, so that using it is a fault. For the time before other cores run, since what
+/// they remember of the map stays. False: there is no memory for the map, or it is no such page.
+pub fn guard(page: u64) -> bool {
+    if page >= 1 << 32 {
+        return false;
+    }
+    // SAFETY: one of the entries for the first 4 GiB.
+    let entry = unsafe { (&raw mut map_1g).cast::<u64>().add((page / LARGE) as usize) };
+    // SAFETY: as above.
+    let large = unsafe { entry.read_volatile() };
+    if large & IS_LARGE != 0 {
+        let Some(pages) = heap::pages(4096) else {
+            return false;
+        };
+        for n in 0..512 {
+            // SAFETY: within the new page; each maps what the large page has mapped there.
+            unsafe {
+                let to = pages.as_ptr().cast::<u64>().add(n as usize);
+                to.write((large & !IS_LARGE) + n * 4096);
+            }
+        }
+        // SAFETY: the same map as before.
+        unsafe { entry.write_volatile(pages.as_ptr() as u64 | PRESENT_WRITABLE) }
+    }
+    // SAFETY: the entry leads to a table of pages, by what is above; nobody uses the page.
+    unsafe {
+        let table = entry.read_volatile() & 0x000f_ffff_ffff_f000;
+        with_exposed_provenance_mut::<u64>(table as usize)
+            .add(((page / 4096) & 511) as usize)
+            .write_volatile(0);
+        asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags));
+    }
+    true
+}

@@ -139,15 +139,36 @@ impl Function {
         Some(unsafe { Registers::new(start) })
     }
 
-    /// Lets the device send its first interrupt as a message. None: it can't.
-    pub fn open_message(self, address: u32, vector: u8) -> Option<()> {
+    /// How many interrupts the device can send as messages; 0 if it can't.
+    pub fn messages_max(self) -> u16 {
+        self.capabilities(0x11).next().map_or(0, |at| {
+            // 11 bits of the control register, less one.
+            (self.read32(at) >> 16 & 0x7ff) as u16 + 1
+        })
+    }
+
+    /// Lets the device send its first interrupts as messages: the n-th to the n-th of `addresses`. None: it can't.
+    pub fn open_messages(
+        self,
+        addresses: impl ExactSizeIterator<Item = u32>,
+        vector: u8,
+    ) -> Option<()> {
+        const ENTRY_LEN: usize = 16;
         let at = self.capabilities(0x11).next()?;
+        let count = addresses.len();
+        if count > usize::from(self.messages_max()) {
+            return None;
+        }
         let place = self.read32(at + 4);
-        let table = self.memory((place & 7) as u8, place & !7, 16)?;
-        table.write(0, address);
-        table.write(4, 0_u32);
-        table.write(8, u32::from(vector));
-        table.write(12, 0_u32);
+        let len = (count * ENTRY_LEN) as u32;
+        let table = self.memory((place & 7) as u8, place & !7, len)?;
+        for (n, address) in addresses.enumerate() {
+            let entry = table.at(n * ENTRY_LEN);
+            entry.write(0, address);
+            entry.write(4, 0_u32);
+            entry.write(8, u32::from(vector));
+            entry.write(12, 0_u32);
+        }
         self.write8(at + 3, 0x80);
         Some(())
     }

@@ -1,18 +1,20 @@
 //! Off and on again: the power button, switching off, restarting.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use lowroad_kernel::acpi::Power;
 
-use crate::apic::Controllers;
+use crate::apic::{Controllers, Local};
 use crate::cpu::{Registers, in16, out8, out16};
-use crate::{interrupts, loader};
+use crate::{cores, interrupts, loader};
 
 /// Bits of the event's registers: global lock, power button.
 const BUTTON: u16 = 1 << 8;
 const SLEEP: u16 = 1 << 13;
 
+/// Set once the button was pressed: how cores other than the first are told.
+static IS_STOPPING: AtomicBool = AtomicBool::new(false);
 static EVENT: AtomicU16 = AtomicU16::new(0);
 static CONTROL: AtomicU16 = AtomicU16::new(0);
 static SLEEP_ADDRESS: AtomicU64 = AtomicU64::new(0);
@@ -36,8 +38,29 @@ pub fn open(power: &Power, controllers: &Controllers) {
     controllers.open_line(power.line, interrupts::POWER);
 }
 
+/// What a core looks at to know that [`is_stop_asked`] has something to say: by its number.
+pub fn flag(core: u16) -> &'static AtomicBool {
+    match core {
+        0 => &interrupts::BUTTON,
+        _ => &IS_STOPPING,
+    }
+}
+
+/// Whether a core should begin its end. The first one asks the button, and tells the others.
+pub fn is_stop_asked(core: u16, local: &Local) -> bool {
+    if core != 0 {
+        return IS_STOPPING.load(Ordering::Relaxed);
+    }
+    let was_pressed = was_button_pressed();
+    if was_pressed {
+        IS_STOPPING.store(true, Ordering::Relaxed);
+        cores::wake_others(local);
+    }
+    was_pressed
+}
+
 /// Whether the button was pressed since it was asked. Cheap unless its interrupt has come.
-pub fn was_button_pressed() -> bool {
+fn was_button_pressed() -> bool {
     if !interrupts::BUTTON.load(Ordering::Relaxed) {
         return false;
     }

@@ -1,15 +1,17 @@
 //! The main loop: what has come, what is due, and then to sleep until something comes or is due. Whatever is done, is done
-//! in bursts: the device is told once of all that was sent, and once of all buffers that are free again.
+//! in bursts: the device is told once of all that was sent, and once of all buffers that are free again. Each core runs such
+//! a loop; what one has for another, the program passes on, and here the other is woken for it.
+
+use core::sync::atomic::Ordering;
 
 use lowroad_bare::Now;
 
 use crate::apic::Local;
 use crate::clock::Clock;
-use crate::interrupts;
-use crate::power;
 use crate::serial::say;
 use crate::server::Server;
 use crate::virtio::net::Net;
+use crate::{cores, interrupts, power};
 
 /// Frames of a burst at most, so that timers are never late for long.
 const BURST_MAX: usize = 64;
@@ -18,9 +20,10 @@ const SLEEP_MAX_US: u64 = 30_000_000;
 
 /// Runs until the power button has been pressed and the server has come to its end. Never inlined, so that traces show it.
 #[inline(never)]
-pub fn run(server: &mut Server, net: &mut Net, clock: &mut Clock, local: &Local) {
+pub fn run(core: u16, server: &mut Server, net: &mut Net, clock: &mut Clock, local: &Local) {
     let mut alarm = Alarm { at_us: u64::MAX };
     let mut is_stopping = false;
+    let (has_others, stop_flag) = (cores::count() > 1, power::flag(core));
     loop {
         let now = clock.now();
         for _ in 0..BURST_MAX {
@@ -32,11 +35,16 @@ pub fn run(server: &mut Server, net: &mut Net, clock: &mut Clock, local: &Local)
         let next_us = server.tick(now, &mut net.sender);
         net.receiver.refill();
         net.sender.flush();
+        if has_others {
+            wake(server.take_wakes(), local);
+        }
         while let Some(line) = server.said() {
             say!("lowroad: {line}");
         }
-        if power::was_button_pressed() && !is_stopping {
-            say!("lowroad: power button: stopping");
+        if stop_flag.load(Ordering::Relaxed) && !is_stopping && power::is_stop_asked(core, local) {
+            if core == 0 {
+                say!("lowroad: power button: stopping");
+            }
             is_stopping = true;
             server.stop();
             continue;
@@ -48,12 +56,26 @@ pub fn run(server: &mut Server, net: &mut Net, clock: &mut Clock, local: &Local)
             continue;
         }
         if alarm.set(now, next_us, clock, local) {
-            interrupts::wait();
+            // From here to the sleep itself interrupts are off, so that another core's wake is not lost in between.
+            if server.may_sleep() {
+                interrupts::wait();
+            }
+            server.woke();
             if let Some(acknowledgement) = net.acknowledgement {
                 acknowledgement.write(0, 3_u32);
             }
             net.receiver.woke();
         }
+    }
+    // They may be waiting for this one.
+    cores::wake_others(local);
+}
+
+/// Wakes the cores whose bits are set.
+fn wake(mut cores: u64, local: &Local) {
+    while cores != 0 {
+        cores::wake(cores.trailing_zeros() as u16, local);
+        cores &= cores - 1;
     }
 }
 

@@ -1,13 +1,17 @@
-//! The console: the first serial port (16550). Never waits long: what the port does not take is dropped.
+//! The console: the first serial port (16550). Never waits long: what the port does not take is dropped. One core speaks
+//! at a time, for a line or for a report.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::cpu::{in8, out8};
+use crate::{cores, exceptions};
 
 const PORT: u16 = 0x3f8;
 /// A byte at 115,200 baud takes 87 us; reading a port takes about one at least.
 const POLLS_MAX: u32 = 1000;
+/// The longest line takes less; a core that holds the console for so many reads of the port has died meanwhile.
+const HOLD_POLLS_MAX: u32 = 1_000_000;
 
 static GONE: AtomicBool = AtomicBool::new(false);
 static DROPPED: AtomicU32 = AtomicU32::new(0);
@@ -34,7 +38,51 @@ fn put(byte: u8) {
     }
 }
 
-/// Writes to the console.
+/// Who speaks: the core's number and one; 0 for nobody.
+static HOLDER: AtomicU32 = AtomicU32::new(0);
+
+/// The console, for this core alone until it is dropped. A core may hold it several times at once.
+#[must_use]
+pub struct Hold {
+    is_outermost: bool,
+}
+
+/// Waits until no other core speaks, or until one has spoken for too long.
+pub fn hold() -> Hold {
+    let own = u32::from(cores::own()) + 1;
+    if HOLDER.load(Ordering::Relaxed) == own {
+        return Hold {
+            is_outermost: false,
+        };
+    }
+    let is_free = |_| {
+        exceptions::give_way();
+        let _ = in8(PORT + 5);
+        take(own)
+    };
+    if !take(own) && !(0..HOLD_POLLS_MAX).any(is_free) {
+        HOLDER.store(own, Ordering::Relaxed);
+    }
+    Hold { is_outermost: true }
+}
+
+fn take(own: u32) -> bool {
+    HOLDER
+        .compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed)
+        .is_ok()
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.is_outermost {
+            // Unless another core has given this one up.
+            let own = u32::from(cores::own()) + 1;
+            let _ = HOLDER.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Writes to the console, which should be held.
 pub struct Console;
 
 impl Write for Console {
@@ -58,6 +106,7 @@ impl Write for Console {
 macro_rules! say {
     ($($arg:tt)*) => {{
         use core::fmt::Write as _;
+        let _hold = $crate::serial::hold();
         let _ = writeln!($crate::serial::Console, $($arg)*);
     }};
 }

@@ -25,6 +25,15 @@ pub struct Firmware {
     pub power: Power,
     /// The I/O interrupt controllers.
     pub controllers: [Option<IoController>; 4],
+    /// The table of interrupt controllers, which also names the processors.
+    madt: &'static [u8],
+}
+
+impl Firmware {
+    /// The processors that may be used, by the number of their interrupt controller.
+    pub fn processors(&self) -> impl Iterator<Item = u32> + Clone {
+        acpi::processors(self.madt)
+    }
 }
 
 /// Reads the tables; `rsdp` as the loader has given it, else it is looked for where a BIOS leaves it.
@@ -32,12 +41,14 @@ pub fn read(rsdp: Option<[u8; 36]>) -> Firmware {
     let mut firmware = Firmware {
         power: Power::default(),
         controllers: [Some(USUAL[0]), Some(USUAL[1]), None, None],
+        madt: &[],
     };
     let Some((root, is_long)) = rsdp.or_else(search).and_then(|rsdp| acpi::root(&rsdp)) else {
         return firmware;
     };
     let madt = find(root, is_long, b"APIC");
     if let Some(madt) = madt {
+        firmware.madt = madt;
         firmware.controllers = [None; 4];
         for (place, found) in firmware
             .controllers

@@ -39,6 +39,19 @@ impl Rate {
     }
 }
 
+/// Where a processor's counter stood when the clock of another one began, so that both tell the same time: `own` was read
+/// on this processor after `theirs` on the other, whose clock began at `start`. Counters that run together (`own` is not
+/// before `theirs`, and by less than `slack` behind it) have the same start; otherwise the clock goes on from the time
+/// that the other one told.
+#[must_use]
+pub fn start_beside(own: u64, theirs: u64, start: u64, slack: u64) -> u64 {
+    if own.wrapping_sub(theirs) < slack {
+        start
+    } else {
+        own.wrapping_sub(theirs.wrapping_sub(start))
+    }
+}
+
 /// A date and time of day in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Date {
@@ -100,6 +113,18 @@ mod tests {
             );
         }
         assert_eq!(Rate::new(0).us(3), 3000);
+    }
+
+    #[test]
+    fn clocks_of_two_processors_agree() {
+        // They run together.
+        assert_eq!(start_beside(1_050, 1_000, 400, 100), 400);
+        // The other one was reset, or is far ahead: 600 ticks have passed on the first clock.
+        assert_eq!(1_000 - start_beside(1_000, 5_600, 5_000, 100), 600);
+        assert_eq!(9_000_000 - start_beside(9_000_000, 1_000, 400, 100), 600);
+        // Less have passed here than there: the start lies before 0.
+        let start = start_beside(10, 5_600, 5_000, 100);
+        assert_eq!(10_u64.wrapping_sub(start), 600);
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Transport for Mmio {
             .unwrap_or(1 << 15)
     }
 
-    fn open_queue(&self, queue: u16, ring: &Ring, _wakes: bool) -> Option<Doorbell> {
+    fn open_queue(&self, queue: u16, ring: &Ring, _wakes: Option<u16>) -> Option<Doorbell> {
         self.registers.write(QUEUE_SELECT, u32::from(queue));
         self.registers.write(QUEUE_LEN, u32::from(ring.len()));
         for (n, address) in ring.addresses().into_iter().enumerate() {
@@ -98,6 +98,10 @@ impl Transport for Mmio {
             queue,
             is_long: true,
         })
+    }
+
+    fn messages_max(&self) -> u16 {
+        1
     }
 
     fn own(&self) -> Registers {

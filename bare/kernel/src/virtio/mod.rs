@@ -3,6 +3,7 @@
 //!
 //! Read first: Virtual I/O Device (VIRTIO) 1.2, 2.1 to 2.7, 3.1.
 
+mod control;
 pub mod mmio;
 pub mod net;
 pub mod pci;
@@ -43,8 +44,11 @@ pub trait Transport {
     fn set_status(&self, status: u8);
     /// How long a queue may be.
     fn queue_len_max(&self, queue: u16) -> u16;
-    /// Shows a queue to the device. None: the device does not take it.
-    fn open_queue(&self, queue: u16, ring: &Ring, wakes: bool) -> Option<Doorbell>;
+    /// Shows a queue to the device; its interrupts have this number (that of a message, where they are messages), or there
+    /// are none. None: the device does not take it.
+    fn open_queue(&self, queue: u16, ring: &Ring, wakes: Option<u16>) -> Option<Doorbell>;
+    /// How many queues can have an interrupt of their own.
+    fn messages_max(&self) -> u16;
     /// The device's own registers.
     fn own(&self) -> Registers;
     /// Where an interrupt is acknowledged, if it must be.

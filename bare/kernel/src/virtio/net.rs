@@ -1,11 +1,16 @@
-//! A network device: what is agreed on with it, and its two halves. Our own driver, since the crate `virtio-drivers` takes
-//! none of what saves work per byte: sums made and verified by the device, segments cut by it, buffers that are sent from
-//! where they are. Buffers are not merged: no frame is longer than one, as frames are not glued together on the way in.
+//! A network device: what is agreed on with it, and its pairs of queues, one for each core. Our own driver, since the crate
+//! `virtio-drivers` takes none of what saves work per byte: sums made and verified by the device, segments cut by it,
+//! buffers that are sent from where they are. Buffers are not merged: no frame is longer than one, as frames are not
+//! glued together on the way in.
 //!
 //! Read first: VIRTIO 1.2, 5.1.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use lowroad_net::Offload;
 
+use super::control::Control;
 use super::receive::Receiver;
 use super::send::Sender;
 use super::{EVENT_IDX, Error, Transport, agree, begin};
@@ -16,55 +21,118 @@ const RECEIVED_SUM: u64 = 1 << 1;
 const MTU: u64 = 1 << 3;
 const MAC: u64 = 1 << 5;
 const CUT_TCP4: u64 = 1 << 11;
+const CONTROL: u64 = 1 << 17;
+const MULTIPLE: u64 = 1 << 22;
 
-/// A device that works.
+/// What the device's own registers hold, as offsets.
+const PAIRS_AT: usize = 8;
+const MTU_AT: usize = 10;
+/// Pairs of queues that a device may have (5.1.4.1).
+const PAIRS_MAX: u16 = 0x8000;
+
+/// A device with which is agreed on what it does.
+pub struct Device {
+    transport: Box<dyn Transport>,
+    features: u64,
+    /// Its address.
+    pub mac: [u8; 6],
+    /// 576 to 1500.
+    pub mtu: u16,
+    /// Pairs of queues that it has, each with an interrupt of its own.
+    pub pairs_max: u16,
+    /// Pairs of queues that it has in all: behind them is the control queue.
+    pairs: u16,
+}
+
+/// A pair of queues of a device that works.
 pub struct Net {
     /// What comes in.
     pub receiver: Receiver,
     /// What goes out.
     pub sender: Sender,
-    /// Its address.
-    pub mac: [u8; 6],
-    /// 576 to 1500.
-    pub mtu: u16,
     /// What interrupts were taken is written there, if anywhere.
     pub acknowledgement: Option<Registers>,
 }
 
-/// Agrees with the device and begins.
-pub fn open(device: &dyn Transport) -> Result<Net, Error> {
-    let features = agree(
-        device,
-        SUM | RECEIVED_SUM | MTU | MAC | CUT_TCP4 | EVENT_IDX,
-    )?;
-    if features & MAC == 0 {
-        return Err("the device has no address");
+// SAFETY: what it points to is its own, and the device's; any core may use it, one after the other.
+unsafe impl Send for Net {}
+
+impl Device {
+    /// Agrees with the device: on several pairs of queues only if `many` are wanted.
+    pub fn open(transport: Box<dyn Transport>, many: bool) -> Result<Device, Error> {
+        let mut device = Device {
+            transport,
+            features: 0,
+            mac: [0; 6],
+            mtu: 1500,
+            pairs_max: 1,
+            pairs: 1,
+        };
+        device.agree(many)?;
+        Ok(device)
     }
-    let own = device.own();
-    let mac = core::array::from_fn(|n| own.read(n));
-    let mtu = if features & MTU != 0 {
-        own.read::<u16>(10).min(1500)
-    } else {
-        1500
-    };
-    if mtu < 576 {
-        return Err("the device's MTU is below 576");
+
+    fn agree(&mut self, many: bool) -> Result<(), Error> {
+        let transport = &*self.transport;
+        let wanted = SUM | RECEIVED_SUM | MTU | MAC | CUT_TCP4 | EVENT_IDX;
+        let several = if many { CONTROL | MULTIPLE } else { 0 };
+        let features = agree(transport, wanted | several)?;
+        if features & MAC == 0 {
+            return Err("the device has no address");
+        }
+        let own = transport.own();
+        self.mac = core::array::from_fn(|n| own.read(n));
+        if features & MTU != 0 {
+            self.mtu = own.read::<u16>(MTU_AT).min(1500);
+        }
+        if self.mtu < 576 {
+            return Err("the device's MTU is below 576");
+        }
+        // The one is of no use without the other.
+        let has_several = features & (CONTROL | MULTIPLE) == CONTROL | MULTIPLE;
+        self.pairs = if has_several { own.read(PAIRS_AT) } else { 1 };
+        if !(1..=PAIRS_MAX).contains(&self.pairs) {
+            return Err("the device has a number of queues that can't be");
+        }
+        self.pairs_max = self.pairs.min(transport.messages_max());
+        self.features = features;
+        Ok(())
     }
-    let has_events = features & EVENT_IDX != 0;
-    let sum = features & SUM != 0;
-    let offload = Offload {
-        sum,
-        segmentation: sum && features & CUT_TCP4 != 0,
-    };
-    let mut receiver = Receiver::open(device, has_events)?;
-    let sender = Sender::open(device, has_events, offload)?;
-    begin(device);
-    receiver.refill();
-    Ok(Net {
-        receiver,
-        sender,
-        mac,
-        mtu,
-        acknowledgement: device.acknowledgement(),
-    })
+
+    /// Makes `count` pairs of queues, at most `pairs_max`, and begins.
+    pub fn begin(&self, count: u16) -> Result<Vec<Net>, Error> {
+        let transport = &*self.transport;
+        let has_events = self.features & EVENT_IDX != 0;
+        let sum = self.features & SUM != 0;
+        let offload = Offload {
+            sum,
+            segmentation: sum && self.features & CUT_TCP4 != 0,
+        };
+        let pair = |n| {
+            Ok(Net {
+                receiver: Receiver::open(transport, n, has_events)?,
+                sender: Sender::open(transport, n, has_events, offload)?,
+                acknowledgement: transport.acknowledgement(),
+            })
+        };
+        let mut all = (0..count).map(pair).collect::<Result<Vec<Net>, Error>>()?;
+        let control = match count {
+            1 => None,
+            _ => Some(Control::open(transport, 2 * self.pairs, has_events)?),
+        };
+        begin(transport);
+        for net in &mut all {
+            net.receiver.refill();
+        }
+        match control {
+            None => Ok(all),
+            Some(control) => control.set_pairs(count).map(|()| all),
+        }
+    }
+
+    /// Begins with one pair, as a device that has no more, after [`Device::begin`] has failed with more.
+    pub fn begin_alone(&mut self) -> Result<Vec<Net>, Error> {
+        self.agree(false)?;
+        self.begin(1)
+    }
 }

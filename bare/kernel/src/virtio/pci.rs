@@ -32,6 +32,7 @@ pub struct Pci {
     doorbells: Registers,
     doorbell_step: u32,
     doorbells_len: u32,
+    messages_max: u16,
 }
 
 /// The kind of a virtio device; none if it is something else.
@@ -71,6 +72,7 @@ pub fn open(function: Function) -> Option<Pci> {
         doorbells,
         doorbell_step,
         doorbells_len,
+        messages_max: function.messages_max(),
     };
     device.common.write(CONFIG_VECTOR, NO_VECTOR);
     Some(device)
@@ -105,10 +107,10 @@ impl Transport for Pci {
         self.common.read(QUEUE_LEN)
     }
 
-    fn open_queue(&self, queue: u16, ring: &Ring, wakes: bool) -> Option<Doorbell> {
+    fn open_queue(&self, queue: u16, ring: &Ring, wakes: Option<u16>) -> Option<Doorbell> {
         self.common.write(QUEUE_SELECT, queue);
         self.common.write(QUEUE_LEN, ring.len());
-        let vector = if wakes { 0 } else { NO_VECTOR };
+        let vector = wakes.unwrap_or(NO_VECTOR);
         self.common.write(QUEUE_VECTOR, vector);
         if self.common.read::<u16>(QUEUE_VECTOR) != vector {
             return None;
@@ -129,6 +131,10 @@ impl Transport for Pci {
             queue,
             is_long: false,
         })
+    }
+
+    fn messages_max(&self) -> u16 {
+        self.messages_max
     }
 
     fn own(&self) -> Registers {

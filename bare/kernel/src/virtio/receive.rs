@@ -4,12 +4,10 @@ use core::ptr::NonNull;
 
 use lowroad_net::Received;
 
-use super::queue::{Ring, WRITE};
+use super::queue::{Ring, WRITE, queue_len};
 use super::{Doorbell, Error, Transport};
 use crate::heap;
 
-/// The first queue.
-const QUEUE: u16 = 0;
 /// Buffers at most.
 const BUFFERS_MAX: u16 = 256;
 /// Bytes of one: a frame of 1,514 bytes and its head.
@@ -38,14 +36,11 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Makes the queue. [`Receiver::refill`] must be called when the device has begun.
-    pub fn open(device: &dyn Transport, has_events: bool) -> Result<Receiver, Error> {
-        let len = device.queue_len_max(QUEUE).min(BUFFERS_MAX);
-        let len = if len.is_power_of_two() {
-            len
-        } else {
-            len.next_power_of_two() / 2
-        };
+    /// Makes the queue of the `pair`-th pair, whose interrupts are those of its number. [`Receiver::refill`] must be
+    /// called when the device has begun.
+    pub fn open(device: &dyn Transport, pair: u16, has_events: bool) -> Result<Receiver, Error> {
+        let queue = 2 * pair;
+        let len = queue_len(device, queue, BUFFERS_MAX);
         if len == 0 {
             return Err("the device has no receiving queue");
         }
@@ -57,7 +52,7 @@ impl Receiver {
             ring.offer(n, n);
         }
         let doorbell = device
-            .open_queue(QUEUE, &ring, true)
+            .open_queue(queue, &ring, Some(pair))
             .ok_or("the device takes no receiving queue")?;
         Ok(Receiver {
             ring,

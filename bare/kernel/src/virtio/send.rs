@@ -5,13 +5,11 @@ use core::ptr::NonNull;
 
 use lowroad_net::{Frame, Link, Offload};
 
-use super::queue::{NEXT, Ring};
+use super::queue::{NEXT, Ring, queue_len};
 use super::receive::HEAD_LEN;
 use super::{Doorbell, Error, Transport};
 use crate::heap;
 
-/// The second queue.
-const QUEUE: u16 = 1;
 /// Descriptors at most.
 const LEN_MAX: usize = 256;
 /// A descriptor's number, masked by this, is a place in the arrays here, as the compiler can see too.
@@ -52,18 +50,15 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Makes the queue.
+    /// Makes the queue of the `pair`-th pair.
     pub fn open(
         device: &dyn Transport,
+        pair: u16,
         has_events: bool,
         offload: Offload,
     ) -> Result<Sender, Error> {
-        let len = device.queue_len_max(QUEUE).min(LEN_MAX as u16);
-        let len = if len.is_power_of_two() {
-            len
-        } else {
-            len.next_power_of_two() / 2
-        };
+        let queue = 2 * pair + 1;
+        let len = queue_len(device, queue, LEN_MAX as u16);
         if len < 2 {
             return Err("the device has no sending queue");
         }
@@ -71,7 +66,7 @@ impl Sender {
         let buffers = heap::pages(usize::from(len) * BUFFER_LEN).ok_or("no memory for buffers")?;
         ring.keep_quiet(0);
         let doorbell = device
-            .open_queue(QUEUE, &ring, false)
+            .open_queue(queue, &ring, None)
             .ok_or("the device takes no sending queue")?;
         Ok(Sender {
             ring,

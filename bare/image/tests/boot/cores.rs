@@ -1,0 +1,213 @@
+//! Machines with several processors. What takes a network device with several queues runs in a network of its own, on a
+//! tap device, and takes root; each core answers datagrams with its number.
+
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::guest::{Guest, Machine, Q35, skip};
+
+/// Set in the run of a test that has a network of its own.
+const IN_NETWORK: &str = "LOWROAD_TEST_NETWORK";
+const GUEST: &str = "192.0.2.2";
+const OWN: &str = "192.0.2.1";
+/// A datagram's port at the guest that lets it panic.
+const PANIC: u16 = 1;
+/// A page fault.
+const PAGE_FAULT: u16 = 2;
+/// The stack's end.
+const STACK_OVERFLOW: u16 = 3;
+
+/// Whether this run of a test has a network of its own, with a tap device of two queues. If not, runs the test once
+/// more so that it has.
+#[track_caller]
+fn has_network(test: &str) -> bool {
+    if std::env::var_os(IN_NETWORK).is_some() {
+        for line in [
+            "link set lo up",
+            "tuntap add dev tap0 mode tap multi_queue",
+            "address add 192.0.2.1/24 dev tap0",
+            "link set tap0 up",
+        ] {
+            let done = Command::new("ip").args(line.split(' ')).status().unwrap();
+            assert!(done.success(), "ip {line}");
+        }
+        return true;
+    }
+    if std::env::var_os("LOWROAD_KERNEL").is_none() {
+        skip("LOWROAD_KERNEL is not set");
+        return false;
+    }
+    let unshare = |program: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--net", program]);
+        command
+    };
+    if !unshare("ip")
+        .arg("-V")
+        .output()
+        .is_ok_and(|done| done.status.success())
+    {
+        skip("no network of its own: that takes root, unshare and ip");
+        return false;
+    }
+    let own = std::env::current_exe().unwrap();
+    let done = unshare(own.to_str().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(IN_NETWORK, "1")
+        .status();
+    assert!(done.unwrap().success(), "{test} in a network of its own");
+    false
+}
+
+/// A machine with so many processors and two queues.
+#[track_caller]
+fn start(test: &str, processors: u16, more: &[&str]) -> Option<Machine> {
+    if !has_network(test) {
+        return None;
+    }
+    let machine = [
+        "-M",
+        "q35",
+        "-device",
+        "virtio-net-pci,netdev=n,mac=52:54:00:12:34:56,mq=on,vectors=6",
+        "-smp",
+        &processors.to_string(),
+    ];
+    let netdev = "tap,id=n,ifname=tap0,script=no,downscript=no,queues=2";
+    Machine::start(netdev, test, &machine, more)
+}
+
+/// The core that answers a datagram between these ports: the same port on both sides, as the guest does not turn them.
+fn core_of(port: u16) -> u8 {
+    let socket = UdpSocket::bind((OWN, port)).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .unwrap();
+    let mut answer = [0; 8];
+    for _ in 0..30 {
+        socket.send_to(&[0xff, 7], (GUEST, port)).unwrap();
+        if let Ok(2) = socket.recv(&mut answer) {
+            assert_eq!(answer[1], 7);
+            return answer[0];
+        }
+    }
+    panic!("no answer at port {port}");
+}
+
+/// Asks from one port after the other until both cores have answered.
+fn both_answer() {
+    let mut cores = BTreeSet::new();
+    for port in 1000..1200 {
+        cores.insert(core_of(port));
+        if cores.len() == 2 {
+            break;
+        }
+    }
+    assert_eq!(cores, BTreeSet::from([0, 1]));
+}
+
+/// Has a core do something; which of them a datagram gets to is known only when it is there.
+fn tell(core: u8, port: u16) {
+    for from in 2000..2064 {
+        let socket = UdpSocket::bind((OWN, from)).unwrap();
+        socket.send_to(&[core], (GUEST, port)).unwrap();
+    }
+}
+
+#[test]
+fn one_queue_is_for_one_core() {
+    let Some(guest) = Guest::start(Q35, &["-smp", "4", "-no-reboot"]) else {
+        return;
+    };
+    guest.says("1 of 4 processors used: the network device has no queues for more");
+    guest.says("core 0 answers pings");
+    guest.ping(56);
+}
+
+#[test]
+fn two_cores_answer() {
+    let test = "cores::two_cores_answer";
+    let Some(machine) = start(test, 2, &["-no-reboot"]) else {
+        return;
+    };
+    machine.says("lowroad: 2 cores");
+    both_answer();
+}
+
+#[test]
+fn what_has_no_queue_is_not_used() {
+    let test = "cores::what_has_no_queue_is_not_used";
+    let Some(machine) = start(test, 5, &["-no-reboot"]) else {
+        return;
+    };
+    machine.says("2 of 5 processors used: the network device has no queues for more");
+    both_answer();
+}
+
+#[test]
+fn one_processor_leaves_queues_alone() {
+    let test = "cores::one_processor_leaves_queues_alone";
+    let Some(machine) = start(test, 1, &["-no-reboot"]) else {
+        return;
+    };
+    machine.says("core 0 answers pings");
+    for port in 1000..1020 {
+        assert_eq!(core_of(port), 0);
+    }
+}
+
+#[test]
+fn faults_of_any_core_are_told_and_restart_it() {
+    let test = "cores::faults_of_any_core_are_told_and_restart_it";
+    let Some(machine) = start(test, 2, &[]) else {
+        return;
+    };
+    let faults = [
+        (1, PANIC, "core 1: panicked", "lowroad_kernel::run::run"),
+        (
+            1,
+            PAGE_FAULT,
+            "core 1: page fault (14, error 0x2)",
+            "lowroad_kernel::run::run",
+        ),
+        (
+            1,
+            STACK_OVERFLOW,
+            "core 1: page fault (14, error 0x2)",
+            "echo::deep",
+        ),
+        (
+            0,
+            PAGE_FAULT,
+            "core 0: page fault (14, error 0x2)",
+            "lowroad_kernel::run::run",
+        ),
+    ];
+    for (n, (core, port, fault, function)) in faults.into_iter().enumerate() {
+        machine.says("lowroad: 2 cores");
+        both_answer();
+        tell(core, port);
+        machine.says(fault);
+        machine.says(function);
+        machine.says("by PVH");
+        machine.says(&format!("restarted after fault {}: core {core}: ", n + 1));
+    }
+    machine.says("lowroad: 2 cores");
+    both_answer();
+}
+
+#[test]
+fn the_power_button_ends_all() {
+    let test = "cores::the_power_button_ends_all";
+    let Some(mut machine) = start(test, 2, &["-no-reboot"]) else {
+        return;
+    };
+    machine.says("lowroad: 2 cores");
+    both_answer();
+    machine.press_button();
+    machine.says("power button: stopping");
+    machine.says(" sent, 0 dropped");
+    assert!(machine.qemu.wait().unwrap().success());
+}

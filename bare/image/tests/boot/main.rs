@@ -1,0 +1,136 @@
+//! Boots the kernel, built with `echo`, in QEMU and talks to it by frames or datagrams. Run by `try.sh`, which builds it; without
+//! `LOWROAD_KERNEL` and QEMU there is nothing to test, and the tests say so and count as skipped.
+
+mod cores;
+mod guest;
+
+use guest::{Guest, MAC, MICROVM, OWN_MAC, Q35, checksum, packet};
+
+#[track_caller]
+fn answers(machine: &[&str], more: &[&str]) {
+    let Some(guest) = Guest::start(machine, more) else {
+        return;
+    };
+    guest.says("by PVH, 63 MiB");
+    guest.says("unknown on the command line: odd");
+    guest.says("52:54:00:12:34:56, MTU 1500, site of 6 bytes");
+    guest.says("core 0 answers pings at 192.0.2.2");
+    let mut arp = [
+        &[0xff; 6][..],
+        &OWN_MAC,
+        &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1],
+        &OWN_MAC,
+        &[192, 0, 2, 1],
+    ]
+    .concat();
+    arp.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, 2]);
+    let answer = guest.ask(&arp, |frame| frame.get(12..14) == Some(&[8, 6]));
+    assert_eq!(answer[22..28], MAC);
+    // More often than the queues are long, and as long as frames get.
+    for n in 0..600 {
+        guest.ping(if n % 3 == 0 { 1472 } else { n });
+    }
+    let parts = guest.ask(&packet(17, &[0, 9, 0, 5, 0, 8, 0, 0]), |frame| {
+        frame.get(23) == Some(&17)
+    });
+    assert_eq!(checksum(&parts[14..34]), [0, 0]);
+    assert!(
+        parts[42..542].iter().all(|byte| *byte == b'c')
+            && parts[542..].iter().all(|byte| *byte == b'l')
+    );
+    assert_eq!(parts.len(), 1042);
+}
+
+#[test]
+fn answers_on_q35() {
+    answers(Q35, &["-no-reboot"]);
+}
+
+#[test]
+fn answers_on_microvm() {
+    answers(MICROVM, &["-no-reboot"]);
+}
+
+#[test]
+fn answers_on_the_old_pc() {
+    answers(
+        &[
+            "-M",
+            "pc",
+            "-device",
+            "virtio-net-pci,netdev=n,mac=52:54:00:12:34:56",
+        ],
+        &["-no-reboot"],
+    );
+}
+
+#[test]
+fn answers_without_events() {
+    answers(
+        &[
+            "-M",
+            "q35",
+            "-device",
+            "virtio-net-pci,netdev=n,mac=52:54:00:12:34:56,event_idx=off",
+        ],
+        &["-no-reboot"],
+    );
+}
+
+#[test]
+fn the_power_button_ends_it() {
+    let Some(mut guest) = Guest::start(Q35, &["-no-reboot"]) else {
+        return;
+    };
+    guest.says("answers pings");
+    guest.ping(56);
+    guest.machine.press_button();
+    guest.says("power button: stopping");
+    guest.says(" sent, 0 dropped");
+    assert!(guest.machine.qemu.wait().unwrap().success());
+}
+
+#[test]
+fn faults_are_told_and_restart_it() {
+    let Some(guest) = Guest::start(Q35, &[]) else {
+        return;
+    };
+    guest.says("answers pings");
+    let faults = [
+        (1, "as asked for", "lowroad_kernel::run::run"),
+        (2, "page fault (14, error 0x2)", "lowroad_kernel::run::run"),
+        (3, "page fault (14, error 0x2)", "echo::deep"),
+        (6, "page fault (14, error 0x3)", "lowroad_kernel::run::run"),
+        (7, "page fault (14, error 0x11)", "lowroad_kernel::serve"),
+        (8, "page fault (14, error 0x2)", "lowroad_kernel::run::run"),
+    ];
+    for (n, (port, fault, function)) in faults.into_iter().enumerate() {
+        guest.ping(56);
+        guest.datagram(port);
+        guest.says(fault);
+        guest.says(function);
+        guest.says("by PVH");
+        guest.says(&format!("restarted after fault {}: ", n + 1));
+        guest.says("answers pings");
+    }
+}
+
+#[test]
+fn without_a_device_it_ends() {
+    let Some(mut guest) =
+        Guest::start(&["-M", "q35", "-device", "e1000,netdev=n"], &["-no-reboot"])
+    else {
+        return;
+    };
+    guest.says("no network device");
+    assert!(guest.machine.qemu.wait().unwrap().success());
+}
+
+#[test]
+fn without_memory_for_the_site_it_ends() {
+    let Some(mut guest) = Guest::start(Q35, &["-no-reboot", "-m", "16"]) else {
+        return;
+    };
+    guest.says("the site lies where no memory is");
+    assert!(guest.machine.qemu.wait().unwrap().success());
+}

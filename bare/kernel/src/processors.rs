@@ -1,0 +1,202 @@
+//! Starts the machine's other processors, one after the other, and gives each its work. A processor that was started
+//! waits in [`begin`] until there is work; one that does not come in time is left out for good.
+//!
+//! Read first: Intel SDM volume 3, 9.4.4 (how processors are started).
+
+use alloc::boxed::Box;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use lowroad_kernel::regions::{Region, Regions};
+
+use crate::apic::Local;
+use crate::clock::Clock;
+use crate::cpu::{self, Registers};
+use crate::serial::say;
+use crate::{cores, heap, interrupts, mapping};
+
+/// Of a core's memory, from its start: a page that nobody may use, the stack, the two stacks of interrupts.
+const GUARD_LEN: usize = 4096;
+const STACK_LEN: usize = 256 << 10;
+const CORE_LEN: usize = GUARD_LEN + STACK_LEN + 2 * interrupts::STACK_LEN;
+/// Between a reset and the start.
+const RESET_US: u64 = 10_000;
+/// After this, a processor is told to start once more, as one that has missed it.
+const AGAIN_US: u64 = 1_000;
+/// After this, it is left out: a hypervisor may have more to do.
+const PATIENCE_US: u64 = 2_000_000;
+const EFER: u32 = 0xc000_0080;
+/// Long mode, and pages that are not to be run.
+const EFER_TAKEN: u64 = 1 << 8 | 1 << 11;
+
+unsafe extern "C" {
+    static trampoline_start: u8;
+    static trampoline_end: u8;
+    static processor_stack: AtomicU64;
+    static processor_efer: AtomicU32;
+}
+
+/// The last core that is here.
+static HERE: AtomicU16 = AtomicU16::new(0);
+static WORK: [AtomicPtr<Work>; cores::MAX] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; cores::MAX];
+
+/// What a core has to do, with its interrupt controller and the counter of [`give`].
+struct Work {
+    /// Of the core that gave it, then.
+    ticks: u64,
+    run: Box<dyn FnOnce(Local, u64) + Send>,
+}
+
+/// Where in low memory processors may begin: a page that is free, or none.
+pub fn place(memory: &Regions, taken: &Regions) -> Option<u8> {
+    // The first page is left alone: it is where nothing is.
+    let limits = Region {
+        start: 0x1000,
+        end: 0xa_0000,
+    };
+    let free = memory.largest_free(taken, limits);
+    let page = free.start.next_multiple_of(4096);
+    (page + 4096 <= free.end).then_some((page / 4096) as u8)
+}
+
+/// Starts those of `ids` that it takes for `count` cores in all, at a page of [`place`]. Gives how many cores there are
+/// then.
+pub fn start(
+    ids: impl Iterator<Item = u32> + Clone,
+    count: u16,
+    page: u8,
+    local: &Local,
+    clock: &mut Clock,
+) -> u16 {
+    let own = local.id();
+    let ids = ids
+        .filter_map(|id| u8::try_from(id).ok())
+        .filter(|id| *id != own && *id != u8::MAX);
+    prepare(page);
+    ids.clone().for_each(|id| local.reset(id));
+    wait(RESET_US, clock, || false);
+    let mut core = 1;
+    for id in ids {
+        if core == count {
+            break;
+        }
+        let Some(top) = stack(core) else {
+            say!("lowroad: no memory for more cores");
+            break;
+        };
+        let outcome = start_one(id, core, top, page, local, clock);
+        if outcome == Outcome::Here {
+            core += 1;
+            continue;
+        }
+        say!("lowroad: processor {id} does not start");
+        if outcome == Outcome::Lost {
+            break;
+        }
+    }
+    cores::set_count(core);
+    core
+}
+
+/// Copies the first instructions to where they are run, and tells them what this processor has.
+fn prepare(page: u8) {
+    let start = (&raw const trampoline_start).cast::<u8>();
+    let len = &raw const trampoline_end as usize - start as usize;
+    // SAFETY: a page of memory that nobody else has, below 1 MiB.
+    let to = unsafe { Registers::new(u64::from(page) << 12) };
+    for n in 0..len {
+        // SAFETY: within the image's code.
+        to.write(n, unsafe { start.add(n).read() });
+    }
+    let efer = cpu::read_msr(EFER) & EFER_TAKEN;
+    // SAFETY: of `boot`, and used by nobody else but as an atomic number.
+    unsafe { &processor_efer }.store(efer as u32, Ordering::Release);
+}
+
+/// Memory for a core's stacks, with what [`begin`] needs at the top of the first; gives where that is.
+fn stack(core: u16) -> Option<u64> {
+    let start = heap::pages(CORE_LEN)?.as_ptr();
+    if !mapping::guard(start as u64) {
+        return None;
+    }
+    let top = start.wrapping_add(GUARD_LEN + STACK_LEN - 16);
+    // SAFETY: within the memory just taken, at a multiple of 16.
+    unsafe { top.cast::<u64>().write(core.into()) }
+    Some(top as u64)
+}
+
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    Here,
+    /// It has not taken its stack, and gets none later.
+    Absent,
+    /// It has taken its stack, and with it its number, which so nobody else can have.
+    Lost,
+}
+
+/// Starts a processor as a core. One that comes later than it may finds no stack, and halts; or, if that of the next one is there
+/// by then, is the next one: each tells its number itself.
+fn start_one(id: u8, core: u16, top: u64, page: u8, local: &Local, clock: &mut Clock) -> Outcome {
+    // SAFETY: of `boot`, and used by nobody else but as an atomic number.
+    let offered = unsafe { &processor_stack };
+    offered.store(top, Ordering::Release);
+    let is_here = || HERE.load(Ordering::Acquire) == core;
+    local.start(id, page);
+    if !wait(AGAIN_US, clock, is_here) {
+        local.start(id, page);
+        if !wait(PATIENCE_US, clock, is_here) {
+            let is_taken = offered.swap(0, Ordering::AcqRel) == 0;
+            // Taken at the last moment: then it is here at once.
+            return match is_taken && wait(AGAIN_US, clock, is_here) {
+                true => Outcome::Here,
+                false if is_taken => Outcome::Lost,
+                false => Outcome::Absent,
+            };
+        }
+    }
+    Outcome::Here
+}
+
+/// Waits so long, or until `is_done`; gives what that said last.
+fn wait(us: u64, clock: &mut Clock, is_done: impl Fn() -> bool) -> bool {
+    let end_us = clock.now().mono_us + us;
+    while !is_done() {
+        if clock.now().mono_us >= end_us {
+            return is_done();
+        }
+        core::hint::spin_loop();
+    }
+    true
+}
+
+/// Where `boot` leads each of them, on its own stack; `top` is where that began.
+pub extern "C" fn begin(core: u64, top: u64) -> ! {
+    let core = core as u16;
+    let end = top + 16;
+    interrupts::enter(core, (end - STACK_LEN as u64, end), end);
+    let local = Local::enter();
+    cores::set_id(core, local.id());
+    HERE.store(core, Ordering::Release);
+    loop {
+        let work = WORK[usize::from(core)].swap(ptr::null_mut(), Ordering::Acquire);
+        if !work.is_null() {
+            // SAFETY: made by `give` out of a box, and taken by this core alone.
+            let work = unsafe { Box::from_raw(work) };
+            (work.run)(local, work.ticks);
+            cpu::halt();
+        }
+        // What comes between the look and the sleep wakes it at once: interrupts are off in between.
+        interrupts::wait();
+    }
+}
+
+/// Gives a core that was started its work, for once and for ever: when that ends, the core halts.
+pub fn give(core: u16, local: &Local, run: Box<dyn FnOnce(Local, u64) + Send>) {
+    let work = Box::new(Work {
+        ticks: cpu::ticks(),
+        run,
+    });
+    WORK[usize::from(core)].store(Box::into_raw(work), Ordering::Release);
+    cores::wake(core, local);
+}

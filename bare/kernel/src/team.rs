@@ -1,0 +1,206 @@
+//! How many cores work, what each is given, and what they say together at the end. Each has a server, a pair of queues and
+//! a piece of the heap of its own; what they share is in `lowroad_bare::Cores`.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use lowroad_bare::{Cores, Machine};
+use lowroad_kernel::regions::Regions;
+use lowroad_net::Address;
+
+use crate::apic::Local;
+use crate::clock::Clock;
+use crate::devices::Found;
+use crate::serial::{self, say};
+use crate::tables::Firmware;
+use crate::virtio::net::Net;
+use crate::{cores, heap, power, processors, random, run, server};
+
+/// The program gets no more for its pools and tables, on all cores together.
+const PROGRAM_MAX: usize = 64 << 20;
+/// What is left to a core's heap beside the program's pools.
+const HEAP_SPARE: usize = 1 << 20;
+/// What a core takes of the heap at least: queues and stacks, the least that the program works with, and the spare.
+const CORE_LEN_MIN: usize = 8 << 20;
+/// How long the first core waits for the sums of the others.
+const SUMS_US: u64 = 1_000_000;
+
+/// How many cores are to work.
+pub struct Plan {
+    /// Processors that there are.
+    processors: usize,
+    /// Where in low memory they begin.
+    page: Option<u8>,
+    /// As many of them as the machine without its devices lets work.
+    pub cores: u16,
+    reason: &'static str,
+}
+
+impl Plan {
+    /// For a machine with this memory, of which this is taken.
+    pub fn new(firmware: &Firmware, memory: &Regions, taken: &Regions) -> Plan {
+        let mut plan = Plan {
+            processors: firmware.processors().count().max(1),
+            page: processors::place(memory, taken),
+            cores: 1,
+            reason: "",
+        };
+        plan.cores = plan.processors.try_into().unwrap_or(u16::MAX);
+        plan.limit(cores::MAX, "more are not supported");
+        plan.limit(heap::free_len() / CORE_LEN_MIN, "memory is short");
+        if plan.page.is_none() {
+            plan.limit(1, "no memory below 1 MiB is free");
+        }
+        plan
+    }
+
+    fn limit(&mut self, count: usize, reason: &'static str) {
+        if count < usize::from(self.cores) {
+            self.cores = count.max(1) as u16;
+            self.reason = reason;
+        }
+    }
+
+    /// Starts as many as the device has queues for, and says what is not used.
+    pub fn start(
+        &mut self,
+        firmware: &Firmware,
+        found: &mut Found,
+        local: &Local,
+        clock: &mut Clock,
+    ) -> Result<Vec<Net>, &'static str> {
+        self.limit(
+            found.device.pairs_max.into(),
+            "the network device has no queues for more",
+        );
+        if let (2.., Some(page)) = (self.cores, self.page) {
+            let started = processors::start(firmware.processors(), self.cores, page, local, clock);
+            self.limit(started.into(), "others do not start");
+        }
+        let nets = found.begin(self.cores)?;
+        self.limit(nets.len(), "the network device gives no more queues");
+        cores::set_count(self.cores);
+        match (self.processors, usize::from(self.cores)) {
+            (1, _) => {}
+            (all, used) if all == used => say!("lowroad: {used} cores"),
+            (all, used) => say!("lowroad: {used} of {all} processors used: {}", self.reason),
+        }
+        Ok(nets)
+    }
+}
+
+/// What all cores are told.
+#[derive(Clone, Copy)]
+struct Told {
+    site: &'static [u8],
+    mac: [u8; 6],
+    mtu: u16,
+    address: Address,
+    memory_len: usize,
+    secret: [u8; 32],
+    cores: Option<&'static Cores>,
+}
+
+/// Lets every core work until the power button is pressed and what is open has come to its end. There is a pair of queues
+/// for each core.
+///
+/// # Errors
+/// What the server says.
+pub fn work(
+    found: &Found,
+    mut nets: Vec<Net>,
+    site: &'static [u8],
+    address: Address,
+    mut clock: Clock,
+    local: &Local,
+) -> Result<(), String> {
+    let count = cores::count();
+    let secret = random::secret();
+    let cores = (count > 1).then(|| &*Box::leak(Box::new(Cores::new(count, &secret))));
+    let len = heap::split(count).ok_or("memory is in pieces")?;
+    let told = Told {
+        site,
+        mac: found.device.mac,
+        mtu: found.device.mtu,
+        address,
+        memory_len: len
+            .saturating_sub(HEAP_SPARE)
+            .min(PROGRAM_MAX / usize::from(count)),
+        secret,
+        cores,
+    };
+    for core in (1..count).rev() {
+        let (net, clock) = (nets.pop().ok_or("too few queues")?, clock.clone());
+        let run = move |mut local: Local, theirs| {
+            let mut clock = clock.beside(theirs, &mut local);
+            if let Err(error) = work_as(core, &told, net, &mut clock, &local) {
+                say!("lowroad: core {core}: {error}");
+                power::off();
+            }
+        };
+        processors::give(core, local, Box::new(run));
+    }
+    let net = nets.pop().ok_or("no queues")?;
+    work_as(0, &told, net, &mut clock, local)?;
+    say_sums(count, &mut clock);
+    Ok(())
+}
+
+fn work_as(
+    core: u16,
+    told: &Told,
+    mut net: Net,
+    clock: &mut Clock,
+    local: &Local,
+) -> Result<(), String> {
+    let machine = Machine {
+        mac: told.mac,
+        mtu: told.mtu,
+        address: told.address,
+        memory_len: told.memory_len,
+        secret: told.secret,
+        cores: told.cores.map(|cores| (cores, core)),
+    };
+    let mut server = server::open(told.site, machine)?;
+    run::run(core, &mut server, &mut net, clock, local);
+    add(&net);
+    Ok(())
+}
+
+static RECEIVED: AtomicU64 = AtomicU64::new(0);
+static SENT: AtomicU64 = AtomicU64::new(0);
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+static WRONG: AtomicU64 = AtomicU64::new(0);
+/// Cores whose numbers are in.
+static ADDED: AtomicU16 = AtomicU16::new(0);
+
+fn add(net: &Net) {
+    let (receiver, sender) = (&net.receiver, &net.sender);
+    for (sum, number) in [
+        (&RECEIVED, receiver.frames),
+        (&SENT, sender.frames),
+        (&DROPPED, sender.dropped),
+        (&WRONG, receiver.wrong + sender.wrong),
+    ] {
+        sum.fetch_add(number, Ordering::Relaxed);
+    }
+    ADDED.fetch_add(1, Ordering::Release);
+}
+
+fn say_sums(count: u16, clock: &mut Clock) {
+    let end_us = clock.now().mono_us + SUMS_US;
+    while ADDED.load(Ordering::Acquire) < count && clock.now().mono_us < end_us {
+        core::hint::spin_loop();
+    }
+    let [received, sent, dropped, wrong] =
+        [&RECEIVED, &SENT, &DROPPED, &WRONG].map(|sum| sum.load(Ordering::Relaxed));
+    say!("lowroad: {received} frames received, {sent} sent, {dropped} dropped");
+    let unsaid = serial::dropped();
+    if wrong > 0 || unsaid > 0 {
+        say!(
+            "lowroad: {wrong} wrong answers of the device, {unsaid} bytes that the console has not taken"
+        );
+    }
+}
