@@ -28,7 +28,7 @@ const BURST: usize = 64;
 /// # Errors
 /// What the operator can do.
 pub fn run(archive: Archive, name: &str, ip: Ip, memory_len: usize) -> Result<(), String> {
-    let device = Device::prepare(name, ip)?;
+    let device = Device::prepare(name, ip, 1)?;
     let opened = Tap::open(name).map_err(|error| format!("the tap device {name}: {error}"));
     let machine = Machine {
         mac: mac(name),

@@ -36,15 +36,15 @@ pub struct Machine {
     /// Memory.
     pub memory_mib: u32,
     /// Processors.
-    pub cpus: u32,
+    pub cores: u32,
     /// QEMU's accelerator.
     pub accel: String,
 }
 
 /// How a machine is connected.
 pub enum Net {
-    /// By a tap device with this name.
-    Tap(String),
+    /// By a tap device with this name, and by so many of its queues.
+    Tap(String, u32),
     /// By QEMU's own network, where connections to this address are for port 80.
     Forwarded(SocketAddr),
 }
@@ -216,18 +216,37 @@ fn arguments(machine: &Machine) -> Vec<String> {
     add("-M", board.to_owned());
     add("-accel", machine.accel.clone());
     add("-m", machine.memory_mib.to_string());
-    add("-smp", machine.cpus.to_string());
+    add("-smp", machine.cores.to_string());
     add("-kernel", machine.kernel.display().to_string());
     add("-append", machine.append.clone());
+    let mut device = format!("{card},netdev=net");
     let net = match &machine.net {
-        Net::Tap(name) => format!("tap,id=net,ifname={name},script=no,downscript=no"),
+        Net::Tap(name, queues) => {
+            let net = format!("tap,id=net,ifname={name},script=no,downscript=no");
+            match queues {
+                0..=1 => net,
+                _ => {
+                    device += &several(machine.board, *queues);
+                    format!("{net},queues={queues}")
+                }
+            }
+        }
         Net::Forwarded(from) => {
             format!("user,id=net,hostfwd=tcp:{}:{}-:80", from.ip(), from.port())
         }
     };
     add("-netdev", net);
-    add("-device", format!("{card},netdev=net"));
+    add("-device", device);
     arguments
+}
+
+/// What makes a card of several pairs of queues.
+fn several(board: Board, queues: u32) -> String {
+    match board {
+        // Each queue can have an interrupt of its own, and so can what is not a queue's.
+        Board::Q35 => format!(",mq=on,vectors={}", 2 * queues + 2),
+        Board::Microvm => ",mq=on".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -241,7 +260,7 @@ mod tests {
             board: Board::Q35,
             net: Net::Forwarded(([127, 0, 0, 1], 8080).into()),
             memory_mib: 64,
-            cpus: 2,
+            cores: 2,
             accel: "kvm".into(),
         }
     }
@@ -257,14 +276,28 @@ mod tests {
         }
         let other = Machine {
             board: Board::Microvm,
-            net: Net::Tap("tap7".into()),
+            net: Net::Tap("tap7".into(), 1),
             accel: "tcg".into(),
             ..machine()
         };
         let line = arguments(&other).join(" ");
         for part in [
             "-M microvm,acpi=off,rtc=on -accel tcg -m",
-            "-netdev tap,id=net,ifname=tap7,script=no,downscript=no -device virtio-net-device,",
+            "-netdev tap,id=net,ifname=tap7,script=no,downscript=no -device virtio-net-device,netdev=net",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert!(!line.contains("queues") && !line.contains("mq"), "{line}");
+        let several = Machine {
+            net: Net::Tap("tap7".into(), 3),
+            cores: 3,
+            ..machine()
+        };
+        let line = arguments(&several).join(" ");
+        for part in [
+            "-smp 3 ",
+            "-netdev tap,id=net,ifname=tap7,script=no,downscript=no,queues=3 -device ",
+            "virtio-net-pci,netdev=net,mq=on,vectors=8",
         ] {
             assert!(line.contains(part), "{line}");
         }

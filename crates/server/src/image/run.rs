@@ -15,6 +15,9 @@ use super::tap::Device;
 use super::{build, elf, hosted, signals};
 use crate::say;
 
+/// The image uses no more cores, and so no more queues.
+const QUEUES_MAX: u32 = 16;
+
 /// Runs until it is told to stop.
 ///
 /// # Errors
@@ -43,9 +46,9 @@ fn run_in_qemu(options: &Run) -> Result<(), String> {
     let (net, _device) = net(options)?;
     let url = match (&net, options.ip) {
         (Net::Forwarded(from), _) => Some(format!("http://{from}/")),
-        (Net::Tap(_), Ip::Static { address, .. }) => Some(format!("http://{address}/")),
+        (Net::Tap(..), Ip::Static { address, .. }) => Some(format!("http://{address}/")),
         // The image says what it was given.
-        (Net::Tap(_), Ip::Dhcp) => None,
+        (Net::Tap(..), Ip::Dhcp) => None,
     };
     if let Some(url) = url {
         say::out(format_args!("{url}; Ctrl-C ends\n"))?;
@@ -58,7 +61,7 @@ fn run_in_qemu(options: &Run) -> Result<(), String> {
         board: options.machine,
         net,
         memory_mib: options.memory,
-        cpus: options.cpus,
+        cores: options.cores,
         accel: match &options.accel {
             Some(accel) => accel.clone(),
             None => qemu::best_accel().to_owned(),
@@ -87,8 +90,8 @@ fn net(options: &Run) -> Result<(Net, Option<Device>), String> {
     match &options.tap {
         None => Ok((Net::Forwarded(options.port), None)),
         Some(name) => {
-            let device = Device::prepare(name, options.ip)?;
-            Ok((Net::Tap(name.clone()), Some(device)))
+            let device = Device::prepare(name, options.ip, options.cores.min(QUEUES_MAX))?;
+            Ok((Net::Tap(name.clone(), device.queues()), Some(device)))
         }
     }
 }

@@ -17,33 +17,44 @@ const NAME_LEN_MAX: usize = 15;
 pub struct Device {
     name: String,
     is_ours: bool,
+    queues: u32,
 }
 
 impl Device {
     /// Sees to it that the device is there. One that is made here gets the gateway's address, so that this
-    /// machine can talk to the image, and ends with this value; another is left as it is.
+    /// machine can talk to the image, and ends with this value; another is left as it is. `queues` are wanted.
     ///
     /// # Errors
     /// What the operator can do.
-    pub fn prepare(name: &str, ip: Ip) -> Result<Device, String> {
+    pub fn prepare(name: &str, ip: Ip, queues: u32) -> Result<Device, String> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_name) {
             return Err(format!("{name}: not the name of a network device"));
         }
         let is_ours = !is_there(name);
-        let device = Device {
+        let mut device = Device {
             name: name.to_string(),
             is_ours,
+            queues,
         };
         if is_ours {
-            device.make(ip).map_err(|why| advice(name, ip, &why))?;
+            let made = device.make(ip);
+            made.map_err(|why| advice(name, ip, queues, &why))?;
+        } else {
+            device.queues = usable(name, queues);
         }
         Ok(device)
     }
 
+    /// How many queues are to be opened, at least 1: a device that was made for several takes no program that opens one.
+    pub fn queues(&self) -> u32 {
+        self.queues
+    }
+
     fn make(&self, ip: Ip) -> Result<(), String> {
         let name = self.name.as_str();
-        run(&["tuntap", "add", "dev", name, "mode", "tap"])?;
+        let make = format!("tuntap add dev {name} mode tap{}", kind(self.queues));
+        run(&make.split(' ').collect::<Vec<_>>())?;
         if let Some(address) = host_address(ip) {
             run(&["address", "add", &address, "dev", name])?;
         } else {
@@ -51,7 +62,7 @@ impl Device {
                 "{name} has no address: whoever speaks to the image gives it one, or puts it into a bridge"
             ));
         }
-        run(&["link", "set", name, "up"])
+        run(&["link", "set", name, "up"]).map(|_| ())
     }
 }
 
@@ -69,6 +80,31 @@ fn is_there(name: &str) -> bool {
     socket.is_ok_and(|socket| name_to_index(socket, name).is_ok())
 }
 
+/// The word for a device of several queues.
+fn kind(queues: u32) -> &'static str {
+    match queues {
+        0..=1 => "",
+        _ => " multi_queue",
+    }
+}
+
+/// How many queues of a device that is there can be opened, where so many are wanted.
+fn usable(name: &str, queues: u32) -> u32 {
+    // What can't be asked is taken to be as it is wanted.
+    let has_several = run(&["-details", "link", "show", "dev", name])
+        .map_or(queues > 1, |said| said.contains(" multi_queue "));
+    if queues > 1 && !has_several {
+        say::note(format_args!(
+            "{name} has one queue, for one core; this makes one with several: \
+             ip tuntap add dev {name} mode tap multi_queue"
+        ));
+    }
+    match has_several {
+        true => queues.max(2),
+        false => 1,
+    }
+}
+
 /// What this machine is called on the image's network: its gateway.
 fn host_address(ip: Ip) -> Option<String> {
     match ip {
@@ -81,16 +117,18 @@ fn host_address(ip: Ip) -> Option<String> {
     }
 }
 
-fn advice(name: &str, ip: Ip, why: &str) -> String {
+fn advice(name: &str, ip: Ip, queues: u32, why: &str) -> String {
     let address = host_address(ip).unwrap_or_else(|| "ADDRESS/PREFIX".to_string());
+    let kind = kind(queues);
     format!(
         "the tap device {name} is not there and can't be made ({why}); as root:\n  \
-         ip tuntap add dev {name} mode tap user USER\n  \
+         ip tuntap add dev {name} mode tap{kind} user USER\n  \
          ip address add {address} dev {name}\n  ip link set {name} up"
     )
 }
 
-fn run(arguments: &[&str]) -> Result<(), String> {
+/// Runs `ip`; gives what it says.
+fn run(arguments: &[&str]) -> Result<String, String> {
     let done = Command::new("ip")
         .args(arguments)
         .stdin(Stdio::null())
@@ -100,7 +138,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         _ => format!("ip: {error}"),
     })?;
     match done.status.success() {
-        true => Ok(()),
+        true => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
         false => Err(String::from_utf8_lossy(&done.stderr).trim().to_string()),
     }
 }
@@ -112,14 +150,16 @@ mod tests {
     #[test]
     fn names_that_are_none_are_refused() {
         for name in ["", "a b", "a/b", "sixteen-letters-", "x;y"] {
-            assert!(Device::prepare(name, Ip::Dhcp).is_err(), "{name}");
+            assert!(Device::prepare(name, Ip::Dhcp, 1).is_err(), "{name}");
         }
     }
 
     #[test]
     fn advice_can_be_typed() {
         let ip = Ip::parse("192.0.2.2/24,192.0.2.1").expect("an address");
-        let text = advice("tap0", ip, "no");
+        let several = advice("tap0", ip, 2, "no");
+        assert!(several.contains("mode tap multi_queue user"), "{several}");
+        let text = advice("tap0", ip, 1, "no");
         assert!(
             text.contains("ip address add 192.0.2.1/24 dev tap0"),
             "{text}"
