@@ -1,7 +1,12 @@
-//! For the tests: whether `memcpy` and its kin do what they should, for all short lengths and all positions. Compiled in
-//! only where the tests' stand-in is, since nothing but the machine itself can run them.
+//! For the tests: whether `memcpy` and its kin do what they should, for all short lengths and all positions, and whether
+//! the heap does while all cores use it. Compiled in only where the tests' stand-in is, since nothing but the machine
+//! itself can run them.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::hint::black_box;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 unsafe extern "C" {
     fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
@@ -89,6 +94,29 @@ fn compared(len: usize) {
             // SAFETY: within both.
             let order = unsafe { memcmp(black_box(one.as_ptr()), black_box(other.as_ptr()), len) };
             assert_eq!(order.signum(), wanted, "{len} bytes, different at {n}");
+        }
+    }
+}
+
+/// Takes memory of many lengths, and gives back what other cores have taken. Panics if somebody else has written to it.
+pub fn heap() {
+    const TIMES: usize = 20_000;
+    static KEPT: [AtomicPtr<Vec<u8>>; 61] = [const { AtomicPtr::new(ptr::null_mut()) }; 61];
+    let mut state = crate::cpu::ticks() as usize;
+    for n in 0..TIMES {
+        state = state.wrapping_mul(25_214_903_917).wrapping_add(11);
+        let len = state >> 16 & 0x3ff;
+        let new = Box::into_raw(Box::new(alloc::vec![len as u8; len]));
+        let old = KEPT[n % KEPT.len()].swap(new, Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: out of a box, by this function, and taken out of the place by this core alone.
+            let old = unsafe { Box::from_raw(old) };
+            let byte = old.len() as u8;
+            assert!(
+                old.iter().all(|other| *other == byte),
+                "{} bytes",
+                old.len()
+            );
         }
     }
 }

@@ -23,7 +23,13 @@ const LONG: u16 = 4;
 /// Sends one datagram in three descriptors, half of it lasting.
 const PARTS: u16 = 5;
 
+/// Answers after [`LATER_US`], to which the core has to be woken.
+const LATER: u16 = 9;
+
 const TICK_US: u64 = 1_000_000;
+const LATER_US: u64 = 50_000;
+/// Of an answer that is kept.
+const KEPT_LEN: usize = 64;
 static LASTING: [u8; 40_000] = [b'l'; 40_000];
 
 /// See the head of this file.
@@ -32,6 +38,8 @@ pub struct Server {
     mac: [u8; 6],
     address: Ipv4Addr,
     next_us: u64,
+    /// An answer, how long it is, and when it is due.
+    kept: Option<([u8; KEPT_LEN], usize, u64)>,
     stopping: bool,
     said: Option<String>,
 }
@@ -42,6 +50,7 @@ impl Server {
             return Err(String::from("ip= is needed"));
         };
         crate::check::bytes();
+        crate::check::heap();
         let core = machine.cores.map_or(0, |(_, core)| core as u8);
         let said = Some(alloc::format!(
             "core {core} answers pings at {address}, {} MiB",
@@ -52,12 +61,13 @@ impl Server {
             mac: machine.mac,
             address,
             next_us: 0,
+            kept: None,
             stopping: false,
             said,
         })
     }
 
-    pub fn received(&mut self, _now: Now, link: &mut impl Link, received: Received<'_>) {
+    pub fn received(&mut self, now: Now, link: &mut impl Link, received: Received<'_>) {
         let frame = received.frame;
         let mut buffer = [0; 1514];
         let Some(answer) = buffer
@@ -98,17 +108,33 @@ impl Server {
                     }
                     *core = self.core;
                 }
-                datagram(link, answer, port);
+                if port == LATER {
+                    let mut kept = [0; KEPT_LEN];
+                    let len = answer.len().min(KEPT_LEN);
+                    kept[..len].copy_from_slice(&answer[..len]);
+                    self.kept = Some((kept, len, now.mono_us + LATER_US));
+                } else {
+                    datagram(link, answer, port);
+                }
             }
             _ => {}
         }
     }
 
-    pub fn tick(&mut self, now: Now, _link: &mut impl Link) -> Option<u64> {
+    /// The first core comes back each second; the others only when they have to, so that nothing but what is tried wakes
+    /// them.
+    pub fn tick(&mut self, now: Now, link: &mut impl Link) -> Option<u64> {
         if now.mono_us >= self.next_us {
             self.next_us = now.mono_us + TICK_US;
         }
-        Some(self.next_us)
+        if let Some((kept, len, _)) = self.kept.take_if(|(_, _, due_us)| now.mono_us >= *due_us) {
+            send(link, &kept[..len], &[]);
+        }
+        let kept_us = self.kept.map(|(_, _, due_us)| due_us);
+        match self.core {
+            0 => Some(kept_us.map_or(self.next_us, |us| us.min(self.next_us))),
+            _ => kept_us,
+        }
     }
 
     pub fn take_wakes(&mut self) -> u64 {

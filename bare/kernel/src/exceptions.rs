@@ -128,7 +128,10 @@ fn begin() -> Hold {
     match before {
         Ok(_) => serial::hold(),
         Err(reporter) if reporter == own => power::restart(),
-        Err(_) => cpu::halt(),
+        Err(_) => {
+            serial::release();
+            cpu::halt()
+        }
     }
 }
 

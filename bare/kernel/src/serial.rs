@@ -75,11 +75,16 @@ fn take(own: u32) -> bool {
 impl Drop for Hold {
     fn drop(&mut self) {
         if self.is_outermost {
-            // Unless another core has given this one up.
-            let own = u32::from(cores::own()) + 1;
-            let _ = HOLDER.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
+            release();
         }
     }
+}
+
+/// Lets others speak, however often this core holds the console; for its end.
+pub fn release() {
+    // Unless another core has given this one up.
+    let own = u32::from(cores::own()) + 1;
+    let _ = HOLDER.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
 }
 
 /// Writes to the console, which should be held.

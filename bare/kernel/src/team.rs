@@ -194,6 +194,10 @@ fn say_sums(count: u16, clock: &mut Clock) {
     while ADDED.load(Ordering::Acquire) < count && clock.now().mono_us < end_us {
         core::hint::spin_loop();
     }
+    let missing = count - ADDED.load(Ordering::Acquire);
+    if missing > 0 {
+        say!("lowroad: {missing} of {count} cores have not stopped");
+    }
     let [received, sent, dropped, wrong] =
         [&RECEIVED, &SENT, &DROPPED, &WRONG].map(|sum| sum.load(Ordering::Relaxed));
     say!("lowroad: {received} frames received, {sent} sent, {dropped} dropped");

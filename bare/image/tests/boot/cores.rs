@@ -12,6 +12,8 @@ use crate::guest::{Guest, Machine, Q35, skip};
 const IN_NETWORK: &str = "LOWROAD_TEST_NETWORK";
 const GUEST: &str = "192.0.2.2";
 const OWN: &str = "192.0.2.1";
+/// Where the guest answers after a while.
+const LATER: u16 = 9;
 /// A datagram's port at the guest that lets it panic.
 const PANIC: u16 = 1;
 /// A page fault.
@@ -116,6 +118,25 @@ fn tell(core: u8, port: u16) {
     }
 }
 
+/// Waits for the answer that a core gives after a while: only its own timer wakes it then.
+fn answers_later(core: u8) {
+    let socket = UdpSocket::bind((OWN, LATER)).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .unwrap();
+    for _ in 0..30 {
+        tell(core, LATER);
+        let mut answer = [0; 8];
+        // All others answer at once, to the ports that they were asked from or this one.
+        while let Ok(len) = socket.recv(&mut answer) {
+            if answer[..len] == [core] {
+                return;
+            }
+        }
+    }
+    panic!("core {core} gives no answer after a while");
+}
+
 #[test]
 fn one_queue_is_for_one_core() {
     let Some(guest) = Guest::start(Q35, &["-smp", "4", "-no-reboot"]) else {
@@ -134,6 +155,8 @@ fn two_cores_answer() {
     };
     machine.says("lowroad: 2 cores");
     both_answer();
+    answers_later(0);
+    answers_later(1);
 }
 
 #[test]
@@ -208,6 +231,7 @@ fn the_power_button_ends_all() {
     both_answer();
     machine.press_button();
     machine.says("power button: stopping");
-    machine.says(" sent, 0 dropped");
+    let line = machine.says("lowroad: ");
+    assert!(line.contains(" sent, 0 dropped"), "{line}");
     assert!(machine.qemu.wait().unwrap().success());
 }
