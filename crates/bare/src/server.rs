@@ -109,6 +109,7 @@ impl Server {
             large_buffers: share / lowroad_net::LARGE,
             idle_timeout_ms: IDLE_TIMEOUT_MS,
             secret: machine.secret,
+            share: None,
         });
         Ok(Server {
             stack,

@@ -219,6 +219,7 @@ pub fn settings(address: Ipv4Addr, mac: [u8; 6]) -> Settings {
         large_buffers: 8,
         idle_timeout_ms: 120_000,
         secret: std::array::from_fn(|i| i as u8 * 7 + mac[5]),
+        share: None,
     }
 }
 
