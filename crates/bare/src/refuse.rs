@@ -1,9 +1,8 @@
 //! Answers that say why there is no other: errors, redirects, OPTIONS. Knows no file.
 
-use core::fmt::Write;
+use alloc::vec::Vec;
 
-use alloc::string::String;
-
+use lowroad_http::error_page;
 use lowroad_http::head::HeadWriter;
 use lowroad_http::status::Status;
 
@@ -29,19 +28,25 @@ pub struct Page<'p> {
 }
 
 /// Writes such a page; the site's own, if it has one for the status.
-pub fn page(site: &Archive, page: Page<'_>, about: &About<'_>, out: &mut Out) {
+pub fn page(site: &Archive, page: Page<'_>, about: &About, out: &mut Out) {
     let status = page.status;
     out.status(status);
     let own = site.error_page(status.code());
     let built_in = match own {
-        Some(_) => String::new(),
-        None => built_in(status, page.explanation.unwrap_or(explanation(status))),
+        Some(_) => Vec::new(),
+        None => {
+            let explanation = page.explanation;
+            error_page::built_in(
+                status,
+                explanation.unwrap_or_else(|| error_page::explanation(status)),
+            )
+        }
     };
     let (content_type, body) = match own {
         Some(own) => (own.content_type.as_bytes(), own.body),
-        None => (&b"text/html; charset=utf-8"[..], built_in.as_bytes()),
+        None => (&b"text/html; charset=utf-8"[..], built_in.as_slice()),
     };
-    let mut head = HeadWriter::start(&mut out.copied, status, about.date);
+    let mut head = HeadWriter::start(&mut out.copied, status, &about.date);
     head.field("Content-Type", content_type);
     head.field_u64("Content-Length", body.len() as u64);
     if let Some((name, value)) = page.field {
@@ -66,41 +71,10 @@ pub fn page(site: &Archive, page: Page<'_>, about: &About<'_>, out: &mut Out) {
 }
 
 /// Answers OPTIONS.
-pub fn options(about: &About<'_>, out: &mut Out) {
+pub fn options(about: &About, out: &mut Out) {
     out.status(Status::NO_CONTENT);
-    let mut head = HeadWriter::start(&mut out.copied, Status::NO_CONTENT, about.date);
+    let mut head = HeadWriter::start(&mut out.copied, Status::NO_CONTENT, &about.date);
     head.field("Allow", ALLOW.as_bytes());
     head.finish_open();
     out.copied.extend_from_slice(about.head_end());
-}
-
-/// The built-in page: what went wrong in one sentence.
-fn built_in(status: Status, explanation: &str) -> String {
-    let (code, reason) = (status.code(), status.reason());
-    let mut text = String::new();
-    // Writing to a string can't fail.
-    let _ = write!(
-        text,
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <title>{code} {reason}</title>\n<h1>{code} {reason}</h1>\n<p>{explanation}</p>\n</html>\n"
-    );
-    text
-}
-
-/// What a status means to somebody who did not expect it.
-fn explanation(status: Status) -> &'static str {
-    match status {
-        Status::MOVED_PERMANENTLY => "It is to be found elsewhere.",
-        Status::FORBIDDEN => "This is not for public reading.",
-        Status::NOT_FOUND => "There is nothing at this address.",
-        Status::METHOD_NOT_ALLOWED => "This can be read (GET, HEAD), not changed.",
-        Status::REQUEST_TIMEOUT => "The request did not arrive in time.",
-        Status::PRECONDITION_FAILED => "It is not the version that the request asked for.",
-        Status::RANGE_NOT_SATISFIABLE => "The range asked for lies beyond the end.",
-        Status::SERVICE_UNAVAILABLE => "The server has too much to do. Try again in a moment.",
-        Status::BAD_GATEWAY => "The database can't be asked. Try again in a moment.",
-        Status::GATEWAY_TIMEOUT => "The database did not answer in time.",
-        Status::INTERNAL_ERROR => "The page could not be made.",
-        _ => "The request can't be answered.",
-    }
 }

@@ -8,7 +8,7 @@ use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::encoding::Encoding;
 use lowroad_http::head::HeadWriter;
 use lowroad_http::method::Method;
-use lowroad_http::range::{self, ByteRange, RangeSet, Ranges};
+use lowroad_http::range::{ByteRange, RangeSet, Ranges};
 use lowroad_http::request::{Request, Version};
 use lowroad_http::status::Status;
 
@@ -25,31 +25,22 @@ pub fn send(
     site: &Archive,
     file: &'static Variant,
     request: &Request<'_>,
-    about: &About<'_>,
+    about: &About,
     out: &mut Out,
 ) {
-    if is_conditional(request) {
+    if conditional::may_differ(request) {
         return on_condition(site, file, request, about, out);
     }
     whole(file, request, about, out);
 }
 
-#[inline]
-fn is_conditional(request: &Request<'_>) -> bool {
-    request.range.is_some()
-        || !request.if_none_match.is_empty()
-        || request.if_modified_since.is_some()
-        || !request.if_match.is_empty()
-        || request.if_unmodified_since.is_some()
-}
-
 /// The common case: head and body as they are stored, and today's date.
 #[inline]
-fn whole(file: &'static Variant, request: &Request<'_>, about: &About<'_>, out: &mut Out) {
+fn whole(file: &'static Variant, request: &Request<'_>, about: &About, out: &mut Out) {
     let has_body = request.method == Method::Get;
     if has_body && about.keep_alive && about.version == Version::Http11 {
         out.whole = Some(file);
-        return kept(file, about.date, out);
+        return kept(file, &about.date, out);
     }
     out.status(Status::OK);
     let head = file.head();
@@ -62,24 +53,19 @@ fn whole(file: &'static Variant, request: &Request<'_>, about: &About<'_>, out: 
         out.sums = file.sums;
         out.body_len = file.body().len();
     }
-    set_date(about.date, &mut out.copied);
+    set_date(&about.date, &mut out.copied);
 }
 
-/// A whole file on a kept connection.
-fn kept(file: &'static Variant, date: &[u8; 29], out: &mut Out) {
+/// A whole file on a kept connection, in place of what was in `out`.
+#[inline]
+pub fn kept(file: &'static Variant, date: &[u8; 29], out: &mut Out) {
     out.status(Status::OK);
-    dated_head(file, date, &mut out.copied);
+    out.copied.clear();
+    out.copied.extend_from_slice(file.head());
+    set_date(date, &mut out.copied);
     out.lasting = file.body();
     out.sums = file.sums;
     out.body_len = file.body().len();
-}
-
-/// The head of a whole file on a kept connection, in place of what was in `to`.
-#[inline]
-pub fn dated_head(file: &Variant, date: &[u8; 29], to: &mut Vec<u8>) {
-    to.clear();
-    to.extend_from_slice(file.head());
-    set_date(date, to);
 }
 
 #[inline]
@@ -94,7 +80,7 @@ fn on_condition(
     site: &Archive,
     file: &'static Variant,
     request: &Request<'_>,
-    about: &About<'_>,
+    about: &About,
     out: &mut Out,
 ) {
     let validators = Validators {
@@ -117,11 +103,7 @@ fn on_condition(
         Precondition::Proceed => {}
     }
     let len = file.body().len();
-    let holds = || conditional::if_range_holds(request, &validators, about.unix_s);
-    let ranges = match request.range {
-        Some(value) if has_body && holds() => range::evaluate(value, len as u64),
-        _ => Ranges::Whole,
-    };
+    let ranges = conditional::ranges(request, &validators, about.unix_s, len as u64);
     match ranges {
         Ranges::One(range) => one_range(file, range, about, out),
         Ranges::Many(ranges) if ranges_len(&ranges) <= RANGES_LEN_MAX as u64 => {
@@ -139,9 +121,9 @@ fn on_condition(
     }
 }
 
-fn not_modified(file: &Variant, about: &About<'_>, out: &mut Out) {
+fn not_modified(file: &Variant, about: &About, out: &mut Out) {
     out.status(Status::NOT_MODIFIED);
-    HeadWriter::start(&mut out.copied, Status::NOT_MODIFIED, about.date).lines(file.shared_fields);
+    HeadWriter::start(&mut out.copied, Status::NOT_MODIFIED, &about.date).lines(file.shared_fields);
     out.copied.extend_from_slice(about.head_end());
 }
 
@@ -151,10 +133,10 @@ fn of_range(file: &Variant, range: ByteRange) -> &'static [u8] {
     file.body().get(range).unwrap_or_default()
 }
 
-fn one_range(file: &Variant, range: ByteRange, about: &About<'_>, out: &mut Out) {
+fn one_range(file: &Variant, range: ByteRange, about: &About, out: &mut Out) {
     out.status(Status::PARTIAL_CONTENT);
     let body = of_range(file, range);
-    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, about.date);
+    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, &about.date);
     head.lines(file.fields);
     head.content_range(range.start, range.end, file.body().len() as u64);
     head.field_u64("Content-Length", body.len() as u64);
@@ -169,7 +151,7 @@ fn ranges_len(ranges: &RangeSet) -> u64 {
 }
 
 /// multipart/byteranges, RFC 9110 §14.6.
-fn several_ranges(file: &Variant, ranges: &RangeSet, about: &About<'_>, out: &mut Out) {
+fn several_ranges(file: &Variant, ranges: &RangeSet, about: &About, out: &mut Out) {
     out.status(Status::PARTIAL_CONTENT);
     let mut boundary = alloc::string::String::new();
     // Writing to a string can't fail.
@@ -189,7 +171,7 @@ fn several_ranges(file: &Variant, ranges: &RangeSet, about: &About<'_>, out: &mu
     body.extend_from_slice(boundary.as_bytes());
     body.extend_from_slice(b"--\r\n");
     boundary.insert_str(0, "multipart/byteranges; boundary=");
-    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, about.date);
+    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, &about.date);
     head.lines(file.shared_fields);
     head.field("Content-Type", boundary.as_bytes());
     if file.encoding != Encoding::Identity {

@@ -434,6 +434,20 @@ fn a_page_waits_for_the_database_and_fails_without_it() {
 }
 
 #[test]
+fn a_page_that_comes_when_the_database_was_left_is_not_there() {
+    let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
+    let whole = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (begun, rest) = whole.split_at(20);
+    // Who has begun a request may end it.
+    assert!(net.send(begun).is_empty());
+    net.web.end_idle(&mut net.calls);
+    let request = [begun, rest].concat();
+    let answers = net.send(&request);
+    assert!(answers[0].starts_with("HTTP/1.1 502 "), "{answers:?}");
+    assert_eq!(net.web.take_trouble(), None);
+}
+
+#[test]
 fn visitors_that_have_gone_keep_no_place_in_the_queue() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";

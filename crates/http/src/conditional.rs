@@ -7,6 +7,7 @@
 use crate::date;
 use crate::list;
 use crate::method::Method;
+use crate::range::{self, Ranges};
 use crate::request::Request;
 use crate::values::Values;
 
@@ -34,14 +35,35 @@ pub enum Precondition {
 /// two-digit years.
 #[inline]
 pub fn evaluate(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -> Precondition {
-    let unconditional = req.if_match.is_empty()
-        && req.if_none_match.is_empty()
-        && req.if_modified_since.is_none()
-        && req.if_unmodified_since.is_none();
-    if unconditional {
-        return Precondition::Proceed;
+    match has_conditions(req) {
+        true => evaluate_steps(req, validators, now_secs),
+        false => Precondition::Proceed,
     }
-    evaluate_steps(req, validators, now_secs)
+}
+
+#[inline]
+fn has_conditions(req: &Request<'_>) -> bool {
+    !req.if_none_match.is_empty()
+        || req.if_modified_since.is_some()
+        || !req.if_match.is_empty()
+        || req.if_unmodified_since.is_some()
+}
+
+/// Whether the answer may be another than the whole representation: by a condition or a range.
+#[inline]
+pub fn may_differ(req: &Request<'_>) -> bool {
+    req.range.is_some() || has_conditions(req)
+}
+
+/// The parts of a representation of `len` bytes that are asked for: Range counts for GET only, and where If-Range lets
+/// it (§13.1.5, §14.2). For after [`evaluate`].
+pub fn ranges(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64, len: u64) -> Ranges {
+    match req.range {
+        Some(value) if req.method == Method::Get && if_range_holds(req, validators, now_secs) => {
+            range::evaluate(value, len)
+        }
+        _ => Ranges::Whole,
+    }
 }
 
 /// The steps of §13.2.2 but the last, which is [`if_range_holds`].

@@ -25,6 +25,7 @@ pub mod body;
 pub mod conditional;
 pub mod date;
 pub mod encoding;
+pub mod error_page;
 pub mod head;
 pub mod host;
 pub mod limits;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use lowroad_engine::ListenerId;
 use lowroad_http::encoding::{self, Encoding};
+use lowroad_http::error_page;
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{Parsed, Request, Target, parse};
 use lowroad_http::status::Status;
@@ -135,7 +136,7 @@ fn look_up(place: &Place<'_>, request: &Request<'_>, out: &mut String) {
         {
             return routed(place.site, place.path, out);
         }
-        Kind::Refused(status) => return refused(*status, crate::pages::explanation(*status), out),
+        Kind::Refused(status) => return refused(*status, error_page::explanation(*status), out),
         Kind::Index(path) => return routed(place.site, path, out),
         // Under a key of its own, which files' answers never have.
         Kind::Kept(_) => return,

@@ -3,11 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use lowroad_http::error_page::escape;
 use lowroad_http::status::Status;
 use lowroad_http::target::encode_path;
 
 use crate::files::{Folder, is_hidden};
-use crate::pages::escape;
 
 /// Names listed at most; a larger folder's page says that it is cut.
 const NAMES_MAX: usize = 10_000;

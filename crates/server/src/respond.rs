@@ -4,15 +4,15 @@
 use lowroad_engine::service::Refused;
 use lowroad_engine::{Exchange, Out, Part};
 use lowroad_http::conditional::{self, Precondition};
+use lowroad_http::error_page;
 use lowroad_http::head::{HeadWriter, date_offset};
 use lowroad_http::method::Method;
-use lowroad_http::range::{self, ByteRange, RangeSet, Ranges};
+use lowroad_http::range::{ByteRange, RangeSet, Ranges};
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::{Request, Version};
 use lowroad_http::status::Status;
 
 use crate::heads;
-use crate::pages;
 use crate::sites::At;
 use crate::stored::{Content, Representation};
 
@@ -38,7 +38,7 @@ impl Responder<'_, '_, '_> {
     /// Sends a representation, as far and in the form that the request asks for.
     #[inline]
     pub fn send(&mut self, at: At<'_>, representation: &Representation) -> Status {
-        if is_conditional(self.request) {
+        if conditional::may_differ(self.request) {
             return self.send_on_condition(at, representation);
         }
         self.send_whole(representation);
@@ -83,15 +83,7 @@ impl Responder<'_, '_, '_> {
             Precondition::Failed => return self.refuse(Some(at), Status::PRECONDITION_FAILED),
             Precondition::Proceed => {}
         }
-        let ranges = match self.request.range {
-            Some(value)
-                if self.request.method == Method::Get
-                    && conditional::if_range_holds(self.request, &validators, now_s) =>
-            {
-                range::evaluate(value, representation.len)
-            }
-            _ => Ranges::Whole,
-        };
+        let ranges = conditional::ranges(self.request, &validators, now_s, representation.len);
         match ranges {
             Ranges::Whole => {
                 self.send_whole(representation);
@@ -299,8 +291,8 @@ fn write_page(
         None => {
             let explanation = page
                 .explanation
-                .unwrap_or_else(|| pages::explanation(status));
-            let bytes = pages::built_in(status, explanation);
+                .unwrap_or_else(|| error_page::explanation(status));
+            let bytes = error_page::built_in(status, explanation);
             ("text/html; charset=utf-8", std::borrow::Cow::Owned(bytes))
         }
     };
@@ -332,15 +324,6 @@ fn write_page(
         _ if body => out.body(&bytes),
         _ => {}
     }
-}
-
-#[inline]
-fn is_conditional(request: &Request<'_>) -> bool {
-    request.range.is_some()
-        || !request.if_none_match.is_empty()
-        || request.if_modified_since.is_some()
-        || !request.if_match.is_empty()
-        || request.if_unmodified_since.is_some()
 }
 
 /// Appends a range of a body: copied if it is short, referred to if it is long.

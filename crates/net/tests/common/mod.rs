@@ -1,5 +1,5 @@
 //! Two stacks with a wire between them that loses, doubles, delays and reorders; a failure prints its seed.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod peer;
 

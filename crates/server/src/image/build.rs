@@ -43,10 +43,6 @@ pub fn archive(dir: &Path, settings: &Settings) -> Result<Vec<u8>, String> {
 }
 
 fn tell(builder: &mut Builder, settings: &Settings) {
-    builder.setting(
-        "server.name",
-        concat!("lowroad/", env!("CARGO_PKG_VERSION")),
-    );
     if let Some(database) = &settings.database {
         builder.setting("database.address", &database.address.to_string());
         builder.setting("database.user", &database.user);

@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 
 use lowroad_bare::archive::Builder;
 use lowroad_config as config;
-use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_page::Page;
 
 use super::variants;
-use crate::{files, pages};
+use crate::files;
 
 /// What the name of a page's source ends with.
 const PAGE_SUFFIX: &str = ".lrp";
@@ -208,18 +207,8 @@ impl Site<'_> {
         }
     }
 
-    /// The built-in pages for every status that is an error or moves the client, and the site's own for 404.
+    /// The site's own page for 404.
     fn error_pages(&mut self) {
-        let statuses = Status::ALL.iter().filter(|status| status.code() >= 300);
-        for status in statuses.filter(|status| **status != Status::NOT_MODIFIED) {
-            let explanation = match status.code() {
-                ..400 => "It is to be found elsewhere.",
-                _ => pages::explanation(*status),
-            };
-            let page = pages::built_in(*status, explanation);
-            self.builder
-                .error_page(status.code(), "text/html; charset=utf-8", &page);
-        }
         if let Ok(own) = fs::read(self.root.join("404.html")) {
             self.builder
                 .error_page(404, "text/html; charset=utf-8", &own);

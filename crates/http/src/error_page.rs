@@ -1,0 +1,53 @@
+//! The page that is shown when a site has none of its own for a status. Knows nothing of when that is.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::status::Status;
+
+/// The built-in page: what went wrong in one sentence, readable everywhere.
+pub fn built_in(status: Status, explanation: &str) -> Vec<u8> {
+    let (code, reason) = (status.code(), status.reason());
+    let explanation = escape(explanation);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{code} {reason}</title>\n\
+         <style>body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:15vh auto;padding:0 1rem}}</style>\n\
+         <h1>{code} {reason}</h1>\n<p>{explanation}</p>\n</html>\n"
+    )
+    .into_bytes()
+}
+
+/// Text as HTML.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// What a status means to somebody who did not expect it.
+pub fn explanation(status: Status) -> &'static str {
+    match status {
+        Status::FORBIDDEN => "This is not for public reading.",
+        Status::NOT_FOUND => "There is nothing at this address.",
+        Status::METHOD_NOT_ALLOWED => "This can be read (GET, HEAD), not changed.",
+        Status::REQUEST_TIMEOUT => "The request did not arrive in time.",
+        Status::PRECONDITION_FAILED => "It is not the version that the request asked for.",
+        Status::RANGE_NOT_SATISFIABLE => "The range asked for lies beyond the end.",
+        Status::MISDIRECTED_REQUEST => "No site of this name is served here.",
+        Status::SERVICE_UNAVAILABLE => "The server has too much to do. Try again in a moment.",
+        Status::INTERNAL_ERROR => "The server could not read what it wanted to send.",
+        _ => "The request can't be answered.",
+    }
+}
