@@ -25,7 +25,7 @@ const RING_LEN_MAX: usize = 128 << 10;
 /// Numbers that a core shows.
 const NUMBERS_MAX: usize = 255;
 /// Words of the log that a core shows.
-pub const LOG_WORDS_MAX: usize = 6 << 10;
+pub const LOG_WORDS_MAX: usize = (6 << 10) + 4;
 
 /// What a core counts of its frames for others.
 #[derive(Clone, Copy)]

@@ -59,7 +59,12 @@ impl Pages {
     ///
     /// # Errors
     /// A text for the operator: a page is wrong, or the settings of the database are.
-    pub fn new(site: &Archive, secret: [u8; 32], memory_len: usize) -> Result<Pages, String> {
+    pub fn new(
+        site: &Archive,
+        secret: [u8; 32],
+        memory_len: usize,
+        cores: u16,
+    ) -> Result<Pages, String> {
         let count = (memory_len.saturating_sub(OTHERS_LEN) / TASK_LEN).clamp(1, TASKS_MAX);
         let mut pages = Vec::new();
         for (_, entry) in site.entries() {
@@ -80,7 +85,7 @@ impl Pages {
             ready: VecDeque::with_capacity(TASKS_MAX),
             queue: VecDeque::with_capacity(QUEUE_MAX),
             wanting: VecDeque::with_capacity(TASKS_MAX),
-            database: Database::of(site, secret)?,
+            database: Database::of(site, secret, cores)?,
             is_stopped: false,
             trouble: None,
             made: 0,

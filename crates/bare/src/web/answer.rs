@@ -23,9 +23,6 @@ use crate::respond;
 use crate::server::Now;
 use crate::status;
 
-/// What is sent of the log.
-const LOG_LEN_MAX: usize = 48 << 10;
-
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 
 /// How a request is shown in the log: its line, Referer, User-Agent.
@@ -251,22 +248,35 @@ impl Web {
         out: &mut Out,
     ) {
         let (content_type, body): (&[u8], String) = match own {
-            Own::Log => (TEXT, self.journal.text(LOG_LEN_MAX)),
+            Own::Log => (TEXT, self.whole.log(&self.journal)),
             Own::Status => (TEXT, status::text(&self.shown(of_net))),
             Own::StatusJson => (b"application/json", status::json(&self.shown(of_net))),
         };
         status::write(content_type, body.as_bytes(), has_body, about, out);
     }
 
-    /// All that is counted, by name.
+    /// All that is counted on the machine, by name.
     fn shown(&self, of_net: Vec<(&'static str, u64)>) -> Vec<(&'static str, u64)> {
+        let mut counted: Vec<_> = self.counted(of_net.into_iter()).collect();
+        self.whole.sum(&mut counted);
         let mut all = vec![("uptime_s", self.now.mono_us / 1_000_000)];
-        all.extend(self.counters.named());
-        all.push(("http_heads_partial", self.places.partial_count()));
-        all.push(("log_dropped", self.journal.dropped));
-        all.extend(self.pages.counters());
-        all.extend(of_net);
+        all.extend(self.whole.traffic());
+        all.append(&mut counted);
         all
+    }
+
+    /// What this core counts, by name: always the same names in the same order, but for those of the database at the
+    /// end, which go when the machine stops.
+    pub(crate) fn counted(
+        &self,
+        of_net: impl Iterator<Item = (&'static str, u64)>,
+    ) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [
+            ("http_heads_partial", self.places.partial_count()),
+            ("log_dropped", self.journal.dropped),
+        ];
+        let named = self.counters.named().chain(own);
+        named.chain(of_net).chain(self.pages.counters())
     }
 
     /// A line in the log for the answer in `out`.

@@ -20,6 +20,7 @@ use crate::out::Out;
 use crate::pages::Pages;
 use crate::server::{Now, earlier};
 use crate::trusted::Trusted;
+use crate::whole::Whole;
 use places::{Places, Use};
 
 /// A visitor that has begun a request must have ended its head within this.
@@ -38,6 +39,7 @@ pub struct Web {
     serial: u64,
     trusted: Trusted,
     pages: Pages,
+    whole: Whole,
     /// When the first of the requests that are incomplete may have taken too long.
     heads_due_us: u64,
     pub(crate) journal: Journal,
@@ -55,6 +57,7 @@ impl Web {
         pages: Pages,
         trusted: Trusted,
         serial: u64,
+        whole: Whole,
     ) -> Web {
         let limits = Limits {
             head_len_max: WAITING_MAX,
@@ -74,6 +77,7 @@ impl Web {
             serial,
             trusted,
             pages,
+            whole,
             heads_due_us: 0,
             journal: Journal::new(journal_len),
             counters: Counters::default(),
