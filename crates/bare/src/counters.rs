@@ -23,8 +23,6 @@ counters! {
     Requests "http_requests";
     /// What was not a request.
     RequestsRefused "http_requests_refused";
-    /// Heads that have begun and are not whole, now.
-    HeadsPartial "http_heads_partial";
     /// Heads that did not become whole in time.
     HeadTimeouts "http_head_timeouts";
     /// Bytes of heads and bodies.
@@ -57,12 +55,6 @@ impl Counters {
     #[inline]
     pub fn add_all(&mut self, counter: Counter, count: u64) {
         self.0[counter as usize] += count;
-    }
-
-    /// One less, of what comes and goes.
-    pub fn less(&mut self, counter: Counter) {
-        let count = &mut self.0[counter as usize];
-        *count = count.saturating_sub(1);
     }
 
     /// Names and numbers.

@@ -11,7 +11,7 @@ use lowroad_net::{Calls, Id, Piece};
 
 use crate::archive::Archive;
 
-/// Connections at once.
+/// Connections of the machine at once, shared out to its cores; each has one at least.
 const LINKS_MAX: usize = 8;
 /// A connection that is not ready after this is given up.
 const LOGIN_TIMEOUT_US: u64 = 5_000_000;
@@ -53,6 +53,7 @@ pub struct Database {
     login: Login,
     secret: [u8; 32],
     links: Vec<Link>,
+    links_max: usize,
     opened: Vec<Id>,
     retry_us: u64,
     backoff_us: u64,
@@ -71,11 +72,11 @@ pub const COUNTS: [&str; 3] = [
 ];
 
 impl Database {
-    /// The server that the site's settings name, if they name one.
+    /// The server that the site's settings name, if they name one, for one of so many cores.
     ///
     /// # Errors
     /// A text for the operator.
-    pub fn of(site: &Archive, secret: [u8; 32]) -> Result<Option<Database>, String> {
+    pub fn of(site: &Archive, secret: [u8; 32], cores: u16) -> Result<Option<Database>, String> {
         let Some(address) = site.setting("database.address") else {
             return Ok(None);
         };
@@ -91,11 +92,13 @@ impl Database {
             statement_timeout_ms: STATEMENT_TIMEOUT_MS,
             trusts_key: false,
         };
+        let links_max = (LINKS_MAX / usize::from(cores)).max(1);
         Ok(Some(Database {
             address,
             login,
             secret,
-            links: Vec::with_capacity(LINKS_MAX),
+            links: Vec::with_capacity(links_max),
+            links_max,
             opened: Vec::new(),
             retry_us: 0,
             backoff_us: RETRY_US.0,
@@ -117,7 +120,10 @@ impl Database {
         let coming = |link: &&Link| link.login_end_us.is_some() || link.client.is_idle();
         let mut coming = self.links.iter().filter(coming).count();
         // One is kept open, so that the first visitor does not wait for it.
-        while coming < wanting.max(1) && self.links.len() < LINKS_MAX && self.retry_us <= now_us {
+        while coming < wanting.max(1)
+            && self.links.len() < self.links_max
+            && self.retry_us <= now_us
+        {
             if !self.open(calls, now_us) {
                 self.retry_us = now_us + self.backoff_us;
                 break;

@@ -44,7 +44,7 @@ pub fn decide(
     site: &Archive,
     request: &Request<'_>,
     is_trusted: bool,
-    about: &About<'_>,
+    about: &About,
     out: &mut Out,
 ) -> Decision {
     let Target::Origin { path, query, plain } = request.target else {
@@ -75,7 +75,7 @@ fn of_path(
     path: &[u8],
     query: Option<&[u8]>,
     is_trusted: bool,
-    about: &About<'_>,
+    about: &About,
     out: &mut Out,
 ) -> Decision {
     let mut refuse = |status| refused(site, status, None, request, about, out);
@@ -123,7 +123,7 @@ fn refused(
     status: Status,
     explanation: Option<&str>,
     request: &Request<'_>,
-    about: &About<'_>,
+    about: &About,
     out: &mut Out,
 ) {
     let page = Page {
@@ -141,7 +141,7 @@ fn redirect(
     location: &str,
     query: Option<&[u8]>,
     request: &Request<'_>,
-    about: &About<'_>,
+    about: &About,
     out: &mut Out,
 ) {
     let mut value = alloc::vec::Vec::with_capacity(location.len() + 64);

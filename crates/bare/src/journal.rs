@@ -1,13 +1,9 @@
-//! The log: the newest requests in a ring of memory, kept as they came and written out when somebody asks.
+//! The newest requests in a ring of memory, kept as they came: [`crate::log`] writes them out when somebody asks.
 //! Knows no connection and no clock.
 
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt::Write;
-use core::net::{Ipv4Addr, SocketAddrV4};
-
-use lowroad_http::date;
+use core::net::SocketAddrV4;
 
 /// More of a text is cut off.
 const TEXT_LEN_MAX: usize = 512;
@@ -133,162 +129,31 @@ impl Journal {
         bytes.map_or(0, |two| u16::from_le_bytes(*two))
     }
 
-    /// The newest lines, oldest of them first, in the combined format with the duration in microseconds after
-    /// it; at most `len_max` bytes.
-    pub fn text(&self, len_max: usize) -> String {
-        let mut starts = Vec::new();
-        let mut walk = |mut at: usize, end: usize| {
-            while at < end {
-                starts.push(at);
-                at += usize::from(self.u16_at(at)).max(HEAD_LEN);
-            }
+    /// The newest records of at most so many bytes, in their order: those behind the turn first, if there are any.
+    pub fn newest(&self, len_max: usize) -> [&[u8]; 2] {
+        let part = |from: usize, to: usize| self.bytes.get(from..to).unwrap_or_default();
+        let [mut old, mut new] = match self.turn {
+            0 => [part(0, 0), part(self.start, self.end)],
+            turn => [part(self.start, turn), part(0, self.end)],
         };
-        match self.turn {
-            0 => walk(self.start, self.end),
-            turn => {
-                walk(self.start, turn);
-                walk(0, self.end);
-            }
-        }
-        let mut lines = Vec::new();
-        let mut len = 0;
-        for start in starts.into_iter().rev() {
-            let line = self.line(start);
-            len += line.len();
-            if len > len_max {
+        while old.len() + new.len() > len_max {
+            let of = if old.is_empty() { &mut new } else { &mut old };
+            let Some((_, rest)) = split_record(of) else {
                 break;
-            }
-            lines.push(line);
+            };
+            *of = rest;
         }
-        lines.reverse();
-        lines.concat()
+        [old, new]
     }
 
-    fn line(&self, start: usize) -> String {
-        let mut rest = self.bytes.get(start + 2..).unwrap_or_default();
-        let mut take = |count: usize| {
-            let (taken, left) = rest.split_at_checked(count).unwrap_or_default();
-            rest = left;
-            taken
-        };
-        let number = |bytes: &[u8]| {
-            let high_first = bytes.iter().rev();
-            high_first.fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
-        };
-        let unix_s = number(take(8));
-        let ip: [u8; 4] = take(4).first_chunk().copied().unwrap_or_default();
-        let _port = take(2);
-        let (status, body_len) = (number(take(2)), number(take(8)));
-        let duration_us = number(take(4));
-        let lens = [(); 3].map(|()| number(take(2)) as usize);
-        let [line, referer, user_agent] = lens.map(take);
-        let mut out = String::new();
-        let date = date::format(unix_s);
-        let date = core::str::from_utf8(&date).unwrap_or_default();
-        // Writing to a string can't fail.
-        let _ = writeln!(
-            out,
-            "{} - - [{}] \"{}\" {status} {body_len} \"{}\" \"{}\" {duration_us}",
-            Ipv4Addr::from(ip),
-            common_date(date),
-            shown(line),
-            or_dash(referer),
-            or_dash(user_agent),
-        );
-        out
+    /// Something that changes with each record.
+    pub fn mark(&self) -> [u64; 3] {
+        [self.start as u64, self.end as u64, self.dropped]
     }
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT` as `06/Nov/1994:08:49:37 +0000`.
-fn common_date(date: &str) -> String {
-    let part = |from: usize, to: usize| date.get(from..to).unwrap_or_default();
-    let mut out = String::new();
-    let (day, month, year, time) = (part(5, 7), part(8, 11), part(12, 16), part(17, 25));
-    // Writing to a string can't fail.
-    let _ = write!(out, "{day}/{month}/{year}:{time} +0000");
-    out
-}
-
-fn or_dash(text: &[u8]) -> String {
-    match text {
-        [] => "-".into(),
-        text => shown(text),
-    }
-}
-
-/// What a line can hold: quotes, backslashes and what is not ASCII are escaped.
-fn shown(text: &[u8]) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text {
-        match byte {
-            b'"' | b'\\' | 0..=31 | 127.. => {
-                // Writing to a string can't fail.
-                let _ = write!(out, "\\x{byte:02x}");
-            }
-            byte => out.push(char::from(*byte)),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(line: &[u8]) -> Record<'_> {
-        Record {
-            unix_s: 784_111_777,
-            peer: SocketAddrV4::new([192, 0, 2, 7].into(), 999),
-            status: 200,
-            body_len: 12,
-            duration_us: 34,
-            line,
-            referer: b"",
-            user_agent: b"a \"b\"",
-        }
-    }
-
-    #[test]
-    fn a_line_is_in_the_combined_format() {
-        let mut journal = Journal::new(0);
-        journal.put(&record(b"GET / HTTP/1.1"));
-        assert_eq!(
-            journal.text(1000),
-            "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \"GET / HTTP/1.1\" 200 12 \"-\" \
-             \"a \\x22b\\x22\" 34\n"
-        );
-    }
-
-    #[test]
-    fn the_oldest_make_room_and_the_newest_are_whole() {
-        let mut journal = Journal::new(0);
-        for number in 0..5000 {
-            let mut line = String::new();
-            write!(line, "GET /{number} HTTP/1.1").expect("a string");
-            journal.put(&record(line.as_bytes()));
-        }
-        let text = journal.text(usize::MAX);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len() as u64 + journal.dropped, 5000);
-        assert!(
-            lines
-                .last()
-                .expect("some")
-                .contains("\"GET /4999 HTTP/1.1\"")
-        );
-        assert!(lines.len() > 50);
-        let first = 5000 - lines.len();
-        for (at, line) in lines.iter().enumerate() {
-            let asked = alloc::format!("\"GET /{} HTTP/1.1\" 200", first + at);
-            assert!(line.contains(&asked), "{line}");
-        }
-        assert!(journal.text(200).lines().count() <= 2);
-    }
-
-    #[test]
-    fn long_texts_are_cut() {
-        let mut journal = Journal::new(0);
-        journal.put(&record(&[b'x'; 5000]));
-        assert!(journal.text(usize::MAX).len() < 700);
-    }
+/// The first of several records, and the others.
+pub fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = u16::from_le_bytes(*bytes.first_chunk()?);
+    bytes.split_at_checked(usize::from(len).max(HEAD_LEN))
 }

@@ -17,6 +17,8 @@ mod database;
 mod decide;
 mod journal;
 mod known;
+mod log;
+mod member;
 mod out;
 mod pages;
 mod refuse;
@@ -27,6 +29,7 @@ mod status;
 mod tests;
 mod trusted;
 mod web;
+mod whole;
 
 pub use cores::Cores;
 pub use server::{Machine, Now, Server};

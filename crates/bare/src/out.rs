@@ -43,11 +43,11 @@ impl Out {
 
 /// What an answer depends on besides the request and the site.
 #[derive(Clone, Copy)]
-pub struct About<'a> {
+pub struct About {
     /// Seconds since 1970.
     pub unix_s: u64,
     /// The same as the value of Date.
-    pub date: &'a [u8; 29],
+    pub date: [u8; 29],
     /// The connection stays open after the answer.
     pub keep_alive: bool,
     /// The request's.
@@ -56,7 +56,7 @@ pub struct About<'a> {
     pub serial: u64,
 }
 
-impl About<'_> {
+impl About {
     /// What ends the head.
     pub fn head_end(&self) -> &'static [u8] {
         match (self.keep_alive, self.version) {

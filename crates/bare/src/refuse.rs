@@ -28,7 +28,7 @@ pub struct Page<'p> {
 }
 
 /// Writes such a page; the site's own, if it has one for the status.
-pub fn page(site: &Archive, page: Page<'_>, about: &About<'_>, out: &mut Out) {
+pub fn page(site: &Archive, page: Page<'_>, about: &About, out: &mut Out) {
     let status = page.status;
     out.status(status);
     let own = site.error_page(status.code());
@@ -46,7 +46,7 @@ pub fn page(site: &Archive, page: Page<'_>, about: &About<'_>, out: &mut Out) {
         Some(own) => (own.content_type.as_bytes(), own.body),
         None => (&b"text/html; charset=utf-8"[..], built_in.as_slice()),
     };
-    let mut head = HeadWriter::start(&mut out.copied, status, about.date);
+    let mut head = HeadWriter::start(&mut out.copied, status, &about.date);
     head.field("Content-Type", content_type);
     head.field_u64("Content-Length", body.len() as u64);
     if let Some((name, value)) = page.field {
@@ -71,9 +71,9 @@ pub fn page(site: &Archive, page: Page<'_>, about: &About<'_>, out: &mut Out) {
 }
 
 /// Answers OPTIONS.
-pub fn options(about: &About<'_>, out: &mut Out) {
+pub fn options(about: &About, out: &mut Out) {
     out.status(Status::NO_CONTENT);
-    let mut head = HeadWriter::start(&mut out.copied, Status::NO_CONTENT, about.date);
+    let mut head = HeadWriter::start(&mut out.copied, Status::NO_CONTENT, &about.date);
     head.field("Allow", ALLOW.as_bytes());
     head.finish_open();
     out.copied.extend_from_slice(about.head_end());

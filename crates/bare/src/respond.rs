@@ -25,7 +25,7 @@ pub fn send(
     site: &Archive,
     file: &'static Variant,
     request: &Request<'_>,
-    about: &About<'_>,
+    about: &About,
     out: &mut Out,
 ) {
     if conditional::may_differ(request) {
@@ -36,11 +36,11 @@ pub fn send(
 
 /// The common case: head and body as they are stored, and today's date.
 #[inline]
-fn whole(file: &'static Variant, request: &Request<'_>, about: &About<'_>, out: &mut Out) {
+fn whole(file: &'static Variant, request: &Request<'_>, about: &About, out: &mut Out) {
     let has_body = request.method == Method::Get;
     if has_body && about.keep_alive && about.version == Version::Http11 {
         out.whole = Some(file);
-        return kept(file, about.date, out);
+        return kept(file, &about.date, out);
     }
     out.status(Status::OK);
     let head = file.head();
@@ -53,24 +53,19 @@ fn whole(file: &'static Variant, request: &Request<'_>, about: &About<'_>, out: 
         out.sums = file.sums;
         out.body_len = file.body().len();
     }
-    set_date(about.date, &mut out.copied);
+    set_date(&about.date, &mut out.copied);
 }
 
-/// A whole file on a kept connection.
-fn kept(file: &'static Variant, date: &[u8; 29], out: &mut Out) {
+/// A whole file on a kept connection, in place of what was in `out`.
+#[inline]
+pub fn kept(file: &'static Variant, date: &[u8; 29], out: &mut Out) {
     out.status(Status::OK);
-    dated_head(file, date, &mut out.copied);
+    out.copied.clear();
+    out.copied.extend_from_slice(file.head());
+    set_date(date, &mut out.copied);
     out.lasting = file.body();
     out.sums = file.sums;
     out.body_len = file.body().len();
-}
-
-/// The head of a whole file on a kept connection, in place of what was in `to`.
-#[inline]
-pub fn dated_head(file: &Variant, date: &[u8; 29], to: &mut Vec<u8>) {
-    to.clear();
-    to.extend_from_slice(file.head());
-    set_date(date, to);
 }
 
 #[inline]
@@ -85,7 +80,7 @@ fn on_condition(
     site: &Archive,
     file: &'static Variant,
     request: &Request<'_>,
-    about: &About<'_>,
+    about: &About,
     out: &mut Out,
 ) {
     let validators = Validators {
@@ -126,9 +121,9 @@ fn on_condition(
     }
 }
 
-fn not_modified(file: &Variant, about: &About<'_>, out: &mut Out) {
+fn not_modified(file: &Variant, about: &About, out: &mut Out) {
     out.status(Status::NOT_MODIFIED);
-    HeadWriter::start(&mut out.copied, Status::NOT_MODIFIED, about.date).lines(file.shared_fields);
+    HeadWriter::start(&mut out.copied, Status::NOT_MODIFIED, &about.date).lines(file.shared_fields);
     out.copied.extend_from_slice(about.head_end());
 }
 
@@ -138,10 +133,10 @@ fn of_range(file: &Variant, range: ByteRange) -> &'static [u8] {
     file.body().get(range).unwrap_or_default()
 }
 
-fn one_range(file: &Variant, range: ByteRange, about: &About<'_>, out: &mut Out) {
+fn one_range(file: &Variant, range: ByteRange, about: &About, out: &mut Out) {
     out.status(Status::PARTIAL_CONTENT);
     let body = of_range(file, range);
-    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, about.date);
+    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, &about.date);
     head.lines(file.fields);
     head.content_range(range.start, range.end, file.body().len() as u64);
     head.field_u64("Content-Length", body.len() as u64);
@@ -156,7 +151,7 @@ fn ranges_len(ranges: &RangeSet) -> u64 {
 }
 
 /// multipart/byteranges, RFC 9110 §14.6.
-fn several_ranges(file: &Variant, ranges: &RangeSet, about: &About<'_>, out: &mut Out) {
+fn several_ranges(file: &Variant, ranges: &RangeSet, about: &About, out: &mut Out) {
     out.status(Status::PARTIAL_CONTENT);
     let mut boundary = alloc::string::String::new();
     // Writing to a string can't fail.
@@ -176,7 +171,7 @@ fn several_ranges(file: &Variant, ranges: &RangeSet, about: &About<'_>, out: &mu
     body.extend_from_slice(boundary.as_bytes());
     body.extend_from_slice(b"--\r\n");
     boundary.insert_str(0, "multipart/byteranges; boundary=");
-    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, about.date);
+    let mut head = HeadWriter::start(&mut out.copied, Status::PARTIAL_CONTENT, &about.date);
     head.lines(file.shared_fields);
     head.field("Content-Type", boundary.as_bytes());
     if file.encoding != Encoding::Identity {

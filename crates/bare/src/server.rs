@@ -8,9 +8,11 @@ use lowroad_net::{Address, Link, Received, Settings, Stack};
 
 use crate::archive::Archive;
 use crate::cores::Cores;
+use crate::member::{self, Member};
 use crate::pages::Pages;
 use crate::trusted::Trusted;
 use crate::web::Web;
+use crate::whole::Whole;
 
 /// Where visitors come.
 const PORT: u16 = 80;
@@ -70,6 +72,8 @@ pub fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 pub struct Server {
     stack: Stack,
     web: Web,
+    /// `None`: the only core.
+    member: Option<Member>,
     /// When the end began.
     stopping_us: Option<u64>,
     is_address_said: bool,
@@ -83,8 +87,6 @@ impl Server {
     /// When the machine has too little memory, or the archive says what can't be: a text for the operator.
     pub fn new(site: Archive, machine: Machine) -> Result<Server, String> {
         let memory_len = machine.memory_len;
-        // What several cores share is put to use step by step.
-        let _ = machine.cores;
         if memory_len < MEMORY_LEN_MIN {
             return Err(format!(
                 "{} KiB of memory are left for connections; {} are needed: give the machine more",
@@ -96,23 +98,45 @@ impl Server {
         let share = memory_len / 8;
         let connections_max = CONNECTIONS_MAX.min(2 * share / CONNECTION_LEN);
         let trusted = Trusted::parse(site.settings("status.from"))?;
-        let pages = Pages::new(&site, machine.secret, share)?;
-        let [a, b, c, d, e, f, g, h, ..] = machine.secret;
+        // Each core's own, or connections to the database would have the same random numbers.
+        let mut secret = machine.secret;
+        let (count, core) = machine
+            .cores
+            .map_or((1, 0), |(cores, core)| (cores.count(), core));
+        let [.., low, high] = &mut secret;
+        *low ^= core.to_le_bytes()[0];
+        *high ^= core.to_le_bytes()[1];
+        let member = machine.cores.map(|(cores, core)| Member::new(cores, core));
+        let pages = Pages::new(&site, secret, share, count)?;
+        let [.., a, b, c, d, e, f, g, h] = secret;
         let serial = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         let stack = Stack::new(Settings {
             mac: machine.mac,
             mtu: machine.mtu,
-            address: machine.address,
+            address: match machine.address {
+                Address::Dhcp if core > 0 => Address::Told,
+                address => address,
+            },
             ports: vec![PORT],
             connections_max,
             small_buffers: 3 * share / lowroad_net::SMALL,
             large_buffers: share / lowroad_net::LARGE,
             idle_timeout_ms: IDLE_TIMEOUT_MS,
-            secret: machine.secret,
+            secret,
+            share: member.as_ref().map(Member::share),
         });
         Ok(Server {
             stack,
-            web: Web::new(site, connections_max, JOURNAL_LEN, pages, trusted, serial),
+            web: Web::new(
+                site,
+                connections_max,
+                JOURNAL_LEN,
+                pages,
+                trusted,
+                serial,
+                Whole(machine.cores),
+            ),
+            member,
             stopping_us: None,
             is_address_said: false,
             now_us: 0,
@@ -124,6 +148,12 @@ impl Server {
     pub fn received(&mut self, now: Now, link: &mut impl Link, received: Received<'_>) {
         self.now_us = now.mono_us;
         self.web.set_now(now);
+        if let Some(member) = &mut self.member {
+            let owner = self.stack.owner(received.frame);
+            if !member.keeps(owner, now.mono_us, received) {
+                return;
+            }
+        }
         self.stack
             .received(now.mono_us, link, &mut self.web, received);
     }
@@ -133,6 +163,7 @@ impl Server {
     pub fn tick(&mut self, now: Now, link: &mut impl Link) -> Option<u64> {
         self.now_us = now.mono_us;
         self.web.set_now(now);
+        self.hear(link);
         let stack_us = self.stack.tick(now.mono_us, link, &mut self.web);
         let is_stopping = self.stopping_us.is_some();
         let has_address = self.stack.address().is_some();
@@ -147,14 +178,61 @@ impl Server {
             }
         });
         let drain_us = self.stopping_us.map(|stopping_us| stopping_us + DRAIN_US);
-        earlier(earlier(stack_us, web_us), drain_us)
+        earlier(
+            earlier(earlier(stack_us, web_us), drain_us),
+            self.tell(now.mono_us),
+        )
+    }
+
+    /// Takes what the other cores have for this one.
+    fn hear(&mut self, link: &mut impl Link) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let (stack, web, now_us) = (&mut self.stack, &mut self.web, self.now_us);
+        if let Some(address) = member.news() {
+            stack.set_address(now_us, link, web, address);
+        }
+        for from in 0..member.count() {
+            for _ in 0..member::BURST_MAX {
+                let Some((len, sum_is_good)) = member.take(from) else {
+                    break;
+                };
+                let frame = member.buffer.get(..len).unwrap_or_default();
+                stack.received(now_us, link, web, Received { frame, sum_is_good });
+            }
+        }
+        if member.is_stopping() {
+            self.stop();
+        }
+    }
+
+    /// Tells the other cores what they want to know. Gives the time of the next call for that.
+    fn tell(&mut self, now_us: u64) -> Option<u64> {
+        let member = self.member.as_mut()?;
+        member.tell(self.stack.address());
+        let is_over = |stopping_us: u64| now_us >= stopping_us + DRAIN_US;
+        if let Some(stopping_us) = self.stopping_us
+            && (self.stack.open_count() == 0 || is_over(stopping_us))
+        {
+            member.set_done();
+        }
+        let of_net = self.stack.counters();
+        let frames = of_net.frames_received + of_net.frames_sent;
+        let due_us = member.show_due_us();
+        if now_us < due_us {
+            return member.has_more(frames).then_some(due_us);
+        }
+        let numbers = self.web.counted(of_net.each());
+        member.show(now_us, frames, numbers, &self.web.journal);
+        None
     }
 
     /// Cores that may sleep and that this one has something for, bit n for core n: to be called after
     /// [`Server::tick`], and all of them to be woken. What is woken once too often finds nothing and sleeps again.
     #[inline]
     pub fn take_wakes(&mut self) -> u64 {
-        0
+        self.member.as_mut().map_or(0, Member::take_wakes)
     }
 
     /// Says that this core goes to sleep, until its device, its time or another core wakes it. False: there is
@@ -162,17 +240,26 @@ impl Server {
     #[inline]
     #[must_use]
     pub fn may_sleep(&self) -> bool {
-        true
+        let is_stopping = self.stopping_us.is_some();
+        let member = self.member.as_ref();
+        member.is_none_or(|member| member.may_sleep(is_stopping))
     }
 
     /// Says that it sleeps no more; to be called after each [`Server::may_sleep`], whatever it gave.
     #[inline]
-    pub fn woke(&self) {}
+    pub fn woke(&self) {
+        if let Some(member) = &self.member {
+            member.woke();
+        }
+    }
 
     /// Begins the end on all cores, whichever of them is told: no new connections; those that are there get the answers that they wait for.
     pub fn stop(&mut self) {
         self.stack.refuse_new();
         self.stopping_us.get_or_insert(self.now_us);
+        if let Some(member) = &mut self.member {
+            member.stop();
+        }
     }
 
     /// Whether the machine may go: everybody has got what was asked for, or the time for it is over. All cores
@@ -181,7 +268,11 @@ impl Server {
         let Some(stopping_us) = self.stopping_us else {
             return false;
         };
-        self.stack.open_count() == 0 || now.mono_us >= stopping_us + DRAIN_US
+        let is_done = match &self.member {
+            None => self.stack.open_count() == 0,
+            Some(member) => member.are_done(),
+        };
+        is_done || now.mono_us >= stopping_us + DRAIN_US
     }
 
     /// Connections that are there, those to the database among them.
@@ -201,7 +292,9 @@ impl Server {
         if let Some(trouble) = self.web.take_trouble() {
             return Some(trouble);
         }
-        let (address, prefix_len, _) = self.stack.address().filter(|_| !self.is_address_said)?;
+        let leads = self.member.as_ref().is_none_or(Member::leads);
+        let is_news = leads && !self.is_address_said;
+        let (address, prefix_len, _) = self.stack.address().filter(|_| is_news)?;
         self.is_address_said = true;
         Some(format!(
             "address {address}/{prefix_len}; look at http://{address}/"

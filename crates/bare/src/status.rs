@@ -31,9 +31,9 @@ pub fn json(all: &[(&'static str, u64)]) -> String {
 }
 
 /// The answer with such a text, which nobody may keep.
-pub fn write(content_type: &[u8], body: &[u8], has_body: bool, about: &About<'_>, out: &mut Out) {
+pub fn write(content_type: &[u8], body: &[u8], has_body: bool, about: &About, out: &mut Out) {
     out.status(Status::OK);
-    let mut head = HeadWriter::start(&mut out.copied, Status::OK, about.date);
+    let mut head = HeadWriter::start(&mut out.copied, Status::OK, &about.date);
     head.field("Content-Type", content_type);
     head.field("Cache-Control", b"no-store");
     head.field_u64("Content-Length", body.len() as u64);

@@ -16,6 +16,7 @@ use crate::pages::Pages;
 use crate::server::Now;
 use crate::trusted::Trusted;
 use crate::web::Web;
+use crate::whole::Whole;
 
 const VISITOR: Id = Id {
     index: 3,
@@ -132,9 +133,17 @@ fn site(page: &str) -> Archive {
 impl Net {
     fn new(page: &str) -> Net {
         let site = site(page);
-        let pages = Pages::new(&site, [1; 32], 16 << 20).expect("pages");
+        let pages = Pages::new(&site, [1; 32], 16 << 20, 1).expect("pages");
         let trusted = Trusted::parse(site.settings("status.from"));
-        let web = Web::new(site, 64, 1 << 16, pages, trusted.expect("networks"), 1);
+        let web = Web::new(
+            site,
+            64,
+            1 << 16,
+            pages,
+            trusted.expect("networks"),
+            1,
+            Whole(None),
+        );
         let mut net = Net {
             web,
             calls: Fake::default(),
@@ -218,7 +227,7 @@ fn what_was_asked_before_is_answered_and_logged_alike() {
     assert_eq!(body(&answer), "a");
     let request = format!("GET /long HTTP/1.1\r\nHost: a\r\n{fields}\r\n").repeat(2);
     assert_eq!(net.send(request.as_bytes()), [first.clone(), first]);
-    let log = net.web.journal.text(usize::MAX);
+    let log = Whole(None).log(&net.web.journal);
     let line = "\"GET /long HTTP/1.1\" 200 5000 \"there\" \"tests\" 0\n";
     assert_eq!(log.matches(line).count(), 6, "{log}");
     assert_eq!(net.web.counters[Counter::Requests], 7);
@@ -434,6 +443,20 @@ fn a_page_waits_for_the_database_and_fails_without_it() {
 }
 
 #[test]
+fn a_page_that_comes_when_the_database_was_left_is_not_there() {
+    let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
+    let whole = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (begun, rest) = whole.split_at(20);
+    // Who has begun a request may end it.
+    assert!(net.send(begun).is_empty());
+    net.web.end_idle(&mut net.calls);
+    let request = [begun, rest].concat();
+    let answers = net.send(&request);
+    assert!(answers[0].starts_with("HTTP/1.1 502 "), "{answers:?}");
+    assert_eq!(net.web.take_trouble(), None);
+}
+
+#[test]
 fn visitors_that_have_gone_keep_no_place_in_the_queue() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -465,7 +488,7 @@ fn visitors_that_have_gone_keep_no_place_in_the_queue() {
 fn where_memory_is_little_fewer_pages_are_made_at_once() {
     let site = site("");
     let count = |memory_len| {
-        let pages = Pages::new(&site, [1; 32], memory_len).expect("pages");
+        let pages = Pages::new(&site, [1; 32], memory_len, 1).expect("pages");
         let mut counters = pages.counters();
         let free = counters.find(|(name, _)| *name == "pages_max");
         free.expect("a counter").1

@@ -105,6 +105,7 @@ fn main() {
         large_buffers: 1,
         idle_timeout_ms: 60_000,
         secret: [7; 32],
+        share: None,
     });
     let offload = Offload {
         sum,

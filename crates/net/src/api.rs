@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+use crate::steering::Share;
+
 /// What a stack is made with. All memory is taken at the start.
 pub struct Settings {
     /// The device's address.
@@ -24,6 +26,9 @@ pub struct Settings {
     pub idle_timeout_ms: u32,
     /// Of a good source, new at each start: initial sequence numbers, cookies, hashes of tables.
     pub secret: [u8; 32],
+    /// Where the machine's connections are shared by several cores, each with a stack of its own: this one's share.
+    /// All else of these settings is per core; the resets and challenges of a second are shared out.
+    pub share: Option<Share>,
 }
 
 /// Where the address comes from.
@@ -40,6 +45,19 @@ pub enum Address {
         /// Where what is not near goes.
         gateway: Option<Ipv4Addr>,
     },
+    /// From another core's stack, by [`crate::Stack::set_address`].
+    Told,
+}
+
+/// Whose a frame is, on a machine with several cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The core's that has got it.
+    Here,
+    /// That core's.
+    Core(u16),
+    /// Each core learns from it; few of them are needed.
+    All,
 }
 
 /// A frame as the device got it.

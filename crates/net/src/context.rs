@@ -9,6 +9,7 @@ use crate::counters::Counters;
 use crate::dhcp::Dhcp;
 use crate::pool::Pool;
 use crate::rate::Rate;
+use crate::steering::Share;
 use crate::tcp::half_open::HalfOpens;
 use crate::tcp::table::Table;
 use crate::tcp::time_wait::TimeWait;
@@ -23,6 +24,15 @@ pub(crate) struct Local {
 }
 
 impl Local {
+    /// As the API has it.
+    pub(crate) fn new(address: Ipv4Addr, prefix_len: u8, gateway: Option<Ipv4Addr>) -> Local {
+        Local {
+            address: address.to_bits(),
+            prefix_len,
+            gateway: gateway.map(Ipv4Addr::to_bits),
+        }
+    }
+
     fn mask(self) -> u32 {
         u32::MAX
             .checked_shl(32 - u32::from(self.prefix_len.min(32)))
@@ -68,6 +78,7 @@ pub(crate) struct Core {
     pub local: Option<Local>,
     pub arp: Arp,
     pub dhcp: Option<Dhcp>,
+    pub share: Option<Share>,
     /// Our address is to be made known.
     pub announces: bool,
     pub table: Table,
@@ -94,10 +105,15 @@ impl Core {
     pub(crate) fn set_local(&mut self, local: Option<Local>) {
         let of = |local: Option<Local>| local.map(|local| local.address);
         if of(self.local) != of(local) {
-            self.announces = local.is_some();
+            self.announces = local.is_some() && self.leads();
             self.half_open.set_local(of(local).unwrap_or(0));
         }
         self.local = local;
+    }
+
+    /// Whether it speaks for the machine.
+    pub(crate) fn leads(&self) -> bool {
+        self.share.is_none_or(|share| share.leads())
     }
 
     /// Something is to be done for it when the callback is over.

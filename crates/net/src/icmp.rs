@@ -15,6 +15,32 @@ const FRAGMENTATION_NEEDED: u8 = 4;
 const FRAME_MAX: usize = 1514;
 const AT: usize = 34;
 
+/// What "fragmentation needed" says of a segment of ours.
+#[derive(Clone, Copy)]
+pub(crate) struct Quoted {
+    /// Its source.
+    from: u32,
+    /// Of its connection.
+    pub key: Key,
+    seq: u32,
+    /// What fits on the way.
+    mtu: u16,
+}
+
+/// Reads such a message; `None`: it is another one, or not of TCP.
+pub(crate) fn quoted(message: &[u8]) -> Option<Quoted> {
+    let (icmp, quoted) = message.split_first_chunk::<8>()?;
+    let head: &[u8; 20] = quoted.first_chunk()?;
+    let tcp: &[u8; 8] = quoted.get(usize::from(head[0] & 15) * 4..)?.first_chunk()?;
+    let is_it = icmp[..2] == [UNREACHABLE, FRAGMENTATION_NEEDED] && head[9] == ipv4::TCP;
+    is_it.then_some(Quoted {
+        from: be32(head, 12),
+        key: Key::new(be32(head, 16), be16(tcp, 2), be16(tcp, 0)),
+        seq: be32(tcp, 4),
+        mtu: be16(icmp, 6),
+    })
+}
+
 impl<L: Link> Context<'_, L> {
     /// A message to us.
     pub(crate) fn icmp(&mut self, mac: [u8; 6], packet: &Packet<'_>) {
@@ -24,27 +50,13 @@ impl<L: Link> Context<'_, L> {
         }
         match packet.payload {
             [ECHO, 0, _, _, _, _, _, _, ..] => self.echo(mac, packet),
-            [
-                UNREACHABLE,
-                FRAGMENTATION_NEEDED,
-                _,
-                _,
-                _,
-                _,
-                high,
-                low,
-                quoted @ ..,
-            ] => {
-                let mtu = u16::from_be_bytes([*high, *low]);
-                match self.lower_mss(mtu, quoted) {
-                    Some(index) => {
-                        self.core.counters.mss_lowered += 1;
-                        self.core.mark(index);
-                    }
-                    None => self.core.counters.icmp_ignored += 1,
+            message => match quoted(message).and_then(|quoted| self.lower_mss(quoted)) {
+                Some(index) => {
+                    self.core.counters.mss_lowered += 1;
+                    self.core.mark(index);
                 }
-            }
-            _ => self.core.counters.icmp_ignored += 1,
+                None => self.core.counters.icmp_ignored += 1,
+            },
         }
     }
 
@@ -82,15 +94,18 @@ impl<L: Link> Context<'_, L> {
 
     /// Lowers the MSS of the connection whose segment did not fit, and sends again (RFC 1191, RFC 5927). A
     /// router that says no MTU is too old to be one.
-    fn lower_mss(&mut self, mtu: u16, quoted: &[u8]) -> Option<u32> {
+    fn lower_mss(&mut self, quoted: Quoted) -> Option<u32> {
         let core = &mut *self.core;
-        let head: &[u8; 20] = quoted.first_chunk()?;
-        let tcp: &[u8; 8] = quoted.get(usize::from(head[0] & 15) * 4..)?.first_chunk()?;
-        let is_ours = head[9] == ipv4::TCP && be32(head, 12) == core.local?.address;
-        let key = Key::new(be32(head, 16), be16(tcp, 2), be16(tcp, 0));
+        let Quoted {
+            from,
+            key,
+            seq,
+            mtu,
+        } = quoted;
+        let is_ours = from == core.local?.address;
         let index = core.table.find(key).filter(|_| is_ours)?;
         let it = core.table.at_mut(index)?;
-        let is_under_way = be32(tcp, 4).wrapping_sub(it.snd_una) < it.flight();
+        let is_under_way = seq.wrapping_sub(it.snd_una) < it.flight();
         let mss = mtu.checked_sub(40)?.max(MSS_MIN);
         if !is_under_way || mss >= it.mss {
             return None;

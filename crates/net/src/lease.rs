@@ -86,21 +86,26 @@ pub(crate) fn datagram<L: Link, S: Service>(
 
 fn bind<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, local: Local) {
     cx.core.counters.dhcp_bound += 1;
-    let is_other = cx
-        .core
-        .local
-        .is_some_and(|old| old.address != local.address);
-    if is_other {
-        cx.core.set_local(None);
-        end_all(cx, service);
-    }
-    cx.core.set_local(Some(local));
+    set(cx, service, Some(local));
 }
 
 fn lose<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
     cx.core.counters.dhcp_lost += 1;
-    cx.core.set_local(None);
-    end_all(cx, service);
+    set(cx, service, None);
+}
+
+/// Takes another address, or goes without one. Connections of an old one end; those of the same go on.
+pub(crate) fn set<L: Link, S: Service>(
+    cx: &mut Context<'_, L>,
+    service: &mut S,
+    local: Option<Local>,
+) {
+    let of = |local: Option<Local>| local.map(|local| local.address);
+    if cx.core.local.is_some() && of(cx.core.local) != of(local) {
+        cx.core.set_local(None);
+        end_all(cx, service);
+    }
+    cx.core.set_local(local);
 }
 
 /// Who was spoken with under the old address can't be any more.

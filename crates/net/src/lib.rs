@@ -27,16 +27,18 @@ mod lease;
 mod pool;
 mod rate;
 mod stack;
+mod steering;
 mod sums;
 mod tcp;
 mod udp;
 mod wheel;
 
 pub use api::{
-    Address, Calls, End, Frame, Full, Id, LARGE, Link, Offload, Opened, Piece, Received, SMALL,
-    Service, Settings, WAITING_MAX,
+    Address, Calls, End, Frame, Full, Id, LARGE, Link, Offload, Opened, Owner, Piece, Received,
+    SMALL, Service, Settings, WAITING_MAX,
 };
 pub use context::Context;
 pub use counters::Counters;
 pub use stack::Stack;
+pub use steering::{Share, Steering};
 pub use sums::{SUM_LEN, sums};

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
-use crate::api::{Address, Link, Received, Service, Settings};
+use crate::api::{Address, Link, Owner, Received, Service, Settings};
 use crate::arp::{self, Arp};
 use crate::bytes::mac;
 use crate::calls::flush;
@@ -45,6 +45,8 @@ impl Stack {
             u64::from_le_bytes(bytes)
         };
         let count = settings.connections_max;
+        let cores = settings.share.map_or(1, |share| share.steering.count());
+        let share_of = |rate: u32| rate.div_ceil(u32::from(cores));
         let core = Core {
             now_us: 0,
             mac: settings.mac,
@@ -55,6 +57,7 @@ impl Stack {
             local: None,
             arp: Arp::new(),
             dhcp: None,
+            share: settings.share,
             table: Table::new(count, [key(0), key(1)]),
             pool: Pool::new(settings.small_buffers, settings.large_buffers),
             wheel: Wheel::new(count),
@@ -67,8 +70,8 @@ impl Stack {
             rates: Rates {
                 arp: Rate::new(ARP_RATE),
                 echo: Rate::new(ECHO_RATE),
-                resets: Rate::new(RESET_RATE),
-                challenges: Rate::new(CHALLENGE_RATE),
+                resets: Rate::new(share_of(RESET_RATE)),
+                challenges: Rate::new(share_of(CHALLENGE_RATE)),
             },
             counters: Counters::default(),
         };
@@ -79,11 +82,10 @@ impl Stack {
                 address,
                 prefix_len,
                 gateway,
-            } => stack.core.set_local(Some(Local {
-                address: address.to_bits(),
-                prefix_len,
-                gateway: gateway.map(Ipv4Addr::to_bits),
-            })),
+            } => stack
+                .core
+                .set_local(Some(Local::new(address, prefix_len, gateway))),
+            Address::Told => {}
         }
         stack
     }
@@ -165,6 +167,33 @@ impl Stack {
         let local = self.core.local?;
         let gateway = local.gateway.map(address_of);
         Some((address_of(local.address), local.prefix_len, gateway))
+    }
+
+    /// Takes another address, as the core that got it has said, or none any more. Connections under an old one
+    /// end.
+    pub fn set_address<L: Link, S: Service>(
+        &mut self,
+        now_us: u64,
+        link: &mut L,
+        service: &mut S,
+        address: Option<(Ipv4Addr, u8, Option<Ipv4Addr>)>,
+    ) {
+        let mut cx = Context::new(&mut self.core, link, now_us);
+        let local =
+            address.map(|(address, prefix_len, gateway)| Local::new(address, prefix_len, gateway));
+        lease::set(&mut cx, service, local);
+        flush(&mut cx, service);
+    }
+
+    /// Which core a frame is for that has come to this one; [`Owner::Here`] where there is one core.
+    #[inline]
+    #[must_use]
+    pub fn owner(&self, frame: &[u8]) -> Owner {
+        let Some(share) = self.core.share else {
+            return Owner::Here;
+        };
+        let local = self.core.local.map(|local| local.address);
+        share.steering.owner(self.core.mac, local, frame)
     }
 
     /// What was counted.
@@ -293,7 +322,7 @@ fn arp_message<L: Link>(cx: &mut Context<'_, L>, from: [u8; 6], bytes: &[u8]) {
             cx.core.mark(index);
         }
     }
-    if !(message.is_request && is_for_us) {
+    if !(message.is_request && is_for_us && cx.core.leads()) {
         return;
     }
     if !cx.core.rates.arp.take(now_us) {

@@ -38,7 +38,6 @@ fn fold(mut sum: u64) -> u16 {
 }
 
 /// An IPv4 packet in a frame; `options` are a multiple of four bytes.
-#[allow(clippy::too_many_arguments)]
 pub fn packet(
     macs: ([u8; 6], [u8; 6]),
     from: u32,

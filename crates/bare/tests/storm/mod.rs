@@ -87,6 +87,7 @@ impl<S: Service> Peer<S> {
             large_buffers: 128,
             idle_timeout_ms: 60_000,
             secret: [mac[5]; 32],
+            share: None,
         });
         Peer {
             stack,

@@ -1,21 +1,14 @@
 //! A segment of a connection (RFC 9293 §3.10.7). The plain one, which is next in order and opens or ends nothing,
 //! has a short way.
 
-use core::net::SocketAddrV4;
-
-use lowroad_wire::options::Abilities;
-
-use super::congestion::Mode;
-use super::connection::{Connection, NEVER, State};
-use super::receive;
+use super::acknowledge::{Acked, acknowledged};
+use super::connection::{Connection, State};
 use super::segment::{ACK, FIN, PSH, RST, SYN, Segment};
 use super::time_wait::Over;
-use crate::api::{End, Id, Link, Opened, Service};
-use crate::bytes::{before, len32};
-use crate::context::{Context, Core, address_of};
-
-/// Duplicate ACKs that mean a loss.
-const DUP_ACKS: u32 = 3;
+use super::{receive, syn_sent};
+use crate::api::{End, Id, Link, Service};
+use crate::bytes::len32;
+use crate::context::{Context, Core};
 
 /// What of a segment is new.
 struct Fresh<'f> {
@@ -82,150 +75,6 @@ fn heard(it: &mut Connection, now_us: u64) {
         it.congestion.restart(it.mss);
     }
     it.heard_us = now_us;
-}
-
-/// What an ACK says.
-enum Acked {
-    Bad,
-    /// Nothing is left of what was queued.
-    All,
-    Some,
-}
-
-fn acknowledged(core: &mut Core, index: u32, segment: &Segment<'_>) -> Acked {
-    let Some(it) = core.table.at_mut(index) else {
-        return Acked::Some;
-    };
-    let acked = segment.ack.wrapping_sub(it.snd_una);
-    if acked > it.flight() {
-        let age = acked.wrapping_neg();
-        // Late ones are none of a stranger (RFC 5961 §5.2).
-        return match age <= it.snd_wnd_max.max(65_535) {
-            true => Acked::Some,
-            false => Acked::Bad,
-        };
-    }
-    let is_same = update_window(it, segment);
-    if acked == 0 {
-        if it.flight() > 0 {
-            let is_bare = is_same && segment.payload.is_empty() && segment.flags & FIN == 0;
-            let recovers = duplicate(it, segment, is_bare);
-            core.counters.recoveries += u64::from(recovers);
-        }
-        return Acked::Some;
-    }
-    let flight = it.flight();
-    let was = it.queue.len();
-    it.snd_una = segment.ack;
-    it.retries = 0;
-    it.is_fin_acked = it.is_fin_sent && segment.ack == it.snd_nxt;
-    it.queue.consume(&mut core.pool, acked as usize);
-    // A byte now and then is not what others should wait for.
-    if acked >= it.mss.into() || it.queue.len() == 0 {
-        it.moved(core.now_us);
-    }
-    it.rtt.acked(segment.ack, core.now_us);
-    if it.congestion.mode == Mode::Open && it.board.is_empty() && segment.options.is_empty() {
-        it.congestion.dup_acks = 0;
-        it.congestion.acked(acked, flight, it.mss);
-    } else {
-        let recovers = recovering(it, segment, acked, flight);
-        core.counters.recoveries += u64::from(recovers);
-    }
-    it.resend_at_us = match it.flight() {
-        0 => NEVER,
-        _ => core.now_us + it.rtt.timeout_us(),
-    };
-    match was > 0 && it.queue.len() == 0 && it.is_told {
-        true => Acked::All,
-        false => Acked::Some,
-    }
-}
-
-/// Takes the window, if the segment is not an old one. Gives whether it is the same.
-fn update_window(it: &mut Connection, segment: &Segment<'_>) -> bool {
-    let is_news = before(it.snd_wl1, segment.seq)
-        || (it.snd_wl1 == segment.seq && !before(segment.ack, it.snd_wl2));
-    if !is_news {
-        return true;
-    }
-    let window = u32::from(segment.window) << it.scale;
-    it.snd_wl1 = segment.seq;
-    it.snd_wl2 = segment.ack;
-    let was = core::mem::replace(&mut it.snd_wnd, window);
-    it.snd_wnd_max = it.snd_wnd_max.max(window);
-    if was == 0 && window > 0 && it.flight() > 0 {
-        // What was beyond the closed window was not taken.
-        it.congestion.send_again(it.snd_una, it.snd_nxt);
-    }
-    if was == 0 && window > 0 && it.flight() == 0 {
-        it.resend_at_us = NEVER;
-    }
-    was == window
-}
-
-/// An ACK that acknowledges nothing new. Gives whether a recovery begins.
-fn duplicate(it: &mut Connection, segment: &Segment<'_>, is_bare: bool) -> bool {
-    let is_duplicate = match it.has_sack {
-        true => it.board.read(segment.options, it.snd_una, it.snd_nxt),
-        false => is_bare,
-    };
-    if !is_duplicate {
-        return false;
-    }
-    it.congestion.dup_acks = it.congestion.dup_acks.saturating_add(1);
-    finds_loss(it)
-}
-
-/// Begins a recovery if the peer has enough of what was sent later (RFC 6675 §5). Gives whether it did.
-fn finds_loss(it: &mut Connection) -> bool {
-    let mss = u32::from(it.mss);
-    let flight = it.flight();
-    // With little under way there will not be three (RFC 5827).
-    let segments = flight.div_ceil(mss);
-    let enough = match it.has_sack && it.unsent() == 0 && segments < 4 {
-        true => segments.saturating_sub(1).max(1),
-        false => DUP_ACKS,
-    };
-    // An ACK that waited says two things at once.
-    let later = it.board.total().div_ceil(mss);
-    if it.congestion.mode != Mode::Open || later.max(it.congestion.dup_acks.into()) < enough {
-        return false;
-    }
-    it.congestion.enter_recovery(it.snd_una, it.snd_nxt, it.mss);
-    true
-}
-
-/// New data was acknowledged while something is known to be lost, or may be. Gives whether a
-/// recovery begins.
-fn recovering(it: &mut Connection, segment: &Segment<'_>, acked: u32, flight: u32) -> bool {
-    it.board.advance(it.snd_una);
-    if it.has_sack {
-        it.board.read(segment.options, it.snd_una, it.snd_nxt);
-    }
-    let congestion = &mut it.congestion;
-    if congestion.mode == Mode::Open {
-        congestion.dup_acks = 0;
-        congestion.acked(acked, flight, it.mss);
-        return !it.board.is_empty() && finds_loss(it);
-    }
-    if !before(it.snd_una, congestion.recover) {
-        congestion.recovered();
-        return !it.board.is_empty() && finds_loss(it);
-    }
-    if congestion.mode == Mode::Loss {
-        congestion.acked(acked, flight, it.mss);
-    }
-    if congestion.mode == Mode::Recovery && it.board.is_empty() {
-        // The next hole is lost too (RFC 6582 §3.2).
-        let segments = acked.div_ceil(it.mss.into()).min(255) as u8;
-        congestion.dup_acks = congestion.dup_acks.saturating_sub(segments);
-        congestion.resent = it.snd_una;
-    }
-    if before(congestion.resent, it.snd_una) {
-        congestion.resent = it.snd_una;
-    }
-    false
 }
 
 /// Data and FIN, in order or early.
@@ -326,11 +175,11 @@ fn check<'f, L: Link, S: Service>(
     let index = id.index;
     let it = cx.core.table.at_mut(index)?;
     if it.state == State::SynSent {
-        syn_sent(cx, service, id, segment);
+        syn_sent::segment(cx, service, id, segment);
         return None;
     }
-    if it.state == State::SynReceived && completes(it, segment) {
-        opened(cx, service, id, segment);
+    if it.state == State::SynReceived && syn_sent::completes(it, segment) {
+        syn_sent::opened(cx, service, id, segment);
     }
     let it = cx.core.table.get_mut(id)?;
     let old = it.rcv_nxt.wrapping_sub(segment.seq).cast_signed();
@@ -405,98 +254,4 @@ fn reset<L: Link, S: Service>(
     if old < 0 && old.unsigned_abs() <= window {
         cx.challenge(index);
     }
-}
-
-/// A segment to who has asked (RFC 9293 §3.10.7.3).
-fn syn_sent<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
-    service: &mut S,
-    id: Id,
-    segment: &Segment<'_>,
-) {
-    let Some(it) = cx.core.table.get_mut(id) else {
-        return;
-    };
-    let is_acked = segment.flags & ACK != 0;
-    let is_right = it.flight() > 0 && segment.ack == it.snd_nxt;
-    if is_acked && !is_right {
-        return cx.refuse(segment);
-    }
-    if segment.flags & RST != 0 {
-        if is_acked {
-            end(cx, service, id.index, End::Reset);
-        }
-        return;
-    }
-    let can = Abilities::read(segment.options);
-    let Some(can) = can.filter(|_| segment.flags & SYN != 0) else {
-        return;
-    };
-    let own_mss = cx.core.own_mss();
-    let Some(it) = cx.core.table.get_mut(id) else {
-        return;
-    };
-    it.mss = super::listen::agreed_mss(&can, own_mss);
-    it.congestion = super::congestion::Congestion::new(it.mss);
-    it.has_sack = can.sack;
-    it.scale = can.scale.unwrap_or(0);
-    it.rcv_nxt = segment.seq.wrapping_add(1);
-    if is_acked {
-        opened(cx, service, id, segment);
-        if let Some(it) = cx.core.table.get_mut(id) {
-            it.ack_now = true;
-            cx.core.mark(id.index);
-        }
-        return;
-    }
-    it.state = State::SynReceived;
-    it.snd_nxt = it.snd_una.wrapping_add(1);
-    cx.send_syn(id.index);
-}
-
-/// Whether the peer has our SYN, and we have its.
-fn completes(it: &Connection, segment: &Segment<'_>) -> bool {
-    let is_syn = segment.flags & SYN != 0;
-    segment.flags & (ACK | RST) == ACK
-        && segment.ack == it.snd_una.wrapping_add(1)
-        && segment.seq.wrapping_add(is_syn.into()) == it.rcv_nxt
-}
-
-/// A connection that we have asked for is open.
-fn opened<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
-    service: &mut S,
-    id: Id,
-    segment: &Segment<'_>,
-) {
-    let now_us = cx.core.now_us;
-    let Some(it) = cx.core.table.get_mut(id) else {
-        return;
-    };
-    it.state = State::Open;
-    it.is_told = true;
-    it.retries = 0;
-    it.heard_us = now_us;
-    it.rtt.acked(segment.ack, now_us);
-    it.snd_una = segment.ack;
-    it.snd_nxt = segment.ack;
-    it.resend_at_us = NEVER;
-    // Not scaled in a SYN.
-    let scale = if segment.flags & SYN != 0 {
-        0
-    } else {
-        it.scale
-    };
-    it.snd_wnd = u32::from(segment.window) << scale;
-    it.snd_wnd_max = it.snd_wnd;
-    it.snd_wl1 = segment.seq;
-    it.snd_wl2 = segment.ack;
-    cx.core.counters.opened_active += 1;
-    let key = it.key;
-    let opened = Opened {
-        peer: SocketAddrV4::new(address_of(key.remote()), key.remote_port()),
-        port: key.port(),
-        by_us: true,
-    };
-    service.opened(cx, id, opened);
 }

@@ -1,6 +1,7 @@
-//! TCP (RFC 9293): what comes is read by `input`, what is to go is written by `output`, what nobody answers
-//! is found by `timers`.
+//! TCP (RFC 9293): what comes is read by `input`, what it says of what we have sent by `acknowledge`; what is to go is
+//! written by `output`, what nobody answers is found by `timers`. `listen` and `syn_sent` open connections.
 
+pub(crate) mod acknowledge;
 pub(crate) mod congestion;
 pub(crate) mod connection;
 pub(crate) mod half_open;
@@ -13,6 +14,7 @@ pub(crate) mod reply;
 pub(crate) mod rtt;
 pub(crate) mod sack;
 pub(crate) mod segment;
+pub(crate) mod syn_sent;
 pub(crate) mod table;
 pub(crate) mod time_wait;
 pub(crate) mod timers;

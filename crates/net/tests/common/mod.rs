@@ -1,5 +1,5 @@
 //! Two stacks with a wire between them that loses, doubles, delays and reorders; a failure prints its seed.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod peer;
 
@@ -219,6 +219,7 @@ pub fn settings(address: Ipv4Addr, mac: [u8; 6]) -> Settings {
         large_buffers: 8,
         idle_timeout_ms: 120_000,
         secret: std::array::from_fn(|i| i as u8 * 7 + mac[5]),
+        share: None,
     }
 }
 

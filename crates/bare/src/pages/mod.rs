@@ -2,27 +2,28 @@
 //! there. The only part of the image that takes memory for a request; how many run at once is bounded. Knows
 //! connections as numbers.
 
+mod task;
+mod values;
+
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use lowroad_http::head::HeadWriter;
-use lowroad_http::method::Method;
 use lowroad_http::request::Request;
-use lowroad_http::status::Status;
 use lowroad_mysql::{Event, Refused};
-use lowroad_net::{Calls, Full, Id, LARGE};
-use lowroad_page::{Limits, Page, Run, Step};
+use lowroad_net::{Calls, Full, Id};
+use lowroad_page::{Page, Step};
 
 use crate::archive::{self, Archive, Entry};
-use crate::asked::Asked;
 use crate::database::{self, Asker, Database, Lost};
-use crate::out::{About, Out};
+pub use task::{Failure, Made, Visit};
+use task::{State, Task};
+use values::{from_database, to_database};
 
 /// Pages that are being made at once, if there is memory for so many. Their memory is the only one that is not
-/// taken at the start, so this and [`LIMITS`] bound it.
+/// taken at the start, so this and the limits of a page bound it.
 const TASKS_MAX: usize = 64;
 /// What one of them takes at most: its text, twice while it grows, its values, and its share of the connections to
 /// the database.
@@ -33,159 +34,6 @@ const OTHERS_LEN: usize = 512 << 10;
 const QUEUE_MAX: usize = 1024;
 /// A page that takes longer is given up.
 const TASK_TIMEOUT_US: u64 = 15_000_000;
-/// What one page may take; with its head its text fits a buffer.
-const LIMITS: Limits = Limits {
-    output_len_max: LARGE - 8192,
-    memory_len_max: 64 << 10,
-    step_count_max: 1_000_000,
-    query_count_max: 100,
-};
-/// More memory is not kept for the next page.
-const KEPT_LEN_MAX: usize = 16 << 10;
-
-/// Why a page could not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// The page, or one of its statements, is wrong, or over a limit.
-    Page,
-    /// There is no connection to the database.
-    NoDatabase,
-    /// It took too long.
-    TimedOut,
-}
-
-impl Failure {
-    /// The status of the answer.
-    pub fn status(self) -> Status {
-        match self {
-            Failure::Page => Status::INTERNAL_ERROR,
-            Failure::NoDatabase => Status::BAD_GATEWAY,
-            Failure::TimedOut => Status::GATEWAY_TIMEOUT,
-        }
-    }
-
-    /// What the visitor is told.
-    pub fn explanation(self) -> &'static str {
-        match self {
-            Failure::Page => "The page could not be made.",
-            Failure::NoDatabase => "The database can't be asked. Try again in a moment.",
-            Failure::TimedOut => "The database did not answer in time.",
-        }
-    }
-}
-
-/// A page that has ended, well or not.
-pub struct Made {
-    /// Whose it is.
-    pub visit: Visit,
-    /// Which one, for [`Pages::task`] and [`Pages::end`].
-    pub at: usize,
-    /// What came of it.
-    pub result: Result<(), Failure>,
-}
-
-/// Whom a page is for.
-#[derive(Clone, Copy)]
-pub struct Visit {
-    /// The visitor's connection.
-    pub id: Id,
-    /// The connection stays open after the answer.
-    pub keep_alive: bool,
-    /// When the request came, in microseconds.
-    pub begun_us: u64,
-}
-
-impl Visit {
-    const NOBODY: Visit = Visit {
-        id: Id {
-            index: u32::MAX,
-            generation: 0,
-        },
-        keep_alive: false,
-        begun_us: 0,
-    };
-}
-
-enum State {
-    /// Nobody's.
-    Free,
-    /// Has ended; its text is still there.
-    Ended,
-    /// Goes on at the next opportunity.
-    Runs,
-    /// Waits for a connection to the database.
-    Wants,
-    /// Waits for the database's answer.
-    Asks,
-    /// Has ended so.
-    Fails(Failure),
-}
-
-/// A page that is being made. It keeps its memory for the next one.
-pub struct Task {
-    visit: Visit,
-    /// What was asked.
-    pub asked: Asked,
-    page: usize,
-    run: Run,
-    text: Vec<u8>,
-    state: State,
-    /// It was asked once more since its connection had been closed by the server.
-    is_repeated: bool,
-}
-
-impl Task {
-    fn new() -> Task {
-        Task {
-            visit: Visit::NOBODY,
-            asked: Asked::new(),
-            page: 0,
-            run: Run::new(LIMITS),
-            text: Vec::new(),
-            state: State::Free,
-            is_repeated: false,
-        }
-    }
-
-    /// Writes the response.
-    pub fn write(&self, about: &About<'_>, out: &mut Out) {
-        let reply = self.run.reply();
-        let status = reply.status.and_then(Status::new).unwrap_or(Status::OK);
-        out.status(status);
-        let mut head = HeadWriter::start(&mut out.copied, status, about.date);
-        let has = |name: &str| {
-            let mut fields = reply.fields.iter();
-            fields.any(|(known, _)| known.eq_ignore_ascii_case(name))
-        };
-        if !has("content-type") {
-            head.field("Content-Type", b"text/html; charset=utf-8");
-        }
-        if !has("cache-control") {
-            match reply.cache_s {
-                Some(cache_s) => {
-                    let kind = if reply.is_personal { "private, " } else { "" };
-                    let value = format!("{kind}max-age={cache_s}");
-                    head.field("Cache-Control", value.as_bytes());
-                }
-                None => {
-                    head.field("Cache-Control", b"no-cache");
-                }
-            }
-        }
-        for (name, value) in &reply.fields {
-            head.field(name, value.as_bytes());
-        }
-        if !status.is_bodiless() {
-            head.field_u64("Content-Length", self.text.len() as u64);
-        }
-        head.finish_open();
-        out.copied.extend_from_slice(about.head_end());
-        if self.asked.method != Method::Head && !status.is_bodiless() {
-            out.copied.extend_from_slice(&self.text);
-            out.body_len = self.text.len();
-        }
-    }
-}
 
 /// The site's pages, those that are being made, and the database.
 pub struct Pages {
@@ -200,6 +48,8 @@ pub struct Pages {
     /// Tasks that want a connection, the first first.
     wanting: VecDeque<usize>,
     database: Option<Database>,
+    /// The connections to the database were closed since the machine ends.
+    is_stopped: bool,
     trouble: Option<String>,
     made: u64,
 }
@@ -209,7 +59,12 @@ impl Pages {
     ///
     /// # Errors
     /// A text for the operator: a page is wrong, or the settings of the database are.
-    pub fn new(site: &Archive, secret: [u8; 32], memory_len: usize) -> Result<Pages, String> {
+    pub fn new(
+        site: &Archive,
+        secret: [u8; 32],
+        memory_len: usize,
+        cores: u16,
+    ) -> Result<Pages, String> {
         let count = (memory_len.saturating_sub(OTHERS_LEN) / TASK_LEN).clamp(1, TASKS_MAX);
         let mut pages = Vec::new();
         for (_, entry) in site.entries() {
@@ -230,7 +85,8 @@ impl Pages {
             ready: VecDeque::with_capacity(TASKS_MAX),
             queue: VecDeque::with_capacity(QUEUE_MAX),
             wanting: VecDeque::with_capacity(TASKS_MAX),
-            database: Database::of(site, secret)?,
+            database: Database::of(site, secret, cores)?,
+            is_stopped: false,
             trouble: None,
             made: 0,
         })
@@ -301,12 +157,7 @@ impl Pages {
 
     /// Its text is needed no more, and another can begin.
     pub fn end(&mut self, at: usize) {
-        let task = &mut self.tasks[at];
-        task.state = State::Free;
-        task.visit = Visit::NOBODY;
-        if task.text.capacity() > KEPT_LEN_MAX {
-            *task = Task::new();
-        }
+        self.tasks[at].clear();
         self.free.push(at);
     }
 
@@ -319,6 +170,7 @@ impl Pages {
         let (source, page) = &self.pages[task.page];
         match task.run.step(page, &task.asked, &mut task.text) {
             Step::Done => Some(Ok(())),
+            Step::Query { .. } if self.is_stopped => Some(Err(Failure::NoDatabase)),
             Step::Query { .. } if self.database.is_none() => {
                 let name = source.name;
                 self.trouble = Some(format!(
@@ -503,7 +355,7 @@ impl Pages {
 
     /// Whether there is nothing to see to: no page is being made, and there is no database.
     pub fn is_idle(&self) -> bool {
-        self.database.is_none() && self.free.len() == TASKS_MAX && self.queue.is_empty()
+        self.database.is_none() && self.free.len() == self.tasks.len() && self.queue.is_empty()
     }
 
     /// At the end: connections to the database that nobody needs any more are closed.
@@ -512,6 +364,7 @@ impl Pages {
             return;
         }
         if let Some(database) = self.database.take() {
+            self.is_stopped = true;
             database.close(calls);
         }
     }
@@ -542,28 +395,5 @@ impl Pages {
         let counts = self.database.as_ref().map(|database| database.counts);
         let of_database = counts.map(|counts| database::COUNTS.into_iter().zip(counts));
         own.into_iter().chain(of_database.into_iter().flatten())
-    }
-}
-
-fn to_database(value: lowroad_page::Value<'_>) -> lowroad_mysql::Value<'_> {
-    match value {
-        lowroad_page::Value::Null => lowroad_mysql::Value::Null,
-        lowroad_page::Value::Bool(is) => lowroad_mysql::Value::Int(is.into()),
-        lowroad_page::Value::Int(number) => lowroad_mysql::Value::Int(number),
-        lowroad_page::Value::UInt(number) => lowroad_mysql::Value::UInt(number),
-        lowroad_page::Value::Float(number) => lowroad_mysql::Value::Float(number),
-        lowroad_page::Value::Text(text) => lowroad_mysql::Value::Text(text),
-        lowroad_page::Value::Bytes(bytes) => lowroad_mysql::Value::Bytes(bytes),
-    }
-}
-
-fn from_database(value: lowroad_mysql::Value<'_>) -> lowroad_page::Value<'_> {
-    match value {
-        lowroad_mysql::Value::Null => lowroad_page::Value::Null,
-        lowroad_mysql::Value::Int(number) => lowroad_page::Value::Int(number),
-        lowroad_mysql::Value::UInt(number) => lowroad_page::Value::UInt(number),
-        lowroad_mysql::Value::Float(number) => lowroad_page::Value::Float(number),
-        lowroad_mysql::Value::Text(text) => lowroad_page::Value::Text(text),
-        lowroad_mysql::Value::Bytes(bytes) => lowroad_page::Value::Bytes(bytes),
     }
 }

@@ -1,0 +1,208 @@
+//! Frames on their way from one core to another: a ring that one core fills and one core empties. Who writes and who
+//! reads is agreed by the callers; if two wrote at once, frames would be garbled, nothing worse.
+//!
+//! A record is a word with the frame's length and whether its sums are good, then the frame in words of 8 bytes. A
+//! word is written before `put` grows beyond it, and read before `taken` does.
+
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::line::Line;
+
+/// No longer frames: of the longest MTU with its header, and some room.
+pub const FRAME_LEN_MAX: usize = 1536;
+/// In a record's first word.
+const SUM_IS_GOOD: u64 = 1 << 32;
+
+/// The ring.
+pub struct Ring {
+    /// A power of two of them.
+    words: Box<[AtomicU64]>,
+    /// Words that were written since the start. 0 <= put - taken <= words.len().
+    put: Line<AtomicU64>,
+    /// Words that were read since the start.
+    taken: Line<AtomicU64>,
+}
+
+impl Ring {
+    /// Of about so many bytes, and enough for a few frames.
+    pub fn new(len: usize) -> Ring {
+        let count = (len / 8).max(2 * FRAME_LEN_MAX / 8).next_power_of_two();
+        Ring {
+            words: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            put: Line::default(),
+            taken: Line::default(),
+        }
+    }
+
+    fn word(&self, at: u64) -> &AtomicU64 {
+        &self.words[at as usize & (self.words.len() - 1)]
+    }
+
+    /// Puts a frame in. False: there is no room for it, or it is too long.
+    #[must_use]
+    pub fn put(&self, frame: &[u8], sum_is_good: bool) -> bool {
+        let put = self.put.load(Ordering::Relaxed);
+        let taken = self.taken.load(Ordering::Acquire);
+        let free = self.words.len() as u64 - put.wrapping_sub(taken);
+        let needed = 1 + frame.len().div_ceil(8) as u64;
+        if needed > free || frame.len() > FRAME_LEN_MAX {
+            return false;
+        }
+        let flag = if sum_is_good { SUM_IS_GOOD } else { 0 };
+        self.word(put)
+            .store(frame.len() as u64 | flag, Ordering::Relaxed);
+        let (whole, rest) = frame.as_chunks::<8>();
+        let mut at = put.wrapping_add(1);
+        for bytes in whole {
+            self.word(at)
+                .store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+            at = at.wrapping_add(1);
+        }
+        if !rest.is_empty() {
+            let mut bytes = [0; 8];
+            bytes[..rest.len()].copy_from_slice(rest);
+            self.word(at)
+                .store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+        self.put.store(put.wrapping_add(needed), Ordering::Release);
+        true
+    }
+
+    /// Takes the oldest frame out. Gives its length in `buffer`, and whether its sums are good.
+    pub fn take(&self, buffer: &mut [u8; FRAME_LEN_MAX]) -> Option<(usize, bool)> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        if self.put.load(Ordering::Acquire) == taken {
+            return None;
+        }
+        let head = self.word(taken).load(Ordering::Relaxed);
+        let len = (head as u32 as usize).min(FRAME_LEN_MAX);
+        let mut at = taken.wrapping_add(1);
+        for bytes in buffer
+            .as_chunks_mut::<8>()
+            .0
+            .iter_mut()
+            .take(len.div_ceil(8))
+        {
+            *bytes = self.word(at).load(Ordering::Relaxed).to_le_bytes();
+            at = at.wrapping_add(1);
+        }
+        self.taken.store(at, Ordering::Release);
+        Some((len, head & SUM_IS_GOOD != 0))
+    }
+
+    /// Whether there is nothing to take.
+    pub fn is_empty(&self) -> bool {
+        self.put.load(Ordering::Acquire) == self.taken.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use alloc::vec::Vec;
+    use core::sync::atomic::AtomicBool;
+
+    /// Whoever leaves tells it, also by a panic.
+    struct Over<'o>(&'o AtomicBool);
+
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A frame that tells its number and is nowhere the same.
+    fn frame(number: u64) -> Vec<u8> {
+        let len = match number % 5 {
+            0 => FRAME_LEN_MAX,
+            _ => 8 + (number.wrapping_mul(0x9e37_79b9) >> 7) as usize % 1400,
+        };
+        let mut frame = Vec::from(number.to_le_bytes());
+        frame.extend((8..len).map(|at| (number as usize + at * at) as u8));
+        frame
+    }
+
+    fn take(ring: &Ring) -> Option<(Vec<u8>, bool)> {
+        let mut buffer = [0xee; FRAME_LEN_MAX];
+        let (len, sum_is_good) = ring.take(&mut buffer)?;
+        Some((buffer[..len].to_vec(), sum_is_good))
+    }
+
+    #[test]
+    fn frames_come_out_as_they_went_in_around_the_end() {
+        let ring = Ring::new(0);
+        assert!(ring.is_empty() && take(&ring).is_none());
+        let mut next = 0;
+        for number in 0..2000 {
+            while !ring.put(&frame(number), number % 3 == 0) {
+                assert_eq!(take(&ring), Some((frame(next), next % 3 == 0)));
+                next += 1;
+            }
+        }
+        // It was full at times, and there are always a few in it.
+        assert!((1900..2000).contains(&next), "{next}");
+        while let Some(taken) = take(&ring) {
+            assert_eq!(taken, (frame(next), next % 3 == 0));
+            next += 1;
+        }
+        assert_eq!(next, 2000);
+        assert!(ring.is_empty());
+    }
+
+    #[test]
+    fn a_full_ring_refuses_and_loses_nothing() {
+        let ring = Ring::new(4096);
+        let count = (0..).take_while(|_| ring.put(&[7; 56], false)).count();
+        assert_eq!(count, 4096 / 64);
+        assert!(!ring.put(&[], false));
+        assert!(take(&ring).is_some() && ring.put(&[8; 56], true) && !ring.put(&[], false));
+        let taken: Vec<_> = core::iter::from_fn(|| take(&ring)).collect();
+        assert_eq!(taken.len(), count);
+        assert_eq!(taken[count - 1], ([8; 56].to_vec(), true));
+        assert!(!ring.put(&[0; FRAME_LEN_MAX + 1], false));
+        assert!(ring.put(&[], true));
+        assert_eq!(take(&ring), Some((Vec::new(), true)));
+    }
+
+    #[test]
+    fn two_threads_pass_on_frames_whole_and_in_order() {
+        const COUNT: u64 = 5_000;
+        for len in [0, 64 << 10] {
+            let ring = Ring::new(len);
+            let is_over = AtomicBool::new(false);
+            let refused = std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    let mut refused = 0u64;
+                    for number in 0..COUNT {
+                        let frame = frame(number);
+                        while !ring.put(&frame, number % 2 == 0) {
+                            refused += 1;
+                            std::thread::yield_now();
+                            if is_over.load(Ordering::Relaxed) {
+                                return refused;
+                            }
+                        }
+                    }
+                    refused
+                });
+                let _over = Over(&is_over);
+                let mut next = 0;
+                while next < COUNT {
+                    match take(&ring) {
+                        Some(taken) => {
+                            assert!(taken == (frame(next), next % 2 == 0), "{next}");
+                            next += 1;
+                        }
+                        None => std::thread::yield_now(),
+                    }
+                }
+                writer.join().expect("the writer")
+            });
+            assert!(refused > 0 || len > 0, "the small one was never full");
+            assert!(ring.is_empty());
+        }
+    }
+}

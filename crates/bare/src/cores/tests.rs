@@ -1,0 +1,221 @@
+//! The ways between cores, with a thread for each.
+
+extern crate std;
+
+use super::*;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+#[test]
+fn each_pair_of_cores_has_a_ring_of_its_own() {
+    const COUNT: u16 = 5;
+    let cores = Cores::new(COUNT, &[1; 32]);
+    let mut buffer = [0; FRAME_LEN_MAX];
+    for from in 0..COUNT {
+        for to in 0..COUNT {
+            let frame = [from as u8, to as u8, 7];
+            assert_eq!(cores.put(from, to, &frame, from > 2), from != to);
+        }
+    }
+    for to in 0..COUNT {
+        assert!(cores.has_frames(to));
+        for from in 0..COUNT {
+            let taken = cores.take(from, to, &mut buffer);
+            assert_eq!(taken, (from != to).then_some((3, from > 2)));
+            if from != to {
+                assert_eq!(buffer[..2], [from as u8, to as u8]);
+            }
+        }
+        assert!(!cores.has_frames(to));
+    }
+}
+
+#[test]
+fn counts_are_bounded_and_one_core_has_nobody() {
+    assert_eq!(Cores::new(0, &[1; 32]).count(), 1);
+    let one = Cores::new(1, &[1; 32]);
+    assert_eq!((one.others(0), one.has_frames(0)), (0, false));
+    let most = Cores::new(u16::MAX, &[1; 32]);
+    assert_eq!(most.count(), Cores::COUNT_MAX);
+    assert_eq!(most.others(0), u64::MAX - 1);
+    assert_eq!(most.others(63), u64::MAX >> 1);
+    assert!(most.put(63, 0, &[1; 1514], true) && most.put(0, 63, &[1; 1514], true));
+}
+
+#[test]
+fn only_who_sleeps_is_woken_and_by_one() {
+    let cores = Cores::new(3, &[1; 32]);
+    assert_eq!(cores.to_wake(0b111), 0);
+    cores.sleep(1);
+    cores.sleep(2);
+    assert_eq!(cores.to_wake(0b011), 0b010);
+    assert_eq!(cores.to_wake(0b111), 0b100);
+    cores.sleep(1);
+    cores.wake(1);
+    assert_eq!(cores.to_wake(0b111), 0);
+}
+
+#[test]
+fn the_end_is_when_all_are_done() {
+    let cores = Cores::new(3, &[1; 32]);
+    assert!(!cores.is_stopping());
+    cores.stop();
+    assert!(cores.is_stopping());
+    for core in [2, 0, 0, 1] {
+        assert!(!cores.are_done());
+        cores.set_done(core);
+        assert!(cores.is_done(core));
+    }
+    assert!(cores.are_done());
+}
+
+#[test]
+fn counts_of_all_cores_are_summed() {
+    let cores = Cores::new(3, &[1; 32]);
+    cores.count_one(0, Traffic::Forwarded);
+    cores.count_one(2, Traffic::Forwarded);
+    cores.count_one(1, Traffic::Dropped);
+    let all: Vec<u64> = cores.traffic().map(|(_, count)| count).collect();
+    assert_eq!(all, [2, 1, 0]);
+}
+
+#[test]
+fn bytes_are_read_as_they_were_put_into_words() {
+    for len in [0, 1, 7, 8, 9, 1000] {
+        let text: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        let both: Vec<u64> = words(&text).chain(words(b"next")).collect();
+        let (first, rest) = bytes(&both);
+        assert_eq!(first, text);
+        assert_eq!(bytes(rest), (b"next".to_vec(), &[][..]));
+    }
+    // What is cut off is short, and nothing else.
+    assert_eq!(bytes(&[1000, 5]).0.len(), 8);
+    assert_eq!(bytes(&[u64::MAX]).0.len(), 0);
+}
+
+/// Both sides say what they have and look for the other's at the same time, over and over: one of them finds it.
+/// Only optimized code is fast enough to show a fence that is missing: with `--release`, one in ten rounds does.
+#[test]
+fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
+    const ROUNDS: u64 = 10_000;
+    let cores = Cores::new(2, &[1; 32]);
+    let (round, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    // The sleeper's thread starts a round, and ends it when both have looked.
+    let wait = |of: &AtomicU64, value: u64| {
+        let mut looks = 0u32;
+        while of.load(Ordering::Acquire) < value {
+            looks += 1;
+            if looks.is_multiple_of(1000) {
+                std::thread::yield_now();
+            }
+        }
+    };
+    let missed = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=ROUNDS {
+                wait(&round, number);
+                cores.put(0, 1, &[], true);
+                let wakes = cores.to_wake(0b10);
+                done.store(number << 1 | wakes >> 1, Ordering::Release);
+            }
+        });
+        let mut missed = 0;
+        for number in 1..=ROUNDS {
+            round.store(number, Ordering::Release);
+            for _ in 0..number % 64 {
+                core::hint::spin_loop();
+            }
+            cores.sleep(1);
+            let has_frames = cores.has_frames(1);
+            wait(&done, number << 1);
+            let is_woken = done.load(Ordering::Acquire) & 1 != 0;
+            missed += u32::from(!has_frames && !is_woken);
+            cores.wake(1);
+            while cores.take(0, 1, &mut [0; FRAME_LEN_MAX]).is_some() {}
+        }
+        missed
+    });
+    assert_eq!(missed, 0);
+}
+
+/// A core that sleeps until somebody wakes it, as a processor does: what comes meanwhile is kept.
+struct Bed {
+    wakes: Mutex<Receiver<()>>,
+    wake: Sender<()>,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let (wake, wakes) = channel();
+        Bed {
+            wakes: Mutex::new(wakes),
+            wake,
+        }
+    }
+
+    fn sleep(&self) {
+        let wakes = self.wakes.lock().expect("one reader");
+        let woken = wakes.recv_timeout(Duration::from_secs(60));
+        assert!(woken.is_ok(), "a wake was lost");
+        while wakes.try_recv().is_ok() {}
+    }
+}
+
+/// Frames go around in a ring of cores that sleep whenever they have nothing to do. A lost wake stops them all.
+#[test]
+fn nobody_sleeps_over_what_has_come() {
+    const ROUNDS: u64 = 5_000;
+    for (count, balls) in [(2u16, 1u64), (2, 3), (4, 2)] {
+        let cores = Cores::new(count, &[1; 32]);
+        let beds: Vec<Bed> = (0..count).map(|_| Bed::new()).collect();
+        let over = AtomicU64::new(0);
+        let slept = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for core in 0..count {
+                let (cores, beds, over, slept) = (&cores, &beds, &over, &slept);
+                scope.spawn(move || {
+                    let next = (core + 1) % count;
+                    let from = (core + count - 1) % count;
+                    let mut buffer = [0; FRAME_LEN_MAX];
+                    if core == 0 {
+                        for _ in 0..balls {
+                            assert!(cores.put(0, next, &0u64.to_le_bytes(), true));
+                        }
+                    }
+                    let mut wanted = u64::from(core == 0) << next;
+                    loop {
+                        while let Some((8, true)) = cores.take(from, core, &mut buffer) {
+                            let number = u64::from_le_bytes(*buffer.first_chunk().expect("8"));
+                            if number == ROUNDS {
+                                over.fetch_add(1, Ordering::Relaxed);
+                                wanted = cores.others(core);
+                                continue;
+                            }
+                            assert!(cores.put(core, next, &(number + 1).to_le_bytes(), true));
+                            wanted |= 1 << next;
+                        }
+                        let mut wakes = cores.to_wake(core::mem::take(&mut wanted));
+                        while wakes != 0 {
+                            let woken = wakes.trailing_zeros() as usize;
+                            wakes &= wakes - 1;
+                            beds[woken].wake.send(()).expect("its reader is there");
+                        }
+                        if over.load(Ordering::Relaxed) == balls {
+                            return;
+                        }
+                        cores.sleep(core);
+                        let is_over = over.load(Ordering::Relaxed) == balls;
+                        if !cores.has_frames(core) && !is_over {
+                            slept.fetch_add(1, Ordering::Relaxed);
+                            beds[usize::from(core)].sleep();
+                        }
+                        cores.wake(core);
+                    }
+                });
+            }
+        });
+        assert!(slept.load(Ordering::Relaxed) > 100, "they never slept");
+    }
+}

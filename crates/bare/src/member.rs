@@ -1,0 +1,293 @@
+//! One core among others: which frames it gives away, what it tells the others and what it has heard of them. There
+//! is none on a machine with one core.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+use lowroad_net::{Owner, Received, Share};
+
+use crate::cores::{Cores, FRAME_LEN_MAX, Traffic, words};
+use crate::journal::Journal;
+use crate::whole::LOG_LEN_MAX;
+
+/// Counters and log are shown to the others no more often.
+const SHOW_EVERY_US: u64 = 100_000;
+/// ARP messages of a second that one core passes on to all; more of them to core 0 only, which answers.
+const ARP_RATE: u32 = 100;
+/// No more of them.
+const ARP_RATE_MAX: u32 = 1000;
+const SECOND_US: u64 = 1_000_000;
+/// Frames that are taken from another core at once, so that own ones and timers are never late for long.
+pub const BURST_MAX: usize = 64;
+
+/// An address with its prefix's length and the gateway, as the stack has it.
+pub type Address = Option<(Ipv4Addr, u8, Option<Ipv4Addr>)>;
+
+/// This core.
+pub struct Member {
+    cores: &'static Cores,
+    core: u16,
+    /// Cores that something was written for since they were last asked for; bit n is core n.
+    wanted: u64,
+    /// The version of the address that was taken, or told by core 0.
+    address_version: u64,
+    told: Address,
+    /// ARP messages that were passed on in this second.
+    arp: (u64, u32),
+    /// When counters and log were shown last, and what.
+    shown_us: u64,
+    shown_frames: u64,
+    shown: Vec<u64>,
+    shown_log: [u64; 3],
+    /// Memory for what is shown next.
+    next: Vec<u64>,
+    /// Where a frame of another core is while the stack looks at it.
+    pub buffer: Box<[u8; FRAME_LEN_MAX]>,
+}
+
+impl Member {
+    /// That core.
+    pub fn new(cores: &'static Cores, core: u16) -> Member {
+        Member {
+            cores,
+            core,
+            wanted: 0,
+            address_version: 0,
+            told: None,
+            arp: (0, 0),
+            shown_us: 0,
+            shown_frames: 0,
+            shown: Vec::new(),
+            shown_log: [0; 3],
+            next: Vec::new(),
+            buffer: Box::new([0; FRAME_LEN_MAX]),
+        }
+    }
+
+    /// What its stack has to know.
+    pub fn share(&self) -> Share {
+        Share {
+            steering: self.cores.steering(),
+            core: self.core,
+        }
+    }
+
+    /// Whether a frame is this core's to look at; passes it on if it is another's, or not only this one's.
+    #[inline]
+    pub fn keeps(&mut self, owner: Owner, now_us: u64, received: Received<'_>) -> bool {
+        match owner {
+            Owner::Here => true,
+            Owner::Core(core) if core == self.core => true,
+            Owner::Core(core) => {
+                self.give(core, received);
+                false
+            }
+            Owner::All => {
+                self.give_all(now_us, received);
+                true
+            }
+        }
+    }
+
+    fn give(&mut self, core: u16, received: Received<'_>) {
+        let Received { frame, sum_is_good } = received;
+        let is_given = self.cores.put(self.core, core, frame, sum_is_good);
+        self.wanted |= 1 << core;
+        self.cores.count_one(
+            self.core,
+            match is_given {
+                true => Traffic::Forwarded,
+                false => Traffic::Dropped,
+            },
+        );
+    }
+
+    fn give_all(&mut self, now_us: u64, received: Received<'_>) {
+        let second = now_us / SECOND_US;
+        if self.arp.0 != second {
+            self.arp = (second, 0);
+        }
+        let mut others = self.cores.others(self.core);
+        if self.arp.1 >= ARP_RATE {
+            self.cores.count_one(self.core, Traffic::ArpLimited);
+            others &= u64::from(self.arp.1 < ARP_RATE_MAX);
+        }
+        self.arp.1 = self.arp.1.saturating_add(1);
+        while others != 0 {
+            self.give(others.trailing_zeros() as u16, received);
+            others &= others - 1;
+        }
+    }
+
+    /// A frame that another core has given, in [`Member::buffer`]: its length, and whether its sums are good.
+    #[inline]
+    pub fn take(&mut self, from: u16) -> Option<(usize, bool)> {
+        self.cores.take(from, self.core, &mut self.buffer)
+    }
+
+    /// How many cores there are.
+    pub fn count(&self) -> u16 {
+        self.cores.count()
+    }
+
+    /// Whether this core speaks for the machine.
+    pub fn leads(&self) -> bool {
+        self.core == 0
+    }
+
+    /// The machine's address, if core 0 has told another one since the last call.
+    pub fn news(&mut self) -> Option<Address> {
+        let board = self.cores.address();
+        if self.leads() || board.version() == self.address_version {
+            return None;
+        }
+        let mut words = Vec::new();
+        self.address_version = board.read(&mut words);
+        Some(address_of(&words))
+    }
+
+    /// Tells the others the machine's address, if it is another one.
+    pub fn tell(&mut self, address: Address) {
+        if self.leads() && self.told != address {
+            self.told = address;
+            let words = words_of(address);
+            self.cores.address().show(words.into_iter().flatten());
+            self.wanted |= self.cores.others(self.core);
+        }
+    }
+
+    /// When counters and log may be shown again.
+    #[inline]
+    pub fn show_due_us(&self) -> u64 {
+        self.shown_us + SHOW_EVERY_US
+    }
+
+    /// Whether there were frames since the last time, of which there are so many so far: then they are due.
+    #[inline]
+    pub fn has_more(&self, frames: u64) -> bool {
+        frames != self.shown_frames
+    }
+
+    /// Shows the others the counters and the log, if something has changed.
+    pub fn show(
+        &mut self,
+        now_us: u64,
+        frames: u64,
+        numbers: impl Iterator<Item = (&'static str, u64)>,
+        journal: &Journal,
+    ) {
+        self.shown_us = now_us;
+        self.shown_frames = frames;
+        self.next.clear();
+        self.next.extend(numbers.map(|(_, number)| number));
+        if self.next == self.shown {
+            return;
+        }
+        core::mem::swap(&mut self.next, &mut self.shown);
+        self.cores
+            .numbers(self.core)
+            .show(self.shown.iter().copied());
+        let mark = journal.mark();
+        if self.shown_log != mark {
+            self.shown_log = mark;
+            let [old, new] = journal.newest(LOG_LEN_MAX);
+            self.cores.log(self.core).show(words(old).chain(words(new)));
+        }
+    }
+
+    /// Cores that have to be woken.
+    #[inline]
+    pub fn take_wakes(&mut self) -> u64 {
+        match core::mem::take(&mut self.wanted) {
+            0 => 0,
+            wanted => self.cores.to_wake(wanted),
+        }
+    }
+
+    /// Says that this core goes to sleep. False: there is something for it, and it does not.
+    pub fn may_sleep(&self, is_stopping: bool) -> bool {
+        let cores = self.cores;
+        cores.sleep(self.core);
+        let has_news = !self.leads() && cores.address().version() != self.address_version;
+        let has_end = cores.is_stopping() != is_stopping || cores.are_done();
+        let is_busy = self.wanted != 0 || cores.has_frames(self.core) || has_news || has_end;
+        if is_busy {
+            cores.wake(self.core);
+        }
+        !is_busy
+    }
+
+    /// Says that it does not sleep any more.
+    pub fn woke(&self) {
+        self.cores.wake(self.core);
+    }
+
+    /// Begins the end of all cores.
+    pub fn stop(&mut self) {
+        if !self.cores.is_stopping() {
+            self.cores.stop();
+            self.wanted |= self.cores.others(self.core);
+        }
+    }
+
+    /// Whether the end has begun, here or elsewhere.
+    pub fn is_stopping(&self) -> bool {
+        self.cores.is_stopping()
+    }
+
+    /// This core has come to its end; the others want to know when it is the last.
+    pub fn set_done(&mut self) {
+        if self.cores.is_done(self.core) {
+            return;
+        }
+        self.cores.set_done(self.core);
+        if self.cores.are_done() {
+            self.wanted |= self.cores.others(self.core);
+        }
+    }
+
+    /// Whether all cores have come to their end.
+    pub fn are_done(&self) -> bool {
+        self.cores.are_done()
+    }
+}
+
+/// Two words: the address, whether there is a gateway and the prefix's length; the gateway.
+fn words_of(address: Address) -> Option<[u64; 2]> {
+    let (address, prefix_len, gateway) = address?;
+    let has_gateway = u64::from(gateway.is_some());
+    Some([
+        u64::from(address.to_bits()) << 32 | has_gateway << 8 | u64::from(prefix_len),
+        u64::from(gateway.map_or(0, Ipv4Addr::to_bits)),
+    ])
+}
+
+fn address_of(words: &[u64]) -> Address {
+    let [one, gateway] = *words.first_chunk()?;
+    let has_gateway = one >> 8 & 1 != 0;
+    Some((
+        Ipv4Addr::from_bits((one >> 32) as u32),
+        one as u8,
+        has_gateway.then_some(Ipv4Addr::from_bits(gateway as u32)),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_as_they_are() {
+        let gateway = Some(Ipv4Addr::new(10, 0, 0, 254));
+        for address in [
+            None,
+            Some((Ipv4Addr::new(192, 0, 2, 1), 32, None)),
+            Some((Ipv4Addr::new(255, 0, 2, 1), 0, gateway)),
+            Some((Ipv4Addr::UNSPECIFIED, 24, Some(Ipv4Addr::UNSPECIFIED))),
+        ] {
+            let words: Vec<u64> = words_of(address).into_iter().flatten().collect();
+            assert_eq!(address_of(&words), address);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A page that is being made, and what comes of it. Knows no database and no other page.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use lowroad_http::head::HeadWriter;
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+use lowroad_net::{Id, LARGE};
+use lowroad_page::{Limits, Run};
+
+use crate::asked::Asked;
+use crate::out::{About, Out};
+
+/// What one page may take; with its head its text fits a buffer.
+const LIMITS: Limits = Limits {
+    output_len_max: LARGE - 8192,
+    memory_len_max: 64 << 10,
+    step_count_max: 1_000_000,
+    query_count_max: 100,
+};
+/// More memory is not kept for the next page.
+const KEPT_LEN_MAX: usize = 16 << 10;
+
+/// Why a page could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The page, or one of its statements, is wrong, or over a limit.
+    Page,
+    /// There is no connection to the database.
+    NoDatabase,
+    /// It took too long.
+    TimedOut,
+}
+
+impl Failure {
+    /// The status of the answer.
+    pub fn status(self) -> Status {
+        match self {
+            Failure::Page => Status::INTERNAL_ERROR,
+            Failure::NoDatabase => Status::BAD_GATEWAY,
+            Failure::TimedOut => Status::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// What the visitor is told.
+    pub fn explanation(self) -> &'static str {
+        match self {
+            Failure::Page => "The page could not be made.",
+            Failure::NoDatabase => "The database can't be asked. Try again in a moment.",
+            Failure::TimedOut => "The database did not answer in time.",
+        }
+    }
+}
+
+/// A page that has ended, well or not.
+pub struct Made {
+    /// Whose it is.
+    pub visit: Visit,
+    /// Which one, for [`Pages::task`] and [`Pages::end`].
+    pub at: usize,
+    /// What came of it.
+    pub result: Result<(), Failure>,
+}
+
+/// Whom a page is for.
+#[derive(Clone, Copy)]
+pub struct Visit {
+    /// The visitor's connection.
+    pub id: Id,
+    /// The connection stays open after the answer.
+    pub keep_alive: bool,
+    /// When the request came, in microseconds.
+    pub begun_us: u64,
+}
+
+impl Visit {
+    /// A free task's.
+    pub const NOBODY: Visit = Visit {
+        id: Id {
+            index: u32::MAX,
+            generation: 0,
+        },
+        keep_alive: false,
+        begun_us: 0,
+    };
+}
+
+/// How far a page has come.
+pub enum State {
+    /// Nobody's.
+    Free,
+    /// Has ended; its text is still there.
+    Ended,
+    /// Goes on at the next opportunity.
+    Runs,
+    /// Waits for a connection to the database.
+    Wants,
+    /// Waits for the database's answer.
+    Asks,
+    /// Has ended so.
+    Fails(Failure),
+}
+
+/// A page that is being made. It keeps its memory for the next one.
+pub struct Task {
+    /// Whom it is for.
+    pub visit: Visit,
+    /// What was asked.
+    pub asked: Asked,
+    /// Which of the site's pages.
+    pub page: usize,
+    /// Its variables, and where it is.
+    pub run: Run,
+    /// What it has written.
+    pub text: Vec<u8>,
+    /// How far it has come.
+    pub state: State,
+    /// It was asked once more since its connection had been closed by the server.
+    pub is_repeated: bool,
+}
+
+impl Task {
+    /// Nobody's.
+    pub fn new() -> Task {
+        Task {
+            visit: Visit::NOBODY,
+            asked: Asked::new(),
+            page: 0,
+            run: Run::new(LIMITS),
+            text: Vec::new(),
+            state: State::Free,
+            is_repeated: false,
+        }
+    }
+
+    /// Takes what the next page will not need. Memory that one page seldom wants is given back.
+    pub fn clear(&mut self) {
+        self.state = State::Free;
+        self.visit = Visit::NOBODY;
+        if self.text.capacity() > KEPT_LEN_MAX {
+            *self = Task::new();
+        }
+    }
+
+    /// Writes the response.
+    pub fn write(&self, about: &About, out: &mut Out) {
+        let reply = self.run.reply();
+        let status = reply.status.and_then(Status::new).unwrap_or(Status::OK);
+        out.status(status);
+        let mut head = HeadWriter::start(&mut out.copied, status, &about.date);
+        let has = |name: &str| {
+            let mut fields = reply.fields.iter();
+            fields.any(|(known, _)| known.eq_ignore_ascii_case(name))
+        };
+        if !has("content-type") {
+            head.field("Content-Type", b"text/html; charset=utf-8");
+        }
+        if !has("cache-control") {
+            match reply.cache_s {
+                Some(cache_s) => {
+                    let kind = if reply.is_personal { "private, " } else { "" };
+                    let value = format!("{kind}max-age={cache_s}");
+                    head.field("Cache-Control", value.as_bytes());
+                }
+                None => {
+                    head.field("Cache-Control", b"no-cache");
+                }
+            }
+        }
+        for (name, value) in &reply.fields {
+            head.field(name, value.as_bytes());
+        }
+        if !status.is_bodiless() {
+            head.field_u64("Content-Length", self.text.len() as u64);
+        }
+        head.finish_open();
+        out.copied.extend_from_slice(about.head_end());
+        if self.asked.method != Method::Head && !status.is_bodiless() {
+            out.copied.extend_from_slice(&self.text);
+            out.body_len = self.text.len();
+        }
+    }
+}

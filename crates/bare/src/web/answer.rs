@@ -1,0 +1,336 @@
+//! What becomes of a visitor's bytes: a request, its answer, and a line in the log.
+
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::SocketAddrV4;
+
+use lowroad_http::method::Method;
+use lowroad_http::request::{self, Framing, Parsed, Request, Version};
+use lowroad_http::status::Status;
+use lowroad_net::{Calls, Full, Id, Piece, WAITING_MAX};
+
+use super::Web;
+use super::places::Use;
+use crate::counters::Counter;
+use crate::decide::{self, Decision, Own};
+use crate::journal::Record;
+use crate::known::Found;
+use crate::out::{About, Out};
+use crate::pages::{Made, Visit};
+use crate::refuse::{self, Page};
+use crate::respond;
+use crate::server::Now;
+use crate::status;
+
+const TEXT: &[u8] = b"text/plain; charset=utf-8";
+
+/// How a request is shown in the log: its line, Referer, User-Agent.
+type Texts<'r> = [&'r [u8]; 3];
+
+impl Web {
+    /// Takes one request. Gives the bytes that it used; 0 if it is not complete.
+    #[inline]
+    pub(super) fn request(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+        if !self.is_draining
+            && let Some(found) = self.known.find(bytes)
+        {
+            self.answer_known(calls, id, &found);
+            return bytes.len();
+        }
+        let place = self.places.get(id);
+        if place.is_partial() {
+            let seen_len = core::mem::replace(&mut place.seen_len, bytes.len());
+            let is_due = request::head_complete(bytes, seen_len) || bytes.len() >= WAITING_MAX;
+            if !is_due && !place.is_finished {
+                return 0;
+            }
+        }
+        match request::parse(bytes, &self.limits) {
+            Ok(Parsed::Complete(request)) => {
+                self.places.set_begun(id, 0);
+                match self.answer(calls, id, &request, bytes) {
+                    true => request.head_len,
+                    false => 0,
+                }
+            }
+            Ok(Parsed::Partial) => self.wait_for_more(calls, id, bytes.len()),
+            Err(refusal) => {
+                self.counters.add(Counter::RequestsRefused);
+                self.refuse(calls, id, refusal.status(), Some(refusal.as_str()));
+                self.log(id, 0, [request::first_line(bytes), b"", b""]);
+                bytes.len()
+            }
+        }
+    }
+
+    /// A head is not whole; of a visitor that will send no more it never will be.
+    fn wait_for_more(&mut self, calls: &mut impl Calls, id: Id, len: usize) -> usize {
+        let now_us = self.now.mono_us;
+        let place = self.places.get(id);
+        if place.is_finished {
+            self.close(calls, id);
+            return len;
+        }
+        place.seen_len = len;
+        if !place.is_partial() {
+            self.places.set_begun(id, now_us.max(1));
+        }
+        0
+    }
+
+    /// Answers a request that was parsed before.
+    #[inline]
+    fn answer_known(&mut self, calls: &mut impl Calls, id: Id, found: &Found<'_>) {
+        if self.places.get(id).is_partial() {
+            self.places.set_begun(id, 0);
+        }
+        respond::kept(found.file, &self.date, &mut self.out);
+        self.counters.add(Counter::Requests);
+        self.log(id, 0, found.texts);
+        self.send(calls, id, true);
+    }
+
+    /// Answers a request, or begins to. False: it has to wait where it is.
+    fn answer(
+        &mut self,
+        calls: &mut impl Calls,
+        id: Id,
+        request: &Request<'_>,
+        bytes: &[u8],
+    ) -> bool {
+        self.serial = self.serial.wrapping_mul(6_364_136_223_846_793_005) | 1;
+        let peer = self.places.get(id).peer;
+        // A body is not for anything here; what it has of the connection is thrown away.
+        let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
+        let keep_alive = request.keep_alive && !has_body;
+        let (about, mut out) = self.begin(keep_alive, request.version);
+        let is_trusted = !self.trusted.is_empty() && self.trusted.has(*peer.ip());
+        match decide::decide(&self.site, request, is_trusted, &about, &mut out) {
+            Decision::Answered => {}
+            Decision::Own(own) => {
+                let has_body = request.method != Method::Head;
+                let of_net = calls.counters();
+                self.own(own, of_net, has_body, &about, &mut out);
+            }
+            Decision::Page(page) => {
+                let visit = Visit {
+                    id,
+                    keep_alive: about.keep_alive,
+                    begun_us: self.now.mono_us,
+                };
+                match self.pages.begin(visit, page, request, peer) {
+                    Ok(is_begun) => {
+                        self.out = out;
+                        self.page_begun(calls, id, is_begun);
+                        return is_begun;
+                    }
+                    Err(Full) => {
+                        self.counters.add(Counter::PagesRefused);
+                        let status = Status::SERVICE_UNAVAILABLE;
+                        self.say(status, None, request.method, &about, &mut out);
+                    }
+                }
+            }
+        }
+        if let Some(file) = out.whole {
+            self.known.keep(bytes, request, file);
+        }
+        self.out = out;
+        self.counters.add(Counter::Requests);
+        let [referer, user_agent] = [request.referer, request.user_agent];
+        let texts = [
+            request.line(),
+            referer.unwrap_or_default(),
+            user_agent.unwrap_or_default(),
+        ];
+        self.log(id, 0, texts);
+        self.send(calls, id, about.keep_alive);
+        true
+    }
+
+    fn page_begun(&mut self, calls: &mut impl Calls, id: Id, is_begun: bool) {
+        if !is_begun {
+            self.places.get(id).used = Use::Queued;
+            return;
+        }
+        self.counters.add(Counter::Requests);
+        self.places.get(id).used = Use::Waiting;
+        self.make_pages(calls);
+    }
+
+    /// A page has ended, well or not.
+    pub(super) fn answer_made(&mut self, calls: &mut impl Calls, made: Made) {
+        let id = made.visit.id;
+        let place = self.places.get(id);
+        if place.generation != id.generation || place.used != Use::Waiting {
+            // Its visitor has gone.
+            return self.pages.end(made.at);
+        }
+        let asked = &self.pages.task(made.at).asked;
+        let (method, version) = (asked.method, asked.version);
+        let (about, mut out) = self.begin(made.visit.keep_alive, version);
+        match made.result {
+            Ok(()) => self.pages.task(made.at).write(&about, &mut out),
+            Err(failure) => {
+                self.counters.add(Counter::PagesFailed);
+                let text = Some(failure.explanation());
+                self.say(failure.status(), text, method, &about, &mut out);
+            }
+        }
+        self.out = out;
+        let took_us = self.now.mono_us - made.visit.begun_us;
+        let duration_us = u32::try_from(took_us).unwrap_or(u32::MAX);
+        let texts = [&self.pages.task(made.at).asked.line[..], b"", b""];
+        let peer = self.places.get(id).peer;
+        self.journal
+            .put(&record(&self.out, self.now, peer, duration_us, texts));
+        self.pages.end(made.at);
+        self.send(calls, id, about.keep_alive);
+        // What has come meanwhile waits.
+        calls.resume(id);
+    }
+
+    /// Says no to what is not a request, and closes.
+    pub(super) fn refuse(
+        &mut self,
+        calls: &mut impl Calls,
+        id: Id,
+        status: Status,
+        text: Option<&str>,
+    ) {
+        self.places.set_begun(id, 0);
+        let (about, mut out) = self.begin(false, Version::Http11);
+        self.say(status, text, Method::Get, &about, &mut out);
+        self.out = out;
+        self.send(calls, id, false);
+    }
+
+    /// What an answer depends on, and the place for it.
+    fn begin(&mut self, keep_alive: bool, version: Version) -> (About, Out) {
+        let about = About {
+            unix_s: self.now.unix_s,
+            date: self.date,
+            keep_alive: keep_alive && !self.is_draining,
+            version,
+            serial: self.serial,
+        };
+        let mut out = core::mem::take(&mut self.out);
+        out.clear();
+        (about, out)
+    }
+
+    /// Writes the page for a status.
+    fn say(
+        &self,
+        status: Status,
+        explanation: Option<&str>,
+        method: Method,
+        about: &About,
+        out: &mut Out,
+    ) {
+        let page = Page {
+            status,
+            explanation,
+            field: None,
+            has_body: method != Method::Head,
+        };
+        refuse::page(&self.site, page, about, out);
+    }
+
+    /// Writes what the machine says of itself.
+    fn own(
+        &self,
+        own: Own,
+        of_net: Vec<(&'static str, u64)>,
+        has_body: bool,
+        about: &About,
+        out: &mut Out,
+    ) {
+        let (content_type, body): (&[u8], String) = match own {
+            Own::Log => (TEXT, self.whole.log(&self.journal)),
+            Own::Status => (TEXT, status::text(&self.shown(of_net))),
+            Own::StatusJson => (b"application/json", status::json(&self.shown(of_net))),
+        };
+        status::write(content_type, body.as_bytes(), has_body, about, out);
+    }
+
+    /// All that is counted on the machine, by name.
+    fn shown(&self, of_net: Vec<(&'static str, u64)>) -> Vec<(&'static str, u64)> {
+        let mut counted: Vec<_> = self.counted(of_net.into_iter()).collect();
+        self.whole.sum(&mut counted);
+        let mut all = vec![("uptime_s", self.now.mono_us / 1_000_000)];
+        all.extend(self.whole.traffic());
+        all.append(&mut counted);
+        all
+    }
+
+    /// What this core counts, by name: always the same names in the same order, but for those of the database at the
+    /// end, which go when the machine stops.
+    pub(crate) fn counted(
+        &self,
+        of_net: impl Iterator<Item = (&'static str, u64)>,
+    ) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [
+            ("http_heads_partial", self.places.partial_count()),
+            ("log_dropped", self.journal.dropped),
+        ];
+        let named = self.counters.named().chain(own);
+        named.chain(of_net).chain(self.pages.counters())
+    }
+
+    /// A line in the log for the answer in `out`.
+    #[inline]
+    fn log(&mut self, id: Id, duration_us: u32, texts: Texts<'_>) {
+        let peer = self.places.get(id).peer;
+        self.journal
+            .put(&record(&self.out, self.now, peer, duration_us, texts));
+    }
+
+    /// The answer in `out` leaves. Only begun when nothing else is queued, so there is room; where memory is at its
+    /// end, the connection goes.
+    #[inline]
+    fn send(&mut self, calls: &mut impl Calls, id: Id, keep_alive: bool) {
+        let out = &self.out;
+        let len = out.copied.len() + out.lasting.len();
+        self.counters.add_all(Counter::BytesSent, len as u64);
+        let mut sent = calls.send(id, Piece::Copied(&out.copied));
+        if sent.is_ok() && !out.lasting.is_empty() {
+            let (bytes, sums) = (out.lasting, out.sums);
+            sent = calls.send(id, Piece::Lasting { bytes, sums });
+        }
+        match (sent, keep_alive) {
+            (Ok(()), true) => self.places.get(id).used = Use::Answering,
+            (Ok(()), false) => self.close(calls, id),
+            (Err(Full), _) => self.give_up(calls, id),
+        }
+    }
+
+    /// There is no memory for an answer: its connection goes.
+    #[cold]
+    fn give_up(&mut self, calls: &mut impl Calls, id: Id) {
+        self.counters.add(Counter::AnswersWithoutMemory);
+        self.places.get(id).used = Use::Closing;
+        calls.abort(id);
+    }
+}
+
+#[inline]
+fn record<'r>(
+    out: &Out,
+    now: Now,
+    peer: SocketAddrV4,
+    duration_us: u32,
+    [line, referer, user_agent]: Texts<'r>,
+) -> Record<'r> {
+    Record {
+        unix_s: now.unix_s,
+        peer,
+        status: out.status,
+        body_len: out.body_len as u64,
+        duration_us,
+        line,
+        referer,
+        user_agent,
+    }
+}

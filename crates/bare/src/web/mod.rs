@@ -1,0 +1,255 @@
+//! The service: which connection is a visitor's and which the database's, and what each does when bytes come.
+//! The way of a request: [`Web::input`], then `answer`, which asks [`crate::decide`]; that of a page goes through
+//! [`crate::pages`].
+
+mod answer;
+mod places;
+
+use alloc::string::String;
+
+use lowroad_http::date;
+use lowroad_http::limits::Limits;
+use lowroad_http::status::Status;
+use lowroad_net::{Calls, End, Id, Opened, Service, WAITING_MAX};
+
+use crate::archive::Archive;
+use crate::counters::{Counter, Counters};
+use crate::journal::Journal;
+use crate::known::Known;
+use crate::out::Out;
+use crate::pages::Pages;
+use crate::server::{Now, earlier};
+use crate::trusted::Trusted;
+use crate::whole::Whole;
+use places::{Places, Use};
+
+/// A visitor that has begun a request must have ended its head within this.
+const HEAD_TIMEOUT_US: u64 = 10_000_000;
+
+/// The site, its visitors and what they wait for.
+pub struct Web {
+    site: Archive,
+    limits: Limits,
+    places: Places,
+    known: Known,
+    out: Out,
+    date: [u8; 29],
+    now: Now,
+    /// Answers so far: never twice the same.
+    serial: u64,
+    trusted: Trusted,
+    pages: Pages,
+    whole: Whole,
+    /// When the first of the requests that are incomplete may have taken too long.
+    heads_due_us: u64,
+    pub(crate) journal: Journal,
+    pub(crate) counters: Counters,
+    /// Connections are closed after their next answer.
+    is_draining: bool,
+}
+
+impl Web {
+    /// A service with room for so many connections.
+    pub fn new(
+        site: Archive,
+        connections_max: usize,
+        journal_len: usize,
+        pages: Pages,
+        trusted: Trusted,
+        serial: u64,
+        whole: Whole,
+    ) -> Web {
+        let limits = Limits {
+            head_len_max: WAITING_MAX,
+            ..Limits::default()
+        };
+        Web {
+            site,
+            limits,
+            places: Places::new(connections_max),
+            known: Known::new(),
+            out: Out::default(),
+            date: date::format(0),
+            now: Now {
+                mono_us: 0,
+                unix_s: 0,
+            },
+            serial,
+            trusted,
+            pages,
+            whole,
+            heads_due_us: 0,
+            journal: Journal::new(journal_len),
+            counters: Counters::default(),
+            is_draining: false,
+        }
+    }
+
+    /// What time it is in all that follows.
+    #[inline]
+    pub fn set_now(&mut self, now: Now) {
+        if now.unix_s != self.now.unix_s {
+            self.date = date::format(now.unix_s);
+        }
+        self.now = now;
+    }
+
+    /// Ends what has taken too long; opens connections to the database. Gives the time of its next call, if it
+    /// wants one.
+    pub fn tick(&mut self, calls: &mut impl Calls) -> Option<u64> {
+        let mut next_us = None;
+        if self.places.partial_count() > 0 {
+            // Not at each call: it looks at all places.
+            if self.heads_due_us <= self.now.mono_us {
+                self.heads_due_us = self.end_slow_heads(calls).unwrap_or(0);
+            }
+            next_us = Some(self.heads_due_us).filter(|due_us| *due_us > 0);
+        }
+        if self.pages.is_idle() {
+            return next_us;
+        }
+        let pages_us = self.pages.tick(calls, self.now.mono_us);
+        self.make_pages(calls);
+        self.claim_databases();
+        earlier(next_us, pages_us)
+    }
+
+    /// Connections that were opened to the database are known as such.
+    fn claim_databases(&mut self) {
+        for id in self.pages.take_opened() {
+            self.places.take(id, Use::Database, None);
+        }
+    }
+
+    fn end_slow_heads(&mut self, calls: &mut impl Calls) -> Option<u64> {
+        let now_us = self.now.mono_us;
+        let mut first_us = None;
+        for index in 0..self.places.len() {
+            let (id, _, Some(begun_us)) = self.places.at(index) else {
+                continue;
+            };
+            let due_us = begun_us + HEAD_TIMEOUT_US;
+            if due_us > now_us {
+                first_us = earlier(first_us, Some(due_us));
+                continue;
+            }
+            self.counters.add(Counter::HeadTimeouts);
+            self.refuse(calls, id, Status::REQUEST_TIMEOUT, None);
+        }
+        // Not for each of them: late by a second at most.
+        first_us.map(|first| first.max(now_us + 1_000_000))
+    }
+
+    /// What an operator wants to know of what went wrong last.
+    pub fn take_trouble(&mut self) -> Option<String> {
+        self.pages.take_trouble()
+    }
+
+    /// Ends the visitors that wait for nothing, and the database's connections when nobody needs them.
+    pub fn end_idle(&mut self, calls: &mut impl Calls) {
+        self.is_draining = true;
+        self.pages.stop(calls);
+        for index in 0..self.places.len() {
+            if let (id, Use::Reading, None) = self.places.at(index) {
+                self.close(calls, id);
+            }
+        }
+    }
+
+    fn close(&mut self, calls: &mut impl Calls, id: Id) {
+        self.places.get(id).used = Use::Closing;
+        calls.close(id);
+    }
+
+    /// Pages that are ready go out; that may let others begin.
+    fn make_pages(&mut self, calls: &mut impl Calls) {
+        while let Some(made) = self.pages.run(calls) {
+            self.answer_made(calls, made);
+        }
+        let mut begun = 0;
+        while let Some(id) = self.pages.next_queued(begun) {
+            begun += 1;
+            let place = self.places.get(id);
+            if place.generation == id.generation && place.used == Use::Queued {
+                place.used = Use::Reading;
+                calls.resume(id);
+            }
+        }
+        self.claim_databases();
+    }
+}
+
+impl Service for Web {
+    fn opened(&mut self, _calls: &mut impl Calls, id: Id, opened: Opened) {
+        if opened.by_us {
+            // Its server speaks first.
+            return;
+        }
+        self.counters.add(Counter::Connections);
+        self.places.take(id, Use::Reading, Some(opened.peer));
+    }
+
+    #[inline]
+    fn input(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+        match self.places.get(id).used {
+            Use::Reading => {}
+            // A request that was complete left the connection in this state, and is on its way out.
+            Use::Answering | Use::Queued | Use::Waiting => return 0,
+            Use::Closing | Use::Free => return bytes.len(),
+            Use::Database => {
+                self.pages.input(calls, self.now.mono_us, id, bytes);
+                self.make_pages(calls);
+                return bytes.len();
+            }
+        }
+        self.request(calls, id, bytes)
+    }
+
+    fn finished(&mut self, calls: &mut impl Calls, id: Id) {
+        match self.places.get(id).used {
+            Use::Database => {
+                self.pages.lost(self.now.mono_us, id);
+                calls.close(id);
+                self.make_pages(calls);
+            }
+            // It gets what it has asked for.
+            Use::Answering | Use::Queued | Use::Waiting => self.places.get(id).is_finished = true,
+            Use::Reading | Use::Closing | Use::Free => {
+                self.places.set_begun(id, 0);
+                self.close(calls, id);
+            }
+        }
+    }
+
+    fn sent(&mut self, calls: &mut impl Calls, id: Id) {
+        let place = self.places.get(id);
+        match place.used {
+            Use::Answering => {
+                let is_waiting = calls.waiting_len(id) > 0;
+                if place.is_finished && !is_waiting {
+                    return self.close(calls, id);
+                }
+                place.used = Use::Reading;
+                if is_waiting {
+                    calls.resume(id);
+                }
+            }
+            Use::Database => self.pages.sent(calls, id),
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, calls: &mut impl Calls, id: Id, _end: End) {
+        self.places.set_begun(id, 0);
+        let used = core::mem::replace(&mut self.places.get(id).used, Use::Free);
+        match used {
+            Use::Database => {
+                self.pages.lost(self.now.mono_us, id);
+                self.make_pages(calls);
+            }
+            Use::Waiting => self.pages.forget(calls, id),
+            Use::Queued => self.pages.unqueue(id),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What a segment's ACK means to what we have sent: what arrived, how much may follow, what is lost (RFC 9293
+//! §3.10.7.4, RFC 6675, RFC 6582). Knows no payload and no service.
+
+use super::congestion::Mode;
+use super::connection::{Connection, NEVER};
+use super::segment::{FIN, Segment};
+use crate::bytes::before;
+use crate::context::Core;
+
+/// Duplicate ACKs that mean a loss.
+const DUP_ACKS: u32 = 3;
+
+/// What an ACK says.
+pub(crate) enum Acked {
+    /// It acknowledges what was not sent.
+    Bad,
+    /// Nothing is left of what was queued.
+    All,
+    /// Something is, or there was nothing.
+    Some,
+}
+
+/// Takes the ACK of a segment: what arrived, the peer's window, and what is known to be lost.
+pub(crate) fn acknowledged(core: &mut Core, index: u32, segment: &Segment<'_>) -> Acked {
+    let Some(it) = core.table.at_mut(index) else {
+        return Acked::Some;
+    };
+    let acked = segment.ack.wrapping_sub(it.snd_una);
+    if acked > it.flight() {
+        let age = acked.wrapping_neg();
+        // Late ones are none of a stranger (RFC 5961 §5.2).
+        return match age <= it.snd_wnd_max.max(65_535) {
+            true => Acked::Some,
+            false => Acked::Bad,
+        };
+    }
+    let is_same = update_window(it, segment);
+    if acked == 0 {
+        if it.flight() > 0 {
+            let is_bare = is_same && segment.payload.is_empty() && segment.flags & FIN == 0;
+            let recovers = duplicate(it, segment, is_bare);
+            core.counters.recoveries += u64::from(recovers);
+        }
+        return Acked::Some;
+    }
+    let flight = it.flight();
+    let was = it.queue.len();
+    it.snd_una = segment.ack;
+    it.retries = 0;
+    it.is_fin_acked = it.is_fin_sent && segment.ack == it.snd_nxt;
+    it.queue.consume(&mut core.pool, acked as usize);
+    // A byte now and then is not what others should wait for.
+    if acked >= it.mss.into() || it.queue.len() == 0 {
+        it.moved(core.now_us);
+    }
+    it.rtt.acked(segment.ack, core.now_us);
+    if it.congestion.mode == Mode::Open && it.board.is_empty() && segment.options.is_empty() {
+        it.congestion.dup_acks = 0;
+        it.congestion.acked(acked, flight, it.mss);
+    } else {
+        let recovers = recovering(it, segment, acked, flight);
+        core.counters.recoveries += u64::from(recovers);
+    }
+    it.resend_at_us = match it.flight() {
+        0 => NEVER,
+        _ => core.now_us + it.rtt.timeout_us(),
+    };
+    match was > 0 && it.queue.len() == 0 && it.is_told {
+        true => Acked::All,
+        false => Acked::Some,
+    }
+}
+
+/// Takes the window, if the segment is not an old one. Gives whether it is the same.
+fn update_window(it: &mut Connection, segment: &Segment<'_>) -> bool {
+    let is_news = before(it.snd_wl1, segment.seq)
+        || (it.snd_wl1 == segment.seq && !before(segment.ack, it.snd_wl2));
+    if !is_news {
+        return true;
+    }
+    let window = u32::from(segment.window) << it.scale;
+    it.snd_wl1 = segment.seq;
+    it.snd_wl2 = segment.ack;
+    let was = core::mem::replace(&mut it.snd_wnd, window);
+    it.snd_wnd_max = it.snd_wnd_max.max(window);
+    if was == 0 && window > 0 && it.flight() > 0 {
+        // What was beyond the closed window was not taken.
+        it.congestion.send_again(it.snd_una, it.snd_nxt);
+    }
+    if was == 0 && window > 0 && it.flight() == 0 {
+        it.resend_at_us = NEVER;
+    }
+    was == window
+}
+
+/// An ACK that acknowledges nothing new. Gives whether a recovery begins.
+fn duplicate(it: &mut Connection, segment: &Segment<'_>, is_bare: bool) -> bool {
+    let is_duplicate = match it.has_sack {
+        true => it.board.read(segment.options, it.snd_una, it.snd_nxt),
+        false => is_bare,
+    };
+    if !is_duplicate {
+        return false;
+    }
+    it.congestion.dup_acks = it.congestion.dup_acks.saturating_add(1);
+    finds_loss(it)
+}
+
+/// Begins a recovery if the peer has enough of what was sent later (RFC 6675 §5). Gives whether it did.
+fn finds_loss(it: &mut Connection) -> bool {
+    let mss = u32::from(it.mss);
+    let flight = it.flight();
+    // With little under way there will not be three (RFC 5827).
+    let segments = flight.div_ceil(mss);
+    let enough = match it.has_sack && it.unsent() == 0 && segments < 4 {
+        true => segments.saturating_sub(1).max(1),
+        false => DUP_ACKS,
+    };
+    // An ACK that waited says two things at once.
+    let later = it.board.total().div_ceil(mss);
+    if it.congestion.mode != Mode::Open || later.max(it.congestion.dup_acks.into()) < enough {
+        return false;
+    }
+    it.congestion.enter_recovery(it.snd_una, it.snd_nxt, it.mss);
+    true
+}
+
+/// New data was acknowledged while something is known to be lost, or may be. Gives whether a
+/// recovery begins.
+fn recovering(it: &mut Connection, segment: &Segment<'_>, acked: u32, flight: u32) -> bool {
+    it.board.advance(it.snd_una);
+    if it.has_sack {
+        it.board.read(segment.options, it.snd_una, it.snd_nxt);
+    }
+    let congestion = &mut it.congestion;
+    if congestion.mode == Mode::Open {
+        congestion.dup_acks = 0;
+        congestion.acked(acked, flight, it.mss);
+        return !it.board.is_empty() && finds_loss(it);
+    }
+    if !before(it.snd_una, congestion.recover) {
+        congestion.recovered();
+        return !it.board.is_empty() && finds_loss(it);
+    }
+    if congestion.mode == Mode::Loss {
+        congestion.acked(acked, flight, it.mss);
+    }
+    if congestion.mode == Mode::Recovery && it.board.is_empty() {
+        // The next hole is lost too (RFC 6582 §3.2).
+        let segments = acked.div_ceil(it.mss.into()).min(255) as u8;
+        congestion.dup_acks = congestion.dup_acks.saturating_sub(segments);
+        congestion.resent = it.snd_una;
+    }
+    if before(congestion.resent, it.snd_una) {
+        congestion.resent = it.snd_una;
+    }
+    false
+}

@@ -1,0 +1,106 @@
+//! Connections that we have asked for, until they are open (RFC 9293 §3.10.7.3). Knows nothing of their data.
+
+use core::net::SocketAddrV4;
+
+use lowroad_wire::options::Abilities;
+
+use super::congestion::Congestion;
+use super::connection::{Connection, NEVER, State};
+use super::segment::{ACK, RST, SYN, Segment};
+use super::{input, listen};
+use crate::api::{End, Id, Link, Opened, Service};
+use crate::context::{Context, address_of};
+
+/// A segment to who has asked (RFC 9293 §3.10.7.3).
+pub(crate) fn segment<L: Link, S: Service>(
+    cx: &mut Context<'_, L>,
+    service: &mut S,
+    id: Id,
+    segment: &Segment<'_>,
+) {
+    let Some(it) = cx.core.table.get_mut(id) else {
+        return;
+    };
+    let is_acked = segment.flags & ACK != 0;
+    let is_right = it.flight() > 0 && segment.ack == it.snd_nxt;
+    if is_acked && !is_right {
+        return cx.refuse(segment);
+    }
+    if segment.flags & RST != 0 {
+        if is_acked {
+            input::end(cx, service, id.index, End::Reset);
+        }
+        return;
+    }
+    let can = Abilities::read(segment.options);
+    let Some(can) = can.filter(|_| segment.flags & SYN != 0) else {
+        return;
+    };
+    let own_mss = cx.core.own_mss();
+    let Some(it) = cx.core.table.get_mut(id) else {
+        return;
+    };
+    it.mss = listen::agreed_mss(&can, own_mss);
+    it.congestion = Congestion::new(it.mss);
+    it.has_sack = can.sack;
+    it.scale = can.scale.unwrap_or(0);
+    it.rcv_nxt = segment.seq.wrapping_add(1);
+    if is_acked {
+        opened(cx, service, id, segment);
+        if let Some(it) = cx.core.table.get_mut(id) {
+            it.ack_now = true;
+            cx.core.mark(id.index);
+        }
+        return;
+    }
+    it.state = State::SynReceived;
+    it.snd_nxt = it.snd_una.wrapping_add(1);
+    cx.send_syn(id.index);
+}
+
+/// Whether the peer has our SYN, and we have its.
+pub(crate) fn completes(it: &Connection, segment: &Segment<'_>) -> bool {
+    let is_syn = segment.flags & SYN != 0;
+    segment.flags & (ACK | RST) == ACK
+        && segment.ack == it.snd_una.wrapping_add(1)
+        && segment.seq.wrapping_add(is_syn.into()) == it.rcv_nxt
+}
+
+/// A connection that we have asked for is open.
+pub(crate) fn opened<L: Link, S: Service>(
+    cx: &mut Context<'_, L>,
+    service: &mut S,
+    id: Id,
+    segment: &Segment<'_>,
+) {
+    let now_us = cx.core.now_us;
+    let Some(it) = cx.core.table.get_mut(id) else {
+        return;
+    };
+    it.state = State::Open;
+    it.is_told = true;
+    it.retries = 0;
+    it.heard_us = now_us;
+    it.rtt.acked(segment.ack, now_us);
+    it.snd_una = segment.ack;
+    it.snd_nxt = segment.ack;
+    it.resend_at_us = NEVER;
+    // Not scaled in a SYN.
+    let scale = if segment.flags & SYN != 0 {
+        0
+    } else {
+        it.scale
+    };
+    it.snd_wnd = u32::from(segment.window) << scale;
+    it.snd_wnd_max = it.snd_wnd;
+    it.snd_wl1 = segment.seq;
+    it.snd_wl2 = segment.ack;
+    cx.core.counters.opened_active += 1;
+    let key = it.key;
+    let opened = Opened {
+        peer: SocketAddrV4::new(address_of(key.remote()), key.remote_port()),
+        port: key.port(),
+        by_us: true,
+    };
+    service.opened(cx, id, opened);
+}
