@@ -73,6 +73,11 @@ pub fn start(
     let ids = ids
         .filter_map(|id| u8::try_from(id).ok())
         .filter(|id| *id != own && *id != u8::MAX);
+    // All of them before one runs: what a processor remembers of the map stays.
+    let tops: [Option<u64>; cores::MAX] = core::array::from_fn(|core| {
+        let core = core as u16;
+        (1..count).contains(&core).then(|| stack(core)).flatten()
+    });
     prepare(page);
     ids.clone().for_each(|id| local.reset(id));
     wait(RESET_US, clock, || false);
@@ -81,8 +86,8 @@ pub fn start(
         if core == count {
             break;
         }
-        let Some(top) = stack(core) else {
-            say!("lowroad: no memory for more cores");
+        let Some(top) = tops[usize::from(core)] else {
+            say!("lowroad: no memory for the stack of core {core}");
             break;
         };
         let outcome = start_one(id, core, top, page, local, clock);

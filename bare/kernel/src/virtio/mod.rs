@@ -74,8 +74,8 @@ impl Doorbell {
     }
 }
 
-/// Begins anew and agrees on features: those of `wanted` that the device offers.
-fn agree(device: &dyn Transport, wanted: u64) -> Result<u64, Error> {
+/// Begins anew and agrees on features: those that the device offers and that `wanted` says for what is offered.
+fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<u64, Error> {
     device.set_status(0);
     if !(0..1_000_000).any(|_| device.status() == 0) {
         return Err("the device does not reset");
@@ -86,7 +86,7 @@ fn agree(device: &dyn Transport, wanted: u64) -> Result<u64, Error> {
     if offered & VERSION_1 == 0 {
         return Err("the device knows only the old virtio");
     }
-    let features = offered & (wanted | VERSION_1 | ACCESS_PLATFORM);
+    let features = offered & (wanted(offered) | VERSION_1 | ACCESS_PLATFORM);
     device.take(features);
     device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
     if device.status() & FEATURES_OK == 0 {

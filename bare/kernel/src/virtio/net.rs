@@ -21,8 +21,8 @@ const RECEIVED_SUM: u64 = 1 << 1;
 const MTU: u64 = 1 << 3;
 const MAC: u64 = 1 << 5;
 const CUT_TCP4: u64 = 1 << 11;
-const CONTROL: u64 = 1 << 17;
-const MULTIPLE: u64 = 1 << 22;
+/// A control queue, and several pairs of queues.
+const SEVERAL: u64 = 1 << 17 | 1 << 22;
 
 /// What the device's own registers hold, as offsets.
 const PAIRS_AT: usize = 8;
@@ -75,8 +75,11 @@ impl Device {
     fn agree(&mut self, many: bool) -> Result<(), Error> {
         let transport = &*self.transport;
         let wanted = SUM | RECEIVED_SUM | MTU | MAC | CUT_TCP4 | EVENT_IDX;
-        let several = if many { CONTROL | MULTIPLE } else { 0 };
-        let features = agree(transport, wanted | several)?;
+        let features = agree(transport, |offered| {
+            // The one is of no use without the other, and may not be taken alone.
+            let has_both = offered & SEVERAL == SEVERAL;
+            wanted | if many && has_both { SEVERAL } else { 0 }
+        })?;
         if features & MAC == 0 {
             return Err("the device has no address");
         }
@@ -88,9 +91,11 @@ impl Device {
         if self.mtu < 576 {
             return Err("the device's MTU is below 576");
         }
-        // The one is of no use without the other.
-        let has_several = features & (CONTROL | MULTIPLE) == CONTROL | MULTIPLE;
-        self.pairs = if has_several { own.read(PAIRS_AT) } else { 1 };
+        self.pairs = if features & SEVERAL == SEVERAL {
+            own.read(PAIRS_AT)
+        } else {
+            1
+        };
         if !(1..=PAIRS_MAX).contains(&self.pairs) {
             return Err("the device has a number of queues that can't be");
         }
