@@ -1,0 +1,281 @@
+//! The machine: its cores, each of which runs only when it has a reason to.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+
+use lowroad_bare::archive::{Archive, Builder, NewVariant};
+use lowroad_bare::{Cores, Machine as Has, Now, Server};
+use lowroad_http::encoding::Encoding;
+use lowroad_net::{Address, Frame, Link, Offload, Received, Steering};
+
+use crate::frames::{packet, repair, segment};
+
+pub const SERVER: u32 = 0x0a00_0001;
+pub const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const STRANGER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 66];
+const SECRET: [u8; 32] = [77; 32];
+
+/// Where the address comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Static,
+    Dhcp,
+}
+
+/// Frames that somebody has sent, as they are on the wire.
+#[derive(Default)]
+pub struct Wire {
+    pub frames: Vec<Vec<u8>>,
+}
+
+impl Link for Wire {
+    fn send(&mut self, frame: &Frame<'_>) {
+        let whole = [frame.head, frame.copied, frame.lasting].concat();
+        assert!(whole.len() <= 1514 && frame.cut_len.is_none());
+        self.frames.push(whole);
+        assert!(self.frames.len() < 5000, "sent without end");
+    }
+
+    fn offload(&self) -> Offload {
+        Offload::default()
+    }
+}
+
+struct Core {
+    server: Server,
+    wire: Wire,
+    /// Frames that its queue of the device has.
+    queue: VecDeque<Vec<u8>>,
+    /// It may run: it has not gone to sleep, or was woken.
+    is_awake: bool,
+    next_us: u64,
+    /// Handshakes: of others with it, and of it with the database.
+    handshakes: [u32; 2],
+}
+
+pub struct Machine {
+    cores: Vec<Core>,
+    steering: Steering,
+    said: Vec<String>,
+}
+
+fn file(body: &[u8]) -> Vec<NewVariant> {
+    vec![NewVariant {
+        encoding: Encoding::Identity,
+        shared_fields: b"ETag: \"e\"\r\n".to_vec(),
+        own_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
+        etag: "\"e\"".into(),
+        content_type: "text/plain".into(),
+        last_modified_s: Some(784_111_777),
+        body: body.to_vec(),
+    }]
+}
+
+pub fn long() -> &'static [u8] {
+    let bytes: Vec<u8> = (0..40_000_u32).map(|at| b'a' + (at % 23) as u8).collect();
+    Vec::leak(bytes)
+}
+
+const PAGE: &str = "{% set all = query(\"SELECT a, b FROM t WHERE b < ?\", request.params.n or 100) %}\
+    {% for one in all %}<li>{{ one.a }} {{ one.b }}{% endfor %}";
+
+fn site(long: &[u8]) -> Archive {
+    let mut builder = Builder::new();
+    builder.file(&[b"/"], file(b"<p>Hello")).expect("a file");
+    builder.file(&[b"/long"], file(long)).expect("a file");
+    builder
+        .page(b"/page.lrp", "page.lrp", PAGE)
+        .expect("a page");
+    builder.setting("database.address", "10.0.0.3:3306");
+    builder.setting("database.user", "u");
+    builder.setting("status.from", "10.0.0.0/24");
+    let bytes = builder.finish().expect("an archive");
+    Archive::open(Vec::leak(bytes)).expect("an archive")
+}
+
+impl Machine {
+    pub fn new(count: u16, kind: Kind, long: &'static [u8]) -> Machine {
+        let archive = site(long);
+        let cores: &'static Cores = Box::leak(Box::new(Cores::new(count, &SECRET)));
+        let core = |core| {
+            let has = Has {
+                mac: SERVER_MAC,
+                mtu: 1500,
+                address: match kind {
+                    Kind::Dhcp => Address::Dhcp,
+                    Kind::Static => Address::Static {
+                        address: Ipv4Addr::from_bits(SERVER),
+                        prefix_len: 24,
+                        gateway: None,
+                    },
+                },
+                memory_len: 4 << 20,
+                secret: SECRET,
+                cores: (count > 1).then_some((cores, core)),
+            };
+            Core {
+                server: Server::new(archive, has).expect("a server"),
+                wire: Wire::default(),
+                queue: VecDeque::new(),
+                is_awake: true,
+                next_us: 0,
+                handshakes: [0; 2],
+            }
+        };
+        Machine {
+            cores: (0..count).map(core).collect(),
+            steering: Steering::new(&SECRET, count),
+            said: Vec::new(),
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// The core whose frame it is; where it does not matter, the first.
+    pub fn owner(&self, frame: &[u8]) -> usize {
+        match self.steering.owner(SERVER_MAC, Some(SERVER), frame) {
+            lowroad_net::Owner::Core(core) => core.into(),
+            _ => 0,
+        }
+    }
+
+    /// A frame comes to a core's queue.
+    pub fn receive(&mut self, core: usize, frame: Vec<u8>) {
+        self.cores[core].queue.push_back(frame);
+    }
+
+    fn has_reason(&self, core: usize, now: Now) -> bool {
+        let core = &self.cores[core];
+        let has_reason = core.is_awake || !core.queue.is_empty() || core.next_us <= now.mono_us;
+        has_reason && !core.server.is_stopped(now)
+    }
+
+    /// A core that has something to do does it, beginning the search at a random one. False: all sleep.
+    pub fn step(&mut self, now: Now, first: usize) -> bool {
+        let count = self.cores.len();
+        let all = (first..first + count).map(|at| at % count);
+        let mut runnable = all.filter(|core| self.has_reason(*core, now));
+        let Some(core) = runnable.next() else {
+            return false;
+        };
+        self.run(core, now);
+        true
+    }
+
+    /// One round of a core's loop.
+    fn run(&mut self, at: usize, now: Now) {
+        let core = &mut self.cores[at];
+        core.server.woke();
+        for _ in 0..64 {
+            let Some(frame) = core.queue.pop_front() else {
+                break;
+            };
+            let received = Received {
+                frame: &frame,
+                sum_is_good: false,
+            };
+            core.server.received(now, &mut core.wire, received);
+        }
+        let next_us = core.server.tick(now, &mut core.wire);
+        // Not for ever at the same time.
+        core.next_us = next_us.unwrap_or(u64::MAX).max(now.mono_us + 1);
+        let wakes = core.server.take_wakes();
+        assert_eq!(wakes & 1 << at, 0, "it wakes itself");
+        self.said.extend(core.server.said());
+        core.is_awake = !core.server.may_sleep();
+        for other in 0..self.cores.len() {
+            self.cores[other].is_awake |= wakes >> other & 1 != 0;
+        }
+    }
+
+    /// A core gets frames and passes them on, while the others stand still.
+    pub fn take_only(&mut self, at: usize, frames: &[Vec<u8>]) {
+        let now = Now {
+            mono_us: 50_000_000,
+            unix_s: 784_111_800,
+        };
+        let core = &mut self.cores[at];
+        for frame in frames {
+            let received = Received {
+                frame,
+                sum_is_good: false,
+            };
+            core.server.received(now, &mut core.wire, received);
+        }
+        core.is_awake = true;
+    }
+
+    pub fn next_us(&self) -> u64 {
+        let all = self.cores.iter().map(|core| core.next_us);
+        all.min().unwrap_or(u64::MAX)
+    }
+
+    /// What was sent since the last call.
+    pub fn sent(&mut self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        for core in &mut self.cores {
+            for frame in core.wire.frames.drain(..) {
+                let flags = if frame[23] == 6 { frame[47] } else { 0 };
+                core.handshakes[0] += u32::from(flags == 0x12);
+                core.handshakes[1] += u32::from(flags == 2);
+                all.push(frame);
+            }
+        }
+        all
+    }
+
+    /// Handshakes of visitors with each core, and of it with the database.
+    pub fn handshakes(&self) -> Vec<[u32; 2]> {
+        self.cores.iter().map(|core| core.handshakes).collect()
+    }
+
+    pub fn stop(&mut self, core: usize) {
+        self.cores[core].server.stop();
+        self.cores[core].is_awake = true;
+    }
+
+    pub fn is_stopped(&self, now: Now) -> bool {
+        let mut all = self.cores.iter();
+        all.all(|core| core.server.is_stopped(now))
+    }
+
+    pub fn open_counts(&self) -> Vec<usize> {
+        let all = self.cores.iter();
+        all.map(|core| core.server.open_count()).collect()
+    }
+
+    pub fn said(&self) -> &[String] {
+        &self.said
+    }
+
+    /// Segments of connections that a core has.
+    pub fn frames_of(&self, core: u16, count: usize) -> Vec<Vec<u8>> {
+        let keys =
+            (0..u16::MAX).filter(|port| self.steering.core_of(0x0a00_0042, *port, 80) == core);
+        let frame = |port| {
+            let segment = segment((port, 80), (1, 1), 16, 1000, &[], &[7; 1400]);
+            let macs = (STRANGER_MAC, SERVER_MAC);
+            let mut frame = packet(macs, 0x0a00_0042, SERVER, 6, &[], &segment);
+            repair(&mut frame, true);
+            frame
+        };
+        keys.take(count).map(frame).collect()
+    }
+}
+
+/// Who has `to`, asks a stranger.
+pub fn arp(from: u32, to: u32) -> Vec<u8> {
+    let mut frame = [
+        &[0xff; 6][..],
+        &STRANGER_MAC,
+        &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1],
+    ]
+    .concat();
+    frame.extend(STRANGER_MAC);
+    frame.extend(from.to_be_bytes());
+    frame.extend([0; 6]);
+    frame.extend(to.to_be_bytes());
+    frame
+}

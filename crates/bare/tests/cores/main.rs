@@ -1,0 +1,194 @@
+//! A machine with several cores behind a switch that gives frames to any of them, loses some and mixes up their order:
+//! everybody is answered right, whoever got the question.
+
+#[path = "../storm/frames.rs"]
+#[expect(dead_code, reason = "a storm mutates frames, too")]
+mod frames;
+#[path = "../storm/liar.rs"]
+mod liar;
+mod machine;
+mod network;
+#[path = "../storm/visitor.rs"]
+mod visitor;
+
+use machine::{Kind, SERVER, SERVER_MAC};
+use network::{Network, Weather};
+
+const S: u64 = 1_000_000;
+
+#[test]
+fn everybody_is_answered_whichever_core_gets_the_question() {
+    for seed in 1..=12 {
+        let weather = match seed % 3 {
+            0 => Weather::default(),
+            1 => Weather {
+                wrong: 1000,
+                ..Weather::default()
+            },
+            _ => Weather {
+                wrong: 500,
+                lost: 20,
+                delayed: 100,
+            },
+        };
+        let count = [2, 3, 4, 8][seed as usize % 4];
+        let mut network = Network::new(seed, count, Kind::Static, weather);
+        network.run(6 * S);
+        let (answers, pages) = network.answers();
+        assert!(answers > 300, "seed {seed}: {answers}");
+        assert!(pages[0] > 50 && pages[1] == 0, "seed {seed}: {pages:?}");
+        network.finish();
+        // All cores have had visitors, and their own way to the database.
+        let handshakes = network.machine.handshakes();
+        let has_both = |of: &[u32; 2]| of[0] > 0 && of[1] > 0;
+        assert!(
+            handshakes.iter().all(has_both),
+            "seed {seed}: {handshakes:?}"
+        );
+        let status = network.status();
+        let is_right = |name: &str, wanted: u64| {
+            assert_eq!(
+                network::number(&status, name),
+                wanted,
+                "seed {seed}: {name}"
+            );
+        };
+        is_right("cores", count.into());
+        is_right("http_requests", answers_of(&network));
+        is_right("cores_frames_dropped", 0);
+        let forwarded = network::number(&status, "cores_frames_forwarded");
+        match weather.wrong {
+            0 => assert!(
+                forwarded < 500,
+                "only ARP and what comes first: {forwarded}"
+            ),
+            _ => assert!(forwarded > 800, "{forwarded}"),
+        }
+        network.assert_log();
+    }
+}
+
+/// Before the question for the status itself.
+fn answers_of(network: &Network) -> u64 {
+    network.answers().0
+}
+
+#[test]
+fn all_cores_have_the_address_of_the_first_and_lose_it_with_it() {
+    for seed in 1..=2 {
+        let weather = Weather {
+            wrong: 700,
+            ..Weather::default()
+        };
+        let mut network = Network::new(seed, 4, Kind::Dhcp, weather);
+        network.run(10 * S);
+        let answers = network.answers().0;
+        assert!(answers > 100, "seed {seed}: {answers}");
+        assert_eq!(
+            network.machine.said(),
+            ["address 10.0.0.1/24; look at http://10.0.0.1/"]
+        );
+        // The lease ends, and with it all connections on all cores.
+        network.has_dhcp = false;
+        network.run(62 * S);
+        assert_eq!(network.machine.open_counts(), [0; 4], "seed {seed}");
+        let answers = network.answers().0;
+        network.run(5 * S);
+        assert_eq!(network.answers().0, answers, "seed {seed}");
+        network.has_dhcp = true;
+        network.run(80 * S);
+        assert!(network.answers().0 > answers + 100, "seed {seed}");
+    }
+}
+
+#[test]
+fn whichever_core_is_told_to_stop_all_do() {
+    for seed in 1..=8 {
+        let weather = Weather {
+            wrong: 700,
+            ..Weather::default()
+        };
+        let mut network = Network::new(seed, 4, Kind::Static, weather);
+        network.run(3 * S);
+        network.may_connect = false;
+        let before_us = network.now_us();
+        network.machine.stop(seed as usize % 4);
+        assert!(
+            network.run_until(10 * S, |network| network.machine.is_stopped(network.now())),
+            "seed {seed}"
+        );
+        let took_us = network.now_us() - before_us;
+        assert!(
+            took_us < 4 * S,
+            "seed {seed}: {took_us} us: somebody waited for the last moment"
+        );
+        assert_eq!(
+            network.machine.open_counts().iter().sum::<usize>(),
+            0,
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn a_flood_through_one_core_takes_what_is_free_and_harms_no_other() {
+    let mut network = Network::new(5, 4, Kind::Static, Weather::default());
+    network.run(2 * S);
+    let before = network.answers().0;
+    // Frames that come to core 2 and are all core 1's: only who knows the machine's secret can make them.
+    let flood = network.machine.frames_of(1, 3000);
+    for part in flood.chunks(500) {
+        // Core 1 does not get on meanwhile.
+        network.machine.take_only(2, part);
+        network.run(100_000);
+    }
+    network.run(10 * S);
+    assert!(network.answers().0 > before + 100);
+    network.finish();
+    let status = network.status();
+    let dropped = network::number(&status, "cores_frames_dropped");
+    let forwarded = network::number(&status, "cores_frames_forwarded");
+    assert!(dropped > 500, "{dropped}: it was never too much");
+    assert!(dropped + forwarded >= 3000, "{dropped} {forwarded}");
+}
+
+#[test]
+fn an_arp_storm_is_not_multiplied() {
+    let mut network = Network::new(6, 4, Kind::Static, Weather::default());
+    network.run(2 * S);
+    network.finish();
+    let before = network::number(&network.status(), "cores_frames_forwarded");
+    let mut storm = Vec::new();
+    for host in 0..5000u32 {
+        storm.push(machine::arp(0x0a00_0040 + host % 150, SERVER));
+    }
+    network.machine.take_only(3, &storm);
+    network.may_connect = true;
+    network.run(5 * S);
+    network.finish();
+    let status = network.status();
+    let forwarded = network::number(&status, "cores_frames_forwarded") - before;
+    // A hundred to three cores, 900 to the first, and what was told in the seconds after it.
+    assert!((1200..1400).contains(&forwarded), "{forwarded}");
+    assert!(network::number(&status, "cores_arp_limited") >= 4900);
+    assert!(network::number(&status, "arp_answered") <= 1100);
+}
+
+#[test]
+fn a_machine_of_one_core_shares_with_nobody() {
+    let weather = Weather {
+        wrong: 1000,
+        ..Weather::default()
+    };
+    let mut network = Network::new(9, 1, Kind::Static, weather);
+    network.run(5 * S);
+    network.finish();
+    let status = network.status();
+    assert_eq!(network::number(&status, "cores"), 1);
+    assert!(!status.contains("cores_frames_forwarded"));
+    assert_eq!(
+        network::number(&status, "http_requests"),
+        answers_of(&network)
+    );
+    assert_eq!(SERVER_MAC[5], 1);
+}
