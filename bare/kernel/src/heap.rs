@@ -79,6 +79,24 @@ impl Pieces {
         from.iter().chain(before)
     }
 
+    /// For several cores. Not to be repeated at each place where memory is taken.
+    #[inline(never)]
+    fn alloc_shared(&self, layout: Layout) -> Option<NonNull<u8>> {
+        self.beginning_with_own()
+            .find_map(|piece| piece.with(|heap| heap.allocate_first_fit(layout).ok()))
+    }
+
+    /// See [`Pieces::alloc_shared`].
+    ///
+    /// # Safety
+    /// The memory is of this heap and layout.
+    #[inline(never)]
+    unsafe fn dealloc_shared(&self, memory: NonNull<u8>, layout: Layout) {
+        self.of(memory.as_ptr() as usize)
+            // SAFETY: as the caller says; of this piece.
+            .with(|heap| unsafe { heap.deallocate(memory, layout) });
+    }
+
     /// The piece that an address is of.
     fn of(&self, address: usize) -> &Piece {
         let (start, len) = (
@@ -99,17 +117,18 @@ impl Pieces {
 
 // SAFETY: `Heap` gives memory as asked for; `Piece` keeps it to one user at a time.
 unsafe impl GlobalAlloc for Pieces {
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let found = if self.is_one() {
             // SAFETY: just asked.
             unsafe { self.only() }.allocate_first_fit(layout).ok()
         } else {
-            self.beginning_with_own()
-                .find_map(|piece| piece.with(|heap| heap.allocate_first_fit(layout).ok()))
+            self.alloc_shared(layout)
         };
         found.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
+    #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         let Some(memory) = NonNull::new(memory) else {
             return;
@@ -118,9 +137,8 @@ unsafe impl GlobalAlloc for Pieces {
             // SAFETY: one piece, as just asked; of this heap and layout, by the caller's contract.
             unsafe { self.only().deallocate(memory, layout) }
         } else {
-            // SAFETY: of this heap and layout, by the caller's contract.
-            self.of(memory.as_ptr() as usize)
-                .with(|heap| unsafe { heap.deallocate(memory, layout) });
+            // SAFETY: as the caller says.
+            unsafe { self.dealloc_shared(memory, layout) }
         }
     }
 }

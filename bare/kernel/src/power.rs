@@ -47,6 +47,7 @@ pub fn flag(core: u16) -> &'static AtomicBool {
 }
 
 /// Whether a core should begin its end. The first one asks the button, and tells the others.
+#[cold]
 pub fn is_stop_asked(core: u16, local: &Local) -> bool {
     if core != 0 {
         return IS_STOPPING.load(Ordering::Relaxed);

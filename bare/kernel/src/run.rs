@@ -67,11 +67,10 @@ pub fn run(core: u16, server: &mut Server, net: &mut Net, clock: &mut Clock, loc
             net.receiver.woke();
         }
     }
-    // They may be waiting for this one.
-    cores::wake_others(local);
 }
 
 /// Wakes the cores whose bits are set.
+#[inline(never)]
 fn wake(mut cores: u64, local: &Local) {
     while cores != 0 {
         cores::wake(cores.trailing_zeros() as u16, local);

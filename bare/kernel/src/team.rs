@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use lowroad_bare::{Cores, Machine};
@@ -163,8 +164,11 @@ fn work_as(
         secret: told.secret,
         cores: told.cores.map(|cores| (cores, core)),
     };
-    let mut server = server::open(told.site, machine)?;
+    // The machine ends with it: nothing has to be taken apart.
+    let mut server = ManuallyDrop::new(server::open(told.site, machine)?);
     run::run(core, &mut server, &mut net, clock, local);
+    // They may be waiting for this one.
+    cores::wake_others(local);
     add(&net);
     Ok(())
 }
