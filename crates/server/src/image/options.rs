@@ -48,6 +48,9 @@ pub struct Run {
     /// Run as a process of this system on this tap device, not in QEMU
     #[arg(long, value_name = "TAP", conflicts_with = "tap")]
     pub hosted: Option<String>,
+    /// Cores of the process: threads, each with a queue of the tap device
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "hosted", value_parser = clap::value_parser!(u16).range(1..=i64::from(lowroad_bare::Cores::COUNT_MAX)))]
+    pub cores: u16,
     /// Where the address comes from: dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY
     #[arg(long, value_name = "WHERE", value_parser = Ip::parse, default_value = "dhcp")]
     pub ip: Ip,

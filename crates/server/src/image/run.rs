@@ -9,10 +9,11 @@ use lowroad_bare::archive::Archive;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::address::Ip;
+use super::hosted::{self, Hosted};
 use super::options::{Run, Settings};
 use super::qemu::{self, Machine, Net};
 use super::tap::Device;
-use super::{build, elf, hosted, signals};
+use super::{build, elf, signals};
 use crate::say;
 
 /// Runs until it is told to stop.
@@ -29,12 +30,13 @@ pub fn run(options: &Run) -> Result<(), String> {
 fn run_hosted(options: &Run, tap: &str) -> Result<(), String> {
     let bytes: &'static [u8] = archive(&options.image, &options.settings)?.leak();
     let archive = Archive::open(bytes).map_err(|error| error.to_string())?;
-    hosted::run(
+    hosted::run(&Hosted {
         archive,
         tap,
-        options.ip,
-        options.memory as usize * (1 << 20),
-    )
+        ip: options.ip,
+        memory_len: options.memory as usize * (1 << 20),
+        cores: options.cores,
+    })
 }
 
 fn run_in_qemu(options: &Run) -> Result<(), String> {
@@ -87,7 +89,7 @@ fn net(options: &Run) -> Result<(Net, Option<Device>), String> {
     match &options.tap {
         None => Ok((Net::Forwarded(options.port), None)),
         Some(name) => {
-            let device = Device::prepare(name, options.ip)?;
+            let device = Device::prepare(name, options.ip, false)?;
             Ok((Net::Tap(name.clone()), Some(device)))
         }
     }

@@ -21,11 +21,12 @@ pub struct Device {
 
 impl Device {
     /// Sees to it that the device is there. One that is made here gets the gateway's address, so that this
-    /// machine can talk to the image, and ends with this value; another is left as it is.
+    /// machine can talk to the image, and ends with this value; another is left as it is. With `has_queues` it is made
+    /// for several.
     ///
     /// # Errors
     /// What the operator can do.
-    pub fn prepare(name: &str, ip: Ip) -> Result<Device, String> {
+    pub fn prepare(name: &str, ip: Ip, has_queues: bool) -> Result<Device, String> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_name) {
             return Err(format!("{name}: not the name of a network device"));
@@ -36,14 +37,19 @@ impl Device {
             is_ours,
         };
         if is_ours {
-            device.make(ip).map_err(|why| advice(name, ip, &why))?;
+            let made = device.make(ip, has_queues);
+            made.map_err(|why| advice(name, ip, &why))?;
         }
         Ok(device)
     }
 
-    fn make(&self, ip: Ip) -> Result<(), String> {
+    fn make(&self, ip: Ip, has_queues: bool) -> Result<(), String> {
         let name = self.name.as_str();
-        run(&["tuntap", "add", "dev", name, "mode", "tap"])?;
+        let mut add = vec!["tuntap", "add", "dev", name, "mode", "tap"];
+        if has_queues {
+            add.push("multi_queue");
+        }
+        run(&add)?;
         if let Some(address) = host_address(ip) {
             run(&["address", "add", &address, "dev", name])?;
         } else {
@@ -112,7 +118,7 @@ mod tests {
     #[test]
     fn names_that_are_none_are_refused() {
         for name in ["", "a b", "a/b", "sixteen-letters-", "x;y"] {
-            assert!(Device::prepare(name, Ip::Dhcp).is_err(), "{name}");
+            assert!(Device::prepare(name, Ip::Dhcp, false).is_err(), "{name}");
         }
     }
 

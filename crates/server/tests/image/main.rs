@@ -1,6 +1,7 @@
 //! `lowroad image`: what is built, and what answers from it, as a process on a tap device and as a machine.
 
 mod build;
+mod cores;
 mod database;
 mod disk;
 mod hosted;
