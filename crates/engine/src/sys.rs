@@ -125,9 +125,13 @@ pub fn set_option(socket: impl AsFd, level: c_int, option: c_int, value: c_int) 
 }
 
 /// Makes an open `/dev/net/tun` the other end of a tap device, which is made if it is not there. Each frame
-/// has a `struct virtio_net_hdr` in front, whose sums may be left to the reader.
-pub fn join_tap(file: impl AsFd, name: &str) -> io::Result<()> {
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+/// has a `struct virtio_net_hdr` in front, whose sums may be left to the reader. With `is_queue` it becomes one queue
+/// of several.
+pub fn join_tap(file: impl AsFd, name: &str, is_queue: bool) -> io::Result<()> {
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    if is_queue {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
     // SAFETY: a struct of integers and arrays of them, for which zeros are sound.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() || name.contains('\0') {
@@ -136,7 +140,7 @@ pub fn join_tap(file: impl AsFd, name: &str) -> io::Result<()> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = c_char::from_ne_bytes([from]);
     }
-    request.ifr_ifru.ifru_flags = flags as i16; // 0x5002
+    request.ifr_ifru.ifru_flags = flags as i16; // 0x5002, 0x5102
     let fd = file.as_fd().as_raw_fd();
     // SAFETY: the kernel reads and writes one ifreq at the address given.
     if unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) } != 0 {

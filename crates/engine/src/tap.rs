@@ -41,11 +41,24 @@ impl Tap {
     /// As `/dev/net/tun` says: `PermissionDenied` without CAP_NET_ADMIN if the device is not there or another
     /// user's, `ResourceBusy` if it is in use.
     pub fn open(name: &str) -> io::Result<Tap> {
+        Tap::join(name, false)
+    }
+
+    /// Opens a queue of the device, or makes a device that has several: each call gives another queue. The kernel
+    /// gives the frames of a flow to the queue that the last answer of the flow was sent on.
+    ///
+    /// # Errors
+    /// As [`Tap::open`]; `InvalidInput` if the device is there and was not made for several queues.
+    pub fn open_queue(name: &str) -> io::Result<Tap> {
+        Tap::join(name, true)
+    }
+
+    fn join(name: &str, is_queue: bool) -> io::Result<Tap> {
         let file = File::options()
             .read(true)
             .write(true)
             .open("/dev/net/tun")?;
-        sys::join_tap(&file, name)?;
+        sys::join_tap(&file, name, is_queue)?;
         rustix::io::ioctl_fionbio(&file, true)?;
         Ok(Tap { file, lost: 0 })
     }

@@ -60,9 +60,9 @@ pub struct Run {
     /// Memory, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(32..=1 << 20))]
     pub memory: u32,
-    /// Processors; the image uses up to 16, and several only with --tap
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub cores: u32,
+    /// Cores: processors, of which the image uses up to 16, and several only with --tap; with --hosted, threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(lowroad_bare::Cores::COUNT_MAX)))]
+    pub cores: u16,
     /// More words for the image's command line
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub append: String,

@@ -9,14 +9,15 @@ use lowroad_bare::archive::Archive;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::address::Ip;
+use super::hosted::{self, Hosted};
 use super::options::{Run, Settings};
 use super::qemu::{self, Machine, Net};
 use super::tap::Device;
-use super::{build, elf, hosted, signals};
+use super::{build, elf, signals};
 use crate::say;
 
 /// The image uses no more cores, and so no more queues.
-const QUEUES_MAX: u32 = 16;
+const QUEUES_MAX: u16 = 16;
 
 /// Runs until it is told to stop.
 ///
@@ -32,12 +33,13 @@ pub fn run(options: &Run) -> Result<(), String> {
 fn run_hosted(options: &Run, tap: &str) -> Result<(), String> {
     let bytes: &'static [u8] = archive(&options.image, &options.settings)?.leak();
     let archive = Archive::open(bytes).map_err(|error| error.to_string())?;
-    hosted::run(
+    hosted::run(&Hosted {
         archive,
         tap,
-        options.ip,
-        options.memory as usize * (1 << 20),
-    )
+        ip: options.ip,
+        memory_len: options.memory as usize * (1 << 20),
+        cores: options.cores,
+    })
 }
 
 fn run_in_qemu(options: &Run) -> Result<(), String> {
@@ -61,7 +63,7 @@ fn run_in_qemu(options: &Run) -> Result<(), String> {
         board: options.machine,
         net,
         memory_mib: options.memory,
-        cores: options.cores,
+        cores: options.cores.into(),
         accel: match &options.accel {
             Some(accel) => accel.clone(),
             None => qemu::best_accel().to_owned(),
@@ -90,7 +92,7 @@ fn net(options: &Run) -> Result<(Net, Option<Device>), String> {
     match &options.tap {
         None => Ok((Net::Forwarded(options.port), None)),
         Some(name) => {
-            let device = Device::prepare(name, options.ip, options.cores.min(QUEUES_MAX))?;
+            let device = Device::prepare(name, options.ip, options.cores.min(QUEUES_MAX).into())?;
             Ok((Net::Tap(name.clone(), device.queues()), Some(device)))
         }
     }

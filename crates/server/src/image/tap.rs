@@ -17,6 +17,7 @@ const NAME_LEN_MAX: usize = 15;
 pub struct Device {
     name: String,
     is_ours: bool,
+    /// What is wanted.
     queues: u32,
 }
 
@@ -32,7 +33,7 @@ impl Device {
             return Err(format!("{name}: not the name of a network device"));
         }
         let is_ours = !is_there(name);
-        let mut device = Device {
+        let device = Device {
             name: name.to_string(),
             is_ours,
             queues,
@@ -40,15 +41,16 @@ impl Device {
         if is_ours {
             let made = device.make(ip);
             made.map_err(|why| advice(name, ip, queues, &why))?;
-        } else {
-            device.queues = usable(name, queues);
         }
         Ok(device)
     }
 
     /// How many queues are to be opened, at least 1: a device that was made for several takes no program that opens one.
     pub fn queues(&self) -> u32 {
-        self.queues
+        match self.is_ours {
+            true => self.queues,
+            false => usable(&self.name, self.queues),
+        }
     }
 
     fn make(&self, ip: Ip) -> Result<(), String> {

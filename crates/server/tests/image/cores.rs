@@ -1,84 +1,192 @@
-//! The machine in QEMU with two processors and a queue for each: whichever core a connection's frames come to, it is
-//! answered, and by one core alone.
+//! The image's program with several cores, each a thread with a queue of the tap device of its own: whichever gets a
+//! frame, everybody is answered right, and the status is the machine's.
 
 use std::process::Command;
+use std::thread;
 
-use lowroad_testkit::net::Namespace;
-use lowroad_testkit::{Client, Folder};
+use lowroad_testkit::net::{Namespace, starts};
+use lowroad_testkit::{Client, Folder, skip, wait_until};
 
-use crate::hosted::{self, IMAGE, IP};
-use crate::machine;
+use crate::database::{Database, URL, site as site_of_pages};
+use crate::hosted::{Hosted, IP, can_run};
 use crate::place::{PROGRAM, Running};
 
-const CONNECTIONS: usize = 100;
-const ROUNDS: usize = 3;
+const CLIENTS: usize = 60;
+const STATUS: [&str; 2] = ["--status-from", "198.18.0.1"];
 
-/// A number of the image's counters.
-fn count(status: &str, name: &str) -> usize {
-    let line = status
-        .lines()
-        .find(|line| line.split_whitespace().next() == Some(name));
-    let line = line.unwrap_or_else(|| panic!("no {name} in {status}"));
-    let number = line
-        .split_whitespace()
-        .nth(1)
-        .and_then(|number| number.parse().ok());
-    number.unwrap_or_else(|| panic!("{line}"))
+fn start(site: &Folder, cores: &str, more: &[&str]) -> Hosted {
+    let arguments = [&["--cores", cores], &STATUS[..], more].concat();
+    Hosted::start(site, &arguments)
+}
+
+fn site() -> Folder {
+    let site = Folder::new();
+    site.file("index.html", "<p>small");
+    let long = (0..400_000u32).map(|at| (at.wrapping_mul(at) >> 9) as u8);
+    site.file("long.bin", long.collect::<Vec<u8>>());
+    site
+}
+
+fn number(client: &mut Client, name: &str) -> u64 {
+    let status = client.get("/.lowroad/status", "").text().to_string();
+    let mut lines = status.lines().map(|line| line.split_once(' '));
+    let line = lines.find_map(|line| line.filter(|line| line.0 == name));
+    let (_, number) = line.unwrap_or_else(|| panic!("no {name} in {status}"));
+    number.trim().parse().expect("a number")
 }
 
 #[test]
-fn two_cores_answer_every_connection_and_stop() {
-    let test = "two_cores_answer_every_connection_and_stop";
-    if !machine::can_run(test) || !hosted::can_run(test) {
+fn many_clients_get_every_byte_from_several_cores() {
+    if !can_run("many_clients_get_every_byte_from_several_cores") {
         return;
     }
-    let site = Folder::new();
-    let short: Vec<String> = (0..7).map(|n| format!("file {n}").repeat(20 + n)).collect();
-    for (n, text) in short.iter().enumerate() {
-        site.file(format!("{n}.txt"), text);
+    let site = site();
+    let long = std::fs::read(site.path().join("long.bin")).expect("a file");
+    for cores in ["2", "5"] {
+        let hosted = start(&site, cores, &[]);
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| hosted.connect()).collect();
+        thread::scope(|scope| {
+            for mut client in clients {
+                let long = &long;
+                scope.spawn(move || {
+                    for _ in 0..5 {
+                        let small = client.get("/", "");
+                        assert_eq!((small.status, &small.body[..]), (200, &b"<p>small"[..]));
+                        let got = client.get("/long.bin", "");
+                        assert!(got.status == 200 && got.body == *long, "other bytes");
+                    }
+                });
+            }
+        });
+        let mut client = hosted.connect();
+        assert_eq!(number(&mut client, "cores").to_string(), cores);
+        // The kernel guesses queues, and mostly not the core that has a new connection.
+        assert!(number(&mut client, "cores_frames_forwarded") > 0);
+        // What the other cores have counted is there a moment later.
+        let mut asked = CLIENTS as u64 * 10 + 2;
+        wait_until("the counters of all cores", || {
+            let requests = number(&mut client, "http_requests");
+            assert!(requests <= asked, "{requests} of {asked}");
+            let is_all = requests == asked;
+            asked += 1;
+            is_all.then_some(())
+        });
+        let log = client.get("/.lowroad/log", "").text().to_string();
+        assert!(
+            log.contains("\"GET /.lowroad/status HTTP/1.1\" 200"),
+            "{log}"
+        );
+        assert!(log.matches("\"GET /long.bin HTTP/1.1\" 200 400000").count() > 100);
+        assert!(hosted.stop().success());
     }
-    let long: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
-    site.file("long.bin", &long);
-    let namespace = Namespace::new("cores").expect("root may");
+}
+
+#[test]
+fn load_generators_count_no_error_with_two_cores() {
+    let mut hosted = None;
+    let site = site();
+    for (program, arguments, fine) in [
+        (
+            "ab",
+            &["-q", "-n", "2000", "-c", "16"][..],
+            "Failed requests:        0",
+        ),
+        ("wrk", &["-t1", "-c16", "-d1s"], "requests in"),
+        (
+            "h2load",
+            &["--h1", "-n5000", "-c16"],
+            "5000 succeeded, 0 failed, 0 errored, 0 timeout",
+        ),
+    ] {
+        let test = format!("load_generators_count_no_error_with_two_cores ({program})");
+        if !starts(program) {
+            skip(&test, &format!("there is no {program}"));
+            continue;
+        }
+        if !can_run(&test) {
+            return;
+        }
+        let hosted = hosted.get_or_insert_with(|| start(&site, "2", &[]));
+        let arguments = [arguments, &["http://198.18.0.2/"]].concat();
+        let said = hosted.namespace.run(program, &arguments);
+        let said = said.unwrap_or_else(|error| panic!("{error}"));
+        assert!(said.contains(fine), "{said}");
+        for words in ["Non-2xx", "Socket errors"] {
+            assert!(!said.contains(words), "{said}");
+        }
+    }
+}
+
+#[test]
+fn pages_are_made_on_all_cores() {
+    let test = "pages_are_made_on_all_cores";
+    if !can_run(test) {
+        return;
+    }
+    let hosted = start(&site_of_pages(), "3", &["--database", URL]);
+    let Some(_database) = Database::start(test, &hosted.namespace) else {
+        return;
+    };
+    let mut client = hosted.connect();
+    wait_until("a connection of each core", || {
+        (client.get("/bare.lrp", "").status == 200 && number(&mut client, "database_connects") >= 3)
+            .then_some(())
+    });
+    let clients: Vec<Client> = (0..30).map(|_| hosted.connect()).collect();
+    // Each core has its own way there, which it may have to find.
+    thread::scope(|scope| {
+        for mut client in clients {
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    let page = wait_until("a page", || {
+                        let page = client.get("/bare.lrp?size=10217", "");
+                        (page.status == 200).then_some(page)
+                    });
+                    assert_eq!(page.body.len(), 10_217);
+                }
+            });
+        }
+    });
+    wait_until("the statements of all cores", || {
+        (number(&mut client, "database_statements") >= 150).then_some(())
+    });
+}
+
+#[test]
+fn a_device_of_one_queue_is_explained() {
+    let test = "a_device_of_one_queue_is_explained";
+    if !can_run(test) {
+        return;
+    }
+    let site = site();
+    let namespace = Namespace::new("queues").expect("root may");
+    let add = |name: &str, more: &[&str]| {
+        let add = ["tuntap", "add", "dev", name, "mode", "tap"];
+        namespace
+            .run("ip", &[&add[..], more].concat())
+            .expect("ip does it");
+    };
+    add("one", &[]);
+    add("more", &["multi_queue"]);
+    for (tap, cores, wanted) in [("one", "2", "multi_queue"), ("more", "1", "--cores")] {
+        let mut command = Command::new(PROGRAM);
+        command.args([
+            "image", "run", "--hosted", tap, "--ip", IP, "--cores", cores,
+        ]);
+        command.arg(site.path());
+        namespace.prepare(&mut command);
+        let done = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(!done.status.success() && said.contains(wanted), "{said}");
+    }
+    // And one that has them is used as it is.
     let mut command = Command::new(PROGRAM);
-    command.args(["image", "run", "--tap", "tap0", "--ip", IP, "--cores", "2"]);
-    command.args(["--accel", "tcg", "--status-from", "198.18.0.1"]);
+    command.args([
+        "image", "run", "--hosted", "more", "--ip", IP, "--cores", "2",
+    ]);
     command.arg(site.path());
     namespace.prepare(&mut command);
     let running = Running::start(command);
-    running.wait_for("lowroad: 2 cores");
-    // Once more than by the program itself, which has said it before.
     running.wait_for("http://198.18.0.2/");
-    namespace.enter(|| {
-        let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| Client::connect(IMAGE)).collect();
-        for round in 0..ROUNDS {
-            for (n, client) in clients.iter_mut().enumerate() {
-                let file = (n + round) % short.len();
-                client.send(format!("GET /{file}.txt HTTP/1.1\r\nHost: test\r\n\r\n"));
-            }
-            for (n, client) in clients.iter_mut().enumerate() {
-                let response = client.response();
-                let file = (n + round) % short.len();
-                assert_eq!(response.status, 200);
-                assert_eq!(response.text(), short[file]);
-            }
-        }
-        for client in clients.iter_mut().take(20) {
-            assert!(client.get("/long.bin", "").body == long);
-        }
-        // What the other core counts is shown to this one now and then.
-        let wanted = CONNECTIONS * ROUNDS + 20;
-        let status = lowroad_testkit::wait_until("the sum of both cores' requests", || {
-            let status = clients[0].get("/.lowroad/status", "").text();
-            (count(&status, "http_requests") >= wanted).then_some(status)
-        });
-        assert_eq!(count(&status, "cores"), 2);
-        assert_eq!(count(&status, "opened_passive"), CONNECTIONS, "{status}");
-        // The device does not know whose a connection is until it was answered.
-        assert!(count(&status, "cores_frames_forwarded") > 0, "{status}");
-        for name in ["resets_sent", "input_dropped"] {
-            assert_eq!(count(&status, name), 0, "{name}: {status}");
-        }
-    });
     assert!(running.stop().success());
 }

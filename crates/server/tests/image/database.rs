@@ -54,7 +54,7 @@ impl Database {
 }
 
 /// The example's page alone.
-fn site() -> Folder {
+pub fn site() -> Folder {
     let site = Folder::new();
     site.file("bare.lrp", PAGE);
     site

@@ -1,7 +1,7 @@
 //! The image's program on a tap device answers as the server does.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use lowroad_testkit::net::{self, Namespace};
 use lowroad_testkit::{Client, Folder, Response, Server, skip};
@@ -32,6 +32,11 @@ impl Hosted {
         let running = Running::start(command);
         running.wait_for("http://198.18.0.2/");
         Hosted { namespace, running }
+    }
+
+    /// Asks it to stop and waits until it has.
+    pub fn stop(self) -> ExitStatus {
+        self.running.stop()
     }
 
     /// A connection to it.
@@ -106,7 +111,7 @@ fn a_site_answers_as_from_the_server() {
         let (image, server) = (of_image.get(path, fields), of_server.get(path, fields));
         assert_eq!(said(&image), said(&server), "{path} {fields}");
     }
-    assert!(hosted.running.stop().success());
+    assert!(hosted.stop().success());
 }
 
 #[test]

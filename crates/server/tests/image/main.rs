@@ -8,6 +8,7 @@ mod hosted;
 mod lossy;
 mod machine;
 mod place;
+mod processors;
 #[path = "../../../dynamic/tests/pages/servers.rs"]
 #[allow(dead_code, reason = "pages are tested with PostgreSQL, too")]
 mod servers;

@@ -1,0 +1,194 @@
+//! One core: the loop around its server, and how cores wake each other.
+
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use lowroad_bare::{Now, Server};
+use lowroad_engine::tap;
+use lowroad_net::Received;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use super::link::TapLink;
+use crate::say;
+
+/// Frames that are taken before the server may send what it has gathered.
+const BURST: usize = 64;
+
+/// What wakes cores from their sleep: a descriptor for each, readable since it was woken.
+pub struct Wakes {
+    events: Vec<OwnedFd>,
+    /// A core has ended: so do the others.
+    is_over: AtomicBool,
+}
+
+/// Ends all cores when it is dropped.
+pub struct Over<'w>(&'w Wakes);
+
+impl Wakes {
+    /// For so many cores.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn new(count: u16) -> Result<Wakes, String> {
+        let event = |_| eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+        let events: Result<Vec<OwnedFd>, Errno> = (0..count).map(event).collect();
+        Ok(Wakes {
+            events: events.map_err(|error| format!("eventfd: {error}"))?,
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// To be held by each core as long as it runs, and dropped also when it panics.
+    pub fn over(&self) -> Over<'_> {
+        Over(self)
+    }
+
+    /// Wakes those whose bits are set.
+    fn wake(&self, cores: u64) {
+        for (core, event) in self.events.iter().enumerate() {
+            if cores >> core & 1 != 0 {
+                // It can only be full, and then it is readable.
+                _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            }
+        }
+    }
+}
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Release);
+        self.0.wake(u64::MAX);
+    }
+}
+
+/// A core.
+pub struct Core<'w> {
+    core: u16,
+    server: Server,
+    link: TapLink,
+    wakes: &'w Wakes,
+    /// Has a byte for each signal that asks for an end; only one core has it.
+    stop: Option<UnixStream>,
+    started: Instant,
+    is_stopping: bool,
+    buffer: Vec<u8>,
+}
+
+impl<'w> Core<'w> {
+    /// With a server of its own.
+    pub fn new(
+        core: u16,
+        server: Server,
+        link: TapLink,
+        wakes: &'w Wakes,
+        stop: Option<UnixStream>,
+        started: Instant,
+    ) -> Core<'w> {
+        Core {
+            core,
+            server,
+            link,
+            wakes,
+            stop,
+            started,
+            is_stopping: false,
+            buffer: vec![0; tap::BUFFER_LEN],
+        }
+    }
+
+    /// Runs until all cores have come to their end. Gives how many frames the device has not taken.
+    ///
+    /// # Errors
+    /// When the device is gone, or the second signal has come.
+    pub fn serve(&mut self, name: &str) -> Result<u64, String> {
+        loop {
+            let more = self.burst().map_err(|error| format!("{name}: {error}"))?;
+            let now = self.now();
+            let next_us = self.server.tick(now, &mut self.link);
+            self.wakes.wake(self.server.take_wakes());
+            while let Some(line) = self.server.said() {
+                say::out(format_args!("{line}\n"))?;
+            }
+            if self.server.is_stopped(now) || self.wakes.is_over.load(Ordering::Acquire) {
+                return Ok(self.link.0.lost());
+            }
+            if more {
+                continue;
+            }
+            let waited = match self.server.may_sleep() {
+                true => self.wait(next_us),
+                false => Ok(()),
+            };
+            self.server.woke();
+            waited?;
+        }
+    }
+
+    /// Takes what has come; whether there may be more.
+    fn burst(&mut self) -> io::Result<bool> {
+        let now = self.now();
+        for _ in 0..BURST {
+            let Some((frame, sum_is_good)) = self.link.0.receive(&mut self.buffer)? else {
+                return Ok(false);
+            };
+            let received = Received { frame, sum_is_good };
+            self.server.received(now, &mut self.link, received);
+        }
+        Ok(true)
+    }
+
+    /// Waits for a frame, a time, another core or a signal. The first signal begins the end.
+    ///
+    /// # Errors
+    /// At the second.
+    fn wait(&mut self, next_us: Option<u64>) -> Result<(), String> {
+        let now_us = self.now().mono_us;
+        let left = next_us.map(|at| Duration::from_micros(at.saturating_sub(now_us)));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let event = &self.wakes.events[usize::from(self.core)];
+        let mut fds = vec![
+            PollFd::new(&self.link.0, PollFlags::IN),
+            PollFd::new(event, PollFlags::IN),
+        ];
+        fds.extend(
+            self.stop
+                .iter()
+                .map(|stop| PollFd::new(stop, PollFlags::IN)),
+        );
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(format!("poll: {error}")),
+        }
+        let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        let (is_woken, is_told) = (is_ready(1), is_ready(2));
+        if is_woken {
+            // What it was woken for is looked at after this.
+            _ = rustix::io::read(event, &mut [0; 8]);
+        }
+        match is_told {
+            true => self.told(),
+            false => Ok(()),
+        }
+    }
+
+    fn told(&mut self) -> Result<(), String> {
+        let read = self.stop.as_ref().map(|mut stop| stop.read(&mut [0]));
+        if read.is_some_and(|read| read.is_ok()) && std::mem::replace(&mut self.is_stopping, true) {
+            return Err("ended before all was answered".to_string());
+        }
+        self.server.stop();
+        Ok(())
+    }
+
+    fn now(&self) -> Now {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Now {
+            mono_us: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            unix_s: since_1970.unwrap_or_default().as_secs(),
+        }
+    }
+}

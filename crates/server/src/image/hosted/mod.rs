@@ -1,0 +1,133 @@
+//! The image's program as a process of this system, on a tap device: a thread for each core, and in each one loop
+//! around `lowroad_bare::Server`, as the kernel of the image has it. For debugging, and for tests that need no machine.
+
+mod core;
+mod link;
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Instant;
+
+use lowroad_bare::archive::Archive;
+use lowroad_bare::{Cores, Machine, Server};
+use lowroad_engine::tap::Tap;
+
+use self::core::{Core, Wakes};
+use self::link::TapLink;
+use super::address::Ip;
+use super::signals;
+use super::tap::Device;
+use crate::say;
+
+const MTU: u16 = 1500;
+
+/// What is run, and where.
+pub struct Hosted<'h> {
+    /// The site.
+    pub archive: Archive,
+    /// The tap device's name.
+    pub tap: &'h str,
+    /// Where the address comes from.
+    pub ip: Ip,
+    /// Bytes for the pools and tables of all cores.
+    pub memory_len: usize,
+    /// Threads, each with a queue of the device: 1 to [`Cores::COUNT_MAX`].
+    pub cores: u16,
+}
+
+/// Runs until it is told to stop.
+///
+/// # Errors
+/// What the operator can do.
+pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
+    let (name, count) = (hosted.tap, hosted.cores);
+    let device = Device::prepare(name, hosted.ip, count.into())?;
+    let taps = taps(name, count)?;
+    let secret = secret()?;
+    // For as long as the process: servers keep it.
+    let cores: &'static Cores = Box::leak(Box::new(Cores::new(count, &secret)));
+    let wakes = Wakes::new(count)?;
+    let started = Instant::now();
+    let stop = signals::stops()?;
+    let serve = |core: u16, tap: Tap, stop: Option<UnixStream>| {
+        let _over = wakes.over();
+        let machine = Machine {
+            mac: mac(name),
+            mtu: MTU,
+            address: hosted.ip.address(),
+            memory_len: hosted.memory_len / usize::from(count),
+            secret,
+            cores: (count > 1).then_some((cores, core)),
+        };
+        let server = Server::new(hosted.archive, machine)?;
+        Core::new(core, server, TapLink(tap), &wakes, stop, started).serve(name)
+    };
+    let lost = thread::scope(|scope| {
+        let mut taps = (0..count).zip(taps);
+        let (_, first) = taps.next().ok_or("no core")?;
+        let serve = &serve;
+        let others: Vec<_> = taps
+            .map(|(core, tap)| scope.spawn(move || serve(core, tap, None)))
+            .collect();
+        let mut all = serve(0, first, Some(stop));
+        for other in others {
+            let lost = other.join().map_err(|_| "a core has panicked".to_string());
+            // What went wrong first is said.
+            all = all.and_then(|all| Ok(all + lost??));
+        }
+        all
+    });
+    drop(device);
+    match lost? {
+        0 => {}
+        lost => say::note(format_args!("{name} did not take {lost} frames")),
+    }
+    Ok(())
+}
+
+/// The device, or so many queues of it.
+fn taps(name: &str, count: u16) -> Result<Vec<Tap>, String> {
+    let opened = match count {
+        1 => Tap::open(name).map(|tap| vec![tap]),
+        _ => (0..count).map(|_| Tap::open_queue(name)).collect(),
+    };
+    opened.map_err(|error| match (error.kind(), count) {
+        (ErrorKind::InvalidInput, 2..) => format!(
+            "the tap device {name} has one queue only; make it with `ip tuntap add dev {name} mode tap multi_queue`"
+        ),
+        (ErrorKind::InvalidInput, _) => {
+            format!("the tap device {name} has several queues: use --cores, or make it without `multi_queue`")
+        }
+        _ => format!("the tap device {name}: {error}"),
+    })
+}
+
+/// An address of its own for each device's name, and the same at each start: neighbours remember it. From the
+/// range that anybody may use (the second lowest bit of the first byte is set).
+fn mac(name: &str) -> [u8; 6] {
+    let hash = name.bytes().fold(0x811c_9dc5u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    let [a, b, c, d] = hash.to_be_bytes();
+    [0x02, b'l', a, b, c, d]
+}
+
+fn secret() -> Result<[u8; 32], String> {
+    let mut secret = [0; 32];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut secret));
+    read.map_err(|error| format!("/dev/urandom: {error}"))?;
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_anybodys_and_differ() {
+        assert_eq!(mac("tap0")[0] & 3, 2);
+        assert_ne!(mac("tap0"), mac("tap1"));
+    }
+}

@@ -1,0 +1,84 @@
+//! The machine in QEMU with two processors and a queue for each: whichever core a connection's frames come to, it is
+//! answered, and by one core alone.
+
+use std::process::Command;
+
+use lowroad_testkit::net::Namespace;
+use lowroad_testkit::{Client, Folder};
+
+use crate::hosted::{self, IMAGE, IP};
+use crate::machine;
+use crate::place::{PROGRAM, Running};
+
+const CONNECTIONS: usize = 100;
+const ROUNDS: usize = 3;
+
+/// A number of the image's counters.
+fn count(status: &str, name: &str) -> usize {
+    let line = status
+        .lines()
+        .find(|line| line.split_whitespace().next() == Some(name));
+    let line = line.unwrap_or_else(|| panic!("no {name} in {status}"));
+    let number = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|number| number.parse().ok());
+    number.unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn two_cores_answer_every_connection_and_stop() {
+    let test = "two_cores_answer_every_connection_and_stop";
+    if !machine::can_run(test) || !hosted::can_run(test) {
+        return;
+    }
+    let site = Folder::new();
+    let short: Vec<String> = (0..7).map(|n| format!("file {n}").repeat(20 + n)).collect();
+    for (n, text) in short.iter().enumerate() {
+        site.file(format!("{n}.txt"), text);
+    }
+    let long: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+    site.file("long.bin", &long);
+    let namespace = Namespace::new("cores").expect("root may");
+    let mut command = Command::new(PROGRAM);
+    command.args(["image", "run", "--tap", "tap0", "--ip", IP, "--cores", "2"]);
+    command.args(["--accel", "tcg", "--status-from", "198.18.0.1"]);
+    command.arg(site.path());
+    namespace.prepare(&mut command);
+    let running = Running::start(command);
+    running.wait_for("lowroad: 2 cores");
+    // Once more than by the program itself, which has said it before.
+    running.wait_for("http://198.18.0.2/");
+    namespace.enter(|| {
+        let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| Client::connect(IMAGE)).collect();
+        for round in 0..ROUNDS {
+            for (n, client) in clients.iter_mut().enumerate() {
+                let file = (n + round) % short.len();
+                client.send(format!("GET /{file}.txt HTTP/1.1\r\nHost: test\r\n\r\n"));
+            }
+            for (n, client) in clients.iter_mut().enumerate() {
+                let response = client.response();
+                let file = (n + round) % short.len();
+                assert_eq!(response.status, 200);
+                assert_eq!(response.text(), short[file]);
+            }
+        }
+        for client in clients.iter_mut().take(20) {
+            assert!(client.get("/long.bin", "").body == long);
+        }
+        // What the other core counts is shown to this one now and then.
+        let wanted = CONNECTIONS * ROUNDS + 20;
+        let status = lowroad_testkit::wait_until("the sum of both cores' requests", || {
+            let status = clients[0].get("/.lowroad/status", "").text();
+            (count(&status, "http_requests") >= wanted).then_some(status)
+        });
+        assert_eq!(count(&status, "cores"), 2);
+        assert_eq!(count(&status, "opened_passive"), CONNECTIONS, "{status}");
+        // The device does not know whose a connection is until it was answered.
+        assert!(count(&status, "cores_frames_forwarded") > 0, "{status}");
+        for name in ["resets_sent", "input_dropped"] {
+            assert_eq!(count(&status, name), 0, "{name}: {status}");
+        }
+    });
+    assert!(running.stop().success());
+}
