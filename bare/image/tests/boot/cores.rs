@@ -68,6 +68,12 @@ fn has_network(test: &str) -> bool {
 /// A machine with so many processors and two queues.
 #[track_caller]
 fn start(test: &str, processors: u16, more: &[&str]) -> Option<Machine> {
+    start_with(test, processors, "vectors=6", more)
+}
+
+/// The same, with more said of its network device.
+#[track_caller]
+fn start_with(test: &str, processors: u16, device: &str, more: &[&str]) -> Option<Machine> {
     if !has_network(test) {
         return None;
     }
@@ -75,7 +81,7 @@ fn start(test: &str, processors: u16, more: &[&str]) -> Option<Machine> {
         "-M",
         "q35",
         "-device",
-        "virtio-net-pci,netdev=n,mac=52:54:00:12:34:56,mq=on,vectors=6",
+        &format!("virtio-net-pci,netdev=n,mac=52:54:00:12:34:56,mq=on,{device}"),
         "-smp",
         &processors.to_string(),
     ];
@@ -169,6 +175,34 @@ fn what_has_no_queue_is_not_used() {
     };
     machine.says("2 of 5 processors used: the network device has no queues for more");
     both_answer();
+}
+
+/// Runs a device that has queues for one core, whatever else it offers.
+#[track_caller]
+fn is_for_one_core(test: &str, device: &str) {
+    let Some(machine) = start_with(test, 2, device, &["-no-reboot"]) else {
+        return;
+    };
+    machine.says("1 of 2 processors used: the network device has no queues for more");
+    for port in 1000..1020 {
+        assert_eq!(core_of(port), 0);
+    }
+}
+
+#[test]
+fn without_a_control_queue_there_is_one_core() {
+    let test = "cores::without_a_control_queue_there_is_one_core";
+    // Several queues are offered all the same.
+    is_for_one_core(
+        test,
+        "vectors=6,ctrl_vq=off,ctrl_rx=off,ctrl_vlan=off,ctrl_guest_offloads=off,guest_announce=off,ctrl_mac_addr=off",
+    );
+}
+
+#[test]
+fn with_one_interrupt_there_is_one_core() {
+    let test = "cores::with_one_interrupt_there_is_one_core";
+    is_for_one_core(test, "vectors=1");
 }
 
 #[test]
