@@ -157,3 +157,48 @@ pub fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = u16::from_le_bytes(*bytes.first_chunk()?);
     bytes.split_at_checked(usize::from(len).max(HEAD_LEN))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_whole_and_no_longer_than_asked_for() {
+        let mut journal = Journal::new(0);
+        let mut marks = Vec::new();
+        for number in 0..500_u64 {
+            journal.put(&Record {
+                unix_s: number,
+                peer: SocketAddrV4::new([192, 0, 2, 7].into(), 999),
+                status: 200,
+                body_len: 0,
+                duration_us: 0,
+                line: &[b'x'; 100][..number as usize % 100],
+                referer: b"",
+                user_agent: b"",
+            });
+            assert!(!marks.contains(&journal.mark()));
+            marks.push(journal.mark());
+            for len_max in [0, 300, 3000, usize::MAX] {
+                let mut count = 0;
+                for mut rest in journal.newest(len_max) {
+                    while let Some((record, others)) = split_record(rest) {
+                        count += record.len();
+                        rest = others;
+                    }
+                    assert!(rest.is_empty());
+                }
+                let all: usize = journal
+                    .newest(usize::MAX)
+                    .iter()
+                    .map(|part| part.len())
+                    .sum();
+                // As much as there is room for, but for one record.
+                assert!(count <= len_max && (count == all || count + 140 > len_max));
+            }
+            let last = journal.newest(200).concat();
+            assert!(last.windows(8).any(|eight| eight == number.to_le_bytes()));
+        }
+        assert!(journal.dropped > 0);
+    }
+}

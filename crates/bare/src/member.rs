@@ -290,4 +290,82 @@ mod tests {
             assert_eq!(address_of(&words), address);
         }
     }
+    fn members(count: u16) -> Vec<Member> {
+        let cores: &'static Cores = Box::leak(Box::new(Cores::new(count, &[3; 32])));
+        (0..count).map(|core| Member::new(cores, core)).collect()
+    }
+
+    const FRAME: Received<'static> = Received {
+        frame: &[7; 60],
+        sum_is_good: true,
+    };
+
+    #[test]
+    fn who_has_something_to_do_does_not_sleep() {
+        let mut all = members(3);
+        let [first, second, third] = &mut all[..] else {
+            panic!("three");
+        };
+        assert!(second.may_sleep(false) && third.may_sleep(false));
+        // It sleeps: it is woken for a frame, once.
+        assert!(!first.keeps(Owner::Core(1), 0, FRAME));
+        assert!(!first.may_sleep(false), "others are to be woken first");
+        assert_eq!((first.take_wakes(), first.take_wakes()), (0b010, 0));
+        assert!(first.may_sleep(false));
+        // And before it has looked at the frame it does not sleep again.
+        second.woke();
+        assert!(!second.may_sleep(false));
+        assert_eq!(second.take(0), Some((60, true)));
+        assert!(second.may_sleep(false));
+        // An address is for all.
+        first.tell(Some((Ipv4Addr::LOCALHOST, 8, None)));
+        assert!(!second.may_sleep(false));
+        assert_eq!(first.take_wakes(), 0b100, "the second does not sleep");
+        assert_eq!(second.news(), Some(Some((Ipv4Addr::LOCALHOST, 8, None))));
+        assert_eq!(second.news(), None);
+        assert!(second.may_sleep(false) && !third.may_sleep(false));
+        first.tell(None);
+        assert_eq!(third.news(), Some(None));
+    }
+
+    #[test]
+    fn the_end_wakes_all_twice() {
+        let mut all = members(3);
+        let may_sleep = |all: &[Member], is_stopping| {
+            all.iter()
+                .map(|one| one.may_sleep(is_stopping))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(may_sleep(&all, false), [true; 3]);
+        all[1].stop();
+        assert_eq!(all[1].take_wakes(), 0b101);
+        assert_eq!(may_sleep(&all, false), [false; 3]);
+        assert_eq!(may_sleep(&all, true), [true; 3]);
+        all[0].set_done();
+        all[2].set_done();
+        assert_eq!((all[0].take_wakes(), all[2].take_wakes()), (0, 0));
+        assert_eq!(may_sleep(&all, true), [true; 3]);
+        all[1].set_done();
+        assert_eq!(all[1].take_wakes(), 0b101);
+        assert_eq!(may_sleep(&all, true), [false; 3]);
+    }
+
+    #[test]
+    fn arp_is_told_to_all_and_much_of_it_to_the_first() {
+        let mut all = members(4);
+        for number in 0..2000 {
+            assert!(all[2].keeps(Owner::All, 5 * SECOND_US + number, FRAME));
+        }
+        let mut taken = [0; 4];
+        for (core, member) in all.iter_mut().enumerate() {
+            while member.take(2).is_some() {
+                taken[core] += 1;
+            }
+        }
+        assert_eq!(taken, [1000, 100, 0, 100]);
+        let limited = all[0].cores.traffic().map(|(_, count)| count);
+        assert_eq!(limited.collect::<Vec<_>>(), [1200, 0, 1900]);
+        assert!(all[2].keeps(Owner::All, 6 * SECOND_US, FRAME));
+        assert!(all[1].take(2).is_some());
+    }
 }

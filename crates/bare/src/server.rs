@@ -63,6 +63,17 @@ pub fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
+/// The first of the numbers that answers are told apart by. Visitors see them, so they must not tell the secret, of
+/// which tables and cookies have parts as they are.
+fn serial(secret: &[u8; 32]) -> u64 {
+    let [a, b, c, d] = [0, 1, 2, 3].map(|at| {
+        let bytes = core::array::from_fn(|n| secret[at * 8 + n]);
+        u128::from(u64::from_le_bytes(bytes))
+    });
+    let (one, other) = (a * (b | 1), c * (d | 1));
+    (one ^ one >> 64 ^ other ^ other >> 64) as u64
+}
+
 /// A site, its connections and what they wait for: on a machine with several cores, those of one core.
 ///
 /// A core's loop: frames of its queue to [`Server::received`]; [`Server::tick`]; what was sent to the device;
@@ -108,8 +119,7 @@ impl Server {
         *high ^= core.to_le_bytes()[1];
         let member = machine.cores.map(|(cores, core)| Member::new(cores, core));
         let pages = Pages::new(&site, secret, share, count)?;
-        let [.., a, b, c, d, e, f, g, h] = secret;
-        let serial = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let serial = serial(&secret);
         let stack = Stack::new(Settings {
             mac: machine.mac,
             mtu: machine.mtu,
@@ -160,10 +170,13 @@ impl Server {
 
     /// To be called after each burst of frames, and when it said so the last time. Gives the time of
     /// the next call in [`Now::mono_us`], if there is any.
+    #[inline]
     pub fn tick(&mut self, now: Now, link: &mut impl Link) -> Option<u64> {
         self.now_us = now.mono_us;
         self.web.set_now(now);
-        self.hear(link);
+        if self.member.is_some() {
+            self.hear(link);
+        }
         let stack_us = self.stack.tick(now.mono_us, link, &mut self.web);
         let is_stopping = self.stopping_us.is_some();
         let has_address = self.stack.address().is_some();
@@ -178,13 +191,16 @@ impl Server {
             }
         });
         let drain_us = self.stopping_us.map(|stopping_us| stopping_us + DRAIN_US);
-        earlier(
-            earlier(earlier(stack_us, web_us), drain_us),
-            self.tell(now.mono_us),
-        )
+        let next_us = earlier(earlier(stack_us, web_us), drain_us);
+        match self.member {
+            Some(_) => earlier(next_us, self.tell(now.mono_us)),
+            None => next_us,
+        }
     }
 
     /// Takes what the other cores have for this one.
+    #[cold]
+    #[inline(never)]
     fn hear(&mut self, link: &mut impl Link) {
         let Some(member) = &mut self.member else {
             return;
@@ -208,6 +224,7 @@ impl Server {
     }
 
     /// Tells the other cores what they want to know. Gives the time of the next call for that.
+    #[inline(never)]
     fn tell(&mut self, now_us: u64) -> Option<u64> {
         let member = self.member.as_mut()?;
         member.tell(self.stack.address());
@@ -223,9 +240,18 @@ impl Server {
         if now_us < due_us {
             return member.has_more(frames).then_some(due_us);
         }
-        let numbers = self.web.counted(of_net.each());
-        member.show(now_us, frames, numbers, &self.web.journal);
+        self.show(now_us, frames);
         None
+    }
+
+    /// Shows the other cores what is counted and logged here.
+    #[cold]
+    #[inline(never)]
+    fn show(&mut self, now_us: u64, frames: u64) {
+        if let Some(member) = &mut self.member {
+            let numbers = self.web.counted(self.stack.counters().each());
+            member.show(now_us, frames, numbers, &self.web.journal);
+        }
     }
 
     /// Cores that may sleep and that this one has something for, bit n for core n: to be called after

@@ -32,6 +32,7 @@ pub(crate) enum Bad {
 }
 
 /// Reads a packet; what follows it in the frame is padding.
+#[inline(always)]
 pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, Bad> {
     let head: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Bad::Malformed)?;
     let mut sum = sum_of(head);

@@ -91,6 +91,9 @@ impl Stack {
     }
 
     /// A frame has come.
+    // In place where frames come from the device: that there is a second caller, for frames of other cores, would cost
+    // each request 70 instructions otherwise.
+    #[inline(always)]
     pub fn received<L: Link, S: Service>(
         &mut self,
         now_us: u64,
@@ -241,6 +244,7 @@ fn count_bad(counters: &mut Counters, bad: Bad) {
     }
 }
 
+#[inline(always)]
 fn tcp<L: Link, S: Service>(
     cx: &mut Context<'_, L>,
     service: &mut S,

@@ -236,12 +236,16 @@ impl Cores {
 
 /// Bytes as words, the last filled with zeros, behind their number.
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    let word = |part: &[u8]| {
-        let mut word = [0; 8];
-        word[..part.len()].copy_from_slice(part);
-        u64::from_le_bytes(word)
-    };
-    core::iter::once(bytes.len() as u64).chain(bytes.chunks(8).map(word))
+    let (whole, rest) = bytes.as_chunks::<8>();
+    let last = rest
+        .iter()
+        .rev()
+        .fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let last = (!rest.is_empty()).then_some(last);
+    let whole = whole.iter().map(|word| u64::from_le_bytes(*word));
+    core::iter::once(bytes.len() as u64)
+        .chain(whole)
+        .chain(last)
 }
 
 /// Bytes that were written by [`words`], and the words behind them.

@@ -48,6 +48,10 @@ struct Core {
     queue: VecDeque<Vec<u8>>,
     /// It may run: it has not gone to sleep, or was woken.
     is_awake: bool,
+    /// It has found nothing more to do, and is about to sleep: others may do something before it does.
+    is_tired: bool,
+    /// It was told that all have stopped.
+    has_left: bool,
     next_us: u64,
     /// Handshakes: of others with it, and of it with the database.
     handshakes: [u32; 2],
@@ -118,6 +122,8 @@ impl Machine {
                 wire: Wire::default(),
                 queue: VecDeque::new(),
                 is_awake: true,
+                is_tired: false,
+                has_left: false,
                 next_us: 0,
                 handshakes: [0; 2],
             }
@@ -146,17 +152,17 @@ impl Machine {
         self.cores[core].queue.push_back(frame);
     }
 
-    fn has_reason(&self, core: usize, now: Now) -> bool {
+    fn has_reason(&self, core: usize, now_us: u64) -> bool {
         let core = &self.cores[core];
-        let has_reason = core.is_awake || !core.queue.is_empty() || core.next_us <= now.mono_us;
-        has_reason && !core.server.is_stopped(now)
+        let has_reason = core.is_awake || !core.queue.is_empty() || core.next_us <= now_us;
+        has_reason && !core.has_left
     }
 
     /// A core that has something to do does it, beginning the search at a random one. False: all sleep.
     pub fn step(&mut self, now: Now, first: usize) -> bool {
         let count = self.cores.len();
         let all = (first..first + count).map(|at| at % count);
-        let mut runnable = all.filter(|core| self.has_reason(*core, now));
+        let mut runnable = all.filter(|core| self.has_reason(*core, now.mono_us));
         let Some(core) = runnable.next() else {
             return false;
         };
@@ -164,9 +170,13 @@ impl Machine {
         true
     }
 
-    /// One round of a core's loop.
+    /// One part of a core's loop.
     fn run(&mut self, at: usize, now: Now) {
         let core = &mut self.cores[at];
+        if std::mem::take(&mut core.is_tired) {
+            core.is_awake = !core.server.may_sleep();
+            return;
+        }
         core.server.woke();
         for _ in 0..64 {
             let Some(frame) = core.queue.pop_front() else {
@@ -184,7 +194,9 @@ impl Machine {
         let wakes = core.server.take_wakes();
         assert_eq!(wakes & 1 << at, 0, "it wakes itself");
         self.said.extend(core.server.said());
-        core.is_awake = !core.server.may_sleep();
+        core.has_left = core.server.is_stopped(now);
+        core.is_awake = true;
+        core.is_tired = true;
         for other in 0..self.cores.len() {
             self.cores[other].is_awake |= wakes >> other & 1 != 0;
         }
@@ -236,9 +248,8 @@ impl Machine {
         self.cores[core].is_awake = true;
     }
 
-    pub fn is_stopped(&self, now: Now) -> bool {
-        let mut all = self.cores.iter();
-        all.all(|core| core.server.is_stopped(now))
+    pub fn is_stopped(&self) -> bool {
+        self.cores.iter().all(|core| core.has_left)
     }
 
     pub fn open_counts(&self) -> Vec<usize> {

@@ -114,7 +114,7 @@ fn whichever_core_is_told_to_stop_all_do() {
         let before_us = network.now_us();
         network.machine.stop(seed as usize % 4);
         assert!(
-            network.run_until(10 * S, |network| network.machine.is_stopped(network.now())),
+            network.run_until(10 * S, |network| network.machine.is_stopped()),
             "seed {seed}"
         );
         let took_us = network.now_us() - before_us;

@@ -65,6 +65,7 @@ pub(crate) struct Segment<'f> {
 
 impl<'f> Segment<'f> {
     /// Reads what is behind the IP header. `None`: lengths do not fit together.
+    #[inline(always)]
     pub(crate) fn parse(remote: u32, mac: [u8; 6], tcp: &'f [u8]) -> Option<Segment<'f>> {
         let (head, rest) = tcp.split_first_chunk::<HEADER_LEN>()?;
         let options_len = (usize::from(head[12] >> 4) * 4).checked_sub(HEADER_LEN)?;

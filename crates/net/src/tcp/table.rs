@@ -51,6 +51,7 @@ impl Table {
         }
     }
 
+    #[inline(always)]
     fn bucket(&self, key: Key) -> usize {
         // Two keyed multiplications, folded: who does not know the keys can't choose what meets.
         let mix = |value: u64, key: u64| {
@@ -62,6 +63,7 @@ impl Table {
     }
 
     /// Where the connection is.
+    #[inline(always)]
     pub(crate) fn find(&self, key: Key) -> Option<u32> {
         let mut at = self.heads[self.bucket(key)];
         while let Some(place) = self.places.get(at as usize) {
