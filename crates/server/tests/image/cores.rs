@@ -60,8 +60,9 @@ fn many_clients_get_every_byte_from_several_cores() {
         });
         let mut client = hosted.connect();
         assert_eq!(number(&mut client, "cores").to_string(), cores);
-        // The kernel guesses queues, and mostly not the core that has a new connection.
-        assert!(number(&mut client, "cores_frames_forwarded") > 0);
+        // The kernel guesses the queue of a new connection, and half the time it is not its core's. A few are ARP.
+        let forwarded = number(&mut client, "cores_frames_forwarded");
+        assert!(forwarded > CLIENTS as u64 / 3, "{forwarded}");
         // What the other cores have counted is there a moment later.
         let mut asked = CLIENTS as u64 * 10 + 2;
         wait_until("the counters of all cores", || {
