@@ -7,14 +7,14 @@ use super::Paper;
 use super::figure::{Figure, find, rounded};
 
 /// Behind a figure whose repeats lie apart.
-const MARK: &str = " \\*";
+const MARK: &str = " *";
 
 /// The figures of a paper; servers and loads without any are left out.
 pub fn markdown(paper: &Paper, figures: &[Figure]) -> String {
     let mut out = String::new();
     let lines = cells(paper, figures);
     for (at, line) in lines.iter().enumerate() {
-        let _ = writeln!(out, "| {} |", line.join(" | "));
+        let _ = writeln!(out, "| {} |", line.join(" | ").replace('*', "\\*"));
         if at == 0 {
             let _ = writeln!(out, "|{}", "---|".repeat(line.len()));
         }
