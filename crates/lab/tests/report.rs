@@ -321,7 +321,7 @@ fn claims_of_a_paper_stand_beside_its_experiments() {
         load: load.into(),
         instructions: vec![instructions],
         requests: 10,
-        failure: None,
+        ..Figure::default()
     };
     let counts = Counts {
         papers: vec![Counted {

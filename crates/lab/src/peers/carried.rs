@@ -96,7 +96,11 @@ fn needed(plan: &Plan) -> BTreeMap<PathBuf, String> {
     });
     let texts = plan.files.iter().map(|(_, text)| text.as_str());
     let objects = texts.flat_map(shared_objects).map(PathBuf::from);
-    let all = programs.map(PathBuf::from).chain(objects);
+    // A program without a path is one that every machine has.
+    let programs = programs
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let all = programs.chain(objects);
     all.map(|path| (path.clone(), place(&path))).collect()
 }
 
@@ -104,7 +108,7 @@ fn needed(plan: &Plan) -> BTreeMap<PathBuf, String> {
 /// what was built somewhere, in a temporary folder even, where programs are.
 fn place(path: &Path) -> String {
     match path.file_name() {
-        Some(name) if !path.starts_with("/usr") && path.is_absolute() => {
+        Some(name) if path.is_absolute() && !path.starts_with("/usr") => {
             format!("/usr/local/bin/{}", name.to_string_lossy())
         }
         _ => path.display().to_string(),

@@ -295,8 +295,8 @@ static PEERS: &[Peer] = &[
     absent(
         "lowroad-bare",
         "Lowroad without an operating system",
-        "it is no process at a loopback port but a machine of its own: `lowroad-lab icount --server lowroad-bare` \
-         boots it, and `lowroad image run` does",
+        "it is no process at a loopback port but a machine of its own: `lowroad-lab icount --paper 003` and \
+         `--server lowroad-bare` boot it, and `lowroad image run` does",
     ),
     absent(
         "lowroad-uring",

@@ -147,7 +147,7 @@ mod tests {
             load: load.into(),
             instructions: instructions.to_vec(),
             requests: 10,
-            failure: None,
+            ..Figure::default()
         }
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 const APART: f64 = 0.03;
 
 /// Instructions of the whole machine for one more request, or why there are none.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The paper's number.
     pub paper: String,
@@ -23,9 +23,29 @@ pub struct Figure {
     /// Why a repeat has none; the last reason.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
+    /// It was not tried, as something is not installed.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub is_left_out: bool,
 }
 
 impl Figure {
+    /// Takes a repeat, with the server's version if that is known.
+    pub fn add(&mut self, version: String, result: Result<u64, String>) {
+        if !version.is_empty() {
+            self.version = version;
+        }
+        match result {
+            Ok(instructions) => self.instructions.push(instructions),
+            Err(why) => self.failure = Some(why),
+        }
+    }
+
+    /// Takes note that it can't be tried here.
+    pub fn leave_out(&mut self, why: String) {
+        self.failure = Some(why);
+        self.is_left_out = true;
+    }
+
     /// The middle of the repeats; `None` where one failed, as its answer may have been wrong.
     pub fn middle(&self) -> Option<f64> {
         let mut sorted = self.instructions.clone();
@@ -80,6 +100,7 @@ pub(crate) mod tests {
             instructions: instructions.to_vec(),
             requests: 2000,
             failure: instructions.is_empty().then(|| "it broke".into()),
+            ..Figure::default()
         }
     }
 
@@ -101,6 +122,17 @@ pub(crate) mod tests {
         };
         assert_eq!(failed.middle(), None);
         assert!(!failed.is_doubtful());
+    }
+
+    #[test]
+    fn what_is_left_out_is_no_failed_try() {
+        let mut figure = Figure::default();
+        figure.add("1.0".into(), Ok(7));
+        figure.add(String::new(), Err("wrong".into()));
+        assert_eq!((figure.version.as_str(), figure.middle()), ("1.0", None));
+        assert!(!figure.is_left_out);
+        figure.leave_out("not installed".into());
+        assert!(figure.is_left_out && figure.failure.is_some());
     }
 
     #[test]

@@ -53,6 +53,10 @@ pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Figure])) -> Result<Vec<Figure>, 
     let (kernel, plugin) = (Kernel::new()?, plugin()?);
     progress("");
     let (todo, mut figures) = possible(plan);
+    if todo.is_empty() && figures.is_empty() {
+        return Err("none of these servers can be asked any of this".into());
+    }
+    let (mut done, all) = (0, todo.iter().map(|(_, loads)| loads.len()).sum::<usize>());
     let waiting = Mutex::new(todo);
     let (tell, told) = channel();
     thread::scope(|scope| {
@@ -75,11 +79,13 @@ pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Figure])) -> Result<Vec<Figure>, 
         drop(tell);
         for told in told {
             match told {
-                Told::Step(text) => progress(&text),
+                Told::Step(text) => progress(&format!("{done} of {all}; {text}")),
                 Told::Done(subject, load, version, result) => {
+                    done += 1;
                     progress("");
                     println!("{}", line(subject, load, &result));
-                    add(plan, &mut figures, subject, load, version, result);
+                    let figure = of(plan, &mut figures, subject, load);
+                    figure.add(version, result);
                     keep(&figures);
                 }
             }
@@ -113,7 +119,7 @@ fn possible(plan: &Plan) -> (Todo, Vec<Figure>) {
                 .or(no_database.clone().filter(|_| takes_pages));
             match why {
                 None => loads.push(load),
-                Some(why) => add(plan, &mut figures, subject, load, String::new(), Err(why)),
+                Some(why) => of(plan, &mut figures, subject, load).leave_out(why),
             }
         }
         if !loads.is_empty() {
@@ -138,36 +144,25 @@ fn line(subject: &Subject, load: &Load, result: &Result<u64, String>) -> String 
     format!("{:<16}{:<46}{figure:>12}", subject.name, load.title)
 }
 
-/// Puts a repeat to its figure.
-fn add(
+/// The figure of a server and a load, a new one if there is none yet.
+fn of<'a>(
     plan: &Plan,
-    figures: &mut Vec<Figure>,
+    figures: &'a mut Vec<Figure>,
     subject: &Subject,
     load: &Load,
-    version: String,
-    result: Result<u64, String>,
-) {
+) -> &'a mut Figure {
     let is_it = |figure: &Figure| figure.server == subject.name && figure.load == load.name;
     let at = figures.iter().position(is_it).unwrap_or_else(|| {
         figures.push(Figure {
             paper: plan.paper.number.to_owned(),
             server: subject.name.to_owned(),
-            version: String::new(),
             load: load.name.to_owned(),
-            instructions: Vec::new(),
             requests: requests(plan, load).requests,
-            failure: None,
+            ..Figure::default()
         });
         figures.len() - 1
     });
-    let figure = &mut figures[at];
-    if !version.is_empty() {
-        figure.version = version;
-    }
-    match result {
-        Ok(instructions) => figure.instructions.push(instructions),
-        Err(why) => figure.failure = Some(why),
-    }
+    &mut figures[at]
 }
 
 fn requests(plan: &Plan, load: &Load) -> Traffic {
@@ -192,8 +187,8 @@ impl Work<'_> {
         for &load in loads {
             let mut result = self.one(&mut ready, load, loads);
             // Emulation goes wrong now and then; a server that ends its guest does it again.
-            let is_gone = |ready: &mut Ready| !ready.guest.runs();
-            if result.is_err() && ready.as_mut().is_some_and(is_gone) {
+            let runs = |ready: &mut Ready| ready.guest.runs();
+            if result.is_err() && !ready.as_mut().is_some_and(runs) {
                 ready = None;
                 result = self.one(&mut ready, load, loads);
             }
