@@ -121,6 +121,22 @@ impl Counted {
         }
     }
 
+    /// The servers by their versions, and how they were counted.
+    pub fn circumstances(&self) -> Vec<String> {
+        let mut lines = vec![format!("lowroad-lab icount --paper {}", self.paper.number)];
+        for subject in self.paper.subjects {
+            let own = self
+                .figures
+                .iter()
+                .filter(|figure| figure.server == subject.name);
+            let version = own
+                .map(|figure| figure.version.as_str())
+                .find(|text| !text.is_empty());
+            lines.extend(version.map(|version| format!("{}: {version}", subject.title)));
+        }
+        lines
+    }
+
     /// Why figures are missing.
     pub fn failures(&self) -> Vec<String> {
         let failures = table::failures(self.paper, &self.figures);
@@ -196,6 +212,16 @@ mod tests {
                 .any(|row| row[0].contains("13 and 14"))
         );
         assert!(tables[1].rows.iter().all(|row| !row[1].is_empty()));
+    }
+
+    #[test]
+    fn versions_are_told_once() {
+        let lines = counted().circumstances();
+        assert!(lines[0].ends_with("icount --paper 003"));
+        assert_eq!(
+            lines[1..],
+            ["the image: 1", "Apache (prefork), PHP in it: 1"]
+        );
     }
 
     #[test]

@@ -166,6 +166,7 @@ fn claims(counted: &Counted) -> String {
         out.push_str(&html_table(&table, ""));
     }
     out.push_str(&list("Could not be counted", &counted.failures()));
+    out.push_str(&list("How it was counted", &counted.circumstances()));
     out + "</section>\n"
 }
 

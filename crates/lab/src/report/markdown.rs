@@ -84,6 +84,7 @@ fn claims(out: &mut String, counted: &Counted) {
         table(out, &of);
     }
     list(out, "Could not be counted", &counted.failures());
+    list(out, "How it was counted", &counted.circumstances());
 }
 
 fn figure(out: &mut String, shown: &Shown<'_>) {

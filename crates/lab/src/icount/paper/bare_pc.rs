@@ -37,7 +37,7 @@ const SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "lowroad-softirq",
-        title: "with `--softirq`",
+        title: "with --softirq",
         machine: linux("lowroad-softirq"),
         pages: &[],
     },

@@ -74,6 +74,7 @@ impl Ready {
             .then(|| database::start(&network))
             .transpose()?;
         let address = guest.wait_for(PORT)?;
+        first_answer(address).map_err(|why| guest.failure(&why))?;
         Ok(Ready {
             guest,
             address,
@@ -94,6 +95,20 @@ impl Ready {
         }
         Ok(())
     }
+}
+
+/// Waits for an answer: who listens may be busy yet with what comes after, as with loading programs into
+/// the kernel, which takes an emulated one seconds.
+fn first_answer(address: SocketAddr) -> Result<(), String> {
+    const TRIES: u32 = 5; // of ten seconds
+    let mut last = Ok(());
+    for _ in 0..TRIES {
+        last = fetch::get(address, STATIC_PATH).map(drop);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
 }
 
 fn version_of(lowroad: &Path) -> String {
