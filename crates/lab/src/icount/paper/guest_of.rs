@@ -26,7 +26,7 @@ const PORT: u16 = 80;
 
 /// What guests are made of here.
 #[derive(Debug)]
-pub struct Parts<'a> {
+pub struct Materials<'a> {
     /// What Linux guests boot.
     pub kernel: &'a Kernel,
     /// What counts.
@@ -54,22 +54,22 @@ impl Ready {
     ///
     /// # Errors
     /// With what the guest or the database said.
-    pub fn boot(subject: &Subject, parts: &Parts<'_>) -> Result<Ready, String> {
+    pub fn boot(subject: &Subject, materials: &Materials<'_>) -> Result<Ready, String> {
         let network = Network::new();
-        let has_database = parts.has_pages && subject.needs_database();
+        let has_database = materials.has_pages && subject.needs_database();
         let (boot, version, _image) = match subject.machine {
             Machine::Linux { peer, settings } => {
-                let (boot, version) = linux(peer, settings, &network, parts)?;
+                let (boot, version) = linux(peer, settings, &network, materials)?;
                 (boot, version, None)
             }
             Machine::Image => {
-                let program = own(parts.lowroad)?;
+                let program = own(materials.lowroad)?;
                 let url = has_database.then(|| database::url(&network));
                 let image = Image::of_files(&program, &image_site(has_database), url.as_deref())?;
                 (image.boot(MEMORY_MIB), version_of(&program), Some(image))
             }
         };
-        let mut guest = Guest::boot(&boot, parts.plugin, network.clone())?;
+        let mut guest = Guest::boot(&boot, materials.plugin, network.clone())?;
         let database = has_database
             .then(|| database::start(&network))
             .transpose()?;
@@ -138,9 +138,9 @@ fn linux(
     peer: &str,
     settings: &[(&str, &str)],
     network: &Network,
-    parts: &Parts<'_>,
+    materials: &Materials<'_>,
 ) -> Result<(Boot, String), String> {
-    let settings = filled(peer, settings, network, parts.lowroad)?;
+    let settings = filled(peer, settings, network, materials.lowroad)?;
     let job = carried::Job {
         peer,
         root: Path::new(SITE),
@@ -150,9 +150,9 @@ fn linux(
     };
     let carried = carried::carried(&job).map_err(|why| why.to_string())?;
     let version = carried.version.clone();
-    let initrd = parts.kernel.initrd(network, &content(carried))?;
+    let initrd = materials.kernel.initrd(network, &content(carried))?;
     let boot = Boot {
-        kernel: parts.kernel.image(),
+        kernel: materials.kernel.image(),
         initrd: Some(initrd),
         append: String::new(),
         device: "virtio-net-pci".into(),

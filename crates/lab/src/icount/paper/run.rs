@@ -12,7 +12,7 @@ use super::super::standard::progress;
 use super::super::table::thousands;
 use super::super::{Traffic, measure};
 use super::figure::Figure;
-use super::guest_of::{Parts, Ready};
+use super::guest_of::{Materials, Ready};
 use super::load::Load;
 use super::subject::Subject;
 use super::{Paper, database, table};
@@ -229,13 +229,13 @@ impl Work<'_> {
             Some(ready) => ready,
             None => {
                 self.step("boots");
-                let parts = Parts {
+                let materials = Materials {
                     kernel: self.kernel,
                     plugin: self.plugin,
                     lowroad: self.plan.lowroad.as_deref(),
                     has_pages: loads.iter().any(|load| load.sizes().next().is_some()),
                 };
-                ready.insert(Ready::boot(self.subject, &parts)?)
+                ready.insert(Ready::boot(self.subject, &materials)?)
             }
         };
         self.step(load.title);
