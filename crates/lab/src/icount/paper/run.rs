@@ -100,9 +100,10 @@ pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Figure])) -> Result<Vec<Figure>, 
     Ok(figures)
 }
 
-/// The guests to boot with what each is asked, and figures for what can't be had here.
+/// Guests to boot, with what each is asked.
 type Todo = VecDeque<(&'static Subject, Vec<&'static Load>)>;
 
+/// What there is to do, and figures for what can't be had here, which is told.
 fn possible(plan: &Plan) -> (Todo, Vec<Figure>) {
     let (mut todo, mut figures) = (Todo::new(), Vec::new());
     let no_database = database::missing().map(|(why, _)| why);
