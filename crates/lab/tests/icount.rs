@@ -95,6 +95,36 @@ fn a_figure_comes_and_nothing_is_left() {
 }
 
 #[test]
+fn a_papers_page_is_made_from_a_database_beside_the_guest() {
+    let test = "icount: a paper's page is made from a database beside the guest";
+    if !possible(test) {
+        return;
+    }
+    let Some(lowroad) = lowroad() else {
+        return skip(test, "lowroad is not built: cargo build -p lowroad");
+    };
+    let folder = Folder::new();
+    let json = folder.path().join("figures.json").display().to_string();
+    let lowroad = lowroad.display().to_string();
+    let words = "--paper 003 --server lowroad-bare --load rows1-kept -n 60 --repeats 1";
+    let words: Vec<&str> = words.split(' ').collect();
+    let (output, process) =
+        icount(&[&words[..], &["--lowroad", &lowroad, "--json", &json]].concat());
+    let said = text(&output.stdout) + &text(&output.stderr);
+    if said.contains("left out") || said.contains("apt") && !output.status.success() {
+        return skip(test, &said); // no MariaDB, or no kernel of Debian's, to be had here
+    }
+    assert!(output.status.success(), "{said}");
+    let figures = std::fs::read(&json).expect("the figures");
+    let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
+    let figure = figures[0]["instructions"][0].as_u64().expect("a figure");
+    // An image built for debugging needs several times what one built for release does.
+    assert!((5_000..500_000).contains(&figure), "{figure} instructions");
+    assert!(said.contains("| page of 211 B (1 row), kept |"), "{said}");
+    nothing_is_left(process);
+}
+
+#[test]
 fn any_server_is_driven_by_a_workload_or_a_command() {
     let test = "icount: any server is driven by a workload or a command";
     if !possible(test) {
@@ -155,6 +185,10 @@ fn mistakes_are_named() {
     }
     let told = |arguments: &[&str]| text(&icount(arguments).0.stderr);
     assert!(told(&["--server", "zeus"]).contains("no server \"zeus\""));
+    assert!(told(&["--paper", "7"]).contains("003"));
+    assert!(told(&["--paper", "003", "--server", "iis"]).contains("apache-mod-php"));
+    assert!(told(&["--paper", "003", "--load", "x"]).contains("static-kept"));
+    assert!(told(&["--load", "static-kept"]).contains("--paper"));
     assert!(told(&["--workload", "zeus"]).contains("webbench"));
     assert!(told(&["--workload", "webstone", "--set", "size"]).contains("KEY=VALUE"));
     assert!(told(&["--drive", "true"]).contains("--cmd"));

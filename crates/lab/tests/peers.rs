@@ -190,11 +190,15 @@ fn scripts_are_answered() {
     );
     folder.file("page.txt", "of the site");
     let programs = script.parent().expect("a folder").display().to_string();
-    for name in ["nginx-php", "apache-php"] {
+    for (name, processes) in [
+        ("nginx-php", "php_children"),
+        ("apache-php", "php_children"),
+        ("apache-mod-php", "processes"),
+    ] {
         let settings = [
             ("php_root", programs.as_str()),
             ("db", "/somewhere.sock"),
-            ("php_children", "2"),
+            (processes, "2"),
         ];
         let options = options(&folder, &settings);
         let Some(running) = start("scripts_are_answered", name, &options) else {

@@ -11,6 +11,10 @@ use lowroad_lab::experiment::results::{self, Found, Record, Role, Why};
 use lowroad_lab::experiment::runner::{self, Setting};
 use lowroad_lab::experiment::schema::{Experiment, X};
 use lowroad_lab::experiment::{Measured, machine::Machine};
+use lowroad_lab::icount::paper::figure::Figure;
+use lowroad_lab::icount::paper::numbered;
+use lowroad_lab::report::claims::Counted;
+use lowroad_lab::report::instructions::Counts;
 use lowroad_lab::report::model::Study;
 use lowroad_lab::report::sentence::sentence;
 use lowroad_lab::report::svg::text_width;
@@ -182,7 +186,11 @@ fn the_page_has_what_is_absent_wrong_and_missing() {
     partial
         .records
         .retain(|_, record| record.server != "nginx" || record.repeat == 0);
-    let page = html::page(&[known(), partial], &["x.toml: <broken>".into()], &[]);
+    let page = html::page(
+        &[known(), partial],
+        &["x.toml: <broken>".into()],
+        &Counts::default(),
+    );
     for text in [
         "Known &lt;data&gt; &amp; more",
         "later: does not exist yet",
@@ -198,13 +206,13 @@ fn the_page_has_what_is_absent_wrong_and_missing() {
     }
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
     assert!(!page.contains("A rehearsal"));
-    let summary = markdown::page(&[known()], &[], &[]);
+    let summary = markdown::page(&[known()], &[], &Counts::default());
     assert!(summary.contains("1.3 times") && summary.contains("| AFPA over Zeus | 3.6 × |"));
 }
 
 #[test]
 fn without_results_there_is_a_page_too() {
-    let page = html::page(&[study(Vec::new())], &[], &[]);
+    let page = html::page(&[study(Vec::new())], &[], &Counts::default());
     assert!(page.contains("Nothing of this figure has been measured yet."));
     assert!(page.contains("nginx: nothing is measured yet"));
 }
@@ -285,7 +293,7 @@ fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
             }
         }
     }
-    let page = html::page(&studies, &[], &[]);
+    let page = html::page(&studies, &[], &Counts::default());
     assert!(page.contains("A rehearsal"), "computed figures must say so");
 }
 
@@ -302,4 +310,42 @@ fn apart(name: &str, width: f64, texts: &[(f64, f64, f64, String)]) {
             assert!(!(level && touch), "{name}: {words:?} and {other:?} touch");
         }
     }
+}
+
+#[test]
+fn claims_of_a_paper_stand_beside_its_experiments() {
+    let figure = |server: &str, load: &str, instructions| Figure {
+        paper: "003".into(),
+        server: server.into(),
+        version: "1".into(),
+        load: load.into(),
+        instructions: vec![instructions],
+        requests: 10,
+        ..Figure::default()
+    };
+    let counts = Counts {
+        papers: vec![Counted {
+            paper: numbered("003").expect("known"),
+            figures: vec![
+                figure("lowroad-bare", "static-close", 10_000),
+                figure("apache-mod-php", "static-close", 19_000),
+            ],
+        }],
+        ..Counts::default()
+    };
+    let page = html::page(&[known()], &[], &counts);
+    assert!(
+        page.contains("<td data-name=\"Ours\">1.9\u{a0}×</td>"),
+        "{page}"
+    );
+    assert!(page.contains("holds, but for less") && page.contains("no clock"));
+    let summary = markdown::page(&[known()], &[], &counts);
+    assert!(
+        summary.contains("| 2.0 × | 1.9 × | holds, but for less |"),
+        "{summary}"
+    );
+    assert!(
+        summary.contains("| 3,593 B, a connection each | 10,000 | 19,000 |"),
+        "{summary}"
+    );
 }

@@ -6,7 +6,7 @@ pub mod bench;
 pub mod capacity;
 pub mod cli;
 pub mod fake;
-mod fetch;
+pub(crate) mod fetch;
 mod forms;
 pub mod machine;
 pub mod measure;

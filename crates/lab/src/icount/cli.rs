@@ -12,7 +12,7 @@ use super::kernel::{Content, Copied, Kernel, plugin};
 use super::mix::Mix;
 use super::standard::{self, Plan};
 use super::table::{Table, thousands};
-use super::{Traffic, measure, needs, servers};
+use super::{Traffic, measure, needs, paper, servers};
 use crate::workload;
 
 /// Count instructions a request, of a whole machine, in a guest
@@ -29,7 +29,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Args)]
 struct Options {
-    /// Measure only this server of the standard table (repeatable)
+    /// Measure only this server of the standard table, or of the paper (repeatable)
     #[arg(long, value_name = "NAME", help_heading = "Standard table")]
     server: Vec<String>,
     /// Only this size of a body (repeatable) [default: 64, 1024, 102400]
@@ -38,6 +38,16 @@ struct Options {
     /// Write the figures to this file too, as they come
     #[arg(long, value_name = "FILE", help_heading = "Standard table")]
     json: Option<PathBuf>,
+    /// What this paper compares, instead of the standard table: servers with programs behind them and a
+    /// database beside the guest. So far: 003
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["size", "mode", "url", "drive", "workload", "kernel", "file", "cmd"], help_heading = "Papers")]
+    paper: Option<String>,
+    /// Only this load of the paper (repeatable)
+    #[arg(long, value_name = "NAME", requires = "paper", help_heading = "Papers")]
+    load: Vec<String>,
+    /// New guests for each server of the paper
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Papers")]
+    repeats: u32,
     /// Our server's program [default: as built for release, or in PATH]
     #[arg(long, value_name = "PATH", help_heading = "Standard table")]
     lowroad: Option<PathBuf>,
@@ -155,6 +165,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         standard::install_packages(&needs::missing())?;
     }
     needs::check().map_err(|why| anyhow!(why))?;
+    if let Some(number) = &args.paper {
+        return paper::cli::compare(args.of_paper(number));
+    }
     let mix = args.mix()?;
     if args.kernel.is_some() || args.cmd.is_some() || !args.file.is_empty() {
         return other(args, mix).map_err(|why| anyhow!(why));
@@ -178,6 +191,20 @@ impl Options {
             requests: self.requests,
             connections: self.connections,
             warmup: self.warmup,
+        }
+    }
+
+    fn of_paper<'a>(&'a self, number: &'a str) -> paper::cli::Chosen<'a> {
+        paper::cli::Chosen {
+            paper: number,
+            servers: &self.server,
+            loads: &self.load,
+            repeats: self.repeats,
+            traffic: self.traffic(),
+            json: self.json.as_deref(),
+            lowroad: self.lowroad.clone(),
+            jobs: self.jobs,
+            installs: self.install,
         }
     }
 

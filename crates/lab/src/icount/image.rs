@@ -21,15 +21,20 @@ impl Image {
     /// With what the program said.
     pub fn of_folder(lowroad: &Path, site: &Path) -> Result<Image, String> {
         let image = Image::empty()?;
-        image.build(lowroad, site)?;
+        image.build(lowroad, site, None)?;
         Ok(image)
     }
 
-    /// Makes one of files: their paths from the slash on, and their content.
+    /// Makes one of files: their paths from the slash on, and their content. Pages among them get their
+    /// rows from `database`, a URL.
     ///
     /// # Errors
     /// With what the program or the system said.
-    pub fn of_files(lowroad: &Path, files: &[(String, Vec<u8>)]) -> Result<Image, String> {
+    pub fn of_files(
+        lowroad: &Path,
+        files: &[(String, Vec<u8>)],
+        database: Option<&str>,
+    ) -> Result<Image, String> {
         let image = Image::empty()?;
         let site = image.0.join("site");
         fs::create_dir(&site).map_err(|why| format!("{}: {why}", site.display()))?;
@@ -37,7 +42,7 @@ impl Image {
             let file = site.join(path.trim_start_matches('/'));
             fs::write(&file, content).map_err(|why| format!("{}: {why}", file.display()))?;
         }
-        image.build(lowroad, &site)?;
+        image.build(lowroad, &site, database)?;
         Ok(image)
     }
 
@@ -49,10 +54,11 @@ impl Image {
         Ok(Image(folder))
     }
 
-    fn build(&self, lowroad: &Path, site: &Path) -> Result<(), String> {
+    fn build(&self, lowroad: &Path, site: &Path, database: Option<&str>) -> Result<(), String> {
         let mut command = Command::new(lowroad);
-        command.args(["image", "build"]).arg(site).arg("-o");
-        run(command.arg(self.path())).map(drop)
+        command.args(["image", "build"]).arg(site);
+        command.args(database.iter().flat_map(|url| ["--database", url]));
+        run(command.arg("-o").arg(self.path())).map(drop)
     }
 
     fn path(&self) -> PathBuf {
@@ -94,7 +100,7 @@ mod tests {
     fn what_the_program_says_is_told_and_nothing_stays() {
         let image = Image::empty().expect("a folder");
         let folder = image.0.clone();
-        assert!(image.build(Path::new("false"), &folder).is_err());
+        assert!(image.build(Path::new("false"), &folder, None).is_err());
         drop(image);
         assert!(!folder.exists());
     }

@@ -313,7 +313,7 @@ fn loaded(folder: &str, start: &str) -> Result<Vec<Copied>, String> {
 }
 
 /// Our own server, built for release: what is built for debugging says nothing about its cost.
-fn own(given: Option<&Path>) -> Result<PathBuf, String> {
+pub(super) fn own(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given {
         let there = path.is_file().then(|| path.to_owned());
         return there.ok_or_else(|| format!("{}: no such file", path.display()));

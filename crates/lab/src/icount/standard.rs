@@ -121,7 +121,7 @@ pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Row])) -> Result<Vec<Row>, String
 }
 
 /// One line that is written again and again; nothing where nobody watches.
-fn progress(text: &str) {
+pub(super) fn progress(text: &str) {
     if stderr().is_terminal() {
         eprint!("\r\x1b[K{text}");
     }
@@ -189,7 +189,7 @@ impl Work<'_> {
     fn boot_image(&self, program: &Path) -> Result<Guest, String> {
         let image = match &self.plan.mix {
             Some(mix) => Image::of_folder(program, &mix.site()?.source)?,
-            None => Image::of_files(program, &self.pages())?,
+            None => Image::of_files(program, &self.pages(), None)?,
         };
         Guest::boot(&image.boot(MEMORY_MIB), self.plugin, Network::new())
     }

@@ -35,9 +35,10 @@ const FOLDER_LEN_MAX: usize = 85;
 pub fn start(peer: &Peer, options: &Options, settings: &Settings) -> Result<Running, Failure> {
     let root = served(&options.root).map_err(Failure::Broken)?;
     let (mut life, number) = Life::begin(options).map_err(Failure::Broken)?;
-    let address = match number {
-        Some(number) => SocketAddr::from((namespace::inner(number), NAMESPACE_PORT)),
-        None => free_port().map_err(Failure::Broken)?,
+    let address = match (number, options.place) {
+        (Some(number), _) => SocketAddr::from((namespace::inner(number), NAMESPACE_PORT)),
+        (None, Place::At(address)) => address,
+        (None, _) => free_port().map_err(Failure::Broken)?,
     };
     let folder = life.folder.clone();
     let run = Run {

@@ -5,6 +5,7 @@
 //! own that ends them and clears up as soon as the lab is gone, for whatever reason. Nothing here
 //! knows what is asked of a server, or how it is measured.
 
+pub mod carried;
 pub mod cli;
 mod dynamic;
 pub mod fronts;
@@ -13,6 +14,7 @@ mod job;
 pub mod keeper;
 mod life;
 mod namespace;
+mod php;
 mod plan;
 pub(crate) mod programs;
 mod servers;
@@ -33,6 +35,8 @@ pub enum Place {
     Loopback,
     /// In a network namespace of its own, at the other end of a veth pair.
     Namespace,
+    /// At this address of this machine, for those who reach it by that: a guest.
+    At(SocketAddr),
 }
 
 /// How a peer is to run.

@@ -6,6 +6,7 @@ use super::Failure;
 use super::dynamic;
 use super::fronts;
 use super::job::Step;
+use super::php;
 use super::plan::{Plan, Run};
 use super::programs;
 use super::system;
@@ -13,19 +14,17 @@ use super::table::{Peer, Settings};
 
 const NGINX: &str = include_str!("../../peers/nginx.conf");
 const NGINX_FASTCGI: &str = include_str!("../../peers/nginx-fastcgi.part");
-const NGINX_PHP: &str = include_str!("../../peers/nginx-php.part");
 const APACHE: &str = include_str!("../../peers/apache.conf");
-const APACHE_PHP: &str = include_str!("../../peers/apache-php.part");
 const MIME_TYPES: &str = include_str!("../../peers/mime.types");
 const LIGHTTPD: &str = include_str!("../../peers/lighttpd.conf");
 const H2O: &str = include_str!("../../peers/h2o.conf");
 const VARNISH: &str = include_str!("../../peers/varnish.vcl");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
-const PHP_FPM: &str = include_str!("../../peers/php-fpm.conf");
+const PAGES: &str = include_str!("../../peers/lowroad-pages.toml");
 const MARIADB: &str = include_str!("../../peers/mariadb.cnf");
 
 /// Where Debian has Apache's modules.
-const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
+pub(super) const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 /// Whether a peer's programs and files are here.
 ///
@@ -51,6 +50,9 @@ pub fn check(peer: &Peer, settings: &Settings) -> Result<(), Failure> {
             peer.name,
             peer.packages.join(" ")
         )));
+    }
+    if peer.name == "apache-mod-php" {
+        php::module().map_err(Failure::NotInstalled)?;
     }
     Ok(())
 }
@@ -80,14 +82,18 @@ pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
         "varnish" => varnish(&mut plan, run),
         "haproxy" => haproxy(&mut plan, run),
         "nginx-php" => {
-            php_fpm(&mut plan, run);
-            nginx(&mut plan, run, &own_port(run), &run.fill(NGINX_PHP, &[]));
+            php::fpm(&mut plan, run);
+            nginx(&mut plan, run, &own_port(run), &php::behind_nginx(run));
         }
         "apache-php" => {
-            php_fpm(&mut plan, run);
-            let modules = [("modules", APACHE_MODULES)];
-            apache(&mut plan, run, "event", &run.fill(APACHE_PHP, &modules));
+            php::fpm(&mut plan, run);
+            apache(&mut plan, run, "event", &php::behind_apache(run));
         }
+        "apache-mod-php" => {
+            let part = php::in_apache(run)?;
+            apache(&mut plan, run, "prefork", &part);
+        }
+        "lowroad-pages" => pages(&mut plan, run)?,
         "nginx-fastcgi" => {
             let socket = dynamic::start_fastcgi(&mut plan, run);
             let upstream = dynamic::nginx_upstream(run, &socket);
@@ -113,7 +119,7 @@ fn has_set(run: &Run<'_>) -> bool {
     !run.settings.text("specweb99_data").is_empty()
 }
 
-fn program(name: &str) -> String {
+pub(super) fn program(name: &str) -> String {
     let found = programs::find(name).unwrap_or_else(|| PathBuf::from(name));
     found.display().to_string()
 }
@@ -135,6 +141,19 @@ fn lowroad(plan: &mut Plan, run: &Run<'_>, softirq: Option<&str>) -> Result<(), 
     ];
     words.extend(softirq.into_iter().flat_map(|place| ["--softirq", place]));
     plan.start(&words);
+    Ok(())
+}
+
+/// Every file that ends in `.lrp` is a page with queries in it.
+fn pages(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+    let binary = programs::lowroad(run.settings.text("binary"))?;
+    plan.file("lowroad.toml", run.fill(PAGES, &[]));
+    plan.start(&[
+        &binary.display().to_string(),
+        "run",
+        "-c",
+        &run.path("lowroad.toml"),
+    ]);
     Ok(())
 }
 
@@ -314,35 +333,6 @@ fn haproxy(plan: &mut Plan, run: &Run<'_>) {
         run.fill(HAPROXY, &[("object_bytes", &object)]),
     );
     plan.start(&[&program("haproxy"), "-db", "-f", &run.path("haproxy.cfg")]);
-}
-
-fn php_fpm(plan: &mut Plan, run: &Run<'_>) {
-    let user = if run.as_root {
-        "user = root\ngroup = root"
-    } else {
-        ""
-    };
-    let environment = environment(run);
-    let more = [("user", user), ("environment", &environment)];
-    plan.file("php-fpm.conf", run.fill(PHP_FPM, &more));
-    let program = program("php-fpm");
-    let config = run.path("php-fpm.conf");
-    let mut words = vec![program.as_str(), "--nodaemonize", "--fpm-config", &config];
-    if run.as_root {
-        words.push("--allow-to-run-as-root");
-    }
-    plan.start(&words);
-    plan.steps.push(Step::Await(run.folder.join("php.sock")));
-}
-
-/// What scripts may ask `getenv` for. php-fpm takes no empty values.
-fn environment(run: &Run<'_>) -> String {
-    [("SPECWEB99_DATA", "specweb99_data"), ("LAB_DB", "db")]
-        .iter()
-        .map(|(variable, setting)| (variable, run.settings.text(setting)))
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(variable, value)| format!("env[{variable}] = \"{value}\"\n"))
-        .collect()
 }
 
 fn mariadb(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {

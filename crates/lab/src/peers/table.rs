@@ -225,6 +225,13 @@ static PEERS: &[Peer] = &[
         &[SENDFILE, THREADS, PHP_ROOT, CHILDREN, DATA, DB],
     ),
     peer(
+        "apache-mod-php",
+        &["apache2", "libapache2-mod-php", "php-mysql"],
+        &["apache2"],
+        "Apache, a process for each connection with PHP in it",
+        &[SENDFILE, PROCESSES, PHP_ROOT, DATA, DB],
+    ),
+    peer(
         "mariadb",
         &["mariadb-server"],
         &["mariadbd", "mariadb", "mariadb-install-db"],
@@ -271,11 +278,15 @@ static PEERS: &[Peer] = &[
         "nginx, the dynamic set in C behind it by FastCGI",
         &[SENDFILE, FRONTS, DATA, FASTCGI],
     ),
-    absent(
-        "lowroad-pages",
-        "Lowroad with SQL pages",
-        "the lab has no pages for it yet",
-    ),
+    Peer {
+        settings: &[BINARY, DB],
+        ..absent(
+            "lowroad-pages",
+            "Lowroad with SQL pages",
+            "the experiments ask for a page in PHP; `lowroad-lab icount --paper 003` measures its own in a \
+             guest",
+        )
+    },
     absent(
         "lowroad-accelerate",
         "Lowroad in front of another server",
@@ -284,8 +295,8 @@ static PEERS: &[Peer] = &[
     absent(
         "lowroad-bare",
         "Lowroad without an operating system",
-        "it is no process at a loopback port but a machine of its own: `lowroad-lab icount --server lowroad-bare` \
-         boots it, and `lowroad image run` does",
+        "it is no process at a loopback port but a machine of its own: `lowroad-lab icount --paper 003` and \
+         `--server lowroad-bare` boot it, and `lowroad image run` does",
     ),
     absent(
         "lowroad-uring",
@@ -304,17 +315,26 @@ pub fn all() -> &'static [Peer] {
 /// # Errors
 /// If there is none, or it does not exist yet.
 pub fn named(name: &str) -> Result<&'static Peer, Failure> {
-    let Some(peer) = PEERS.iter().find(|peer| peer.name == name) else {
-        let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
-        return Err(Failure::Unknown(format!(
-            "there is no peer {name:?}; there are {}",
-            names.join(", ")
-        )));
-    };
+    let peer = listed(name)?;
     match peer.absent {
         Some(why) => Err(Failure::Absent(format!("{name} can't run: {why}"))),
         None => Ok(peer),
     }
+}
+
+/// The peer of that name, also one that can't run here as it is: another machine may carry out its plan.
+///
+/// # Errors
+/// If there is none.
+pub fn listed(name: &str) -> Result<&'static Peer, Failure> {
+    let found = PEERS.iter().find(|peer| peer.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+        Failure::Unknown(format!(
+            "there is no peer {name:?}; there are {}",
+            names.join(", ")
+        ))
+    })
 }
 
 /// The settings of a peer, checked, with defaults for those not given.

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use super::instructions::{self, Counts};
 use super::model::Study;
-use super::{html, instructions, markdown};
+use super::{claims, html, markdown};
 use crate::experiment::cli::all_in;
 use crate::experiment::results;
 use crate::experiment::schema::Experiment;
@@ -34,10 +35,13 @@ pub struct Args {
 /// With a text for the user.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (studies, mut problems) = studies(&args.experiments, &args.results)?;
-    let counts = instructions::read(&args.results).unwrap_or_else(|problem| {
+    let rows = instructions::read(&args.results).unwrap_or_else(|problem| {
         problems.push(problem);
         Vec::new()
     });
+    let (papers, more) = claims::read(&args.results);
+    problems.extend(more);
+    let counts = Counts { rows, papers };
     for problem in &problems {
         eprintln!("{problem}");
     }
@@ -46,7 +50,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .filter(|study| !study.records.is_empty())
         .count();
     anyhow::ensure!(
-        measured > 0 || !counts.is_empty(),
+        measured > 0 || !counts.rows.is_empty() || !counts.papers.is_empty(),
         "{}: no results of these experiments in it; `lowroad-lab run` makes them, --results names \
          another folder",
         args.results.display()

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use super::beside::{self, Table};
 use super::chart;
-use super::instructions;
+use super::claims::Counted;
+use super::instructions::{self, Counts};
 use super::model::{Shown, Study};
 use super::parts;
 use super::sentence::sentence;
 use super::svg::escape;
-use crate::icount::table::Row;
 
 /// Width of the charts on a screen of usual width.
 const WIDE: f64 = 820.0;
@@ -18,7 +18,7 @@ const NARROW: f64 = 360.0;
 
 /// The page of some experiments, and of counts of instructions.
 #[must_use]
-pub fn page(studies: &[Study], problems: &[String], counts: &[Row]) -> String {
+pub fn page(studies: &[Study], problems: &[String], counts: &Counts) -> String {
     let mut out = String::from(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -49,7 +49,10 @@ pub fn page(studies: &[Study], problems: &[String], counts: &[Row]) -> String {
     for study in studies {
         out.push_str(&section(study));
     }
-    out.push_str(&instructions::html(counts));
+    for counted in &counts.papers {
+        out.push_str(&claims(counted));
+    }
+    out.push_str(&instructions::html(&counts.rows));
     out + "</html>\n"
 }
 
@@ -148,6 +151,22 @@ fn section(study: &Study) -> String {
         &of(&|shown| parts::absent(shown, false)),
     ));
     out.push_str(&circumstances(study));
+    out + "</section>\n"
+}
+
+/// What a paper claims, judged by instructions.
+fn claims(counted: &Counted) -> String {
+    let mut out = format!(
+        "<section id=\"instructions-{}\">\n<h2>{}</h2>\n<p class=\"finding\">{}</p>\n",
+        counted.paper.number,
+        escape(&counted.title()),
+        escape(&counted.sentence())
+    );
+    for table in counted.tables() {
+        out.push_str(&html_table(&table, ""));
+    }
+    out.push_str(&list("Could not be counted", &counted.failures()));
+    out.push_str(&list("How it was counted", &counted.circumstances()));
     out + "</section>\n"
 }
 

@@ -4,10 +4,20 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::claims::Counted;
 use super::svg::escape;
 use crate::icount::table::{Row, size_text, thousands};
 
-/// The file among the results.
+/// What was counted.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// The standard table; empty if it was not counted.
+    pub rows: Vec<Row>,
+    /// Papers.
+    pub papers: Vec<Counted>,
+}
+
+/// The file of the standard table among the results.
 pub const FILE: &str = "icount.json";
 
 /// Paper `002`, section 5.2: 64 B, a connection for each request.

@@ -3,15 +3,15 @@
 use std::fmt::Write;
 
 use super::beside::{self, Table};
-use super::instructions;
+use super::claims::Counted;
+use super::instructions::{self, Counts};
 use super::model::{Shown, Study};
 use super::parts;
 use super::sentence::sentence;
-use crate::icount::table::Row;
 
 /// The summary of some experiments, and of counts of instructions.
 #[must_use]
-pub fn page(studies: &[Study], problems: &[String], counts: &[Row]) -> String {
+pub fn page(studies: &[Study], problems: &[String], counts: &Counts) -> String {
     let mut out = String::from("# The papers' experiments on today's servers\n\n");
     if studies.iter().any(Study::pretended) {
         out.push_str("**A rehearsal: figures here are computed, not measured.**\n\n");
@@ -32,7 +32,10 @@ pub fn page(studies: &[Study], problems: &[String], counts: &[Row]) -> String {
     for study in studies {
         section(&mut out, study);
     }
-    out + &instructions::markdown(counts)
+    for counted in &counts.papers {
+        claims(&mut out, counted);
+    }
+    out + &instructions::markdown(&counts.rows)
 }
 
 fn section(out: &mut String, study: &Study) {
@@ -73,6 +76,17 @@ fn section(out: &mut String, study: &Study) {
     }
 }
 
+/// What a paper claims, judged by instructions.
+fn claims(out: &mut String, counted: &Counted) {
+    line(out, &format!("\n## {}\n", escape(&counted.title())));
+    line(out, &escape(&counted.sentence()));
+    for of in counted.tables() {
+        table(out, &of);
+    }
+    list(out, "Could not be counted", &counted.failures());
+    list(out, "How it was counted", &counted.circumstances());
+}
+
 fn figure(out: &mut String, shown: &Shown<'_>) {
     line(
         out,
@@ -96,7 +110,7 @@ fn table(out: &mut String, table: &Table) {
         let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
         format!("| {} |", cells.join(" | "))
     };
-    line(out, &format!("\n{}:\n", table.caption));
+    line(out, &format!("\n{}:\n", escape(&table.caption)));
     line(out, &row(&table.head));
     line(out, &format!("|{}", "---|".repeat(table.head.len())));
     for cells in &table.rows {

@@ -5,6 +5,7 @@
 
 pub mod beside;
 pub mod chart;
+pub mod claims;
 pub mod cli;
 pub mod expected;
 pub mod html;

@@ -74,6 +74,15 @@ pub fn plan(workload: &str, settings: &BTreeMap<String, String>) -> Result<Plan,
     }
 }
 
+/// What is in one file of a workload with its usual settings; `None` if it has no such file.
+pub(crate) fn content_of(workload: &str, path: &str) -> Option<Vec<u8>> {
+    let plan = plan(workload, &BTreeMap::new()).ok()?;
+    let file = plan.files.iter().find(|file| file.path == path)?;
+    let mut content = Vec::new();
+    content::fill(&file.path, file.len, file.fill, &mut content);
+    Some(content)
+}
+
 /// Makes the file set of a workload under a folder. `progress` hears the share of the bytes that
 /// are there, from 0 to 1.
 ///

@@ -1,0 +1,357 @@
+//! Paper `003`: the bare PC web server beside Apache, with files, with pages out of a database, and with both.
+//! Only lists.
+
+use super::super::drive::Mode::{Close, KeepAlive};
+use super::Paper;
+use super::claim::{Claim, Factor, Unjudged};
+use super::load::Database::{EachPage, Kept};
+use super::load::{Load, Part};
+use super::subject::{Machine, Subject};
+
+/// The comparison.
+pub static PAPER: Paper = Paper {
+    number: "003",
+    title: "A web server without an operating system beside Apache: static and dynamic pages",
+    subjects: SUBJECTS,
+    loads: LOADS,
+    claims: CLAIMS,
+    unjudged: UNJUDGED,
+};
+
+const OWN_PAGE: &str = "/bare.lrp?size={size}";
+const PHP_PAGE: &str = "/rows.php?size={size}";
+const PHP_PAGE_KEPT: &str = "/rows.php?size={size}&keep=1";
+
+const SUBJECTS: &[Subject] = &[
+    Subject {
+        name: "lowroad-bare",
+        title: "the image",
+        machine: Machine::Image,
+        pages: &[(Kept, OWN_PAGE)],
+    },
+    Subject {
+        name: "lowroad-pages",
+        title: "Lowroad on Linux",
+        machine: linux("lowroad-pages"),
+        pages: &[(Kept, OWN_PAGE)],
+    },
+    Subject {
+        name: "lowroad-softirq",
+        title: "with --softirq",
+        machine: linux("lowroad-softirq"),
+        pages: &[],
+    },
+    Subject {
+        name: "nginx-php",
+        title: "nginx, php-fpm",
+        machine: linux("nginx-php"),
+        pages: &[(Kept, PHP_PAGE_KEPT), (EachPage, PHP_PAGE)],
+    },
+    Subject {
+        name: "apache-mod-php",
+        title: "Apache (prefork), PHP in it",
+        machine: linux("apache-mod-php"),
+        pages: &[(Kept, PHP_PAGE_KEPT), (EachPage, PHP_PAGE)],
+    },
+];
+
+const fn linux(peer: &'static str) -> Machine {
+    Machine::Linux {
+        peer,
+        settings: &[],
+    }
+}
+
+const LOADS: &[Load] = &[
+    alone(
+        "static-kept",
+        "3,593 B, kept",
+        &[(Part::Static, 1)],
+        KeepAlive,
+    ),
+    alone(
+        "static-close",
+        "3,593 B, a connection each",
+        &[(Part::Static, 1)],
+        Close,
+    ),
+    rows(
+        "rows1-kept",
+        "page of 211 B (1 row), kept",
+        SMALL,
+        KeepAlive,
+    ),
+    rows(
+        "rows1-close",
+        "page of 211 B, a connection each",
+        SMALL,
+        Close,
+    ),
+    rows(
+        "rows334-kept",
+        "page of 10,217 B (334 rows), kept",
+        MEDIUM,
+        KeepAlive,
+    ),
+    rows(
+        "rows334-close",
+        "page of 10,217 B, a connection each",
+        MEDIUM,
+        Close,
+    ),
+    rows(
+        "rows635-kept",
+        "page of 19,248 B (635 rows), kept",
+        LARGE,
+        KeepAlive,
+    ),
+    rows(
+        "rows635-close",
+        "page of 19,248 B, a connection each",
+        LARGE,
+        Close,
+    ),
+    anew(
+        "rows1-anew-kept",
+        "211 B, kept, the database's connection each",
+        SMALL,
+        KeepAlive,
+    ),
+    anew(
+        "rows1-anew-close",
+        "211 B, both connections each",
+        SMALL,
+        Close,
+    ),
+    anew(
+        "rows334-anew-kept",
+        "10,217 B, kept, the database's each",
+        MEDIUM,
+        KeepAlive,
+    ),
+    anew("rows334-anew-close", "10,217 B, both each", MEDIUM, Close),
+    anew(
+        "rows635-anew-kept",
+        "19,248 B, kept, the database's each",
+        LARGE,
+        KeepAlive,
+    ),
+    anew("rows635-anew-close", "19,248 B, both each", LARGE, Close),
+    mix(
+        "mix-100",
+        "1,000 of 3,593 B and 100 of 211 B",
+        &[(Part::Static, 1000), (SMALL_PAGE, 100)],
+    ),
+    mix(
+        "mix-200",
+        "1,000 and 200",
+        &[(Part::Static, 1000), (SMALL_PAGE, 200)],
+    ),
+    mix(
+        "mix-300",
+        "1,000 and 300",
+        &[(Part::Static, 1000), (SMALL_PAGE, 300)],
+    ),
+    mix(
+        "mix-400",
+        "1,000 and 400",
+        &[(Part::Static, 1000), (SMALL_PAGE, 400)],
+    ),
+];
+
+const SMALL_PAGE: Part = Part::Rows(211);
+const SMALL: &[(Part, u32)] = &[(SMALL_PAGE, 1)];
+const MEDIUM: &[(Part, u32)] = &[(Part::Rows(10_217), 1)];
+const LARGE: &[(Part, u32)] = &[(Part::Rows(19_248), 1)];
+
+const fn alone(
+    name: &'static str,
+    title: &'static str,
+    parts: &'static [(Part, u32)],
+    mode: super::super::drive::Mode,
+) -> Load {
+    Load {
+        name,
+        title,
+        parts,
+        mode,
+        database: &[Kept],
+        divided_by: 1,
+    }
+}
+
+/// A page of hundreds of rows is long enough that fewer of them tell as much.
+const fn rows(
+    name: &'static str,
+    title: &'static str,
+    parts: &'static [(Part, u32)],
+    mode: super::super::drive::Mode,
+) -> Load {
+    let divided_by = match parts[0].0 {
+        Part::Rows(1_000..) => 4,
+        _ => 1,
+    };
+    Load {
+        divided_by,
+        ..alone(name, title, parts, mode)
+    }
+}
+
+const fn anew(
+    name: &'static str,
+    title: &'static str,
+    parts: &'static [(Part, u32)],
+    mode: super::super::drive::Mode,
+) -> Load {
+    Load {
+        database: &[EachPage],
+        ..rows(name, title, parts, mode)
+    }
+}
+
+/// As in the paper: each request has a connection, and each page one to the database where it can.
+const fn mix(name: &'static str, title: &'static str, parts: &'static [(Part, u32)]) -> Load {
+    Load {
+        database: &[EachPage, Kept],
+        ..alone(name, title, parts, Close)
+    }
+}
+
+const IMAGE: &str = "lowroad-bare";
+const APACHE: &str = "apache-mod-php";
+
+const CLAIMS: &[Claim] = &[
+    Claim {
+        place: "section IV.A",
+        what: "capacity for static pages: 6,000 requests a second, Apache 3,000",
+        factor: Factor::Times(2.0),
+        of: (IMAGE, "static-close"),
+        over: (APACHE, "static-close"),
+    },
+    Claim {
+        place: "section IV.A",
+        what: "processor at 3,000 static requests a second: 41 %, Apache 99 %",
+        factor: Factor::Times(99.0 / 41.0),
+        of: (IMAGE, "static-close"),
+        over: (APACHE, "static-close"),
+    },
+    Claim {
+        place: "section IV.B",
+        what: "capacity for dynamic pages, small data set: 1,000 requests a second, Apache 600",
+        factor: Factor::Times(1000.0 / 600.0),
+        of: (IMAGE, "rows1-close"),
+        over: (APACHE, "rows1-anew-close"),
+    },
+    Claim {
+        place: "section IV.B",
+        what: "processor at 600 dynamic requests a second: 17.7 %, Apache 99 %",
+        factor: Factor::Times(99.0 / 17.7),
+        of: (IMAGE, "rows1-close"),
+        over: (APACHE, "rows1-anew-close"),
+    },
+    Claim {
+        place: "section IV.B",
+        what: "the same capacities, with PHP's connections to the database kept, as the image's are",
+        factor: Factor::Times(1000.0 / 600.0),
+        of: (IMAGE, "rows1-close"),
+        over: (APACHE, "rows1-close"),
+    },
+    Claim {
+        place: "figure 7",
+        what: "beside 1,000 static pages a second Apache is full at 300 dynamic ones, the bare PC is not at 400",
+        factor: Factor::More,
+        of: (IMAGE, "mix-400"),
+        over: (APACHE, "mix-300"),
+    },
+    Claim {
+        place: "figure 8",
+        what: "higher capacity with 100 dynamic pages for 1,000 static ones",
+        factor: Factor::More,
+        of: (IMAGE, "mix-100"),
+        over: (APACHE, "mix-100"),
+    },
+    Claim {
+        place: "figure 8",
+        what: "likewise with 200",
+        factor: Factor::More,
+        of: (IMAGE, "mix-200"),
+        over: (APACHE, "mix-200"),
+    },
+    Claim {
+        place: "figure 8",
+        what: "likewise with 300",
+        factor: Factor::More,
+        of: (IMAGE, "mix-300"),
+        over: (APACHE, "mix-300"),
+    },
+    Claim {
+        place: "figure 8",
+        what: "likewise with 400",
+        factor: Factor::More,
+        of: (IMAGE, "mix-400"),
+        over: (APACHE, "mix-400"),
+    },
+    Claim {
+        place: "figures 9 and 10",
+        what: "better than Apache with the medium data set, too",
+        factor: Factor::More,
+        of: (IMAGE, "rows334-close"),
+        over: (APACHE, "rows334-anew-close"),
+    },
+    Claim {
+        place: "figures 9 and 10",
+        what: "better than Apache with the large data set, too",
+        factor: Factor::More,
+        of: (IMAGE, "rows635-close"),
+        over: (APACHE, "rows635-anew-close"),
+    },
+    Claim {
+        place: "figures 9 and 10",
+        what: "the same with the large data set, PHP's connections to the database kept",
+        factor: Factor::More,
+        of: (IMAGE, "rows635-close"),
+        over: (APACHE, "rows635-close"),
+    },
+    Claim {
+        place: "figures 11 and 12",
+        what: "a medium data set costs the database more than a small one, not the server",
+        factor: Factor::Same,
+        of: (IMAGE, "rows1-close"),
+        over: (IMAGE, "rows334-close"),
+    },
+    Claim {
+        place: "figures 11 and 12",
+        what: "likewise a large one",
+        factor: Factor::Same,
+        of: (IMAGE, "rows1-close"),
+        over: (IMAGE, "rows635-close"),
+    },
+];
+
+const UNJUDGED: &[Unjudged] = &[
+    Unjudged {
+        place: "figures 3 to 7 and 9 to 12, as times",
+        why: "milliseconds: an emulated machine has no clock that says anything",
+    },
+    Unjudged {
+        place: "figure 8, as rates",
+        why: "which rate a server sustains at each static rate: rates need a clock; shares stand in for them",
+    },
+    Unjudged {
+        place: "figures 13 and 14",
+        why: "throughput by offered rate, likewise",
+    },
+    Unjudged {
+        place: "table 1",
+        why: "bits on the wire for given rates, the same for all servers: the report computes them with the \
+              formula of the paper, nothing is to be counted",
+    },
+    Unjudged {
+        place: "figures 15 and 16",
+        why: "the phases of talking to the database, in milliseconds; and the image keeps its connections",
+    },
+    Unjudged {
+        place: "IIS in sections IV.A to IV.E",
+        why: "runs on Windows only",
+    },
+];

@@ -1,0 +1,65 @@
+//! The database beside a guest: a MariaDB of its own on this side of the guest's network, so that it is not
+//! counted and nobody else reaches it at that address.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::super::guest::Network;
+use super::super::kernel::{cache, made};
+use super::page::schema;
+use crate::peers::{self, Options, Place, Running, carried, programs};
+
+const PORT: u16 = 3306;
+/// The peer that it is.
+const PEER: &str = "mariadb";
+
+/// Where a guest finds it.
+pub fn address(network: &Network) -> SocketAddr {
+    SocketAddr::from((network.host, PORT))
+}
+
+/// The account and the database, as our own programs are told.
+pub fn url(network: &Network) -> String {
+    format!(
+        "mysql://lowroad_lab:lowroad_lab@{}/lowroad_lab",
+        address(network)
+    )
+}
+
+/// Why there is none here, and the packages that would help.
+pub fn missing() -> Option<(String, &'static [&'static str])> {
+    let packages = carried::packages(PEER).unwrap_or_default();
+    let peer = peers::all().iter().find(|peer| peer.name == PEER)?;
+    let absent = !programs::installed(peer);
+    absent.then(|| {
+        (
+            format!("no database: {} is missing", packages.join(" ")),
+            packages,
+        )
+    })
+}
+
+/// Starts it with all rows, in a network that is up.
+///
+/// # Errors
+/// With what it said.
+pub fn start(network: &Network) -> Result<Running, String> {
+    let options = Options {
+        root: cache()?, // it serves no folder, but a peer has one
+        workers: 1,
+        place: Place::At(address(network)),
+        settings: [("schema".to_owned(), schema_file()?.display().to_string())].into(),
+        ..Options::default()
+    };
+    peers::start(PEER, &options).map_err(|why| why.to_string())
+}
+
+/// By its content, so that no lab finds another's.
+fn schema_file() -> Result<PathBuf, String> {
+    let text = schema();
+    let name = format!("rows-{:08x}.sql", crc32fast::hash(text.as_bytes()));
+    made(&cache()?.join(name), |file| {
+        fs::write(file, &text).map_err(|why| format!("{}: {why}", file.display()))
+    })
+}

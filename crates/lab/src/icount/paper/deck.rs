@@ -1,0 +1,132 @@
+//! Several lists of URLs, dealt in fixed shares: among so many requests, each list has its number of them,
+//! whichever client asks. A draw would have a short run ask for other shares than a long one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::workload::urls::Urls;
+use crate::workload::{Expected, Opening, Session, Workload};
+
+/// The traffic. All lists open their connections alike.
+pub struct Deck {
+    parts: Vec<Urls>,
+    classes: Vec<String>,
+    order: Arc<[usize]>,
+    /// Requests dealt so far, over all clients.
+    dealt: Arc<AtomicUsize>,
+}
+
+impl Deck {
+    /// Of at least one list, each with the number of its requests in a deck.
+    pub fn new(parts: Vec<(Urls, u32)>) -> Deck {
+        let counts: Vec<u32> = parts.iter().map(|(_, count)| *count).collect();
+        let parts: Vec<Urls> = parts.into_iter().map(|(urls, _)| urls).collect();
+        let first = |urls: &Urls| urls.classes().first().cloned().unwrap_or_default();
+        Deck {
+            classes: parts.iter().map(first).collect(),
+            parts,
+            order: order(&counts).into(),
+            dealt: Arc::default(),
+        }
+    }
+}
+
+impl Workload for Deck {
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
+        let sessions = self.parts.iter().map(|part| part.session(number, seed));
+        Box::new(Hand {
+            sessions: sessions.collect(),
+            order: self.order.clone(),
+            dealt: self.dealt.clone(),
+        })
+    }
+}
+
+struct Hand {
+    sessions: Vec<Box<dyn Session>>,
+    order: Arc<[usize]>,
+    dealt: Arc<AtomicUsize>,
+}
+
+impl Session for Hand {
+    fn open(&mut self) -> Opening {
+        self.sessions[0].open()
+    }
+
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+        let at = self.dealt.fetch_add(1, Relaxed) % self.order.len();
+        let part = self.order[at];
+        let class = u8::try_from(part).unwrap_or(u8::MAX);
+        let expected = self.sessions[part].request(last, out);
+        Expected { class, ..expected }
+    }
+}
+
+/// The deck: each list as often as its count says, as evenly apart as can be. The next is the one that is
+/// furthest behind its share.
+fn order(counts: &[u32]) -> Vec<usize> {
+    let divisor = counts.iter().copied().fold(0, divisor).max(1);
+    let counts: Vec<i64> = counts
+        .iter()
+        .map(|count| i64::from(count / divisor))
+        .collect();
+    let total: i64 = counts.iter().sum();
+    let mut behind = vec![0; counts.len()];
+    let mut order = Vec::new();
+    for _ in 0..total {
+        for (behind, count) in behind.iter_mut().zip(&counts) {
+            *behind += count;
+        }
+        let most = behind.iter().copied().max().unwrap_or_default();
+        let next = behind
+            .iter()
+            .position(|one| *one == most)
+            .unwrap_or_default();
+        behind[next] -= total;
+        order.push(next);
+    }
+    order
+}
+
+fn divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::urls::UrlSpec;
+    use crate::workload::{PerConnection, Version};
+
+    #[test]
+    fn a_deck_has_its_shares_evenly_apart() {
+        assert_eq!(order(&[1]), [0]);
+        assert_eq!(order(&[1000, 500]), [0, 1, 0]);
+        let deck = order(&[1000, 300]);
+        assert_eq!(deck.len(), 13);
+        assert_eq!(deck.iter().filter(|part| **part == 1).count(), 3);
+        assert!(deck.windows(2).all(|two| two != [1, 1]), "{deck:?}");
+    }
+
+    #[test]
+    fn clients_are_dealt_from_one_deck() {
+        let urls = |path: &str| {
+            let specs = vec![UrlSpec::get(path)];
+            Urls::new(specs, "h", Version::Http10, PerConnection::Fixed(1), false).expect("good")
+        };
+        let deck = Deck::new(vec![(urls("/a"), 10), (urls("/b"), 1)]);
+        let mut clients = [deck.session(0, 1), deck.session(1, 1)];
+        let mut counts = [0; 2];
+        for at in 0..1100 {
+            let mut out = Vec::new();
+            let class = clients[at % 2].request(true, &mut out).class;
+            counts[usize::from(class)] += 1;
+            assert!(out.starts_with([b"GET /a ", b"GET /b "][usize::from(class)]));
+        }
+        assert_eq!(counts, [1000, 100]);
+    }
+}

@@ -1,0 +1,153 @@
+//! What comes out: a figure for each server and load, by repeats, as results keep them. Knows no guests.
+
+use serde::{Deserialize, Serialize};
+
+/// Repeats that lie further apart than this, as a share of their middle, are marked.
+const APART: f64 = 0.03;
+
+/// Instructions of the whole machine for one more request, or why there are none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The paper's number.
+    pub paper: String,
+    /// The server's name.
+    pub server: String,
+    /// What it says of its version; empty where it isn't installed.
+    pub version: String,
+    /// The load's name.
+    pub load: String,
+    /// One for each repeat, in the order in which they came.
+    pub instructions: Vec<u64>,
+    /// Answered for each repeat, besides the warm-up.
+    pub requests: u64,
+    /// Why a repeat has none; the last reason.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failure: Option<String>,
+    /// It was not tried, as something is not installed.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub is_left_out: bool,
+}
+
+impl Figure {
+    /// Takes a repeat, with the server's version if that is known.
+    pub fn add(&mut self, version: String, result: Result<u64, String>) {
+        if !version.is_empty() {
+            self.version = version;
+        }
+        match result {
+            Ok(instructions) => self.instructions.push(instructions),
+            Err(why) => self.failure = Some(why),
+        }
+    }
+
+    /// Takes note that it can't be tried here.
+    pub fn leave_out(&mut self, why: String) {
+        self.failure = Some(why);
+        self.is_left_out = true;
+    }
+
+    /// The middle of the repeats; `None` where one failed, as its answer may have been wrong.
+    pub fn middle(&self) -> Option<f64> {
+        let mut sorted = self.instructions.clone();
+        sorted.sort_unstable();
+        let half = sorted.len() / 2;
+        match sorted.len() {
+            _ if self.failure.is_some() => None,
+            0 => None,
+            len if len % 2 == 1 => Some(sorted[half] as f64),
+            _ => Some(f64::midpoint(sorted[half - 1] as f64, sorted[half] as f64)),
+        }
+    }
+
+    /// The greatest less the least, as a share of the middle.
+    pub fn spread(&self) -> Option<f64> {
+        let least = *self.instructions.iter().min()?;
+        let most = *self.instructions.iter().max()?;
+        Some((most - least) as f64 / self.middle()?)
+    }
+
+    /// Whether a repeat differs too much to be one.
+    pub fn is_doubtful(&self) -> bool {
+        self.spread().is_some_and(|spread| spread > APART)
+    }
+}
+
+/// The figure of a server and a load.
+pub fn find<'a>(figures: &'a [Figure], server: &str, load: &str) -> Option<&'a Figure> {
+    let is_it = |figure: &&Figure| figure.server == server && figure.load == load;
+    figures.iter().find(is_it)
+}
+
+/// Three figures of a number, as more would not repeat.
+pub fn rounded(number: f64) -> u64 {
+    let mut step = 1.0;
+    while number / step >= 1000.0 {
+        step *= 10.0;
+    }
+    ((number / step).round() * step) as u64
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn figure(server: &str, load: &str, instructions: &[u64]) -> Figure {
+        Figure {
+            paper: "003".into(),
+            server: server.into(),
+            version: "1.0".into(),
+            load: load.into(),
+            instructions: instructions.to_vec(),
+            requests: 2000,
+            failure: instructions.is_empty().then(|| "it broke".into()),
+            ..Figure::default()
+        }
+    }
+
+    #[test]
+    fn repeats_that_differ_are_marked() {
+        assert_eq!(figure("a", "b", &[100, 103, 101]).middle(), Some(101.0));
+        assert_eq!(figure("a", "b", &[100, 103]).middle(), Some(101.5));
+        assert!(!figure("a", "b", &[100, 103]).is_doubtful());
+        assert!(figure("a", "b", &[100, 104]).is_doubtful());
+        assert!(!figure("a", "b", &[100]).is_doubtful());
+        assert_eq!(figure("a", "b", &[]).middle(), None);
+    }
+
+    #[test]
+    fn one_wrong_answer_spoils_a_figure() {
+        let failed = Figure {
+            failure: Some("wrong".into()),
+            ..figure("a", "b", &[100])
+        };
+        assert_eq!(failed.middle(), None);
+        assert!(!failed.is_doubtful());
+    }
+
+    #[test]
+    fn what_is_left_out_is_no_failed_try() {
+        let mut figure = Figure::default();
+        figure.add("1.0".into(), Ok(7));
+        figure.add(String::new(), Err("wrong".into()));
+        assert_eq!((figure.version.as_str(), figure.middle()), ("1.0", None));
+        assert!(!figure.is_left_out);
+        figure.leave_out("not installed".into());
+        assert!(figure.is_left_out && figure.failure.is_some());
+    }
+
+    #[test]
+    fn three_figures() {
+        assert_eq!(rounded(999.4), 999);
+        assert_eq!(rounded(8_694.0), 8_690);
+        assert_eq!(rounded(1_539_499.0), 1_540_000);
+    }
+
+    #[test]
+    fn results_can_be_read_again() {
+        let failed = figure("a", "b", &[]);
+        let text = serde_json::to_string(&failed).expect("plain data");
+        assert_eq!(serde_json::from_str::<Figure>(&text).expect("ours"), failed);
+        let good = serde_json::to_string(&figure("a", "b", &[1])).expect("plain data");
+        assert!(!good.contains("failure"));
+    }
+}

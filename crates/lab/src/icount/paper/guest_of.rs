@@ -1,0 +1,232 @@
+//! A subject's guest: the same memory and processors for all, its site, and the database beside it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::super::guest::{Boot, Guest, Network};
+use super::super::image::Image;
+use super::super::kernel::{Content, Copied, Kernel};
+use super::super::servers::own;
+use super::super::table::OURS;
+use super::database;
+use super::load::Load;
+use super::page::{self, PROGRAMS, STATIC_PATH};
+use super::subject::{Machine, Subject};
+use crate::experiment::fetch;
+use crate::peers::{Running, carried, programs, table};
+
+/// Of each guest.
+const MEMORY_MIB: u32 = 512;
+/// Processes that wait for connections, in servers that have one for each: more than ask at once.
+const PROCESSES: &str = "16";
+/// Where every guest has its site.
+const SITE: &str = "/srv";
+const PORT: u16 = 80;
+
+/// What guests are made of here.
+#[derive(Debug)]
+pub struct Materials<'a> {
+    /// What Linux guests boot.
+    pub kernel: &'a Kernel,
+    /// What counts.
+    pub plugin: &'a Path,
+    /// Our server's program, if it isn't where it is built.
+    pub lowroad: Option<&'a Path>,
+    /// Whether pages of rows are asked for, and so a database is needed.
+    pub has_pages: bool,
+}
+
+/// A guest that answers, with what it needs.
+pub struct Ready {
+    /// The guest.
+    pub guest: Guest,
+    /// Where it answers.
+    pub address: SocketAddr,
+    /// What the server says of its version.
+    pub version: String,
+    /// Ends after the guest.
+    _database: Option<Running>,
+}
+
+impl Ready {
+    /// Boots a subject and waits for it.
+    ///
+    /// # Errors
+    /// With what the guest or the database said.
+    pub fn boot(subject: &Subject, materials: &Materials<'_>) -> Result<Ready, String> {
+        let network = Network::new();
+        let has_database = materials.has_pages && subject.needs_database();
+        let (boot, version, _image) = match subject.machine {
+            Machine::Linux { peer, settings } => {
+                let (boot, version) = linux(peer, settings, &network, materials)?;
+                (boot, version, None)
+            }
+            Machine::Image => {
+                let program = own(materials.lowroad)?;
+                let url = has_database.then(|| database::url(&network));
+                let image = Image::of_files(&program, &image_site(has_database), url.as_deref())?;
+                (image.boot(MEMORY_MIB), version_of(&program), Some(image))
+            }
+        };
+        let mut guest = Guest::boot(&boot, materials.plugin, network.clone())?;
+        let database = has_database
+            .then(|| database::start(&network))
+            .transpose()?;
+        let address = guest.wait_for(PORT)?;
+        first_answer(address).map_err(|why| guest.failure(&why))?;
+        Ok(Ready {
+            guest,
+            address,
+            version,
+            _database: database,
+        })
+    }
+
+    /// Looks at each answer of a load once, whole.
+    ///
+    /// # Errors
+    /// One is not what it should be; with what the guest said.
+    pub fn check(&mut self, subject: &Subject, load: &Load) -> Result<(), String> {
+        for (path, expected) in load.expected(subject)? {
+            let body = fetch::get(self.address, &path);
+            let checked = body.and_then(|body| page::check(&path, &body, &expected));
+            checked.map_err(|why| self.guest.failure(&why))?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for an answer: who listens may be busy yet with what comes after, as with loading programs into
+/// the kernel, which takes an emulated one seconds.
+fn first_answer(address: SocketAddr) -> Result<(), String> {
+    const TRIES: u32 = 5; // of ten seconds
+    let mut last = Ok(());
+    for _ in 0..TRIES {
+        last = fetch::get(address, STATIC_PATH).map(drop);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
+fn version_of(lowroad: &Path) -> String {
+    let peer = table::listed(OURS).expect("our own is a peer");
+    programs::version(peer, Some(lowroad))
+}
+
+/// What is served: paths from the slash on, and contents.
+fn site() -> Vec<(String, Vec<u8>)> {
+    let programs = PROGRAMS.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
+    let page = (STATIC_PATH.to_owned(), page::static_page());
+    programs.into_iter().chain([page]).collect()
+}
+
+/// The image refuses a page without a database, and a program in PHP would be a file to it.
+fn image_site(has_database: bool) -> Vec<(String, Vec<u8>)> {
+    let is_for_it = |path: &str| match path.rsplit_once('.') {
+        Some((_, "php")) => false,
+        Some((_, "lrp")) => has_database,
+        _ => true,
+    };
+    let files = site().into_iter();
+    files.filter(|(path, _)| is_for_it(path)).collect()
+}
+
+fn linux(
+    peer: &str,
+    settings: &[(&str, &str)],
+    network: &Network,
+    materials: &Materials<'_>,
+) -> Result<(Boot, String), String> {
+    let settings = filled(peer, settings, network, materials.lowroad)?;
+    let job = carried::Job {
+        peer,
+        root: Path::new(SITE),
+        address: ([0, 0, 0, 0], PORT).into(),
+        workers: 1,
+        settings: &settings,
+    };
+    let carried = carried::carried(&job).map_err(|why| why.to_string())?;
+    let version = carried.version.clone();
+    let initrd = materials.kernel.initrd(network, &content(carried))?;
+    let boot = Boot {
+        kernel: materials.kernel.image(),
+        initrd: Some(initrd),
+        append: String::new(),
+        device: "virtio-net-pci".into(),
+        cpus: 1,
+        memory_mib: MEMORY_MIB,
+    };
+    Ok((boot, version))
+}
+
+/// The settings of a subject, and those that a guest or this run decides.
+fn filled(
+    peer: &str,
+    settings: &[(&str, &str)],
+    network: &Network,
+    lowroad: Option<&Path>,
+) -> Result<BTreeMap<String, String>, String> {
+    let peer = table::listed(peer).map_err(|why| why.to_string())?;
+    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    for known in peer.settings {
+        let value = match known.name {
+            "binary" => own(lowroad)?.display().to_string(),
+            "db" => database::address(network).to_string(),
+            "processes" | "php_children" => PROCESSES.to_owned(),
+            _ => continue,
+        };
+        all.insert(known.name.to_owned(), value);
+    }
+    let given = settings.iter();
+    all.extend(given.map(|&(name, value)| (name.to_owned(), value.to_owned())));
+    if !programs::is_lowroad(peer.name) {
+        all.remove("binary");
+    }
+    Ok(all)
+}
+
+fn content(carried: carried::Carried) -> Content {
+    let generated = carried.files.into_iter();
+    let generated = generated.map(|(path, text)| (path, text.into_bytes()));
+    let files = site().into_iter();
+    let files = files.map(|(path, bytes)| (format!("{SITE}{path}"), bytes));
+    let copied = |(source, path): (PathBuf, String)| Copied { source, path };
+    Content {
+        copied: carried.needed.into_iter().map(copied).collect(),
+        generated: generated.chain(files).collect(),
+        // Where configurations say that errors go.
+        command: format!("ln -sf /proc/self/fd/2 /dev/stderr\n{}", carried.command),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_what_it_can_serve() {
+        let paths = |has_database| -> Vec<String> {
+            image_site(has_database)
+                .into_iter()
+                .map(|(path, _)| path)
+                .collect()
+        };
+        assert_eq!(paths(true), ["/bare.lrp", "/page.html"]);
+        assert_eq!(paths(false), ["/page.html"]);
+        assert_eq!(site().len(), 3);
+    }
+
+    #[test]
+    fn all_guests_are_told_where_the_database_is() {
+        let network = Network::new();
+        let me = std::env::current_exe().expect("a test has a program");
+        let expected = format!("{}:3306", network.host);
+        for peer in ["nginx-php", "apache-mod-php", "lowroad-pages"] {
+            let settings = filled(peer, &[], &network, Some(&me)).expect("settings");
+            assert_eq!(settings["db"], expected);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Papers whose comparisons can be repeated by counting: servers in guests of the same size, each with the
+//! program that makes its pages, what is asked of them, and what the paper says of the outcome.
+//!
+//! [`subject`] is what a guest is, [`load`] what it is asked, [`claim`] what the paper says, and a
+//! [`Paper`] a list of each. `guest_of` boots, `run` puts all in order, `figure` keeps what comes out.
+//! A further paper is a further file of such lists, beside `bare_pc`.
+
+mod bare_pc;
+pub mod claim;
+pub mod cli;
+mod database;
+mod deck;
+pub mod figure;
+mod guest_of;
+pub mod load;
+mod page;
+mod run;
+pub mod subject;
+pub mod table;
+
+use claim::{Claim, Unjudged};
+use load::Load;
+use subject::Subject;
+
+/// A paper's comparison.
+#[derive(Debug)]
+pub struct Paper {
+    /// Its number in docs/lab.md and in `experiments/`.
+    pub number: &'static str,
+    /// What it compares.
+    pub title: &'static str,
+    /// Who is compared.
+    pub subjects: &'static [Subject],
+    /// What each is asked.
+    pub loads: &'static [Load],
+    /// What the paper says and instructions can judge.
+    pub claims: &'static [Claim],
+    /// What they can't.
+    pub unjudged: &'static [Unjudged],
+}
+
+/// All papers, by number.
+pub static ALL: &[&Paper] = &[&bare_pc::PAPER];
+
+/// The paper of that number.
+///
+/// # Errors
+/// Says which there are.
+pub fn numbered(number: &str) -> Result<&'static Paper, String> {
+    let found = ALL.iter().find(|paper| paper.number == number);
+    found.copied().ok_or_else(|| {
+        let numbers: Vec<&str> = ALL.iter().map(|paper| paper.number).collect();
+        format!(
+            "nothing of paper {number:?} can be counted; of these it can: {}",
+            numbers.join(", ")
+        )
+    })
+}
+
+impl Paper {
+    /// The subject of that name.
+    ///
+    /// # Errors
+    /// Says which there are.
+    pub fn subject(&self, name: &str) -> Result<&'static Subject, String> {
+        let found = self.subjects.iter().find(|subject| subject.name == name);
+        let names = self.subjects.iter().map(|subject| subject.name);
+        found.ok_or_else(|| unknown("server", name, names))
+    }
+
+    /// The load of that name.
+    ///
+    /// # Errors
+    /// Says which there are.
+    pub fn load(&self, name: &str) -> Result<&'static Load, String> {
+        let found = self.loads.iter().find(|load| load.name == name);
+        let names = self.loads.iter().map(|load| load.name);
+        found.ok_or_else(|| unknown("load", name, names))
+    }
+}
+
+fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    format!("no {what} {name:?}; there are {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_claims_are_of_what_there_is() {
+        for paper in ALL {
+            let mut names: Vec<&str> = paper.subjects.iter().map(|one| one.name).collect();
+            names.extend(paper.loads.iter().map(|one| one.name));
+            let count = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), count);
+            for claim in paper.claims {
+                for (subject, load) in [claim.of, claim.over] {
+                    let subject = paper.subject(subject).expect("a subject");
+                    let load = paper.load(load).expect("a load");
+                    assert!(subject.lacks(load).is_none(), "{}", claim.what);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_unknown_are_told_the_known() {
+        assert!(numbered("7").is_err_and(|why| why.contains("003")));
+        let paper = numbered("003").expect("known");
+        assert!(
+            paper
+                .subject("iis")
+                .is_err_and(|why| why.contains("apache-mod-php"))
+        );
+        assert!(
+            paper
+                .load("x")
+                .is_err_and(|why| why.contains("static-kept"))
+        );
+    }
+}

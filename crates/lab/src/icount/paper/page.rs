@@ -1,0 +1,117 @@
+//! What is served and what has to come back: the file of 3,593 bytes, the pages of rows, and the programs
+//! that make these. Knows no servers.
+
+use crate::workload::files;
+
+/// The file's path.
+pub const STATIC_PATH: &str = "/page.html";
+
+/// Pages of rows in our own language, and in PHP.
+pub const PROGRAMS: [(&str, &str); 2] = [
+    (
+        "/bare.lrp",
+        include_str!("../../../../../examples/pages/www/bare.lrp"),
+    ),
+    ("/rows.php", include_str!("../../../peers/php/rows.php")),
+];
+
+/// The rows, for MariaDB; the account that reads them is that of the experiments, for a guest's address.
+pub fn schema() -> String {
+    let account = "CREATE USER 'lowroad_lab'@'198.18.0.0/255.254.0.0' IDENTIFIED BY 'lowroad_lab';\n\
+         GRANT SELECT ON lowroad_lab.* TO 'lowroad_lab'@'198.18.0.0/255.254.0.0';\n";
+    [
+        include_str!("../../../peers/php/schema.sql"),
+        account,
+        include_str!("../../../../../examples/pages/bare.sql"),
+    ]
+    .concat()
+}
+
+/// The file's content: that of the experiments.
+pub fn static_page() -> Vec<u8> {
+    files::content_of("bare", STATIC_PATH.trim_start_matches('/')).expect("a file of the workload")
+}
+
+/// How many rows a page of a length has, and what the last one says: what bare.sql puts in.
+fn rows(size: u64) -> Option<(usize, &'static str)> {
+    match size {
+        211 => Some((1, ROW)),
+        10_217 => Some((334, "and an end of 27 characters")),
+        19_248 => Some((635, "and an end of 28 characters.")),
+        _ => None,
+    }
+}
+
+const ROW: &str = "bare metal!";
+const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Bare</title></head>\n\
+     <body><h1>From the database</h1><table>\n";
+const TAIL: &str = "</table><p>A page of a bare machine.</p></body></html>";
+
+/// The page of rows of that length.
+///
+/// # Errors
+/// There is none.
+pub fn of_rows(size: u64) -> Result<String, String> {
+    let (count, last) = rows(size).ok_or_else(|| format!("no rows make a page of {size} bytes"))?;
+    let row = |text: &str| format!("<tr><td>{text}</td></tr>\n");
+    let body = row(ROW).repeat(count - 1) + &row(last);
+    Ok([HEAD, &body, TAIL].concat())
+}
+
+/// Compares an answer's body with what it should be.
+///
+/// # Errors
+/// It is another; says in what it differs.
+pub fn check(path: &str, body: &[u8], expected: &[u8]) -> Result<(), String> {
+    if body == expected {
+        return Ok(());
+    }
+    let (here, wanted) = (count_rows(body), count_rows(expected));
+    if here != wanted {
+        let text = String::from_utf8_lossy(body);
+        let text: String = text.chars().take(200).collect();
+        return Err(format!("{path} has {here} rows and not {wanted}: {text}"));
+    }
+    let differs = body.iter().zip(expected).position(|(a, b)| a != b);
+    Err(format!(
+        "{path} has {} bytes and should have {}; they differ from byte {} on",
+        body.len(),
+        expected.len(),
+        differs.unwrap_or(body.len().min(expected.len()))
+    ))
+}
+
+fn count_rows(body: &[u8]) -> usize {
+    memchr::memmem::find_iter(body, b"<tr>").count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_the_papers_lengths() {
+        assert_eq!(static_page().len(), 3593);
+        for (size, count) in [(211, 1), (10_217, 334), (19_248, 635)] {
+            let page = of_rows(size).expect("a page");
+            assert_eq!(page.len() as u64, size);
+            assert_eq!(count_rows(page.as_bytes()), count);
+        }
+        assert!(of_rows(7).is_err());
+    }
+
+    #[test]
+    fn wrong_pages_are_told_by_what_is_wrong() {
+        let page = of_rows(10_217).expect("a page");
+        assert_eq!(check("/p", page.as_bytes(), page.as_bytes()), Ok(()));
+        let one = of_rows(211).expect("a page");
+        let why = check("/p", one.as_bytes(), page.as_bytes()).expect_err("too few rows");
+        assert!(why.contains("1 rows and not 334"), "{why}");
+        let why = check("/p", b"The data base: gone", page.as_bytes()).expect_err("no page");
+        assert!(why.contains("0 rows") && why.contains("gone"), "{why}");
+        let other = page.replacen("metal", "METAL", 1);
+        let why = check("/p", other.as_bytes(), page.as_bytes()).expect_err("another text");
+        let at = page.find("metal").expect("a row");
+        assert!(why.contains(&format!("from byte {at} on")), "{why}");
+    }
+}

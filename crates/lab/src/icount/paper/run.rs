@@ -1,0 +1,254 @@
+//! The run: a new guest for each repeat of each server, several at once if asked for. Repeats are outermost.
+//! Knows the order of the work; what a guest or a load is, others know.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use super::super::kernel::{Kernel, plugin};
+use super::super::standard::progress;
+use super::super::table::thousands;
+use super::super::{Traffic, measure};
+use super::figure::Figure;
+use super::guest_of::{Materials, Ready};
+use super::load::Load;
+use super::subject::Subject;
+use super::{Paper, database, table};
+
+/// What is to be measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// Of which paper.
+    pub paper: &'static Paper,
+    /// Its servers, or some of them.
+    pub subjects: Vec<&'static Subject>,
+    /// Its loads, or some of them.
+    pub loads: Vec<&'static Load>,
+    /// For each figure; a load may divide the requests.
+    pub traffic: Traffic,
+    /// Guests for each server.
+    pub repeats: u32,
+    /// Our server's program, if it isn't where it is built.
+    pub lowroad: Option<PathBuf>,
+    /// Guests at a time.
+    pub jobs: usize,
+}
+
+/// What the work tells while it goes on.
+enum Told {
+    /// What is being done.
+    Step(String),
+    /// A repeat of a figure; the server's version.
+    Done(&'static Subject, &'static Load, String, Result<u64, String>),
+}
+
+/// Measures and prints. `keep` gets all figures so far after each new one.
+///
+/// # Errors
+/// When nothing at all can be measured here.
+pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Figure])) -> Result<Vec<Figure>, String> {
+    progress("the guest's kernel (downloaded at the first time)");
+    let (kernel, plugin) = (Kernel::new()?, plugin()?);
+    progress("");
+    let (todo, mut figures) = possible(plan);
+    if todo.is_empty() && figures.is_empty() {
+        return Err("none of these servers can be asked any of this".into());
+    }
+    let (mut done, all) = (0, todo.iter().map(|(_, loads)| loads.len()).sum::<usize>());
+    let waiting = Mutex::new(todo);
+    let (tell, told) = channel();
+    thread::scope(|scope| {
+        for _ in 0..plan.jobs {
+            let (tell, waiting, kernel, plugin) = (tell.clone(), &waiting, &kernel, &plugin);
+            scope.spawn(move || {
+                let next = || waiting.lock().expect("nobody panics with it").pop_front();
+                while let Some((subject, loads)) = next() {
+                    let work = Work {
+                        plan,
+                        subject,
+                        kernel,
+                        plugin,
+                        tell: &tell,
+                    };
+                    work.all(&loads);
+                }
+            });
+        }
+        drop(tell);
+        for told in told {
+            match told {
+                Told::Step(text) => progress(&format!("{done} of {all}; {text}")),
+                Told::Done(subject, load, version, result) => {
+                    done += 1;
+                    progress("");
+                    println!("{}", line(subject, load, &result));
+                    let figure = of(plan, &mut figures, subject, load);
+                    figure.add(version, result);
+                    keep(&figures);
+                }
+            }
+        }
+    });
+    println!("\n{}", table::markdown(plan.paper, &figures));
+    println!(
+        "Linux {}, 512 MiB and one processor for each, {} requests under way",
+        kernel.release(),
+        plan.traffic.connections
+    );
+    Ok(figures)
+}
+
+/// Guests to boot, with what each is asked.
+type Todo = VecDeque<(&'static Subject, Vec<&'static Load>)>;
+
+/// What there is to do, and figures for what can't be had here, which is told.
+fn possible(plan: &Plan) -> (Todo, Vec<Figure>) {
+    let (mut todo, mut figures) = (Todo::new(), Vec::new());
+    let no_database = database::missing().map(|(why, _)| why);
+    for &subject in &plan.subjects {
+        let missing = subject.missing(plan.lowroad.as_deref()).map(|(why, _)| why);
+        let mut loads = Vec::new();
+        for &load in &plan.loads {
+            if subject.lacks(load).is_some() {
+                continue;
+            }
+            let takes_pages = load.sizes().next().is_some();
+            let why = missing
+                .clone()
+                .or(no_database.clone().filter(|_| takes_pages));
+            match why {
+                None => loads.push(load),
+                Some(why) => of(plan, &mut figures, subject, load).leave_out(why),
+            }
+        }
+        if !loads.is_empty() {
+            todo.push_back((subject, loads));
+        }
+    }
+    for (server, why) in table::failures(plan.paper, &figures) {
+        println!("left out, {server}: {why}");
+    }
+    let once: Vec<_> = todo.iter().cloned().collect();
+    for _ in 1..plan.repeats {
+        todo.extend(once.iter().cloned());
+    }
+    (todo, figures)
+}
+
+fn line(subject: &Subject, load: &Load, result: &Result<u64, String>) -> String {
+    let figure = match result {
+        Ok(figure) => thousands(*figure),
+        Err(why) => format!("- {}", why.trim().replace('\n', "\n    ")),
+    };
+    format!("{:<16}{:<46}{figure:>12}", subject.name, load.title)
+}
+
+/// The figure of a server and a load, a new one if there is none yet.
+fn of<'a>(
+    plan: &Plan,
+    figures: &'a mut Vec<Figure>,
+    subject: &Subject,
+    load: &Load,
+) -> &'a mut Figure {
+    let is_it = |figure: &Figure| figure.server == subject.name && figure.load == load.name;
+    let at = figures.iter().position(is_it).unwrap_or_else(|| {
+        figures.push(Figure {
+            paper: plan.paper.number.to_owned(),
+            server: subject.name.to_owned(),
+            load: load.name.to_owned(),
+            requests: requests(plan, load).requests,
+            ..Figure::default()
+        });
+        figures.len() - 1
+    });
+    &mut figures[at]
+}
+
+fn requests(plan: &Plan, load: &Load) -> Traffic {
+    Traffic {
+        requests: (plan.traffic.requests / load.divided_by).max(1),
+        ..plan.traffic
+    }
+}
+
+/// One guest's turn.
+struct Work<'a> {
+    plan: &'a Plan,
+    subject: &'static Subject,
+    kernel: &'a Kernel,
+    plugin: &'a Path,
+    tell: &'a Sender<Told>,
+}
+
+impl Work<'_> {
+    fn all(&self, loads: &[&'static Load]) {
+        let mut ready = None;
+        for &load in loads {
+            let mut result = self.one(&mut ready, load, loads);
+            // Emulation goes wrong now and then; a server that ends its guest does it again.
+            let runs = |ready: &mut Ready| ready.guest.runs();
+            if result.is_err() && !ready.as_mut().is_some_and(runs) {
+                ready = None;
+                result = self.one(&mut ready, load, loads);
+            }
+            let version = ready
+                .as_ref()
+                .map_or(String::new(), |ready| ready.version.clone());
+            let has_booted = ready.is_some();
+            let failure = result.as_ref().err().cloned();
+            let _ = self
+                .tell
+                .send(Told::Done(self.subject, load, version, result));
+            if let (false, Some(why)) = (has_booted, failure) {
+                return self.give_up(load, loads, &why);
+            }
+        }
+    }
+
+    /// What did not boot twice will not boot for the next load, and waiting takes long.
+    fn give_up(&self, failed: &Load, loads: &[&'static Load], why: &str) {
+        let left = loads
+            .iter()
+            .skip_while(|load| load.name != failed.name)
+            .skip(1);
+        for &load in left {
+            let failed = Told::Done(self.subject, load, String::new(), Err(why.to_owned()));
+            let _ = self.tell.send(failed);
+        }
+    }
+
+    /// One figure, of the guest that there is or else of a new one.
+    fn one(
+        &self,
+        ready: &mut Option<Ready>,
+        load: &Load,
+        loads: &[&'static Load],
+    ) -> Result<u64, String> {
+        let ready = match ready {
+            Some(ready) => ready,
+            None => {
+                self.step("boots");
+                let materials = Materials {
+                    kernel: self.kernel,
+                    plugin: self.plugin,
+                    lowroad: self.plan.lowroad.as_deref(),
+                    has_pages: loads.iter().any(|load| load.sizes().next().is_some()),
+                };
+                ready.insert(Ready::boot(self.subject, &materials)?)
+            }
+        };
+        self.step(load.title);
+        ready.check(self.subject, load)?;
+        let asked = load.asked(self.subject, &ready.address.to_string())?;
+        let traffic = requests(self.plan, load);
+        let figure = measure(&mut ready.guest, ready.address, &asked, traffic)?;
+        Ok(figure.round() as u64)
+    }
+
+    fn step(&self, text: &str) {
+        let text = format!("{}: {text}", self.subject.name);
+        let _ = self.tell.send(Told::Step(text));
+    }
+}

@@ -1,0 +1,104 @@
+//! The comparison as a table in Markdown: a line for each load, a column for each server. Pure.
+
+use std::fmt::Write;
+
+use super::super::table::thousands;
+use super::Paper;
+use super::figure::{Figure, find, rounded};
+
+/// Behind a figure whose repeats lie apart.
+const MARK: &str = " *";
+
+/// The figures of a paper; servers and loads without any are left out.
+pub fn markdown(paper: &Paper, figures: &[Figure]) -> String {
+    let mut out = String::new();
+    let lines = cells(paper, figures);
+    for (at, line) in lines.iter().enumerate() {
+        let _ = writeln!(out, "| {} |", line.join(" | ").replace('*', "\\*"));
+        if at == 0 {
+            let _ = writeln!(out, "|{}", "---|".repeat(line.len()));
+        }
+    }
+    if figures.iter().any(Figure::is_doubtful) {
+        let _ = writeln!(out, "\n\\* its repeats lie more than 3 % apart");
+    }
+    for (server, why) in failures(paper, figures) {
+        let _ = writeln!(out, "\n{server}: {}", why.trim().replace('\n', "\n    "));
+    }
+    out
+}
+
+/// Head and lines; figures are marked where their repeats lie apart.
+pub fn cells(paper: &Paper, figures: &[Figure]) -> Vec<Vec<String>> {
+    let asked = |name: &str| figures.iter().any(|figure| figure.server == name);
+    let subjects = paper.subjects.iter().filter(|subject| asked(subject.name));
+    let subjects: Vec<_> = subjects.collect();
+    let mut head = vec!["instructions a request".to_owned()];
+    head.extend(subjects.iter().map(|subject| subject.title.to_owned()));
+    let mut lines = vec![head];
+    for load in paper.loads {
+        let figure = |server: &str| find(figures, server, load.name);
+        if subjects
+            .iter()
+            .all(|subject| figure(subject.name).is_none())
+        {
+            continue;
+        }
+        let cells = subjects.iter().map(|subject| cell(figure(subject.name)));
+        lines.push([load.title.to_owned()].into_iter().chain(cells).collect());
+    }
+    lines
+}
+
+/// A figure in a cell: empty where it is not asked for, a dash where there is none.
+fn cell(figure: Option<&Figure>) -> String {
+    let Some(figure) = figure else {
+        return String::new();
+    };
+    let Some(middle) = figure.middle() else {
+        return "-".to_owned();
+    };
+    let mark = if figure.is_doubtful() { MARK } else { "" };
+    thousands(rounded(middle)) + mark
+}
+
+/// Why figures are missing, each reason of a server once.
+pub fn failures<'a>(paper: &Paper, figures: &'a [Figure]) -> Vec<(&'static str, &'a str)> {
+    let mut told = Vec::new();
+    for subject in paper.subjects {
+        let own = figures
+            .iter()
+            .filter(|figure| figure.server == subject.name);
+        for why in own.filter_map(|figure| figure.failure.as_deref()) {
+            if !told.contains(&(subject.title, why)) {
+                told.push((subject.title, why));
+            }
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::tests::figure;
+    use super::super::numbered;
+    use super::*;
+
+    #[test]
+    fn a_table_has_what_was_asked_and_marks_what_is_doubtful() {
+        let paper = numbered("003").expect("known");
+        let figures = [
+            figure("lowroad-bare", "static-kept", &[3020, 3030]),
+            figure("nginx-php", "static-kept", &[47_000, 57_000]),
+            figure("nginx-php", "rows1-anew-kept", &[]),
+        ];
+        let text = markdown(paper, &figures);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].matches('|').count(), 4, "{text}");
+        assert!(lines[2].ends_with("| 3,030 | 52,000 \\* |"), "{text}");
+        assert!(lines[3].ends_with("|  | - |"), "{text}");
+        assert!(text.contains("more than 3 %"));
+        assert_eq!(text.matches("it broke").count(), 1);
+        assert!(text.matches('\n').count() < 9, "{text}");
+    }
+}

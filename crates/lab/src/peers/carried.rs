@@ -1,0 +1,194 @@
+//! A peer's plan carried to another machine: what of this one has to be there, and the shell command that
+//! carries it out. What kind of machine that is, is not known here.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::job::Step;
+use super::plan::{Plan, Run};
+use super::table::{Settings, listed};
+use super::{Failure, php, programs, servers};
+
+/// The peer's own folder there.
+const FOLDER: &str = "/lab";
+
+/// What another machine needs to run a peer.
+#[derive(Debug, Default)]
+pub struct Carried {
+    /// Files that are generated: path and text.
+    pub files: Vec<(String, String)>,
+    /// Programs and shared objects: where they are here, and where they have to be there. Their libraries
+    /// are not among them.
+    pub needed: BTreeMap<PathBuf, String>,
+    /// For a shell, as root; it ends when everything is started.
+    pub command: String,
+    /// What the peer says of its version.
+    pub version: String,
+}
+
+/// Who is carried, and what it is to do there.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The peer's name.
+    pub peer: &'a str,
+    /// The folder that it serves there.
+    pub root: &'a Path,
+    /// Where it listens there.
+    pub address: SocketAddr,
+    /// Its processes or threads that answer.
+    pub workers: u32,
+    /// What differs from its tuned default.
+    pub settings: &'a BTreeMap<String, String>,
+}
+
+/// Packages that bring a peer, for those whose programs are missing here.
+///
+/// # Errors
+/// There is no such peer.
+pub fn packages(peer: &str) -> Result<&'static [&'static str], Failure> {
+    listed(peer).map(|peer| peer.packages)
+}
+
+/// The peer's plan for another machine.
+///
+/// # Errors
+/// An unknown peer or setting, or something that is not installed here; says what installs it.
+pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
+    let peer = listed(job.peer)?;
+    let settings = Settings::of(peer, job.settings)?;
+    servers::check(peer, &settings)?;
+    let run = Run {
+        root: job.root,
+        workers: job.workers,
+        address: job.address,
+        folder: Path::new(FOLDER),
+        settings: &settings,
+        as_root: true,
+    };
+    let mut plan = servers::plan(peer, &run).map_err(Failure::Broken)?;
+    let mut command = String::new();
+    if job.peer.contains("php") {
+        plan.file("php.ini", php::ini().map_err(Failure::NotInstalled)?);
+        command.push_str(&format!(
+            "mkdir {FOLDER}/php; mv {FOLDER}/php.ini {FOLDER}/php\nexport PHP_INI_SCAN_DIR={FOLDER}/php\n"
+        ));
+    }
+    command.push_str(&shell(&plan.steps));
+    let lowroad = programs::lowroad(settings.text("binary")).ok();
+    Ok(Carried {
+        needed: needed(&plan),
+        files: plan
+            .files
+            .into_iter()
+            .map(|(name, text)| (format!("{FOLDER}/{name}"), text))
+            .collect(),
+        command,
+        version: programs::version(peer, lowroad.as_deref()),
+    })
+}
+
+/// The programs of the steps, and the shared objects that configurations name.
+fn needed(plan: &Plan) -> BTreeMap<PathBuf, String> {
+    let programs = plan.steps.iter().filter_map(|step| match step {
+        Step::Start(words) | Step::Run(words, _) => words.first(),
+        Step::Await(_) => None,
+    });
+    let texts = plan.files.iter().map(|(_, text)| text.as_str());
+    let objects = texts.flat_map(shared_objects).map(PathBuf::from);
+    // A program without a path is one that every machine has.
+    let programs = programs
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let all = programs.chain(objects);
+    all.map(|path| (path.clone(), place(&path))).collect()
+}
+
+/// Where a program or shared object of this machine is there: what the system brought at the same place,
+/// what was built somewhere, in a temporary folder even, where programs are.
+fn place(path: &Path) -> String {
+    match path.file_name() {
+        Some(name) if path.is_absolute() && !path.starts_with("/usr") => {
+            format!("/usr/local/bin/{}", name.to_string_lossy())
+        }
+        _ => path.display().to_string(),
+    }
+}
+
+/// Words of a configuration that are paths of shared objects.
+fn shared_objects(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|it: char| it.is_whitespace() || "\"=;".contains(it));
+    words.filter(|word| word.starts_with('/') && word.ends_with(".so"))
+}
+
+fn shell(steps: &[Step]) -> String {
+    let step = |step: &Step| match step {
+        Step::Start(words) => format!("{} &\n", quoted(words)),
+        Step::Run(words, None) => format!("{}\n", quoted(words)),
+        Step::Run(words, Some(input)) => format!("{} < '{}'\n", quoted(words), input.display()),
+        Step::Await(socket) => format!(
+            "until [ -S '{}' ]; do usleep 10000; done\n",
+            socket.display()
+        ),
+    };
+    steps.iter().map(step).collect()
+}
+
+/// A program's words, which have no quotes in them: paths and settings are plain.
+fn quoted(words: &[String]) -> String {
+    let program = words.iter().take(1).map(|word| place(Path::new(word)));
+    let words = program.chain(words.iter().skip(1).cloned());
+    let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_objects_are_found_in_any_configuration() {
+        let text = "LoadModule a_module /usr/lib/mod_a.so\nextension=/usr/lib/b.so\nroot \"/srv\";";
+        let found: Vec<&str> = shared_objects(text).collect();
+        assert_eq!(found, ["/usr/lib/mod_a.so", "/usr/lib/b.so"]);
+    }
+
+    #[test]
+    fn steps_are_carried_out_in_order() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+        let steps = [
+            Step::Run(words("mkdir /a"), None),
+            Step::Start(words("/usr/sbin/php-fpm -F")),
+            Step::Await("/lab/php.sock".into()),
+        ];
+        let expected = "'mkdir' '/a'\n'/usr/sbin/php-fpm' '-F' &\n\
+                        until [ -S '/lab/php.sock' ]; do usleep 10000; done\n";
+        assert_eq!(shell(&steps), expected);
+    }
+
+    #[test]
+    fn a_peer_that_can_not_run_here_is_carried_all_the_same() {
+        let binary = std::env::current_exe().expect("a test has a program");
+        let given = [
+            ("db", "198.18.0.1:3306"),
+            ("binary", &binary.display().to_string()),
+        ];
+        let settings = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let job = Job {
+            peer: "lowroad-pages",
+            root: Path::new("/srv"),
+            address: "0.0.0.0:80".parse().expect("an address"),
+            workers: 1,
+            settings: &settings.into(),
+        };
+        let carried = carried(&job).expect("a plan");
+        let name = binary.file_name().expect("a name").to_string_lossy();
+        let there = format!("/usr/local/bin/{name}");
+        assert_eq!(carried.needed[&binary], there);
+        let (path, text) = &carried.files[0];
+        assert_eq!(path, "/lab/lowroad.toml");
+        assert!(text.contains("@198.18.0.1:3306/lowroad_lab"), "{text}");
+        let command = format!("'{there}' 'run' '-c' '/lab/lowroad.toml' &\n");
+        assert_eq!(carried.command, command);
+    }
+}

@@ -1,0 +1,140 @@
+//! PHP for the servers that have no programs of their own: processes behind a socket, or a module in
+//! each of Apache's.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::job::Step;
+use super::plan::{Plan, Run};
+use super::servers::APACHE_MODULES;
+
+const NGINX: &str = include_str!("../../peers/nginx-php.part");
+const APACHE: &str = include_str!("../../peers/apache-php.part");
+const MODULE: &str = include_str!("../../peers/apache-mod-php.part");
+const PHP_FPM: &str = include_str!("../../peers/php-fpm.conf");
+
+/// The part of nginx's configuration that asks the processes.
+pub fn behind_nginx(run: &Run<'_>) -> String {
+    run.fill(NGINX, &[])
+}
+
+/// The part of Apache's configuration that asks the processes.
+pub fn behind_apache(run: &Run<'_>) -> String {
+    run.fill(APACHE, &[("modules", APACHE_MODULES)])
+}
+
+/// The part of Apache's configuration with PHP in each of its processes.
+///
+/// # Errors
+/// The module is not installed.
+pub fn in_apache(run: &Run<'_>) -> Result<String, String> {
+    let module = module()?.display().to_string();
+    // Scripts among the files that are served need no other name.
+    let alias = match run.settings.text("php_root") {
+        "" => String::new(),
+        root => format!(
+            "LoadModule alias_module {APACHE_MODULES}/mod_alias.so\n\
+             AliasMatch \"^/(.*\\.php)$\" \"{root}/$1\""
+        ),
+    };
+    let more = [
+        ("modules", APACHE_MODULES),
+        ("php_module", module.as_str()),
+        ("alias", &alias),
+    ];
+    Ok(run.fill(MODULE, &more))
+}
+
+/// Apache's module of the newest PHP that is installed.
+///
+/// # Errors
+/// There is none; says what brings it.
+pub fn module() -> Result<PathBuf, String> {
+    let entries = fs::read_dir(APACHE_MODULES).into_iter().flatten().flatten();
+    let is_php = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libphp") && name.ends_with(".so")
+    };
+    let newest = entries.map(|entry| entry.path()).filter(is_php).max();
+    newest.ok_or_else(|| {
+        "apache-mod-php is not installed (PHP as a module of Apache is missing): `lowroad-lab peers \
+         install apache-mod-php` installs it (Debian: libapache2-mod-php)"
+            .to_owned()
+    })
+}
+
+/// Starts PHP's processes.
+pub fn fpm(plan: &mut Plan, run: &Run<'_>) {
+    let user = if run.as_root {
+        "user = root\ngroup = root"
+    } else {
+        ""
+    };
+    let environment = environment(run);
+    let more = [("user", user), ("environment", &environment)];
+    plan.file("php-fpm.conf", run.fill(PHP_FPM, &more));
+    let program = super::servers::program("php-fpm");
+    let config = run.path("php-fpm.conf");
+    let mut words = vec![program.as_str(), "--nodaemonize", "--fpm-config", &config];
+    if run.as_root {
+        words.push("--allow-to-run-as-root");
+    }
+    plan.start(&words);
+    plan.steps.push(Step::Await(run.folder.join("php.sock")));
+}
+
+/// What scripts may ask `getenv` for. php-fpm takes no empty values.
+fn environment(run: &Run<'_>) -> String {
+    [("SPECWEB99_DATA", "specweb99_data"), ("LAB_DB", "db")]
+        .iter()
+        .map(|(variable, setting)| (variable, run.settings.text(setting)))
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(variable, value)| format!("env[{variable}] = \"{value}\"\n"))
+        .collect()
+}
+
+/// Where Debian has PHP's extensions: a folder for each of its interfaces, named by a date.
+const EXTENSION_FOLDERS: &str = "/usr/lib/php";
+
+/// What programs of the lab need: the file, how it is named in a configuration, and the Debian package.
+/// The order is that of loading.
+const EXTENSIONS: [(&str, &str, &str); 5] = [
+    ("opcache.so", "zend_extension", "php-opcache"),
+    ("mysqlnd.so", "extension", "php-mysql"),
+    ("mysqli.so", "extension", "php-mysql"),
+    ("pdo.so", "extension", "php-common"),
+    ("pdo_mysql.so", "extension", "php-mysql"),
+];
+
+/// A configuration for a machine that has no other: the opcode cache, the clients of the data base, and
+/// nothing else. The cache takes files whatever their date says: one of 1970 it would not keep.
+///
+/// # Errors
+/// An extension is not installed; says what brings it.
+pub fn ini() -> Result<String, String> {
+    let folder = extensions()?;
+    let mut text = String::new();
+    for (name, how, package) in EXTENSIONS {
+        let file = folder.join(name);
+        if !file.is_file() {
+            return Err(format!("PHP's {name} is not installed (Debian: {package})"));
+        }
+        text.push_str(&format!("{how}={}\n", file.display()));
+    }
+    let cache =
+        "opcache.enable=1\nopcache.validate_timestamps=0\nopcache.file_update_protection=0\n";
+    Ok(text + cache)
+}
+
+fn extensions() -> Result<PathBuf, String> {
+    let entries = fs::read_dir(EXTENSION_FOLDERS)
+        .into_iter()
+        .flatten()
+        .flatten();
+    let is_dated = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("20") && path.is_dir()
+    };
+    let newest = entries.map(|entry| entry.path()).filter(is_dated).max();
+    newest.ok_or_else(|| "PHP has no extensions here (Debian: php-mysql)".to_owned())
+}

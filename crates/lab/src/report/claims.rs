@@ -1,0 +1,232 @@
+//! What papers claim and instructions can judge, beside what `lowroad-lab icount --paper` has left among the
+//! results. Knows no guests.
+
+use std::path::Path;
+
+use super::beside::Table;
+use crate::icount::paper::claim::{Claim, times};
+use crate::icount::paper::figure::Figure;
+use crate::icount::paper::{self, Paper, table};
+
+/// A paper with its figures.
+#[derive(Debug)]
+pub struct Counted {
+    /// The paper.
+    pub paper: &'static Paper,
+    /// Its figures; some may be missing.
+    pub figures: Vec<Figure>,
+}
+
+/// The file of a paper among the results.
+pub fn file(paper: &Paper) -> String {
+    format!("icount-{}.json", paper.number)
+}
+
+/// All papers that were counted, and the files that can't be understood.
+pub fn read(results: &Path) -> (Vec<Counted>, Vec<String>) {
+    let (mut counted, mut problems) = (Vec::new(), Vec::new());
+    for &paper in paper::ALL {
+        match figures(&results.join(file(paper))) {
+            Ok(Some(figures)) => counted.push(Counted { paper, figures }),
+            Ok(None) => {}
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (counted, problems)
+}
+
+fn figures(path: &Path) -> Result<Option<Vec<Figure>>, String> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|why| wrong(&why))?;
+    serde_json::from_str(&text)
+        .map(Some)
+        .map_err(|why| wrong(&why))
+}
+
+impl Counted {
+    /// The heading.
+    pub fn title(&self) -> String {
+        format!("Paper {} by instructions", self.paper.number)
+    }
+
+    /// What it is, and how many of the claims hold.
+    pub fn sentence(&self) -> String {
+        let ours = |claim: &Claim| claim.ours(&self.figures);
+        let judged = self
+            .paper
+            .claims
+            .iter()
+            .filter_map(|claim| Some(claim.verdict(ours(claim)?).text()));
+        let judged: Vec<&str> = judged.collect();
+        let count = |text: &str| judged.iter().filter(|verdict| **verdict == text).count();
+        let all = self.paper.claims.len();
+        format!(
+            "{}. Of {all} claims {} were judged: {} hold, {} hold for less, {} do not.",
+            self.paper.title,
+            judged.len(),
+            count("holds"),
+            count("holds, but for less"),
+            count("does not hold")
+        )
+    }
+
+    /// Claims, what is not judged, and all figures.
+    pub fn tables(&self) -> Vec<Table> {
+        let tables = [self.claims(), self.unjudged(), self.all_figures()];
+        tables
+            .into_iter()
+            .filter(|table| !table.rows.is_empty())
+            .collect()
+    }
+
+    fn claims(&self) -> Table {
+        let row = |claim: &Claim| {
+            let ours = claim.ours(&self.figures);
+            vec![
+                claim.place.to_owned(),
+                claim.what.to_owned(),
+                claim.factor.text(),
+                ours.map_or("not counted".to_owned(), times),
+                ours.map_or("-", |ours| claim.verdict(ours).text())
+                    .to_owned(),
+            ]
+        };
+        Table {
+            caption: "Claims: requests for the same number of instructions".to_owned(),
+            head: owned(&["Where", "What the paper says", "Paper", "Ours", "Today"]),
+            rows: self.paper.claims.iter().map(row).collect(),
+        }
+    }
+
+    fn unjudged(&self) -> Table {
+        let all = self.paper.unjudged.iter();
+        Table {
+            caption: "Not judged".to_owned(),
+            head: owned(&["Where", "Why not"]),
+            rows: all.map(|one| owned(&[one.place, one.why])).collect(),
+        }
+    }
+
+    fn all_figures(&self) -> Table {
+        let mut lines = table::cells(self.paper, &self.figures).into_iter();
+        Table {
+            caption: "Instructions a request, of the whole machine, in guests of the same size; * marks repeats \
+                      more than 3 % apart"
+                .to_owned(),
+            head: lines.next().unwrap_or_default(),
+            rows: lines.collect(),
+        }
+    }
+
+    /// The servers by their versions, and how they were counted.
+    pub fn circumstances(&self) -> Vec<String> {
+        let mut lines = vec![format!("lowroad-lab icount --paper {}", self.paper.number)];
+        for subject in self.paper.subjects {
+            let own = self
+                .figures
+                .iter()
+                .filter(|figure| figure.server == subject.name);
+            let version = own
+                .map(|figure| figure.version.as_str())
+                .find(|text| !text.is_empty());
+            lines.extend(version.map(|version| format!("{}: {version}", subject.title)));
+        }
+        lines
+    }
+
+    /// Why figures are missing.
+    pub fn failures(&self) -> Vec<String> {
+        let failures = table::failures(self.paper, &self.figures);
+        failures
+            .into_iter()
+            .map(|(server, why)| format!("{server}: {why}"))
+            .collect()
+    }
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(server: &str, load: &str, instructions: &[u64]) -> Figure {
+        Figure {
+            paper: "003".into(),
+            server: server.into(),
+            version: "1".into(),
+            load: load.into(),
+            instructions: instructions.to_vec(),
+            requests: 10,
+            ..Figure::default()
+        }
+    }
+
+    fn counted() -> Counted {
+        Counted {
+            paper: paper::numbered("003").expect("known"),
+            figures: vec![
+                figure("lowroad-bare", "static-close", &[8_000, 9_000]),
+                figure("apache-mod-php", "static-close", &[170_000, 170_000]),
+                figure("lowroad-bare", "rows1-close", &[16_000]),
+                figure("lowroad-bare", "rows635-close", &[740_000]),
+            ],
+        }
+    }
+
+    #[test]
+    fn each_claim_has_both_numbers_and_a_verdict() {
+        let tables = counted().tables();
+        let row = |place: &str, what: &str| {
+            let rows = &tables[0].rows;
+            let found = rows
+                .iter()
+                .find(|row| row[0] == place && row[1].contains(what));
+            found.expect("a claim")[2..].to_vec()
+        };
+        assert_eq!(row("section IV.A", "6,000"), ["2.0 ×", "20 ×", "holds"]);
+        assert_eq!(row("section IV.B", "600"), ["1.7 ×", "not counted", "-"]);
+        assert_eq!(
+            row("figures 11 and 12", "large"),
+            ["the same", "46 ×", "does not hold"]
+        );
+        assert!(
+            counted()
+                .sentence()
+                .contains("3 were judged: 2 hold, 0 hold for less, 1 do not")
+        );
+    }
+
+    #[test]
+    fn what_is_not_judged_says_why() {
+        let tables = counted().tables();
+        assert!(
+            tables[1]
+                .rows
+                .iter()
+                .any(|row| row[0].contains("13 and 14"))
+        );
+        assert!(tables[1].rows.iter().all(|row| !row[1].is_empty()));
+    }
+
+    #[test]
+    fn versions_are_told_once() {
+        let lines = counted().circumstances();
+        assert!(lines[0].ends_with("icount --paper 003"));
+        assert_eq!(
+            lines[1..],
+            ["the image: 1", "Apache (prefork), PHP in it: 1"]
+        );
+    }
+
+    #[test]
+    fn doubtful_figures_are_marked() {
+        let tables = counted().tables();
+        assert_eq!(tables[2].rows[0][1], "8,500 *");
+    }
+}
