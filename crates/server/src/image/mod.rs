@@ -1,5 +1,6 @@
 //! `lowroad image`: a site as a machine of its own. Here only the commands are told apart.
 
+mod accel;
 mod address;
 mod build;
 mod database;

@@ -1,14 +1,13 @@
 //! A machine that QEMU plays: started, listened to, and switched off as by its power button. Its console and its
 //! control are sockets between it and us, so nothing lies in the file system.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::options::Board;
 use crate::say;
 
-const PROGRAM: &str = "qemu-system-x86_64";
+pub const PROGRAM: &str = "qemu-system-x86_64";
 /// How long an image may take to answer what it is asked, once its power button was pressed.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -47,36 +46,6 @@ pub enum Net {
     Tap(String, u32),
     /// By QEMU's own network, where connections to this address are for port 80.
     Forwarded(SocketAddr),
-}
-
-/// `kvm` if it works, else `tcg`. That it can be opened says little: it may be another hypervisor's, and fail later.
-pub fn best_accel() -> &'static str {
-    if File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/kvm")
-        .is_err()
-    {
-        return "tcg";
-    }
-    let mut probe = Command::new(PROGRAM);
-    probe.args("-M q35 -accel kvm -cpu max -S -nodefaults -display none -monitor stdio".split(' '));
-    let (stdin, null) = (Stdio::piped(), Stdio::null);
-    let probe = probe
-        .stdin(stdin)
-        .stdout(null())
-        .stderr(null())
-        .process_group(0)
-        .spawn();
-    let Ok(mut probe) = probe else {
-        return "tcg";
-    };
-    _ = probe
-        .stdin
-        .take()
-        .map(|mut stdin| stdin.write_all(b"quit\n"));
-    let works = probe.wait().is_ok_and(|status| status.success());
-    if works { "kvm" } else { "tcg" }
 }
 
 /// Plays a machine until it is switched off, by itself or after a byte from `stop`; a second byte ends it at

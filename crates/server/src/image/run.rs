@@ -13,7 +13,7 @@ use super::hosted::{self, Hosted};
 use super::options::{Run, Settings};
 use super::qemu::{self, Machine, Net};
 use super::tap::Device;
-use super::{build, elf, signals};
+use super::{accel, build, elf, signals};
 use crate::say;
 
 /// The image uses no more cores, and so no more queues.
@@ -66,7 +66,7 @@ fn run_in_qemu(options: &Run) -> Result<(), String> {
         cores: options.cores.into(),
         accel: match &options.accel {
             Some(accel) => accel.clone(),
-            None => qemu::best_accel().to_owned(),
+            None => accel::best().to_owned(),
         },
     };
     qemu::play(&machine, &stop)

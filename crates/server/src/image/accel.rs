@@ -1,0 +1,82 @@
+//! Which accelerator QEMU can use. That `/dev/kvm` can be opened says little: it may be another hypervisor's, and fail at
+//! some instruction. So a machine is tried: our kernel without a site, which finds that out and switches off.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
+
+use lowroad_embedded_kernel::KERNEL;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::qemu::PROGRAM;
+
+/// A machine that works is off after a tenth of it.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 3,
+    tv_nsec: 0,
+};
+
+/// `kvm` if it works, else `tcg`.
+pub fn best() -> &'static str {
+    let can_open = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .is_ok();
+    match can_open && works("kvm").unwrap_or(false) {
+        true => "kvm",
+        false => "tcg",
+    }
+}
+
+/// Whether a machine comes to its end with this accelerator.
+fn works(accel: &str) -> io::Result<bool> {
+    let Some(kernel) = KERNEL else {
+        return Ok(false);
+    };
+    let mut file = File::from(memfd_create("kernel", MemfdFlags::CLOEXEC)?);
+    file.write_all(kernel)?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let mut machine = Command::new(PROGRAM)
+        .args(
+            "-M q35 -cpu max -m 64 -nodefaults -no-user-config -no-reboot -display none".split(' '),
+        )
+        .args(["-accel", accel, "-kernel", &path])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let is_over = ends(&machine)?;
+    if !is_over {
+        machine.kill()?;
+    }
+    Ok(machine.wait()?.success() && is_over)
+}
+
+/// Waits for its end, for a while.
+fn ends(machine: &Child) -> io::Result<bool> {
+    let Some(pid) = Pid::from_raw(machine.id().cast_signed()) else {
+        return Ok(false);
+    };
+    let end = pidfd_open(pid, PidfdFlags::empty())?;
+    let mut fds = [PollFd::new(&end, PollFlags::IN)];
+    Ok(poll(&mut fds, Some(&PATIENCE))? > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_is_tried_comes_to_its_end() {
+        if Command::new(PROGRAM).arg("--version").output().is_err() {
+            lowroad_testkit::skip("a_machine_that_is_tried_comes_to_its_end", "no QEMU");
+            return;
+        }
+        assert!(works("tcg").expect("a machine"));
+        assert!(!works("no such thing").expect("a process"));
+    }
+}
