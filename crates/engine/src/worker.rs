@@ -70,7 +70,7 @@ pub struct Worker<D: Driver, V: Service> {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) connections: Slab<Connection<D::Socket, V::Record, V::Outcome>>,
-    pub(crate) wheel: Wheel,
+    pub(crate) wheel: Wheel<Token>,
     pub(crate) out: Out,
     pub(crate) scratch: Vec<u8>,
     /// Records of the answers in `out`, with their bodies' lengths.
