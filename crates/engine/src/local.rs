@@ -2,6 +2,7 @@
 //! elsewhere, and hands for what may block. Made by its driver, whose I/O and time all of this is;
 //! handed out before the worker starts.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::bell::Bell;
@@ -14,9 +15,12 @@ use crate::timers::Timers;
 /// How often tasks are run, and messages taken, before sockets have their turn again.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
-/// One worker's, or what stands for one.
+/// One worker's, or what stands for one. Clones are the same.
 #[derive(Clone)]
-pub struct Local {
+pub struct Local(Arc<Lent>);
+
+/// What is lent.
+pub struct Lent {
     /// Futures that it polls.
     pub tasks: Tasks,
     /// Sockets whose readiness it hears of.
@@ -24,7 +28,7 @@ pub struct Local {
     /// Timers of its driver's time.
     pub timers: Timers,
     pub(crate) bell: Arc<Bell>,
-    helpers: Arc<dyn Offload>,
+    helpers: Box<dyn Offload>,
 }
 
 impl Local {
@@ -35,15 +39,25 @@ impl Local {
         helpers: impl Offload + 'static,
         now_ms: u64,
     ) -> Local {
-        Local {
+        Local(Arc::new(Lent {
             tasks: Tasks::new(bell.clone()),
             sources,
             timers: Timers::new(bell.clone(), now_ms),
             bell,
-            helpers: Arc::new(helpers),
-        }
+            helpers: Box::new(helpers),
+        }))
     }
+}
 
+impl Deref for Local {
+    type Target = Lent;
+
+    fn deref(&self) -> &Lent {
+        &self.0
+    }
+}
+
+impl Lent {
     /// Has something done that may block.
     ///
     /// # Errors

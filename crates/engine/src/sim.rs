@@ -25,7 +25,7 @@ use crate::local::Local;
 use crate::outgoing::Sources;
 
 use self::network::{SimHelpers, SimNetwork};
-use self::world::{Happening, Name, Owner, World};
+use self::world::{Happening, Name, Owner, Waiting, World};
 
 /// How bad the world is: chances in a thousand, and sizes.
 #[derive(Clone, Debug)]
@@ -78,22 +78,26 @@ impl Shared {
         Shared(Arc::new(Mutex::new(World::new(seed, faults))))
     }
 
-    /// A driver in this world. There may be several, which wait by turns.
+    /// A driver in this world. There may be several, which wait by turns: time passes only while none
+    /// of them has anything to do.
     pub fn driver(&self) -> SimDriver {
         let mut world = self.lock();
-        let number = world.events.len();
-        world.events.push(VecDeque::new());
-        let now_ms = world.now_ms;
-        drop(world);
+        let (number, now_ms) = (world.drivers.len(), world.now_ms);
         let network = SimNetwork {
             world: self.clone(),
             driver: number,
         };
         let (sources, helpers) = (Sources::new(network), SimHelpers(self.clone()));
+        let local = Local::new(Bell::new(|| {}), sources, helpers, now_ms);
+        world.drivers.push(Waiting {
+            events: VecDeque::new(),
+            bell: local.bell.clone(),
+            timers: local.timers.clone(),
+        });
         SimDriver {
             world: self.clone(),
             number,
-            local: Local::new(Bell::new(|| {}), sources, helpers, now_ms),
+            local,
         }
     }
 
@@ -224,19 +228,10 @@ impl Driver for SimDriver {
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
         let (calls, now_ms) = {
             let mut world = self.world.lock();
-            let rung = !self.local.bell.lie_down();
-            let timeout_ms = self.local.timers.bound(timeout_ms);
-            let timeout = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
-            let pending = !world.events[self.number].is_empty() || rung;
-            let waiting = world.listening && !world.backlog.is_empty();
-            let until = [world.next_ms(), timeout].into_iter().flatten().min();
-            match until {
-                _ if pending || waiting => {}
-                Some(until) => world.now_ms = world.now_ms.max(until),
-                // Another may have something to do.
-                None if world.events.len() > 1 => {}
-                None => panic!("the worker waits for something that will never happen"),
-            }
+            // What it does is done by this thread, too: nobody rings while it sleeps.
+            self.local.bell.lie_down();
+            let timeout_ms = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
+            world.pass_time(timeout_ms);
             if world.dice(1000) < world.faults.clock_jumps {
                 world.now_ms += world.dice(10_000);
                 world.unix_ms = world.dice(1 << 41);
@@ -244,7 +239,7 @@ impl Driver for SimDriver {
             (world.happen(self.number), world.now_ms)
         };
         calls.into_iter().for_each(|call| call());
-        events.extend(self.world.lock().events[self.number].drain(..));
+        events.extend(self.world.lock().drivers[self.number].events.drain(..));
         self.local.get_up(now_ms);
     }
 

@@ -80,16 +80,17 @@ impl Timers {
         self.0.now_ms.load(Relaxed)
     }
 
+    /// When they want to be looked at, if at all.
+    pub fn next_ms(&self) -> Option<u64> {
+        Some(self.0.next_ms.load(Relaxed)).filter(|next_ms| *next_ms != NEVER)
+    }
+
     /// How long a wait may last that otherwise lasts up to `timeout_ms`. To be asked once the worker
     /// has lain down: who begins a timer after that rouses it.
     pub fn bound(&self, timeout_ms: Option<u64>) -> Option<u64> {
-        match self.0.next_ms.load(Relaxed) {
-            NEVER => timeout_ms,
-            next_ms => {
-                let left_ms = next_ms.saturating_sub(self.now_ms());
-                Some(timeout_ms.map_or(left_ms, |ms| ms.min(left_ms)))
-            }
-        }
+        let next_ms = self.next_ms();
+        let left_ms = next_ms.map(|next_ms| next_ms.saturating_sub(self.now_ms()));
+        [timeout_ms, left_ms].into_iter().flatten().min()
     }
 
     /// Tells the time after a wait. To be called before the worker gets up: who finds it awake may

@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 
 use super::{Elsewhere, Faults};
+use crate::bell::Bell;
 use crate::driver::{Event, ListenerId, Sent, Token};
 use crate::file::FileSent;
 use crate::network::{News, SourceId};
+use crate::timers::Timers;
 
 /// The world of one test.
 pub struct World {
@@ -15,8 +18,7 @@ pub struct World {
     pub unix_ms: u64,
     pub faults: Faults,
     pub elsewhere: Elsewhere,
-    /// Of each driver.
-    pub events: Vec<VecDeque<Event>>,
+    pub drivers: Vec<Waiting>,
     pub backlog: VecDeque<usize>,
     /// Connections to elsewhere that came about since somebody asked.
     pub dialed: Vec<usize>,
@@ -26,6 +28,21 @@ pub struct World {
     next_order: u64,
     sockets: HashMap<usize, Socket>,
     next_socket: usize,
+}
+
+/// What the world knows of a driver.
+pub struct Waiting {
+    /// What it is told with its next wait.
+    pub events: VecDeque<Event>,
+    pub bell: Arc<Bell>,
+    pub timers: Timers,
+}
+
+impl Waiting {
+    /// Whether it would not wait now.
+    fn has_work(&self) -> bool {
+        !self.events.is_empty() || self.bell.is_rung()
+    }
 }
 
 pub enum Happening {
@@ -85,7 +102,7 @@ impl World {
             unix_ms: 1_700_000_000_000,
             faults,
             elsewhere: Elsewhere::default(),
-            events: Vec::new(),
+            drivers: Vec::new(),
             backlog: VecDeque::new(),
             dialed: Vec::new(),
             listening: true,
@@ -115,10 +132,19 @@ impl World {
         self.sockets.values().filter(open).count()
     }
 
-    /// When the next thing happens.
-    pub fn next_ms(&self) -> Option<u64> {
+    /// Lets time pass until the next thing happens or a driver wants to be woken, or until
+    /// `timeout_ms`, unless there is something to do now.
+    pub fn pass_time(&mut self, timeout_ms: Option<u64>) {
+        let waiting = self.listening && !self.backlog.is_empty();
+        if waiting || self.drivers.iter().any(Waiting::has_work) {
+            return;
+        }
         let next = self.schedule.first_key_value();
-        next.map(|((at_ms, _), _)| *at_ms)
+        let next_ms = next.map(|((at_ms, _), _)| *at_ms);
+        let timers = self.drivers.iter().map(|driver| driver.timers.next_ms());
+        let until_ms = timers.chain([next_ms, timeout_ms]).flatten().min();
+        let until_ms = until_ms.expect("the worker waits for something that will never happen");
+        self.now_ms = self.now_ms.max(until_ms);
     }
 
     /// xorshift64*.
@@ -164,7 +190,7 @@ impl World {
                 ended: ended || broken,
             }),
         };
-        self.events[owner.driver].push_back(event);
+        self.drivers[owner.driver].events.push_back(event);
     }
 
     /// Lets happen what is due, while this driver waits. Returns calls to be made without the lock.
@@ -199,14 +225,18 @@ impl World {
                 }
                 Happening::Read(id) => self.client_reads(id),
                 Happening::File(driver, token, sent) => {
-                    self.events[driver].push_back(Event::File(token, sent));
+                    self.drivers[driver]
+                        .events
+                        .push_back(Event::File(token, sent));
                 }
                 Happening::Call(call) => calls.push(call),
             }
         }
         // Listeners are level-triggered.
         if self.listening && !self.backlog.is_empty() {
-            self.events[driver].push_back(Event::Acceptable(ListenerId(0)));
+            self.drivers[driver]
+                .events
+                .push_back(Event::Acceptable(ListenerId(0)));
         }
         calls
     }
