@@ -40,7 +40,8 @@ pub struct Faults {
     pub clock_jumps: u64,
     /// Per accept: descriptors have run out.
     pub accept_failures: u64,
-    /// Per start of a file's transfer: no descriptor or no helper is to be had.
+    /// Per start of a file's transfer, or of a task's job for helpers: no descriptor or no helper is to
+    /// be had.
     pub file_failures: u64,
 }
 
@@ -110,6 +111,11 @@ impl Shared {
     /// other end, by the same calls as a client's.
     pub fn dialed(&self) -> Vec<usize> {
         std::mem::take(&mut self.lock().dialed)
+    }
+
+    /// How many jobs were given to helpers by tasks.
+    pub fn helped(&self) -> usize {
+        self.lock().helped
     }
 
     /// How many connections there are that the driver's side has not closed.

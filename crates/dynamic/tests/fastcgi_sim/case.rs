@@ -26,6 +26,8 @@ pub struct Setting {
     pub tcp: bool,
     pub connections_max: usize,
     pub silence_ms: u64,
+    /// Scripts are looked for in the file system.
+    pub looks: bool,
     pub faults: Faults,
     pub elsewhere: Elsewhere,
     pub manners: Manners,
@@ -59,7 +61,7 @@ impl Case {
         let (mut route, mut fastcgi) = fastcgi_route("/**", address);
         route.timeout_ms = setting.silence_ms;
         fastcgi.connections_max = setting.connections_max;
-        fastcgi.script = Some("/index.php".to_string());
+        fastcgi.script = (!setting.looks).then(|| "/index.php".to_string());
         let (pools, notices) = (Pools::new(&locals), Notices::default());
         let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
         let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, &pools, notice);

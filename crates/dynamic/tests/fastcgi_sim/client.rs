@@ -1,8 +1,7 @@
 //! A client in the simulator: its request goes to a handler as a task of a worker, and its answer is
 //! read as fast as was drawn. It knows nothing of FastCGI.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +11,7 @@ use lowroad_engine::Local;
 use lowroad_engine::stream::{Next, stream};
 use lowroad_engine::tasks::Task;
 use lowroad_http::method::Method;
+use lowroad_testkit::Folder;
 
 use crate::cgi_support::{get, head};
 use crate::peer::{Wanted, body_of, pattern};
@@ -23,6 +23,7 @@ pub struct Plan {
     pub start_ms: u64,
     pub worker: usize,
     pub wanted: Wanted,
+    pub path: &'static str,
     /// Its request may be done twice.
     pub idempotent: bool,
     /// Before each piece of the request's body, and of the response's.
@@ -95,7 +96,10 @@ impl Client {
                 assert!(shown.is_empty(), "{plan:?}: at {at}: {shown:.400}");
             }
             Some((Outcome::Failed(status, why), _)) => {
-                assert!(matches!(status, 400 | 502 | 503 | 504), "{status} {why}");
+                assert!(
+                    matches!(status, 400 | 404 | 502 | 503 | 504),
+                    "{status} {why}"
+                );
             }
         }
     }
@@ -150,8 +154,15 @@ fn request(plan: Plan, local: &Local) -> Request {
         len,
         body_len,
     } = plan.wanted;
-    let target = format!("/x?n={number}&len={len}&body={body_len}");
-    let mut request = get(Path::new("/srv"), &target);
+    // The same for all, as a site's is.
+    static FOLDER: OnceLock<Folder> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = Folder::new();
+        folder.file("index.php", "");
+        folder
+    });
+    let target = format!("{}?n={number}&len={len}&body={body_len}", plan.path);
+    let mut request = get(folder.path(), &target);
     if !plan.idempotent {
         request.method = Method::Post;
     }

@@ -50,6 +50,7 @@ fn calm() -> Setting {
         tcp: true,
         connections_max: 4,
         silence_ms: 30_000,
+        looks: false,
         faults: Faults {
             piece_len_max: 5_000,
             delay_ms_max: 5,
@@ -72,6 +73,7 @@ fn plan(number: usize) -> Plan {
             len: 100,
             body_len: 0,
         },
+        path: "/index.php",
         idempotent: true,
         send_pause_ms: 0,
         read_pause_ms: 0,
@@ -119,6 +121,7 @@ fn drawn(dice: &mut Dice) -> Setting {
     setting.faults.piece_len_max = [1, 7, 300, 70_000][dice.below(4) as usize];
     setting.faults.delay_ms_max = [0, 3, 50][dice.below(3) as usize];
     setting.faults.window_len = [500, 9_000, 300_000][dice.below(3) as usize];
+    setting.looks = dice.chance(300);
     setting.elsewhere.queue_full = dice.rare(300);
     setting.manners.multiplexes = dice.chance(500);
     if !setting.manners.multiplexes && dice.chance(300) {
@@ -182,6 +185,7 @@ fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
         let mut setting = drawn(&mut dice);
         setting.silence_ms = 500 + dice.below(3_000);
         setting.faults.clock_jumps = dice.rare(2);
+        setting.faults.file_failures = dice.rare(300);
         setting.elsewhere.refused = dice.rare(300);
         setting.elsewhere.unanswered = dice.rare(100);
         let manners = &mut setting.manners;
@@ -326,6 +330,45 @@ fn who_waits_for_leave_gets_it_or_is_told_in_time() {
         }
         assert_eq!(case.server.connections_max, 1);
     });
+}
+
+#[test]
+fn a_script_is_looked_for_by_helpers_and_then_known_for_half_a_second() {
+    let mut setting = calm();
+    setting.looks = true;
+    let mut case = Case::new(1, &setting);
+    // The first look takes up to 5 ms; from then on it is known, until 500 ms after its begin.
+    for (number, start_ms) in [0, 10, 100, 490, 600, 700].into_iter().enumerate() {
+        case.add(Plan {
+            start_ms,
+            ..plan(number)
+        });
+    }
+    case.run();
+    for number in 0..6 {
+        let (outcome, _) = case.outcome(number);
+        assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
+    }
+    assert_eq!(case.world.helped(), 2);
+    // What is not there is not kept, and a folder leads to its index.
+    let mut case = Case::new(1, &setting);
+    for (number, path) in ["/none.php", "/none.php", "/"].into_iter().enumerate() {
+        case.add(Plan {
+            path,
+            start_ms: 10 * number as u64,
+            ..plan(number)
+        });
+    }
+    case.run();
+    let status = |number| match case.outcome(number).0 {
+        Outcome::Failed(status, _) => status,
+        _ => 200,
+    };
+    assert_eq!([status(0), status(1), status(2)], [404, 404, 200]);
+    assert_eq!(case.world.helped(), 3);
+    setting.faults.file_failures = 1000;
+    let (outcome, _) = single(1, &setting, plan(0));
+    assert!(matches!(outcome, Outcome::Failed(503, _)), "{outcome:?}");
 }
 
 /// A client that takes less than others wait for loses its answer, and only it.

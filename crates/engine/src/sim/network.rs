@@ -134,6 +134,12 @@ pub struct SimHelpers(pub Shared);
 
 impl Offload for SimHelpers {
     fn submit(&self, job: Job) -> Result<(), QueueFull> {
+        let mut world = self.0.lock();
+        if world.dice(1000) < world.faults.file_failures {
+            return Err(QueueFull);
+        }
+        world.helped += 1;
+        drop(world);
         self.0.later(move || contain(job));
         Ok(())
     }

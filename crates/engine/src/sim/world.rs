@@ -23,6 +23,8 @@ pub struct World {
     /// Connections to elsewhere that came about since somebody asked.
     pub dialed: Vec<usize>,
     pub listening: bool,
+    /// Jobs that helpers were given by tasks.
+    pub helped: usize,
     random: u64,
     schedule: BTreeMap<(u64, u64), Happening>,
     next_order: u64,
@@ -106,6 +108,7 @@ impl World {
             backlog: VecDeque::new(),
             dialed: Vec::new(),
             listening: true,
+            helped: 0,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             schedule: BTreeMap::new(),
             next_order: 0,
