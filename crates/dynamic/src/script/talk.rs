@@ -299,7 +299,8 @@ impl<P: Program> Talk<P> {
                         }
                     }
                 }
-                quiet = Duration::ZERO;
+                // The client has taken some, or what it takes is a spool: the program's time begins.
+                (room, quiet) = (true, Duration::ZERO);
             }
             let turn = poll_fn(|context| self.poll_turn(context, &mut output));
             let Ok(turn) = executor.timeout(tick, turn).await else {

@@ -113,7 +113,9 @@ impl Case {
             };
             assert!(vain <= VAIN_MAX, "a busy loop");
         }
-        panic!("no end");
+        let left = self.clients.iter().filter(|client| !client.is_over());
+        let left: Vec<Plan> = left.map(|client| client.plan).collect();
+        panic!("no end at {} ms of {left:#?}", self.world.now_ms());
     }
 
     /// One wait of the worker whose turn it is, and all that follows. Whether anything did.

@@ -55,6 +55,8 @@ struct Peer {
     answers: Vec<Answer>,
     /// It says no more.
     mute: bool,
+    /// It has closed the connection.
+    gone: bool,
     close_ms: Option<u64>,
     hear_ms: Option<u64>,
 }
@@ -129,7 +131,9 @@ impl Server {
             did = true;
             self.peers.push_back(Peer::new(socket));
         }
-        self.peers.retain(|peer| !self.world.over(peer.socket));
+        let world = &self.world;
+        self.peers
+            .retain(|peer| !peer.gone && !world.over(peer.socket));
         self.connections_max = self.connections_max.max(self.peers.len());
         let busy = match self.manners.processes {
             0 => usize::MAX,
@@ -150,6 +154,7 @@ impl Peer {
             requests: BTreeMap::new(),
             answers: Vec::new(),
             mute: false,
+            gone: false,
             close_ms: None,
             hear_ms: None,
         }
@@ -163,7 +168,7 @@ impl Peer {
         }
         if self.close_ms.is_some_and(|close_ms| close_ms <= now_ms) {
             self.close_ms = None;
-            self.mute = true;
+            (self.mute, self.gone) = (true, true);
             world.close(self.socket);
         }
         let read = world.take_read(self.socket);
@@ -291,7 +296,7 @@ impl Peer {
         match then {
             Then::Nothing => {}
             Then::Close => {
-                self.mute = true;
+                (self.mute, self.gone) = (true, true);
                 world.close(self.socket);
             }
             Then::CloseLater => {
@@ -300,7 +305,7 @@ impl Peer {
                 world.alarm(close_ms);
             }
             Then::Reset => {
-                self.mute = true;
+                (self.mute, self.gone) = (true, true);
                 world.reset_after(self.socket);
             }
             Then::Stall => self.mute = true,
