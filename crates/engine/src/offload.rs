@@ -26,7 +26,7 @@ impl Offload for Helpers {
     }
 }
 
-/// What is being done elsewhere. Dropped, nobody hears of it.
+/// What is being done elsewhere. Dropped, it is not begun any more, or nobody hears of it.
 pub struct Offloaded<T>(Arc<Mutex<State<T>>>);
 
 struct State<T> {
@@ -52,6 +52,9 @@ impl<T: Send + 'static> Offloaded<T> {
         // Tells that it is over even if the job panics or is dropped.
         let ending = Ending(state.clone());
         helpers.submit(Box::new(move || {
+            if Arc::strong_count(&ending.0) == 1 {
+                return; // nobody waits for it
+            }
             let done = job();
             let mut state = ending.0.lock().unwrap_or_else(PoisonError::into_inner);
             state.done = Some(done);
@@ -109,13 +112,14 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let mut seven = Offloaded::start(&queue, || 7).expect("room");
         let mut none = Offloaded::start(&queue, || panic!("as it should")).expect("room");
-        let gone = Offloaded::start(&queue, || 8).expect("room");
+        let gone = Offloaded::start(&queue, || panic!("nobody waits for it")).expect("room");
+        let _: &Offloaded<()> = &gone;
         drop(gone);
         let _: &Offloaded<()> = &none;
         assert!(Pin::new(&mut seven).poll(&mut context).is_pending());
-        for job in queue.0.lock().expect("a lock").drain(..) {
-            crate::background::contain(job);
-        }
+        let mut jobs = queue.0.lock().expect("a lock");
+        jobs.pop().expect("the last")();
+        jobs.drain(..).for_each(crate::background::contain);
         let done = Pin::new(&mut seven).poll(&mut context);
         assert_eq!(done, Poll::Ready(Some(7)));
         assert_eq!(Pin::new(&mut none).poll(&mut context), Poll::Ready(None));
