@@ -73,7 +73,8 @@ struct Asked {
 struct Answer {
     id: u16,
     pieces: VecDeque<Vec<u8>>,
-    slow: bool,
+    /// How many pauses are still made: so many that nobody who waits for it loses patience.
+    pauses: u32,
     next_ms: u64,
     then: Then,
 }
@@ -280,7 +281,9 @@ impl Peer {
             let bytes: Vec<u8> = answer.pieces.drain(..count).flatten().collect();
             world.send(self.socket, &bytes);
             if !answer.pieces.is_empty() {
-                answer.next_ms = now_ms + if answer.slow { 1 + world.dice(200) } else { 1 };
+                let pause_ms = if answer.pauses > 0 { 200 } else { 1 };
+                answer.pauses = answer.pauses.saturating_sub(1);
+                answer.next_ms = now_ms + 1 + world.dice(pause_ms);
                 world.alarm(answer.next_ms);
                 at += 1;
                 continue;
@@ -351,7 +354,7 @@ fn draw(id: u16, wanted: Wanted, world: &Shared, manners: &Manners) -> Answer {
     Answer {
         id,
         pieces,
-        slow: chance(manners.slow),
+        pauses: if chance(manners.slow) { 15 } else { 0 },
         next_ms: world.now_ms(),
         then,
     }
