@@ -23,12 +23,11 @@ use lowroad_config::{FastCgi, Route, Symlinks};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
 use self::guest::Guest;
 use self::link::Link;
 use self::lone::Lone;
-use self::pool::{Pool, Pools};
+use self::pool::{Counts, Pool, Pools};
 use self::record::{Event, Params};
 use crate::cgi::collect::Gathered;
 use crate::cgi::environment::Environment;
@@ -87,6 +86,16 @@ impl FastCgiHandler {
         }
     }
 
+    /// How many requests are under way.
+    pub fn answering(&self) -> usize {
+        self.concurrency_max - self.answering.available_permits()
+    }
+
+    /// What its pool has, which other routes may use too.
+    pub fn pool(&self) -> Counts {
+        self.pool.counts()
+    }
+
     /// Has responses wait in spools that their clients take slowly.
     #[must_use]
     pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> FastCgiHandler {
@@ -100,7 +109,7 @@ impl FastCgiHandler {
         mut request: Request,
         permit: OwnedSemaphorePermit,
     ) -> Result<Response, Failure> {
-        let script = match self.clone().meaning(&request).await {
+        let script = match self.meaning(worker, &request).await? {
             Meaning::Script(script) => script,
             Meaning::SlashMissing => return Ok(with_slash(&request)),
             Meaning::Nothing => return Err(Failure::not_found()),
@@ -148,28 +157,43 @@ impl FastCgiHandler {
         })
     }
 
-    async fn meaning(self: Arc<Self>, request: &Request) -> Meaning {
+    async fn meaning(
+        self: &Arc<Self>,
+        worker: usize,
+        request: &Request,
+    ) -> Result<Meaning, Failure> {
         if is_hidden(request.path()) {
-            return Meaning::Nothing;
+            return Ok(Meaning::Nothing);
         }
         // The configuration names it, and the server says if it is not there.
         if let Some(script) = &self.fastcgi.script {
-            return Meaning::Script(front(request.path(), script));
+            return Ok(Meaning::Script(front(request.path(), script)));
         }
-        if let Some(meaning) = self.lately.known(&request.root, request.path()) {
-            return meaning;
+        let local = self.pool.local(worker);
+        let now_ms = local.timers.now_ms();
+        if let Some(meaning) = self.lately.known(&request.root, request.path(), now_ms) {
+            return Ok(meaning);
         }
-        let (root, path) = (request.root.clone(), request.path().to_vec());
         // A slow disk must not hold up the worker.
-        let looking = tokio::spawn(async move { self.look(&root, &path) });
-        looking.await.unwrap_or(Meaning::Nothing)
+        let (handler, root, path) = (self.clone(), request.root.clone(), request.path().to_vec());
+        let looking = local.offload(move || handler.look(&root, &path));
+        let Ok(looking) = looking else {
+            let detail = "too much waits for the disk to look for a script";
+            return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
+        };
+        let Some(meaning) = looking.await else {
+            let detail = "looking for a script ended without a result";
+            return Err(Failure::new(Status::INTERNAL_ERROR, detail));
+        };
+        self.lately
+            .keep(&request.root, request.path(), now_ms, &meaning);
+        Ok(meaning)
     }
 
-    fn look(&self, root: &Arc<Path>, path: &[u8]) -> Meaning {
-        self.lately.find(root, path, || {
-            let look = |path: &[u8]| kind(root, path, self.symlinks);
-            find(path, &self.rules, look)
-        })
+    /// Asks the file system. Blocks.
+    fn look(&self, root: &Path, path: &[u8]) -> Meaning {
+        let look = |path: &[u8]| kind(root, path, self.symlinks);
+        find(path, &self.rules, look)
     }
 
     /// Puts the request to the server. `fresh` = on no connection that was used before.
@@ -183,21 +207,24 @@ impl FastCgiHandler {
         let reply = Reply::new(asked.file.clone(), Form::Cgi, asked.request.method);
         let complaints = Complaints::new(asked.file.clone(), self.terms.notice.clone());
         if self.pool.multiplexes() {
-            let shared = self.in_time(self.pool.shared(asked.worker, fresh)).await?;
+            let shared = self
+                .in_time(asked.worker, self.pool.shared(asked.worker, fresh))
+                .await?;
             // Where it was lost this moment, there is still a connection of one's own.
             if let Some(ticket) = shared.ticket(complaints.clone()) {
                 let out = self.encode(asked, ticket.id);
-                let server = self.pool.name().to_string();
-                let permit = asked.permit.clone();
-                let tasks = self.pool.tasks(asked.worker).clone();
-                let guest = Guest::new(ticket, server, tasks, out, idempotent, permit);
+                let (pool, permit) = (self.pool.clone(), asked.permit.clone());
+                let guest = Guest::new(ticket, pool, asked.worker, out, idempotent, permit);
                 return answer(guest, body, reply, &self.terms).await;
             }
         }
         let now = (!fresh).then(|| self.pool.lease_now(asked.worker));
         let lease = match now.flatten() {
             Some(lease) => lease,
-            None => self.in_time(self.pool.lease(asked.worker, fresh)).await?,
+            None => {
+                self.in_time(asked.worker, self.pool.lease(asked.worker, fresh))
+                    .await?
+            }
         };
         let lone = Lone::new(
             lease,
@@ -212,9 +239,11 @@ impl FastCgiHandler {
 
     async fn in_time<T>(
         &self,
+        worker: usize,
         connecting: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Stopped> {
-        let connected = match timeout(self.terms.silence, connecting).await {
+        let timers = &self.pool.local(worker).timers;
+        let connected = match timers.timeout(self.terms.silence, connecting).await {
             Ok(connected) => connected,
             Err(_) => Err(Failure::new(
                 Status::SERVICE_UNAVAILABLE,

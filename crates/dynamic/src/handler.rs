@@ -15,7 +15,7 @@ pub type Answering = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Se
 /// long, how much memory) and keeps them.
 pub trait Handler: Send + Sync {
     /// Begins to answer, on the worker with this number: it must neither wait nor take long. What
-    /// takes time it returns as a future. There are tokio's timers wherever it is polled.
+    /// takes time it returns as a future.
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun;
 }
 
@@ -23,10 +23,11 @@ pub trait Handler: Send + Sync {
 pub enum Begun {
     /// It is there.
     Answered(Result<Response, Failure>),
-    /// It is to come, and is polled on a tokio runtime beside the worker, with tokio's I/O.
+    /// It is to come, and is polled on a tokio runtime beside the worker, with tokio's I/O and timers.
     Later(Answering),
     /// It is to come, and is polled on the worker itself: it only waits for what wakes it, and
-    /// never computes.
+    /// never computes. Its I/O, timers and helpers are the worker's
+    /// ([`Local`](lowroad_engine::Local)).
     Here(Answering),
 }
 

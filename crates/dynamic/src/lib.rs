@@ -1,12 +1,13 @@
 //! Content that is made for each request: modules, CGI and FastCGI programs, SQL pages.
 //!
 //! Each of them is a [`Handler`]: it gets a [`Request`] whose body streams in, and gives a
-//! [`Response`] whose body may stream out; who is slow at either waits in [`spool`]s. Handlers run
-//! beside the workers and never on them; how
+//! [`Response`] whose body may stream out; who is slow at either waits in [`spool`]s. What computes or
+//! needs tokio's I/O runs beside the workers, what only waits for sockets on them ([`executor`]); how
 //! a request gets here and an answer back is the server's affair. Nothing here knows sites,
 //! connections or caches.
 
 pub mod cgi;
+pub mod executor;
 pub mod fastcgi;
 pub mod fields;
 pub mod handler;

@@ -62,7 +62,8 @@ impl<H: Handler + 'static> Handler for Limited<H> {
         match self.inner.clone().begin(worker, request) {
             Begun::Answered(answer) => Begun::Answered(answer),
             Begun::Later(answering) => Begun::Later(within(self.timeout, slot, answering)),
-            Begun::Here(answering) => Begun::Here(within(self.timeout, slot, answering)),
+            // Its limit is a timer of the runtime, so it is polled there.
+            Begun::Here(answering) => Begun::Later(within(self.timeout, slot, answering)),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use bytes::Bytes;
 use cgi_support::{get, runtime, until};
 use lowroad_config::Buffering;
+use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::spool::{Account, Buffered, Spools};
 use lowroad_dynamic::{Begun, Body, Content, Failure, Handler, Request, Response};
 use lowroad_engine::stream::{Next, stream};
@@ -152,7 +153,7 @@ fn no_more_files_than_there_may_be() {
 async fn passed(limits: &Buffering, len: usize, end: bool, pause_after: usize) -> (Vec<u8>, Next) {
     let (spools, account) = spools(limits, 10);
     let (client, from) = stream(64 << 10);
-    let sender = spools.behind(client);
+    let sender = spools.behind(client, &Executor::Runtime);
     let all = counted(len);
     let made = tokio::spawn(async move {
         for part in all.chunks(30_011) {

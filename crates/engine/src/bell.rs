@@ -37,6 +37,16 @@ impl Bell {
         self.asleep.store(false, SeqCst);
     }
 
+    /// Whether it was rung since somebody asked [`Bell::was_rung`].
+    pub fn is_rung(&self) -> bool {
+        self.rung.load(SeqCst)
+    }
+
+    /// Whether the worker waits, or is about to.
+    pub fn is_asleep(&self) -> bool {
+        self.asleep.load(SeqCst)
+    }
+
     /// Whether it was rung since it was last asked.
     pub fn was_rung(&self) -> bool {
         self.rung.load(SeqCst) && self.rung.swap(false, SeqCst)

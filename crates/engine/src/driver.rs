@@ -3,6 +3,9 @@
 //!
 //! The operations try at once and say so when they could not; what a driver batches or defers below
 //! them is its own affair. A driver knows nothing of HTTP.
+//!
+//! What tasks need of it is lent to them as a [`Local`]: connections to elsewhere, which its
+//! [`Network`](crate::network::Network) makes, timers of its time, and helpers.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,7 +16,7 @@ use crate::arena::Block;
 use crate::file::{FileSent, OpenFile};
 use crate::local::Local;
 use crate::mailbox::Wake;
-use crate::outgoing::News;
+use crate::network::News;
 
 /// Names one connection of a worker for as long as the worker runs: slot and generation, so that
 /// news for a closed connection cannot reach its successor in the slot.
@@ -107,7 +110,8 @@ pub trait Driver {
     type Listener: Send + 'static;
 
     /// Waits until something happens or the time is over; appends what happened to `events`.
-    /// `None` waits without end. Does not wait when the bell was rung before; only the worker asks
+    /// `None` waits without end. Waits no longer than the next timer of [`Driver::local`] says, and
+    /// wakes those that are due. Does not wait when the bell was rung before; only the worker asks
     /// the bell whether it was. Reads the clocks afterwards.
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>);
 

@@ -2,7 +2,9 @@
 //!
 //! A connection is told readable and writable by one registration and never touched again
 //! (epoll_ctl costs more than it saves: Gammo et al., OLS 2004). Listeners are level-triggered, so
-//! that a limit on accepts per turn loses nobody.
+//! that a limit on accepts per turn loses nobody. Connections to elsewhere are told in `network`.
+
+mod network;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,8 +26,10 @@ use crate::file::{self, FileSent, OpenFile};
 use crate::helpers::Helpers;
 use crate::listener::Listener;
 use crate::local::Local;
-use crate::outgoing::{self, News, Sources};
+use crate::outgoing::Sources;
 use crate::sys;
+
+use self::network::{EpollNetwork, MARK, news};
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
@@ -64,14 +68,16 @@ impl EpollDriver {
         )?;
         let rouse = waker.clone();
         let bell = Bell::new(move || rouse.wake());
+        let sources = Sources::new(EpollNetwork(epoll.clone()));
+        let now_ms = monotonic_ms();
         Ok(EpollDriver {
-            local: Local::new(bell, Sources::new(epoll.clone())),
+            local: Local::new(bell, sources, helpers.clone(), now_ms),
             epoll,
             listeners: Vec::new(),
             waker,
             transfers: Arc::default(),
             helpers,
-            now_ms: monotonic_ms(),
+            now_ms,
         })
     }
 
@@ -94,8 +100,8 @@ impl EpollDriver {
     }
 
     fn translate(&self, data: u64, flags: EventFlags) -> Event {
-        if data & outgoing::MARK != 0 {
-            return Event::Outgoing(News::of(data, flags));
+        if data & MARK != 0 {
+            return Event::Outgoing(news(data, flags));
         }
         if data & !0xffff == LISTENER {
             return Event::Acceptable(ListenerId((data & 0xffff) as u16));
@@ -120,15 +126,18 @@ impl Driver for EpollDriver {
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
         let may_sleep = self.local.bell.lie_down();
-        let timeout_ms = if may_sleep { timeout_ms } else { Some(0) };
+        let timeout_ms = match may_sleep {
+            true => self.local.timers.bound(timeout_ms),
+            false => Some(0),
+        };
         let timeout = timeout_ms.map(|ms| Timespec {
             tv_sec: (ms / 1000).try_into().unwrap_or(i64::MAX),
             tv_nsec: (ms % 1000 * 1_000_000) as i64,
         });
         let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
         let waited = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref());
-        self.local.bell.get_up();
         self.now_ms = monotonic_ms();
+        self.local.get_up(self.now_ms);
         // Interrupted: the caller looks at its timers and comes again.
         let Ok((ready, _)) = waited else { return };
         for event in &*ready {

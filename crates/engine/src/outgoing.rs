@@ -1,38 +1,29 @@
-//! Connections to other servers, in the epoll of a worker: readiness is kept as flags, and who
-//! waits for it is woken. Reading and writing are tried first.
+//! Connections to other servers, as tasks have them: what a driver's [`Network`] tells is kept as
+//! flags, and who waits for it is woken. Reading and writing are tried first.
 //!
-//! A socket is registered once, for bytes that come. A unix socket is registered for room only when
-//! it was full once: its peer would wake us for each message that it takes. The traits are tokio's;
-//! no runtime is needed, and any executor may poll. What the bytes mean is not known here.
+//! The traits are tokio's; no runtime is needed, and any executor may poll. Which driver is below,
+//! and what the bytes mean, is not known here.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix,
-    SocketFlags, SocketType, sockopt,
-};
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What tells these sockets' events from those of connections.
-pub(crate) const MARK: u64 = 1 << 63;
+use crate::driver::GENERATION_MAX;
+use crate::network::{Network, NoNetwork, Socket};
 
-/// Sockets in one worker's epoll. Clones lead to the same.
+pub use crate::network::{News, Remote, SourceId};
+
+/// One worker's sockets to elsewhere. Clones lead to the same.
 #[derive(Clone)]
 pub struct Sources(Arc<Registry>);
 
 struct Registry {
-    /// None in a world without sockets.
-    epoll: Option<Arc<OwnedFd>>,
+    network: Box<dyn Network>,
     state: Mutex<State>,
 }
 
@@ -40,44 +31,6 @@ struct Registry {
 struct State {
     slots: Slab<Source>,
     generation: u32,
-}
-
-/// Names one socket; slot and generation, so that news of a closed one cannot reach its successor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceId {
-    slot: u32,
-    generation: u32,
-}
-
-impl SourceId {
-    fn data(self) -> EventData {
-        EventData::new_u64(MARK | u64::from(self.generation) << 32 | u64::from(self.slot))
-    }
-}
-
-/// What happened at a socket.
-#[derive(Clone, Copy, Debug)]
-pub struct News {
-    id: SourceId,
-    readable: bool,
-    writable: bool,
-    ended: bool,
-}
-
-impl News {
-    /// What an event of epoll says.
-    pub(crate) fn of(data: u64, flags: EventFlags) -> News {
-        let ended = flags.intersects(EventFlags::RDHUP | EventFlags::ERR | EventFlags::HUP);
-        News {
-            id: SourceId {
-                slot: data as u32,
-                generation: ((data & !MARK) >> 32) as u32,
-            },
-            readable: ended || flags.contains(EventFlags::IN),
-            writable: flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP),
-            ended,
-        }
-    }
 }
 
 /// What is known of a socket.
@@ -90,6 +43,7 @@ struct Source {
 }
 
 /// One direction of a socket.
+#[derive(Default)]
 struct Side {
     ready: bool,
     /// How often there was news: who found nothing takes that for the truth only if there was none
@@ -99,14 +53,6 @@ struct Side {
 }
 
 impl Side {
-    fn new(ready: bool) -> Side {
-        Side {
-            ready,
-            news: 0,
-            waiting: None,
-        }
-    }
-
     fn happened(&mut self) -> Option<Waker> {
         self.ready = true;
         self.news = self.news.wrapping_add(1);
@@ -147,21 +93,22 @@ impl Source {
 }
 
 impl Sources {
-    /// Those of an epoll.
-    pub(crate) fn new(epoll: Arc<OwnedFd>) -> Sources {
-        Sources::with(Some(epoll))
+    /// Those of a driver with this network.
+    pub fn new(network: impl Network + 'static) -> Sources {
+        Sources(Arc::new(Registry {
+            network: Box::new(network),
+            state: Mutex::default(),
+        }))
     }
 
     /// Of a world without sockets: none can be made.
     pub fn none() -> Sources {
-        Sources::with(None)
+        Sources::new(NoNetwork)
     }
 
-    fn with(epoll: Option<Arc<OwnedFd>>) -> Sources {
-        Sources(Arc::new(Registry {
-            epoll,
-            state: Mutex::default(),
-        }))
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lock().slots.len()
     }
 
     /// Takes news, and wakes who waits for it.
@@ -183,19 +130,12 @@ impl Sources {
         reader.into_iter().chain(writer).for_each(Waker::wake);
     }
 
-    fn add(&self, socket: &OwnedFd, rest: Source, flags: EventFlags) -> io::Result<SourceId> {
-        let epoll = self.epoll()?;
+    fn add(&self, rest: Source) -> SourceId {
         let mut state = self.lock();
-        state.generation = (state.generation + 1) & (u32::MAX >> 1);
+        state.generation = (state.generation + 1) & GENERATION_MAX;
         let generation = state.generation;
         let slot = state.slots.insert(Source { generation, ..rest }) as u32;
-        drop(state);
-        let id = SourceId { slot, generation };
-        if let Err(error) = epoll::add(epoll, socket, id.data(), flags) {
-            self.remove(id);
-            return Err(error.into());
-        }
-        Ok(id)
+        SourceId { slot, generation }
     }
 
     fn remove(&self, id: SourceId) -> Option<Source> {
@@ -204,9 +144,10 @@ impl Sources {
         Some(state.slots.remove(id.slot as usize))
     }
 
-    fn epoll(&self) -> io::Result<&OwnedFd> {
-        let epoll = self.0.epoll.as_deref();
-        epoll.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    fn set_ready(&self, id: SourceId, way: Way) {
+        let mut state = self.lock();
+        let source = state.find(id).expect("it is there while its socket is");
+        source.side(way).ready = true;
     }
 
     fn poll(&self, id: SourceId, way: Way, context: &mut Context<'_>) -> Poll<u32> {
@@ -238,20 +179,33 @@ impl State {
 
 /// A connection to another server. Dropped, it is closed.
 pub struct Outgoing {
-    socket: OwnedFd,
-    sources: Sources,
-    id: SourceId,
-    /// News of room are asked for.
-    hears_of_room: bool,
+    socket: Box<dyn Socket>,
+    place: Place,
 }
 
-/// Where a connection leads.
-#[derive(Clone, Copy, Debug)]
-pub enum Remote<'a> {
-    /// To a unix socket.
-    Unix(&'a Path),
-    /// To a host and port.
-    Tcp(SocketAddr),
+/// A socket's place in a worker's table; given back when it is dropped.
+struct Place {
+    sources: Sources,
+    id: SourceId,
+}
+
+impl Place {
+    fn new(sources: &Sources, rest: Source) -> Place {
+        Place {
+            id: sources.add(rest),
+            sources: sources.clone(),
+        }
+    }
+
+    fn poll(&self, way: Way, context: &mut Context<'_>) -> Poll<u32> {
+        self.sources.poll(self.id, way, context)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(self.sources.remove(self.id));
+    }
 }
 
 impl Outgoing {
@@ -260,51 +214,23 @@ impl Outgoing {
     /// # Errors
     /// What the system says; `WouldBlock` where a unix socket's queue is full.
     pub async fn connect(sources: &Sources, to: Remote<'_>) -> io::Result<Outgoing> {
-        match to {
-            Remote::Unix(path) => {
-                let socket = socket(AddressFamily::UNIX)?;
-                rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-                Outgoing::register(sources, socket, true)
-            }
-            Remote::Tcp(address) => {
-                let family = match address {
-                    SocketAddr::V4(_) => AddressFamily::INET,
-                    SocketAddr::V6(_) => AddressFamily::INET6,
-                };
-                let socket = socket(family)?;
-                sockopt::set_tcp_nodelay(&socket, true)?;
-                match rustix::net::connect(&socket, &address) {
-                    Ok(()) | Err(Errno::INPROGRESS) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                let outgoing = Outgoing::register(sources, socket, false)?;
-                outgoing.connected().await
-            }
-        }
-    }
-
-    /// A TCP socket tells of room only after it was full, so it can be asked for from the start.
-    fn register(sources: &Sources, socket: OwnedFd, connected: bool) -> io::Result<Outgoing> {
+        // It is there before the first news can be.
         let rest = Source {
             generation: 0,
-            reading: Side::new(false),
-            writing: Side::new(connected),
+            reading: Side::default(),
+            writing: Side::default(),
             ended: false,
         };
-        let hears_of_room = !connected;
-        let id = sources.add(&socket, rest, flags(hears_of_room))?;
-        Ok(Outgoing {
-            socket,
-            sources: sources.clone(),
-            id,
-            hears_of_room,
-        })
-    }
-
-    async fn connected(self) -> io::Result<Outgoing> {
-        poll_fn(|context| self.sources.poll(self.id, Way::Out, context)).await;
-        sockopt::socket_error(&self.socket)??;
-        Ok(self)
+        let place = Place::new(sources, rest);
+        let connecting = sources.0.network.connect(to, place.id)?;
+        let mut socket = connecting.socket;
+        if connecting.connected {
+            sources.set_ready(place.id, Way::Out);
+        } else {
+            poll_fn(|context| place.poll(Way::Out, context)).await;
+            socket.connected()?;
+        }
+        Ok(Outgoing { socket, place })
     }
 
     /// Lets another worker hear of it from now on.
@@ -312,16 +238,16 @@ impl Outgoing {
     /// # Errors
     /// What the system says; the connection is of no use then.
     pub fn move_to(&mut self, sources: &Sources) -> io::Result<()> {
-        if Arc::ptr_eq(&sources.0, &self.sources.0) {
+        let old = &self.place;
+        if Arc::ptr_eq(&sources.0, &old.sources.0) {
             return Ok(());
         }
-        epoll::delete(self.sources.epoll()?, &self.socket)?;
-        let source = self.sources.remove(self.id);
-        let source = source.expect("it is there while its socket is");
+        let source = old.sources.remove(old.id);
         // Whatever there is, it is reported anew.
-        self.id = sources.add(&self.socket, source, flags(self.hears_of_room))?;
-        self.sources = sources.clone();
-        Ok(())
+        let source = source.expect("it is there while its socket is");
+        self.place = Place::new(sources, source);
+        let id = self.place.id;
+        sources.0.network.adopt(&mut *self.socket, id)
     }
 
     /// Reads some bytes; 0 at the end. The buffer is not empty.
@@ -334,19 +260,17 @@ impl Outgoing {
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            let news = ready!(self.sources.poll(self.id, Way::In, context));
-            match rustix::net::recv(&self.socket, &mut *into, RecvFlags::empty()) {
-                Ok((_, len)) => {
+            let news = ready!(self.place.poll(Way::In, context));
+            match self.socket.receive(into) {
+                Ok(len) => {
                     // Less than there was room for is all that there was, for what comes is told;
                     // but not the end, if that was told before.
                     if len < into.len() && len > 0 {
-                        self.sources.exhausted(self.id, Way::In, news, false);
+                        self.exhausted(Way::In, news, false);
                     }
                     return Poll::Ready(Ok(len));
                 }
-                Err(Errno::AGAIN) => self.sources.exhausted(self.id, Way::In, news, true),
-                Err(Errno::INTR) => {}
-                Err(error) => return Poll::Ready(Err(error.into())),
+                Err(error) => self.failed(Way::In, news, error)?,
             }
         }
     }
@@ -361,41 +285,28 @@ impl Outgoing {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         loop {
-            let news = ready!(self.sources.poll(self.id, Way::Out, context));
-            let sent = match pieces {
-                [piece] => rustix::net::send(&self.socket, piece, SendFlags::NOSIGNAL),
-                _ => {
-                    let mut no_control = SendAncillaryBuffer::default();
-                    let flags = SendFlags::NOSIGNAL;
-                    rustix::net::sendmsg(&self.socket, pieces, &mut no_control, flags)
-                }
-            };
-            match sent {
+            let news = ready!(self.place.poll(Way::Out, context));
+            match self.socket.send(pieces) {
                 Ok(len) => return Poll::Ready(Ok(len)),
-                Err(Errno::AGAIN) => {
-                    self.sources.exhausted(self.id, Way::Out, news, true);
-                    self.hear_of_room()?;
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Poll::Ready(Err(error.into())),
+                Err(error) => self.failed(Way::Out, news, error)?,
             }
         }
     }
 
-    fn hear_of_room(&mut self) -> io::Result<()> {
-        if !self.hears_of_room {
-            let epoll = self.sources.epoll()?;
-            epoll::modify(epoll, &self.socket, self.id.data(), flags(true))?;
-            self.hears_of_room = true;
+    fn exhausted(&self, way: Way, news: u32, surely: bool) {
+        self.place
+            .sources
+            .exhausted(self.place.id, way, news, surely);
+    }
+
+    /// Whether an error only says that there is nothing now, or that a call was interrupted.
+    fn failed(&self, way: Way, news: u32, error: io::Error) -> io::Result<()> {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => self.exhausted(way, news, true),
+            io::ErrorKind::Interrupted => {}
+            _ => return Err(error),
         }
         Ok(())
-    }
-}
-
-impl Drop for Outgoing {
-    fn drop(&mut self) {
-        // Its place in the epoll goes with the socket.
-        drop(self.sources.remove(self.id));
     }
 }
 
@@ -440,16 +351,6 @@ impl AsyncWrite for Outgoing {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(rustix::net::shutdown(&self.socket, Shutdown::Write).map_err(io::Error::from))
+        Poll::Ready(self.get_mut().socket.finish())
     }
-}
-
-fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
-}
-
-fn flags(room: bool) -> EventFlags {
-    let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-    if room { flags | EventFlags::OUT } else { flags }
 }

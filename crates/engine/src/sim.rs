@@ -3,8 +3,14 @@
 //! Bytes arrive in pieces and late, sockets take a part of what is sent, helpers finish out of
 //! order, clocks jump. As with edge-triggered epoll, an event comes once: a worker that forgets to
 //! look finds the world silent, and [`SimDriver::wait`] panics instead of waiting for ever.
+//!
+//! Connections to elsewhere lead to the test: it takes those that came about ([`Shared::dialed`])
+//! and is their other end, as it is a client's of those that are accepted.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod network;
+mod world;
+
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -17,6 +23,9 @@ use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received
 use crate::file::{FileSent, OpenFile, TAIL_LEN};
 use crate::local::Local;
 use crate::outgoing::Sources;
+
+use self::network::{SimHelpers, SimNetwork};
+use self::world::{Happening, Name, Owner, Waiting, World};
 
 /// How bad the world is: chances in a thousand, and sizes.
 #[derive(Clone, Debug)]
@@ -31,52 +40,20 @@ pub struct Faults {
     pub clock_jumps: u64,
     /// Per accept: descriptors have run out.
     pub accept_failures: u64,
-    /// Per start of a file's transfer: no descriptor or no helper is to be had.
+    /// Per start of a file's transfer, or of a task's job for helpers: no descriptor or no helper is to
+    /// be had.
     pub file_failures: u64,
 }
 
-/// The world of one test.
-pub struct World {
-    now_ms: u64,
-    unix_ms: u64,
-    random: u64,
-    faults: Faults,
-    schedule: BTreeMap<(u64, u64), Happening>,
-    next_order: u64,
-    events: VecDeque<Event>,
-    backlog: VecDeque<usize>,
-    sockets: HashMap<usize, Socket>,
-    next_socket: usize,
-    listening: bool,
-}
-
-enum Happening {
-    Connect(usize),
-    Arrive(usize, Vec<u8>),
-    End(usize),
-    Break(usize),
-    Read(usize),
-    File(Token, FileSent),
-    Call(Box<dyn FnOnce() + Send>),
-}
-
-/// One connection, both ends.
-#[derive(Default)]
-struct Socket {
-    token: Option<Token>,
-    /// Arrived and not received yet.
-    incoming: VecDeque<u8>,
-    ended: bool,
-    broken: bool,
-    /// Taken from the server, not read by the client yet.
-    unread: VecDeque<u8>,
-    /// Read by the client.
-    read: Vec<u8>,
-    full: bool,
-    finished: bool,
-    closed: bool,
-    /// When the last piece that the client sent arrives: later ones come after it.
-    last_ms: u64,
+/// How those elsewhere take new connections: chances in a thousand of each.
+#[derive(Clone, Debug, Default)]
+pub struct Elsewhere {
+    /// Nobody listens.
+    pub refused: u64,
+    /// A TCP connection never comes about.
+    pub unanswered: u64,
+    /// The queue of a unix socket is full.
+    pub queue_full: u64,
 }
 
 /// The world, shared by the driver, the sockets and the test.
@@ -92,41 +69,64 @@ pub struct SimSocket {
 /// The driver.
 pub struct SimDriver {
     world: Shared,
+    number: usize,
     local: Local,
 }
 
 impl Shared {
     /// A world from a seed.
     pub fn new(seed: u64, faults: Faults) -> Shared {
-        Shared(Arc::new(Mutex::new(World {
-            now_ms: 1_000_000,
-            unix_ms: 1_700_000_000_000,
-            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            faults,
-            schedule: BTreeMap::new(),
-            next_order: 0,
-            events: VecDeque::new(),
-            backlog: VecDeque::new(),
-            sockets: HashMap::new(),
-            next_socket: 0,
-            listening: true,
-        })))
+        Shared(Arc::new(Mutex::new(World::new(seed, faults))))
     }
 
-    /// A driver in this world.
+    /// A driver in this world. There may be several, which wait by turns: time passes only while none
+    /// of them has anything to do.
     pub fn driver(&self) -> SimDriver {
+        let mut world = self.lock();
+        let (number, now_ms) = (world.drivers.len(), world.now_ms);
+        let network = SimNetwork {
+            world: self.clone(),
+            driver: number,
+        };
+        let (sources, helpers) = (Sources::new(network), SimHelpers(self.clone()));
+        let local = Local::new(Bell::new(|| {}), sources, helpers, now_ms);
+        world.drivers.push(Waiting {
+            events: VecDeque::new(),
+            bell: local.bell.clone(),
+            timers: local.timers.clone(),
+        });
         SimDriver {
             world: self.clone(),
-            local: Local::new(Bell::new(|| {}), Sources::none()),
+            number,
+            local,
         }
+    }
+
+    /// How connections to elsewhere fare from now on.
+    pub fn set_elsewhere(&self, elsewhere: Elsewhere) {
+        self.lock().elsewhere = elsewhere;
+    }
+
+    /// Connections to elsewhere that have come about since this was asked last. The test is their
+    /// other end, by the same calls as a client's.
+    pub fn dialed(&self) -> Vec<usize> {
+        std::mem::take(&mut self.lock().dialed)
+    }
+
+    /// How many jobs were given to helpers by tasks.
+    pub fn helped(&self) -> usize {
+        self.lock().helped
+    }
+
+    /// How many connections there are that the driver's side has not closed.
+    pub fn open_count(&self) -> usize {
+        self.lock().open_count()
     }
 
     /// A client connects some time from now.
     pub fn connect(&self) -> usize {
         let mut world = self.lock();
-        let id = world.next_socket;
-        world.next_socket += 1;
-        world.sockets.insert(id, Socket::default());
+        let id = world.add_socket(None);
         let at_ms = world.later();
         world.socket(id).last_ms = at_ms;
         world.put(at_ms, Happening::Connect(id));
@@ -150,8 +150,30 @@ impl Shared {
     /// A client sends its end, after all it sent before.
     pub fn end(&self, id: usize) {
         let mut world = self.lock();
-        let at_ms = world.socket(id).last_ms;
+        let at_ms = world.socket(id).last_ms.max(world.now_ms);
         world.put(at_ms, Happening::End(id));
+    }
+
+    /// A client goes away after all it sent: it sends its end, and what is sent to it breaks the
+    /// connection.
+    pub fn close(&self, id: usize) {
+        self.end(id);
+        self.lock().socket(id).gone = true;
+    }
+
+    /// A client breaks the connection after all it sent.
+    pub fn reset_after(&self, id: usize) {
+        let mut world = self.lock();
+        let at_ms = world.socket(id).last_ms.max(world.now_ms);
+        world.put(at_ms, Happening::Break(id));
+    }
+
+    /// A client stops reading (`true`) or goes on.
+    pub fn hold(&self, id: usize, held: bool) {
+        let mut world = self.lock();
+        world.socket(id).held = held;
+        let at_ms = world.later() + 1;
+        world.put(at_ms, Happening::Read(id));
     }
 
     /// A client breaks the connection some time from now.
@@ -164,6 +186,11 @@ impl Shared {
     /// What a client has read so far.
     pub fn read(&self, id: usize) -> Vec<u8> {
         self.lock().socket(id).read.clone()
+    }
+
+    /// Takes what a client has read so far.
+    pub fn take_read(&self, id: usize) -> Vec<u8> {
+        std::mem::take(&mut self.lock().socket(id).read)
     }
 
     /// Whether the server has closed a connection, or said its end on it.
@@ -200,139 +227,26 @@ impl Shared {
     }
 }
 
-impl World {
-    /// xorshift64*.
-    fn dice(&mut self, below: u64) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % below.max(1)
-    }
-
-    fn later(&mut self) -> u64 {
-        let delay_ms_max = self.faults.delay_ms_max;
-        self.now_ms + self.dice(delay_ms_max + 1)
-    }
-
-    fn put(&mut self, at_ms: u64, happening: Happening) {
-        self.next_order += 1;
-        self.schedule.insert((at_ms, self.next_order), happening);
-    }
-
-    fn socket(&mut self, id: usize) -> &mut Socket {
-        self.sockets.entry(id).or_default()
-    }
-
-    fn tell(&mut self, id: usize, readable: bool, writable: bool) {
-        let socket = self.socket(id);
-        let (ended, broken) = (socket.ended, socket.broken);
-        if let (Some(token), false) = (socket.token, socket.closed) {
-            self.events.push_back(Event::Ready {
-                token,
-                readable,
-                writable,
-                ended,
-                broken,
-            });
-        }
-    }
-
-    /// Lets happen what is due. Returns calls to be made without the lock.
-    fn happen(&mut self) -> Vec<Box<dyn FnOnce() + Send>> {
-        let mut calls = Vec::new();
-        while let Some(first) = self.schedule.first_entry() {
-            if first.key().0 > self.now_ms {
-                break;
-            }
-            match first.remove() {
-                Happening::Connect(id) => {
-                    self.backlog.push_back(id);
-                }
-                Happening::Arrive(id, bytes) => {
-                    self.socket(id).incoming.extend(bytes);
-                    self.tell(id, true, false);
-                }
-                Happening::End(id) => {
-                    self.socket(id).ended = true;
-                    self.tell(id, true, false);
-                }
-                Happening::Break(id) => {
-                    self.socket(id).broken = true;
-                    self.tell(id, true, true);
-                }
-                Happening::Read(id) => self.client_reads(id),
-                Happening::File(token, sent) => self.events.push_back(Event::File(token, sent)),
-                Happening::Call(call) => calls.push(call),
-            }
-        }
-        // Listeners are level-triggered.
-        if self.listening && !self.backlog.is_empty() {
-            self.events.push_back(Event::Acceptable(ListenerId(0)));
-        }
-        calls
-    }
-
-    fn client_reads(&mut self, id: usize) {
-        let socket = self.socket(id);
-        let bytes: Vec<u8> = socket.unread.drain(..).collect();
-        socket.read.extend(bytes);
-        if std::mem::take(&mut socket.full) {
-            self.tell(id, false, true);
-        }
-    }
-
-    fn take(&mut self, id: usize, bytes: &[u8]) -> Sent {
-        let window_len = self.faults.window_len;
-        let at_ms = self.later() + 1;
-        let socket = self.socket(id);
-        if socket.broken {
-            return Sent::Broken;
-        }
-        let room = window_len - socket.unread.len().min(window_len);
-        if room == 0 {
-            socket.full = true;
-            return Sent::Full;
-        }
-        let had = socket.unread.len();
-        let len = bytes.len().min(room);
-        socket.unread.extend(&bytes[..len]);
-        if had == 0 {
-            self.put(at_ms, Happening::Read(id));
-        }
-        Sent::Bytes(len)
-    }
-}
-
 impl Driver for SimDriver {
     type Socket = SimSocket;
     type Listener = ();
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
-        let calls = {
+        let (calls, now_ms) = {
             let mut world = self.world.lock();
-            let next = world
-                .schedule
-                .first_key_value()
-                .map(|((at_ms, _), _)| *at_ms);
-            let timeout = timeout_ms.map(|ms| world.now_ms + ms);
-            let rung = !self.local.bell.lie_down();
-            let pending = !world.events.is_empty() || rung;
-            let waiting = world.listening && !world.backlog.is_empty();
-            let until = [next, timeout].into_iter().flatten().min();
-            match until {
-                _ if pending || waiting => {}
-                Some(until) => world.now_ms = world.now_ms.max(until),
-                None => panic!("the worker waits for something that will never happen"),
-            }
+            // What it does is done by this thread, too: nobody rings while it sleeps.
+            self.local.bell.lie_down();
+            let timeout_ms = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
+            world.pass_time(timeout_ms);
             if world.dice(1000) < world.faults.clock_jumps {
                 world.now_ms += world.dice(10_000);
                 world.unix_ms = world.dice(1 << 41);
             }
-            world.happen()
+            (world.happen(self.number), world.now_ms)
         };
         calls.into_iter().for_each(|call| call());
-        events.extend(self.world.lock().events.drain(..));
-        self.local.bell.get_up();
+        events.extend(self.world.lock().drivers[self.number].events.drain(..));
+        self.local.get_up(now_ms);
     }
 
     fn now_ms(&self) -> u64 {
@@ -373,7 +287,10 @@ impl Driver for SimDriver {
 
     fn register(&mut self, socket: &SimSocket, token: Token) -> io::Result<()> {
         let mut world = self.world.lock();
-        world.socket(socket.id).token = Some(token);
+        world.socket(socket.id).owner = Some(Owner {
+            driver: self.number,
+            name: Name::Accepted(token),
+        });
         let readable =
             !world.socket(socket.id).incoming.is_empty() || world.socket(socket.id).ended;
         world.tell(socket.id, readable, true);
@@ -440,7 +357,7 @@ impl Driver for SimDriver {
             }
         };
         let at_ms = world.later();
-        world.put(at_ms, Happening::File(token, sent));
+        world.put(at_ms, Happening::File(self.number, token, sent));
         Ok(())
     }
 
@@ -459,12 +376,6 @@ impl Driver for SimDriver {
 
 impl Drop for SimSocket {
     fn drop(&mut self) {
-        let mut world = self.world.lock();
-        let socket = world.socket(self.id);
-        socket.closed = true;
-        // A close over unread bytes is a reset: what is on its way to the client is lost.
-        if !socket.incoming.is_empty() {
-            socket.unread.clear();
-        }
+        self.world.lock().close(self.id);
     }
 }

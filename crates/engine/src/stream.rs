@@ -89,7 +89,7 @@ impl Sender {
         if state.len < state.len_max {
             return Poll::Ready(Ok(()));
         }
-        state.sender = Some(context.waker().clone());
+        keep(&mut state.sender, context);
         Poll::Pending
     }
 
@@ -99,7 +99,7 @@ impl Sender {
         if state.closed {
             return Poll::Ready(());
         }
-        state.sender = Some(context.waker().clone());
+        keep(&mut state.sender, context);
         Poll::Pending
     }
 
@@ -140,7 +140,7 @@ impl Receiver {
         match &state.end {
             Some(end) => Poll::Ready(end.clone()),
             None => {
-                state.receiver = Some(context.waker().clone());
+                keep(&mut state.receiver, context);
                 Poll::Pending
             }
         }
@@ -164,6 +164,14 @@ impl Drop for Receiver {
         state.closed = true;
         state.chunks.clear();
         wake(state.sender.take());
+    }
+}
+
+/// Keeps who polls, unless it is kept already.
+fn keep(waiting: &mut Option<Waker>, context: &Context<'_>) {
+    match waiting {
+        Some(known) if known.will_wake(context.waker()) => {}
+        other => *other = Some(context.waker().clone()),
     }
 }
 

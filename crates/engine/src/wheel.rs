@@ -3,26 +3,24 @@
 //! A connection's deadline moves with every request, the wheel's note of it does not: when a note
 //! comes due, the worker compares it with the deadline of that moment and notes it anew if that
 //! lies further off. So a request costs one store, and each connection about one note per turn of
-//! the wheel. Knows no clock.
-
-use crate::driver::Token;
+//! the wheel. Knows no clock, and nothing of what is to be looked at.
 
 /// Width of a slot: deadlines are kept to this precision, and never early.
 pub const TICK_MS: u64 = 8;
 const SLOTS: usize = 2048;
 
-/// Notes of when to look at which connection.
-pub struct Wheel {
-    slots: Vec<Vec<Token>>,
+/// Notes of when to look at what.
+pub struct Wheel<T> {
+    slots: Vec<Vec<T>>,
     /// One bit per slot that holds notes.
     filled: [u64; SLOTS / 64],
     /// Ticks before this one are done.
     done: u64,
 }
 
-impl Wheel {
+impl<T> Wheel<T> {
     /// An empty wheel at `now_ms`.
-    pub fn new(now_ms: u64) -> Wheel {
+    pub fn new(now_ms: u64) -> Wheel<T> {
         let mut slots = Vec::new();
         slots.resize_with(SLOTS, Vec::new);
         Wheel {
@@ -32,13 +30,19 @@ impl Wheel {
         }
     }
 
-    /// Notes to look at `token` at `at_ms`, or at the horizon (about 16 s) if that is sooner.
+    /// Goes on at `now_ms`: for who did not advance it while it was empty.
+    pub fn skip_to(&mut self, now_ms: u64) {
+        debug_assert!(self.next_ms().is_none(), "what is noted would be lost");
+        self.done = self.done.max(now_ms / TICK_MS);
+    }
+
+    /// Notes to look at `what` at `at_ms`, or at the horizon (about 16 s) if that is sooner.
     /// Returns when the note comes due.
-    pub fn note(&mut self, token: Token, at_ms: u64) -> u64 {
+    pub fn note(&mut self, what: T, at_ms: u64) -> u64 {
         let last = self.done + SLOTS as u64 - 1;
         let tick = at_ms.div_ceil(TICK_MS).clamp(self.done + 1, last);
         let slot = slot_of(tick);
-        self.slots[slot].push(token);
+        self.slots[slot].push(what);
         self.filled[slot / 64] |= 1 << (slot % 64);
         tick * TICK_MS
     }
@@ -63,7 +67,7 @@ impl Wheel {
     }
 
     /// Moves every note that is due at `now_ms` into `due`.
-    pub fn advance(&mut self, now_ms: u64, due: &mut Vec<Token>) {
+    pub fn advance(&mut self, now_ms: u64, due: &mut Vec<T>) {
         let now = now_ms / TICK_MS;
         // After a long stop of the machine every slot is due once.
         let from = self.done.max(now.saturating_sub(SLOTS as u64));
@@ -86,24 +90,17 @@ fn slot_of(tick: u64) -> usize {
 mod tests {
     use super::*;
 
-    fn token(slot: u32) -> Token {
-        Token {
-            slot,
-            generation: 1,
-        }
-    }
-
-    fn due(wheel: &mut Wheel, now_ms: u64) -> Vec<u32> {
+    fn due(wheel: &mut Wheel<u32>, now_ms: u64) -> Vec<u32> {
         let mut due = Vec::new();
         wheel.advance(now_ms, &mut due);
-        due.iter().map(|t| t.slot).collect()
+        due
     }
 
     #[test]
     fn notes_come_due_in_time_and_never_early() {
         let mut wheel = Wheel::new(1000);
         assert_eq!(wheel.next_ms(), None);
-        let at = wheel.note(token(1), 1100);
+        let at = wheel.note(1, 1100);
         assert!((1100..1100 + TICK_MS).contains(&at));
         assert_eq!(wheel.next_ms(), Some(at));
         assert!(due(&mut wheel, at - 1).is_empty());
@@ -114,8 +111,8 @@ mod tests {
     #[test]
     fn the_past_is_due_at_the_next_tick_and_the_far_future_at_the_horizon() {
         let mut wheel = Wheel::new(5000);
-        assert!(wheel.note(token(1), 0) <= 5000 + TICK_MS);
-        let horizon = wheel.note(token(2), 5_000_000);
+        assert!(wheel.note(1, 0) <= 5000 + TICK_MS);
+        let horizon = wheel.note(2, 5_000_000);
         assert!(horizon <= 5000 + SLOTS as u64 * TICK_MS);
         assert_eq!(due(&mut wheel, 5000 + TICK_MS), [1]);
         assert_eq!(wheel.next_ms(), Some(horizon));
@@ -135,7 +132,7 @@ mod tests {
             state = state
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
-            wheel.note(token(slot), now + (state >> 33) % 20_000);
+            wheel.note(slot, now + (state >> 33) % 20_000);
             now += (state >> 40) % 50;
             due(&mut wheel, now)
                 .iter()

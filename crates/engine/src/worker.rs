@@ -24,6 +24,8 @@ pub use crate::sys::pin_to_cpu;
 
 /// Room for what one receive brings. Heads are far smaller; a full buffer means: read again.
 const SCRATCH_LEN: usize = 32 * 1024;
+/// How many wakers of streams are kept.
+const WAKERS: usize = 64;
 /// How long the end of a connection may take once our last byte is sent.
 pub(crate) const LINGER_MS: u64 = 2_000;
 
@@ -70,7 +72,7 @@ pub struct Worker<D: Driver, V: Service> {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) connections: Slab<Connection<D::Socket, V::Record, V::Outcome>>,
-    pub(crate) wheel: Wheel,
+    pub(crate) wheel: Wheel<Token>,
     pub(crate) out: Out,
     pub(crate) scratch: Vec<u8>,
     /// Records of the answers in `out`, with their bodies' lengths.
@@ -94,6 +96,9 @@ pub struct Worker<D: Driver, V: Service> {
     messages: Vec<WorkerMessage<D, V>>,
     events: Vec<Event>,
     pub(crate) due: Vec<Token>,
+    /// Wakers of streams that were made lately, so that none is made for each poll; each in the place
+    /// of its connection's slot, modulo their number.
+    wakers: [Option<(Token, Waker)>; WAKERS],
 }
 
 impl<D: Driver, V: Service> Worker<D, V> {
@@ -133,6 +138,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             messages: Vec::new(),
             events: Vec::new(),
             due: Vec::new(),
+            wakers: [const { None }; WAKERS],
         }
     }
 
@@ -267,9 +273,17 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// What tells the worker that a stream of this connection's has bytes, or room for some.
-    pub(crate) fn stream_waker(&self, token: Token) -> Waker {
+    pub(crate) fn stream_waker(&mut self, token: Token) -> Waker {
+        let place = &mut self.wakers[token.slot as usize % WAKERS];
+        if let Some((known, waker)) = place
+            && *known == token
+        {
+            return waker.clone();
+        }
         let mailbox = self.mailbox.clone();
-        Waker::from(Arc::new(StreamWake { mailbox, token }))
+        let waker = Waker::from(Arc::new(StreamWake { mailbox, token }));
+        *place = Some((token, waker.clone()));
+        waker
     }
 
     /// Closes a connection at once. What was under way is logged as far as it got.

@@ -259,8 +259,8 @@ fn start_worker(
                 // Without it the worker runs wherever the kernel likes.
                 let _ = lowroad_engine::worker::pin_to_cpu(cpu);
             }
-            // What is polled on the worker has the timers of the lane beside it.
-            let _timers = runtime.enter();
+            // What begins on the worker and goes on beside it is spawned there.
+            let _lane = runtime.enter();
             worker.run();
             // Whoever waits for the end may have given up.
             let _ = news.send(News::WorkerEnded);

@@ -4,23 +4,25 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use lowroad_engine::stream::Next;
-use lowroad_engine::tasks::Tasks;
 use lowroad_http::status::Status;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::lone::end;
-use super::record::{self, CONTENT_LEN_MAX};
+use super::pool::Pool;
+use super::record::CONTENT_LEN_MAX;
 use super::shared::Ticket;
 use crate::Failure;
+use crate::executor::Executor;
 use crate::script::talk::{Fed, Part, Program};
 
 /// A request under way. Dropped, it is aborted.
 pub struct Guest {
     ticket: Ticket,
-    server: String,
-    tasks: Tasks,
+    pool: Arc<Pool>,
+    /// Where it is polled; its connection may be another's.
+    worker: usize,
     idempotent: bool,
     heard: bool,
     _permit: Arc<OwnedSemaphorePermit>,
@@ -30,8 +32,8 @@ impl Guest {
     /// A request whose begin and parameters are in `out`.
     pub fn new(
         ticket: Ticket,
-        server: String,
-        tasks: Tasks,
+        pool: Arc<Pool>,
+        worker: usize,
         out: Vec<u8>,
         idempotent: bool,
         permit: Arc<OwnedSemaphorePermit>,
@@ -42,42 +44,32 @@ impl Guest {
         }
         Guest {
             ticket,
-            server,
-            tasks,
+            pool,
+            worker,
             idempotent,
             heard: false,
             _permit: permit,
         }
     }
+}
 
-    /// Puts a record in with this content, when there is room.
-    fn poll_put(&self, context: &mut Context<'_>, content: &[u8]) -> Poll<Fed> {
+impl Program for Guest {
+    fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<Fed> {
         let Some(input) = &self.ticket.input else {
             return Poll::Ready(Fed::Closed);
         };
         if ready!(input.poll_room(context)).is_err() {
             return Poll::Ready(Fed::Closed);
         }
-        let mut record = Vec::with_capacity(record::HEADER_LEN + content.len());
-        record::put_stdin(&mut record, self.ticket.id, content.len());
-        record.extend_from_slice(content);
-        Poll::Ready(match input.push(record.into()) {
+        // The connection's owner makes a record of it.
+        let content = bytes.split_to(bytes.len().min(CONTENT_LEN_MAX));
+        Poll::Ready(match input.push(content) {
             Ok(_) => Fed::Some,
             Err(_) => Fed::Closed,
         })
     }
-}
 
-impl Program for Guest {
-    fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<Fed> {
-        let len = bytes.len().min(CONTENT_LEN_MAX);
-        let fed = ready!(self.poll_put(context, &bytes[..len]));
-        bytes.advance(len);
-        Poll::Ready(fed)
-    }
-
-    fn poll_feed_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let _ = ready!(self.poll_put(context, &[]));
+    fn poll_feed_end(&mut self, _: &mut Context<'_>) -> Poll<()> {
         if let Some(input) = self.ticket.input.take() {
             input.end();
         }
@@ -96,16 +88,17 @@ impl Program for Guest {
                 output.extend_from_slice(&bytes);
                 Ok(Part::Output)
             }
-            (_, Some(ended)) => end(ended, &self.server),
-            (_, None) => {
-                let detail = format!("{} lost a request that it had begun", self.server);
+            (Next::End, Some(ended)) => end(ended, self.pool.name()),
+            // Also if the server has ended it meanwhile: what was taken from it is not all.
+            _ => {
+                let detail = format!("{} lost a request that it had begun", self.pool.name());
                 Err(Failure::new(Status::BAD_GATEWAY, detail))
             }
         })
     }
 
-    fn tasks(&self) -> Option<&Tasks> {
-        Some(&self.tasks)
+    fn executor(&self) -> Executor {
+        Executor::Worker(self.pool.local(self.worker).clone())
     }
 
     fn is_unused(&self) -> bool {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use lowroad_engine::tasks::Tasks;
 use lowroad_http::status::Status;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -13,6 +12,7 @@ use super::pool::{Lease, Pool};
 use super::record::{self, CONTENT_LEN_MAX, Ended, Event};
 use crate::Failure;
 use crate::cgi::stderr::Complaints;
+use crate::executor::Executor;
 use crate::script::talk::{Fed, Part, Program};
 
 /// Requests on a connection of their own all have this number.
@@ -181,8 +181,8 @@ impl Program for Lone {
         }))
     }
 
-    fn tasks(&self) -> Option<&Tasks> {
-        Some(self.pool.tasks(self.lease.worker))
+    fn executor(&self) -> Executor {
+        Executor::Worker(self.pool.local(self.lease.worker).clone())
     }
 
     fn is_unused(&self) -> bool {

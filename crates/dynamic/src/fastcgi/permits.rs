@@ -10,10 +10,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
-/// How much longer than the worker's own another's must have waited.
-const MARKEDLY: Duration = Duration::from_millis(1);
+/// How much longer than the worker's own another's must have waited, in ms of the workers' clocks,
+/// which may tick every 4 ms only.
+const MARKEDLY_MS: u64 = 1;
 
 /// Leave for so many.
 pub struct Permits(Mutex<State>);
@@ -29,7 +29,7 @@ struct State {
 
 struct Waiting {
     number: u64,
-    since: Instant,
+    since_ms: u64,
     waker: Waker,
 }
 
@@ -49,6 +49,7 @@ impl Drop for Permit {
 pub struct Acquire {
     permits: Arc<Permits>,
     worker: usize,
+    since_ms: u64,
     number: Option<u64>,
 }
 
@@ -78,11 +79,12 @@ impl Permits {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits for leave on a worker, one of those that there are.
-    pub fn acquire(self: &Arc<Self>, worker: usize) -> Acquire {
+    /// Waits for leave on a worker, one of those that there are, since `now_ms` of monotonic time.
+    pub fn acquire(self: &Arc<Self>, worker: usize, now_ms: u64) -> Acquire {
         Acquire {
             permits: self.clone(),
             worker,
+            since_ms: now_ms,
             number: None,
         }
     }
@@ -90,6 +92,11 @@ impl Permits {
     /// Leave, if somebody would get it at once.
     pub fn try_acquire(self: &Arc<Self>, worker: usize) -> Option<Permit> {
         self.lock().take().then(|| self.permit(worker))
+    }
+
+    /// How many nobody has.
+    pub fn free(&self) -> usize {
+        self.lock().free
     }
 
     fn permit(self: &Arc<Self>, worker: usize) -> Permit {
@@ -124,13 +131,13 @@ impl State {
 
     /// Gives leave to who is next when it was given back on this worker.
     fn call(&mut self, worker: usize) -> Option<Waker> {
-        let first = |line: &VecDeque<Waiting>| line.front().map(|waiting| waiting.since);
+        let first = |line: &VecDeque<Waiting>| line.front().map(|waiting| waiting.since_ms);
         let fronts = self.lines.iter().map(first).enumerate();
         let oldest = fronts.filter_map(|(worker, since)| Some((since?, worker)));
         let (since, other) = oldest.min()?;
         let own = first(&self.lines[worker]);
         let chosen = match own {
-            Some(own) if own <= since + MARKEDLY => worker,
+            Some(own) if own <= since + MARKEDLY_MS => worker,
             _ => other,
         };
         let waiting = self.lines[chosen].pop_front()?;
@@ -161,7 +168,7 @@ impl Future for Acquire {
             state.next += 1;
             state.lines[worker].push_back(Waiting {
                 number,
-                since: Instant::now(),
+                since_ms: self.since_ms,
                 waker: context.waker().clone(),
             });
             drop(state);
@@ -208,13 +215,13 @@ mod tests {
         permits.add(1);
         let first = permits.try_acquire(0).expect("it is free");
         assert!(permits.try_acquire(1).is_none());
-        let mut other = pin!(permits.acquire(1));
-        let mut own = pin!(permits.acquire(0));
+        let mut other = pin!(permits.acquire(1, 0));
+        let mut own = pin!(permits.acquire(0, 0));
         assert!(other.as_mut().poll(&mut context()).is_pending());
         assert!(own.as_mut().poll(&mut context()).is_pending());
         // The other came first, but not by much.
         let mut state = permits.lock();
-        state.lines[0][0].since = state.lines[1][0].since + MARKEDLY;
+        state.lines[0][0].since_ms = state.lines[1][0].since_ms + MARKEDLY_MS;
         drop(state);
         drop(first);
         assert!(other.as_mut().poll(&mut context()).is_pending());
@@ -234,12 +241,12 @@ mod tests {
         let permits = Arc::new(Permits::new(2));
         permits.add(1);
         let first = permits.try_acquire(0).expect("it is free");
-        let mut other = pin!(permits.acquire(1));
-        let mut own = pin!(permits.acquire(0));
+        let mut other = pin!(permits.acquire(1, 0));
+        let mut own = pin!(permits.acquire(0, 0));
         assert!(other.as_mut().poll(&mut context()).is_pending());
         assert!(own.as_mut().poll(&mut context()).is_pending());
         let mut state = permits.lock();
-        state.lines[0][0].since = state.lines[1][0].since + MARKEDLY * 2;
+        state.lines[0][0].since_ms = state.lines[1][0].since_ms + MARKEDLY_MS * 2;
         drop(state);
         drop(first);
         assert!(own.as_mut().poll(&mut context()).is_pending());
@@ -251,9 +258,9 @@ mod tests {
         let permits = Arc::new(Permits::new(1));
         permits.add(1);
         let first = permits.try_acquire(0).expect("it is free");
-        let mut gone = Box::pin(permits.acquire(0));
-        let mut called = Box::pin(permits.acquire(0));
-        let mut last = pin!(permits.acquire(0));
+        let mut gone = Box::pin(permits.acquire(0, 0));
+        let mut called = Box::pin(permits.acquire(0, 0));
+        let mut last = pin!(permits.acquire(0, 0));
         assert!(gone.as_mut().poll(&mut context()).is_pending());
         assert!(called.as_mut().poll(&mut context()).is_pending());
         assert!(last.as_mut().poll(&mut context()).is_pending());

@@ -6,18 +6,17 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lowroad_config::Upstream;
 use lowroad_engine::Local;
 use lowroad_engine::outgoing::{Outgoing, Remote};
-use lowroad_engine::tasks::Tasks;
 use lowroad_http::status::Status;
 
 use super::link::Link;
 use super::permits::{Permit, Permits};
 use super::shared::Shared;
-use super::stock::{CROWDED, IDLE_MAX, Stock};
+use super::stock::{CROWDED_MS, IDLE_MAX_MS, Stock};
 use crate::Failure;
 
 /// Between two tries when the server's queue of new connections is full.
@@ -82,6 +81,17 @@ enum Multiplexing {
     Unknown,
     No,
     Yes,
+}
+
+/// What a pool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// How many connections there may be.
+    pub connections_max: usize,
+    /// How many more may be used.
+    pub free: usize,
+    /// How many are kept without use.
+    pub idle: usize,
 }
 
 /// A connection for one request at a time.
@@ -157,13 +167,23 @@ impl Pool {
         &self.name
     }
 
-    /// Those of a worker.
-    pub fn tasks(&self, worker: usize) -> &Tasks {
-        &self.local(worker).tasks
+    /// What it has now.
+    pub fn counts(&self) -> Counts {
+        let state = self.lock();
+        Counts {
+            connections_max: state.connections_max,
+            free: self.permits.free(),
+            idle: state.stock.len(),
+        }
     }
 
-    fn local(&self, worker: usize) -> &Local {
+    /// What a worker lends.
+    pub fn local(&self, worker: usize) -> &Local {
         &self.workers[self.number_of(worker)]
+    }
+
+    fn now_ms(&self, worker: usize) -> u64 {
+        self.local(worker).timers.now_ms()
     }
 
     fn number_of(&self, worker: usize) -> usize {
@@ -181,11 +201,12 @@ impl Pool {
     /// # Errors
     /// There is no connection to be had.
     pub async fn lease(self: &Arc<Self>, worker: usize, fresh: bool) -> Result<Lease, Failure> {
-        let permit = self.permits.acquire(self.number_of(worker)).await;
+        let (number, now_ms) = (self.number_of(worker), self.now_ms(worker));
+        let permit = self.permits.acquire(number, now_ms).await;
         if !fresh && let Some(idle) = self.take_idle(worker) {
             return Ok(Lease::kept(idle, worker, permit));
         }
-        let unheard = self.begin_unheard();
+        let unheard = self.begin_unheard(worker);
         Ok(Lease {
             link: self.connect(worker).await?,
             worker,
@@ -203,11 +224,13 @@ impl Pool {
         Some(Lease::kept(idle, worker, permit))
     }
 
-    fn begin_unheard(self: &Arc<Self>) -> Unheard {
+    fn begin_unheard(self: &Arc<Self>, worker: usize) -> Unheard {
         let mut state = self.lock();
-        let number = state.stock.begin(Instant::now());
-        if !std::mem::replace(&mut state.watching, true) {
-            tokio::spawn(self.clone().watch());
+        let number = state.stock.begin(self.now_ms(worker));
+        let begin = !std::mem::replace(&mut state.watching, true);
+        drop(state);
+        if begin {
+            self.look_again(worker, WATCHING);
         }
         Unheard(self.clone(), number)
     }
@@ -227,14 +250,16 @@ impl Pool {
         let kept = match state.multiplexing {
             Multiplexing::Yes => Err(link),
             _ => {
+                let now_ms = self.now_ms(worker);
                 let worker = self.number_of(worker);
-                state.stock.put(worker, number, link, Instant::now())
+                state.stock.put(worker, number, link, now_ms)
             }
         };
-        if kept.is_ok() && !std::mem::replace(&mut state.reaping, true) {
-            tokio::spawn(self.clone().reap());
-        }
+        let begin = kept.is_ok() && !std::mem::replace(&mut state.reaping, true);
         drop(state);
+        if begin {
+            self.look_again(worker, REAPING);
+        }
         drop(kept);
         drop(permit);
     }
@@ -250,32 +275,25 @@ impl Pool {
         }
     }
 
-    /// Closes idle connections for new ones that may wait for the processes which these hold.
-    async fn watch(self: Arc<Self>) {
-        loop {
-            tokio::time::sleep(CROWDED).await;
-            let mut state = self.lock();
-            let close = state.stock.make_room(Instant::now());
-            state.watching = close.is_some();
-            drop(state);
-            if close.is_none() {
-                return;
+    /// Closes idle connections again and again, until there is nothing more to look at.
+    fn look_again(self: &Arc<Self>, worker: usize, look: Look) {
+        // From now on, whether the task is ever polled or not.
+        let mut looking = Looking {
+            pool: self.clone(),
+            look,
+            over: false,
+        };
+        let local = self.local(worker);
+        let timers = local.timers.clone();
+        let again = async move {
+            loop {
+                timers.sleep(look.pause).await;
+                if !looking.look(timers.now_ms()) {
+                    return;
+                }
             }
-        }
-    }
-
-    /// Closes idle connections that nobody uses.
-    async fn reap(self: Arc<Self>) {
-        loop {
-            tokio::time::sleep(IDLE_MAX / 2).await;
-            let mut state = self.lock();
-            let close = state.stock.take_old(Instant::now());
-            state.reaping = close.is_some();
-            drop(state);
-            if close.is_none() {
-                return;
-            }
-        }
+        };
+        local.tasks.spawn(again).detach();
     }
 
     /// A connection that several requests share, if the server can do that: one with room, or a
@@ -305,10 +323,10 @@ impl Pool {
         }
         let permit = match permit {
             Some(permit) => permit,
-            None => self.permits.acquire(worker).await,
+            None => self.permits.acquire(worker, self.now_ms(worker)).await,
         };
         let link = self.connect(worker).await?;
-        let shared = Shared::start(link, permit, worker, self.tasks(worker));
+        let shared = Shared::start(link, permit, worker, self.local(worker));
         self.lock().shared.push(shared.clone());
         Ok(shared)
     }
@@ -330,7 +348,7 @@ impl Pool {
             match Outgoing::connect(&self.local(worker).sources, remote).await {
                 // Its queue is full; whoever waits here has an end to his patience.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    tokio::time::sleep(QUEUE_PAUSE).await;
+                    self.local(worker).timers.sleep(QUEUE_PAUSE).await;
                 }
                 socket => return Ok(Link::new(socket.map_err(refused)?)),
             }
@@ -345,9 +363,11 @@ impl Pool {
             return;
         }
         state.multiplexing = Multiplexing::No;
-        let pool = self.clone();
-        tokio::spawn(async move {
-            let asked = tokio::time::timeout(ASK_MAX, pool.ask(worker)).await;
+        drop(state);
+        let (pool, local) = (self.clone(), self.local(worker).clone());
+        let tasks = local.tasks.clone();
+        let asking = async move {
+            let asked = local.timers.timeout(ASK_MAX, pool.ask(worker)).await;
             if let Ok(Some(true)) = asked {
                 let mut state = pool.lock();
                 state.multiplexing = Multiplexing::Yes;
@@ -355,13 +375,68 @@ impl Pool {
                 drop(state);
                 drop(close);
             }
-        });
+        };
+        tasks.spawn(asking).detach();
     }
 
     /// On a connection of its own: php-fpm closes it after the answer.
     async fn ask(&self, worker: usize) -> Option<bool> {
         let mut link = self.connect(worker).await.ok()?;
         super::ask(&mut link).await
+    }
+}
+
+/// What a task of the pool looks after.
+#[derive(Clone, Copy)]
+struct Look {
+    pause: Duration,
+    /// What is to be closed; `None` when there is nothing left to look after.
+    close: fn(&mut Stock<Link>, u64) -> Option<Vec<Link>>,
+    /// Whether there is such a task.
+    flag: fn(&mut State) -> &mut bool,
+}
+
+/// Idle connections are closed for new ones that may wait for the processes which these hold.
+const WATCHING: Look = Look {
+    pause: Duration::from_millis(CROWDED_MS),
+    close: Stock::make_room,
+    flag: |state| &mut state.watching,
+};
+
+/// Idle connections are closed that nobody uses.
+const REAPING: Look = Look {
+    pause: Duration::from_millis(IDLE_MAX_MS / 2),
+    close: Stock::take_old,
+    flag: |state| &mut state.reaping,
+};
+
+/// A task that looks. If it ends with its worker, another worker may begin one.
+struct Looking {
+    pool: Arc<Pool>,
+    look: Look,
+    over: bool,
+}
+
+impl Looking {
+    /// Whether there is something left to look after.
+    fn look(&mut self, now_ms: u64) -> bool {
+        let mut state = self.pool.lock();
+        let close = (self.look.close)(&mut state.stock, now_ms);
+        if close.is_none() {
+            // While nobody can begin the next.
+            *(self.look.flag)(&mut state) = false;
+            self.over = true;
+        }
+        drop(state);
+        close.is_some()
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        if !self.over {
+            *(self.look.flag)(&mut self.pool.lock()) = false;
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 /// The length of a record's header, in bytes.
 pub const HEADER_LEN: usize = 8;
+/// A record's header.
+pub type Header = [u8; HEADER_LEN];
 /// The longest content that is sent in one record: a multiple of eight.
 pub const CONTENT_LEN_MAX: usize = 0xfff8;
 /// A longer answer to a question for values is refused.
@@ -35,14 +37,19 @@ pub fn put_begin(out: &mut Vec<u8>, id: u16) {
     out.extend_from_slice(&[0, RESPONDER, KEEP_CONN, 0, 0, 0, 0, 0]);
 }
 
-/// Appends what gives request `id` up.
-pub fn put_abort(out: &mut Vec<u8>, id: u16) {
-    put_header(out, ABORT_REQUEST, id, 0);
+/// What gives request `id` up.
+pub fn abort(id: u16) -> Header {
+    header(ABORT_REQUEST, id, 0)
 }
 
-/// Appends the header of `len` bytes of a request's body, at most [`CONTENT_LEN_MAX`]; 0 ends it.
+/// The header of `len` bytes of a request's body, at most [`CONTENT_LEN_MAX`]; 0 ends it.
+pub fn stdin(id: u16, len: usize) -> Header {
+    header(STDIN, id, len)
+}
+
+/// Appends the same.
 pub fn put_stdin(out: &mut Vec<u8>, id: u16, len: usize) {
-    put_header(out, STDIN, id, len);
+    out.extend_from_slice(&stdin(id, len));
 }
 
 /// Appends the question whether several requests may be under way on one connection.
@@ -95,10 +102,14 @@ impl<'o> Params<'o> {
 }
 
 fn put_header(out: &mut Vec<u8>, kind: u8, id: u16, len: usize) {
+    out.extend_from_slice(&header(kind, id, len));
+}
+
+fn header(kind: u8, id: u16, len: usize) -> Header {
     let [high, low] = id.to_be_bytes();
-    let start = out.len();
-    out.extend_from_slice(&[1, kind, high, low, 0, 0, 0, 0]);
-    set_len(&mut out[start..], len);
+    let mut header = [1, kind, high, low, 0, 0, 0, 0];
+    set_len(&mut header, len);
+    header
 }
 
 fn set_len(header: &mut [u8], len: usize) {

@@ -7,19 +7,19 @@
 //! here, the slow one is given up after a while.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use lowroad_engine::Local;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
-use lowroad_engine::tasks::Tasks;
-use tokio::time::{Instant, Sleep, sleep};
+use lowroad_engine::timers::Sleep;
 
 use super::link::Link;
 use super::permits::Permit;
-use super::record::{self, Ended, Event};
+use super::record::{self, Ended, Event, Header};
 use crate::cgi::stderr::Complaints;
 
 /// Requests at a time on a connection.
@@ -51,7 +51,7 @@ struct State {
 
 /// A request, as the connection sees it.
 struct Slot {
-    /// Records to send; `None` when that was all.
+    /// What begins it, and then its body; `None` when that was all.
     input: Option<Receiver>,
     /// The server has heard of it.
     begun: bool,
@@ -65,7 +65,8 @@ struct Slot {
 pub struct Ticket {
     /// Its number.
     pub id: u16,
-    /// Takes records.
+    /// Takes the records that begin it as one piece, and then pieces of its body, each no longer than
+    /// a record may be.
     pub input: Option<Sender>,
     /// Gives output.
     pub output: Receiver,
@@ -93,7 +94,7 @@ impl Drop for Ticket {
 
 impl Shared {
     /// Begins to use a new connection, on the worker in whose epoll it is.
-    pub fn start(link: Link, permit: Permit, worker: usize, tasks: &Tasks) -> Arc<Shared> {
+    pub fn start(link: Link, permit: Permit, worker: usize, local: &Local) -> Arc<Shared> {
         let state = State {
             slots: BTreeMap::new(),
             given_up: Vec::new(),
@@ -108,16 +109,16 @@ impl Shared {
         let mut driver = Driver {
             shared: shared.clone(),
             link,
-            out: Bytes::new(),
+            out: Record::default(),
             turn: 0,
-            timer: Box::pin(sleep(IDLE_MAX)),
+            timer: local.timers.sleep(IDLE_MAX),
             timer_for: Some(TimerFor::Idle),
             _permit: permit,
         };
         let drive = async move {
             std::future::poll_fn(|context| driver.poll(context)).await;
         };
-        tasks.spawn(drive).detach();
+        local.tasks.spawn(drive).detach();
         shared
     }
 
@@ -182,12 +183,57 @@ struct Driver {
     shared: Arc<Shared>,
     link: Link,
     /// What is being sent.
-    out: Bytes,
+    out: Record,
     /// The request that was sent from last.
     turn: u16,
-    timer: Pin<Box<Sleep>>,
+    timer: Sleep,
     timer_for: Option<TimerFor>,
     _permit: Permit,
+}
+
+/// A record on its way, or the records that begin a request.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Record {
+    header: Header,
+    /// How much of the header is left; it is the end of it.
+    header_left: usize,
+    content: Bytes,
+}
+
+impl Record {
+    fn new(header: Header, content: Bytes) -> Record {
+        Record {
+            header,
+            header_left: header.len(),
+            content,
+        }
+    }
+
+    /// What has its headers already.
+    fn begin(content: Bytes) -> Record {
+        Record {
+            content,
+            ..Record::default()
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.header_left == 0 && self.content.is_empty()
+    }
+
+    /// What is to be written; there is always something in the first, unless it is empty.
+    fn left(&self) -> (&[u8], &[u8]) {
+        match self.header_left {
+            0 => (&self.content, &[]),
+            left => (&self.header[self.header.len() - left..], &self.content),
+        }
+    }
+
+    fn written(&mut self, len: usize) {
+        let of_header = len.min(self.header_left);
+        self.header_left -= of_header;
+        self.content.advance(len - of_header);
+    }
 }
 
 /// Why the connection is over.
@@ -234,10 +280,11 @@ impl Driver {
             };
             self.out = out;
         }
-        match self.link.poll_write(context, &self.out, &[]) {
+        let (header, content) = self.out.left();
+        match self.link.poll_write(context, header, content) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(len @ 1..)) => {
-                self.out.advance(len);
+                self.out.written(len);
                 Ok(true)
             }
             Poll::Ready(_) => Err(Over),
@@ -280,9 +327,9 @@ impl Driver {
                 Some(TimerFor::Stall(_)) => STALL_MAX,
                 _ => IDLE_MAX,
             };
-            self.timer.as_mut().reset(Instant::now() + time);
+            self.timer.reset(time);
         }
-        if wanted.is_none() || self.timer.as_mut().poll(context).is_pending() {
+        if wanted.is_none() || self.timer.poll_due(context).is_pending() {
             return Ok(false);
         }
         match wanted {
@@ -307,16 +354,15 @@ impl State {
     }
 
     /// What is to be sent next: requests take turns.
-    fn next_record(&mut self, turn: &mut u16, context: &mut Context<'_>) -> Option<Bytes> {
+    fn next_record(&mut self, turn: &mut u16, context: &mut Context<'_>) -> Option<Record> {
         while let Some(id) = self.given_up.pop() {
             if let Some(abort) = self.abort(id) {
                 return Some(abort);
             }
         }
-        let after = self.slots.range(*turn + 1..).map(|(id, _)| *id);
-        let before = self.slots.range(..=*turn).map(|(id, _)| *id);
-        let order: Vec<u16> = after.chain(before).collect();
-        for id in order {
+        let mut id = *turn;
+        for _ in 0..self.slots.len() {
+            id = self.after(id)?;
             let slot = self.slots.get_mut(&id)?;
             let Some(input) = &slot.input else {
                 continue;
@@ -325,27 +371,38 @@ impl State {
                 Poll::Pending => {}
                 Poll::Ready(Next::Bytes(bytes)) => {
                     *turn = id;
-                    slot.begun = true;
-                    return Some(bytes);
+                    return Some(match std::mem::replace(&mut slot.begun, true) {
+                        true => Record::new(record::stdin(id, bytes.len()), bytes),
+                        false => Record::begin(bytes),
+                    });
+                }
+                Poll::Ready(Next::End) => {
+                    slot.input = None;
+                    return Some(Record::new(record::stdin(id, 0), Bytes::new()));
                 }
                 // One that is cut is given up too.
-                Poll::Ready(Next::End | Next::Cut) => slot.input = None,
+                Poll::Ready(Next::Cut) => slot.input = None,
             }
         }
         None
     }
 
+    /// The request after this one; after the last, the first.
+    fn after(&self, id: u16) -> Option<u16> {
+        let mut later = self.slots.range((Excluded(id), Unbounded));
+        let next = later.next().or_else(|| self.slots.first_key_value())?;
+        Some(*next.0)
+    }
+
     /// Gives a request up, unless it is over. Its number is free when the server has ended it.
-    fn abort(&mut self, id: u16) -> Option<Bytes> {
+    fn abort(&mut self, id: u16) -> Option<Record> {
         let slot = self.slots.get_mut(&id)?;
         if !slot.begun {
             self.slots.remove(&id);
             return None;
         }
         (slot.input, slot.output) = (None, None);
-        let mut abort = Vec::with_capacity(record::HEADER_LEN);
-        record::put_abort(&mut abort, id);
-        Some(abort.into())
+        Some(Record::new(record::abort(id), Bytes::new()))
     }
 
     /// Whether the connection has to wait for a request that takes no more.

@@ -1,26 +1,24 @@
 //! Which connections to a server are kept, for which worker, and when they are closed for others.
-//! Pure: the connections may be anything, and time is told.
+//! Pure: the connections may be anything, and time is told: monotonic ms of any worker.
 //!
 //! A connection that is kept holds one of php-fpm's processes, whether there is something to do or
 //! not, and one that nothing was heard from may be one that no process has accepted. So none is
 //! kept while such a one has waited for longer than a whole request took, or for 20 ms. What is
 //! younger is no reason: it may be worked at, and closing for its sake would beget another new one.
 
-use std::time::{Duration, Instant};
-
 /// How long a connection is kept without use.
-pub const IDLE_MAX: Duration = Duration::from_secs(2);
+pub const IDLE_MAX_MS: u64 = 2_000;
 /// How long a server may be silent on a new connection before it is thought to be crowded.
-pub const CROWDED: Duration = Duration::from_millis(20);
+pub const CROWDED_MS: u64 = 20;
 
 /// Connections without a request.
 pub struct Stock<L> {
     /// Of each worker; the one used last is at the end.
-    idle: Vec<Vec<(L, Instant)>>,
+    idle: Vec<Vec<(L, u64)>>,
     /// How many uses there were.
     uses: u64,
     /// Uses of new connections from which nothing was heard yet, and since when.
-    unheard: Vec<(u64, Instant)>,
+    unheard: Vec<(u64, u64)>,
     /// One of them is so since too long.
     crowded: bool,
 }
@@ -47,9 +45,9 @@ impl<L> Stock<L> {
     }
 
     /// A new one is used from now on; gives the number of its use.
-    pub fn begin(&mut self, now: Instant) -> u64 {
+    pub fn begin(&mut self, now_ms: u64) -> u64 {
         self.uses += 1;
-        self.unheard.push((self.uses, now));
+        self.unheard.push((self.uses, now_ms));
         self.uses
     }
 
@@ -63,22 +61,22 @@ impl<L> Stock<L> {
     ///
     /// # Errors
     /// It may not be kept.
-    pub fn put(&mut self, worker: usize, number: u64, link: L, now: Instant) -> Result<(), L> {
+    pub fn put(&mut self, worker: usize, number: u64, link: L, now_ms: u64) -> Result<(), L> {
         let waited_longer = self.unheard.iter().any(|(unheard, _)| *unheard < number);
         if waited_longer || self.crowded {
             return Err(link);
         }
-        self.idle[worker].push((link, now));
+        self.idle[worker].push((link, now_ms));
         Ok(())
     }
 
     /// What is to be closed because the server is crowded. `None` when all were heard.
-    pub fn make_room(&mut self, now: Instant) -> Option<Vec<L>> {
+    pub fn make_room(&mut self, now_ms: u64) -> Option<Vec<L>> {
         if self.unheard.is_empty() {
             return None;
         }
-        let is_old = |since: &Instant| now.duration_since(*since) >= CROWDED;
-        self.crowded = self.unheard.iter().any(|(_, since)| is_old(since));
+        let is_old = |since_ms: &u64| now_ms.saturating_sub(*since_ms) >= CROWDED_MS;
+        self.crowded = self.unheard.iter().any(|(_, since_ms)| is_old(since_ms));
         match self.crowded {
             true => Some(self.clear()),
             false => Some(Vec::new()),
@@ -86,18 +84,26 @@ impl<L> Stock<L> {
     }
 
     /// What is to be closed because nobody used it. `None` when there is nothing left, nor was.
-    pub fn take_old(&mut self, now: Instant) -> Option<Vec<L>> {
+    pub fn take_old(&mut self, now_ms: u64) -> Option<Vec<L>> {
         if self.idle.iter().all(Vec::is_empty) {
             return None;
         }
         let mut old = Vec::new();
         for idle in &mut self.idle {
             // They were put in order.
-            let is_old = |since: Instant| now.duration_since(since) >= IDLE_MAX;
-            let count = idle.iter().take_while(|(_, since)| is_old(*since)).count();
+            let is_old = |since_ms: u64| now_ms.saturating_sub(since_ms) >= IDLE_MAX_MS;
+            let count = idle
+                .iter()
+                .take_while(|(_, since_ms)| is_old(*since_ms))
+                .count();
             old.extend(idle.drain(..count).map(|(link, _)| link));
         }
         Some(old)
+    }
+
+    /// How many are idle.
+    pub fn len(&self) -> usize {
+        self.idle.iter().map(Vec::len).sum()
     }
 
     /// All that are idle.
@@ -113,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_worker_takes_its_own_and_else_anothers() {
-        let (mut stock, now) = (Stock::new(2), Instant::now());
+        let (mut stock, now) = (Stock::new(2), 1000);
         for (worker, link) in [(0, "a"), (1, "b"), (0, "c")] {
             let number = stock.begin(now);
             stock.heard(number);
@@ -126,7 +132,7 @@ mod tests {
     /// Two processes, always two requests: new connections must not beget new ones.
     #[test]
     fn what_is_just_begun_elsewhere_closes_nothing() {
-        let (mut stock, now) = (Stock::new(1), Instant::now());
+        let (mut stock, now) = (Stock::new(1), 1000);
         let a = stock.begin(now);
         let b = stock.begin(now);
         stock.heard(a);
@@ -139,7 +145,7 @@ mod tests {
     /// One process: a connection that it did not accept gets its turn after a request or two.
     #[test]
     fn what_has_waited_for_a_whole_request_is_made_room_for() {
-        let (mut stock, now) = (Stock::new(1), Instant::now());
+        let (mut stock, now) = (Stock::new(1), 1000);
         let a = stock.begin(now);
         let _waits = stock.begin(now);
         stock.heard(a);
@@ -150,15 +156,15 @@ mod tests {
 
     #[test]
     fn what_has_waited_for_long_is_made_room_for() {
-        let (mut stock, now) = (Stock::new(2), Instant::now());
+        let (mut stock, now) = (Stock::new(2), 1000);
         let (a, b) = (stock.begin(now), stock.begin(now));
         stock.heard(a);
         stock.heard(b);
         assert_eq!(stock.put(0, a, "a", now), Ok(()));
         assert_eq!(stock.make_room(now), None);
         let waits = stock.begin(now);
-        assert_eq!(stock.make_room(now + CROWDED / 2), Some(vec![]));
-        assert_eq!(stock.make_room(now + CROWDED), Some(vec!["a"]));
+        assert_eq!(stock.make_room(now + CROWDED_MS / 2), Some(vec![]));
+        assert_eq!(stock.make_room(now + CROWDED_MS), Some(vec!["a"]));
         assert_eq!(stock.put(1, b, "b", now), Err("b"));
         stock.heard(waits);
         assert_eq!(stock.put(1, b, "b", now), Ok(()));
@@ -166,16 +172,16 @@ mod tests {
 
     #[test]
     fn what_nobody_uses_is_closed() {
-        let (mut stock, now) = (Stock::new(2), Instant::now());
+        let (mut stock, now) = (Stock::new(2), 1000);
         let (a, b) = (stock.begin(now), stock.begin(now));
         stock.heard(a);
         stock.heard(b);
         assert_eq!(stock.take_old(now), None);
         assert_eq!(stock.put(0, a, "a", now), Ok(()));
-        assert_eq!(stock.put(0, b, "b", now + IDLE_MAX), Ok(()));
-        assert_eq!(stock.take_old(now + IDLE_MAX / 2), Some(vec![]));
-        assert_eq!(stock.take_old(now + IDLE_MAX), Some(vec!["a"]));
-        assert_eq!(stock.take_old(now + IDLE_MAX * 2), Some(vec!["b"]));
-        assert_eq!(stock.take_old(now + IDLE_MAX * 2), None);
+        assert_eq!(stock.put(0, b, "b", now + IDLE_MAX_MS), Ok(()));
+        assert_eq!(stock.take_old(now + IDLE_MAX_MS / 2), Some(vec![]));
+        assert_eq!(stock.take_old(now + IDLE_MAX_MS), Some(vec!["a"]));
+        assert_eq!(stock.take_old(now + IDLE_MAX_MS * 2), Some(vec!["b"]));
+        assert_eq!(stock.take_old(now + IDLE_MAX_MS * 2), None);
     }
 }

@@ -10,6 +10,7 @@ use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 
 use super::{Form, Head, read};
+use crate::executor::Executor;
 use crate::spool::Spools;
 use crate::{Content, Failure, Fields, Response};
 
@@ -169,8 +170,9 @@ impl Rest {
     }
 
     /// From now on what the client does not take waits in a spool.
-    pub fn spool(&mut self, spools: &Arc<Spools>) {
-        self.sender = self.sender.take().map(|client| spools.behind(client));
+    pub fn spool(&mut self, spools: &Arc<Spools>, executor: &Executor) {
+        let behind = |client| spools.behind(client, executor);
+        self.sender = self.sender.take().map(behind);
     }
 
     /// Waits for room.

@@ -8,6 +8,7 @@ use lowroad_module::Sent;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::executor::Executor;
 use crate::spool::Spools;
 use crate::{Around, Content, Fields, Response};
 
@@ -205,7 +206,7 @@ impl Outgoing {
             return;
         };
         self.state = match std::mem::replace(&mut self.state, State::Held) {
-            State::Streaming(client) => State::Streaming(spools.behind(client)),
+            State::Streaming(client) => State::Streaming(spools.behind(client, &Executor::Runtime)),
             state => state,
         };
     }

@@ -10,7 +10,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use lowroad_config::Symlinks;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -77,48 +76,40 @@ fn open_without_openat2(
 
 /// What was found lately, so that a busy script costs no system calls. Trusted for half a second,
 /// as the site's files are where their changes are not told. Only scripts are kept, not misses.
+/// Times are monotonic ms of any worker.
 #[derive(Default)]
 pub struct Lately {
     found: Mutex<HashMap<Arc<Path>, Found>>,
 }
 
-type Found = HashMap<Box<[u8]>, (Instant, Meaning)>;
+type Found = HashMap<Box<[u8]>, (u64, Meaning)>;
 
 /// How long something that was found is trusted.
-const TRUST: Duration = Duration::from_millis(500);
+const TRUST_MS: u64 = 500;
 /// Paths that are kept for all folders; beyond that all are forgotten.
 const PATHS_MAX: usize = 1024;
 /// Longer paths are not kept.
 const PATH_LEN_MAX: usize = 512;
 
 impl Lately {
-    /// What `path` means: as it was found lately, or as `find` finds it now.
-    pub fn find(&self, root: &Arc<Path>, path: &[u8], find: impl FnOnce() -> Meaning) -> Meaning {
-        if let Some(meaning) = self.known(root, path) {
-            return meaning;
-        }
-        let now = Instant::now();
-        let meaning = find();
-        if matches!(meaning, Meaning::Script(_)) && path.len() <= PATH_LEN_MAX {
-            self.keep(root, path, now, &meaning);
-        }
-        meaning
-    }
-
     /// What `path` means, if it was found lately. Asks no file system.
-    pub fn known(&self, root: &Arc<Path>, path: &[u8]) -> Option<Meaning> {
+    pub fn known(&self, root: &Arc<Path>, path: &[u8], now_ms: u64) -> Option<Meaning> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, meaning) = found.get(root)?.get(path)?;
-        (at.elapsed() < TRUST).then(|| meaning.clone())
+        let (at_ms, meaning) = found.get(root)?.get(path)?;
+        (now_ms.saturating_sub(*at_ms) < TRUST_MS).then(|| meaning.clone())
     }
 
-    fn keep(&self, root: &Arc<Path>, path: &[u8], now: Instant, meaning: &Meaning) {
+    /// Takes what was found by a search that began at `now_ms`.
+    pub fn keep(&self, root: &Arc<Path>, path: &[u8], now_ms: u64, meaning: &Meaning) {
+        if !matches!(meaning, Meaning::Script(_)) || path.len() > PATH_LEN_MAX {
+            return;
+        }
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.values().map(HashMap::len).sum::<usize>() >= PATHS_MAX {
             found.clear();
         }
         let paths = found.entry(root.clone()).or_default();
-        paths.insert(path.into(), (now, meaning.clone()));
+        paths.insert(path.into(), (now_ms, meaning.clone()));
     }
 }
 
@@ -153,17 +144,21 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_looked_for_once_and_a_miss_each_time() {
+    fn a_script_is_known_for_half_a_second_and_a_miss_is_not() {
         let lately = Lately::default();
         let root: Arc<Path> = Arc::from(Path::new("/srv"));
-        let script = super::super::front(b"/", "/a.php");
-        let script = Meaning::Script(script);
-        assert_eq!(lately.find(&root, b"/a", || script.clone()), script);
-        assert_eq!(lately.find(&root, b"/a", || Meaning::Nothing), script);
-        assert_eq!(
-            lately.find(&root, b"/b", || Meaning::Nothing),
-            Meaning::Nothing
-        );
-        assert_eq!(lately.find(&root, b"/b", || script.clone()), script);
+        let script = Meaning::Script(super::super::front(b"/", "/a.php"));
+        lately.keep(&root, b"/a", 1000, &script);
+        assert_eq!(lately.known(&root, b"/a", 1499), Some(script.clone()));
+        assert_eq!(lately.known(&root, b"/a", 1500), None);
+        // Another worker's last wait may be a little longer ago.
+        assert_eq!(lately.known(&root, b"/a", 990), Some(script.clone()));
+        assert_eq!(lately.known(&root, b"/b", 1000), None);
+        lately.keep(&root, b"/b", 1000, &Meaning::Nothing);
+        lately.keep(&root, &[b'x'; PATH_LEN_MAX + 1], 1000, &script);
+        assert_eq!(lately.known(&root, b"/b", 1000), None);
+        assert_eq!(lately.known(&root, &[b'x'; PATH_LEN_MAX + 1], 1000), None);
+        let other: Arc<Path> = Arc::from(Path::new("/other"));
+        assert_eq!(lately.known(&other, b"/a", 1000), None);
     }
 }

@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_engine::stream::Next;
-use lowroad_engine::tasks::Tasks;
 use lowroad_http::status::Status;
-use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cgi::collect::{Gathered, cut};
+use crate::executor::Executor;
 use crate::head::reply::{Reply, Rest};
 use crate::spool::{STALL, Spools};
 use crate::{Failure, Response};
@@ -49,9 +48,9 @@ pub trait Program: Send + Unpin + 'static {
         false
     }
 
-    /// Where the rest of its output is streamed, if not on the runtime around.
-    fn tasks(&self) -> Option<&Tasks> {
-        None
+    /// Where it is polled, and the rest of its output is streamed.
+    fn executor(&self) -> Executor {
+        Executor::Runtime
     }
 
     /// Whether its output is over, and only how it ended is waited for, which does not take long.
@@ -123,6 +122,7 @@ pub async fn answer<P: Program>(
 ) -> Result<Response, Stopped> {
     let silence = terms.silence;
     let mut talk = Talk {
+        executor: program.executor(),
         program,
         empty: body.is_none(),
         feed: Feed::Untouched(body),
@@ -137,12 +137,8 @@ pub async fn answer<P: Program>(
         }
         Ok(Heard::Head) => {
             let (response, rest) = reply.stream();
-            let tasks = talk.program.tasks().cloned();
-            let stream = talk.stream(rest, terms.clone());
-            match tasks {
-                Some(tasks) => tasks.spawn(stream).detach(),
-                None => drop(tokio::spawn(stream)),
-            }
+            let executor = talk.executor.clone();
+            executor.spawn(talk.stream(rest, terms.clone()));
             Ok(response)
         }
         Err(failure) => Err(talk.stop(failure)),
@@ -158,6 +154,7 @@ enum Heard {
 }
 
 struct Talk<P> {
+    executor: Executor,
     program: P,
     /// There is no body.
     empty: bool,
@@ -199,9 +196,10 @@ enum Turn {
 
 impl<P: Program> Talk<P> {
     async fn hear_head(&mut self, reply: &mut Reply, silence: Duration) -> Result<Heard, Failure> {
+        let executor = self.executor.clone();
         loop {
             let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
-            let turn = timeout(silence, turn).await;
+            let turn = executor.timeout(silence, turn).await;
             match turn.map_err(|_| silent(reply.who(), silence))?? {
                 Turn::Fed | Turn::Part(Part::Other) => {}
                 Turn::Part(Part::End) => {
@@ -224,17 +222,18 @@ impl<P: Program> Talk<P> {
         reply: &mut Reply,
         silence: Duration,
     ) -> Result<Heard, Failure> {
-        let end = Instant::now() + KEPT_WAIT.min(silence);
-        while reply.body_len() < KEPT_LEN_MAX {
-            let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
-            let Ok(turn) = timeout_at(end, turn).await else {
-                break;
-            };
-            if matches!(turn?, Turn::Part(Part::End)) {
-                return Ok(Heard::All);
+        let executor = self.executor.clone();
+        let hearing = async {
+            while reply.body_len() < KEPT_LEN_MAX {
+                let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
+                if matches!(turn.await?, Turn::Part(Part::End)) {
+                    return Ok(Heard::All);
+                }
             }
-        }
-        Ok(Heard::Head)
+            Ok(Heard::Head)
+        };
+        let heard = executor.timeout(KEPT_WAIT.min(silence), hearing).await;
+        heard.unwrap_or(Ok(Heard::Head))
     }
 
     /// Takes what is there at once, so that a short response needs neither a task nor a stream.
@@ -280,8 +279,10 @@ impl<P: Program> Talk<P> {
         let silence = terms.silence;
         let mut spools = terms.spools.as_ref();
         let mut output = Vec::new();
-        let mut heard = Instant::now();
+        // For how long nothing was heard, at least.
+        let mut quiet = Duration::ZERO;
         let tick = TICK.min(silence);
+        let executor = self.executor.clone();
         let Ok(mut room) = rest.put(Bytes::new()) else {
             return Ok(false);
         };
@@ -289,27 +290,31 @@ impl<P: Program> Talk<P> {
             if !room {
                 // The program goes on being fed meanwhile: it may not write before it has read.
                 let stall = spools.map_or(Duration::MAX, |_| STALL);
-                match timeout(stall, self.feed_until_room(rest)).await {
+                match executor.timeout(stall, self.feed_until_room(rest)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(())) => return Ok(false),
                     Err(_) => {
                         if let Some(spools) = spools.take() {
-                            rest.spool(spools);
+                            rest.spool(spools, &executor);
                         }
                     }
                 }
-                heard = Instant::now();
+                // The client has taken some, or what it takes is a spool: the program's time begins.
+                (room, quiet) = (true, Duration::ZERO);
             }
             let turn = poll_fn(|context| self.poll_turn(context, &mut output));
-            let part = match timeout(tick, turn).await {
-                Ok(turn) => turn?,
-                Err(_) if heard.elapsed() >= silence => return Err(silent(rest.who(), silence)),
-                Err(_) => match rest.put(Bytes::new()) {
+            let Ok(turn) = executor.timeout(tick, turn).await else {
+                quiet += tick;
+                if quiet >= silence {
+                    return Err(silent(rest.who(), silence));
+                }
+                match rest.put(Bytes::new()) {
                     Ok(_) => continue,
                     Err(_) => return Ok(false),
-                },
+                }
             };
-            heard = Instant::now();
+            let part = turn?;
+            quiet = Duration::ZERO;
             match part {
                 Turn::Part(Part::End) => return Ok(true),
                 Turn::Part(Part::Output) => match rest.put(std::mem::take(&mut output).into()) {

@@ -13,6 +13,7 @@ use super::account::one;
 use super::file::TempFile;
 use super::request::{BATCH_LEN_MAX, Taken, poll_take};
 use super::{Spools, Trouble};
+use crate::executor::Executor;
 
 /// For how long a client may take nothing before its response waits in a spool. A quick one never
 /// goes so long, and its response goes straight to it.
@@ -22,9 +23,8 @@ const WAITING_LEN_MAX: usize = 64 << 10;
 
 impl Spools {
     /// Puts a spool before a client that takes too little: gives where the rest of the response goes.
-    /// Needs a runtime.
     #[must_use]
-    pub fn behind(self: &Arc<Self>, client: Sender) -> Sender {
+    pub fn behind(self: &Arc<Self>, client: Sender, executor: &Executor) -> Sender {
         one(&self.account.responses);
         let (sender, from) = stream(WAITING_LEN_MAX);
         let spool = Spool {
@@ -37,7 +37,7 @@ impl Spools {
             full: false,
             last: None,
         };
-        tokio::spawn(spool.pass());
+        executor.spawn(spool.pass());
         sender
     }
 }

@@ -216,6 +216,11 @@ impl Notices {
         Arc::new(move |line| lines.lock().expect("a lock").push(line.to_string()))
     }
 
+    /// All so far.
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().expect("a lock").clone()
+    }
+
     /// Waits until one has this text.
     pub async fn wait_for(&self, text: &str) -> String {
         until(text, || {

@@ -30,8 +30,6 @@ pub fn start_local() -> Local {
     let local = driver.local().clone();
     let own = local.clone();
     std::thread::spawn(move || {
-        let runtime = super::cgi_support::runtime();
-        let _timers = runtime.enter();
         let mut events = Vec::new();
         loop {
             driver.wait(None, &mut events);

@@ -73,7 +73,7 @@ impl Programs {
 
     /// Gives up what is under way.
     pub fn end(&mut self) {
-        // Before the lanes, which have their timers.
+        // Before the lanes, where they may have begun something.
         self.workers.iter().for_each(|worker| worker.tasks.end());
         self.lanes.end();
     }

@@ -2,7 +2,7 @@
 //!
 //! A shared pool of threads would even out their load, and wake a second thread for nearly every
 //! call to do so: on the way of a short answer that costs more than all else. What a worker polls
-//! itself has its timers here, which mostly come to nothing.
+//! itself has its I/O and its timers there, and nothing here.
 
 use std::io;
 use std::thread::{self, JoinHandle};

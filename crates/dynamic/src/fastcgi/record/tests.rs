@@ -134,7 +134,7 @@ fn what_is_sent() {
     assert_eq!(out, want);
     out.clear();
     put_stdin(&mut out, 1, 0);
-    put_abort(&mut out, 1);
+    out.extend_from_slice(&abort(1));
     assert_eq!(out, [1, 5, 0, 1, 0, 0, 0, 0, 1, 2, 0, 1, 0, 0, 0, 0]);
 }
 

@@ -1,0 +1,144 @@
+//! Connections to elsewhere in an epoll, edge-triggered.
+//!
+//! A socket is registered once, for bytes that come. A unix socket is registered for room only when
+//! it was full once: its peer would wake us for each message that it takes. A TCP socket tells of
+//! room only after it was full, so it can be asked for from the start.
+
+use std::any::Any;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType, sockopt,
+};
+
+use crate::network::{Connecting, Network, News, Remote, Socket, SourceId};
+
+/// What tells these sockets' events from those of connections: no generation has this bit.
+pub const MARK: u64 = 1 << 63;
+
+/// The sockets to elsewhere of one epoll.
+pub struct EpollNetwork(pub Arc<OwnedFd>);
+
+impl Network for EpollNetwork {
+    fn connect(&self, to: Remote<'_>, id: SourceId) -> io::Result<Connecting> {
+        let (fd, connected) = match to {
+            Remote::Unix(path) => {
+                let fd = socket(AddressFamily::UNIX)?;
+                rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+                (fd, true)
+            }
+            Remote::Tcp(address) => (connect_tcp(address)?, false),
+        };
+        let hears_of_room = !connected;
+        epoll::add(&self.0, &fd, data(id), flags(hears_of_room))?;
+        let socket = EpollSocket {
+            fd,
+            epoll: self.0.clone(),
+            id,
+            hears_of_room,
+        };
+        Ok(Connecting {
+            socket: Box::new(socket),
+            connected,
+        })
+    }
+
+    fn adopt(&self, socket: &mut dyn Socket, id: SourceId) -> io::Result<()> {
+        let socket: &mut dyn Any = socket;
+        let Some(socket) = socket.downcast_mut::<EpollSocket>() else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        epoll::delete(&socket.epoll, &socket.fd)?;
+        epoll::add(&self.0, &socket.fd, data(id), flags(socket.hears_of_room))?;
+        (socket.epoll, socket.id) = (self.0.clone(), id);
+        Ok(())
+    }
+}
+
+/// One socket; its place in the epoll goes with it.
+struct EpollSocket {
+    fd: OwnedFd,
+    epoll: Arc<OwnedFd>,
+    id: SourceId,
+    /// News of room are asked for.
+    hears_of_room: bool,
+}
+
+impl Socket for EpollSocket {
+    fn connected(&mut self) -> io::Result<()> {
+        Ok(sockopt::socket_error(&self.fd)??)
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let (_, len) = rustix::net::recv(&self.fd, into, RecvFlags::empty())?;
+        Ok(len)
+    }
+
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let sent = match pieces {
+            [piece] => rustix::net::send(&self.fd, piece, SendFlags::NOSIGNAL),
+            _ => {
+                let mut no_control = SendAncillaryBuffer::default();
+                let flags = SendFlags::NOSIGNAL;
+                rustix::net::sendmsg(&self.fd, pieces, &mut no_control, flags)
+            }
+        };
+        if sent == Err(Errno::AGAIN) && !self.hears_of_room {
+            // If there is room again by now, that is told, too.
+            epoll::modify(&self.epoll, &self.fd, data(self.id), flags(true))?;
+            self.hears_of_room = true;
+        }
+        Ok(sent?)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
+    }
+}
+
+/// What an event of the epoll says that has [`MARK`].
+pub fn news(data: u64, flags: EventFlags) -> News {
+    let ended = flags.intersects(EventFlags::RDHUP | EventFlags::ERR | EventFlags::HUP);
+    News {
+        id: SourceId {
+            slot: data as u32,
+            generation: ((data & !MARK) >> 32) as u32,
+        },
+        readable: ended || flags.contains(EventFlags::IN),
+        writable: flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP),
+        ended,
+    }
+}
+
+fn data(id: SourceId) -> EventData {
+    EventData::new_u64(MARK | u64::from(id.generation) << 32 | u64::from(id.slot))
+}
+
+fn flags(room: bool) -> EventFlags {
+    let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+    if room { flags | EventFlags::OUT } else { flags }
+}
+
+fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let fd = socket(family)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    match rustix::net::connect(&fd, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}

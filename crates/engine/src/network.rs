@@ -1,0 +1,110 @@
+//! What a driver does towards elsewhere: connections that it makes for tasks.
+//!
+//! Tasks own their connections and move between threads, so this side of a driver is shared and
+//! called without the worker. As on the other side, operations try at once; waiting is done with
+//! news, which the driver's wait brings. [`outgoing`](crate::outgoing) makes futures of both. It
+//! knows nothing of tasks, nor what the bytes mean.
+
+use std::any::Any;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Names one socket to elsewhere; slot and generation, so that news of a closed one cannot reach its
+/// successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SourceId {
+    /// Place in the worker's table.
+    pub slot: u32,
+    /// How often a place was filled before; at most [`GENERATION_MAX`](crate::driver::GENERATION_MAX).
+    pub generation: u32,
+}
+
+/// What happened at a socket to elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Which.
+    pub id: SourceId,
+    /// There may be bytes, or the end of them, or an error.
+    pub readable: bool,
+    /// There may be room, or an error; the connection may have come about.
+    pub writable: bool,
+    /// The peer has sent its last byte, or the connection is broken: no further news is needed to
+    /// read up to that.
+    pub ended: bool,
+}
+
+/// Where a connection leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remote<'a> {
+    /// To a unix socket.
+    Unix(&'a Path),
+    /// To a host and port.
+    Tcp(SocketAddr),
+}
+
+/// Makes connections to elsewhere for one worker.
+pub trait Network: Send + Sync {
+    /// Begins to connect. What happens at the socket is told as news with this name, until it is
+    /// dropped.
+    ///
+    /// # Errors
+    /// What the system says; `WouldBlock` where a unix socket's queue is full.
+    fn connect(&self, to: Remote<'_>, id: SourceId) -> io::Result<Connecting>;
+
+    /// Tells the news of a connection that another worker made: with this name from now on. What
+    /// happened before is told anew.
+    ///
+    /// # Errors
+    /// What the system says, or it is not of this kind; the connection is of no use then.
+    fn adopt(&self, socket: &mut dyn Socket, id: SourceId) -> io::Result<()>;
+}
+
+/// A connection that is there or comes about.
+pub struct Connecting {
+    /// It.
+    pub socket: Box<dyn Socket>,
+    /// It is there. Else news of room come, and [`Socket::connected`] is to be asked.
+    pub connected: bool,
+}
+
+/// A connection to elsewhere. Dropped, it is closed.
+pub trait Socket: Any + Send {
+    /// Whether connecting has come to a good end.
+    ///
+    /// # Errors
+    /// Why not.
+    fn connected(&mut self) -> io::Result<()>;
+
+    /// Receives into `into`, which is not empty; 0 at the end. Less than there was room for is all
+    /// that there was: news come of what follows.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is nothing now, and news will come. Else the connection is broken.
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Sends a start of these, at least one byte.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is no room now, and news will come. Else the connection is broken.
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Sends the end of our bytes; the peer's may still come.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+/// A world without sockets: none can be made.
+pub struct NoNetwork;
+
+impl Network for NoNetwork {
+    fn connect(&self, _: Remote<'_>, _: SourceId) -> io::Result<Connecting> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn adopt(&self, _: &mut dyn Socket, _: SourceId) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

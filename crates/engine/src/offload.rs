@@ -1,0 +1,127 @@
+//! What may block, done elsewhere for a task: the driver says where, and the task waits. Knows
+//! nothing of what is done.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::helpers::{Helpers, QueueFull};
+
+/// A piece of work that may block.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Where pieces of work are done that may block.
+pub trait Offload: Send + Sync {
+    /// Adds one.
+    ///
+    /// # Errors
+    /// [`QueueFull`] when too many wait; the job is dropped then.
+    fn submit(&self, job: Job) -> Result<(), QueueFull>;
+}
+
+impl Offload for Helpers {
+    fn submit(&self, job: Job) -> Result<(), QueueFull> {
+        Helpers::submit(self, job)
+    }
+}
+
+/// What is being done elsewhere. Dropped, it is not begun any more, or nobody hears of it.
+pub struct Offloaded<T>(Arc<Mutex<State<T>>>);
+
+struct State<T> {
+    done: Option<T>,
+    over: bool,
+    waiting: Option<Waker>,
+}
+
+impl<T: Send + 'static> Offloaded<T> {
+    /// Has `job` done by `helpers`.
+    ///
+    /// # Errors
+    /// [`QueueFull`]
+    pub fn start(
+        helpers: &dyn Offload,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Offloaded<T>, QueueFull> {
+        let state = Arc::new(Mutex::new(State {
+            done: None,
+            over: false,
+            waiting: None,
+        }));
+        // Tells that it is over even if the job panics or is dropped.
+        let ending = Ending(state.clone());
+        helpers.submit(Box::new(move || {
+            if Arc::strong_count(&ending.0) == 1 {
+                return; // nobody waits for it
+            }
+            let done = job();
+            let mut state = ending.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.done = Some(done);
+        }))?;
+        Ok(Offloaded(state))
+    }
+}
+
+struct Ending<T>(Arc<Mutex<State<T>>>);
+
+impl<T> Drop for Ending<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.over = true;
+        let waiting = state.waiting.take();
+        drop(state);
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Offloaded<T> {
+    /// `None` if the job panicked.
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.over {
+            return Poll::Ready(state.done.take());
+        }
+        state.waiting = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Does what it is told when it is told to.
+    #[derive(Default)]
+    struct Queue(Mutex<Vec<Job>>);
+
+    impl Offload for Queue {
+        fn submit(&self, job: Job) -> Result<(), QueueFull> {
+            self.0.lock().expect("a lock").push(job);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_done_is_heard_of_and_so_is_a_panic() {
+        let queue = Queue::default();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut seven = Offloaded::start(&queue, || 7).expect("room");
+        let mut none = Offloaded::start(&queue, || panic!("as it should")).expect("room");
+        let gone = Offloaded::start(&queue, || panic!("nobody waits for it")).expect("room");
+        let _: &Offloaded<()> = &gone;
+        drop(gone);
+        let _: &Offloaded<()> = &none;
+        assert!(Pin::new(&mut seven).poll(&mut context).is_pending());
+        let mut jobs = queue.0.lock().expect("a lock");
+        jobs.pop().expect("the last")();
+        jobs.drain(..).for_each(crate::background::contain);
+        let done = Pin::new(&mut seven).poll(&mut context);
+        assert_eq!(done, Poll::Ready(Some(7)));
+        assert_eq!(Pin::new(&mut none).poll(&mut context), Poll::Ready(None));
+    }
+}

@@ -1,0 +1,146 @@
+//! Connections to elsewhere in the simulator, whose other end is the test, and helpers that are done
+//! some time later. It knows nothing of time but what the world says.
+
+use std::any::Any;
+use std::io::{self, IoSlice};
+
+use super::Shared;
+use super::world::{Happening, Name, Owner};
+use crate::background::contain;
+use crate::driver::Sent;
+use crate::helpers::QueueFull;
+use crate::network::{Connecting, Network, Remote, Socket, SourceId};
+use crate::offload::{Job, Offload};
+
+/// One driver's.
+pub struct SimNetwork {
+    pub world: Shared,
+    pub driver: usize,
+}
+
+impl SimNetwork {
+    fn owner(&self, id: SourceId) -> Owner {
+        Owner {
+            driver: self.driver,
+            name: Name::Elsewhere(id),
+        }
+    }
+}
+
+impl Network for SimNetwork {
+    fn connect(&self, to: Remote<'_>, id: SourceId) -> io::Result<Connecting> {
+        let mut world = self.world.lock();
+        let chances = world.elsewhere.clone();
+        let refused = world.dice(1000) < chances.refused;
+        let connected = match to {
+            Remote::Unix(_) if refused => return Err(io::ErrorKind::ConnectionRefused.into()),
+            Remote::Unix(_) if world.dice(1000) < chances.queue_full => {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Remote::Unix(_) => true,
+            Remote::Tcp(_) => false,
+        };
+        let id = world.add_socket(Some(self.owner(id)));
+        if connected {
+            world.socket(id).dialed = Some(Ok(()));
+            world.dialed.push(id);
+        } else if world.dice(1000) >= chances.unanswered {
+            let at_ms = world.later();
+            let result = match refused {
+                true => Err(io::ErrorKind::ConnectionRefused),
+                false => Ok(()),
+            };
+            world.put(at_ms, Happening::Dial(id, result));
+        }
+        drop(world);
+        let world = self.world.clone();
+        Ok(Connecting {
+            socket: Box::new(SimOutgoing { id, world }),
+            connected,
+        })
+    }
+
+    fn adopt(&self, socket: &mut dyn Socket, id: SourceId) -> io::Result<()> {
+        let socket: &mut dyn Any = socket;
+        let Some(socket) = socket.downcast_mut::<SimOutgoing>() else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let mut world = self.world.lock();
+        world.socket(socket.id).owner = Some(self.owner(id));
+        let known = world.socket(socket.id);
+        let readable = !known.incoming.is_empty() || known.ended;
+        world.tell(socket.id, readable, true);
+        Ok(())
+    }
+}
+
+/// The driver's end of a connection to elsewhere.
+struct SimOutgoing {
+    id: usize,
+    world: Shared,
+}
+
+impl Socket for SimOutgoing {
+    fn connected(&mut self) -> io::Result<()> {
+        match self.world.lock().socket(self.id).dialed {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut world = self.world.lock();
+        let socket = world.socket(self.id);
+        if socket.broken {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let len = socket.incoming.len().min(into.len());
+        for (place, byte) in into.iter_mut().zip(socket.incoming.drain(..len)) {
+            *place = byte;
+        }
+        match len {
+            0 if !socket.ended => Err(io::ErrorKind::WouldBlock.into()),
+            len => Ok(len),
+        }
+    }
+
+    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bytes: Vec<u8> = pieces
+            .iter()
+            .flat_map(|piece| piece.iter().copied())
+            .collect();
+        match self.world.lock().take(self.id, &bytes) {
+            Sent::Bytes(len) => Ok(len),
+            Sent::Full => Err(io::ErrorKind::WouldBlock.into()),
+            Sent::Broken => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.world.lock().socket(self.id).finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for SimOutgoing {
+    fn drop(&mut self) {
+        self.world.lock().close(self.id);
+    }
+}
+
+/// What is to be done is done some time later, in an order of its own.
+pub struct SimHelpers(pub Shared);
+
+impl Offload for SimHelpers {
+    fn submit(&self, job: Job) -> Result<(), QueueFull> {
+        let mut world = self.0.lock();
+        if world.dice(1000) < world.faults.file_failures {
+            return Err(QueueFull);
+        }
+        world.helped += 1;
+        drop(world);
+        self.0.later(move || contain(job));
+        Ok(())
+    }
+}

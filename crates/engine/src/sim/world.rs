@@ -1,0 +1,293 @@
+//! The world of a test: what will happen, and both ends of all connections. It knows nothing of
+//! drivers but that each has a queue of events.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use super::{Elsewhere, Faults};
+use crate::bell::Bell;
+use crate::driver::{Event, ListenerId, Sent, Token};
+use crate::file::FileSent;
+use crate::network::{News, SourceId};
+use crate::timers::Timers;
+
+/// The world of one test.
+pub struct World {
+    pub now_ms: u64,
+    pub unix_ms: u64,
+    pub faults: Faults,
+    pub elsewhere: Elsewhere,
+    pub drivers: Vec<Waiting>,
+    pub backlog: VecDeque<usize>,
+    /// Connections to elsewhere that came about since somebody asked.
+    pub dialed: Vec<usize>,
+    pub listening: bool,
+    /// Jobs that helpers were given by tasks.
+    pub helped: usize,
+    random: u64,
+    schedule: BTreeMap<(u64, u64), Happening>,
+    next_order: u64,
+    sockets: HashMap<usize, Socket>,
+    next_socket: usize,
+}
+
+/// What the world knows of a driver.
+pub struct Waiting {
+    /// What it is told with its next wait.
+    pub events: VecDeque<Event>,
+    pub bell: Arc<Bell>,
+    pub timers: Timers,
+}
+
+impl Waiting {
+    /// Whether it would not wait now.
+    fn has_work(&self) -> bool {
+        !self.events.is_empty() || self.bell.is_rung()
+    }
+}
+
+pub enum Happening {
+    Connect(usize),
+    Dial(usize, Result<(), io::ErrorKind>),
+    Arrive(usize, Vec<u8>),
+    End(usize),
+    Break(usize),
+    Read(usize),
+    File(usize, Token, FileSent),
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+/// Whom to tell what happens at a socket: a driver, and its name for it.
+#[derive(Clone, Copy)]
+pub struct Owner {
+    pub driver: usize,
+    pub name: Name,
+}
+
+/// A driver's name for a socket.
+#[derive(Clone, Copy)]
+pub enum Name {
+    Accepted(Token),
+    Elsewhere(SourceId),
+}
+
+/// One connection, both ends.
+#[derive(Default)]
+pub struct Socket {
+    pub owner: Option<Owner>,
+    /// How connecting ended, if it was tried from here.
+    pub dialed: Option<Result<(), io::ErrorKind>>,
+    /// Arrived and not received yet.
+    pub incoming: VecDeque<u8>,
+    pub ended: bool,
+    pub broken: bool,
+    /// Taken from the server, not read by the client yet.
+    pub unread: VecDeque<u8>,
+    /// Read by the client.
+    pub read: Vec<u8>,
+    pub full: bool,
+    pub finished: bool,
+    pub closed: bool,
+    /// The client reads nothing now.
+    pub held: bool,
+    /// The client is gone: what is sent to it breaks the connection.
+    pub gone: bool,
+    /// When the last piece that the client sent arrives: later ones come after it.
+    pub last_ms: u64,
+}
+
+impl World {
+    pub fn new(seed: u64, faults: Faults) -> World {
+        World {
+            now_ms: 1_000_000,
+            unix_ms: 1_700_000_000_000,
+            faults,
+            elsewhere: Elsewhere::default(),
+            drivers: Vec::new(),
+            backlog: VecDeque::new(),
+            dialed: Vec::new(),
+            listening: true,
+            helped: 0,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            schedule: BTreeMap::new(),
+            next_order: 0,
+            sockets: HashMap::new(),
+            next_socket: 0,
+        }
+    }
+
+    /// A new connection that is on its way.
+    pub fn add_socket(&mut self, owner: Option<Owner>) -> usize {
+        let id = self.next_socket;
+        self.next_socket += 1;
+        let socket = Socket {
+            owner,
+            ..Socket::default()
+        };
+        self.sockets.insert(id, socket);
+        id
+    }
+
+    /// How many connections there are that nobody here has closed.
+    pub fn open_count(&self) -> usize {
+        let open = |socket: &&Socket| !socket.closed;
+        self.sockets.values().filter(open).count()
+    }
+
+    /// Lets time pass until the next thing happens or a driver wants to be woken, or until
+    /// `timeout_ms`, unless there is something to do now.
+    pub fn pass_time(&mut self, timeout_ms: Option<u64>) {
+        let waiting = self.listening && !self.backlog.is_empty();
+        if waiting || self.drivers.iter().any(Waiting::has_work) {
+            return;
+        }
+        let next = self.schedule.first_key_value();
+        let next_ms = next.map(|((at_ms, _), _)| *at_ms);
+        let timers = self.drivers.iter().map(|driver| driver.timers.next_ms());
+        let until_ms = timers.chain([next_ms, timeout_ms]).flatten().min();
+        let until_ms = until_ms.expect("the worker waits for something that will never happen");
+        self.now_ms = self.now_ms.max(until_ms);
+    }
+
+    /// xorshift64*.
+    pub fn dice(&mut self, below: u64) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % below.max(1)
+    }
+
+    pub fn later(&mut self) -> u64 {
+        let delay_ms_max = self.faults.delay_ms_max;
+        self.now_ms + self.dice(delay_ms_max + 1)
+    }
+
+    pub fn put(&mut self, at_ms: u64, happening: Happening) {
+        self.next_order += 1;
+        self.schedule.insert((at_ms, self.next_order), happening);
+    }
+
+    pub fn socket(&mut self, id: usize) -> &mut Socket {
+        self.sockets.entry(id).or_default()
+    }
+
+    pub fn tell(&mut self, id: usize, readable: bool, writable: bool) {
+        let socket = self.socket(id);
+        let (ended, broken) = (socket.ended, socket.broken);
+        let (Some(owner), false) = (socket.owner, socket.closed) else {
+            return;
+        };
+        let event = match owner.name {
+            Name::Accepted(token) => Event::Ready {
+                token,
+                readable,
+                writable,
+                ended,
+                broken,
+            },
+            Name::Elsewhere(id) => Event::Outgoing(News {
+                id,
+                readable: readable || ended || broken,
+                writable: writable || broken,
+                ended: ended || broken,
+            }),
+        };
+        self.drivers[owner.driver].events.push_back(event);
+    }
+
+    /// Lets happen what is due, while this driver waits. Returns calls to be made without the lock.
+    pub fn happen(&mut self, driver: usize) -> Vec<Box<dyn FnOnce() + Send>> {
+        let mut calls = Vec::new();
+        while let Some(first) = self.schedule.first_entry() {
+            if first.key().0 > self.now_ms {
+                break;
+            }
+            match first.remove() {
+                Happening::Connect(id) => {
+                    self.backlog.push_back(id);
+                }
+                Happening::Dial(id, result) => {
+                    self.socket(id).dialed = Some(result);
+                    if result.is_ok() {
+                        self.dialed.push(id);
+                    }
+                    self.tell(id, result.is_err(), true);
+                }
+                Happening::Arrive(id, bytes) => {
+                    self.socket(id).incoming.extend(bytes);
+                    self.tell(id, true, false);
+                }
+                Happening::End(id) => {
+                    self.socket(id).ended = true;
+                    self.tell(id, true, false);
+                }
+                Happening::Break(id) => {
+                    self.socket(id).broken = true;
+                    self.tell(id, true, true);
+                }
+                Happening::Read(id) => self.client_reads(id),
+                Happening::File(driver, token, sent) => {
+                    self.drivers[driver]
+                        .events
+                        .push_back(Event::File(token, sent));
+                }
+                Happening::Call(call) => calls.push(call),
+            }
+        }
+        // Listeners are level-triggered.
+        if self.listening && !self.backlog.is_empty() {
+            self.drivers[driver]
+                .events
+                .push_back(Event::Acceptable(ListenerId(0)));
+        }
+        calls
+    }
+
+    fn client_reads(&mut self, id: usize) {
+        let socket = self.socket(id);
+        if socket.held {
+            return;
+        }
+        let bytes: Vec<u8> = socket.unread.drain(..).collect();
+        socket.read.extend(bytes);
+        if std::mem::take(&mut socket.full) {
+            self.tell(id, false, true);
+        }
+    }
+
+    pub fn take(&mut self, id: usize, bytes: &[u8]) -> Sent {
+        let window_len = self.faults.window_len;
+        let at_ms = self.later() + 1;
+        let socket = self.socket(id);
+        if socket.broken {
+            return Sent::Broken;
+        }
+        let room = window_len - socket.unread.len().min(window_len);
+        if room == 0 {
+            socket.full = true;
+            return Sent::Full;
+        }
+        if socket.gone {
+            self.put(at_ms, Happening::Break(id));
+            return Sent::Bytes(bytes.len().min(room));
+        }
+        let had = socket.unread.len();
+        let len = bytes.len().min(room);
+        socket.unread.extend(&bytes[..len]);
+        if had == 0 {
+            self.put(at_ms, Happening::Read(id));
+        }
+        Sent::Bytes(len)
+    }
+
+    /// The driver's side closes a connection.
+    pub fn close(&mut self, id: usize) {
+        let socket = self.socket(id);
+        socket.closed = true;
+        // A close over unread bytes is a reset: what is on its way to the client is lost.
+        if !socket.incoming.is_empty() {
+            socket.unread.clear();
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Timers for the tasks of a worker, in the time of its driver: monotonic ms as of the last wait.
+//!
+//! A timer costs two stores and no list: its place in a table keeps the note of it in the wheel
+//! when the timer is gone, and the place's next timer mostly needs no other. So what is begun and
+//! dropped for each request is noted once in a turn of the wheel. A driver lets no wait last
+//! beyond [`Timers::bound`], then tells the time and has those woken that are due. Knows no clock.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::bell::Bell;
+use crate::mailbox::Wake as _;
+use crate::wheel::Wheel;
+
+/// No deadline, and no note.
+const NEVER: u64 = u64::MAX;
+
+/// The timers of one worker. Clones lead to the same.
+#[derive(Clone)]
+pub struct Timers(Arc<Shared>);
+
+struct Shared {
+    /// As of the last wait.
+    now_ms: AtomicU64,
+    /// When the wheel wants to be looked at.
+    next_ms: AtomicU64,
+    state: Mutex<State>,
+    bell: Arc<Bell>,
+}
+
+struct State {
+    wheel: Wheel<u32>,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    /// Places of timers that were begun by others while the worker slept: their time runs from the
+    /// end of that wait.
+    unset: Vec<u32>,
+    due: Vec<u32>,
+    wakers: Vec<Waker>,
+}
+
+struct Place {
+    /// Of the timer that is here; how long it is to last, while it is unset.
+    deadline_ms: u64,
+    /// The first note of this place in the wheel.
+    noted_ms: u64,
+    /// It is among those that are unset.
+    is_unset: bool,
+    waker: Option<Waker>,
+}
+
+/// The time was over first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl Timers {
+    /// None, at `now_ms`. The bell is that of the worker.
+    pub fn new(bell: Arc<Bell>, now_ms: u64) -> Timers {
+        Timers(Arc::new(Shared {
+            now_ms: AtomicU64::new(now_ms),
+            next_ms: AtomicU64::new(NEVER),
+            state: Mutex::new(State {
+                wheel: Wheel::new(now_ms),
+                places: Vec::new(),
+                free: Vec::new(),
+                unset: Vec::new(),
+                due: Vec::new(),
+                wakers: Vec::new(),
+            }),
+            bell,
+        }))
+    }
+
+    /// Monotonic ms of the worker's last wait.
+    pub fn now_ms(&self) -> u64 {
+        self.0.now_ms.load(Relaxed)
+    }
+
+    /// When they want to be looked at, if at all.
+    pub fn next_ms(&self) -> Option<u64> {
+        Some(self.0.next_ms.load(Relaxed)).filter(|next_ms| *next_ms != NEVER)
+    }
+
+    /// How long a wait may last that otherwise lasts up to `timeout_ms`. To be asked once the worker
+    /// has lain down: who begins a timer after that rouses it.
+    pub fn bound(&self, timeout_ms: Option<u64>) -> Option<u64> {
+        let next_ms = self.next_ms();
+        let left_ms = next_ms.map(|next_ms| next_ms.saturating_sub(self.now_ms()));
+        [timeout_ms, left_ms].into_iter().flatten().min()
+    }
+
+    /// Tells the time after a wait. To be called before the worker gets up: who finds it awake may
+    /// go by this.
+    pub fn set_now(&self, now_ms: u64) {
+        self.0.now_ms.store(now_ms, Relaxed);
+    }
+
+    /// Wakes whose timers are due.
+    pub fn wake_due(&self) {
+        let now_ms = self.now_ms();
+        if now_ms < self.0.next_ms.load(Relaxed) {
+            return;
+        }
+        let mut state = self.lock();
+        state.set_unset(now_ms);
+        state.look(now_ms);
+        self.store_next(&state);
+        let mut wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        // Without the lock: who is woken may begin or drop timers.
+        wakers.drain(..).for_each(Waker::wake);
+        self.lock().wakers = wakers;
+    }
+
+    /// A timer that is due after `time`, from now on. It is noted with its first poll.
+    pub fn sleep(&self, time: Duration) -> Sleep {
+        let time_ms = ms_of(time);
+        Sleep {
+            timers: self.clone(),
+            wanted: self.wanted(time_ms),
+            place: None,
+        }
+    }
+
+    /// Waits for `work`, but no longer than `time`.
+    ///
+    /// # Errors
+    /// [`Elapsed`]; the work is given up.
+    pub async fn timeout<T>(
+        &self,
+        time: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Elapsed> {
+        let mut sleep = self.sleep(time);
+        let mut work = pin!(work);
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(done) = work.as_mut().poll(context) {
+                return Poll::Ready(Ok(done));
+            }
+            sleep.poll_due(context).map(|()| Err(Elapsed))
+        })
+        .await
+    }
+
+    /// How many timers there are.
+    pub fn count(&self) -> usize {
+        let state = self.lock();
+        state.places.len() - state.free.len()
+    }
+
+    fn wanted(&self, time_ms: u64) -> Wanted {
+        match time_ms {
+            NEVER => Wanted::At(NEVER),
+            // What it says for now was said long ago.
+            _ if self.0.bell.is_asleep() => Wanted::In(time_ms),
+            _ => Wanted::At(self.now_ms().saturating_add(time_ms)),
+        }
+    }
+
+    fn store_next(&self, state: &State) {
+        let next_ms = match state.unset.is_empty() {
+            true => state.wheel.next_ms().unwrap_or(NEVER),
+            false => 0,
+        };
+        self.0.next_ms.store(next_ms, Relaxed);
+    }
+
+    /// The wheel is to be looked at by then, also by a wait that has begun.
+    fn hurry(&self, at_ms: u64) {
+        if at_ms < self.0.next_ms.load(Relaxed) {
+            self.0.next_ms.store(at_ms, Relaxed);
+            self.0.bell.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn set_unset(&mut self, now_ms: u64) {
+        for at in std::mem::take(&mut self.unset) {
+            let place = &mut self.places[at as usize];
+            if std::mem::take(&mut place.is_unset) {
+                place.deadline_ms = place.deadline_ms.saturating_add(now_ms);
+                self.note(at);
+            }
+        }
+    }
+
+    /// Looks at the places whose notes are due.
+    fn look(&mut self, now_ms: u64) {
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.advance(now_ms, &mut due);
+        for at in due.drain(..) {
+            let place = &mut self.places[at as usize];
+            if place.noted_ms > now_ms {
+                continue; // an older note; a later one stands
+            }
+            place.noted_ms = NEVER;
+            if place.is_unset || place.deadline_ms == NEVER {
+                continue;
+            }
+            if place.deadline_ms <= now_ms {
+                self.wakers.extend(place.waker.take());
+            } else {
+                self.note(at);
+            }
+        }
+        self.due = due;
+    }
+
+    /// Sees to it that the place is looked at when its deadline comes; gives when that is, if it
+    /// needed a note.
+    fn note(&mut self, at: u32) -> Option<u64> {
+        let place = &mut self.places[at as usize];
+        if place.deadline_ms >= place.noted_ms {
+            return None;
+        }
+        let noted_ms = self.wheel.note(at, place.deadline_ms);
+        place.noted_ms = noted_ms;
+        Some(noted_ms)
+    }
+
+    fn take_place(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place {
+                deadline_ms: NEVER,
+                noted_ms: NEVER,
+                is_unset: false,
+                waker: None,
+            });
+            self.places.len() as u32 - 1
+        })
+    }
+}
+
+/// When a timer is due.
+#[derive(Clone, Copy)]
+enum Wanted {
+    At(u64),
+    /// So many ms after the wait that goes on.
+    In(u64),
+}
+
+/// A timer. Dropped, it is no more.
+pub struct Sleep {
+    timers: Timers,
+    wanted: Wanted,
+    place: Option<u32>,
+}
+
+impl Sleep {
+    /// Begins anew: it is due after `time`, from now on.
+    pub fn reset(&mut self, time: Duration) {
+        self.leave();
+        self.wanted = self.timers.wanted(ms_of(time));
+    }
+
+    /// Ready once it is due.
+    pub fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match self.place {
+            None => self.begin(context),
+            Some(at) => self.look(at, context),
+        }
+    }
+
+    fn begin(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let (timers, wanted) = (self.timers.clone(), self.wanted);
+        match wanted {
+            Wanted::At(NEVER) => return Poll::Pending,
+            Wanted::At(at_ms) if at_ms <= timers.now_ms() => return Poll::Ready(()),
+            _ => {}
+        }
+        let mut state = timers.lock();
+        let at = state.take_place();
+        self.place = Some(at);
+        if timers.0.next_ms.load(Relaxed) == NEVER {
+            state.wheel.skip_to(timers.now_ms());
+        }
+        let place = &mut state.places[at as usize];
+        place.waker = Some(context.waker().clone());
+        let hurry = match wanted {
+            Wanted::At(at_ms) => {
+                place.deadline_ms = at_ms;
+                state.note(at)
+            }
+            Wanted::In(time_ms) => {
+                (place.deadline_ms, place.is_unset) = (time_ms, true);
+                state.unset.push(at);
+                Some(0)
+            }
+        };
+        // With the lock held: a wait that ends stores what is next, too.
+        if let Some(at_ms) = hurry {
+            timers.hurry(at_ms);
+        }
+        Poll::Pending
+    }
+
+    fn look(&mut self, at: u32, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.timers.lock();
+        let place = &mut state.places[at as usize];
+        if !place.is_unset && place.deadline_ms <= self.timers.now_ms() {
+            drop(state);
+            self.leave();
+            // Whoever asks again is told the same.
+            self.wanted = Wanted::At(0);
+            return Poll::Ready(());
+        }
+        match &mut place.waker {
+            Some(known) if known.will_wake(context.waker()) => {}
+            other => *other = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// Leaves the place to another, with its note.
+    fn leave(&mut self) {
+        let Some(at) = self.place.take() else { return };
+        let mut state = self.timers.lock();
+        let place = &mut state.places[at as usize];
+        place.deadline_ms = NEVER;
+        let waker = place.waker.take();
+        if std::mem::take(&mut place.is_unset) {
+            state.unset.retain(|unset| *unset != at);
+        }
+        state.free.push(at);
+        drop(state);
+        drop(waker);
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_due(context)
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn ms_of(time: Duration) -> u64 {
+    // Rounded up: never early.
+    let ms = time.as_nanos().div_ceil(1_000_000);
+    u64::try_from(ms).unwrap_or(NEVER)
+}
+
+#[cfg(test)]
+mod tests;
