@@ -40,8 +40,6 @@ use crate::store::SharedStore;
 use crate::watch::Watcher;
 use crate::{admin, hidden, limits, softirq, user};
 
-/// What the names of workers' threads begin with.
-pub const WORKER_NAME: &str = "worker-";
 /// How often error pages are compared with their files, and roots with where their links lead.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
 /// What workers may take beyond the drain's time to end.
@@ -253,7 +251,7 @@ fn start_worker(
     running.counters.push(counters);
     let cpu = running.config.server.affinity.then_some(place.number);
     thread::Builder::new()
-        .name(format!("{WORKER_NAME}{}", place.number))
+        .name(format!("worker-{}", place.number))
         .spawn(move || {
             if let Some(cpu) = cpu {
                 // Without it the worker runs wherever the kernel likes.
@@ -261,7 +259,8 @@ fn start_worker(
             }
             // What is polled on the worker has the timers of the lane beside it.
             let _timers = runtime.enter();
-            worker.run();
+            // Without it there would be half a server.
+            background::vital(|| worker.run());
             // Whoever waits for the end may have given up.
             let _ = news.send(News::WorkerEnded);
         })?;
