@@ -10,7 +10,6 @@ use lowroad_config::Config;
 use lowroad_engine::worker::Message;
 
 use crate::answer::Command;
-use crate::changes;
 use crate::limits;
 use crate::running::{Running, lock};
 use crate::sites::Sites;
@@ -71,7 +70,7 @@ fn serve(running: &mut Running, sites: Arc<Sites>) {
         worker.post(Message::Command(Command::Sites(sites.clone())));
     }
     running.sites = sites;
-    changes::tell();
+    running.changes.tell();
 }
 
 fn keep_old(running: &Running, text: &str) {
