@@ -141,7 +141,8 @@ fn prepare(
     changes: Arc<Changes>,
 ) -> Result<Running, String> {
     let opened = programs.open(&config)?;
-    let sites = Sites::new(&config, &listeners, &opened).map_err(|error| error.to_string())?;
+    let sites =
+        Sites::new(&config, &listeners, &opened, None).map_err(|error| error.to_string())?;
     let modules = opened.modules();
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
