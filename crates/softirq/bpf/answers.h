@@ -224,7 +224,7 @@ static __always_inline void account(const struct control *control, const struct 
 	count_with(reason_answer_hit, choice->len);
 	if (!response)
 		return;
-	__sync_fetch_and_add(&response->hits, 1);
+	count_hit(number);
 	if (is_recorded(control)) {
 		struct scratch *scratch = scratch_memory();
 		if (scratch)

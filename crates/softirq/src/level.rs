@@ -27,6 +27,8 @@ pub struct Level {
     connections: Mapped<layout::connection_bucket>,
     pub(crate) index: Mapped<layout::index_bucket>,
     pub(crate) responses: Mapped<layout::response>,
+    /// Of each processor a word for each place.
+    response_hits: Mapped<u64>,
     /// Words of the store.
     store: Mapped<u64>,
     asked: Mapped<layout::asked>,
@@ -69,6 +71,7 @@ impl Level {
             connections: memory(&pinned("connections")?)?,
             index: memory(&pinned("response_index")?)?,
             responses: memory(&pinned("responses")?)?,
+            response_hits: words(&pinned("response_hits")?)?,
             store: words(&pinned("store")?)?,
             asked: memory(&pinned("asked")?)?,
             reasons: pinned("reasons")?,
@@ -421,10 +424,11 @@ fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {
     Mapped::new(map, entries).map_err(Error::system("mapping a map into memory"))
 }
 
-/// A map of one value, as words.
+/// A map whose values are words, as these: one value behind the other.
 fn words(map: &MapHandle) -> Result<Mapped<u64>, Error> {
-    let bytes = usize::try_from(map.value_size()).expect("fits");
-    Mapped::new(map, bytes / size_of::<u64>()).map_err(Error::system("mapping a map into memory"))
+    let words = map.value_size() as usize / size_of::<u64>();
+    Mapped::new(map, map.max_entries() as usize * words)
+        .map_err(Error::system("mapping a map into memory"))
 }
 
 fn random() -> Result<u64, Error> {

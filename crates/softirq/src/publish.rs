@@ -137,11 +137,10 @@ impl Publisher {
         self.next_id = self.next_id.wrapping_add(1).max(1);
         level.write_store(extent.at, &bytes);
         level.responses.write(index_of(number), fresh);
-        // The response is whole before it can be found: x86 keeps the order of stores, and the fence
-        // keeps the compiler's.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        level.clear_hits(index_of(number));
         let place = Place { number, hash };
-        level.index.set(bucket, way * 8, place.entry());
+        // The response is whole before it can be found.
+        level.index.publish(bucket, way * 8, place.entry());
         if let Some(old) = old {
             forget(level, old);
         }
@@ -235,11 +234,9 @@ impl Publisher {
     /// How often it was answered.
     #[must_use]
     pub fn hits(&self, level: &Level, serial: Serial) -> u64 {
-        self.by_serial.get(&serial).map_or(0, |place| {
-            level
-                .responses
-                .get(index_of(place.number), offset_of!(response, hits))
-        })
+        self.by_serial
+            .get(&serial)
+            .map_or(0, |place| level.hits(index_of(place.number)))
     }
 
     fn tell_count(&self, level: &Level) {
@@ -276,7 +273,7 @@ pub fn published(level: &Level) -> Vec<Published> {
             let place = level.responses.read(index_of(number));
             found.push(Published {
                 key: place.key[..usize::from(place.key_len)].to_vec(),
-                hits: place.hits,
+                hits: level.hits(index_of(number)),
                 status: place.status,
                 len: place.len,
                 expires_ns: place.expires_ns,
