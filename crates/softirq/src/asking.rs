@@ -3,6 +3,8 @@
 
 use std::net::SocketAddr;
 
+use lowroad_wire::width::index;
+
 use crate::key::{Class, Key, start};
 use crate::layout::{KEY_MAX, REQUEST_MAX, SETTING_IGNORE_CACHE_CONTROL, SETTING_IGNORE_COOKIES};
 
@@ -64,7 +66,7 @@ const PIECES: [(u8, &str); 4] = [
 /// # Errors
 /// Why it goes up.
 pub fn key_of(head: &[u8], local: SocketAddr, settings: u32) -> Result<Key, GoesUp> {
-    if head.len() > fits(REQUEST_MAX) {
+    if head.len() > index(REQUEST_MAX) {
         return Err(up("up_cut"));
     }
     let text = std::str::from_utf8(head).map_err(|_| up("up_syntax"))?;
@@ -181,7 +183,7 @@ fn request_line(line: &str) -> Result<(&str, bool), GoesUp> {
 }
 
 fn add(key: &mut Vec<u8>, id: u8, value: &str) -> Result<(), GoesUp> {
-    if key.len() + value.len() + 1 > fits(KEY_MAX) {
+    if key.len() + value.len() + 1 > index(KEY_MAX) {
         return Err(up("up_long"));
     }
     key.push(id);
@@ -194,10 +196,6 @@ fn up(reason: &'static str) -> GoesUp {
         reason,
         field: None,
     }
-}
-
-fn fits(limit: u32) -> usize {
-    usize::try_from(limit).expect("small")
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use libbpf_rs::{
     PrintLevel, ProgramAttachType,
 };
 
+use lowroad_wire::width::len_of;
+
 use crate::error::Error;
 use crate::layout::{self, constants};
 
@@ -68,7 +70,7 @@ impl Sizes {
     /// Bytes of the store, with its margin: what the places leave.
     #[must_use]
     pub fn store_len(self) -> u32 {
-        let place = u32::try_from(size_of::<layout::response>()).expect("small");
+        let place = len_of::<layout::response>();
         (self.memory() - self.response_places() * place).next_multiple_of(4096)
     }
 

@@ -32,6 +32,7 @@ pub mod reason;
 pub mod reply;
 pub mod responder;
 pub mod verdict;
+pub mod width;
 pub mod world;
 
 pub use connection::{Connection, State, Table};

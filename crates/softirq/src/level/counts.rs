@@ -16,9 +16,8 @@ impl Level {
     /// # Errors
     /// When the map can't be read.
     pub fn counters(&self) -> Result<Vec<u64>, Error> {
-        let numbers = 0..u32::try_from(REASONS.len()).expect("few");
         let count = |number| Ok(self.counted(number)?.count);
-        numbers.map(count).collect()
+        (0..layout::reason_count).map(count).collect()
     }
 
     /// How often the response in a place was answered, by all processors.
