@@ -15,6 +15,7 @@ pub mod arena;
 pub mod background;
 pub mod bell;
 pub mod body;
+pub mod concurrency;
 mod connection;
 pub mod counters;
 mod deadlines;
