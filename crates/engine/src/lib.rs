@@ -23,6 +23,7 @@ pub mod driver;
 pub mod epoll;
 mod exchange;
 pub mod file;
+pub mod file_watch;
 pub mod helpers;
 mod incoming;
 pub mod listener;
