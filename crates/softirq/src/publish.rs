@@ -11,6 +11,7 @@ use lowroad_wire::width::{index, long_index, lower};
 
 use crate::error::Error;
 use crate::extents::{Extent, Extents};
+use crate::key::KEY_LEN_MAX;
 use crate::layout::{self, response, sum_of};
 use crate::learn::Serial;
 use crate::level::Level;
@@ -372,12 +373,11 @@ fn forget(level: &Level, place: Place) {
 /// As it is in the map, and the bytes for the store.
 fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
     let (len, head_len) = (what.bytes.len(), usize::from(what.head_len));
-    let longest_key = index(layout::KEY_MAX);
     if len == 0
         || len > LEN_MAX
         || head_len > len
         || what.key.is_empty()
-        || what.key.len() > longest_key
+        || what.key.len() > KEY_LEN_MAX
     {
         return None;
     }

@@ -10,13 +10,14 @@ use crate::frame::{ACK, FIN, PSH, Segment, URG, len_of};
 use crate::key;
 use crate::reason::Reason;
 use crate::reply::Reply;
+use crate::shared;
 use crate::width::{index, lower, sequence};
 use crate::world::{Admitted, Mode, Stored, World};
 
 /// What of a response goes into one segment of Ethernet.
-const RESPONSE_LEN_MAX: usize = 1460;
+const RESPONSE_LEN_MAX: usize = index(shared::RESPONSE_MAX);
 /// IPv6's routers do not fragment (RFC 8200 §5).
-const RESPONSE_LEN_MAX_V6: usize = 1220;
+const RESPONSE_LEN_MAX_V6: usize = index(shared::RESPONSE_MAX_V6);
 /// Headers of a packet.
 const HEADS_LEN: usize = 40;
 const HEADS_LEN_V6: usize = 60;

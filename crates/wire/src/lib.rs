@@ -31,6 +31,7 @@ pub mod options;
 pub mod reason;
 pub mod reply;
 pub mod responder;
+mod shared;
 pub mod verdict;
 pub mod width;
 pub mod world;
