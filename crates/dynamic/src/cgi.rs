@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_config::{Cgi, Route, Symlinks};
+use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_http::status::Status;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::collect::Gathered;
 use self::environment::Environment;
@@ -40,8 +40,7 @@ pub struct CgiHandler {
     base: String,
     symlinks: Symlinks,
     cgi: Cgi,
-    concurrency_max: usize,
-    running: Arc<Semaphore>,
+    running: Arc<Concurrency>,
     terms: Terms,
     user: Option<(u32, u32)>,
 }
@@ -68,8 +67,7 @@ impl CgiHandler {
             rules,
             symlinks,
             cgi: cgi.clone(),
-            concurrency_max: route.concurrency_max,
-            running: Arc::new(Semaphore::new(route.concurrency_max)),
+            running: Concurrency::new(route.concurrency_max),
             terms: Terms {
                 silence: Duration::from_millis(route.timeout_ms),
                 notice,
@@ -96,7 +94,7 @@ impl CgiHandler {
     async fn answer(
         self: Arc<Self>,
         mut request: Request,
-        permit: OwnedSemaphorePermit,
+        permit: Permit,
     ) -> Result<crate::Response, Failure> {
         let body = std::mem::take(&mut request.body);
         let (body, permit) = Gathered::with_leave(body, permit, || self.permit()).await?;
@@ -115,11 +113,11 @@ impl CgiHandler {
             .map_err(|stopped| stopped.failure)
     }
 
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        self.running.clone().try_acquire_owned().map_err(|_| {
+    fn permit(&self) -> Result<Permit, Failure> {
+        self.running.try_acquire().ok_or_else(|| {
             let detail = format!(
                 "{} programs of {} run already; the route's concurrency allows no more",
-                self.concurrency_max,
+                self.running.max(),
                 self.cgi.folder.display()
             );
             Failure::new(Status::SERVICE_UNAVAILABLE, detail)
@@ -131,7 +129,7 @@ impl CgiHandler {
         &self,
         request: &Request,
         body_len: Option<u64>,
-        permit: OwnedSemaphorePermit,
+        permit: Permit,
     ) -> Result<(Process, Form), Failure> {
         let folder = self.folder()?;
         let script = self.script(&folder, request.path());

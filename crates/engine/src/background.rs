@@ -1,5 +1,7 @@
-//! Threads beside the workers, whose work goes on if a piece of it panics. Knows nothing of the work.
+//! What a panic of a thread ends: the process, where it is nothing without the thread; one piece of work on
+//! the threads beside the workers. Knows nothing of the work.
 
+use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -7,6 +9,25 @@ use std::time::Duration;
 
 /// What panics at once again must not take a processor.
 const PAUSE: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static IS_VITAL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does work that the process is nothing without: from now on a panic of this thread is its end, if its
+/// panic hook asks [`is_vital`]. What is tried on such a thread and may panic says so by itself
+/// ([`crate::tasks::polls`]).
+pub fn vital<T>(work: impl FnOnce() -> T) -> T {
+    let before = IS_VITAL.replace(true);
+    let done = work();
+    IS_VITAL.set(before);
+    done
+}
+
+/// Whether the process is nothing without what this thread does now.
+pub fn is_vital() -> bool {
+    IS_VITAL.get()
+}
 
 /// Starts a thread. If `work` panics, which the hook reports, it begins anew after a pause; the thread
 /// ends when `work` returns. What `work` shares with others is right at each moment in which it may
@@ -34,6 +55,24 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_thread_is_vital_by_what_it_does_and_not_by_its_name() {
+        let of = |name: &str, work: fn() -> bool| {
+            let thread = thread::Builder::new().name(name.into()).spawn(work);
+            thread.expect("a thread").join().expect("no panic")
+        };
+        assert!(of("any", || vital(is_vital)));
+        assert!(of("any", || vital(|| {
+            vital(|| {});
+            is_vital()
+        })));
+        assert!(!of("worker-0", is_vital));
+        assert!(!of("any", || {
+            vital(|| {});
+            is_vital()
+        }));
+    }
 
     #[test]
     fn work_that_panics_is_begun_anew() {

@@ -10,6 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 use rustix::io::Errno;
 
@@ -44,6 +45,14 @@ impl Stamp {
             changed_ns: ns(meta.ctime(), meta.ctime_nsec()),
             links: meta.nlink(),
         }
+    }
+
+    /// The stamp of the file at a path, now. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When there is none that can be looked at.
+    pub fn at(path: &Path) -> io::Result<Stamp> {
+        std::fs::metadata(path).map(|meta| Stamp::of(&meta))
     }
 
     /// Whether all that happened since `earlier` is that the file lost a name: it was removed, or

@@ -11,7 +11,7 @@ use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
-use crate::changes;
+use crate::changes::Changes;
 use crate::files::{self, Folder, Place, is_hidden};
 use crate::heads::{self, HeadFacts};
 use crate::place::{self, About, Made, OVERHEAD, Unplaced};
@@ -47,6 +47,7 @@ pub struct Want {
 pub struct Loader {
     store: Arc<SharedStore>,
     watcher: Option<Arc<Watcher>>,
+    changes: Arc<Changes>,
     object_len_max: u64,
 }
 
@@ -62,15 +63,18 @@ struct Found {
 }
 
 impl Loader {
-    /// A loader into `store`. Objects longer than `object_len_max` stay in their files.
+    /// A loader into `store`. Objects longer than `object_len_max` stay in their files. What `watcher`
+    /// would not notice goes to `changes`.
     pub fn new(
         store: Arc<SharedStore>,
         watcher: Option<Arc<Watcher>>,
+        changes: Arc<Changes>,
         object_len_max: u64,
     ) -> Loader {
         Loader {
             store,
             watcher,
+            changes,
             object_len_max,
         }
     }
@@ -92,7 +96,7 @@ impl Loader {
             Kind::Refused(status) => status.code() < 500 && want.encoding == Encoding::Identity,
         };
         if !stored.is_watched() && matches!(stored.kind, Kind::Representation(_)) {
-            changes::tell_brief();
+            self.changes.tell_brief();
         }
         if keeps {
             self.store.insert(want.hash, &want.key, stored.clone());
@@ -130,7 +134,7 @@ impl Loader {
             Ok(resolved) => resolved,
             Err(denied) if denied.status == Status::NOT_FOUND => {
                 if denied.linked {
-                    changes::tell_brief();
+                    self.changes.tell_brief();
                 }
                 let trust = trust.filter(|_| !denied.linked);
                 return Ok(Arc::new(refused(Status::NOT_FOUND, trust, checked_ms)));
@@ -164,7 +168,7 @@ impl Loader {
         let trust = watch(within);
         // A folder that is not there is told by those above it, unless they can't be watched either.
         if trust.is_none() && watch(Path::new("")).is_none() {
-            changes::tell_brief();
+            self.changes.tell_brief();
         }
         trust
     }

@@ -46,6 +46,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use lowroad_dynamic::memory::Counting;
+use lowroad_engine::{background, tasks};
 
 use cli::{Cli, Command};
 
@@ -58,18 +59,12 @@ static MEMORY: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
 /// process, and the supervisor starts it anew. Where programs are waited for, beside workers or on
 /// them, it ends one call. A server's other threads go on with their next piece of work
 /// (`lowroad_engine::background`). In all other processes any panic is the end.
-fn end_on_panic(command: &Command) {
-    let is_server = matches!(command, Command::Serve(_) | Command::Run { .. });
+fn end_on_panic(is_server: bool) {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         say(panic);
-        let thread = std::thread::current();
-        let name = thread.name().unwrap_or_default();
-        let may_end = match is_server {
-            true => name != "main" && !name.starts_with(process::WORKER_NAME),
-            false => name == dynamic::THREAD_NAME,
-        };
-        if !may_end && !lowroad_engine::tasks::polls() {
+        let is_contained = is_server && (!background::is_vital() || tasks::polls());
+        if !is_contained {
             std::process::abort();
         }
     }));
@@ -77,7 +72,11 @@ fn end_on_panic(command: &Command) {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    end_on_panic(&command);
+    end_on_panic(matches!(command, Command::Serve(_) | Command::Run { .. }));
+    background::vital(|| run(command))
+}
+
+fn run(command: Command) -> ExitCode {
     let done = match command {
         Command::Serve(serve) => serve.config().and_then(|config| process::run(config, None)),
         Command::Run { config } => {

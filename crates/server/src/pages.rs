@@ -56,8 +56,9 @@ impl Pages {
         pages
     }
 
-    /// Reads pages whose files changed. Blocks on the disk.
-    pub fn refresh(&self) {
+    /// Reads pages whose files changed, and says whether there were any. Blocks on the disk.
+    pub fn refresh(&self) -> bool {
+        let mut any = false;
         for (status, path) in &self.files {
             let known = self.find(*status).map(|page| page.stamp);
             if self.open(path).map(|file| file.stamp) == known {
@@ -71,8 +72,9 @@ impl Pages {
                 Some(page) => pages.insert(*status, page),
                 None => pages.remove(status),
             };
-            crate::changes::tell();
+            any = true;
         }
+        any
     }
 
     /// The site's own page for a status.

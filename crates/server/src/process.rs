@@ -28,6 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::access::AccessLog;
 use crate::answer::{Outcome, Web};
+use crate::changes::Changes;
 use crate::dynamic::{Calls, Programs};
 use crate::fetch::{Fetcher, Reply};
 use crate::listeners::Listeners;
@@ -40,8 +41,6 @@ use crate::store::SharedStore;
 use crate::watch::Watcher;
 use crate::{admin, hidden, limits, softirq, user};
 
-/// What the names of workers' threads begin with.
-pub const WORKER_NAME: &str = "worker-";
 /// How often error pages are compared with their files, and roots with where their links lead.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
 /// What workers may take beyond the drain's time to end.
@@ -73,7 +72,8 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     let mut listeners = Listeners::default();
     let opened = listeners.open(&config, worker_count(&config))?;
     let admin = admin::Endpoint::open(config.server.admin.as_deref());
-    let own = softirq::own::start(&config, logs.access_sink(), &logger)?;
+    let changes = Arc::<Changes>::default();
+    let own = softirq::own::start(&config, logs.access_sink(), &logger, &changes)?;
     let user_note = user::drop_root(&config)?;
     hidden::hide()?;
     for note in [fd_note, own.note, user_note].into_iter().flatten() {
@@ -89,7 +89,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
         .map_err(text)?;
     let locals = drivers.iter().map(|driver| driver.local().clone());
     let programs = Programs::start(logger.clone(), locals.collect()).map_err(text)?;
-    let mut running = prepare(config, listeners, &helpers, programs, logger)?;
+    let mut running = prepare(config, listeners, &helpers, programs, logger, changes)?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
     running.softirq = own.health;
@@ -138,20 +138,24 @@ fn prepare(
     helpers: &Helpers,
     programs: Programs,
     logger: Logger,
+    changes: Arc<Changes>,
 ) -> Result<Running, String> {
     let opened = programs.open(&config)?;
-    let sites = Sites::new(&config, &listeners, &opened).map_err(|error| error.to_string())?;
+    let sites =
+        Sites::new(&config, &listeners, &opened, None).map_err(|error| error.to_string())?;
     let modules = opened.modules();
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
     let store = Arc::new(store);
     let object_len_max = config.server.cache_object_len_max;
-    let loader = Loader::new(store.clone(), Watcher::start(), object_len_max);
+    let watcher = Watcher::start(changes.clone());
+    let loader = Loader::new(store.clone(), watcher, changes.clone(), object_len_max);
     Ok(Running {
         sites: Arc::new(sites),
         listeners,
         programs,
         modules,
+        changes,
         fetcher: Arc::new(Fetcher::new(Arc::new(loader), helpers.clone())),
         store,
         workers: Vec::new(),
@@ -253,7 +257,7 @@ fn start_worker(
     running.counters.push(counters);
     let cpu = running.config.server.affinity.then_some(place.number);
     thread::Builder::new()
-        .name(format!("{WORKER_NAME}{}", place.number))
+        .name(format!("worker-{}", place.number))
         .spawn(move || {
             if let Some(cpu) = cpu {
                 // Without it the worker runs wherever the kernel likes.
@@ -261,7 +265,8 @@ fn start_worker(
             }
             // What begins on the worker and goes on beside it is spawned there.
             let _lane = runtime.enter();
-            worker.run();
+            // Without it there would be half a server.
+            background::vital(|| worker.run());
             // Whoever waits for the end may have given up.
             let _ = news.send(News::WorkerEnded);
         })?;
@@ -353,7 +358,10 @@ fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
     background::start("sites", move || {
         loop {
             let sites = lock(&running).sites.clone();
-            sites.all.iter().for_each(|site| site.pages.refresh());
+            let refreshed = sites.all.iter().filter(|site| site.pages.refresh());
+            if refreshed.count() > 0 {
+                lock(&running).changes.tell();
+            }
             reload::follow_moved(&running);
             thread::sleep(SITES_INTERVAL);
         }

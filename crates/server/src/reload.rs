@@ -10,7 +10,6 @@ use lowroad_config::Config;
 use lowroad_engine::worker::Message;
 
 use crate::answer::Command;
-use crate::changes;
 use crate::limits;
 use crate::running::{Running, lock};
 use crate::sites::Sites;
@@ -70,8 +69,11 @@ fn serve(running: &mut Running, sites: Arc<Sites>) {
     for worker in &running.workers {
         worker.post(Message::Command(Command::Sites(sites.clone())));
     }
+    // What other sites stored is of no use any more. Workers that have not heard of it yet, and helpers,
+    // may add to that: nobody asks for it, and it is evicted.
+    running.store.retain(|key| sites.have_key(key));
     running.sites = sites;
-    changes::tell();
+    running.changes.tell();
 }
 
 fn keep_old(running: &Running, text: &str) {
@@ -85,7 +87,7 @@ fn apply(running: &mut Running, config: Config) -> Result<(), String> {
     // Sockets first: all that can fail comes before all that takes effect.
     let opened = running.listeners.open(&config, running.workers.len())?;
     let sites = running.programs.open(&config).and_then(|programs| {
-        let sites = Sites::new(&config, &running.listeners, &programs);
+        let sites = Sites::new(&config, &running.listeners, &programs, Some(&running.sites));
         let sites = sites.map_err(|error| error.to_string())?;
         Ok((sites, programs.modules()))
     });
@@ -97,8 +99,6 @@ fn apply(running: &mut Running, config: Config) -> Result<(), String> {
     // Before the new listeners, which only the new sites know.
     serve(running, Arc::new(sites));
     running.modules = modules;
-    // The new sites have new keys; what the old ones stored is of no use any more.
-    running.store.clear();
     for (worker, sockets) in running.workers.iter().zip(opened) {
         worker.post(Message::Settings(settings.clone()));
         for (id, listener) in sockets {

@@ -13,6 +13,7 @@ use lowroad_engine::worker::WorkerMessage;
 use lowroad_log::{Logger, Sink};
 
 use crate::answer::Web;
+use crate::changes::Changes;
 use crate::dynamic::Programs;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
@@ -35,6 +36,8 @@ pub struct Running {
     pub programs: Programs,
     /// Their modules.
     pub modules: Catalog,
+    /// Word of all that changes answers.
+    pub changes: Arc<Changes>,
     /// Stored answers.
     pub store: Arc<SharedStore>,
     /// Who loads them.

@@ -1,15 +1,16 @@
 //! The sites being served, ready for use: which one a request is for, and what its rules are.
 //!
 //! Made anew from the configuration at each load; nothing in it changes afterwards but the pages
-//! for errors, which follow their files.
+//! for errors, which follow their files. A site that is what it was before keeps its number, and with
+//! it what is stored for it.
+
+mod identity;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use lowroad_config as config;
 use lowroad_config::{Name, Root};
@@ -20,6 +21,7 @@ use lowroad_http::host;
 use crate::dynamic::{Opened, Routes};
 use crate::listeners::Listeners;
 use crate::pages::Pages;
+use identity::{Base, Identity};
 
 /// All sites, by listener and host name.
 pub struct Sites {
@@ -31,11 +33,13 @@ pub struct Sites {
     addresses: Vec<(ListenerId, SocketAddr)>,
     /// Whether any site has routes.
     pub any_routes: bool,
+    /// No site has had this number yet.
+    id_next: u32,
 }
 
 /// One site.
 pub struct Site {
-    /// Tells this site's stored answers from those of others and of earlier configurations.
+    /// Begins the keys of its stored answers: another one for whatever differs in [`Identity`].
     pub id: u32,
     /// How to call it in logs: its first name, or its root.
     pub label: String,
@@ -47,12 +51,9 @@ pub struct Site {
     pub pages: Pages,
     /// Paths that belong to programs.
     pub routes: Arc<Routes>,
-    /// Folder that contains everything: the root, or the part before `{host}`.
-    base: PathBuf,
-    /// The same, for programs.
+    /// Folder that contains everything: the root, or the part before `{host}`. For programs.
     folder: Arc<Path>,
-    /// Device and inode of `base`.
-    base_id: Option<(u64, u64)>,
+    identity: Identity,
 }
 
 /// Sites of one listener by name.
@@ -81,11 +82,8 @@ pub struct At<'a> {
     pub path: &'a [u8],
 }
 
-/// Site ids are never used twice in a process.
-static NEXT_ID: AtomicU32 = AtomicU32::new(1);
-
 impl Sites {
-    /// Makes the sites of a configuration ready.
+    /// Makes the sites of a configuration ready, after those that are served until now.
     ///
     /// # Errors
     /// When a root can't be opened; the text says which and why.
@@ -93,33 +91,51 @@ impl Sites {
         config: &config::Config,
         listeners: &Listeners,
         programs: &Opened<'_>,
+        before: Option<&Sites>,
     ) -> io::Result<Sites> {
-        let of = |rules: &config::Site| {
+        let mut id_next = before.map_or(1, |before| before.id_next);
+        // Each is continued by one site at most.
+        let mut left: Vec<&Arc<Site>> = before.iter().flat_map(|before| &before.all).collect();
+        let mut all = Vec::new();
+        for rules in &config.sites {
+            let identity = Identity::new(rules, config, Base::of(rules)?);
             let routes = programs.routes(rules).map_err(io::Error::other)?;
-            Site::new(rules, Arc::new(routes)).map(Arc::new)
-        };
-        let all: io::Result<Vec<_>> = config.sites.iter().map(of).collect();
-        Ok(Sites::at(all?, config, listeners))
+            let same = left.iter().position(|old| old.identity == identity);
+            let (id, routes) = match same.map(|at| left.swap_remove(at)) {
+                Some(old) => (old.id, routes.keeping_as(&old.routes)),
+                None => (take_id(&mut id_next), routes),
+            };
+            all.push(Arc::new(Site::new(rules, identity, id, Arc::new(routes))));
+        }
+        Ok(Sites::at(all, id_next, config, listeners))
     }
 
     /// The same sites, those anew whose folder is another one by now; `None` if none is. A folder
     /// that can't be served leaves its site as it was. Blocks on the disk.
     pub fn renewed(&self, config: &config::Config, listeners: &Listeners) -> Option<Sites> {
+        let mut id_next = self.id_next;
         let anew = |site: &Arc<Site>| match site.moved() {
-            true => Site::new(&site.rules, site.routes.clone())
-                .map(Arc::new)
-                .unwrap_or_else(|_| site.clone()),
-            false => site.clone(),
+            Some(base) => {
+                let (identity, id) = (site.identity.moved_to(base), take_id(&mut id_next));
+                let routes = site.routes.clone();
+                Arc::new(Site::new(&site.rules, identity, id, routes))
+            }
+            None => site.clone(),
         };
         let all: Vec<Arc<Site>> = self.all.iter().map(anew).collect();
         let same = all
             .iter()
             .zip(&self.all)
             .all(|(new, old)| Arc::ptr_eq(new, old));
-        (!same).then(|| Sites::at(all, config, listeners))
+        (!same).then(|| Sites::at(all, id_next, config, listeners))
     }
 
-    fn at(all: Vec<Arc<Site>>, config: &config::Config, listeners: &Listeners) -> Sites {
+    fn at(
+        all: Vec<Arc<Site>>,
+        id_next: u32,
+        config: &config::Config,
+        listeners: &Listeners,
+    ) -> Sites {
         let mut names: Vec<Names> = Vec::new();
         names.resize_with(listeners.count(), Names::default);
         for site in &all {
@@ -132,7 +148,14 @@ impl Sites {
             any_routes: all.iter().any(|site| !site.routes.is_empty()),
             all,
             addresses: listeners.addresses.clone(),
+            id_next,
         }
+    }
+
+    /// Whether a key in the store is one of these sites'.
+    pub fn have_key(&self, key: &[u8]) -> bool {
+        let id = key.first_chunk().map(|id| u32::from_le_bytes(*id));
+        self.all.iter().any(|site| Some(site.id) == id)
     }
 
     /// Where a listener really is; the unspecified address for a Unix socket.
@@ -202,12 +225,8 @@ impl Names {
 }
 
 impl Site {
-    fn new(rules: &config::Site, routes: Arc<Routes>) -> io::Result<Site> {
-        let base = resolved_base(rules).map_err(|error| {
-            let (Root::Folder(folder) | Root::PerHost { prefix: folder, .. }) = &rules.root;
-            let text = format!("the folder {} can't be served: {error}", folder.display());
-            io::Error::new(error.kind(), text)
-        })?;
+    fn new(rules: &config::Site, identity: Identity, id: u32, routes: Arc<Routes>) -> Site {
+        let base = &identity.base().path;
         let mut encodings = EncodingSet::EMPTY;
         for encoding in &rules.compress.encodings {
             encodings.insert(match encoding {
@@ -220,31 +239,28 @@ impl Site {
             Some(Name::Exact(name) | Name::Wildcard(name)) => name.clone(),
             _ => base.display().to_string(),
         };
-        let pages = Pages::load(&base, rules);
-        let id = NEXT_ID.fetch_add(1, Relaxed);
-        Ok(Site {
+        Site {
             id,
             label,
             rules: rules.clone(),
             encodings,
-            pages,
+            pages: Pages::load(base, rules),
             routes,
             folder: base.as_path().into(),
-            base_id: id_of(&base),
-            base,
-        })
+            identity,
+        }
     }
 
     /// The folder that contains everything of this site.
     pub fn base(&self) -> &Path {
-        &self.base
+        &self.folder
     }
 
-    /// Whether the configured folder is another one by now: it was replaced, or a symbolic link on
-    /// the way to it leads elsewhere. Blocks on the disk.
-    pub fn moved(&self) -> bool {
-        resolved_base(&self.rules)
-            .is_ok_and(|base| base != self.base || id_of(&base) != self.base_id)
+    /// The configured folder, if it is another one by now and can be served: it was replaced, or a
+    /// symbolic link on the way to it leads elsewhere. Blocks on the disk.
+    fn moved(&self) -> Option<Base> {
+        let found = Base::of(&self.rules).ok()?;
+        (found != *self.identity.base()).then_some(found)
     }
 
     /// The folder of a host, relative to [`Site::base`]; empty where all hosts share one.
@@ -262,7 +278,7 @@ impl Site {
     /// The absolute folder of a host's files.
     pub fn folder(&self, host: &[u8]) -> Arc<Path> {
         match self.per_host() {
-            true => self.base.join(self.host_folder(host)).into(),
+            true => self.folder.join(self.host_folder(host)).into(),
             false => self.folder.clone(),
         }
     }
@@ -274,23 +290,9 @@ impl Site {
     }
 }
 
-/// Where the folder that contains everything of a site really is.
-fn resolved_base(rules: &config::Site) -> io::Result<PathBuf> {
-    let (Root::Folder(folder) | Root::PerHost { prefix: folder, .. }) = &rules.root;
-    folder.canonicalize().and_then(readable)
-}
-
-fn id_of(folder: &Path) -> Option<(u64, u64)> {
-    folder.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
-fn readable(folder: PathBuf) -> io::Result<PathBuf> {
-    if !folder.metadata()?.is_dir() {
-        return Err(io::Error::new(
-            io::ErrorKind::NotADirectory,
-            "it is not a folder",
-        ));
-    }
-    std::fs::read_dir(&folder)?;
-    Ok(folder)
+/// A number that no site has had.
+fn take_id(next: &mut u32) -> u32 {
+    let id = *next;
+    *next = next.wrapping_add(1);
+    id
 }

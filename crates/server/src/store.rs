@@ -149,11 +149,12 @@ impl SharedStore {
         }
     }
 
-    /// Forgets everything.
-    pub fn clear(&self) {
+    /// Forgets all answers under keys for which `keep` is false, without being a purge: nobody asks for
+    /// them.
+    pub fn retain(&self, keep: impl Fn(&[u8]) -> bool) {
         for shard in &self.shards {
             let mut dropped = Vec::new();
-            lock(shard).clear(&mut dropped);
+            lock(shard).retain(|key, _| keep(key), &mut dropped);
         }
     }
 

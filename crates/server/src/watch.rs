@@ -18,7 +18,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::changes;
+use crate::changes::Changes;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 /// Folders watched at most: about 1.5 KiB of kernel memory and 300 bytes of ours each.
@@ -36,21 +36,7 @@ impl Folder {
     pub fn generation(&self) -> u64 {
         self.generation.load(Acquire)
     }
-
-    fn new() -> Folder {
-        Folder {
-            generation: AtomicU64::new(NEXT_GENERATION.fetch_add(1, Relaxed)),
-        }
-    }
-
-    fn changed(&self) {
-        self.generation
-            .store(NEXT_GENERATION.fetch_add(1, Relaxed), Release);
-        changes::tell();
-    }
 }
-
-static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// The folder whose changes tell of an answer's, and its generation from before the answer was made.
 pub type Trust = Option<(Arc<Folder>, u64)>;
@@ -59,6 +45,9 @@ pub type Trust = Option<(Arc<Folder>, u64)>;
 pub struct Watcher {
     inotify: OwnedFd,
     folders: Mutex<Folders>,
+    generation_next: AtomicU64,
+    /// Who is told, too.
+    changes: Arc<Changes>,
 }
 
 #[derive(Default)]
@@ -71,12 +60,14 @@ struct Folders {
 }
 
 impl Watcher {
-    /// Starts the thread that listens for changes. `None` where inotify can't be had.
-    pub fn start() -> Option<Arc<Watcher>> {
+    /// Starts the thread that listens for changes, and tells of each. `None` where inotify can't be had.
+    pub fn start(changes: Arc<Changes>) -> Option<Arc<Watcher>> {
         let inotify = inotify::init(CreateFlags::CLOEXEC).ok()?;
         let watcher = Arc::new(Watcher {
             inotify,
             folders: Mutex::default(),
+            generation_next: AtomicU64::new(1),
+            changes,
         });
         let listener = watcher.clone();
         lowroad_engine::background::start("watch", move || listener.listen()).ok()?;
@@ -115,13 +106,15 @@ impl Watcher {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let watch = inotify::add_watch(&self.inotify, path, watched_changes())?;
-        let folder = Arc::new(Folder::new());
+        let folder = Arc::new(Folder {
+            generation: AtomicU64::new(self.new_generation()),
+        });
         // One folder reached by two paths has one watch: the later path takes it over, the earlier
         // one's answers are looked at again.
         if let Some(earlier) = folders.by_watch.insert(watch, path.to_path_buf())
             && let Some((_, folder)) = folders.by_path.remove(&earlier)
         {
-            folder.changed();
+            self.changed(&folder);
             folders.forgotten += 1;
         }
         folders
@@ -155,7 +148,7 @@ impl Watcher {
             return;
         };
         if let Some((_, folder)) = folders.by_path.get(&path) {
-            folder.changed();
+            self.changed(folder);
         }
         let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
         if flags.intersects(gone) {
@@ -178,12 +171,22 @@ impl Watcher {
         folders.forgotten += below.len() as u64;
         for path in below {
             if let Some((watch, folder)) = folders.by_path.remove(&path) {
-                folder.changed();
+                self.changed(&folder);
                 folders.by_watch.remove(&watch);
                 // The kernel may have ended it already.
                 let _ = inotify::remove_watch(&self.inotify, watch);
             }
         }
+    }
+
+    /// Something in a folder, or above it, may have changed.
+    fn changed(&self, folder: &Folder) {
+        folder.generation.store(self.new_generation(), Release);
+        self.changes.tell();
+    }
+
+    fn new_generation(&self) -> u64 {
+        self.generation_next.fetch_add(1, Relaxed)
     }
 
     fn forget_everything(&self) {
@@ -249,7 +252,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("lowroad-watch-{}", std::process::id()));
         std::fs::create_dir_all(root.join("a/b")).expect("create");
         std::fs::write(root.join("a/b/file"), b"1").expect("write");
-        let watcher = Watcher::start().expect("inotify");
+        let watcher = Watcher::start(Arc::default()).expect("inotify");
         let (folder, before) = watcher.folder(&root, Path::new("a/b")).expect("watched");
         assert_eq!(watcher.len(), 3);
         std::fs::write(root.join("a/b/file"), b"2").expect("write");

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
+use lowroad_testkit::status::Status;
 use lowroad_testkit::{Client, Folder, PATIENCE, Server, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -47,6 +48,21 @@ impl Operator {
         self.server.signal("HUP");
         self.server
             .wait_for_error_line("the configuration stays as it was")
+    }
+
+    /// Whether it says that this path is stored.
+    fn stores(&self, path: &str) -> bool {
+        let url = format!("http://{}{path}", self.server.address());
+        let admin = admin(&self.folder).display().to_string();
+        let output = Command::new(PROGRAM)
+            .args(["explain", &url, "--admin", &admin])
+            .output()
+            .expect("the explain command");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stored = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("stored"));
+        stored.expect(&text).trim() == "yes"
     }
 
     /// Where the server says that it listens.
@@ -111,6 +127,38 @@ fn connections_stay_open_and_get_the_new_answers() {
     operator.reload(ONE);
     wait_until("the old site", || (who(&mut client) == "one").then_some(()));
     assert_eq!(client.get("/who", "").field("x-new"), None);
+}
+
+#[test]
+fn a_site_keeps_what_is_stored_while_it_is_the_same() {
+    let operator = Operator::start(ONE);
+    let mut client = operator.server.connect();
+    assert_eq!(who(&mut client), "one");
+    assert!(operator.stores("/who"));
+
+    let redirect = "[[site.redirect]]\nfrom = \"/mark\"\nto = \"/who\"\n";
+    let second = TWO.replace("[[site]]", "[[site]]\nnames = \"two\"");
+    operator.reload(&format!("{second}{ONE}{redirect}"));
+    operator.server.wait_for_error_line("reload 1:");
+    assert!(operator.stores("/who"));
+    wait_until("the redirect", || {
+        (client.get("/mark", "").status == 301).then_some(())
+    });
+    assert_eq!(who(&mut client), "one");
+
+    operator.reload(&format!(
+        "{ONE}[[site.header]]\nset = {{ X-New = \"yes\" }}\n"
+    ));
+    operator.server.wait_for_error_line("reload 2:");
+    assert!(!operator.stores("/who"));
+    wait_until("the new field", || {
+        client.get("/who", "").field("x-new").map(drop)
+    });
+    // What was stored for the site as it was is gone.
+    let admin = admin(&operator.folder);
+    let status = Status::new(PROGRAM, admin);
+    assert!(operator.stores("/who"));
+    status.wait_for("cache_objects", 1);
 }
 
 #[test]

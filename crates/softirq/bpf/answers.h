@@ -219,15 +219,13 @@ static __always_inline void account(const struct control *control, const struct 
 				     const struct choice *choice)
 {
 	__u32 number = choice->number;
-	struct response *response = bpf_map_lookup_elem(&responses, &number);
 
 	count_with(reason_answer_hit, choice->len);
-	if (!response)
+	count_hit(number);
+	if (!is_recorded(control))
 		return;
-	__sync_fetch_and_add(&response->hits, 1);
-	if (is_recorded(control)) {
-		struct scratch *scratch = scratch_memory();
-		if (scratch)
-			tell_answered(scratch, segment, response, choice->len - response->head_len);
-	}
+	struct response *response = bpf_map_lookup_elem(&responses, &number);
+	struct scratch *scratch = scratch_memory();
+	if (response && scratch)
+		tell_answered(scratch, segment, response, choice->len - response->head_len);
 }

@@ -41,6 +41,16 @@ struct {
 	__type(value, struct response);
 } responses SEC(".maps");
 
+/* How often each response was answered, by each processor: one value of a word for each place, sized by
+ * user space. In the responses themselves each hit would take their first line from all other processors. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 8192);
+} response_hits SEC(".maps");
+
 /* The bytes of all responses: one value, sized by user space, of which each response has a piece. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -190,6 +200,15 @@ static __always_inline struct scratch *scratch_memory(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&scratch, &zero);
+}
+
+/* Counts an answer from this place. Nothing else runs on this processor meanwhile that counts. */
+static __always_inline void count_hit(__u32 number)
+{
+	__u32 processor = bpf_get_smp_processor_id();
+	__u64 *hits = bpf_map_lookup_elem(&response_hits, &processor);
+	if (hits)
+		hits[number & constants.response_mask] += 1;
 }
 
 static __always_inline void count_with(enum reason reason, __u32 bytes)

@@ -42,7 +42,9 @@ static __always_inline __u32 number_for(struct scratch *scratch, __u32 key_len, 
 	if (!bucket)
 		return NO_RESPONSE;
 	for (int i = 0; i < INDEX_WAYS; i++) {
-		__u64 entry = bucket->entry[i];
+		/* Once: user space may replace it, and both halves belong together. What it names was whole
+		 * before, and is read by way of it. */
+		__u64 entry = *(volatile __u64 *)&bucket->entry[i];
 		if (entry && entry >> 32 == hash >> 32) {
 			number = entry;
 			break;

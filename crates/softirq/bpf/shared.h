@@ -7,7 +7,7 @@
 #include <linux/types.h>
 
 /* Part of the name of the folder of pinned maps: raise it when a type below changes. */
-#define LAYOUT_VERSION 7
+#define LAYOUT_VERSION 8
 
 /* What one segment carries of a response (Ethernet 1500, no options). */
 #define RESPONSE_MAX 1460
@@ -41,15 +41,14 @@
 #define CLASS_CLOSE 1
 #define CLASS_HTTP_10 2
 
-/* A stored response. Nothing of it but hits and its times changes while the index names it, and for
- * some seconds after: it may have to be sent again. */
+/* A stored response. Nothing of it but its times changes while the index names it, and for some seconds
+ * after: it may have to be sent again. The programs write nothing here: all processors read it. */
 struct response {
 	/* CLOCK_MONOTONIC, ns: from then on it is not answered. */
 	__u64 expires_ns;
 	/* CLOCK_MONOTONIC, ns, not after now: when its Age was 0. Before boot it wraps round, and so does
 	 * the difference. */
 	__u64 born_ns;
-	__u64 hits;
 	__u64 hash;
 	/* Counts publications, never 0: the same number is the same bytes. */
 	__u32 id;
@@ -302,6 +301,8 @@ struct constants {
 	/* Numbers of buckets - 1; both are powers of two. */
 	__u32 connection_mask;
 	__u32 index_mask;
+	/* Number of places for responses - 1; a power of two. */
+	__u32 response_mask;
 	/* No part of a response begins behind it in the store. */
 	__u32 store_last;
 };

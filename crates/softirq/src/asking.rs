@@ -3,8 +3,10 @@
 
 use std::net::SocketAddr;
 
-use crate::key::{Class, Key, start};
-use crate::layout::{KEY_MAX, REQUEST_MAX, SETTING_IGNORE_CACHE_CONTROL, SETTING_IGNORE_COOKIES};
+use lowroad_wire::width::index;
+
+use crate::key::{self, Class, KEY_LEN_MAX, Key, start};
+use crate::layout::{REQUEST_MAX, SETTING_IGNORE_CACHE_CONTROL, SETTING_IGNORE_COOKIES};
 
 /// Why a request goes up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,10 +54,10 @@ const OF_CLIENTS: &str = "x-forwarded-for";
 
 /// Pieces of the key: id and name.
 const PIECES: [(u8, &str); 4] = [
-    (2, "host"),
-    (3, "accept-encoding"),
-    (4, "if-none-match"),
-    (5, "if-modified-since"),
+    (key::HOST, "host"),
+    (key::ACCEPT_ENCODING, "accept-encoding"),
+    (key::IF_NONE_MATCH, "if-none-match"),
+    (key::IF_MODIFIED_SINCE, "if-modified-since"),
 ];
 
 /// Reads the head of a request to an address and port of this machine, under some of the `SETTING_`
@@ -64,7 +66,7 @@ const PIECES: [(u8, &str); 4] = [
 /// # Errors
 /// Why it goes up.
 pub fn key_of(head: &[u8], local: SocketAddr, settings: u32) -> Result<Key, GoesUp> {
-    if head.len() > fits(REQUEST_MAX) {
+    if head.len() > index(REQUEST_MAX) {
         return Err(up("up_cut"));
     }
     let text = std::str::from_utf8(head).map_err(|_| up("up_syntax"))?;
@@ -75,7 +77,7 @@ pub fn key_of(head: &[u8], local: SocketAddr, settings: u32) -> Result<Key, Goes
     let mut lines = head.split("\r\n");
     let (target, is_http10) = request_line(lines.next().unwrap_or_default())?;
     let mut key = start(Class::default(), local).to_vec();
-    add(&mut key, 1, target)?;
+    add(&mut key, key::TARGET, target)?;
     let mut seen = Seen::default();
     for (number, line) in lines.enumerate() {
         if number >= LINES_MAX - 1 {
@@ -144,7 +146,11 @@ impl Seen {
     fn piece(&mut self, id: u8, value: &str, key: &mut Vec<u8>) -> Result<(), &'static str> {
         let is_bare = !value.is_empty() && !value.starts_with(' ') && !value.ends_with(' ');
         if !is_bare || self.pieces.contains(&id) {
-            return Err(if id == 2 { "up_host" } else { "up_syntax" });
+            return Err(if id == key::HOST {
+                "up_host"
+            } else {
+                "up_syntax"
+            });
         }
         self.pieces.push(id);
         add(key, id, value).map_err(|up| up.reason)
@@ -181,7 +187,7 @@ fn request_line(line: &str) -> Result<(&str, bool), GoesUp> {
 }
 
 fn add(key: &mut Vec<u8>, id: u8, value: &str) -> Result<(), GoesUp> {
-    if key.len() + value.len() + 1 > fits(KEY_MAX) {
+    if key.len() + value.len() + 1 > KEY_LEN_MAX {
         return Err(up("up_long"));
     }
     key.push(id);
@@ -194,10 +200,6 @@ fn up(reason: &'static str) -> GoesUp {
         reason,
         field: None,
     }
-}
-
-fn fits(limit: u32) -> usize {
-    usize::try_from(limit).expect("small")
 }
 
 #[cfg(test)]

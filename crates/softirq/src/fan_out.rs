@@ -6,6 +6,8 @@ use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
+use lowroad_wire::width::index;
+
 use crate::error::Error;
 use crate::interfaces;
 use crate::layout::{FAN_OUT_SHIFT, KEPT_PARTS_MAX_TC, PARTS_MAX};
@@ -81,7 +83,7 @@ pub fn kept_parts_max(folder: &Path) -> usize {
     } else {
         KEPT_PARTS_MAX_TC
     };
-    usize::try_from(max).expect("small")
+    index(max)
 }
 
 fn copies(count: u32, value: &[u8]) -> libbpf_rs::Result<MapHandle> {

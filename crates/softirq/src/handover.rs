@@ -8,6 +8,8 @@ mod judge;
 
 use std::net::SocketAddrV6;
 
+use lowroad_wire::width::index;
+
 use crate::doctor::netlink::{self, Socket};
 use crate::error::Error;
 use crate::layout;
@@ -99,7 +101,7 @@ impl Watch {
 
 fn counts(level: &Level) -> Result<Counts, Error> {
     let all = level.counters()?;
-    let of = |reason| all[usize::try_from(reason).expect("small")];
+    let of = |reason| all[index(reason)];
     Ok(Counts {
         handed: of(layout::reason_tcp_handed),
         kept: of(layout::reason_tcp_kept),

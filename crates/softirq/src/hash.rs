@@ -3,6 +3,8 @@
 
 use std::io;
 
+use lowroad_wire::width::lower;
+
 use crate::layout::{HASHED_WORDS_MAX, hash_key};
 
 /// A new secret.
@@ -37,7 +39,8 @@ pub(crate) fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
 #[must_use]
 pub fn of_key(key: &[u8], secret: &hash_key) -> u64 {
     let beside = HASHED_WORDS_MAX as usize * 2;
-    let len = u32::try_from(key.len()).expect("short");
+    // Keys have KEY_MAX bytes at most, and the programs hash no more.
+    let len = lower(key.len() as u64);
     let mut sum = nh(len, 0, &secret.words[beside..]);
     for (chunk, secrets) in key.chunks(8).zip(secret.words.chunks_exact(2)) {
         let mut word = [0; 8];

@@ -74,7 +74,8 @@ pub fn all() -> io::Result<Vec<Details>> {
             interface: Interface {
                 name,
                 // Of the list itself: asked for by its name, it may be another's by now, or gone.
-                index: i32::try_from(link.ifindex()).expect("interfaces have small numbers"),
+                // A C int there, which the library has widened.
+                index: link.ifindex() as i32,
             },
         });
     }

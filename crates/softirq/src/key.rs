@@ -1,5 +1,5 @@
-//! Keys: the bytes that name a published response, as the packet program makes them from a request.
-//! It knows nothing of tables, hashes or purges.
+//! Keys: the bytes that name a published response, as the packet program makes them from a request; their
+//! numbers are those of `bpf/shared.h`. It knows nothing of tables, hashes or purges.
 //!
 //! ```text
 //! class  port (BE)  address   0x01 target   0x02 Host   0x03 Accept-Encoding   …
@@ -16,26 +16,30 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use lowroad_wire::width::index;
+
+use crate::layout;
+
 /// Longest key, in bytes.
-pub const KEY_LEN_MAX: usize = 440;
+pub const KEY_LEN_MAX: usize = index(layout::KEY_MAX);
 
 /// Class, port and address.
-const START_LEN: usize = 19;
-const ADDRESS_AT: usize = 3;
+const START_LEN: usize = index(layout::KEY_START);
+const ADDRESS_AT: usize = index(layout::KEY_ADDRESS_AT);
 
-const TARGET: u8 = 0x01;
-const HOST: u8 = 0x02;
-const ACCEPT_ENCODING: u8 = 0x03;
-const IF_NONE_MATCH: u8 = 0x04;
-const IF_MODIFIED_SINCE: u8 = 0x05;
+pub(crate) const TARGET: u8 = layout::KEY_TARGET as u8;
+pub(crate) const HOST: u8 = layout::KEY_HOST as u8;
+pub(crate) const ACCEPT_ENCODING: u8 = layout::KEY_ACCEPT_ENCODING as u8;
+pub(crate) const IF_NONE_MATCH: u8 = layout::KEY_IF_NONE_MATCH as u8;
+pub(crate) const IF_MODIFIED_SINCE: u8 = layout::KEY_IF_MODIFIED_SINCE as u8;
 
 /// How the request's connection is to be treated, as far as the answer's bytes depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Class(u8);
 
 impl Class {
-    const CLOSES: u8 = 1;
-    const HTTP10: u8 = 1 << 1;
+    const CLOSES: u8 = layout::CLASS_CLOSE as u8;
+    const HTTP10: u8 = layout::CLASS_HTTP_10 as u8;
 
     /// A class from what it says.
     pub const fn new(closes: bool, is_http10: bool) -> Class {

@@ -23,8 +23,5 @@ pub fn sum_of(bytes: &[u8]) -> u16 {
             chunk.get(1).copied().unwrap_or(0),
         ]));
     }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).expect("folded")
+    lowroad_wire::width::folded(sum)
 }

@@ -8,6 +8,7 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use lowroad_wire::width::{index, long_index, lower, upper};
 
 use crate::error::Error;
 use crate::hash;
@@ -27,8 +28,13 @@ pub struct Level {
     connections: Mapped<layout::connection_bucket>,
     pub(crate) index: Mapped<layout::index_bucket>,
     pub(crate) responses: Mapped<layout::response>,
+    /// Of each processor a word for each place.
+    response_hits: Mapped<u64>,
     /// Words of the store.
     store: Mapped<u64>,
+    /// Its bytes, with the margin.
+    store_len: u32,
+    response_places: u32,
     asked: Mapped<layout::asked>,
     reasons: MapHandle,
     events: MapHandle,
@@ -64,12 +70,16 @@ impl Level {
                 folder.display()
             )))
         };
+        let (responses, store) = (pinned("responses")?, pinned("store")?);
         Ok(Self {
             control: memory(&pinned("control")?)?,
             connections: memory(&pinned("connections")?)?,
             index: memory(&pinned("response_index")?)?,
-            responses: memory(&pinned("responses")?)?,
-            store: words(&pinned("store")?)?,
+            responses: memory(&responses)?,
+            response_hits: words(&pinned("response_hits")?)?,
+            store: words(&store)?,
+            store_len: store.value_size(),
+            response_places: responses.max_entries(),
             asked: memory(&pinned("asked")?)?,
             reasons: pinned("reasons")?,
             events: pinned("events")?,
@@ -111,10 +121,8 @@ impl Level {
         self.set_handover(layout::HANDOVER_WORKS);
         self.wake();
         let idle = (u64::from(idle_timeout_s) * 1_000_000_000) >> 30;
-        self.set(
-            offset_of!(layout::control, idle),
-            u32::try_from(idle.clamp(1, 0x7fff)).expect("clamped"),
-        );
+        let idle = lower(idle.clamp(1, 0x7fff));
+        self.set(offset_of!(layout::control, idle), idle);
         self.set(offset_of!(layout::control, pid), std::process::id());
         Ok(())
     }
@@ -136,8 +144,7 @@ impl Level {
     /// When the system has no random numbers.
     pub fn rotate_cookie_key(&self, now_ns: u64) -> Result<(), Error> {
         let next = (now_ns / 60_000_000_000 / 64 + 1) & 1;
-        let at =
-            offset_of!(layout::control, cookie_key) + usize::try_from(next).expect("a bit") * 16;
+        let at = offset_of!(layout::control, cookie_key) + long_index(next) * 16;
         self.set(at, [random()?, random()?]);
         Ok(())
     }
@@ -149,10 +156,10 @@ impl Level {
         let mut fresh = layout::date::default();
         fresh.text[..29].copy_from_slice(date);
         fresh.sum = u32::from(layout::sum_of(date));
-        let current = usize::try_from(next ^ 1).expect("a bit");
+        let current = index(next ^ 1);
         if control.dates[current].text != fresh.text {
-            let place = offset_of!(layout::control, dates)
-                + usize::try_from(next).expect("a bit") * size_of::<layout::date>();
+            let place =
+                offset_of!(layout::control, dates) + index(next) * size_of::<layout::date>();
             self.set(place, fresh);
             self.set(offset_of!(layout::control, date_now), next);
         }
@@ -215,16 +222,20 @@ impl Level {
         self.responses.len()
     }
 
+    /// The same, as a map's size.
+    pub(crate) fn response_places(&self) -> u32 {
+        self.response_places
+    }
+
     /// How many bytes of responses there is room for.
     #[must_use]
     pub fn store_len(&self) -> u32 {
-        let bytes = self.store.len() * size_of::<u64>();
-        u32::try_from(bytes).expect("sized with 32 bits") - layout::STORE_MARGIN
+        self.store_len - layout::STORE_MARGIN
     }
 
     /// Writes a response's bytes; where, is a multiple of a word.
     pub(crate) fn write_store(&self, at: u32, bytes: &[u8]) {
-        let first = usize::try_from(at).expect("fits") / size_of::<u64>();
+        let first = index(at) / size_of::<u64>();
         for (word, chunk) in (first..).zip(bytes.chunks(size_of::<u64>())) {
             let mut padded = [0; 8];
             padded[..chunk.len()].copy_from_slice(chunk);
@@ -266,12 +277,12 @@ impl Level {
 
     /// A hash is not reported as asked for before that time.
     pub fn deny(&self, hash: u64, until_ns: u64) {
-        let index = usize::try_from(hash & 0xffff).expect("masked");
+        let place = index(lower(hash) & 0xffff);
         let wanted = layout::asked {
-            tag: u32::try_from(hash >> 32).expect("shifted"),
-            not_before: u32::try_from(until_ns >> 30 & 0xffff_ffff).expect("masked"),
+            tag: upper(hash),
+            not_before: lower(until_ns >> 30),
         };
-        self.asked.write(index, wanted);
+        self.asked.write(place, wanted);
     }
 
     /// Counts the table through.
@@ -417,14 +428,14 @@ fn prefix_key((bits, address): &Prefix) -> Vec<u8> {
 }
 
 fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {
-    let entries = usize::try_from(map.max_entries()).expect("fits");
-    Mapped::new(map, entries).map_err(Error::system("mapping a map into memory"))
+    Mapped::new(map, index(map.max_entries())).map_err(Error::system("mapping a map into memory"))
 }
 
-/// A map of one value, as words.
+/// A map whose values are words, as these: one value behind the other.
 fn words(map: &MapHandle) -> Result<Mapped<u64>, Error> {
-    let bytes = usize::try_from(map.value_size()).expect("fits");
-    Mapped::new(map, bytes / size_of::<u64>()).map_err(Error::system("mapping a map into memory"))
+    let words = index(map.value_size()) / size_of::<u64>();
+    Mapped::new(map, index(map.max_entries()) * words)
+        .map_err(Error::system("mapping a map into memory"))
 }
 
 fn random() -> Result<u64, Error> {

@@ -41,11 +41,12 @@ pub mod would;
 
 pub use error::Error;
 pub use level::Level;
+pub use lowroad_wire::width;
 
 /// CLOCK_MONOTONIC, the clock of the programs.
 #[must_use]
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).expect("after boot") * 1_000_000_000
-        + u64::try_from(now.tv_nsec).expect("a part of a second")
+    // Neither is less than 0: the clock begins at boot.
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }

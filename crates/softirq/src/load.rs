@@ -10,6 +10,8 @@ use libbpf_rs::{
     PrintLevel, ProgramAttachType,
 };
 
+use lowroad_wire::width::len_of;
+
 use crate::error::Error;
 use crate::layout::{self, constants};
 
@@ -68,7 +70,7 @@ impl Sizes {
     /// Bytes of the store, with its margin: what the places leave.
     #[must_use]
     pub fn store_len(self) -> u32 {
-        let place = u32::try_from(size_of::<layout::response>()).expect("small");
+        let place = len_of::<layout::response>();
         (self.memory() - self.response_places() * place).next_multiple_of(4096)
     }
 
@@ -83,14 +85,34 @@ impl Sizes {
         self.response_places() / 2
     }
 
-    fn of(self, map: &str) -> Option<u32> {
-        match map {
+    /// Entries of a map that is sized here.
+    fn entries(self, map: &str) -> Result<Option<u32>, Error> {
+        Ok(match map {
             "connections" => Some(self.connection_buckets()),
             "response_index" => Some(self.index_buckets()),
             "responses" => Some(self.response_places()),
+            "response_hits" => Some(processors()?),
+            _ => None,
+        })
+    }
+
+    /// Bytes of a value of a map for which that is set here.
+    fn value_len(self, map: &str) -> Option<u32> {
+        match map {
+            "store" => Some(self.store_len()),
+            "response_hits" => Some(self.response_places() * HIT_COUNTER_LEN),
             _ => None,
         }
     }
+}
+
+/// Of one processor's counter of one response.
+const HIT_COUNTER_LEN: u32 = u64::BITS / 8;
+
+/// How many processors there can be.
+fn processors() -> Result<u32, Error> {
+    let count = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting processors"))?;
+    u32::try_from(count).map_err(|_| Error::Usage(format!("{count} processors")))
 }
 
 /// Programs in the kernel, and the descriptors of their maps.
@@ -248,13 +270,14 @@ fn prepare(open: &mut OpenObject, sizes: Sizes, folder: &Path) -> Result<Option<
             write_constants(value, sizes);
             continue;
         }
-        if let Some(entries) = sizes.of(&name) {
+        let (wanted_entries, value_len) = (sizes.entries(&name)?, sizes.value_len(&name));
+        if let Some(entries) = wanted_entries {
             map.set_max_entries(entries)
                 .map_err(Error::bpf(format!("sizing {name}")))?;
         }
-        if name == "store" {
-            map.set_value_size(sizes.store_len())
-                .map_err(Error::bpf("sizing the store"))?;
+        if let Some(len) = value_len {
+            map.set_value_size(len)
+                .map_err(Error::bpf(format!("sizing {name}")))?;
         }
         if name == "grace" {
             let template = grace_inner()?;
@@ -264,8 +287,7 @@ fn prepare(open: &mut OpenObject, sizes: Sizes, folder: &Path) -> Result<Option<
         }
         let path = folder.join(&name);
         if path.exists() {
-            let len = (name == "store").then(|| sizes.store_len());
-            reuse(&mut map, &path, sizes.of(&name), len)?;
+            reuse(&mut map, &path, wanted_entries, value_len)?;
         }
     }
     Ok(inner)
@@ -295,9 +317,15 @@ fn write_constants(value: &mut [u8], sizes: Sizes) {
     let wanted = constants {
         connection_mask: sizes.connection_buckets() - 1,
         index_mask: sizes.index_buckets() - 1,
+        response_mask: sizes.response_places() - 1,
         store_last: sizes.store_len() - layout::STORE_MARGIN,
     };
-    let words = [wanted.connection_mask, wanted.index_mask, wanted.store_last];
+    let words = [
+        wanted.connection_mask,
+        wanted.index_mask,
+        wanted.response_mask,
+        wanted.store_last,
+    ];
     assert_eq!(
         value.len(),
         size_of::<constants>(),

@@ -1,10 +1,11 @@
 //! A map of the kernel as memory. The programs read and write it at the same time, so every access is
-//! a volatile one of a whole word; what must be seen together is ordered by who writes it.
+//! one of a whole word, volatile or atomic; what must be seen together is ordered by who writes it.
 
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -92,6 +93,23 @@ impl<T: Copy> Mapped<T> {
                 .cast::<W>()
                 .write_volatile(word)
         }
+    }
+
+    /// Writes one word of a value after everything that this thread has written before: who reads it, and
+    /// then what it names, sees that whole. The offset is from `offset_of!`.
+    ///
+    /// # Panics
+    /// As [`Mapped::set`].
+    pub fn publish(&self, index: usize, offset: usize, word: u64) {
+        assert!(
+            offset + size_of::<u64>() <= size_of::<T>()
+                && offset.is_multiple_of(align_of::<u64>())
+                && align_of::<T>() >= align_of::<u64>()
+        );
+        // SAFETY: within the value, which is within the mapping for as long as `self`, and aligned, as just
+        // checked. Others, in the kernel too, access it by whole words only.
+        let place = unsafe { AtomicU64::from_ptr(self.at(index).byte_add(offset).cast::<u64>()) };
+        place.store(word, Ordering::Release);
     }
 
     /// Reads one word of a value; the offset is from `offset_of!`.

@@ -9,6 +9,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
+use lowroad_wire::width::lower;
+
 use crate::layout;
 
 const HEADER_LEN: usize = 16;
@@ -105,12 +107,10 @@ fn change(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> io::Re
 
 /// To the address, by a device, or by any.
 fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u8> {
-    let (family, to) = match address {
-        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    let (family, bits, to) = match address {
+        IpAddr::V4(v4) => (libc::AF_INET as u8, 32, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6 as u8, 128, v6.octets().to_vec()),
     };
-    let bits = u8::try_from(to.len() * 8).expect("at most 128");
-    let family = u8::try_from(family).expect("a small constant");
     // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
     let mut body = vec![
         family,
@@ -125,20 +125,20 @@ fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u
     body.extend([0; 4]);
     let device = device.map(u32::to_ne_bytes);
     let attributes = [
-        (ATTRIBUTE_TO, Some(to.as_slice())),
+        (ATTRIBUTE_TO, Some((4 + bits / 8, to.as_slice()))),
         (
             ATTRIBUTE_DEVICE,
-            device.as_ref().map(|bytes| bytes.as_slice()),
+            device.as_ref().map(|bytes| (8, bytes.as_slice())),
         ),
     ];
     for (attribute, value) in attributes {
-        let Some(value) = value else { continue };
-        let len = u16::try_from(4 + value.len()).expect("short");
+        let Some((len, value)) = value else { continue };
+        let len = u16::from(len);
         body.extend(len.to_ne_bytes());
         body.extend(attribute.to_ne_bytes());
         body.extend(value);
     }
-    let len = u32::try_from(HEADER_LEN + body.len()).expect("short");
+    let len = lower((HEADER_LEN + body.len()) as u64);
     let mut message = len.to_ne_bytes().to_vec();
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());

@@ -7,8 +7,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
 
+use lowroad_wire::width::{index, long_index, lower};
+
 use crate::error::Error;
 use crate::extents::{Extent, Extents};
+use crate::key::KEY_LEN_MAX;
 use crate::layout::{self, response, sum_of};
 use crate::learn::Serial;
 use crate::level::Level;
@@ -88,9 +91,9 @@ impl Publisher {
             next_id: 1,
         };
         let now_ns = crate::now_ns();
-        for number in (0..level.responses.len()).rev() {
+        for place in (0..level.response_places()).rev() {
+            let number = index_of(place);
             let id: u32 = level.responses.get(number, offset_of!(response, id));
-            let place = u32::try_from(number).expect("a map's size");
             // An answer that was sent a moment ago may have to be sent again.
             match id {
                 0 => publisher.free.push(place),
@@ -137,11 +140,10 @@ impl Publisher {
         self.next_id = self.next_id.wrapping_add(1).max(1);
         level.write_store(extent.at, &bytes);
         level.responses.write(index_of(number), fresh);
-        // The response is whole before it can be found: x86 keeps the order of stores, and the fence
-        // keeps the compiler's.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        level.clear_hits(index_of(number));
         let place = Place { number, hash };
-        level.index.set(bucket, way * 8, place.entry());
+        // The response is whole before it can be found.
+        level.index.publish(bucket, way * 8, place.entry());
         if let Some(old) = old {
             forget(level, old);
         }
@@ -235,15 +237,15 @@ impl Publisher {
     /// How often it was answered.
     #[must_use]
     pub fn hits(&self, level: &Level, serial: Serial) -> u64 {
-        self.by_serial.get(&serial).map_or(0, |place| {
-            level
-                .responses
-                .get(index_of(place.number), offset_of!(response, hits))
-        })
+        self.by_serial
+            .get(&serial)
+            .map_or(0, |place| level.hits(index_of(place.number)))
     }
 
     fn tell_count(&self, level: &Level) {
-        level.set_published(u32::try_from(self.by_serial.len()).expect("fits"));
+        // Never more than there are places.
+        let count = u32::try_from(self.by_serial.len());
+        level.set_published(count.unwrap_or(u32::MAX));
     }
 }
 
@@ -269,14 +271,13 @@ pub fn published(level: &Level) -> Vec<Published> {
     let mut found = Vec::new();
     for bucket in 0..level.index.len() {
         for entry in level.index.read(bucket).entry {
-            let Some(number) = (entry & 0xffff_ffff).checked_sub(1) else {
+            let Some(number) = lower(entry).checked_sub(1) else {
                 continue;
             };
-            let number = u32::try_from(number).expect("masked");
             let place = level.responses.read(index_of(number));
             found.push(Published {
                 key: place.key[..usize::from(place.key_len)].to_vec(),
-                hits: place.hits,
+                hits: level.hits(index_of(number)),
                 status: place.status,
                 len: place.len,
                 expires_ns: place.expires_ns,
@@ -327,11 +328,11 @@ fn extent_of(level: &Level, number: u32) -> Extent {
 }
 
 fn index_of(number: u32) -> usize {
-    usize::try_from(number).expect("fits")
+    index(number)
 }
 
 fn bucket_of(level: &Level, hash: u64) -> usize {
-    usize::try_from(hash).expect("64 bits") & (level.index.len() - 1)
+    long_index(hash) & (level.index.len() - 1)
 }
 
 fn free_entry(level: &Level, hash: u64) -> Option<(usize, usize)> {
@@ -372,12 +373,11 @@ fn forget(level: &Level, place: Place) {
 /// As it is in the map, and the bytes for the store.
 fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
     let (len, head_len) = (what.bytes.len(), usize::from(what.head_len));
-    let longest_key = usize::try_from(layout::KEY_MAX).expect("small");
     if len == 0
         || len > LEN_MAX
         || head_len > len
         || what.key.is_empty()
-        || what.key.len() > longest_key
+        || what.key.len() > KEY_LEN_MAX
     {
         return None;
     }
@@ -405,7 +405,7 @@ fn form(what: &Publication<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
         (what.age_at, layout::AGE_LEN),
     ] {
         let Some(at) = at else { continue };
-        let (at, len_there) = (usize::from(at), usize::try_from(len_there).expect("small"));
+        let (at, len_there) = (usize::from(at), index(len_there));
         if at == 0 || at + len_there > within {
             return None;
         }

@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use lowroad_wire::width;
+
 use crate::links::{PREFIXES, checked, owned};
 
 /// What one attached program has done since it was loaded, while it was counted.
@@ -113,7 +115,7 @@ fn counts_of(program_id: u32) -> io::Result<(u64, u64)> {
 }
 
 fn len_of<T>(_value: &T) -> u32 {
-    u32::try_from(size_of::<T>()).expect("small")
+    width::len_of::<T>()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use lowroad_softirq::layout::{
     connection_bucket,
 };
 use lowroad_softirq::load::Tier;
+use lowroad_wire::width::index;
 
 /// State and age, in units of 2^30 ns, of those that have the first places of each bucket; 0 is nobody, the rest are fresh.
 type Places = [(u32, u16); 4];
@@ -253,6 +254,6 @@ fn as_many_as_asked_for_have_room() {
         }
         assert_eq!(evicted(&bench), 0);
         let found = bench.level.connections();
-        assert_eq!(found.open, usize::try_from(wanted).expect("fits"));
+        assert_eq!(found.open, index(wanted));
     });
 }

@@ -10,12 +10,14 @@ use crate::frame::{ACK, FIN, PSH, Segment, URG, len_of};
 use crate::key;
 use crate::reason::Reason;
 use crate::reply::Reply;
+use crate::shared;
+use crate::width::{index, lower, sequence};
 use crate::world::{Admitted, Mode, Stored, World};
 
 /// What of a response goes into one segment of Ethernet.
-const RESPONSE_LEN_MAX: usize = 1460;
+const RESPONSE_LEN_MAX: usize = index(shared::RESPONSE_MAX);
 /// IPv6's routers do not fragment (RFC 8200 §5).
-const RESPONSE_LEN_MAX_V6: usize = 1220;
+const RESPONSE_LEN_MAX_V6: usize = index(shared::RESPONSE_MAX_V6);
 /// Headers of a packet.
 const HEADS_LEN: usize = 40;
 const HEADS_LEN_V6: usize = 60;
@@ -153,7 +155,7 @@ pub(crate) fn flight_of(
     under_way: &UnderWay,
 ) -> Flight {
     let cut = Path::of(world, segment, connection).cut();
-    let [len, cut] = [under_way.len, cut].map(|len| u32::try_from(len).expect("a few segments"));
+    let [len, cut] = [under_way.len, cut].map(sequence);
     Flight { len, cut }
 }
 
@@ -169,7 +171,7 @@ pub(crate) fn flight_again(
         bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
         id: under_way.id,
         closes: connection.state == State::Closing,
-        cut: usize::try_from(flight.cut).expect("fits"),
+        cut: index(flight.cut),
     })
 }
 
@@ -199,6 +201,8 @@ fn has_window(segment: &Segment<'_>, connection: &Connection, len: usize) -> boo
     usize::from(segment.window) << connection.can.scale.unwrap_or(0) > len
 }
 
+const DIGITS: [u8; 10] = *b"0123456789";
+
 /// The first bytes of a response, with the date and its age of now.
 fn filled_in(stored: &Stored<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> Vec<u8> {
     let mut bytes = stored.bytes.get(..len).unwrap_or(stored.bytes).to_vec();
@@ -210,10 +214,10 @@ fn filled_in(stored: &Stored<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> V
         .max(0)
         .cast_unsigned()
         / 1_000_000_000;
-    let mut rest = age_s.min(99_999);
-    let mut age = [b'0'; 5];
+    let mut rest = lower(age_s.min(99_999));
+    let mut age = [0; 5];
     for digit in age.iter_mut().rev() {
-        *digit += u8::try_from(rest % 10).expect("a digit");
+        *digit = DIGITS[index(rest % 10)];
         rest /= 10;
     }
     for (at, value) in [
@@ -243,7 +247,7 @@ pub(crate) fn write_part(
     };
     let fin = if answer.closes { FIN } else { 0 };
     let reply = Reply {
-        seq: seq.wrapping_add(u32::try_from(from).expect("a few segments")),
+        seq: seq.wrapping_add(sequence(from)),
         ack,
         flags: ACK | if is_last { PSH | fin } else { 0 },
         window: connection.own_window(),

@@ -1,6 +1,8 @@
 //! The Internet checksum (RFC 1071): a sum of 16-bit words whose overflow comes back in at the low
 //! end. It knows no headers.
 
+use crate::width::folded;
+
 /// Bytes that are added at once.
 const BLOCK: usize = 32;
 
@@ -30,7 +32,7 @@ impl Sum {
         }
         let halves = |sum: u64| (sum >> 32) + (sum & 0xffff_ffff);
         let sum = lanes.iter().map(|lane| halves(*lane)).sum();
-        let folded = fold(halves(sum));
+        let folded = folded(halves(sum));
         Sum(self.0 + u64::from(u16::from_be_bytes(folded.to_ne_bytes())))
     }
 
@@ -54,15 +56,8 @@ impl Sum {
     /// right.
     #[must_use]
     pub fn checksum(self) -> u16 {
-        !fold(self.0)
+        !folded(self.0)
     }
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).expect("folded")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::flight::{Recovery, WITHHELD};
 use crate::frame::{ACK, Tuple};
 use crate::options::{Abilities, WINDOW_SCALE};
+use crate::width::sequence;
 
 /// Advertised to clients: as much as a new socket of Linux advertises by default.
 pub const WINDOW: u16 = 64_240;
@@ -77,10 +78,9 @@ impl Connection {
             return (self.snd_nxt, self.rcv_nxt, ACK);
         };
         let fin = u32::from(self.state == State::Closing);
-        let len = |bytes: usize| u32::try_from(bytes).expect("within a packet");
         (
-            self.snd_nxt.wrapping_sub(len(under_way.len) + fin),
-            self.rcv_nxt.wrapping_sub(len(under_way.request_len)),
+            self.snd_nxt.wrapping_sub(sequence(under_way.len) + fin),
+            self.rcv_nxt.wrapping_sub(sequence(under_way.request_len)),
             ACK,
         )
     }

@@ -6,6 +6,7 @@ use core::net::IpAddr;
 
 use crate::frame::Tuple;
 use crate::options::{Abilities, MSS_DEFAULT};
+use crate::width::{index, upper};
 
 /// What it says is what everybody can do who said as much or more.
 const MSS_LARGE: u16 = 1360;
@@ -50,8 +51,7 @@ fn read_class(class: u32, tuple: &Tuple) -> Abilities {
         (0, IpAddr::V6(_)) => MSS_MIN_V6,
         _ => MSS_LARGE,
     };
-    let scale =
-        [None, Some(0), Some(6), Some(7)][usize::try_from(class >> 1 & 3).expect("of four")];
+    let scale = [None, Some(0), Some(6), Some(7)][index(class >> 1 & 3)];
     let sack = class >> 1 >= 2;
     Abilities { mss, scale, sack }
 }
@@ -67,7 +67,7 @@ fn hash(key: [u64; 2], tuple: &Tuple, client_isn: u32, minute: u64) -> u32 {
         u64::from(client_isn) << 32 | ports,
         minute,
     ];
-    u32::try_from(sip_hash(key, &words) >> 32).expect("shifted")
+    upper(sip_hash(key, &words))
 }
 
 fn halves(address: IpAddr) -> [u64; 2] {
@@ -75,8 +75,7 @@ fn halves(address: IpAddr) -> [u64; 2] {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
         IpAddr::V6(address) => address.to_bits(),
     };
-    let half = |shift: u32| u64::try_from(bits >> shift & u128::from(u64::MAX)).expect("masked");
-    [half(64), half(0)]
+    [(bits >> 64) as u64, bits as u64]
 }
 
 /// SipHash-2-4 (Aumasson and Bernstein 2012) of whole words.
@@ -88,7 +87,7 @@ fn sip_hash(key: [u64; 2], words: &[u64]) -> u64 {
         key[1] ^ 0x7465_6462_7974_6573,
     ];
     // The length in bytes is the last word's last byte.
-    let end = u64::try_from(words.len() * 8).expect("short") << 56;
+    let end = (words.len() as u64 * 8) << 56;
     for word in words.iter().chain([&end]) {
         v[3] ^= word;
         rounds(&mut v, 2);

@@ -6,12 +6,13 @@
 //! acknowledged the whole answer, and nobody here needs one.
 
 use crate::reason::Reason;
+use crate::shared;
 
 #[cfg(test)]
 mod tests;
 
 /// Segments of a flight: as many as a server sends at first (RFC 6928).
-pub const PARTS_MAX: u32 = 10;
+pub const PARTS_MAX: u32 = shared::PARTS_MAX;
 /// What of a request is not acknowledged while a flight is under way. No request is as short.
 pub(crate) const WITHHELD: usize = 1;
 /// How often an answer is sent again without any progress, for what costs less than its request.

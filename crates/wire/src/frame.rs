@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::Sum;
+use crate::width::sequence;
 
 /// FIN.
 pub const FIN: u8 = 0x01;
@@ -180,7 +181,7 @@ impl<'f> Segment<'f> {
 
 /// A length in sequence numbers.
 pub(crate) fn len_of(bytes: &[u8]) -> u32 {
-    u32::try_from(bytes.len()).expect("within a packet")
+    sequence(bytes.len())
 }
 
 /// What the TCP checksum covers besides TCP (RFC 9293 §3.1, RFC 8200 §8.1); its order of addresses does

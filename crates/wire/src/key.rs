@@ -17,12 +17,16 @@ use core::net::{IpAddr, SocketAddr};
 use lowroad_http::{Framing, Limits, Method, Parsed, Request, Target, Version, request};
 
 use crate::reason::Reason;
+use crate::shared;
+use crate::width::index;
 use crate::world::Ignore;
 
 /// Longest key, in bytes.
-pub const KEY_LEN_MAX: usize = 440;
-const CLASS_CLOSE: u8 = 1;
-const CLASS_HTTP_10: u8 = 2;
+pub const KEY_LEN_MAX: usize = index(shared::KEY_MAX);
+const CLASS_CLOSE: u8 = shared::CLASS_CLOSE as u8;
+const CLASS_HTTP_10: u8 = shared::CLASS_HTTP_10 as u8;
+const TARGET: u8 = shared::KEY_TARGET as u8;
+const HOST: u8 = shared::KEY_HOST as u8;
 
 /// A request that a stored response may answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +92,7 @@ pub fn derive(request: &Request<'_>, local: SocketAddr, ignore: Ignore) -> Resul
     if target.first() != Some(&b'/') {
         return Err(Reason::UpTarget);
     }
-    add(&mut key, 1, target)?;
+    add(&mut key, TARGET, target)?;
     let mut seen = 0u8;
     for (name, value) in request.fields() {
         let id = match meaning(name, value, ignore)? {
@@ -105,7 +109,7 @@ pub fn derive(request: &Request<'_>, local: SocketAddr, ignore: Ignore) -> Resul
             add(&mut key, id, value)?;
         }
     }
-    if seen & 1 << 2 == 0 {
+    if seen & 1 << HOST == 0 {
         return Err(Reason::UpHost);
     }
     Ok(Asked {
@@ -135,10 +139,10 @@ enum Meaning {
 }
 
 const PIECES: [(&str, u8); 4] = [
-    ("Host", 2),
-    ("Accept-Encoding", 3),
-    ("If-None-Match", 4),
-    ("If-Modified-Since", 5),
+    ("Host", HOST),
+    ("Accept-Encoding", shared::KEY_ACCEPT_ENCODING as u8),
+    ("If-None-Match", shared::KEY_IF_NONE_MATCH as u8),
+    ("If-Modified-Since", shared::KEY_IF_MODIFIED_SINCE as u8),
 ];
 
 /// Beginnings of names that tell a server that the client has asked for something else than the request

@@ -31,7 +31,9 @@ pub mod options;
 pub mod reason;
 pub mod reply;
 pub mod responder;
+mod shared;
 pub mod verdict;
+pub mod width;
 pub mod world;
 
 pub use connection::{Connection, State, Table};

@@ -13,11 +13,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use lowroad_engine::concurrency::Permit;
 use lowroad_http::status::Status;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::environment::Environment;
@@ -45,7 +45,7 @@ const LEFTOVER_SILENCE: Duration = Duration::from_millis(100);
 /// What a process needs besides its request.
 pub struct Keep {
     /// Given back when the process is no more.
-    pub permit: OwnedSemaphorePermit,
+    pub permit: Permit,
     /// How long it may go on when its output is over.
     pub patience: Duration,
     /// Who is told what it complains of, and how it ended.

@@ -6,11 +6,10 @@
 mod loaded;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_engine::background::contain;
+use lowroad_engine::file::Stamp;
+use lowroad_engine::file_watch::{self, Version};
 use lowroad_module::Level;
 
 use super::Code;
@@ -19,11 +18,7 @@ use super::counts::one;
 use super::identity::Identity;
 use super::native::{Calling, Worker};
 use crate::Failure;
-use loaded::{Loaded, Stamp, Started};
-
-/// How often the file is looked at, in milliseconds. A change counts when two looks agree, so that
-/// a file that is being written is left alone.
-const LOOK_MS: u64 = 500;
+use loaded::{Loaded, Started};
 
 /// A library, started for every worker.
 pub struct LibraryCode {
@@ -31,7 +26,7 @@ pub struct LibraryCode {
     identity: Arc<Identity>,
     /// The newest version's state, for each worker.
     workers: Box<[Mutex<Arc<Worker<Started>>>]>,
-    seen: Mutex<Stamp>,
+    version: Mutex<Version>,
     /// States of older versions: kept until nobody uses them, so that they are stopped and closed
     /// by the watcher and not by a worker.
     retired: Mutex<Vec<Arc<Worker<Started>>>>,
@@ -48,10 +43,11 @@ impl LibraryCode {
         workers: usize,
     ) -> Result<Arc<LibraryCode>, String> {
         let code = Arc::new(LibraryCode::load(path, identity, workers)?);
-        let watched = Arc::downgrade(&code);
-        let watcher = thread::Builder::new().name("library-watcher".into());
-        watcher
-            .spawn(move || watch(&watched))
+        let look = |code: &Arc<LibraryCode>| {
+            code.look();
+            true
+        };
+        file_watch::watch("library-watcher", Arc::downgrade(&code), look)
             .map_err(|error| format!("no thread to watch {}: {error}", path.display()))?;
         Ok(code)
     }
@@ -70,7 +66,7 @@ impl LibraryCode {
             path: path.to_path_buf(),
             identity: identity.clone(),
             workers: started.into_iter().map(Mutex::new).collect(),
-            seen: Mutex::new(stamp),
+            version: Mutex::new(Version::of(stamp)),
             retired: Mutex::default(),
         })
     }
@@ -81,17 +77,17 @@ impl LibraryCode {
     /// # Errors
     /// Why the file was not taken; the version before it goes on.
     pub fn reload(&self) -> Result<bool, String> {
-        let mut seen = lock(&self.seen);
-        let found = Stamp::of(&self.path)?;
-        if *seen == found {
+        let mut version = lock(&self.version);
+        let found = stamp(&self.path)?;
+        if version.is(found) {
             return Ok(false);
         }
         // Not tried again before it changes again.
-        *seen = found;
+        *version = Version::of(found);
         let counts = &self.identity.counts;
         let started = start(&self.path, &self.identity, self.workers.len());
         let (stamp, started) = started.inspect_err(|_| one(&counts.rejected))?;
-        *seen = stamp;
+        *version = Version::of(stamp);
         for (worker, started) in self.workers.iter().zip(started) {
             let old = std::mem::replace(&mut *lock(worker), started);
             lock(&self.retired).push(old);
@@ -116,12 +112,10 @@ impl LibraryCode {
         left
     }
 
-    fn look(&self, before: &mut Option<Stamp>) {
+    fn look(&self) {
         self.close_old();
-        let found = Stamp::of(&self.path).ok();
-        let settled = found.is_some() && found == *before;
-        *before = found;
-        if !settled {
+        let found = Stamp::at(&self.path).ok();
+        if !lock(&self.version).has_settled(found) {
             return;
         }
         match self.reload() {
@@ -144,18 +138,6 @@ impl Code for LibraryCode {
     }
 }
 
-/// Looks for new versions until the library is not used any more.
-fn watch(code: &Weak<LibraryCode>) {
-    let mut before = None;
-    loop {
-        thread::sleep(Duration::from_millis(LOOK_MS));
-        match code.upgrade() {
-            Some(code) => contain(|| code.look(&mut before)),
-            None => return,
-        }
-    }
-}
-
 type Workers = Vec<Arc<Worker<Started>>>;
 
 fn start(
@@ -163,7 +145,7 @@ fn start(
     identity: &Arc<Identity>,
     workers: usize,
 ) -> Result<(Stamp, Workers), String> {
-    let stamp = Stamp::of(path)?;
+    let stamp = stamp(path)?;
     let loaded = Loaded::open(path)
         .map_err(|problem| format!("module {}: {}: {problem}", identity.name, path.display()))?;
     let loaded = Arc::new(loaded);
@@ -173,6 +155,10 @@ fn start(
     };
     let started = (0..workers).map(start).collect::<Result<_, String>>()?;
     Ok((stamp, started))
+}
+
+fn stamp(path: &Path) -> Result<Stamp, String> {
+    Stamp::at(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,10 +4,10 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_http::status::Status;
 use lowroad_module::{Event, Next};
 
@@ -50,7 +50,7 @@ pub struct Running<C> {
     identity: Arc<Identity>,
     limits: Limits,
     spools: Option<Arc<Spools>>,
-    busy: AtomicUsize,
+    concurrency: Arc<Concurrency>,
 }
 
 impl<C: Code> Running<C> {
@@ -61,7 +61,7 @@ impl<C: Code> Running<C> {
             identity,
             limits,
             spools: None,
-            busy: AtomicUsize::new(0),
+            concurrency: Concurrency::new(limits.concurrency_max),
         }
     }
 
@@ -273,27 +273,27 @@ fn tell(instance: &mut impl Instance, failure: &Failure) {
 }
 
 /// One of the calls that are allowed at a time.
-struct Slot<C>(Arc<Running<C>>);
+struct Slot<C> {
+    _permit: Permit,
+    /// The module is there as long as its calls.
+    _running: Arc<Running<C>>,
+}
 
 impl<C> Slot<C> {
     fn take(running: &Arc<Running<C>>) -> Result<Slot<C>, Failure> {
-        let busy = running.busy.fetch_add(1, Relaxed);
-        let slot = Slot(running.clone());
-        if busy < running.limits.concurrency_max {
-            return Ok(slot);
+        if let Some(permit) = running.concurrency.try_acquire() {
+            return Ok(Slot {
+                _permit: permit,
+                _running: running.clone(),
+            });
         }
         one(&running.identity.counts.refused);
         let detail = format!(
-            "module {}: {busy} calls are under way, which is the route's concurrency; raise it, or \
+            "module {}: {} calls are under way, which is the route's concurrency; raise it, or \
              see why they take so long",
-            running.identity.name
+            running.identity.name,
+            running.concurrency.max()
         );
         Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail))
-    }
-}
-
-impl<C> Drop for Slot<C> {
-    fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Relaxed);
     }
 }

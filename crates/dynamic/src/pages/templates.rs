@@ -2,11 +2,11 @@
 //! file changed. Knows files and the template engine; no requests, no databases.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+use lowroad_engine::file::Stamp;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, escape_formatter};
 
 use super::{constant, functions, guards, instrument};
@@ -45,22 +45,6 @@ pub struct Templates {
     files: Arc<Mutex<HashMap<PathBuf, Stamp>>>,
     /// Pages that once took long to render.
     heavy: Mutex<HashSet<String>>,
-}
-
-/// How a changed file is told from one that is as it was.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    len: u64,
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Stamp {
-        Stamp {
-            modified: metadata.modified().ok(),
-            len: metadata.len(),
-        }
-    }
 }
 
 /// A place in a template where something is wrong, for errors that the engine does not know.
@@ -151,7 +135,7 @@ impl Templates {
     }
 
     fn have_changed(&self) -> bool {
-        let now = |path: &Path| std::fs::metadata(path).ok().map(|file| Stamp::of(&file));
+        let now = |path: &Path| Stamp::at(path).ok();
         lock(&self.files)
             .iter()
             .any(|(path, stamp)| now(path) != Some(*stamp))

@@ -4,15 +4,16 @@
 //! Anything may stand in the file, or stand there instead of it, and it may be read while it is
 //! written: whatever that is, it is refused with a reason.
 
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread;
-use std::time::Duration;
 
 use lowroad_engine::background::contain;
+use lowroad_engine::file::Stamp;
+use lowroad_engine::file_watch::{self, Version};
 use lowroad_module::Level;
 
 use super::code::Code;
@@ -20,8 +21,6 @@ use super::counts::one;
 use super::runtime::Runtime;
 use crate::module::Identity;
 
-/// The time between two looks at the files in milliseconds.
-const LOOK_MS: u64 = 500;
 /// Opens at once, whatever it is.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 /// The longest file in bytes.
@@ -34,35 +33,7 @@ pub(super) struct File {
     /// Who opened it first: its lines go there.
     identity: Arc<Identity>,
     code: RwLock<Arc<Code>>,
-    seen: Mutex<Seen>,
-}
-
-/// What was seen of a file.
-struct Seen {
-    /// Of what was taken or refused last.
-    stamp: Stamp,
-    /// Of another version, in the last look: it may still be being written.
-    new: Option<Stamp>,
-}
-
-/// What differs between two versions of a file, and where it becomes readable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    len: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(found: &Metadata) -> Stamp {
-        Stamp {
-            inode: found.ino(),
-            len: found.len(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-        }
-    }
+    version: Mutex<Version>,
 }
 
 /// The files that are watched.
@@ -91,7 +62,7 @@ impl File {
             memory_len_max,
             identity: identity.clone(),
             code: RwLock::new(Arc::new(code)),
-            seen: Mutex::new(Seen { stamp, new: None }),
+            version: Mutex::new(Version::of(stamp)),
         });
         runtime.files.add(runtime, &file)?;
         one(&runtime.counts.compiled);
@@ -110,22 +81,17 @@ impl File {
     /// once, and the one before it stays. A file that is gone changes nothing: it may be about to be
     /// replaced.
     pub(super) fn look(&self, runtime: &Arc<Runtime>) {
-        let Ok(found) = fs::metadata(&self.path) else {
-            return;
-        };
-        let stamp = Stamp::of(&found);
-        let mut seen = lock(&self.seen);
-        if seen.stamp == stamp {
-            seen.new = None;
-            return;
-        }
-        if seen.new.replace(stamp) != Some(stamp) {
+        let found = Stamp::at(&self.path).ok();
+        let mut version = lock(&self.version);
+        if !version.has_settled(found) {
             return;
         }
         // Not tried again before it changes again, whatever comes of it.
-        seen.stamp = stamp;
+        if let Some(found) = found {
+            *version = Version::of(found);
+        }
         let made = read(&self.path).and_then(|(bytes, stamp)| {
-            seen.stamp = stamp;
+            *version = Version::of(stamp);
             compile(runtime, &self.path, bytes, self.memory_len_max)
         });
         match made {
@@ -158,7 +124,7 @@ impl Files {
         files.iter().filter_map(Weak::upgrade).find(|file| {
             file.path == path
                 && file.memory_len_max == memory_len_max
-                && lock(&file.seen).stamp == stamp
+                && lock(&file.version).is(stamp)
         })
     }
 
@@ -167,10 +133,7 @@ impl Files {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         files.retain(|known| known.strong_count() > 0);
         if files.is_empty() {
-            let runtime = Arc::downgrade(runtime);
-            thread::Builder::new()
-                .name("wasm-reload".into())
-                .spawn(move || watch(&runtime))
+            file_watch::watch("wasm-reload", Arc::downgrade(runtime), look_at_all)
                 .map_err(|error| format!("a thread that looks for new modules: {error}"))?;
         }
         files.push(Arc::downgrade(file));
@@ -185,19 +148,13 @@ impl Files {
     }
 }
 
-fn watch(runtime: &Weak<Runtime>) {
-    loop {
-        thread::sleep(Duration::from_millis(LOOK_MS));
-        let Some(runtime) = runtime.upgrade() else {
-            return;
-        };
-        let Some(files) = runtime.files.used() else {
-            return;
-        };
-        for file in files {
-            contain(|| file.look(&runtime));
-        }
+/// Whether there is any left.
+fn look_at_all(runtime: &Arc<Runtime>) -> bool {
+    let files = runtime.files.used();
+    for file in files.iter().flatten() {
+        contain(|| file.look(runtime));
     }
+    files.is_some()
 }
 
 /// The bytes of a file, and its stamp from before: what is written meanwhile differs from it, and is

@@ -101,6 +101,24 @@ async fn a_torn_file_leaves_the_old_version() {
     );
 }
 
+#[tokio::test]
+async fn a_new_version_is_noticed_that_is_as_long_and_as_old() {
+    let (path, newer) = (scratch("aged.so"), scratch("aged-newer.so"));
+    compile("features.c", &path, &["-DVERSION=\"1\""]);
+    compile("features.c", &newer, &["-DVERSION=\"2\""]);
+    let (code, handler) = open(&path).expect("it loads");
+    let before = std::fs::metadata(&path).expect("it is there");
+    let bytes = std::fs::read(&newer).expect("it is there");
+    assert_eq!(bytes.len() as u64, before.len());
+    std::fs::write(&path, bytes).expect("it is written");
+    let file = std::fs::File::options().write(true).open(&path);
+    let modified = before.modified().expect("a time");
+    let set = file.and_then(|file| file.set_modified(modified));
+    set.expect("the time is set back");
+    assert_eq!(code.reload(), Ok(true));
+    assert_eq!(text(&handler, "/version").await, "2");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_library_is_replaced_under_load_without_a_failure() {
     let path = scratch("replaced.so");

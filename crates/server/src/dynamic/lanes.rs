@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 /// The name of all these threads.
-pub const THREAD_NAME: &str = "programs";
+const THREAD_NAME: &str = "programs";
 
 /// A thread for each worker.
 pub struct Lanes(Vec<Lane>);

@@ -20,5 +20,4 @@ pub mod routes;
 
 pub use build::{Opened, Programs};
 pub use calls::Calls;
-pub use lanes::THREAD_NAME;
 pub use routes::{Route, Routes};

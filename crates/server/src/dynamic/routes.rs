@@ -16,7 +16,7 @@ pub struct Route {
     /// The program.
     pub handler: Arc<dyn Handler>,
     /// A response of it was kept: it pays to look for one before it is asked.
-    pub keeps: AtomicBool,
+    pub keeps: Arc<AtomicBool>,
     /// What happened to its requests.
     pub counts: Counts,
     pattern: Pattern,
@@ -33,7 +33,7 @@ impl Route {
         Route {
             label,
             handler,
-            keeps: AtomicBool::new(false),
+            keeps: Arc::default(),
             counts: Counts::default(),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
@@ -51,6 +51,16 @@ impl Routes {
     /// Routes in their order.
     pub fn new(routes: Vec<Route>) -> Routes {
         Routes(routes.into_iter().map(Arc::new).collect())
+    }
+
+    /// The same, where responses of these others may be kept under the same keys.
+    pub fn keeping_as(mut self, others: &Routes) -> Routes {
+        for (route, other) in self.0.iter_mut().zip(&others.0) {
+            if let Some(route) = Arc::get_mut(route) {
+                route.keeps = other.keeps.clone();
+            }
+        }
+        self
     }
 
     /// All of them.

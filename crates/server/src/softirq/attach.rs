@@ -322,7 +322,7 @@ fn learning(args: &Attach) -> Result<Settings, String> {
     // What was left a moment ago is not free yet.
     let most = |all: u32| all - all / 16;
     let room = Settings {
-        published_max: usize::try_from(most(sizes.response_places())).expect("fits"),
+        published_max: lowroad_softirq::width::index(most(sizes.response_places())),
         published_bytes_max: most(sizes.store_len()).into(),
         ..Settings::default()
     };

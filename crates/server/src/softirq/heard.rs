@@ -9,7 +9,7 @@ use lowroad_config::Format;
 use lowroad_log::{Logger, Sink};
 
 use super::own::{ATTACHED, GONE};
-use crate::changes;
+use crate::changes::Changes;
 
 /// Bytes of lines handed over at a time.
 const BATCH_LEN: usize = 64 * 1024;
@@ -81,6 +81,8 @@ pub struct Hearing<R> {
     pub logger: Logger,
     /// What becomes of it.
     pub health: Arc<Health>,
+    /// Told of when a process begins that knows of none before.
+    pub changes: Arc<Changes>,
 }
 
 impl<R: Read> Hearing<R> {
@@ -142,7 +144,7 @@ impl<R: Read> Hearing<R> {
                     .warn(format_args!("softirq: the level is back (start {again})"));
             }
             // What it was told before, its predecessor has heard.
-            changes::tell();
+            self.changes.tell();
         } else if let Some(how) = line.strip_prefix(GONE) {
             self.logger
                 .error(format_args!("softirq: the level's process is gone: {how}"));
@@ -185,6 +187,7 @@ mod tests {
             access: Some((access.sink(), Format::Combined)),
             logger: Logger::new(errors.sink(), Level::Info),
             health: health.clone(),
+            changes: Arc::default(),
         };
         let healthy = match hearing.until_attached() {
             true => health.text(),

@@ -22,8 +22,9 @@ use rustix::net::Shutdown;
 
 use super::heard::{Health, Hearing};
 use super::offers::{self, Asks, Told, Word};
+use crate::changes::Changes;
 use crate::running::Running;
-use crate::{changes, say};
+use crate::say;
 
 /// Segments of an answer on a connection that stays open: longer ones the server sends for less, and
 /// these are worth that their connection does not go up (docs/performance.md).
@@ -57,7 +58,7 @@ pub struct Keeper {
     hearing: JoinHandle<()>,
 }
 
-/// Starts it, if it is wanted. Its lines of the access log go into `access`.
+/// Starts it, if it is wanted. Its lines of the access log go into `access`; it is told of `changes`.
 ///
 /// # Errors
 /// A text for the user, when an interface was named and can't be used.
@@ -65,6 +66,7 @@ pub fn start(
     config: &Config,
     access: Option<(Sink, Format)>,
     logger: &Logger,
+    changes: &Arc<Changes>,
 ) -> Result<Own, String> {
     let interface = match &config.server.softirq {
         Softirq::Off => return Ok(Own::default()),
@@ -75,7 +77,7 @@ pub fn start(
     let ports = ports(config);
     let launched = match ports.is_empty() {
         true => Err("no fixed TCP port to answer on".to_owned()),
-        false => launch(interface, &ports, access, logger, &health),
+        false => launch(interface, &ports, access, logger, (&health, changes)),
     };
     match launched {
         Ok(keeper) => Ok(Own {
@@ -112,7 +114,7 @@ fn launch(
     ports: &[u16],
     access: Option<(Sink, Format)>,
     logger: &Logger,
-    health: &Arc<Health>,
+    (health, changes): (&Arc<Health>, &Arc<Changes>),
 ) -> Result<Keeper, String> {
     let format = access.as_ref().map(|(_, format)| *format);
     let (socket, its) = offers::pair().map_err(|error| format!("a socket: {error}"))?;
@@ -126,6 +128,7 @@ fn launch(
         access,
         logger: logger.clone(),
         health: health.clone(),
+        changes: changes.clone(),
     };
     // It says so when it is ready, or ends and has said why to standard error.
     if !hearing.until_attached() {
@@ -135,8 +138,8 @@ fn launch(
         return Err("the process ended; its reason stands above".into());
     }
     let socket = Arc::new(socket);
-    let teller = socket.clone();
-    background::start("softirq", move || tell_changes(&teller))
+    let (teller, changes) = (socket.clone(), changes.clone());
+    background::start("softirq", move || tell_changes(&teller, &changes))
         .map_err(|error| format!("starting a thread: {error}"))?;
     let hearing = start_thread("softirq-said", move || hearing.until_the_end())?;
     Ok(Keeper {
@@ -175,13 +178,13 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
 
 /// Passes changes on, each a second time too: what was answered just before it was known everywhere
 /// may have been fetched after the first.
-fn tell_changes(socket: &OwnedFd) {
-    changes::listen();
+fn tell_changes(socket: &OwnedFd, changes: &Changes) {
+    changes.listen();
     loop {
-        changes::wait();
+        changes.wait();
         let mut left = 2;
         while left > 0 {
-            match offers::tell(socket, changes::is_brief()) {
+            match offers::tell(socket, changes.is_brief()) {
                 Told::Yes => left -= 1,
                 Told::NotYet => {}
                 // Whoever hears the processes says that they are gone.

@@ -129,6 +129,32 @@ fn a_program_is_asked_again_when_the_time_is_over() {
 }
 
 #[test]
+fn what_is_kept_outlasts_a_reload_of_the_same_route() {
+    let route = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
+    let host = Host::with_routes(route, &[("n", &counting("n", MINUTE))]);
+    let mut client = host.connect();
+    let reload = |client: &mut Client, path: &str, route: &str| {
+        let redirect = format!("[[site.redirect]]\nfrom = \"{path}\"\nto = \"/\"\n");
+        host.reload(&format!("{route}{redirect}"));
+        wait_until("the redirect", || {
+            (client.get(path, "").status == 301).then_some(())
+        });
+    };
+    assert_eq!(get(&mut client, ""), (200, "1".into()));
+    reload(&mut client, "/first", route);
+    // Whoever may change it is still known to.
+    assert_eq!(
+        talk::post(&mut client, "/cgi/n", "text").0.text().trim(),
+        "2"
+    );
+    assert_eq!(get(&mut client, ""), (200, "3".into()));
+    reload(&mut client, "/second", route);
+    assert_eq!(get(&mut client, ""), (200, "3".into()));
+    reload(&mut client, "/third", &format!("{route}timeout = \"9s\"\n"));
+    assert_eq!(get(&mut client, ""), (200, "4".into()));
+}
+
+#[test]
 fn hosts_do_not_share_what_is_kept() {
     let host = host(MINUTE);
     let mut client = host.connect();

@@ -10,8 +10,14 @@ use rustix::net::{
     socket_with,
 };
 
+use lowroad_wire::width::{index, lower};
+
 use super::Listener;
 
+/// Constants of the system that a message has a byte for.
+const V4: u8 = libc::AF_INET as u8;
+const V6: u8 = libc::AF_INET6 as u8;
+const TCP: u8 = libc::IPPROTO_TCP as u8;
 const HEADER_LEN: usize = 16;
 const REQUEST: u16 = 1;
 /// With an answer in any case.
@@ -46,9 +52,9 @@ const ATTRIBUTE_GENERATION: u16 = 1;
 /// When the kernel can't say; then the module `tcp_diag` may be missing.
 pub fn listeners(port: u16) -> io::Result<Vec<Listener>> {
     let mut found = Vec::new();
-    for family in [libc::AF_INET, libc::AF_INET6] {
+    for family in [V4, V6] {
         // struct inet_diag_req_v2: family, protocol, extensions, padding, states, and no identity.
-        let mut question = vec![byte(family), byte(libc::IPPROTO_TCP), WITH_INFO, 0];
+        let mut question = vec![family, TCP, WITH_INFO, 0];
         question.extend((1u32 << TCP_LISTEN).to_ne_bytes());
         question.extend([0; 48]);
         for message in dump(netlink::SOCK_DIAG, SOCK_DIAG_BY_FAMILY, &question)? {
@@ -152,13 +158,9 @@ fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
         .ip()
         .to_ipv4_mapped()
         .zip(remote.ip().to_ipv4_mapped());
-    let family = if v4.is_some() {
-        libc::AF_INET
-    } else {
-        libc::AF_INET6
-    };
+    let family = if v4.is_some() { V4 } else { V6 };
     // struct inet_diag_req_v2, with an identity: ports, addresses, no device and no cookie.
-    let mut question = vec![byte(family), byte(libc::IPPROTO_TCP), 0, 0];
+    let mut question = vec![family, TCP, 0, 0];
     question.extend(u32::MAX.to_ne_bytes());
     question.extend(local.port().to_be_bytes());
     question.extend(remote.port().to_be_bytes());
@@ -281,7 +283,7 @@ fn open(protocol: Protocol) -> io::Result<OwnedFd> {
 }
 
 fn ask(socket: &OwnedFd, kind: u16, flags: u16, question: &[u8]) -> io::Result<()> {
-    let len = u32::try_from(HEADER_LEN + question.len()).expect("short");
+    let len = lower((HEADER_LEN + question.len()) as u64);
     let mut request = len.to_ne_bytes().to_vec();
     request.extend(kind.to_ne_bytes());
     request.extend(flags.to_ne_bytes());
@@ -294,7 +296,7 @@ fn ask(socket: &OwnedFd, kind: u16, flags: u16, question: &[u8]) -> io::Result<(
 /// Takes the messages of a datagram apart; whether the last was among them.
 fn take(mut datagram: &[u8], messages: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     while datagram.len() >= HEADER_LEN {
-        let len = usize::try_from(word(datagram)).expect("32 bits");
+        let len = index(word(datagram));
         let malformed = || io::Error::from(io::ErrorKind::InvalidData);
         let body = datagram.get(HEADER_LEN..len).ok_or_else(malformed)?;
         match half(&datagram[4..]) {
@@ -320,10 +322,6 @@ fn word(bytes: &[u8]) -> u32 {
 
 fn half(bytes: &[u8]) -> u16 {
     u16::from_ne_bytes(bytes[..2].try_into().expect("two bytes"))
-}
-
-fn byte(number: i32) -> u8 {
-    u8::try_from(number).expect("a small constant")
 }
 
 #[cfg(test)]

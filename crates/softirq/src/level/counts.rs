@@ -16,9 +16,25 @@ impl Level {
     /// # Errors
     /// When the map can't be read.
     pub fn counters(&self) -> Result<Vec<u64>, Error> {
-        let numbers = 0..u32::try_from(REASONS.len()).expect("few");
         let count = |number| Ok(self.counted(number)?.count);
-        numbers.map(count).collect()
+        (0..layout::reason_count).map(count).collect()
+    }
+
+    /// How often the response in a place was answered, by all processors.
+    pub(crate) fn hits(&self, place: usize) -> u64 {
+        let counts = self.hit_counters(place);
+        counts.fold(0, |sum, at| sum.wrapping_add(self.response_hits.read(at)))
+    }
+
+    /// Another response is about to be in a place: nobody counts there meanwhile.
+    pub(crate) fn clear_hits(&self, place: usize) {
+        self.hit_counters(place)
+            .for_each(|at| self.response_hits.write(at, 0));
+    }
+
+    /// Where the processors count for a place.
+    fn hit_counters(&self, place: usize) -> impl Iterator<Item = usize> {
+        (place..self.response_hits.len()).step_by(self.responses.len())
     }
 
     /// Requests that were answered here, and those that were handed up.

@@ -14,6 +14,7 @@ use lowroad_softirq::fan_out;
 use lowroad_softirq::layout::{self, connection, connection_bucket, half_open};
 use lowroad_softirq::load::{Loaded, Sizes, Tier, load, load_parts_for_trial};
 use lowroad_testkit::net::{self, CLIENT, Namespace, SERVER};
+use lowroad_wire::width::{index, sequence};
 
 use super::copies::Copies;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -385,16 +386,16 @@ fn test_run(program: BorrowedFd<'_>, frame: &[u8], out: &mut [u8]) -> (i32, usiz
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
         data_in: frame.as_ptr().cast(),
-        data_size_in: u32::try_from(frame.len()).expect("fits"),
+        data_size_in: sequence(frame.len()),
         data_out: out.as_mut_ptr().cast(),
-        data_size_out: u32::try_from(out.len()).expect("fits"),
+        data_size_out: sequence(out.len()),
         repeat: 1,
         ..Default::default()
     };
     // SAFETY: the pointers are to slices of the given lengths, which outlive the call.
     let status = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
     assert_eq!(status, 0, "BPF_PROG_TEST_RUN: {status} of {frame:02x?}");
-    let len = usize::try_from(options.data_size_out).expect("fits");
+    let len = index(options.data_size_out);
     (options.retval.cast_signed(), len)
 }
 

@@ -3,6 +3,7 @@
 
 use lowroad_testkit::net::frame;
 use lowroad_testkit::net::{CLIENT, SERVER};
+use lowroad_wire::width::sequence;
 
 /// FIN.
 pub const FIN: u8 = 0x01;
@@ -75,7 +76,7 @@ impl Sent {
             true => self.v6(tcp.len()),
             false => self.v4(tcp.len()),
         };
-        let len = u32::try_from(tcp.len()).expect("fits");
+        let len = sequence(tcp.len());
         let sum = !folded(sum(&addresses) + 6 + len + sum(&tcp)) ^ u16::from(self.bad_sum);
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
         let to = if self.is_broadcast {

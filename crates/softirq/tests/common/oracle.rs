@@ -12,6 +12,7 @@ use lowroad_http::{Limits, Refusal, request};
 use lowroad_softirq::layout::{REASONS, connection_bucket};
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::key;
+use lowroad_wire::width::{index, len_of};
 use lowroad_wire::world::Ignore;
 
 use super::bench::{Bench, DATE, Did};
@@ -256,10 +257,9 @@ impl<'b> Oracle<'b> {
     fn program_read(&self, request: &[u8]) -> Option<Result<Vec<u8>, &'static str>> {
         let places = &self.places;
         let word = |bytes: &[u8], at: usize| {
-            usize::try_from(u32::from_ne_bytes(
+            index(u32::from_ne_bytes(
                 bytes[at..at + 4].try_into().expect("four bytes"),
             ))
-            .expect("fits")
         };
         let each = self
             .scratch
@@ -301,7 +301,7 @@ impl Places {
                 .find(|one| one.name.is_some_and(|name| name == member));
             match found.map(|one| one.attr) {
                 Some(MemberAttr::Normal { offset } | MemberAttr::BitField { offset, .. }) => {
-                    usize::try_from(offset / 8).expect("fits")
+                    index(offset / 8)
                 }
                 None => panic!("no {member}"),
             }
@@ -319,7 +319,7 @@ impl Places {
 
 fn program_id(program: BorrowedFd<'_>) -> u32 {
     let mut info = libbpf_sys::bpf_prog_info::default();
-    let mut len = u32::try_from(size_of_val(&info)).expect("fits");
+    let mut len = len_of::<libbpf_sys::bpf_prog_info>();
     let pointer = std::ptr::from_mut(&mut info).cast();
     // SAFETY: the pointer is to as many bytes as are said, which outlive the call.
     let status =

@@ -25,6 +25,8 @@
 //! what has replaced `A`. Of parts `seq` is the number of the answer's first byte; the last one has PSH, and
 //! FIN if its flags are said to have it. They have 1460 bytes, on IPv6 and behind `do cut 1220` 1220.
 
+use lowroad_wire::width;
+
 use super::bench::{DATE, Did};
 use super::frames::{self, ACK, FIN, PSH, RST, Received, SYN, Sent, URG};
 use super::responses::{REQUESTS, RESPONSES, Response};
@@ -235,7 +237,7 @@ impl Client {
     fn parts(&self, whole: &Received, which: &str) -> Vec<Received> {
         let (first, last) = which.split_once('-').unwrap_or((which, which));
         let index = |text: &str| text.parse::<usize>().expect("a part");
-        let cut = usize::try_from(self.cut).expect("fits");
+        let cut = width::index(self.cut);
         let count = whole.payload.len().div_ceil(cut);
         let part = |(at, bytes): (usize, &[u8])| Received {
             flags: match at + 1 == count {

@@ -11,6 +11,7 @@ use crate::frame::{FIN, Segment, len_of};
 use crate::held;
 use crate::reason::Reason;
 use crate::verdict::{Verdict, acknowledge, counted, replied, sent};
+use crate::width::{index, sequence};
 use crate::world::{Socket, World};
 
 impl<T: Table> Responder<T> {
@@ -85,7 +86,7 @@ impl<T: Table> Responder<T> {
         let Some(answer) = flight_again(world, connection, &under_way, flight) else {
             return self.reset(world, segment, Reason::TcpGone);
         };
-        let [first, count] = [first, count].map(|part| usize::try_from(part).expect("few"));
+        let [first, count] = [first, count].map(index);
         let (seq, ..) = connection.acknowledged();
         let frames = write_parts(&answer, first..first + count, segment, connection, seq);
         sent(world, Reason::AnswerAgain, frames)
@@ -157,9 +158,7 @@ fn write_parts(
     seq: u32,
 ) -> Vec<Vec<u8>> {
     let withheld = if connection.is_flight() { WITHHELD } else { 0 };
-    let ack = connection
-        .rcv_nxt
-        .wrapping_sub(u32::try_from(withheld).expect("one"));
+    let ack = connection.rcv_nxt.wrapping_sub(sequence(withheld));
     parts
         .map(|index| write_part(answer, index, segment, connection, (seq, ack)))
         .collect()

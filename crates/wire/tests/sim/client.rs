@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use lowroad_wire::Segment;
 use lowroad_wire::frame::{ACK, FIN, PSH, RST, SYN};
+use lowroad_wire::width::index;
 
 /// The client's first number: it wraps round soon.
 const ISN: u32 = 0xffff_fff0;
@@ -215,7 +216,7 @@ impl Client {
                 self.early.insert(at, bytes);
                 break;
             }
-            let known = usize::try_from(has - at).expect("fits");
+            let known = index(has - at);
             self.got.extend(bytes.get(known..).unwrap_or_default());
         }
         let has = u32::try_from(self.got.len()).expect("short");
@@ -268,10 +269,10 @@ impl Client {
         let is_repeat = self.nxt < self.max;
         while self.nxt < self.end() {
             let data_len = u32::try_from(self.data.len()).expect("short");
-            let rest = &self.data[usize::try_from(self.nxt.min(data_len)).expect("fits")..];
+            let rest = &self.data[index(self.nxt.min(data_len))..];
             let most = match self.habits.at_a_time {
                 0 => rest.len(),
-                most => most - usize::try_from(self.nxt).expect("fits") % most,
+                most => most - index(self.nxt) % most,
             };
             let payload = rest[..most.min(rest.len())].to_vec();
             let len = u32::try_from(payload.len()).expect("short");

@@ -6,9 +6,8 @@
 //! outliving their library only where types allow it, hence the order of fields here.
 
 use std::ffi::c_void;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,28 +28,6 @@ type Load = unsafe extern "C" fn(*const Table) -> i32;
 type Start = unsafe extern "C" fn(CallPointer) -> *mut c_void;
 type Handle = unsafe extern "C" fn(*mut c_void, CallPointer, i32, u32) -> i32;
 type Stop = unsafe extern "C" fn(*mut c_void);
-
-/// What differs between two versions of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    device: u64,
-    inode: u64,
-    len: u64,
-    modified: (i64, i64),
-}
-
-impl Stamp {
-    /// Of the file that is there now.
-    pub fn of(path: &Path) -> Result<Stamp, String> {
-        let found = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Stamp {
-            device: found.dev(),
-            inode: found.ino(),
-            len: found.len(),
-            modified: (found.mtime(), found.mtime_nsec()),
-        })
-    }
-}
 
 /// A library in memory.
 pub struct Loaded {

@@ -1,0 +1,70 @@
+//! How a site's files are answered: codings, fields, redirects.
+
+use crate::Pattern;
+
+/// Compression of responses. `[site.compress]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compress {
+    /// Text is compressed where no prepared sibling is found. Default true.
+    pub enabled: bool,
+    /// Shorter files, in bytes, are sent as they are. 0 to 1 GiB. Default 256.
+    pub len_min: u64,
+    /// The codings, the most liked first, none twice; not empty. Default br, zstd, gzip.
+    pub encodings: Vec<Encoding>,
+    /// Siblings with `.br`, `.zst` and `.gz` are sent to who accepts them. Default true.
+    pub precompressed: bool,
+}
+
+impl Default for Compress {
+    fn default() -> Compress {
+        Compress {
+            enabled: true,
+            len_min: 256,
+            encodings: vec![Encoding::Br, Encoding::Zstd, Encoding::Gzip],
+            precompressed: true,
+        }
+    }
+}
+
+/// A content coding (RFC 9110 §8.4.1) that the server can produce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// Brotli, RFC 7932. `"br"`
+    Br,
+    /// Zstandard, RFC 8878. `"zstd"`
+    Zstd,
+    /// Gzip, RFC 1952. `"gzip"`
+    Gzip,
+}
+
+/// A field value for the paths that a pattern matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternRule {
+    /// Which paths.
+    pub pattern: Pattern,
+    /// The value: visible ASCII, spaces and tabs between.
+    pub value: String,
+}
+
+/// A redirect. Where it leads is told by [`Redirect::location`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// Which paths.
+    pub from: Pattern,
+    /// An absolute path or an `http`/`https` URL, percent-encoded; `$1` in its path or query stands
+    /// for what the wildcard at the end of `from` matched.
+    pub to: String,
+    /// 301, 302, 303, 307 or 308. Default 301.
+    pub status: u16,
+}
+
+/// Fields to add to and to take from the responses for the paths that a pattern matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderRule {
+    /// Which paths. Default: all.
+    pub pattern: Pattern,
+    /// Names as written (tokens) and values, each set in place of any field of that name.
+    pub set: Vec<(String, String)>,
+    /// Names, in lower case, of fields to take away.
+    pub remove: Vec<String>,
+}

@@ -1,0 +1,158 @@
+//! Paths of a site that programs answer for.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::Pattern;
+
+/// Paths whose requests, of all methods, go to a program. `[[site.route]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Which paths. Files that it matches are never sent as files.
+    pub pattern: Pattern,
+    /// The route counts only where there is no such file: for applications with paths of their
+    /// own. Default false.
+    pub missing: bool,
+    /// What answers.
+    pub to: RouteTo,
+    /// From a request, or from its head where it is not buffered, to the head of its response, and
+    /// between two parts of a body, in milliseconds. 1 ms to 24 hours. Default 30 000. Key `timeout`.
+    pub timeout_ms: u64,
+    /// Requests that are answered at a time, 1 to 65 536; others get 503. Default 256.
+    /// Key `concurrency`.
+    pub concurrency_max: usize,
+    /// The program gets a request once all of its body is there. Default true. Not for pages, which
+    /// always do. Key `request_buffering`.
+    pub request_buffering: bool,
+    /// What a slow client has not taken of a response waits, so that the program need not. Default
+    /// true. Not for pages, whose responses are made whole. Key `response_buffering`.
+    pub response_buffering: bool,
+}
+
+impl Route {
+    /// The default of `timeout_ms`.
+    pub const TIMEOUT_MS: u64 = 30_000;
+    /// The default of `concurrency_max`.
+    pub const CONCURRENCY_MAX: usize = 256;
+
+    /// A route with every default.
+    pub fn new(pattern: Pattern, to: RouteTo) -> Route {
+        Route {
+            pattern,
+            missing: false,
+            to,
+            timeout_ms: Route::TIMEOUT_MS,
+            concurrency_max: Route::CONCURRENCY_MAX,
+            request_buffering: true,
+            response_buffering: true,
+        }
+    }
+}
+
+/// What answers a route's requests; one of these keys must be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteTo {
+    /// The module of this name. `module = "NAME"`
+    Module(String),
+    /// Programs in a folder, RFC 3875. `cgi = "DIR"`
+    Cgi(Cgi),
+    /// A FastCGI server. `fastcgi = "ADDRESS"`
+    FastCgi(FastCgi),
+    /// Templates with queries among the site's files. `pages = "DATABASE"`, or `pages = true`
+    /// where they need none.
+    Pages(Pages),
+}
+
+/// CGI programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgi {
+    /// The folder of the programs: what follows [`Pattern::front`] in the path is a program in it,
+    /// and what follows that is PATH_INFO. The front ends in `/`.
+    pub folder: PathBuf,
+    /// Environment variables that programs get besides those of RFC 3875 §4.1; none of those, and
+    /// no `HTTP_…`. `[site.route.env]`
+    pub env: Vec<(String, String)>,
+    /// Bytes of address space for a program and each of its children, 1 MiB to 1 TiB; 0 = no limit.
+    /// Default 1 GiB. Key `memory`.
+    pub memory_len_max: u64,
+    /// Seconds of processor time for a program and each of its children, 1 to 86 400. Default 30.
+    /// Key `cpu`, a duration, rounded up.
+    pub cpu_s_max: u64,
+    /// As whom programs run. Default `nobody` where the server is root, else the server's user.
+    pub user: Option<String>,
+}
+
+impl Cgi {
+    /// Programs in this folder, with every default.
+    pub fn new(folder: PathBuf) -> Cgi {
+        Cgi {
+            folder,
+            env: Vec::new(),
+            memory_len_max: 1 << 30,
+            cpu_s_max: 30,
+            user: None,
+        }
+    }
+}
+
+/// A FastCGI server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastCgi {
+    /// Where it listens.
+    pub address: Upstream,
+    /// The script that gets all requests, as an absolute path under the root. Default none: the
+    /// path itself is the script. Key `script`.
+    pub script: Option<String>,
+    /// The file that a folder's path stands for. Default `index.php`. Key `index`.
+    pub index: String,
+    /// Connections to it, all workers together, 1 to 4096. Default 32. Key `connections`.
+    pub connections_max: usize,
+    /// Parameters besides those of RFC 3875 §4.1, perhaps `DOCUMENT_ROOT` or `SCRIPT_FILENAME` for a
+    /// server that sees other paths. `[site.route.env]`
+    pub env: Vec<(String, String)>,
+}
+
+impl FastCgi {
+    /// The server at this address, with every default.
+    pub fn new(address: Upstream) -> FastCgi {
+        FastCgi {
+            address,
+            script: None,
+            index: "index.php".to_string(),
+            connections_max: 32,
+            env: Vec::new(),
+        }
+    }
+}
+
+/// Where another server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upstream {
+    /// `unix:/run/php/php-fpm.sock`
+    Unix(PathBuf),
+    /// `127.0.0.1:9000`
+    Tcp(SocketAddr),
+}
+
+/// Pages made of templates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// The database that `query` means.
+    pub database: Option<String>,
+    /// Bytes that a page may take while it is made: its values, rows and text; 1 MiB to 1 TiB. Default
+    /// 32 MiB. Key `memory`.
+    pub memory_len_max: usize,
+}
+
+impl Pages {
+    /// Default for [`Pages::memory_len_max`].
+    pub const MEMORY_LEN_MAX: usize = 32 << 20;
+
+    /// Pages with this database and every default.
+    pub fn new(database: Option<String>) -> Pages {
+        Pages {
+            database,
+            memory_len_max: Pages::MEMORY_LEN_MAX,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The process: workers, cache, user, and what of it is below the socket.
+
+use std::path::PathBuf;
+
+/// What concerns the process as a whole. `[server]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Event loops; 0 = one for each CPU that the process may use. Range 0 to 1024. Default 0.
+    pub workers: usize,
+    /// Each worker is pinned to one CPU. Default false.
+    pub affinity: bool,
+    /// How many connections a worker accepts at one wake-up. Default [`Accept::UpTo`] 32.
+    pub accept: Accept,
+    /// The user to become when started as root. Whether it exists is found out by the server.
+    pub user: Option<String>,
+    /// The group to become when started as root; None = the user's own group.
+    pub group: Option<String>,
+    /// Bytes for stored responses; 0 = none are stored. 64 KiB to 1 TiB. Default 256 MiB. Key `cache`.
+    ///
+    /// Memory: this many bytes in all, taken page by page as they are used.
+    pub cache_len_max: u64,
+    /// The largest stored response in bytes, at most a quarter of the cache. Default 1 MiB, or a
+    /// quarter of the cache where that is less. Key `cache_object`.
+    pub cache_object_len_max: u64,
+    /// Threads that open and read files, and compress. 1 to 256. Default 4.
+    pub helpers: usize,
+    /// How long the requests under way may take to end after SIGTERM, in milliseconds.
+    /// 0 to 1 hour. Default 30 000. Key `drain_timeout`.
+    pub drain_timeout_ms: u64,
+    /// The admin socket; None = the server chooses the path.
+    pub admin: Option<PathBuf>,
+    /// Whether hot small responses are answered below the server. Default [`Softirq::Off`].
+    pub softirq: Softirq,
+    /// File descriptors to ask the system for, 64 to 1 048 576; 0 = as many as the hard limit
+    /// allows, at most 1 048 576. Default 0.
+    pub fd_limit: u64,
+}
+
+/// Where the soft-interrupt level is wanted in front of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Softirq {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// On all Ethernet interfaces that are up, if this machine can do it.
+    Auto,
+    /// On this interface, or the server does not start.
+    Interface(String),
+}
+
+impl Server {
+    /// The largest stored response when none is named: 1 MiB, or a quarter of a smaller cache.
+    pub fn cache_object_default(cache_len_max: u64) -> u64 {
+        (1 << 20).min(cache_len_max / 4)
+    }
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        let cache_len_max = 256 << 20;
+        Server {
+            workers: 0,
+            affinity: false,
+            accept: Accept::default(),
+            user: None,
+            group: None,
+            cache_len_max,
+            cache_object_len_max: Server::cache_object_default(cache_len_max),
+            helpers: 4,
+            drain_timeout_ms: 30_000,
+            admin: None,
+            softirq: Softirq::Off,
+            fd_limit: 0,
+        }
+    }
+}
+
+/// How many connections are accepted when a listener is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accept {
+    /// One, then the connections at hand are served. `"one"`
+    One,
+    /// All that wait. `"all"`
+    All,
+    /// All that wait, but at most this many, 1 to 65 536. A number.
+    UpTo(u32),
+}
+
+impl Default for Accept {
+    fn default() -> Accept {
+        Accept::UpTo(32)
+    }
+}

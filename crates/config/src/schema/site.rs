@@ -1,0 +1,103 @@
+//! A site: its names, listeners and files. RFC 9110 §4.2 and §7.2 say what a site is to HTTP.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use super::{Compress, HeaderRule, PatternRule, Redirect, Route};
+
+/// One site: names, listeners, and how its files are answered. `[[site]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The host names it answers to; never empty. Default: [`Name::Default`] alone.
+    pub names: Vec<Name>,
+    /// The addresses it listens at; never empty, no address twice. Default 127.0.0.1:8080.
+    ///
+    /// An IPv6 wildcard address (`[::]`, in the file also `*:PORT`) stands for IPv4 as well.
+    pub listen: Vec<SocketAddr>,
+    /// The folder of its files. No default.
+    pub root: Root,
+    /// File names that are tried, in this order, for a path that is a folder; may be empty.
+    /// Default `index.html`.
+    pub index: Vec<String>,
+    /// A folder without an index file is answered with a list of its files. Default false.
+    pub listing: bool,
+    /// Names that begin with a dot are served. Default false: they are 404, except `.well-known`.
+    pub hidden: bool,
+    /// Which symbolic links are followed. Default [`Symlinks::Beneath`].
+    pub symlinks: Symlinks,
+    /// Compression, prepared or on the fly. `[site.compress]`
+    pub compress: Compress,
+    /// Media types by file name extension (lower case, no dot), before the built-in table.
+    /// `[site.types]`
+    pub types: Vec<(String, String)>,
+    /// Pages for statuses 400 to 599, as absolute paths under the root. `[site.error_pages]`
+    pub error_pages: BTreeMap<u16, String>,
+    /// Values of `Cache-Control`; the first pattern that matches counts. `[[site.cache_control]]`
+    pub cache_control: Vec<PatternRule>,
+    /// Redirects, tried in this order before any file. `[[site.redirect]]`
+    pub redirects: Vec<Redirect>,
+    /// Fields to set and to remove; all rules that match are applied in order. `[[site.header]]`
+    pub headers: Vec<HeaderRule>,
+    /// Paths that are not files but are answered by a program; the first that matches counts.
+    /// `[[site.route]]`
+    pub routes: Vec<Route>,
+}
+
+/// A site for one folder with every default: what `lowroad serve DIR` serves.
+pub fn site_for_folder(root: PathBuf) -> Site {
+    Site {
+        names: vec![Name::Default],
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
+        root: Root::Folder(root),
+        index: vec!["index.html".to_string()],
+        listing: false,
+        hidden: false,
+        symlinks: Symlinks::Beneath,
+        compress: Compress::default(),
+        types: Vec::new(),
+        error_pages: BTreeMap::new(),
+        cache_control: Vec::new(),
+        redirects: Vec::new(),
+        headers: Vec::new(),
+        routes: Vec::new(),
+    }
+}
+
+/// One of the names of a site: lower case, no trailing dot, A-labels as they came.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Name {
+    /// This host: `example.com`, or an address as it stands in `Host`: `192.0.2.1`, `[2001:db8::1]`.
+    Exact(String),
+    /// Every host that ends in a dot and this text: `*.example.com` is held as `example.com`, which
+    /// `a.example.com` and `a.b.example.com` match and `example.com` does not.
+    Wildcard(String),
+    /// Whatever no other site of the listener names. `"_"`, or no names at all.
+    Default,
+}
+
+/// Where a site's files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// One folder for every host.
+    Folder(PathBuf),
+    /// A folder for each host: `/srv/{host}/htdocs` is prefix `/srv` and suffix `htdocs`.
+    PerHost {
+        /// The folder that has one folder for each host.
+        prefix: PathBuf,
+        /// The path from a host's folder to its files, relative; may be empty.
+        suffix: String,
+    },
+}
+
+/// Which symbolic links are followed below the root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// Those that stay beneath the root. `"beneath"`
+    #[default]
+    Beneath,
+    /// None at all. `"none"`
+    None,
+    /// All, out of the root too. `"follow"`
+    Follow,
+}

@@ -1,0 +1,113 @@
+//! Files that are read anew while the server runs: looked at twice a second, and taken once they have stayed
+//! as they are for two looks, so that one that is being written is left alone. It knows nothing of what is
+//! in them. The folders of sites, where a change must be noticed at once, are watched by the kernel.
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use crate::background::contain;
+use crate::file::Stamp;
+
+/// The time between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Which version of a file is in use, and whether there is a newer one.
+#[derive(Debug)]
+pub struct Version {
+    taken: Stamp,
+    /// Of another, in the last look: it may still be being written.
+    new: Option<Stamp>,
+}
+
+impl Version {
+    /// This one is in use, or was refused: it is not tried again before it changes.
+    pub fn of(taken: Stamp) -> Version {
+        Version { taken, new: None }
+    }
+
+    /// Whether it is this one.
+    pub fn is(&self, found: Stamp) -> bool {
+        self.taken == found
+    }
+
+    /// Whether a look finds another version for the second time in a row. A file that is gone is none: it
+    /// may be about to be replaced.
+    pub fn has_settled(&mut self, found: Option<Stamp>) -> bool {
+        let other = found.filter(|found| !self.is(*found));
+        let has_settled = other.is_some() && self.new == other;
+        self.new = other;
+        has_settled
+    }
+}
+
+/// Starts a thread that looks twice a second, until nobody else has `of` any more, or `look` says that there
+/// is nothing left to look at. A panic ends one look.
+///
+/// # Errors
+/// When the machine gives no thread.
+pub fn watch<T: Send + Sync + 'static>(
+    name: &str,
+    of: Weak<T>,
+    look: impl Fn(&Arc<T>) -> bool + Send + 'static,
+) -> io::Result<()> {
+    let thread = thread::Builder::new().name(name.into());
+    thread.spawn(move || {
+        let mut is_used = true;
+        while is_used {
+            thread::sleep(LOOK_INTERVAL);
+            let Some(of) = of.upgrade() else { return };
+            contain(|| is_used = look(&of));
+        }
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    fn stamp(len: u64) -> Stamp {
+        Stamp {
+            id: (1, 2),
+            len,
+            modified_ns: 3,
+            changed_ns: 4,
+            links: 1,
+        }
+    }
+
+    #[test]
+    fn what_changes_still_is_left_alone() {
+        let mut version = Version::of(stamp(1));
+        let found = [1, 2, 3, 3].map(|len| version.has_settled(Some(stamp(len))));
+        assert_eq!(found, [false, false, false, true]);
+        let mut version = Version::of(stamp(3));
+        assert!(!version.has_settled(Some(stamp(4))));
+        assert!(!version.has_settled(None));
+        assert!(!version.has_settled(Some(stamp(4))));
+        assert!(version.has_settled(Some(stamp(4))));
+        // Back again.
+        assert!(!version.has_settled(Some(stamp(3))));
+    }
+
+    #[test]
+    fn it_looks_until_there_is_nothing_to_look_at_even_after_a_panic() {
+        let (tell, told) = channel();
+        let of = Arc::new(std::sync::Mutex::new(0));
+        let look = move |count: &Arc<std::sync::Mutex<u32>>| {
+            let number = {
+                let mut count = count.lock().expect("it is not held while it panics");
+                *count += 1;
+                *count
+            };
+            tell.send(number).expect("somebody hears");
+            assert!(number != 1, "the first look panics");
+            number < 3
+        };
+        watch("watch-tested", Arc::downgrade(&of), look).expect("a thread");
+        assert_eq!(told.iter().collect::<Vec<_>>(), [1, 2, 3]);
+    }
+}

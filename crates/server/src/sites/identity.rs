@@ -1,0 +1,183 @@
+//! What a site is, as far as stored responses are concerned: what was made for one site may be used for
+//! another, of a later configuration, if both are the same in this. Knows nothing of the store.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use lowroad_config as config;
+use lowroad_config::{Name, Root, RouteTo};
+
+/// What makes the stored responses of a site what they are.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Identity {
+    folder: Base,
+    /// The rules without those that no stored response depends on. What is added to them counts until it
+    /// is taken out by name.
+    rules: config::Site,
+    /// What the routes name.
+    modules: Vec<config::Module>,
+    databases: Vec<config::Database>,
+}
+
+/// The folder that contains everything of a site, when it was looked up.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Without symbolic links.
+    pub path: PathBuf,
+    /// Device and inode; `None` if it went away meanwhile.
+    file: Option<(u64, u64)>,
+}
+
+impl Identity {
+    /// That of a site of this configuration in this folder.
+    pub fn new(site: &config::Site, config: &config::Config, folder: Base) -> Identity {
+        let mut rules = config::Site {
+            redirects: Vec::new(),
+            error_pages: Default::default(),
+            ..site.clone()
+        };
+        // Programs are told where a request came in.
+        if site.routes.is_empty() {
+            rules.names = vec![Name::Default];
+            rules.listen = Vec::new();
+        }
+        let named = |module: &&config::Module| {
+            let names = |route: &config::Route| matches!(&route.to, RouteTo::Module(name) if *name == module.name);
+            site.routes.iter().any(names)
+        };
+        let has_pages = site
+            .routes
+            .iter()
+            .any(|route| matches!(route.to, RouteTo::Pages(_)));
+        Identity {
+            folder,
+            rules,
+            modules: config.modules.iter().filter(named).cloned().collect(),
+            // Pages may name any of them.
+            databases: match has_pages {
+                true => config.databases.clone(),
+                false => Vec::new(),
+            },
+        }
+    }
+
+    /// The same site in another folder.
+    pub fn moved_to(&self, folder: Base) -> Identity {
+        Identity {
+            folder,
+            ..self.clone()
+        }
+    }
+
+    /// Where its files are.
+    pub fn base(&self) -> &Base {
+        &self.folder
+    }
+}
+
+impl Base {
+    /// Where the folder of a site really is.
+    ///
+    /// # Errors
+    /// When it can't be served; the text says which and why.
+    pub fn of(rules: &config::Site) -> io::Result<Base> {
+        let (Root::Folder(folder) | Root::PerHost { prefix: folder, .. }) = &rules.root;
+        let found = folder.canonicalize().and_then(readable);
+        found.map_err(|error| {
+            let text = format!("the folder {} can't be served: {error}", folder.display());
+            io::Error::new(error.kind(), text)
+        })
+    }
+}
+
+fn readable(path: PathBuf) -> io::Result<Base> {
+    if !path.metadata()?.is_dir() {
+        return Err(io::Error::new(
+            io::ErrorKind::NotADirectory,
+            "it is not a folder",
+        ));
+    }
+    std::fs::read_dir(&path)?;
+    Ok(Base {
+        file: file_of(&path),
+        path,
+    })
+}
+
+fn file_of(folder: &Path) -> Option<(u64, u64)> {
+    folder.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_config::{Config, parse};
+
+    /// The identity of the one site of this configuration.
+    fn of(settings: &str) -> Identity {
+        let text = format!(
+            "[[module]]\nname = \"a\"\nlinked = \"hello\"\n[[database]]\nname = \"d\"\n\
+             url = \"sqlite:/d\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/\"\n{settings}"
+        );
+        of_text(&text)
+    }
+
+    fn of_text(text: &str) -> Identity {
+        let config: Config = parse(text, Path::new("/lowroad.toml")).expect(text);
+        let base = Base::of(&config.sites[0]).expect("a folder");
+        Identity::new(&config.sites[0], &config, base)
+    }
+
+    #[test]
+    fn what_stored_responses_depend_on_makes_another_site() {
+        assert!(of("") == of(""));
+        for other in [
+            "listing = true\n",
+            "hidden = true\n",
+            "index = [\"other\"]\n",
+            "symlinks = \"none\"\n",
+            "[site.compress]\nlen_min = 0\n",
+            "[site.types]\nx = \"text/x\"\n",
+            "[[site.header]]\nset = { X-Own = \"1\" }\n",
+            "[[site.cache_control]]\npattern = \"*\"\nvalue = \"no-cache\"\n",
+            "[[site.route]]\npattern = \"/x\"\nmodule = \"a\"\n",
+        ] {
+            assert!(of("") != of(other), "{other}");
+        }
+        assert!(of("") != of("").moved_to(Base::of(&tmp()).expect("a folder")));
+    }
+
+    fn tmp() -> config::Site {
+        config::site_for_folder(std::env::temp_dir())
+    }
+
+    #[test]
+    fn what_they_do_not_depend_on_does_not() {
+        for same in [
+            "names = [\"a\"]\n",
+            "[site.error_pages]\n404 = \"/404.html\"\n",
+            "[[site.redirect]]\nfrom = \"/a\"\nto = \"/b\"\n",
+        ] {
+            assert!(of("") == of(same), "{same}");
+        }
+    }
+
+    #[test]
+    fn programs_count_where_they_are_named() {
+        let text = |module: &str, database: &str, route: &str| {
+            of_text(&format!(
+                "[[module]]\nname = \"a\"\nlinked = \"hello\"\n{module}[[database]]\nname = \"d\"\n\
+                 url = \"sqlite:/{database}\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/\"\n{route}"
+            ))
+        };
+        let module = "[[site.route]]\npattern = \"/x\"\nmodule = \"a\"\n";
+        let pages = "[[site.route]]\npattern = \"*.x\"\npages = true\n";
+        let settings = "[module.settings]\nx = \"y\"\n";
+        assert!(text("", "d", module) != text(settings, "d", module));
+        assert!(text("", "d", pages) == text(settings, "d", pages));
+        assert!(text("", "d", pages) != text("", "e", pages));
+        assert!(text("", "d", module) == text("", "e", module));
+        assert!(of(module) != of(&format!("names = [\"a\"]\n{module}")));
+    }
+}

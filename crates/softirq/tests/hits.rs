@@ -1,0 +1,106 @@
+//! How often responses were answered: counted by each processor, and beside the responses. It knows no
+//! segments but those of a handshake and a request.
+
+mod common;
+
+use common::bench::{Bench, Did, lacks};
+use common::frames::{self, ACK, PSH, SYN, Sent};
+use common::responses::{RESPONSES, Shelf};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use lowroad_softirq::load::Tier;
+use lowroad_softirq::publish;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// Asks for the first response on a connection of its own.
+fn ask(bench: &Bench, port: u16) {
+    let mut sent = Sent {
+        port,
+        flags: SYN,
+        options: vec![2, 4, 5, 0xb4],
+        window: 64_000,
+        ..Sent::default()
+    };
+    let syn = sent.frame();
+    let Did::Reply(reply) = bench.run(&syn) else {
+        panic!("no SYN-ACK")
+    };
+    frames::receive(&reply, &syn).expect("a right answer");
+    let isn = u32::from_be_bytes(reply[38..42].try_into().expect("four bytes"));
+    (sent.seq, sent.ack, sent.flags) = (1, isn.wrapping_add(1), ACK);
+    sent.options.clear();
+    assert_eq!(bench.run(&sent.frame()), Did::Drop);
+    sent.flags = ACK | PSH;
+    sent.payload = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n".to_vec();
+    assert!(matches!(bench.run(&sent.frame()), Did::Reply(_)));
+}
+
+/// The counts of all that is published, the smaller first.
+fn hits(bench: &Bench) -> Vec<u64> {
+    let published = publish::published(&bench.level);
+    let mut hits: Vec<u64> = published.iter().map(|one| one.hits).collect();
+    hits.sort_unstable();
+    hits
+}
+
+/// Everything that the programs have of the responses but their bytes.
+fn places(bench: &Bench) -> Vec<Vec<u8>> {
+    let path = bench.level.folder().join("responses");
+    let map = MapHandle::from_pinned_path(path).expect("a map");
+    let all = map.lookup_batch(map.max_entries(), MapFlags::ANY, MapFlags::ANY);
+    all.expect("an array").map(|(_, bytes)| bytes).collect()
+}
+
+/// Runs something on each processor that the thread may use, and says on how many.
+fn on_each_processor(mut work: impl FnMut(u16)) -> u64 {
+    let all = sched_getaffinity(None).expect("processors");
+    let mut count = 0;
+    for processor in (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)) {
+        let mut here = CpuSet::new();
+        here.set(processor);
+        sched_setaffinity(None, &here).expect("a processor");
+        work(count);
+        count += 1;
+    }
+    u64::from(count)
+}
+
+fn hits_are_counted(test: &str, tier: Tier) {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip(test, &reason);
+    }
+    let bench = Bench::new(tier);
+    bench.namespace.enter(|| {
+        bench.beat(0);
+        let publish_all = || {
+            let mut shelf = Shelf::new(&bench.level);
+            let one = &RESPONSES[0];
+            for key in one.keys() {
+                shelf.publish(&bench.level, &key, &one.prepare(0), HOUR_NS);
+            }
+        };
+        publish_all();
+        assert_eq!(hits(&bench), [0, 0]);
+        let before = places(&bench);
+        let count = on_each_processor(|number| {
+            ask(&bench, 30_000 + 2 * number);
+            ask(&bench, 30_001 + 2 * number);
+        });
+        assert_eq!(hits(&bench), [0, 2 * count]);
+        assert!(places(&bench) == before, "what all processors read changed");
+        // In the same places.
+        publish_all();
+        assert_eq!(hits(&bench), [0, 0]);
+    });
+}
+
+#[test]
+fn hits_are_counted_at_xdp() {
+    hits_are_counted("hits_are_counted_at_xdp", Tier::Xdp);
+}
+
+#[test]
+fn hits_are_counted_at_tc() {
+    hits_are_counted("hits_are_counted_at_tc", Tier::Tc);
+}
