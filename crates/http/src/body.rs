@@ -34,8 +34,28 @@ pub struct Fed<'i> {
     pub consumed: usize,
     /// The decoded body bytes among them, in one piece. May be empty when `consumed` is not 0.
     pub data: &'i [u8],
+    /// With `done`, the trailers: field lines with their CRLFs, validated.
+    pub trailers: &'i [u8],
     /// The body has ended; what follows `consumed` belongs to the next request.
     pub done: bool,
+}
+
+impl<'i> Fed<'i> {
+    /// Nothing.
+    pub(crate) const NOTHING: Fed<'static> = Fed {
+        consumed: 0,
+        data: &[],
+        trailers: &[],
+        done: false,
+    };
+
+    /// So many bytes of framing.
+    pub(crate) fn framing(consumed: usize) -> Fed<'i> {
+        Fed {
+            consumed,
+            ..Fed::NOTHING
+        }
+    }
 }
 
 impl BodyReader {
@@ -59,7 +79,7 @@ impl BodyReader {
 
     /// Takes bytes from the start of `input`: framing, and at most one run of body bytes. Call it
     /// again with what follows until `consumed` is 0 or `done` is set; never takes a byte beyond
-    /// the end of the body.
+    /// the end of the body. What was not taken is given again, with what follows it: a trailer section is taken whole.
     ///
     /// # Errors
     /// The framing is wrong or over a limit. The connection must close, and the reader must not be
@@ -67,9 +87,8 @@ impl BodyReader {
     pub fn feed<'i>(&mut self, input: &'i [u8]) -> Result<Fed<'i>, Refusal> {
         let fed = match &mut self.0 {
             State::Done => Fed {
-                consumed: 0,
-                data: &[],
                 done: true,
+                ..Fed::NOTHING
             },
             State::Length(left) => feed_length(left, input),
             State::Chunked(chunked) => chunked.feed(input)?,
@@ -87,6 +106,7 @@ fn feed_length<'i>(left: &mut u64, input: &'i [u8]) -> Fed<'i> {
     Fed {
         consumed: data.len(),
         data,
+        trailers: &[],
         done: *left == 0,
     }
 }

@@ -7,19 +7,19 @@
 //! Size ── ; ──► Extension ◄─ " ─► Quoted ◄─ \ ─► Escaped             │
 //!  │ CR            │ CR                                              │
 //!  └──► SizeLf ◄───┘ ── size > 0 ──► Data ───────────────────────────┘
-//!         └─ size == 0 ─► Trailer ── CR ─► EndLf ─► done
-//!                          ▲ └─► TrailerName ── : ─► TrailerValue ── CR ─► TrailerLf ┐
-//!                          └───────────────────────────────────────────────────────┘
+//!         └─ size == 0 ─► Trailers ─► done
 //! ```
 //!
 //! Every line end is CRLF, nothing stands between a size and its CRLF but extensions, and trailers
-//! are checked like fields and thrown away. A decoder that is more lenient than the next one lets
+//! are checked like fields. The trailer section is taken in one piece, so that it can be given as slices of the
+//! input. A decoder that is more lenient than the next one lets
 //! requests be smuggled (RFC 9112 §11.2). Read RFC 9112 §7.1.
 
 use crate::body::{self, Fed};
 use crate::limits::Limits;
+use crate::lines::{self, Stop};
 use crate::refusal::Refusal;
-use crate::scan::{self, TOKEN, VALUE};
+use crate::scan::{self, VALUE};
 use crate::target::hex_digit;
 
 /// Most digits of a chunk size.
@@ -34,8 +34,7 @@ pub(crate) struct Chunked {
     body_left: u64,
     /// Extension bytes that each chunk may have.
     extension_len_max: u32,
-    /// Extension bytes that this chunk may still have, and from the last chunk on the bytes that
-    /// the trailer section may still have.
+    /// Extension bytes that this chunk may still have.
     budget: u32,
     /// Bytes that the trailer section may have.
     trailers_len_max: u32,
@@ -58,12 +57,7 @@ enum State {
     Data,
     DataCr,
     DataLf,
-    /// The start of a trailer line, or the CR of the empty line.
-    Trailer,
-    TrailerName,
-    TrailerValue,
-    TrailerLf,
-    EndLf,
+    Trailers,
 }
 
 impl Chunked {
@@ -87,20 +81,14 @@ impl Chunked {
             if self.state == State::Data {
                 return Ok(self.data(at, input.get(at..).unwrap_or_default()));
             }
-            if self.state == State::EndLf {
-                expect(*byte, b'\n', Refusal::TrailerInvalid)?;
-                return Ok(Fed {
-                    consumed: at + 1,
-                    data: &[],
-                    done: true,
-                });
+            if self.state == State::Trailers {
+                return self.trailers(at, input.get(at..).unwrap_or_default());
             }
             self.state = self.step(*byte)?;
         }
         Ok(Fed {
             consumed: input.len(),
-            data: &[],
-            done: false,
+            ..Fed::NOTHING
         })
     }
 
@@ -114,7 +102,35 @@ impl Chunked {
         Fed {
             consumed: at + data.len(),
             data,
-            done: false,
+            ..Fed::NOTHING
+        }
+    }
+
+    /// Takes the trailer section, if all of it is in `rest`, before which `at` bytes of framing were taken.
+    fn trailers<'i>(&self, at: usize, rest: &'i [u8]) -> Result<Fed<'i>, Refusal> {
+        // Bytes beyond what the longest section takes do not exist here, so that it makes no difference whether they
+        // have come already.
+        let len_max = self.trailers_len_max as usize;
+        let whole_len_max = len_max.saturating_add(2);
+        let rest = rest.get(..whole_len_max).unwrap_or(rest);
+        let mut next = rest;
+        while next.first() != Some(&b'\r') {
+            match trailer(next) {
+                Ok(after) if rest.len() - after.len() <= len_max => next = after,
+                Err(Stop::Partial) if rest.len() < whole_len_max => return Ok(Fed::framing(at)),
+                Ok(_) | Err(Stop::Partial) => return Err(Refusal::TrailersTooLarge),
+                Err(Stop::Refused(refusal)) => return Err(refusal),
+            }
+        }
+        match next {
+            [_, b'\n', after @ ..] => Ok(Fed {
+                consumed: at + rest.len() - after.len(),
+                data: &[],
+                trailers: rest.get(..rest.len() - next.len()).unwrap_or_default(),
+                done: true,
+            }),
+            [_] => Ok(Fed::framing(at)),
+            _ => Err(Refusal::TrailerInvalid),
         }
     }
 
@@ -137,11 +153,8 @@ impl Chunked {
                 expect(byte, b'\n', Refusal::ChunkEnd)?;
                 Ok(State::Size)
             }
-            State::Trailer | State::TrailerName | State::TrailerValue | State::TrailerLf => {
-                self.trailer(byte)
-            }
             // `feed` deals with these itself.
-            State::Data | State::EndLf => Ok(self.state),
+            State::Data | State::Trailers => Ok(self.state),
         }
     }
 
@@ -186,8 +199,7 @@ impl Chunked {
     fn size_is_known(&mut self) -> Result<State, Refusal> {
         self.digits = 0;
         if self.chunk_left == 0 {
-            self.budget = self.trailers_len_max;
-            return Ok(State::Trailer);
+            return Ok(State::Trailers);
         }
         self.budget = self.extension_len_max;
         match self.body_left.checked_sub(self.chunk_left) {
@@ -197,24 +209,22 @@ impl Chunked {
         Ok(State::Data)
     }
 
-    /// A byte of the trailer section up to the CR of the empty line.
-    fn trailer(&mut self, byte: u8) -> Result<State, Refusal> {
-        let next = match (self.state, byte) {
-            (State::Trailer, b'\r') => return Ok(State::EndLf),
-            (State::Trailer | State::TrailerName, _) if scan::is(byte, TOKEN) => State::TrailerName,
-            (State::TrailerName, b':') => State::TrailerValue,
-            (State::TrailerValue, b'\r') => State::TrailerLf,
-            (State::TrailerValue, _) if scan::is(byte, VALUE) => State::TrailerValue,
-            (State::TrailerLf, b'\n') => State::Trailer,
-            _ => return Err(Refusal::TrailerInvalid),
-        };
-        self.spend(next, Refusal::TrailersTooLarge)
-    }
-
     /// Goes on to `next` at the expense of one byte of the budget.
     fn spend(&mut self, next: State, otherwise: Refusal) -> Result<State, Refusal> {
         self.budget = self.budget.checked_sub(1).ok_or(otherwise)?;
         Ok(next)
+    }
+}
+
+/// The bytes after the trailer line at the start of `rest`.
+fn trailer(rest: &[u8]) -> Result<&[u8], Stop> {
+    let line = match lines::line(rest) {
+        Err(Stop::Refused(_)) => return Err(Refusal::TrailerInvalid.into()),
+        other => other?,
+    };
+    match lines::name_fault(rest, line.name.len()) {
+        None => Ok(line.next),
+        Some(_) => Err(Refusal::TrailerInvalid.into()),
     }
 }
 

@@ -35,14 +35,17 @@ impl<'v> HeadWriter<'v> {
             // In one piece, as most are.
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\nDate: ");
         } else {
-            out.extend_from_slice(b"HTTP/1.1 ");
-            out.extend_from_slice(&three_digits(status.code()));
-            out.push(b' ');
-            out.extend_from_slice(status.reason().as_bytes());
-            out.extend_from_slice(b"\r\nDate: ");
+            put_status_line(out, status);
+            out.extend_from_slice(b"Date: ");
         }
         out.extend_from_slice(date);
         out.extend_from_slice(b"\r\n");
+        HeadWriter(out)
+    }
+
+    /// Begins the head of an interim response, which has no date.
+    pub fn interim(out: &'v mut Vec<u8>, status: Status) -> HeadWriter<'v> {
+        put_status_line(out, status);
         HeadWriter(out)
     }
 
@@ -131,6 +134,14 @@ pub fn put_content_range(out: &mut Vec<u8>, start: u64, end: u64, len: u64) {
     put_number(out, end.saturating_sub(1));
     out.push(b'/');
     put_number(out, len);
+}
+
+fn put_status_line(out: &mut Vec<u8>, status: Status) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(&three_digits(status.code()));
+    out.push(b' ');
+    out.extend_from_slice(status.reason().as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// A status code has three digits, always.

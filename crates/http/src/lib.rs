@@ -18,6 +18,7 @@
 extern crate alloc;
 
 mod chunked;
+mod lines;
 mod list;
 mod scan;
 
@@ -26,6 +27,7 @@ pub mod conditional;
 pub mod date;
 pub mod encoding;
 pub mod error_page;
+pub mod h1;
 pub mod head;
 pub mod host;
 pub mod limits;

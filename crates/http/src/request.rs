@@ -16,6 +16,7 @@ mod tests;
 
 use self::line::RequestLine;
 use crate::limits::Limits;
+use crate::lines::Stop;
 use crate::list;
 use crate::method::Method;
 use crate::refusal::Refusal;
@@ -153,20 +154,6 @@ fn parse_into<'b>(
     }
 }
 
-/// Why parsing does not go on.
-#[derive(Clone, Copy)]
-enum Stop {
-    /// The bytes are at their end.
-    Partial,
-    Refused(Refusal),
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Stop {
-        Stop::Refused(refusal)
-    }
-}
-
 /// Whether it is worth while to call [`parse`] (again) now that `buf` has more than its first
 /// `from` bytes: an empty line, or what a lenient reader might take for one, lies in the new bytes.
 /// It looks only at these and the three before them, so a client that sends byte by byte costs no
@@ -236,6 +223,9 @@ pub struct Fields<'b> {
 }
 
 impl<'b> Fields<'b> {
+    /// No fields.
+    pub const NONE: Fields<'static> = Fields { lines: &[] };
+
     /// The fields of lines that [`Request::lines`] gave, or of a copy of them.
     pub fn of_lines(lines: &'b [u8]) -> Fields<'b> {
         Fields { lines }

@@ -31,7 +31,6 @@ fn decode_in(input: &[u8], piece: usize, limits: &Limits) -> Outcome {
                 break;
             }
         }
-        assert_eq!(at, end, "all of an incomplete body is taken");
     }
     Ok(None)
 }

@@ -2,12 +2,13 @@
 //! persistence. Read RFC 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
 
 use super::known::{Known, is};
-use super::{Framing, Request, Stop, Version};
+use super::{Framing, Request, Version};
 use crate::host;
 use crate::limits::Limits;
+use crate::lines::{Stop, line, name_fault};
 use crate::list;
 use crate::refusal::Refusal;
-use crate::scan::{self, TOKEN};
+use crate::scan;
 
 /// Parses the field lines `lines`, which are the end of `head`, and the empty line into `request`.
 #[inline(always)]
@@ -36,86 +37,6 @@ pub(super) fn parse<'b>(
     (request.lines, _) = lines.split_at(lines.len() - rest.len());
     request.head_len = head.len() - after.len();
     Ok(seen.conclude(request)?)
-}
-
-/// A field line.
-struct Line<'b> {
-    /// Not validated yet.
-    name: &'b [u8],
-    /// Validated, without surrounding whitespace.
-    value: &'b [u8],
-    /// The bytes after the line.
-    next: &'b [u8],
-}
-
-/// The field line at the start of `rest`.
-#[inline(always)]
-fn line(rest: &[u8]) -> Result<Line<'_>, Stop> {
-    let Some((name, mut value)) = scan::split_at_colon(rest) else {
-        return Err(no_colon(rest));
-    };
-    // One space is usual.
-    if let [b' ', after @ ..] = value {
-        value = after;
-    }
-    if let [b' ' | b'\t', ..] = value {
-        value = list::trim_start(value);
-    }
-    let (value, end) = value.split_at(scan::value_len(value));
-    match scan::strip_prefix(end, b"\r\n") {
-        Some(next) => Ok(Line {
-            name,
-            value: list::trim_end(value),
-            next,
-        }),
-        None => Err(no_line_end(rest, name.len(), end)),
-    }
-}
-
-/// A value that is not followed by CRLF: not complete yet, or broken by a control character.
-#[cold]
-fn no_line_end(rest: &[u8], colon: usize, end: &[u8]) -> Stop {
-    if let Some(refusal) = name_fault(rest, colon) {
-        return Stop::Refused(refusal);
-    }
-    Stop::Refused(match end {
-        [] | [b'\r'] => return Stop::Partial,
-        [b'\r', ..] => Refusal::BareCr,
-        [b'\n', ..] => Refusal::BareLf,
-        [0, ..] => Refusal::Nul,
-        _ => Refusal::FieldValue,
-    })
-}
-
-/// A line without a colon in all the bytes that have come.
-#[cold]
-fn no_colon(rest: &[u8]) -> Stop {
-    let after = scan::skip(rest, TOKEN);
-    match after {
-        // Where a byte has come, the line is wrong in any case, but the next one decides what the
-        // fault is called.
-        [] | [b'\r'] => Stop::Partial,
-        [b' ' | b'\t'] if after.len() < rest.len() => Stop::Partial,
-        _ => Stop::Refused(name_fault(rest, rest.len()).unwrap_or(Refusal::FieldName)),
-    }
-}
-
-/// Why the bytes before `colon` are not a field name, `None` if they are.
-#[cold]
-fn name_fault(line: &[u8], colon: usize) -> Option<Refusal> {
-    let name = line.get(..colon).unwrap_or(line);
-    let (token, rest) = name.split_at_checked(scan::run(name, TOKEN))?;
-    if rest.is_empty() && !token.is_empty() {
-        return None;
-    }
-    Some(match rest {
-        [b' ' | b'\t', ..] if token.is_empty() => Refusal::ObsFold,
-        [b' ' | b'\t', ..] if list::trim_start(rest).is_empty() => Refusal::SpaceBeforeColon,
-        [b'\r', next, ..] if *next != b'\n' => Refusal::BareCr,
-        [b'\n', ..] => Refusal::BareLf,
-        [0, ..] => Refusal::Nul,
-        _ => Refusal::FieldName,
-    })
 }
 
 /// What has been seen of the fields that depend on each other or on their repetition.

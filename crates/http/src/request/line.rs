@@ -4,9 +4,10 @@
 //! Order of the checks, where several things are wrong: the syntax of the line (400, 414), then the
 //! version (505), then the method (501), then the target's form (400).
 
-use super::{Stop, Target, Version};
+use super::{Target, Version};
 use crate::host;
 use crate::limits::Limits;
+use crate::lines::Stop;
 use crate::method::Method;
 use crate::refusal::Refusal;
 use crate::scan::{self, PATH, TARGET, TOKEN};

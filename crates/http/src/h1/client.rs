@@ -1,0 +1,279 @@
+//! The client's end of a connection. See the module for the order of things. One request at a time: what is not
+//! answered is not followed by another.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::Step;
+use super::incoming::{self, Part};
+use super::outgoing::{BodyLen, Broken, Outgoing};
+use super::response::{self, Fault, ResponseFraming, ResponseHead};
+use crate::body::BodyReader;
+use crate::head::put_number;
+use crate::limits::Limits;
+use crate::method::Method;
+use crate::request::{Fields, Framing, head_complete};
+use crate::status::Status;
+
+/// Interim responses to one request; more are an attack or an error.
+const INTERIM_MAX: u8 = 16;
+
+/// What came from the server.
+#[derive(Debug)]
+pub enum ClientEvent<'b> {
+    /// A response before the one that counts (1xx but 101).
+    Interim(ResponseHead<'b>),
+    /// The head of the response. Its body follows as [`ClientEvent::Data`], and always a [`ClientEvent::End`].
+    Response(ResponseHead<'b>),
+    /// Some of the body, not empty.
+    Data(&'b [u8]),
+    /// The response is whole.
+    End {
+        /// Validated; with chunks only.
+        trailers: Fields<'b>,
+    },
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client {
+    input: Input,
+    output: Outgoing,
+    is_head: bool,
+    interim_count: u8,
+    keep_alive: bool,
+}
+
+#[derive(Debug)]
+enum Input {
+    /// No request is under way: nothing may come.
+    Idle,
+    /// A head, of which so many bytes were looked at.
+    Head {
+        seen_len: usize,
+    },
+    Body(Box<BodyReader>),
+    /// The body ends with the connection.
+    UntilClose,
+    /// The end of a response without a body is still to be told.
+    NoBody,
+    /// The connection is of no more use.
+    Closed,
+}
+
+impl Default for Client {
+    fn default() -> Client {
+        Client {
+            input: Input::Idle,
+            output: Outgoing::Idle,
+            is_head: false,
+            interim_count: 0,
+            keep_alive: true,
+        }
+    }
+}
+
+impl Client {
+    /// Writes the head of a request; `lines` are field lines, Host among them, without any of those that are the
+    /// connection's: Content-Length, Transfer-Encoding, Connection. Whether a body is to follow.
+    ///
+    /// # Errors
+    /// The response to the request before has not come whole, or the connection is of no more use.
+    pub fn request(
+        &mut self,
+        method: Method,
+        target: &[u8],
+        lines: &[u8],
+        len: BodyLen,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Broken> {
+        if !self.is_idle() {
+            return Err(Broken);
+        }
+        out.extend_from_slice(method.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(target);
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        out.extend_from_slice(lines);
+        self.output = match len {
+            BodyLen::None => Outgoing::Omitted,
+            BodyLen::Known(len) => {
+                out.extend_from_slice(b"Content-Length: ");
+                put_number(out, len);
+                out.extend_from_slice(b"\r\n");
+                Outgoing::Length(len)
+            }
+            BodyLen::Unknown => {
+                out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+                Outgoing::Chunked
+            }
+        };
+        out.extend_from_slice(b"\r\n");
+        self.input = Input::Head { seen_len: 0 };
+        self.is_head = method == Method::Head;
+        self.interim_count = 0;
+        let has_body = !matches!(self.output, Outgoing::Omitted | Outgoing::Length(0));
+        if !has_body {
+            self.output = Outgoing::Idle;
+        }
+        Ok(has_body)
+    }
+
+    /// Writes what stands before `len` bytes of the body (not 0), which follow.
+    ///
+    /// # Errors
+    /// More than was announced, or no body is due.
+    pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
+        self.output.data(len, out).map(drop)
+    }
+
+    /// What stands behind those bytes.
+    #[must_use]
+    pub fn data_end(&self) -> &'static [u8] {
+        self.output.data_end()
+    }
+
+    /// Ends the request's body. `trailers` are field lines, sent with chunks only.
+    ///
+    /// # Errors
+    /// Less than was announced: the connection has to be cut.
+    pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+        self.output.end(trailers, out)
+    }
+
+    /// Looks at the start of what was received and not used yet.
+    ///
+    /// # Errors
+    /// It is not a response, or not to what was asked. The connection is of no more use.
+    pub fn next<'b>(
+        &mut self,
+        input: &'b [u8],
+        limits: &Limits,
+    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        let step = self.step(input, limits);
+        if step.is_err() {
+            self.give_up();
+        }
+        step
+    }
+
+    fn step<'b>(
+        &mut self,
+        input: &'b [u8],
+        limits: &Limits,
+    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        match &mut self.input {
+            Input::Idle | Input::Closed if input.is_empty() => Ok(Step::WAIT),
+            Input::Idle | Input::Closed => Err(Fault::Unasked),
+            Input::Head { seen_len } => {
+                let is_due = head_complete(input, *seen_len) || input.len() >= limits.head_len_max;
+                if *seen_len > 0 && !is_due && input.len() / 256 == *seen_len / 256 {
+                    *seen_len = input.len();
+                    return Ok(Step::WAIT);
+                }
+                self.head(input, limits)
+            }
+            Input::Body(reader) => {
+                let step = incoming::take(reader, input)?;
+                let event = step.event.map(|part| match part {
+                    Part::Data(data) => ClientEvent::Data(data),
+                    Part::End(trailers) => {
+                        self.input = Input::Idle;
+                        ClientEvent::End { trailers }
+                    }
+                });
+                Ok(Step {
+                    used: step.used,
+                    event,
+                })
+            }
+            Input::UntilClose if input.is_empty() => Ok(Step::WAIT),
+            Input::UntilClose => Ok(Step::event(input.len(), ClientEvent::Data(input))),
+            Input::NoBody => {
+                self.input = Input::Idle;
+                let trailers = Fields::NONE;
+                Ok(Step::event(0, ClientEvent::End { trailers }))
+            }
+        }
+    }
+
+    fn head<'b>(
+        &mut self,
+        input: &'b [u8],
+        limits: &Limits,
+    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        let Some(head) = response::parse(input, limits)? else {
+            self.input = Input::Head {
+                seen_len: input.len(),
+            };
+            return Ok(Step::WAIT);
+        };
+        if head.status == Status::SWITCHING_PROTOCOLS {
+            return Err(Fault::Upgrade);
+        }
+        if head.status.code() < 200 {
+            self.interim_count += 1;
+            if self.interim_count > INTERIM_MAX {
+                return Err(Fault::TooManyInterim);
+            }
+            self.input = Input::Head { seen_len: 0 };
+            return Ok(Step::event(head.len, ClientEvent::Interim(head)));
+        }
+        self.keep_alive &= head.keep_alive;
+        self.input = match head.framing {
+            _ if self.is_head || head.status.is_bodiless() => Input::NoBody,
+            ResponseFraming::Length(0) => Input::NoBody,
+            ResponseFraming::Length(len) => body(Framing::Length(len), limits)?,
+            ResponseFraming::Chunked => body(Framing::Chunked, limits)?,
+            ResponseFraming::UntilClose => {
+                self.keep_alive = false;
+                Input::UntilClose
+            }
+        };
+        Ok(Step::event(head.len, ClientEvent::Response(head)))
+    }
+
+    /// Whether the body under way ends with the connection, so that nobody will know whether it came whole.
+    #[must_use]
+    pub fn is_unframed(&self) -> bool {
+        matches!(self.input, Input::UntilClose)
+    }
+
+    /// The server has sent its last byte. Whether a body has come to its end by that: nobody can say whether that was
+    /// all of it.
+    ///
+    /// # Errors
+    /// The response is not whole.
+    pub fn ended(&mut self) -> Result<bool, Fault> {
+        let input = core::mem::replace(&mut self.input, Input::Closed);
+        self.keep_alive = false;
+        match input {
+            Input::UntilClose => Ok(true),
+            Input::Idle | Input::Closed | Input::NoBody => Ok(false),
+            Input::Head { .. } | Input::Body(_) => Err(Fault::Cut),
+        }
+    }
+
+    /// No more is to be read of it, nor sent.
+    pub fn give_up(&mut self) {
+        self.input = Input::Closed;
+        self.keep_alive = false;
+    }
+
+    /// Whether another request may be sent: nothing is under way in either direction, and the server keeps the
+    /// connection open.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.keep_alive && self.output == Outgoing::Idle && matches!(self.input, Input::Idle)
+    }
+
+    /// Whether nothing of a response has come yet: a request that may be repeated can be, on another connection.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self.input, Input::Head { seen_len: 0 }) && self.interim_count == 0
+    }
+}
+
+fn body(framing: Framing, limits: &Limits) -> Result<Input, Fault> {
+    Ok(Input::Body(Box::new(BodyReader::new(framing, limits)?)))
+}

@@ -1,0 +1,35 @@
+//! The body that one end receives, part by part. Knows no head.
+
+use super::Step;
+use crate::body::BodyReader;
+use crate::refusal::Refusal;
+use crate::request::Fields;
+
+/// What came of a body.
+pub(super) enum Part<'b> {
+    /// Some of it, not empty.
+    Data(&'b [u8]),
+    /// Its end, with trailers.
+    End(Fields<'b>),
+}
+
+/// Takes from the start of `input` until there is something to tell.
+pub(super) fn take<'b>(
+    reader: &mut BodyReader,
+    input: &'b [u8],
+) -> Result<Step<Part<'b>>, Refusal> {
+    let mut used = 0;
+    loop {
+        let fed = reader.feed(input.get(used..).unwrap_or_default())?;
+        used += fed.consumed;
+        if !fed.data.is_empty() {
+            return Ok(Step::event(used, Part::Data(fed.data)));
+        }
+        if fed.done {
+            return Ok(Step::event(used, Part::End(Fields::of_lines(fed.trailers))));
+        }
+        if fed.consumed == 0 {
+            return Ok(Step::used(used));
+        }
+    }
+}

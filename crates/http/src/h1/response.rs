@@ -1,0 +1,269 @@
+//! The head of a response: checked as strictly as that of a request, for what one reader takes for the end of a body
+//! another may take for its middle. Knows neither the request nor the connection. Read RFC 9112 §4 and §6.3.
+
+use crate::limits::Limits;
+use crate::lines::{self, Stop};
+use crate::list;
+use crate::refusal::Refusal;
+use crate::request::{Fields, Version};
+use crate::scan::{self, DIGIT, VALUE};
+use crate::status::Status;
+
+/// Why bytes are not a response. The connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The line is not `HTTP/d.d SP three digits [SP reason]`.
+    StatusLine,
+    /// Neither HTTP/1.0 nor HTTP/1.1.
+    Version,
+    /// The head or a chunk is malformed as a request's can be, or over a limit.
+    Malformed(Refusal),
+    /// More interim responses than the limit.
+    TooManyInterim,
+    /// 101 though no upgrade was asked for.
+    Upgrade,
+    /// Bytes that nobody asked for.
+    Unasked,
+    /// The connection ended before the response did.
+    Cut,
+}
+
+impl Fault {
+    /// What is wrong, for the operator: plain ASCII, no full stop.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Fault::StatusLine => "the status line is malformed",
+            Fault::Version => "the HTTP version is neither 1.0 nor 1.1",
+            Fault::Malformed(refusal) => refusal.as_str(),
+            Fault::TooManyInterim => "too many interim responses",
+            Fault::Upgrade => "it changes the protocol though nobody asked for that",
+            Fault::Unasked => "bytes that nobody asked for",
+            Fault::Cut => "the connection ended before the response did",
+        }
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Fault {
+        Fault::Malformed(refusal)
+    }
+}
+
+/// A response without its body: slices of the buffer that it was parsed from.
+#[derive(Clone, Debug)]
+pub struct ResponseHead<'b> {
+    /// The status.
+    pub status: Status,
+    /// The reason phrase, which means nothing.
+    pub reason: &'b [u8],
+    /// The fields, validated, in their order.
+    pub fields: Fields<'b>,
+    /// The version that the server speaks.
+    pub version: Version,
+    /// What its fields say of its body; whether it has one depends on the request, too.
+    pub(super) framing: ResponseFraming,
+    /// Whether the peer will take another request.
+    pub(super) keep_alive: bool,
+    /// Bytes used, to the end of the empty line.
+    pub(super) len: usize,
+}
+
+/// How the body of a response is delimited, if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseFraming {
+    Length(u64),
+    Chunked,
+    /// It ends with the connection.
+    UntilClose,
+}
+
+/// Parses the head at the start of `bytes`; `None` if it has not come whole.
+///
+/// # Errors
+/// The first fault found.
+pub(super) fn parse<'b>(
+    bytes: &'b [u8],
+    limits: &Limits,
+) -> Result<Option<ResponseHead<'b>>, Fault> {
+    let within = bytes.get(..limits.head_len_max).unwrap_or(bytes);
+    match head(within, limits) {
+        Ok(head) => Ok(Some(head)),
+        Err(Unread::Partial) if within.len() >= limits.head_len_max => {
+            Err(Refusal::HeadTooLarge.into())
+        }
+        Err(Unread::Partial) => Ok(None),
+        Err(Unread::Fault(fault)) => Err(fault),
+    }
+}
+
+/// Why there is no head.
+enum Unread {
+    Partial,
+    Fault(Fault),
+}
+
+impl From<Fault> for Unread {
+    fn from(fault: Fault) -> Unread {
+        Unread::Fault(fault)
+    }
+}
+
+impl From<Refusal> for Unread {
+    fn from(refusal: Refusal) -> Unread {
+        Unread::Fault(refusal.into())
+    }
+}
+
+impl From<Stop> for Unread {
+    fn from(stop: Stop) -> Unread {
+        match stop {
+            Stop::Partial => Unread::Partial,
+            Stop::Refused(refusal) => refusal.into(),
+        }
+    }
+}
+
+fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread> {
+    let line = status_line(bytes)?;
+    let mut seen = Seen::default();
+    let mut rest = line.rest;
+    let mut count = 0_u16;
+    while rest.first() != Some(&b'\r') {
+        let field = lines::line(rest)?;
+        if let Some(refusal) = lines::name_fault(rest, field.name.len()) {
+            return Err(refusal.into());
+        }
+        count = count.saturating_add(1);
+        if count > limits.fields_max {
+            return Err(Refusal::TooManyFields.into());
+        }
+        seen.field(field.name, field.value)?;
+        rest = field.next;
+    }
+    let after = match rest {
+        [_, b'\n', after @ ..] => after,
+        [_, _, ..] => return Err(Refusal::BareCr.into()),
+        _ => return Err(Unread::Partial),
+    };
+    let (fields, _) = line.rest.split_at(line.rest.len() - rest.len());
+    Ok(ResponseHead {
+        status: line.status,
+        reason: line.reason,
+        fields: Fields::of_lines(fields),
+        version: line.version,
+        framing: seen.framing(line.version)?,
+        keep_alive: match line.version {
+            Version::Http11 => !seen.close,
+            Version::Http10 => seen.keep_alive && !seen.close,
+        },
+        len: bytes.len() - after.len(),
+    })
+}
+
+struct StatusLine<'b> {
+    version: Version,
+    status: Status,
+    reason: &'b [u8],
+    rest: &'b [u8],
+}
+
+fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, Unread> {
+    let Some((start, after)) = bytes.split_first_chunk::<12>() else {
+        return Err(short(bytes));
+    };
+    let [version @ .., b' ', hundreds, tens, ones] = start else {
+        return Err(Fault::StatusLine.into());
+    };
+    let version = match version {
+        b"HTTP/1.1" => Version::Http11,
+        b"HTTP/1.0" => Version::Http10,
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if scan::is(*major, DIGIT) && scan::is(*minor, DIGIT) =>
+        {
+            return Err(Fault::Version.into());
+        }
+        _ => return Err(Fault::StatusLine.into()),
+    };
+    let digits = [*hundreds, *tens, *ones];
+    let status = list::decimal(&digits).and_then(|code| u16::try_from(code).ok());
+    let status = status.and_then(Status::new).ok_or(Fault::StatusLine)?;
+    // The space behind the digits is due even without a reason, but many leave it out.
+    let (reason, end) = match after {
+        [b' ', text @ ..] => text.split_at(scan::run(text, VALUE)),
+        other => other.split_at(0),
+    };
+    match end {
+        [b'\r', b'\n', rest @ ..] => Ok(StatusLine {
+            version,
+            status,
+            reason,
+            rest,
+        }),
+        [] | [b'\r'] => Err(Unread::Partial),
+        _ => Err(Fault::StatusLine.into()),
+    }
+}
+
+/// Fewer bytes than a status line begins with: what has come may be wrong already.
+fn short(bytes: &[u8]) -> Unread {
+    let shared = bytes.len().min(5);
+    match bytes.get(..shared) == b"HTTP/".get(..shared) {
+        true => Unread::Partial,
+        false => Fault::StatusLine.into(),
+    }
+}
+
+/// What has been seen of the fields that say where the body ends.
+#[derive(Default)]
+struct Seen {
+    length: Option<u64>,
+    is_chunked: bool,
+    close: bool,
+    keep_alive: bool,
+}
+
+impl Seen {
+    fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Refusal> {
+        match name.len() {
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                for option in list::members(value) {
+                    self.close |= option.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                let length = list::decimal(value).ok_or(match value.contains(&b',') {
+                    true => Refusal::LengthRepeated,
+                    false => Refusal::LengthInvalid,
+                })?;
+                // Equal ones are one (RFC 9112 §6.3): some origins say it twice.
+                if self.length.is_some_and(|known| known != length) {
+                    return Err(Refusal::LengthRepeated);
+                }
+                self.length = Some(length);
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                if self.is_chunked {
+                    return Err(Refusal::CodingNotLast);
+                }
+                if !value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(Refusal::CodingUnknown);
+                }
+                self.is_chunked = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn framing(&self, version: Version) -> Result<ResponseFraming, Refusal> {
+        match (self.is_chunked, self.length) {
+            (true, _) if version == Version::Http10 => Err(Refusal::CodingIn10),
+            (true, Some(_)) => Err(Refusal::LengthAndCoding),
+            (true, None) => Ok(ResponseFraming::Chunked),
+            (false, Some(len)) => Ok(ResponseFraming::Length(len)),
+            (false, None) => Ok(ResponseFraming::UntilClose),
+        }
+    }
+}

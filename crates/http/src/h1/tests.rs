@@ -1,0 +1,639 @@
+//! Exchanges, read from top to bottom as they happen.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::date;
+use crate::limits::Limits;
+use crate::method::Method;
+use crate::refusal::Refusal;
+use crate::status::Status;
+use alloc::format;
+
+/// A server's end with what was received and not used, and what it sends.
+#[derive(Default)]
+struct Host {
+    server: Server,
+    received: Vec<u8>,
+    sent: Vec<u8>,
+}
+
+impl Host {
+    /// Bytes come; what they mean, in words.
+    fn gets(&mut self, bytes: &str) -> Vec<String> {
+        self.received.extend_from_slice(bytes.as_bytes());
+        let mut words = Vec::new();
+        loop {
+            let limits = Limits::default();
+            let (used, word) = match self.server.next(&self.received, &limits) {
+                Ok(step) => (step.used, step.event.as_ref().map(word)),
+                Err(refusal) => (
+                    self.received.len(),
+                    Some(format!("refused: {}", refusal.as_str())),
+                ),
+            };
+            self.received.drain(..used);
+            let is_over = word.is_none() && used == 0;
+            words.extend(word);
+            if is_over || self.received.is_empty() && self.server.is_over() {
+                return words;
+            }
+        }
+    }
+
+    fn says(&mut self) -> String {
+        let sent = core::mem::take(&mut self.sent);
+        let date = String::from_utf8_lossy(&DATE).into_owned();
+        String::from_utf8(sent)
+            .expect("text")
+            .replace(&format!("Date: {date}\r\n"), "")
+    }
+
+    fn answers(&mut self, status: Status, body: &str) -> String {
+        let len = BodyLen::Known(body.len() as u64);
+        if self.server.respond(status, b"", len, &DATE, &mut self.sent) {
+            self.part(body);
+        }
+        self.server.end(b"", &mut self.sent).expect("all was sent");
+        self.says()
+    }
+
+    fn part(&mut self, body: &str) {
+        let is_sent = self.server.data(body.len() as u64, &mut self.sent);
+        if is_sent.expect("no more than announced") {
+            self.sent.extend_from_slice(body.as_bytes());
+            self.sent.extend_from_slice(self.server.data_end());
+        }
+    }
+}
+
+const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+fn word(event: &Event<'_>) -> String {
+    match event {
+        Event::Request(request) => format!("request {}", String::from_utf8_lossy(request.line())),
+        Event::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
+        Event::End { trailers } => match trailers.clone().count() {
+            0 => "end".into(),
+            count => format!("end with {count} trailers"),
+        },
+    }
+}
+
+#[test]
+fn the_date_is_one() {
+    assert_eq!(date::format(784_111_777), DATE);
+}
+
+#[test]
+fn a_request_and_its_response() {
+    let mut host = Host::default();
+    assert_eq!(host.gets("GET /a HTTP/1.1\r\nHost: h\r\n"), [""; 0]);
+    assert!(host.server.is_partial());
+    assert_eq!(host.gets("\r\n"), ["request GET /a HTTP/1.1", "end"]);
+    let said = host.answers(Status::OK, "hello");
+    assert_eq!(said, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    assert!(host.server.is_idle() && !host.server.is_over());
+}
+
+#[test]
+fn pipelined_requests_are_answered_one_after_the_other() {
+    let mut host = Host::default();
+    let two = "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nX";
+    assert_eq!(host.gets(two), ["request GET /a HTTP/1.1", "end"]);
+    assert_eq!(host.gets(""), [""; 0]);
+    host.answers(Status::OK, "");
+    assert_eq!(host.gets(""), ["request GET /b HTTP/1.1", "end"]);
+    let said = host.answers(Status::NOT_FOUND, "no");
+    assert_eq!(
+        said,
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"
+    );
+    // What comes now is nobody's.
+    assert_eq!(host.gets("GET /c HTTP/1.1\r\nHost: h\r\n\r\n"), [""; 0]);
+    assert!(host.server.is_over() && host.received.is_empty());
+}
+
+#[test]
+fn bodies_come_in_parts() {
+    let mut host = Host::default();
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\n";
+    assert_eq!(
+        host.gets(&format!("{head}ab")),
+        ["request POST / HTTP/1.1", "data ab"]
+    );
+    assert_eq!(host.gets("cdefGET"), ["data cdef", "end"]);
+    host.answers(Status::NO_CONTENT, "");
+    assert_eq!(host.received, b"GET");
+
+    let mut host = Host::default();
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(host.gets(head), ["request POST / HTTP/1.1"]);
+    assert_eq!(host.gets("3\r\nabc\r\n1"), ["data abc"]);
+    assert_eq!(host.gets("\r\nd\r\n0\r\nA: b"), ["data d"]);
+    assert_eq!(host.gets("\r\n\r\n"), ["end with 1 trailers"]);
+}
+
+#[test]
+fn who_asks_for_leave_to_send_a_body_gets_it_once() {
+    let head = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n";
+    let mut host = Host::default();
+    host.gets(head);
+    assert!(host.server.expects_continue());
+    host.server.interim(Status::CONTINUE, b"", &mut host.sent);
+    assert_eq!(host.says(), "HTTP/1.1 100 Continue\r\n\r\n");
+    assert!(!host.server.expects_continue());
+    assert_eq!(host.gets("x"), ["data x", "end"]);
+    // Who sends some of it does not wait.
+    let mut host = Host::default();
+    host.gets(&format!("{head}x"));
+    assert!(!host.server.expects_continue());
+    // Nor does who has its answer.
+    let mut host = Host::default();
+    host.gets(head);
+    host.server.leave_body();
+    let said = host.answers(Status::CONTENT_TOO_LARGE, "");
+    assert!(said.ends_with("\r\nConnection: close\r\n\r\n"), "{said}");
+    assert!(host.server.is_over() && !host.server.expects_continue());
+}
+
+#[test]
+fn interim_responses_are_not_for_http_1_0() {
+    let mut host = Host::default();
+    host.gets("GET / HTTP/1.0\r\n\r\n");
+    host.server
+        .interim(Status::CONTINUE, b"Link: </a>\r\n", &mut host.sent);
+    assert_eq!(host.says(), "");
+}
+
+#[test]
+fn a_response_of_unknown_length() {
+    let mut host = Host::default();
+    host.gets("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let len = BodyLen::Unknown;
+    assert!(
+        host.server
+            .respond(Status::OK, b"A: b\r\n", len, &DATE, &mut host.sent)
+    );
+    host.part("0123456789abcdefg");
+    host.part("h");
+    host.server.end(b"C: d\r\n", &mut host.sent).expect("whole");
+    assert_eq!(
+        host.says(),
+        "HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n\
+         11\r\n0123456789abcdefg\r\n1\r\nh\r\n0\r\nC: d\r\n\r\n"
+    );
+    // A client of HTTP/1.0 has to see the end of the connection.
+    let mut host = Host::default();
+    host.gets("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert!(
+        host.server
+            .respond(Status::OK, b"", len, &DATE, &mut host.sent)
+    );
+    host.part("abc");
+    host.server.end(b"", &mut host.sent).expect("whole");
+    assert_eq!(
+        host.says(),
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc"
+    );
+    assert!(host.server.is_over());
+}
+
+#[test]
+fn what_has_no_body_gets_none() {
+    for (method, status, said) in [
+        ("HEAD", Status::OK, "200 OK\r\nContent-Length: 3\r\n\r\n"),
+        ("GET", Status::NO_CONTENT, "204 No Content\r\n\r\n"),
+        ("GET", Status::NOT_MODIFIED, "304 Not Modified\r\n\r\n"),
+    ] {
+        let mut host = Host::default();
+        host.gets(&format!("{method} / HTTP/1.1\r\nHost: h\r\n\r\n"));
+        assert_eq!(host.answers(status, "abc"), format!("HTTP/1.1 {said}"));
+    }
+}
+
+#[test]
+fn the_absence_of_a_body_is_said_where_it_could_be() {
+    let mut host = Host::default();
+    host.gets("POST / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let none = BodyLen::None;
+    assert!(
+        !host
+            .server
+            .respond(Status::CREATED, b"", none, &DATE, &mut host.sent)
+    );
+    host.server
+        .end(b"", &mut host.sent)
+        .expect("nothing was announced");
+    assert_eq!(
+        host.says(),
+        "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n"
+    );
+}
+
+#[test]
+fn who_makes_more_or_less_than_announced_breaks_the_connection() {
+    let mut host = Host::default();
+    host.gets("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let len = BodyLen::Known(2);
+    assert!(
+        host.server
+            .respond(Status::OK, b"", len, &DATE, &mut host.sent)
+    );
+    assert_eq!(host.server.data(3, &mut host.sent), Err(Broken));
+    let mut host = Host::default();
+    host.gets("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    host.server
+        .respond(Status::OK, b"", len, &DATE, &mut host.sent);
+    host.part("a");
+    assert_eq!(host.server.end(b"", &mut host.sent), Err(Broken));
+}
+
+#[test]
+fn what_is_no_request_gets_one_response() {
+    let mut host = Host::default();
+    assert_eq!(
+        host.gets("GET / HTTP/9.9\r\n\r\n"),
+        [format!("refused: {}", Refusal::Version.as_str())]
+    );
+    let said = host.answers(Status::VERSION_NOT_SUPPORTED, "sorry");
+    assert!(said.ends_with("Connection: close\r\n\r\nsorry"), "{said}");
+    assert!(host.server.is_over());
+    // In the middle of a body, too.
+    let mut host = Host::default();
+    let words = host.gets("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nx");
+    assert_eq!(
+        words[1],
+        format!("refused: {}", Refusal::ChunkSize.as_str())
+    );
+    assert!(host.answers(Status::BAD_REQUEST, "").contains("close"));
+}
+
+#[test]
+fn a_body_that_nobody_reads_ends_the_connection() {
+    let mut host = Host::default();
+    host.gets("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nab");
+    host.server.leave_body();
+    let said = host.answers(Status::FORBIDDEN, "");
+    assert!(said.contains("Connection: close"), "{said}");
+    assert_eq!(host.gets("cdef"), [""; 0]);
+    assert!(host.server.is_over());
+}
+
+#[test]
+fn a_body_that_is_too_long_is_refused_when_it_is_read() {
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 999999999\r\n\r\n";
+    let mut host = Host::default();
+    let words = host.gets(head);
+    let refused = format!("refused: {}", Refusal::BodyTooLarge.as_str());
+    assert_eq!(words, ["request POST / HTTP/1.1", &refused]);
+    assert!(
+        host.answers(Status::CONTENT_TOO_LARGE, "")
+            .contains("close")
+    );
+}
+
+#[test]
+fn whether_a_body_is_at_hand_is_known_before_it_is_read() {
+    for (framing, body) in [
+        ("Content-Length: 3", "abc"),
+        ("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\n\r\n"),
+    ] {
+        let mut host = Host::default();
+        let head = format!("POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n");
+        assert_eq!(host.gets(&head), ["request POST / HTTP/1.1"]);
+        let (whole, cut) = (body.as_bytes(), &body.as_bytes()[..body.len() - 1]);
+        assert!(host.server.ends_within(whole) && !host.server.ends_within(cut));
+        assert!(host.server.ends_within(&[whole, b"GET"].concat()));
+        assert_eq!(host.gets(body), ["data abc", "end"]);
+        assert!(host.server.ends_within(b""));
+    }
+}
+
+#[test]
+fn a_body_may_come_after_the_response() {
+    let mut host = Host::default();
+    host.gets("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab");
+    let said = host.answers(Status::OK, "");
+    assert_eq!(said, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert!(host.server.is_idle() && !host.server.has_whole_request());
+    let words = host.gets("cdGET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(words, ["data cd", "end", "request GET /b HTTP/1.1", "end"]);
+}
+
+/// A client's end, likewise.
+#[derive(Default)]
+struct Visitor {
+    client: Client,
+    received: Vec<u8>,
+    sent: Vec<u8>,
+}
+
+impl Visitor {
+    fn asks(&mut self, method: Method) {
+        let asked =
+            self.client
+                .request(method, b"/a", b"Host: h\r\n", BodyLen::None, &mut self.sent);
+        assert_eq!(asked, Ok(false));
+    }
+
+    fn gets(&mut self, bytes: &str) -> Vec<String> {
+        self.received.extend_from_slice(bytes.as_bytes());
+        let mut words = Vec::new();
+        loop {
+            let limits = Limits::default();
+            let (used, word) = match self.client.next(&self.received, &limits) {
+                Ok(step) => (step.used, step.event.as_ref().map(client_word)),
+                Err(fault) => {
+                    self.received.clear();
+                    words.push(format!("fault: {}", fault.as_str()));
+                    return words;
+                }
+            };
+            self.received.drain(..used);
+            let is_over = word.is_none() && used == 0;
+            words.extend(word);
+            if is_over {
+                return words;
+            }
+        }
+    }
+}
+
+fn client_word(event: &ClientEvent<'_>) -> String {
+    match event {
+        ClientEvent::Interim(head) => format!("interim {}", head.status.code()),
+        ClientEvent::Response(head) => {
+            let fields = head.fields.clone().count();
+            format!("response {} with {fields} fields", head.status.code())
+        }
+        ClientEvent::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
+        ClientEvent::End { trailers } => match trailers.clone().count() {
+            0 => "end".into(),
+            count => format!("end with {count} trailers"),
+        },
+    }
+}
+
+#[test]
+fn requests_are_sent_and_answered_in_turn() {
+    let mut visitor = Visitor::default();
+    visitor.asks(Method::Get);
+    assert_eq!(visitor.sent, b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(visitor.client.is_unanswered() && !visitor.client.is_idle());
+    let none = visitor
+        .client
+        .request(Method::Get, b"/", b"", BodyLen::None, &mut visitor.sent);
+    assert_eq!(none, Err(Broken));
+    assert_eq!(
+        visitor.gets("HTTP/1.1 103 \r\nLink: </a>\r\n\r\n"),
+        ["interim 103"]
+    );
+    assert_eq!(visitor.gets("HTTP/1.1 200 OK\r\nContent-Le"), [""; 0]);
+    assert_eq!(
+        visitor.gets("ngth: 4\r\n\r\nab"),
+        ["response 200 with 1 fields", "data ab"]
+    );
+    assert_eq!(visitor.gets("cd"), ["data cd", "end"]);
+    assert!(visitor.client.is_idle());
+}
+
+#[test]
+fn a_body_is_sent_as_announced() {
+    let mut visitor = Visitor::default();
+    let (client, sent) = (&mut visitor.client, &mut visitor.sent);
+    assert_eq!(
+        client.request(Method::Post, b"/", b"", BodyLen::Unknown, sent),
+        Ok(true)
+    );
+    client.data(3, sent).expect("any length");
+    sent.extend_from_slice(b"abc");
+    sent.extend_from_slice(client.data_end());
+    client.end(b"", sent).expect("any length");
+    assert_eq!(
+        sent,
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    );
+}
+
+#[test]
+fn responses_end_as_they_say() {
+    for (method, response, words, reusable) in [
+        (
+            Method::Head,
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+            &["response 200 with 1 fields", "end"][..],
+            true,
+        ),
+        (
+            Method::Get,
+            "HTTP/1.1 304 \r\nContent-Length: 9\r\n\r\n",
+            &["response 304 with 1 fields", "end"],
+            true,
+        ),
+        (
+            Method::Get,
+            "HTTP/1.1 204\r\n\r\n",
+            &["response 204 with 0 fields", "end"],
+            true,
+        ),
+        (
+            Method::Get,
+            "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na",
+            &["response 200 with 1 fields", "data a", "end"],
+            false,
+        ),
+        (
+            Method::Get,
+            "HTTP/1.1 200 OK\r\nConnection: x, CLOSE\r\nContent-Length: 0\r\n\r\n",
+            &["response 200 with 2 fields", "end"],
+            false,
+        ),
+        (
+            Method::Get,
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nA: b\r\n\r\n",
+            &[
+                "response 200 with 1 fields",
+                "data a",
+                "end with 1 trailers",
+            ],
+            true,
+        ),
+        (
+            Method::Get,
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
+            &["response 200 with 2 fields", "data a", "end"],
+            true,
+        ),
+    ] {
+        for piece in [1, 7, response.len()] {
+            let mut visitor = Visitor::default();
+            visitor.asks(method);
+            let mut got = Vec::new();
+            for part in response.as_bytes().chunks(piece) {
+                got.extend(visitor.gets(core::str::from_utf8(part).expect("ASCII")));
+            }
+            assert_eq!(got, words, "{response:?} in pieces of {piece}");
+            assert_eq!(visitor.client.is_idle(), reusable, "{response:?}");
+        }
+    }
+}
+
+#[test]
+fn a_body_may_end_with_the_connection() {
+    let mut visitor = Visitor::default();
+    visitor.asks(Method::Get);
+    let words = visitor.gets("HTTP/1.1 200 OK\r\n\r\nabc");
+    assert_eq!(words, ["response 200 with 0 fields", "data abc"]);
+    assert_eq!(visitor.client.ended(), Ok(true));
+    assert!(!visitor.client.is_idle());
+    for cut in [
+        "",
+        "HTTP/1.1 2",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na",
+    ] {
+        let mut visitor = Visitor::default();
+        visitor.asks(Method::Get);
+        visitor.gets(cut);
+        assert_eq!(visitor.client.ended(), Err(Fault::Cut), "{cut:?}");
+    }
+}
+
+#[test]
+fn what_could_be_read_in_two_ways_is_a_fault() {
+    let head = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+    for (bytes, fault) in [
+        (
+            head("Content-Length: 1\r\nContent-Length: 2\r\n"),
+            Fault::Malformed(Refusal::LengthRepeated),
+        ),
+        (
+            head("Content-Length: 1, 1\r\n"),
+            Fault::Malformed(Refusal::LengthRepeated),
+        ),
+        (
+            head("Content-Length: +1\r\n"),
+            Fault::Malformed(Refusal::LengthInvalid),
+        ),
+        (
+            head("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
+            Fault::Malformed(Refusal::LengthAndCoding),
+        ),
+        (
+            head("Transfer-Encoding: gzip, chunked\r\n"),
+            Fault::Malformed(Refusal::CodingUnknown),
+        ),
+        (
+            head("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
+            Fault::Malformed(Refusal::CodingNotLast),
+        ),
+        (
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".into(),
+            Fault::Malformed(Refusal::CodingIn10),
+        ),
+        (
+            head("A : b\r\n"),
+            Fault::Malformed(Refusal::SpaceBeforeColon),
+        ),
+        (head("A: b\r\n c\r\n"), Fault::Malformed(Refusal::ObsFold)),
+        (head("A: b\nB: c\r\n"), Fault::Malformed(Refusal::BareLf)),
+        (head("A: \0\r\n"), Fault::Malformed(Refusal::Nul)),
+        ("HTTP/1.1 200 OK\nA: b\r\n\r\n".into(), Fault::StatusLine),
+        ("HTTP/1.1 2000 OK\r\n\r\n".into(), Fault::StatusLine),
+        ("HTTP/1.1 200OK\r\n\r\n".into(), Fault::StatusLine),
+        ("HTTP/1.1 099 OK\r\n\r\n".into(), Fault::StatusLine),
+        ("HTTP/1.1  200 OK\r\n\r\n".into(), Fault::StatusLine),
+        ("HTTP/2.0 200 OK\r\n\r\n".into(), Fault::Version),
+        ("SSH-2.0-OpenSSH_9.2\r\n".into(), Fault::StatusLine),
+        ("HTTP/1.1 101 \r\n\r\n".into(), Fault::Upgrade),
+        (head("").repeat(2), Fault::Unasked),
+    ] {
+        let mut visitor = Visitor::default();
+        visitor.asks(if fault == Fault::Unasked {
+            Method::Head
+        } else {
+            Method::Get
+        });
+        let words = visitor.gets(&bytes);
+        let last = words.last().map(String::as_str).unwrap_or_default();
+        assert_eq!(last, format!("fault: {}", fault.as_str()), "{bytes:?}");
+        assert!(!visitor.client.is_idle());
+    }
+}
+
+#[test]
+fn interim_responses_do_not_go_on_without_end() {
+    let mut visitor = Visitor::default();
+    visitor.asks(Method::Get);
+    let words = visitor.gets(&"HTTP/1.1 100 \r\n\r\n".repeat(100));
+    assert_eq!(words.len(), 17);
+    assert_eq!(
+        words[16],
+        format!("fault: {}", Fault::TooManyInterim.as_str())
+    );
+}
+
+#[test]
+fn nothing_may_come_unasked() {
+    let mut visitor = Visitor::default();
+    assert_eq!(
+        visitor.gets("HTTP/1.1 200 OK\r\n\r\n"),
+        [format!("fault: {}", Fault::Unasked.as_str())]
+    );
+}
+
+/// What one end writes, the other reads as it was meant.
+#[test]
+fn both_ends_understand_each_other() {
+    for (len, body) in [
+        (BodyLen::Known(5), "hello"),
+        (BodyLen::Unknown, "hello"),
+        (BodyLen::Known(0), ""),
+        (BodyLen::Unknown, ""),
+    ] {
+        let (mut visitor, mut host) = (Visitor::default(), Host::default());
+        for _ in 0..3 {
+            let has_body = visitor
+                .client
+                .request(Method::Put, b"/a", b"Host: h\r\n", len, &mut visitor.sent)
+                .expect("idle");
+            if has_body {
+                if !body.is_empty() {
+                    visitor
+                        .client
+                        .data(body.len() as u64, &mut visitor.sent)
+                        .expect("as announced");
+                    visitor.sent.extend_from_slice(body.as_bytes());
+                    visitor.sent.extend_from_slice(visitor.client.data_end());
+                }
+                visitor
+                    .client
+                    .end(b"", &mut visitor.sent)
+                    .expect("as announced");
+            }
+            let request = String::from_utf8(core::mem::take(&mut visitor.sent)).expect("text");
+            let heard = host.gets(&request);
+            assert_eq!(
+                heard.first().map(String::as_str),
+                Some("request PUT /a HTTP/1.1")
+            );
+            assert_eq!(heard.contains(&format!("data {body}")), !body.is_empty());
+            host.server
+                .respond(Status::OK, b"", len, &DATE, &mut host.sent);
+            if !body.is_empty() {
+                host.part(body);
+            }
+            host.server.end(b"", &mut host.sent).expect("as announced");
+            let response = String::from_utf8(core::mem::take(&mut host.sent)).expect("text");
+            let got = visitor.gets(&response);
+            assert_eq!(
+                got.contains(&format!("data {body}")),
+                !body.is_empty(),
+                "{response}"
+            );
+            assert_eq!(got.last().map(String::as_str), Some("end"));
+            assert!(visitor.client.is_idle() && host.server.is_idle());
+        }
+    }
+}

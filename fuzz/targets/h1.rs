@@ -1,0 +1,256 @@
+//! Fuzz target: connections. The input is what one end receives, or the operations of both ends.
+//!
+//! Checked beside "no panic": however the input is cut into reads, each end understands the same; and what one end
+//! writes, whatever it was asked to write, the other reads as it was meant.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lowroad_http::h1::{BodyLen, Client, ClientEvent, Event, Server};
+use lowroad_http::{Limits, Method, Status};
+
+const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+fuzz_target!(|input: &[u8]| {
+    let Some((mode, input)) = input.split_first() else {
+        return;
+    };
+    match mode % 3 {
+        0 => cut_alike(input, serve),
+        1 => cut_alike(input, visit),
+        _ => talk(input),
+    }
+});
+
+/// What was understood, in words, and how many bytes of the input were used.
+type Heard = (Vec<String>, usize);
+
+fn cut_alike(input: &[u8], hear: fn(&[u8], usize) -> Heard) {
+    // A head that trickles in is looked at when its end has come; that of the last one comes here.
+    let input = &[input, b"\r\n\r\n"].concat();
+    let at_once = hear(input, input.len().max(1));
+    for read_len in [1, 2, 3, 7, 16] {
+        assert_eq!(hear(input, read_len), at_once, "reads of {read_len}");
+    }
+}
+
+/// Serves; each request is answered when it is whole.
+fn serve(input: &[u8], read_len: usize) -> Heard {
+    let (mut server, limits) = (Server::default(), Limits::default());
+    let (mut words, mut used, mut come) = (Vec::new(), 0, 0);
+    let mut sent = Vec::new();
+    loop {
+        let step = match server.next(&input[used..come], &limits) {
+            Ok(step) => step,
+            // What the fault is called may depend on how much had come.
+            Err(_) => {
+                words.push("refused".into());
+                return (words, 0);
+            }
+        };
+        used += step.used;
+        assert!(used <= come);
+        let is_idle = step.used == 0 && step.event.is_none();
+        match step.event {
+            Some(Event::Request(request)) => {
+                assert_eq!(request.head_len, step.used);
+                words.push(format!("request {:?}", request.line()));
+            }
+            Some(Event::Data(data)) => add_data(&mut words, data),
+            Some(Event::End { trailers }) => {
+                words.push(format!("end {}", trailers.count()));
+                server.respond(Status::OK, b"", BodyLen::Known(0), &DATE, &mut sent);
+                assert!(server.end(b"", &mut sent).is_ok());
+            }
+            None => {}
+        }
+        if server.is_over() {
+            words.push("over".into());
+            return (words, 0);
+        }
+        if is_idle {
+            if come == input.len() {
+                return (words, used);
+            }
+            come = input.len().min(come + read_len);
+        }
+    }
+}
+
+/// Asks again and again; the first byte says for what.
+fn visit(input: &[u8], read_len: usize) -> Heard {
+    let (mut client, limits) = (Client::default(), Limits::default());
+    let (mut words, mut used, mut come) = (Vec::new(), 0, 0);
+    let method = match input.first() {
+        Some(b'h') => Method::Head,
+        _ => Method::Get,
+    };
+    let input = input.get(1..).unwrap_or_default();
+    let ask = |client: &mut Client| {
+        let asked = client.request(method, b"/", b"Host: h\r\n", BodyLen::None, &mut Vec::new());
+        assert_eq!(asked, Ok(false));
+    };
+    ask(&mut client);
+    loop {
+        let step = match client.next(&input[used..come], &limits) {
+            Ok(step) => step,
+            Err(_) => {
+                words.push("fault".into());
+                return (words, 0);
+            }
+        };
+        used += step.used;
+        assert!(used <= come);
+        let is_idle = step.used == 0 && step.event.is_none();
+        match step.event {
+            Some(ClientEvent::Interim(head)) => words.push(format!("interim {:?}", head.status)),
+            Some(ClientEvent::Response(head)) => {
+                words.push(format!(
+                    "response {:?} {}",
+                    head.status,
+                    head.fields.count()
+                ));
+            }
+            Some(ClientEvent::Data(data)) => add_data(&mut words, data),
+            Some(ClientEvent::End { trailers }) => {
+                words.push(format!("end {}", trailers.count()));
+                if !client.is_idle() {
+                    return (words, 0);
+                }
+                ask(&mut client);
+            }
+            None => {}
+        }
+        if is_idle {
+            if come == input.len() {
+                words.push(format!("ended {:?}", client.ended()));
+                return (words, used);
+            }
+            come = input.len().min(come + read_len);
+        }
+    }
+}
+
+/// Bodies come in pieces of any size.
+fn add_data(words: &mut Vec<String>, data: &[u8]) {
+    assert!(!data.is_empty());
+    let text: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
+    match words.last_mut() {
+        Some(last) if last.starts_with("data ") => last.push_str(&text),
+        _ => words.push(format!("data {text}")),
+    }
+}
+
+/// Requests and responses of which each byte of the input says something: how many parts a body has, what is known of
+/// its length, how much the other end reads at once.
+fn talk(input: &[u8]) {
+    let (mut client, mut server) = (Client::default(), Server::default());
+    let limits = Limits::default();
+    for op in input.chunks_exact(4) {
+        if !client.is_idle() {
+            return;
+        }
+        let [request_kind, response_kind, count, read_len] = [op[0], op[1], op[2], op[3]];
+        let read_len = usize::from(read_len).max(1);
+        let body = vec![b'x'; usize::from(count)];
+        let mut wire = Vec::new();
+        let len = body_len(request_kind, &body);
+        let method = if request_kind & 4 == 0 {
+            Method::Put
+        } else {
+            Method::Head
+        };
+        let has_body = client
+            .request(method, b"/a", b"Host: h\r\n", len, &mut wire)
+            .expect("idle");
+        if has_body {
+            for part in body.chunks(7) {
+                client
+                    .data(part.len() as u64, &mut wire)
+                    .expect("as announced");
+                wire.extend_from_slice(part);
+                wire.extend_from_slice(client.data_end());
+            }
+            client.end(b"", &mut wire).expect("as announced");
+        }
+        let heard = hear_request(&mut server, &wire, read_len, &limits);
+        assert_eq!(heard, if has_body { body.clone() } else { Vec::new() });
+        wire.clear();
+        if response_kind & 8 != 0 {
+            server.close();
+        }
+        if response_kind & 16 != 0 {
+            server.interim(Status::CONTINUE, b"", &mut wire);
+        }
+        let status = [
+            Status::OK,
+            Status::NOT_FOUND,
+            Status::NO_CONTENT,
+            Status::NOT_MODIFIED,
+        ];
+        let status = status[usize::from(response_kind >> 5 & 3)];
+        let len = body_len(response_kind, &body);
+        let is_sent = server.respond(status, b"A: b\r\n", len, &DATE, &mut wire);
+        for part in body.chunks(5).filter(|_| len != BodyLen::None) {
+            if server
+                .data(part.len() as u64, &mut wire)
+                .expect("as announced")
+            {
+                wire.extend_from_slice(part);
+                wire.extend_from_slice(server.data_end());
+            }
+        }
+        server.end(b"", &mut wire).expect("as announced");
+        let heard = hear_response(&mut client, &wire, read_len, &limits);
+        assert_eq!(heard, if is_sent { body } else { Vec::new() });
+        assert_eq!(client.is_idle(), !server.is_over());
+    }
+}
+
+fn body_len(kind: u8, body: &[u8]) -> BodyLen {
+    match kind & 3 {
+        0 => BodyLen::Unknown,
+        1 => BodyLen::None,
+        _ => BodyLen::Known(body.len() as u64),
+    }
+}
+
+fn hear_request(server: &mut Server, wire: &[u8], read_len: usize, limits: &Limits) -> Vec<u8> {
+    let (mut used, mut come, mut body) = (0, 0, Vec::new());
+    loop {
+        let step = server.next(&wire[used..come], limits).expect("a request");
+        used += step.used;
+        match step.event {
+            Some(Event::Data(data)) => body.extend_from_slice(data),
+            Some(Event::End { .. }) => {
+                assert_eq!(used, wire.len());
+                return body;
+            }
+            Some(Event::Request(_)) => {}
+            None => {
+                assert!(come < wire.len(), "no end");
+                come = wire.len().min(come + read_len);
+            }
+        }
+    }
+}
+
+fn hear_response(client: &mut Client, wire: &[u8], read_len: usize, limits: &Limits) -> Vec<u8> {
+    let (mut used, mut come, mut body) = (0, 0, Vec::new());
+    loop {
+        let step = client.next(&wire[used..come], limits).expect("a response");
+        used += step.used;
+        match step.event {
+            Some(ClientEvent::Data(data)) => body.extend_from_slice(data),
+            Some(ClientEvent::End { .. }) => {
+                assert_eq!(used, wire.len());
+                return body;
+            }
+            Some(_) => {}
+            None => {
+                assert!(come < wire.len(), "no end");
+                come = wire.len().min(come + read_len);
+            }
+        }
+    }
+}
