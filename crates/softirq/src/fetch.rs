@@ -4,14 +4,13 @@
 //! they may need a certain source address. Everything that the origin sends is bounded and checked: what could be read in two ways
 //! is an error, and the connection is given up. Read RFC 9112 §6.3, §7.1 and §9.3.
 
-mod head;
+mod response;
 #[cfg(test)]
 mod tests;
 
-use self::head::Head;
+use self::response::Response;
 use crate::fetched::{Fetched, Validators};
 use crate::key::KeyParts;
-use lowroad_http::{BodyReader, Framing, Limits as BodyLimits, Refusal};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -19,8 +18,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes read at once.
 const READ_LEN: usize = 8 << 10;
-/// Interim responses (1xx) that may come before the final one.
-const INTERIM_MAX: usize = 4;
 /// Connections kept for later, whatever the number of addresses.
 const IDLE_MAX: usize = 4;
 
@@ -176,11 +173,10 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
         key: &KeyParts<'_>,
         validators: &Validators,
     ) -> Result<Fetched, FetchError> {
-        let request = request(key, validators);
         let deadline = Instant::now() + Duration::from_millis(self.limits.total_ms);
         let local = key.local();
         if let Some(stream) = self.take_idle(local) {
-            match self.exchange(stream, local, &request, deadline) {
+            match self.exchange(stream, key, validators, deadline) {
                 // It may have been closed while the request was on its way; a GET may be repeated.
                 Err(FetchError::Closed | FetchError::Broken(_)) => {}
                 result => return result,
@@ -192,14 +188,14 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
         })?;
         // The request is one write; the answer's acknowledgement need not wait for more.
         stream.set_nodelay(true).map_err(broken)?;
-        self.exchange(stream, local, &request, deadline)
+        self.exchange(stream, key, validators, deadline)
     }
 
     fn exchange(
         &mut self,
         stream: TcpStream,
-        local: SocketAddr,
-        request: &[u8],
+        key: &KeyParts<'_>,
+        validators: &Validators,
         deadline: Instant,
     ) -> Result<Fetched, FetchError> {
         let mut input = Input {
@@ -208,19 +204,19 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
             deadline,
             bytes: Vec::new(),
         };
-        input.send(request)?;
-        let head = input.final_head()?;
-        let body = input.framed(head.framing.ok_or(FetchError::Unframed)?)?;
-        if head.keeps_alive && input.bytes.is_empty() {
-            self.keep(local, input.stream);
+        let mut request = Vec::new();
+        let lines = lines(key, validators);
+        let mut response = Response::to_get(key.target, &lines, self.limits, &mut request);
+        input.send(&request)?;
+        while !response.take(&mut input.bytes)? {
+            if input.receive()? == 0 {
+                return Err(FetchError::Closed);
+            }
         }
-        Ok(Fetched {
-            status: head.status,
-            reason: head.reason,
-            fields: head.fields,
-            body,
-            at_unix_secs: unix_secs(),
-        })
+        if response.keeps_connection() && input.bytes.is_empty() {
+            self.keep(key.local(), input.stream);
+        }
+        Ok(response.fetched(unix_secs()))
     }
 
     /// A kept connection on which nothing has come meanwhile.
@@ -264,31 +260,31 @@ pub const USER_AGENT: &[u8] = b"lowroad";
 /// # Errors
 /// It is malformed, or not whole.
 pub fn read(bytes: &[u8]) -> Result<Fetched, FetchError> {
-    let (head, len) = head::read(bytes)?.ok_or(FetchError::Closed)?;
-    let body = &bytes[len..];
-    let wanted = match head.framing {
-        Some(Framing::None) => 0,
-        Some(Framing::Length(wanted)) => wanted,
-        _ => return Err(FetchError::Unframed),
+    let limits = Limits {
+        body_len_max: bytes.len(),
+        ..Limits::default()
     };
-    if body.len() as u64 != wanted {
-        return Err(FetchError::Closed);
+    let mut response = Response::to_get(b"/", b"", limits, &mut Vec::new());
+    let mut bytes = bytes.to_vec();
+    match response.take(&mut bytes) {
+        Ok(true) if bytes.is_empty() => Ok(response.fetched(unix_secs())),
+        // What it announces is longer than all that there is.
+        Ok(_) | Err(FetchError::TooLong { .. }) => Err(FetchError::Closed),
+        Err(error) => Err(error),
     }
-    Ok(Fetched {
-        status: head.status,
-        reason: head.reason,
-        fields: head.fields,
-        body: body.to_vec(),
-        at_unix_secs: unix_secs(),
-    })
 }
 
 /// The bytes to send. The key's values hold no byte that ends a line.
 #[must_use]
 pub fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
-    let mut out = b"GET ".to_vec();
-    out.extend_from_slice(key.target);
-    out.extend_from_slice(b" HTTP/1.1\r\n");
+    let mut out = Vec::new();
+    let lines = lines(key, validators);
+    Response::to_get(key.target, &lines, Limits::default(), &mut out);
+    out
+}
+
+/// The field lines of a request.
+fn lines(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
     let (etag, modified) = if key.is_conditional() {
         (key.if_none_match, key.if_modified_since)
     } else {
@@ -297,6 +293,7 @@ pub fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
             validators.last_modified.as_deref(),
         )
     };
+    let mut out = Vec::new();
     for (name, value) in [
         ("Host", Some(key.host)),
         ("User-Agent", Some(USER_AGENT)),
@@ -311,7 +308,6 @@ pub fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     }
-    out.extend_from_slice(b"\r\n");
     out
 }
 
@@ -329,62 +325,6 @@ impl Input {
         let wait = self.wait()?;
         self.stream.set_write_timeout(Some(wait)).map_err(broken)?;
         self.stream.write_all(request).map_err(broken)
-    }
-
-    /// The head of the response proper, after interim ones.
-    fn final_head(&mut self) -> Result<Head, FetchError> {
-        for _ in 0..=INTERIM_MAX {
-            let head = self.head()?;
-            match head.status {
-                101 => return Err(FetchError::Malformed("status 101 to a plain request")),
-                100..200 => {}
-                _ => return Ok(head),
-            }
-        }
-        Err(FetchError::Malformed("too many interim responses"))
-    }
-
-    fn head(&mut self) -> Result<Head, FetchError> {
-        let len_max = self.limits.head_len_max;
-        loop {
-            if let Some((head, len)) = head::read(&self.bytes)? {
-                if len > len_max {
-                    return Err(FetchError::HeadTooLong { len_max });
-                }
-                self.bytes.drain(..len);
-                return Ok(head);
-            }
-            if self.bytes.len() >= len_max {
-                return Err(FetchError::HeadTooLong { len_max });
-            }
-            if self.receive()? == 0 {
-                return Err(FetchError::Closed);
-            }
-        }
-    }
-
-    fn framed(&mut self, framing: Framing) -> Result<Vec<u8>, FetchError> {
-        let len_max = self.limits.body_len_max;
-        let limits = BodyLimits {
-            body_len_max: len_max as u64,
-            ..BodyLimits::default()
-        };
-        let refused = |refusal| match refusal {
-            Refusal::BodyTooLarge => FetchError::TooLong { len_max },
-            _ => FetchError::Malformed("its chunks"),
-        };
-        let mut reader = BodyReader::new(framing, &limits).map_err(refused)?;
-        let mut body = Vec::new();
-        while !reader.is_done() {
-            let fed = reader.feed(&self.bytes).map_err(refused)?;
-            let consumed = fed.consumed;
-            body.extend_from_slice(fed.data);
-            self.bytes.drain(..consumed);
-            if consumed == 0 && !reader.is_done() && self.receive()? == 0 {
-                return Err(FetchError::Closed);
-            }
-        }
-        Ok(body)
     }
 
     /// Waits for more; 0 means that the origin has closed.

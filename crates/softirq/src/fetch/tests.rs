@@ -198,7 +198,7 @@ fn interim_responses_are_passed_over() {
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
     assert_eq!(body_of(&format!("{hints}{hints}{last}")), Ok("x".into()));
-    let many = hints.repeat(INTERIM_MAX + 1);
+    let many = hints.repeat(17);
     assert!(matches!(
         body_of(&format!("{many}{last}")),
         Err(FetchError::Malformed(_))
@@ -394,8 +394,7 @@ fn what_came_in_one_piece_is_read_only_if_it_is_whole() {
     assert_eq!(body(&head[..20]), Err(FetchError::Closed));
     let none = "HTTP/1.1 304 Not Modified\r\n\r\n";
     assert_eq!(body(none), Ok((304, Vec::new())));
-    for unframed in ["", "Transfer-Encoding: chunked\r\n"] {
-        let text = format!("HTTP/1.1 200 OK\r\n{unframed}\r\n");
-        assert_eq!(body(&text), Err(FetchError::Unframed));
-    }
+    assert_eq!(body("HTTP/1.1 200 OK\r\n\r\n"), Err(FetchError::Unframed));
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n";
+    assert_eq!(body(chunked), Ok((200, b"ab".to_vec())));
 }

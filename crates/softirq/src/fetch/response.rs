@@ -1,0 +1,147 @@
+//! A response while it comes: bytes go in until it is whole. It knows no connection.
+
+use super::{FetchError, Limits};
+use crate::fetched::Fetched;
+use lowroad_http::h1::{BodyLen, Client, ClientEvent, Fault, ResponseHead};
+use lowroad_http::request::Version;
+use lowroad_http::{Limits as HttpLimits, Method, Refusal};
+
+/// The response to one request.
+pub(super) struct Response {
+    client: Client,
+    limits: HttpLimits,
+    fetched: Fetched,
+}
+
+impl Response {
+    /// Of a GET with this target and these field lines, which is written to `out`.
+    pub(super) fn to_get(
+        target: &[u8],
+        lines: &[u8],
+        limits: Limits,
+        out: &mut Vec<u8>,
+    ) -> Response {
+        let mut client = Client::default();
+        // A new connection takes a request, and this one has no body.
+        let _ = client.request(Method::Get, target, lines, BodyLen::None, out);
+        Response {
+            client,
+            limits: HttpLimits {
+                head_len_max: limits.head_len_max,
+                body_len_max: limits.body_len_max as u64,
+                ..HttpLimits::default()
+            },
+            fetched: Fetched {
+                status: 0,
+                reason: Vec::new(),
+                fields: Vec::new(),
+                body: Vec::new(),
+                at_unix_secs: 0,
+            },
+        }
+    }
+
+    /// Takes from the start of `bytes` what belongs to it. True: it is whole.
+    pub(super) fn take(&mut self, bytes: &mut Vec<u8>) -> Result<bool, FetchError> {
+        loop {
+            let step = self.client.next(bytes, &self.limits);
+            let step = step.map_err(|fault| error(fault, &self.limits))?;
+            let is_idle = step.used == 0;
+            match step.event {
+                Some(ClientEvent::Interim(_)) => {}
+                Some(ClientEvent::Response(head)) => take_head(&mut self.fetched, &head)?,
+                Some(ClientEvent::Data(data)) => self.fetched.body.extend_from_slice(data),
+                Some(ClientEvent::End { .. }) => {
+                    bytes.drain(..step.used);
+                    return Ok(true);
+                }
+                None if is_idle => return Ok(false),
+                None => {}
+            }
+            let used = step.used;
+            if self.client.is_unframed() {
+                return Err(FetchError::Unframed);
+            }
+            bytes.drain(..used);
+        }
+    }
+
+    /// Whether the connection can be used again.
+    pub(super) fn keeps_connection(&self) -> bool {
+        self.client.is_idle()
+    }
+
+    /// The whole response, which had come at that time.
+    pub(super) fn fetched(self, at_unix_secs: u64) -> Fetched {
+        Fetched {
+            at_unix_secs,
+            ..self.fetched
+        }
+    }
+}
+
+fn take_head(fetched: &mut Fetched, head: &ResponseHead<'_>) -> Result<(), FetchError> {
+    if head.version != Version::Http11 {
+        return Err(FetchError::Version);
+    }
+    fetched.status = head.status.code();
+    fetched.reason = head.reason.to_vec();
+    let owned = |(name, value): (&[u8], &[u8])| (name.to_vec(), value.to_vec());
+    fetched.fields = head.fields.clone().map(owned).collect();
+    Ok(())
+}
+
+fn error(fault: Fault, limits: &HttpLimits) -> FetchError {
+    match fault {
+        Fault::Version => FetchError::Version,
+        Fault::Malformed(Refusal::HeadTooLarge) => FetchError::HeadTooLong {
+            len_max: limits.head_len_max,
+        },
+        Fault::Malformed(Refusal::BodyTooLarge) => FetchError::TooLong {
+            len_max: usize::try_from(limits.body_len_max).unwrap_or(usize::MAX),
+        },
+        Fault::Cut => FetchError::Closed,
+        other => FetchError::Malformed(other.as_str()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a head, broken at random: each is read, refused or waited for, and never read past.
+    #[test]
+    fn any_bytes_can_be_read_without_harm() {
+        let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\
+                      X: y\r\n\r\nbody";
+        let mut state = 88_172_645_463_325_252_u64;
+        let (mut complete, mut refused) = (0, 0);
+        for _ in 0..50_000 {
+            let mut bytes = whole.to_vec();
+            for _ in 0..2 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let [at, value, what, ..] = state.to_le_bytes();
+                let at = usize::from(at) % bytes.len();
+                match what % 4 {
+                    0 => bytes[at] = value,
+                    1 => drop(bytes.remove(at)),
+                    2 => bytes.insert(at, b"\r\n :,"[usize::from(value) % 5]),
+                    _ => bytes.truncate(at.max(1)),
+                }
+            }
+            let mut response = Response::to_get(b"/", b"", Limits::default(), &mut Vec::new());
+            match response.take(&mut bytes) {
+                Ok(true) => {
+                    complete += 1;
+                    let fetched = response.fetched(0);
+                    assert!((200..1000).contains(&fetched.status));
+                }
+                Ok(false) => {}
+                Err(_) => refused += 1,
+            }
+        }
+        assert!(complete > 100 && refused > 100, "{complete} {refused}");
+    }
+}
