@@ -5,10 +5,15 @@
 
 use std::net::IpAddr;
 
+use lowroad_http::h1::Server;
+
 use crate::admission::Overload;
-use crate::connection::{Connection, State};
+use crate::body::Out;
+use crate::connection::Connection;
 use crate::driver::{AcceptFailure, Driver, GENERATION_MAX, ListenerId, Sent, Token};
+use crate::response::Response;
 use crate::service::{Exchange, Refused, Service};
+use crate::transport::Transport;
 use crate::worker::Worker;
 
 /// How long accepting pauses when descriptors or memory ran out.
@@ -39,24 +44,27 @@ impl<D: Driver, V: Service> Worker<D, V> {
             .enter(peer, max, settings.connections_per_address_max)
         {
             Ok(()) => {}
-            Err(overload) => return self.turn_away(&socket, peer, listener, overload),
+            Err(overload) => {
+                return self.turn_away(Transport::new(socket, peer), listener, overload);
+            }
         }
         let now_ms = self.driver.now_ms();
         self.generation = (self.generation.wrapping_add(1) & GENERATION_MAX).max(1);
         let id = self.connections.insert(Connection {
-            socket,
-            state: State::Head { begun: false },
+            transport: Transport::new(socket, peer),
+            http: Server::default(),
             input: Vec::new(),
             deadline_ms: now_ms + self.idle_timeout_ms(),
             noted_ms: u64::MAX,
             requests: 0,
             generation: self.generation,
-            peer,
             listener,
             unread: false,
-            closing: false,
             leftover: false,
-            incoming: None,
+            begun: false,
+            lingering: false,
+            sending: None,
+            underway: None,
         });
         // Most connections have said something already; many are over after one answer and are
         // never registered at all.
@@ -65,7 +73,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return;
         };
         let token = connection.token(id);
-        if self.driver.register(&connection.socket, token).is_err() {
+        if connection
+            .transport
+            .register(&mut self.driver, token)
+            .is_err()
+        {
             self.close(id);
             return self.pause_accepting();
         }
@@ -74,8 +86,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     pub(crate) fn turn_away(
         &mut self,
-        socket: &D::Socket,
-        peer: IpAddr,
+        mut transport: Transport<D::Socket>,
         listener: ListenerId,
         overload: Overload,
     ) {
@@ -83,39 +94,37 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Overload::Connections => self.counters.over_connections_max.bump(),
             Overload::Address => self.counters.over_address_max.bump(),
         }
-        let mut out = std::mem::take(&mut self.out);
-        out.body_in_bytes = 0;
-        let token = Token {
-            slot: u32::MAX,
-            generation: 0,
-        };
         let mut exchange = Exchange {
-            token,
-            peer,
+            token: Token {
+                slot: u32::MAX,
+                generation: 0,
+            },
+            peer: transport.peer,
             listener,
             now_ms: self.driver.now_ms(),
             started_ms: self.driver.now_ms(),
             unix_s: self.unix_s,
-            date: &self.date,
-            keep_alive: false,
             body: None,
+            is_body_coming: false,
         };
+        let mut http = Server::default();
+        http.give_up();
+        let mut out = Out::default();
+        let mut response = Response::new(&mut http, &mut out, &self.date);
         let record = self
             .service
-            .refuse(Refused::Overload, &[], &mut exchange, &mut out);
+            .refuse(Refused::Overload, &[], &mut exchange, &mut response);
         // One try: whoever has too many connections is not worth a buffer.
-        let whole = self.driver.send(socket, &out.bytes, false) == Sent::Bytes(out.bytes.len());
-        self.driver.finish(socket);
+        let sent = transport.send(&mut self.driver, &out.bytes, false);
+        let whole = sent == Sent::Bytes(out.bytes.len());
+        transport.finish(&mut self.driver);
         // Read what it had sent, as closing over unread bytes would reset the answer away.
-        let _ = self.driver.receive(socket, &mut self.scratch);
+        let _ = transport.receive(&mut self.driver, &mut self.scratch);
         if let Some(record) = record {
             let body_len = if whole { out.body_in_bytes } else { 0 };
             self.service
                 .sent(record, body_len, whole, self.driver.now_ms());
         }
-        out.bytes.clear();
-        out.body_in_bytes = 0;
-        self.out = out;
     }
 
     pub(crate) fn pause_accepting(&mut self) {
@@ -176,7 +185,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let ids: Vec<usize> = self.connections.iter().map(|(id, _)| id).collect();
         for id in ids {
             let connection = &mut self.connections[id];
-            if matches!(connection.state, State::Head { begun: false }) {
+            if connection.is_idle() {
                 connection.deadline_ms = connection.deadline_ms.min(now_ms + DRAIN_IDLE_MS);
                 self.note(id);
             }

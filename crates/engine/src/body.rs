@@ -1,18 +1,19 @@
-//! What an answer is made of: bytes at once, and parts that follow from memory or from a file.
+//! What a response's body is made of: bytes at once, and parts that follow from memory, from a file or from a stream.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
+use lowroad_http::h1::Server;
 
 use crate::arena::Block;
 use crate::file::OpenFile;
 use crate::stream::{Next, Receiver};
 
-/// A piece of an answer that is sent after the bytes of [`Out`].
+/// A piece of a response that is sent after the bytes of [`Out`].
 pub enum Part {
-    /// Bytes, made for this answer or shared with others.
+    /// Bytes, made for this response or shared with others.
     Bytes(Bytes),
     /// A range of a block in memory.
     Block {
@@ -23,7 +24,7 @@ pub enum Part {
     },
     /// A range of a file.
     File {
-        /// The open file as it was when the answer's head was made.
+        /// The open file as it was when the response's head was made.
         file: Arc<OpenFile>,
         /// What is still to be sent of it.
         range: Range<u64>,
@@ -32,24 +33,18 @@ pub enum Part {
     Stream(Streamed),
 }
 
-/// How a streamed body is delimited (RFC 9112 §6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// By so many bytes.
-    Length(u64),
-    /// By chunks.
-    Chunked,
-    /// By the connection's end.
-    Close,
-}
-
 /// A body that is sent while it is made.
 pub struct Streamed {
     from: Receiver,
-    framing: Framing,
-    /// What of it can be sent now, framing included.
-    ready: Bytes,
-    ended: bool,
+    /// Framing that stands before `data`; its memory is used again.
+    before: Vec<u8>,
+    /// Bytes of `before` that were sent.
+    before_sent: usize,
+    /// What can be sent now, where it was made.
+    data: Bytes,
+    /// Framing that stands behind `data`.
+    after: &'static [u8],
+    is_ended: bool,
 }
 
 /// Whether there is something to send.
@@ -67,110 +62,95 @@ pub(crate) enum Filled {
 
 impl Streamed {
     /// A body that comes out of a stream.
-    pub fn new(from: Receiver, framing: Framing) -> Streamed {
+    pub fn new(from: Receiver) -> Streamed {
         Streamed {
             from,
-            framing,
-            ready: Bytes::new(),
-            ended: false,
+            before: Vec::new(),
+            before_sent: 0,
+            data: Bytes::new(),
+            after: &[],
+            is_ended: false,
         }
     }
 
-    /// Sees to it that there is something to send; if there can't be yet, the waker tells.
-    pub(crate) fn fill(&mut self, context: &mut Context<'_>) -> Filled {
-        if !self.ready.is_empty() {
+    /// Sees to it that there is something to send; if there can't be yet, the waker tells. `http` is the connection's.
+    pub(crate) fn fill(&mut self, http: &mut Server, context: &mut Context<'_>) -> Filled {
+        if !self.is_empty() {
             return Filled::Ready;
         }
-        if self.ended {
+        if self.is_ended {
             return Filled::Ended;
         }
+        self.before.clear();
+        self.before_sent = 0;
         match self.from.poll_next(context) {
             Poll::Pending => Filled::Pending,
-            Poll::Ready(Next::Bytes(bytes)) => self.frame(bytes),
-            Poll::Ready(Next::End) => self.end(),
+            Poll::Ready(Next::Bytes(bytes)) => {
+                // Whoever makes more than was announced has broken its word.
+                if http.data(bytes.len() as u64, &mut self.before).is_err() {
+                    return Filled::Cut;
+                }
+                self.data = bytes;
+                self.after = http.data_end();
+                Filled::Ready
+            }
+            Poll::Ready(Next::End) => {
+                self.is_ended = true;
+                match http.end(b"", &mut self.before) {
+                    Ok(()) if self.before.is_empty() => Filled::Ended,
+                    Ok(()) => Filled::Ready,
+                    Err(_) => Filled::Cut,
+                }
+            }
             Poll::Ready(Next::Cut) => Filled::Cut,
         }
     }
 
-    fn frame(&mut self, bytes: Bytes) -> Filled {
-        match &mut self.framing {
-            Framing::Close => self.ready = bytes,
-            // Whoever makes more than was announced has broken its word.
-            Framing::Length(left) if bytes.len() as u64 > *left => return Filled::Cut,
-            Framing::Length(left) => {
-                *left -= bytes.len() as u64;
-                self.ready = bytes;
-            }
-            Framing::Chunked => {
-                let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
-                chunk.reserve_exact(bytes.len() + 2);
-                chunk.extend_from_slice(&bytes);
-                chunk.extend_from_slice(b"\r\n");
-                self.ready = chunk.into();
-            }
-        }
-        Filled::Ready
-    }
-
-    fn end(&mut self) -> Filled {
-        self.ended = true;
-        match self.framing {
-            Framing::Chunked => {
-                self.ready = Bytes::from_static(b"0\r\n\r\n");
-                Filled::Ready
-            }
-            Framing::Length(left) if left > 0 => Filled::Cut,
-            Framing::Length(_) | Framing::Close => Filled::Ended,
-        }
-    }
-
     /// What can be sent now.
-    pub(crate) fn ready(&self) -> &[u8] {
-        &self.ready
+    pub(crate) fn pieces(&self) -> [&[u8]; 3] {
+        [&self.before[self.before_sent..], &self.data, self.after]
     }
 
     /// So many bytes of it were sent.
-    pub(crate) fn advance(&mut self, len: usize) {
-        bytes::Buf::advance(&mut self.ready, len);
+    pub(crate) fn advance(&mut self, mut len: usize) {
+        let before = len.min(self.before.len() - self.before_sent);
+        self.before_sent += before;
+        len -= before;
+        let data = len.min(self.data.len());
+        self.data.advance(data);
+        self.after = &self.after[len - data..];
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pieces().iter().all(|piece| piece.is_empty())
     }
 }
 
 impl Part {
-    /// Bytes still to be sent, as far as that is known.
-    pub fn len(&self) -> u64 {
+    /// Whether nothing is left to send, as far as that is known.
+    pub(crate) fn is_empty(&self) -> bool {
         match self {
-            Part::Bytes(bytes) => bytes.len() as u64,
-            Part::Block { range, .. } => range.len() as u64,
-            Part::File { range, .. } => range.end - range.start,
+            Part::Bytes(bytes) => bytes.is_empty(),
+            Part::Block { range, .. } => range.is_empty(),
+            Part::File { range, .. } => range.is_empty(),
             // Whether it is over is found out when it is sent.
-            Part::Stream(streamed) => streamed.ready.len().max(1) as u64,
+            Part::Stream(_) => false,
         }
-    }
-
-    /// Whether nothing is left to send.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
-/// Where answers are written: one per worker, used again and again.
+/// Where responses are written: one per worker, used again and again.
 #[derive(Default)]
-pub struct Out {
-    /// Heads and small bodies, of several answers if requests are pipelined.
+pub(crate) struct Out {
+    /// Heads and small bodies, of several responses if requests are pipelined.
     pub bytes: Vec<u8>,
     /// What follows `bytes`, in order.
     pub parts: Vec<Part>,
-    /// How many of `bytes` are the current answer's body; for the log.
+    /// How many of `bytes` are the current response's body; for the log.
     pub body_in_bytes: u64,
 }
 
 impl Out {
-    /// Appends bytes of a body.
-    pub fn body(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        self.body_in_bytes += bytes.len() as u64;
-    }
-
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.parts.is_empty()

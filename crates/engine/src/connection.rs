@@ -1,34 +1,33 @@
-//! One connection: where it stands between its first byte and its last.
+//! One connection, and what is under way on it.
 //!
 //! ```text
-//!            request            deferred
-//!   ┌─► Head ───────► (answer) ─────────► Waiting ─┐
-//!   │     │ body comes  │ ▲                        │ outcome
-//!   │     ▼             │ └────────────────────────┘
-//!   │    Body ──────────┤
-//!   │                   ├─ all sent ──────────────────► Head, or Lingering, or closed
-//!   └───── all sent ─── Sending (the socket is full, or a file is on its way)
+//!  input ─► http ─► a request ─┬─ answered at once ───────────────► the worker's output ─► sending ─► the socket
+//!                     │        └─ deferred: exchange.waiting ─ outcome ─┘
+//!                     └─ its body: exchange.incoming ─► who answers, or nobody
 //! ```
-//! Holds data only; `exchange` and `transmit` move it.
+//! What belongs to the connection (socket, protocol, input, what is being sent) is in [`Connection`]; what belongs to one
+//! request and its response, in [`Underway`], which there is only while something of it is waited for. HTTP/1 has one
+//! at a time. Holds data only; `exchange` and `transmit` move it.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
-use lowroad_http::body::BodyReader;
+use lowroad_http::h1::Server;
 
 use crate::body::Part;
 use crate::driver::{ListenerId, Token};
 use crate::incoming::Incoming;
+use crate::service::Service;
 use crate::settings::Settings;
+use crate::transport::Transport;
 
 /// How often the pace of a slow client is looked at.
 const PACE_CHECK_MS: u64 = 1000;
 
-/// A connection of a worker. Idle ones are kept by the ten thousand: what is not always needed
-/// lives in boxes.
-pub(crate) struct Connection<S, R, O> {
-    pub socket: S,
-    pub state: State<R, O>,
+/// A connection of a worker. Idle ones are kept by the ten thousand: what is not always needed lives in boxes.
+pub(crate) struct Connection<S, V: Service> {
+    pub transport: Transport<S>,
+    /// Whose turn it is to speak, and where the bytes received belong.
+    pub http: Server,
     /// Bytes received and not used yet; empty, and without memory, while idle.
     pub input: Vec<u8>,
     /// When to give up or to look again, monotonic ms.
@@ -37,57 +36,52 @@ pub(crate) struct Connection<S, R, O> {
     pub noted_ms: u64,
     pub requests: u32,
     pub generation: u32,
-    pub peer: IpAddr,
     pub listener: ListenerId,
     /// Bytes, or the end of them, came while nobody would read them.
     pub unread: bool,
-    /// The current request is the last.
-    pub closing: bool,
     /// There are, or may come, bytes that nobody will read.
     pub leftover: bool,
-    /// The body of the current request, while it streams to who answers it.
-    pub incoming: Option<Box<Incoming>>,
+    /// A head has begun, and its deadline is set.
+    pub begun: bool,
+    /// All is said; what the peer still sends is thrown away, so that our last bytes arrive (RFC 9112 §9.6).
+    pub lingering: bool,
+    /// What the socket has not taken yet.
+    pub sending: Option<Box<Sending<V::Record>>>,
+    /// The request that is not over.
+    pub underway: Option<Box<Underway<V>>>,
 }
 
-/// Where a connection stands.
-pub(crate) enum State<R, O> {
-    /// Between requests, or within a head if one has begun: `input` holds its start.
-    Head { begun: bool },
-    /// Within a request's body.
-    Body(Box<Body>),
-    /// A helper works at the answer.
-    Waiting(Box<Waiting<O>>),
-    /// An answer is on its way.
-    Sending(Box<Sending<R, O>>),
-    /// All is said; what the peer still sends is thrown away, so that our last bytes arrive
-    /// (RFC 9112 §9.6).
-    Lingering,
+/// What is waited for of one request.
+pub(crate) struct Underway<V: Service> {
+    /// Its body, while it comes.
+    pub incoming: Option<Incoming>,
+    /// Its response, while the service waits for something.
+    pub waiting: Option<Waiting<V>>,
 }
 
-/// A request's body being read; the answer follows it.
-pub(crate) struct Body {
-    pub reader: BodyReader,
-    /// The request's head.
-    pub head: Vec<u8>,
-    pub pace: Pace,
-}
-
-/// A request that a helper works at.
-pub(crate) struct Waiting<O> {
-    /// The request's head.
-    pub head: Vec<u8>,
+/// A request that the service has deferred.
+pub(crate) struct Waiting<V: Service> {
+    pub pending: V::Pending,
     /// When it came.
     pub since_ms: u64,
-    /// What the helper made of it, if earlier answers are still being sent.
-    pub outcome: Option<O>,
-    /// Dropped when the connection ends: what works for it can give up.
-    pub hold: Option<Box<dyn Send>>,
+    /// What it waits for.
+    pub come: Come<V::Outcome>,
+    /// Somebody works for it alone.
+    pub gives_up: bool,
 }
 
-/// An answer on its way.
-pub(crate) struct Sending<R, O> {
-    /// Where the connection stands once this is sent.
-    pub then: State<R, O>,
+/// What a request waits for, and whether it has come.
+pub(crate) enum Come<O> {
+    /// An outcome, which has not come.
+    Nothing,
+    /// The outcome; earlier responses may still be being sent.
+    Outcome(O),
+    /// The end of a body that is dropped.
+    Body { is_over: bool },
+}
+
+/// Responses on their way.
+pub(crate) struct Sending<R> {
     pub parts: VecDeque<Part>,
     pub transfer: Transfer,
     /// Pages of the file at the front are, or were, in the socket's queue.
@@ -180,6 +174,11 @@ pub(crate) enum Transfer {
 }
 
 impl Transfer {
+    /// Whether the stream at the front is waited for.
+    pub fn is_awaiting(&self) -> bool {
+        matches!(self, Transfer::Awaiting)
+    }
+
     /// Whether a helper, or the lack of one, is what is waited for.
     pub fn is_ours(&self) -> bool {
         matches!(
@@ -192,7 +191,7 @@ impl Transfer {
     }
 }
 
-impl<S, R, O> Connection<S, R, O> {
+impl<S, V: Service> Connection<S, V> {
     /// This connection's name, given its slot.
     pub fn token(&self, slot: usize) -> Token {
         Token {
@@ -201,21 +200,72 @@ impl<S, R, O> Connection<S, R, O> {
         }
     }
 
-    /// Nobody will read the rest of the request's body: the connection ends with the answer.
+    /// What is waited for of a request.
+    pub fn underway(&mut self) -> &mut Underway<V> {
+        self.underway.get_or_insert_with(|| {
+            Box::new(Underway {
+                incoming: None,
+                waiting: None,
+            })
+        })
+    }
+
+    /// The body that comes in.
+    pub fn incoming(&mut self) -> Option<&mut Incoming> {
+        self.underway.as_mut()?.incoming.as_mut()
+    }
+
+    /// The request that the service has deferred.
+    pub fn waiting(&mut self) -> Option<&mut Waiting<V>> {
+        self.underway.as_mut()?.waiting.as_mut()
+    }
+
+    /// Whether a request waits for the service.
+    pub fn waits(&self) -> bool {
+        let underway = self.underway.as_ref();
+        underway.is_some_and(|underway| underway.waiting.is_some())
+    }
+
+    /// Whether a body comes in.
+    pub fn has_incoming(&self) -> bool {
+        let underway = self.underway.as_ref();
+        underway.is_some_and(|underway| underway.incoming.is_some())
+    }
+
+    /// Forgets the request under way if nothing of it is waited for any more.
+    pub fn tidy(&mut self) {
+        let nothing = |it: &Underway<V>| it.incoming.is_none() && it.waiting.is_none();
+        if self.underway.as_deref().is_some_and(nothing) {
+            self.underway = None;
+        }
+    }
+
+    /// Nobody will read the rest of the request's body: the connection ends with the response.
     pub fn leave_body_unread(&mut self) {
-        self.incoming = None;
-        self.closing = true;
+        if let Some(underway) = &mut self.underway {
+            underway.incoming = None;
+        }
+        self.http.leave_body();
         self.leftover = true;
+        self.tidy();
     }
 
     /// Whether received bytes can be used now.
     pub fn reads(&self) -> bool {
-        if let Some(incoming) = &self.incoming {
-            return !incoming.full;
+        if self.lingering {
+            return true;
         }
-        matches!(
-            self.state,
-            State::Head { .. } | State::Body(_) | State::Lingering
-        )
+        match &self.underway {
+            Some(underway) => match &underway.incoming {
+                Some(incoming) => !incoming.full,
+                None => false,
+            },
+            None => self.sending.is_none(),
+        }
+    }
+
+    /// Whether nothing is under way, and no request has begun.
+    pub fn is_idle(&self) -> bool {
+        self.sending.is_none() && self.underway.is_none() && !self.begun
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A deadline is a number in its connection; the wheel only says when to look at it.
 
-use crate::connection::{State, Transfer, Verdict};
+use crate::connection::{Transfer, Verdict};
 use crate::driver::Driver;
 use crate::service::{Refused, Service};
 use crate::worker::Worker;
@@ -68,49 +68,31 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     pub(crate) fn expired(&mut self, id: usize) {
-        match &self.connections[id].state {
-            State::Head { begun: false } => {
-                self.counters.idle_timeouts.bump();
-                self.close(id);
-            }
-            State::Head { begun: true } => {
-                self.counters.header_timeouts.bump();
-                self.refuse(id, Refused::Timeout, &[]);
-            }
-            State::Body(_) => self.body_expired(id),
-            State::Sending(_) => self.sending_expired(id),
-            State::Waiting(_) => self.waiting_expired(id),
-            State::Lingering => self.close(id),
+        let connection = &self.connections[id];
+        if connection.lingering {
+            self.close(id);
+        } else if connection.sending.is_some() {
+            self.sending_expired(id);
+        } else if connection.has_incoming() {
+            self.incoming_expired(id);
+        } else if connection.waits() {
+            // An outcome always comes: the file system, or whoever answers, decides when.
+            let deadline_ms = self.driver.now_ms() + self.settings.idle_timeout_ms;
+            self.connections[id].deadline_ms = deadline_ms;
+        } else if connection.begun {
+            self.counters.header_timeouts.bump();
+            self.refuse(id, Refused::Timeout, &[]);
+        } else {
+            self.counters.idle_timeouts.bump();
+            self.close(id);
         }
     }
 
-    pub(crate) fn body_expired(&mut self, id: usize) {
+    /// Judges a client for a body that it still sends.
+    pub(crate) fn incoming_expired(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
-        let State::Body(body) = &connection.state else {
-            return;
-        };
-        match body
-            .pace
-            .judge(&self.settings, self.settings.body_timeout_ms, now_ms)
-        {
-            Verdict::Fine { look_again_ms } => {
-                connection.deadline_ms = look_again_ms;
-                return;
-            }
-            Verdict::Stalled => self.counters.body_timeouts.bump(),
-            Verdict::TooSlow => self.counters.rate_too_low.bump(),
-        }
-        self.refuse(id, Refused::Timeout, &[]);
-    }
-
-    /// An outcome always comes: the file system, or whoever answers, decides when. The client is
-    /// judged only for a body that it still sends.
-    pub(crate) fn waiting_expired(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        let connection = &mut self.connections[id];
-        let Some(incoming) = &mut connection.incoming else {
-            connection.deadline_ms = now_ms + self.settings.idle_timeout_ms;
+        let Some(incoming) = connection.incoming() else {
             return;
         };
         if incoming.full {
@@ -128,29 +110,30 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.break_incoming(id, Refused::Timeout);
     }
 
+    fn is_incoming_stalled(&mut self, id: usize) -> bool {
+        let now_ms = self.driver.now_ms();
+        let Some(incoming) = self.connections[id].incoming() else {
+            return false;
+        };
+        let verdict = incoming
+            .pace
+            .judge(&self.settings, self.settings.body_timeout_ms, now_ms);
+        !incoming.full && matches!(verdict, Verdict::Stalled)
+    }
+
     pub(crate) fn sending_expired(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
+        let (is_stalled, waits) = (self.is_incoming_stalled(id), self.connections[id].waits());
+        if is_stalled && !waits {
+            self.counters.body_timeouts.bump();
+            self.connections[id].leave_body_unread();
+        }
         let connection = &mut self.connections[id];
-        let State::Sending(sending) = &mut connection.state else {
+        let Some(sending) = &mut connection.sending else {
             return;
         };
-        let queued = self.driver.unacknowledged(&connection.socket);
+        let queued = connection.transport.unacknowledged(&self.driver);
         sending.pace.acknowledged(queued, now_ms);
-        if let Some(incoming) = &mut connection.incoming
-            && !incoming.full
-            && !matches!(sending.then, State::Waiting(_))
-            && matches!(
-                incoming
-                    .pace
-                    .judge(&self.settings, self.settings.body_timeout_ms, now_ms),
-                Verdict::Stalled
-            )
-        {
-            self.counters.body_timeouts.bump();
-            connection.incoming = None;
-            connection.closing = true;
-            connection.leftover = true;
-        }
         if sending.transfer.is_ours() {
             // The client waits for us: neither its stall nor its rate.
             sending.pace.excuse(now_ms);

@@ -155,6 +155,9 @@ pub trait Driver {
     /// Sends a start of `bytes`; `more` says that others follow at once.
     fn send(&mut self, socket: &Self::Socket, bytes: &[u8], more: bool) -> Sent;
 
+    /// Sends a start of these, one behind the other; not all are empty.
+    fn send_pieces(&mut self, socket: &Self::Socket, pieces: [&[u8]; 3]) -> Sent;
+
     /// Sends a start of a block's range, without copying where that pays.
     fn send_block(&mut self, socket: &Self::Socket, block: &Block, range: Range<usize>) -> Sent;
 

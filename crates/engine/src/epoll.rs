@@ -6,7 +6,7 @@
 
 mod network;
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown};
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Block;
@@ -245,6 +245,18 @@ impl Driver for EpollDriver {
                 SendFlags::empty()
             };
         sent(rustix::net::send(socket, bytes, flags))
+    }
+
+    fn send_pieces(&mut self, socket: &OwnedFd, pieces: [&[u8]; 3]) -> Sent {
+        let slices = pieces.map(IoSlice::new);
+        let mut no_control = SendAncillaryBuffer::default();
+        let flags = SendFlags::NOSIGNAL;
+        sent(rustix::net::sendmsg(
+            socket,
+            &slices,
+            &mut no_control,
+            flags,
+        ))
     }
 
     fn send_block(&mut self, socket: &OwnedFd, block: &Block, range: Range<usize>) -> Sent {

@@ -1,35 +1,32 @@
-//! From received bytes to answers: where a request begins and ends, and who is asked about it.
+//! From received bytes to responses: the events of the connection's protocol, and who is asked about them.
 //!
-//! Reads are taken until the socket is empty; every complete request in what came is answered into
-//! one output, in order, which leaves in as few system calls as it fits (see `transmit`).
+//! Reads are taken until the socket is empty; every complete request in what came is answered into one output, in order,
+//! which leaves in as few system calls as it fits (see `transmit`).
 
-use lowroad_http::body::BodyReader;
-use lowroad_http::request::{Framing, Parsed, Request, head_complete, parse};
+use std::task::Context;
 
-use crate::connection::{Body, Pace, State, Waiting};
+use lowroad_http::h1::{Event, Server};
+use lowroad_http::limits::Limits;
+use lowroad_http::request::{Framing, Request};
+use lowroad_http::status::Status;
+
+use crate::body::Part;
+use crate::connection::{Come, Waiting};
 use crate::driver::{Driver, Received};
-use crate::service::{Answer, BodyUse, Exchange, Refused, Service};
-use crate::stream::Receiver;
+use crate::incoming::{Incoming, WAITING_LEN_MAX};
+use crate::response::Response;
+use crate::service::{Answer, Exchange, Refused, Service};
+use crate::stream::stream;
 use crate::worker::Worker;
 
 /// Output that is sent before more pipelined requests are looked at.
 const OUT_LEN_MAX: usize = 16 * 1024;
 /// Full reads of one connection in one turn of the loop; then it is the others' turn.
 const READS_MAX: usize = 4;
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
-/// What one look at the input did.
-pub(crate) enum Step {
-    /// Used so many bytes; look again.
-    Used(usize),
-    /// More input is needed.
-    Stop,
-}
 
 impl<D: Driver, V: Service> Worker<D, V> {
-    /// Receives until the socket is empty or the connection has something else to do. A short
-    /// receive means empty, unless an end was announced (`to_end`). Whoever sends without a pause
-    /// gets its next turn after the others.
+    /// Receives until the socket is empty or the connection has something else to do. A short receive means empty,
+    /// unless an end was announced (`to_end`). Whoever sends without a pause gets its next turn after the others.
     pub(crate) fn receive(&mut self, id: usize, to_end: bool) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut reads = 0;
@@ -44,7 +41,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             reads += 1;
             connection.unread = false;
-            match self.driver.receive(&connection.socket, &mut scratch) {
+            match connection.transport.receive(&mut self.driver, &mut scratch) {
                 Received::Bytes(len) => {
                     self.received(id, &scratch[..len]);
                     if len < scratch.len() && !to_end {
@@ -74,19 +71,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             return;
         }
-        let known_len = connection.input.len();
         connection.input.extend_from_slice(bytes);
-        // A head that trickles in is parsed when its end has come, not once per byte; before that
-        // only every so often, to find what can't become a request.
-        let trickles = matches!(connection.state, State::Head { .. })
-            && !head_complete(&connection.input, known_len)
-            && connection.input.len() / 256 == known_len / 256;
-        if !trickles {
-            self.go_on(id);
-            if self.connections.contains(id) {
-                // The wait for a slow head may be noted for later than what is waited for now.
-                self.note(id);
-            }
+        self.go_on(id);
+        if self.connections.contains(id) {
+            // The wait for a slow head may be noted for later than what is waited for now.
+            self.note(id);
         }
     }
 
@@ -105,8 +94,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// Goes on with a connection whose answer has left, or can be made now: with the request that
-    /// waits, then with what is kept of the input, then with what is new.
+    /// Goes on with a connection whose response has left, or can be made now: with the request that waits, then with
+    /// what is kept of the input, then with what is new.
     pub(crate) fn resume(&mut self, id: usize) {
         self.answer_waiting(id);
         self.go_on(id);
@@ -119,24 +108,50 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// Takes requests from `input` until it ends or one has to wait. Returns how much was used.
+    /// Takes what `input` holds until it ends or something has to be waited for. Returns how much was used.
     fn consume(&mut self, id: usize, input: &[u8]) -> usize {
         let mut used = 0;
-        while used < input.len() {
+        while let Some(connection) = self.connections.get_mut(id) {
             let rest = &input[used..];
-            let step = match self.connections.get(id) {
-                Some(connection) if connection.incoming.is_some() => self.incoming(id, rest),
-                Some(connection) => match connection.state {
-                    State::Head { .. } => self.head(id, rest),
-                    State::Body(_) => self.body(id, rest),
-                    State::Lingering => Step::Used(rest.len()),
-                    State::Waiting(_) | State::Sending(_) => Step::Stop,
-                },
-                None => Step::Stop,
+            // The end of a body is told after its last bytes.
+            if rest.is_empty() && !connection.has_incoming() {
+                break;
+            }
+            if connection.lingering {
+                used = input.len();
+                break;
+            }
+            if !connection.reads() {
+                break;
+            }
+            let step = match connection.http.next(rest, &self.settings.http) {
+                Ok(step) => step,
+                Err(refusal) => {
+                    self.counters.refused.bump();
+                    let why = Refused::Request(refusal);
+                    match connection.has_incoming() {
+                        true => self.break_incoming(id, why),
+                        false => self.refuse(id, why, rest),
+                    }
+                    used = input.len();
+                    break;
+                }
             };
-            match step {
-                Step::Used(len) => used += len,
-                Step::Stop => break,
+            used += step.used;
+            match step.event {
+                Some(Event::Request(ref request)) => {
+                    used += self.request(id, request, rest);
+                }
+                Some(Event::Data(data)) => self.body_came(id, data),
+                Some(Event::End { .. }) => {
+                    self.body_ended(id);
+                    self.answer_waiting(id);
+                }
+                None if step.used > 0 => {}
+                None => {
+                    self.await_more(id);
+                    break;
+                }
             }
             if self.out.bytes.len() >= OUT_LEN_MAX {
                 self.flush(id);
@@ -146,127 +161,150 @@ impl<D: Driver, V: Service> Worker<D, V> {
         used
     }
 
-    /// Looks for a request at the start of `input` and has it answered.
-    fn head(&mut self, id: usize, input: &[u8]) -> Step {
-        match parse(input, &self.settings.http) {
-            Ok(Parsed::Complete(ref request)) => {
-                self.counters.requests.bump();
-                self.connections[id].requests += 1;
-                match request.framing {
-                    Framing::None | Framing::Length(0) => {
-                        self.answer(id, request, input, None, None);
-                        Step::Used(request.head_len)
-                    }
-                    _ => self.start_body(id, request, input),
-                }
-            }
-            Ok(Parsed::Partial) => {
-                self.await_head(id);
-                Step::Stop
-            }
-            Err(refusal) => {
-                self.counters.refused.bump();
-                self.refuse(id, Refused::Request(refusal), input);
-                Step::Used(input.len())
-            }
-        }
-    }
-
-    fn await_head(&mut self, id: usize) {
+    /// What has come is not enough.
+    fn await_more(&mut self, id: usize) {
         let deadline_ms = self.driver.now_ms() + self.settings.header_timeout_ms;
         let connection = &mut self.connections[id];
-        if let State::Head {
-            begun: begun @ false,
-        } = &mut connection.state
-        {
-            *begun = true;
+        if connection.has_incoming() {
+            self.watch_incoming(id);
+        } else if connection.http.is_partial() && !connection.begun {
+            connection.begun = true;
             connection.deadline_ms = deadline_ms;
             self.note(id);
         }
     }
 
-    /// Puts a request, whose head starts `input`, to the service.
-    pub(crate) fn answer(
+    /// A request has come, with whose head `input` begins. A body that is all here is read first: then the connection
+    /// can stay open whatever the response. Returns how many bytes of the body were used.
+    fn request(&mut self, id: usize, request: &Request<'_>, input: &[u8]) -> usize {
+        let now_ms = self.driver.now_ms();
+        self.counters.requests.bump();
+        let requests_max = self.settings.requests_max;
+        let connection = &mut self.connections[id];
+        connection.begun = false;
+        connection.requests += 1;
+        let is_last = requests_max > 0 && connection.requests >= requests_max;
+        if is_last || self.drain_until_ms.is_some() {
+            connection.http.close();
+        }
+        let mut exchange = self.exchange(id, now_ms);
+        if matches!(request.framing, Framing::None | Framing::Length(0)) {
+            self.answer(id, request, exchange, input.len());
+            return 0;
+        }
+        let (to, from) = stream(WAITING_LEN_MAX);
+        let mut incoming = Incoming::new(to, now_ms);
+        let body = &input[request.head_len..];
+        let http = &mut self.connections[id].http;
+        exchange.body = Some(from);
+        exchange.is_body_coming = !http.ends_within(body);
+        let mut used = 0;
+        let is_coming = exchange.is_body_coming;
+        if is_coming {
+            self.connections[id].leftover = true;
+            self.connections[id].underway().incoming = Some(incoming);
+        } else {
+            used = read_whole(http, &mut incoming, body, &self.settings.http);
+        }
+        self.answer(id, request, exchange, input.len() - used);
+        if is_coming && self.connections.contains(id) {
+            self.continue_body(id);
+        }
+        used
+    }
+
+    /// What a service is told of a request.
+    fn exchange(&self, id: usize, started_ms: u64) -> Exchange {
+        let connection = &self.connections[id];
+        Exchange {
+            token: connection.token(id),
+            peer: connection.transport.peer,
+            listener: connection.listener,
+            now_ms: self.driver.now_ms(),
+            started_ms,
+            unix_s: self.unix_s,
+            body: None,
+            is_body_coming: false,
+        }
+    }
+
+    /// Puts a request to the service.
+    fn answer(
         &mut self,
         id: usize,
         request: &Request<'_>,
-        input: &[u8],
-        body: Option<Receiver>,
-        deferred: Option<(V::Outcome, u64)>,
+        mut exchange: Exchange,
+        input_len: usize,
+    ) {
+        let connection = &mut self.connections[id];
+        let wants_more = request.keep_alive || request.head_len < input_len;
+        let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
+        let answer = self.service.request(request, &mut exchange, &mut response);
+        if exchange.body.is_some()
+            && let Some(incoming) = connection.incoming()
+        {
+            incoming.drop_rest();
+        }
+        self.answered(id, answer, exchange.started_ms, wants_more);
+    }
+
+    /// A response was written, or will be.
+    fn answered(
+        &mut self,
+        id: usize,
+        answer: Answer<V::Pending, V::Record>,
+        since_ms: u64,
+        wants_more: bool,
     ) {
         let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
-        let (outcome, started_ms) = match deferred {
-            Some((outcome, since_ms)) => (Some(outcome), since_ms),
-            None => (None, now_ms),
-        };
-        let requests_max = self.settings.requests_max;
-        let keep_alive = request.keep_alive
-            && !connection.closing
-            // Whoever answers before the body has come may leave the rest of it unread.
-            && connection.incoming.is_none()
-            && self.drain_until_ms.is_none()
-            && (requests_max == 0 || connection.requests < requests_max);
-        let mut exchange = Exchange {
-            token: connection.token(id),
-            peer: connection.peer,
-            listener: connection.listener,
-            now_ms,
-            started_ms,
-            unix_s: self.unix_s,
-            date: &self.date,
-            keep_alive,
-            body,
-        };
-        self.out.body_in_bytes = 0;
-        let answer = self
-            .service
-            .answer(request, &mut exchange, outcome, &mut self.out);
         connection.deadline_ms = now_ms + self.settings.idle_timeout_ms;
-        match answer {
-            Answer::Ready(record) => {
-                connection.state = State::Head { begun: false };
-                connection.closing = !exchange.keep_alive;
-                // A client that did not ask for the end may have more requests on their way.
-                connection.leftover |= connection.closing
-                    && (request.keep_alive
-                        || request.head_len < input.len()
-                        || connection.incoming.is_some());
-                if let Some(record) = record {
-                    self.records.push((record, self.out.body_in_bytes));
-                }
-                if connection.closing || !self.out.parts.is_empty() {
-                    self.flush(id);
-                }
+        let (pending, come, gives_up) = match answer {
+            Answer::Ready(record) => return self.written(id, record, wants_more),
+            Answer::Deferred { pending, gives_up } => (pending, Come::Nothing, gives_up),
+            Answer::AfterBody(pending) => {
+                let is_over = connection.http.has_whole_request();
+                (pending, Come::Body { is_over }, false)
             }
-            Answer::Deferred(hold) => {
-                let head = input[..request.head_len].into();
-                let waiting = Waiting {
-                    head,
-                    since_ms: started_ms,
-                    outcome: None,
-                    hold,
-                };
-                connection.state = State::Waiting(Box::new(waiting));
-                self.counters.deferred.bump();
-            }
+        };
+        connection.underway().waiting = Some(Waiting {
+            pending,
+            since_ms,
+            come,
+            gives_up,
+        });
+        self.counters.deferred.bump();
+    }
+
+    /// A response was written, but for a stream at its end.
+    fn written(&mut self, id: usize, record: Option<V::Record>, wants_more: bool) {
+        let connection = &mut self.connections[id];
+        if !matches!(self.out.parts.last(), Some(Part::Stream(_))) {
+            connection.http.end_unseen();
+        }
+        // A client that did not ask for the end may have more requests on their way.
+        let is_last = connection.http.is_closing();
+        connection.leftover |= is_last && wants_more;
+        if let Some(record) = record {
+            self.records.push((record, self.out.body_in_bytes));
+        }
+        if is_last || !self.out.parts.is_empty() {
+            self.flush(id);
         }
     }
 
     /// What a deferred request waited for has come.
     pub(crate) fn outcome(&mut self, id: usize, outcome: V::Outcome) {
-        match &mut self.connections[id].state {
-            State::Waiting(waiting) => waiting.outcome = Some(outcome),
-            // Earlier answers are not sent yet.
-            State::Sending(sending) => {
-                if let State::Waiting(waiting) = &mut sending.then {
-                    waiting.outcome = Some(outcome);
-                }
-                return;
-            }
-            _ => return,
+        let connection = &mut self.connections[id];
+        let is_sending = connection.sending.is_some();
+        let Some(waiting) = connection.waiting() else {
+            return;
+        };
+        waiting.come = Come::Outcome(outcome);
+        // Earlier responses may not be sent yet.
+        if !is_sending {
+            self.resume(id);
         }
-        self.resume(id);
     }
 
     /// Answers the request that waited, if what it waited for has come.
@@ -274,114 +312,195 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
-        let State::Waiting(waiting) = &mut connection.state else {
+        let has_come = |waiting: &mut Waiting<V>| match waiting.come {
+            Come::Nothing => false,
+            Come::Outcome(_) => true,
+            Come::Body { is_over } => is_over,
+        };
+        if connection.sending.is_some() || !connection.waiting().is_some_and(has_come) {
+            return;
+        }
+        let Some(waiting) = connection.underway().waiting.take() else {
             return;
         };
-        let Some(outcome) = waiting.outcome.take() else {
-            return;
+        if self.drain_until_ms.is_some() {
+            connection.http.close();
+        }
+        let wants_more = !connection.http.is_closing();
+        let mut exchange = self.exchange(id, waiting.since_ms);
+        let http = &mut self.connections[id].http;
+        exchange.is_body_coming = !http.has_whole_request();
+        let mut response = Response::new(http, &mut self.out, &self.date);
+        let (service, pending) = (&mut self.service, waiting.pending);
+        let answer = match waiting.come {
+            Come::Outcome(outcome) => {
+                service.resume(pending, outcome, &mut exchange, &mut response)
+            }
+            _ => service.body_dropped(pending, &mut exchange, &mut response),
         };
-        let (head, since_ms) = (std::mem::take(&mut waiting.head), waiting.since_ms);
-        connection.state = State::Head { begun: false };
-        self.answer_again(id, &head, Some((outcome, since_ms)));
+        self.answered(id, answer, waiting.since_ms, wants_more);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.tidy();
+        }
         self.flush(id);
-    }
-
-    /// Answers a request whose head was kept.
-    fn answer_again(&mut self, id: usize, head: &[u8], deferred: Option<(V::Outcome, u64)>) {
-        match parse(head, &self.settings.http) {
-            Ok(Parsed::Complete(request)) => self.answer(id, &request, head, None, deferred),
-            // The limits became stricter meanwhile.
-            Ok(Parsed::Partial) => self.refuse(id, Refused::Timeout, head),
-            Err(refusal) => self.refuse(id, Refused::Request(refusal), head),
-        }
-    }
-
-    /// A request with a body: the answer waits for the body's end, or is made while the body comes,
-    /// or comes at once and ends the connection if the body is of no use.
-    fn start_body(&mut self, id: usize, request: &Request<'_>, input: &[u8]) -> Step {
-        let head_len = request.head_len;
-        let connection = &mut self.connections[id];
-        let body_use = self.service.body_use(request, connection.listener);
-        if body_use == BodyUse::Refused {
-            connection.closing = true;
-            connection.leftover = true;
-            self.answer(id, request, input, None, None);
-            return Step::Used(head_len);
-        }
-        let reader = match BodyReader::new(request.framing, &self.settings.http) {
-            Ok(reader) => reader,
-            Err(refusal) => {
-                self.counters.refused.bump();
-                self.refuse(id, Refused::Request(refusal), input);
-                return Step::Used(head_len);
-            }
-        };
-        // Whoever has sent some of the body already does not wait for our word.
-        if request.expect_continue && input.len() == request.head_len {
-            self.out.bytes.extend_from_slice(CONTINUE);
-        }
-        if body_use == BodyUse::Streamed {
-            return self.stream_body(id, request, input, reader);
-        }
-        let head = input[..head_len].into();
-        let pace = Pace::new(self.driver.now_ms());
-        connection.state = State::Body(Box::new(Body { reader, head, pace }));
-        self.body_expired(id); // not yet: finds out when to look at its pace
-        self.note(id);
-        Step::Used(head_len)
-    }
-
-    /// Reads on in a body; at its end the request is answered.
-    fn body(&mut self, id: usize, input: &[u8]) -> Step {
-        let now_ms = self.driver.now_ms();
-        let State::Body(body) = &mut self.connections[id].state else {
-            return Step::Stop;
-        };
-        match body.reader.feed(input) {
-            Ok(fed) => {
-                body.pace.moved(fed.consumed as u64, now_ms);
-                if fed.done {
-                    let head = std::mem::take(&mut body.head);
-                    self.answer_again(id, &head, None);
-                } else if fed.consumed == 0 {
-                    return Step::Stop;
-                }
-                Step::Used(fed.consumed)
-            }
-            Err(refusal) => {
-                self.counters.refused.bump();
-                self.refuse(id, Refused::Request(refusal), input);
-                Step::Used(input.len())
-            }
-        }
     }
 
     /// Answers what is not a request, and ends the connection.
     pub(crate) fn refuse(&mut self, id: usize, why: Refused, input: &[u8]) {
         let now_ms = self.driver.now_ms();
+        let mut exchange = self.exchange(id, now_ms);
         let connection = &mut self.connections[id];
-        let mut exchange = Exchange {
-            token: connection.token(id),
-            peer: connection.peer,
-            listener: connection.listener,
-            now_ms,
-            started_ms: now_ms,
-            unix_s: self.unix_s,
-            date: &self.date,
-            keep_alive: false,
-            body: None,
-        };
-        self.out.body_in_bytes = 0;
+        connection.underway = None;
+        connection.begun = false;
+        connection.input = Vec::new();
+        connection.leftover = true;
+        connection.http.give_up();
+        let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
         let record = self
             .service
-            .refuse(why, input, &mut exchange, &mut self.out);
+            .refuse(why, input, &mut exchange, &mut response);
+        connection.http.end_unseen();
         if let Some(record) = record {
             self.records.push((record, self.out.body_in_bytes));
         }
-        connection.input = Vec::new();
-        connection.state = State::Head { begun: false };
-        connection.closing = true;
-        connection.leftover = true;
         self.flush(id);
     }
+}
+
+/// Bodies that come in while they are answered, or after.
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// Some of a body has come.
+    fn body_came(&mut self, id: usize, data: &[u8]) {
+        let now_ms = self.driver.now_ms();
+        let Some(incoming) = self.connections[id].incoming() else {
+            return;
+        };
+        incoming.data(data);
+        incoming.pace.moved(data.len() as u64, now_ms);
+        if incoming.full {
+            self.watch_incoming(id);
+        }
+    }
+
+    /// A body has come whole.
+    fn body_ended(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let idle_timeout_ms = self.idle_timeout_ms();
+        let connection = &mut self.connections[id];
+        if let Some(incoming) = connection.incoming() {
+            incoming.end();
+        }
+        if let Some(underway) = &mut connection.underway {
+            underway.incoming = None;
+        }
+        if let Some(waiting) = connection.waiting()
+            && let Come::Body { is_over } = &mut waiting.come
+        {
+            *is_over = true;
+        }
+        connection.tidy();
+        connection.leftover = false;
+        if connection.sending.is_none() && connection.underway.is_none() {
+            connection.deadline_ms = now_ms + idle_timeout_ms;
+        }
+    }
+
+    /// A body is still to come. Whoever waits for our word before sending it, and is not answered, gets it.
+    fn continue_body(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        if connection.http.expects_continue() && connection.waits() {
+            connection
+                .http
+                .interim(Status::CONTINUE, b"", &mut self.out.bytes);
+        }
+        self.watch_incoming(id);
+        if self.connections.contains(id) {
+            self.note(id);
+        }
+    }
+
+    /// Has the worker told when there is room for more of a body, and looks at its pace.
+    pub(crate) fn watch_incoming(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        let token = connection.token(id);
+        if let Some(underway) = &mut connection.underway
+            && let Some(incoming) = &mut underway.incoming
+            && incoming.full
+        {
+            let waker = self.wakers.of(&self.mailbox, token);
+            incoming.look_for_room(&mut Context::from_waker(waker), now_ms);
+        }
+        if connection.sending.is_none() && connection.has_incoming() {
+            self.incoming_expired(id); // not yet: finds out when to look at its pace
+            self.note(id);
+        }
+    }
+
+    /// The rest of a body will not come, or not as it should.
+    pub(crate) fn break_incoming(&mut self, id: usize, why: Refused) {
+        let connection = &mut self.connections[id];
+        let is_answered = connection.http.is_answered();
+        connection.leave_body_unread();
+        if !is_answered {
+            self.refuse(id, why, &[]);
+        } else if connection.sending.is_none() {
+            self.finish(id);
+        }
+    }
+
+    /// The client has sent its last byte while somebody works for it who would like to know. Whoever says nothing more
+    /// has most probably hung up; one in a million listens on.
+    pub(crate) fn gone_while_waiting(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        let gives_up = connection.waiting().is_some_and(|waiting| waiting.gives_up);
+        if !gives_up || connection.sending.is_some() || !connection.input.is_empty() {
+            return;
+        }
+        match connection
+            .transport
+            .receive(&mut self.driver, &mut self.scratch)
+        {
+            Received::End | Received::Broken => self.close_broken(id),
+            Received::Bytes(len) => connection.input.extend_from_slice(&self.scratch[..len]),
+            Received::Empty => {}
+        }
+    }
+
+    /// A stream of this connection's has bytes, or room for some.
+    pub(crate) fn stream_moved(&mut self, id: usize) {
+        let is_full = |incoming: &mut Incoming| incoming.full;
+        if self.connections[id].incoming().is_some_and(is_full) {
+            self.watch_incoming(id);
+            self.go_on(id);
+        }
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        if let Some(sending) = &connection.sending
+            && sending.transfer.is_awaiting()
+        {
+            self.transmit(id);
+        }
+        self.resume(id);
+    }
+}
+
+/// Reads a body of which all is at the start of `input`. Gives how many bytes it takes.
+fn read_whole(http: &mut Server, incoming: &mut Incoming, input: &[u8], limits: &Limits) -> usize {
+    let mut used = 0;
+    while let Ok(step) = http.next(&input[used..], limits) {
+        used += step.used;
+        match step.event {
+            Some(Event::Data(data)) => incoming.data(data),
+            Some(Event::End { .. }) => {
+                incoming.end();
+                break;
+            }
+            _ => break,
+        }
+    }
+    used
 }

@@ -1,11 +1,9 @@
-//! A request's body on its way to the program that answers: read while the answer is made, and no
-//! faster than the program takes it.
+//! A request's body on its way to the program that answers: read while the answer is made, and no faster than the
+//! program takes it. What nobody takes is read and dropped.
 
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lowroad_http::body::BodyReader;
-use lowroad_http::refusal::Refusal;
 
 use crate::connection::Pace;
 use crate::stream::Sender;
@@ -15,8 +13,7 @@ pub(crate) const WAITING_LEN_MAX: usize = 64 * 1024;
 
 /// A body that streams in.
 pub(crate) struct Incoming {
-    reader: BodyReader,
-    /// None when the program has lost interest: the rest is read and dropped.
+    /// None when nobody wants it: the rest is read and dropped.
     to: Option<Sender>,
     /// The program has to take some before more is read.
     pub full: bool,
@@ -24,39 +21,17 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    pub fn new(reader: BodyReader, to: Sender, now_ms: u64) -> Incoming {
+    /// A body that has just begun.
+    pub fn new(to: Sender, now_ms: u64) -> Incoming {
         Incoming {
-            reader,
             to: Some(to),
             full: false,
             pace: Pace::new(now_ms),
         }
     }
 
-    /// Takes bytes from the start of `input`; says how many, and whether the body has ended.
-    pub fn feed(&mut self, input: &[u8], now_ms: u64) -> Result<(usize, bool), Refusal> {
-        let mut used = 0;
-        while !self.full {
-            let fed = self.reader.feed(&input[used..])?;
-            used += fed.consumed;
-            self.pass_on(fed.data);
-            if fed.done {
-                self.pace.moved(used as u64, now_ms);
-                self.to.take().into_iter().for_each(Sender::end);
-                return Ok((used, true));
-            }
-            if fed.consumed == 0 {
-                break;
-            }
-        }
-        self.pace.moved(used as u64, now_ms);
-        Ok((used, false))
-    }
-
-    fn pass_on(&mut self, data: &[u8]) {
-        if data.is_empty() {
-            return;
-        }
+    /// Some of it has come.
+    pub fn data(&mut self, data: &[u8]) {
         let pushed = self
             .to
             .as_ref()
@@ -66,6 +41,17 @@ impl Incoming {
             Some(Err(_)) => self.to = None,
             None => {}
         }
+    }
+
+    /// It has come whole.
+    pub fn end(&mut self) {
+        self.to.take().into_iter().for_each(Sender::end);
+    }
+
+    /// Nobody takes it: what still comes is dropped.
+    pub fn drop_rest(&mut self) {
+        self.to = None;
+        self.full = false;
     }
 
     /// Asks whether there is room again; if not, the waker will tell.

@@ -14,7 +14,7 @@ pub mod admission;
 pub mod arena;
 pub mod background;
 pub mod bell;
-pub mod body;
+mod body;
 pub mod concurrency;
 mod connection;
 pub mod counters;
@@ -32,11 +32,11 @@ pub mod mailbox;
 pub mod network;
 pub mod offload;
 pub mod outgoing;
+pub mod response;
 pub mod service;
 pub mod settings;
 pub mod sim;
 pub mod stream;
-mod streaming;
 #[allow(unsafe_code)]
 // the few system calls that have no safe wrapper; each block says why it is sound
 mod sys;
@@ -44,11 +44,13 @@ pub mod tap;
 pub mod tasks;
 pub mod timers;
 mod transmit;
+mod transport;
 mod wheel;
 pub mod worker;
 
-pub use body::{Framing, Out, Part, Streamed};
+pub use body::Part;
 pub use driver::{Driver, ListenerId, Token};
 pub use local::Local;
-pub use service::{Answer, BodyUse, Exchange, Service};
+pub use response::{Built, Response, Unsent};
+pub use service::{Answer, Exchange, Service};
 pub use sys::{forget_variable, keep_descriptors};

@@ -1,19 +1,19 @@
-//! What a worker asks of the program above it: an answer to a request.
+//! What a worker asks of the program above it: a response to a request.
 //!
-//! A service answers at once from what it has in memory, or defers; it never blocks.
+//! A service answers at once from what it has in memory, or defers; it never blocks, and knows no protocol's bytes.
 
 use std::net::IpAddr;
 
 use lowroad_http::refusal::Refusal;
-use lowroad_http::request::{Request, Version};
+use lowroad_http::request::Request;
 
-use crate::body::Out;
 use crate::driver::{ListenerId, Token};
+use crate::response::Response;
 use crate::stream::Receiver;
 
 /// What is known about one request besides its own bytes.
-pub struct Exchange<'a> {
-    /// The connection, for the reply to a deferred request.
+pub struct Exchange {
+    /// The connection, for the outcome of a deferred request.
     pub token: Token,
     /// Where the client is.
     pub peer: IpAddr,
@@ -25,49 +25,32 @@ pub struct Exchange<'a> {
     pub started_ms: u64,
     /// Seconds since 1970.
     pub unix_s: u64,
-    /// `unix_s` as the value of a `Date` field.
-    pub date: &'a [u8; 29],
-    /// Whether the connection stays open after the answer. A service may set it to false.
-    pub keep_alive: bool,
-    /// The request's body, where [`Service::body_use`] said [`BodyUse::Streamed`]; not with a
-    /// deferred request that comes again.
+    /// The request's body, if it has one: to be taken by who wants it, when the request comes. What nobody takes is
+    /// dropped.
     pub body: Option<Receiver>,
-}
-
-impl Exchange<'_> {
-    /// What ends the head of an answer to this request: the connection field where one is due
-    /// (RFC 9112 §9.3) and the empty line.
-    pub fn head_end(&self, version: Version) -> &'static [u8] {
-        match (self.keep_alive, version) {
-            (true, Version::Http11) => b"\r\n",
-            (true, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
-            (false, _) => b"Connection: close\r\n\r\n",
-        }
-    }
+    /// Not all of the body has come. A response that is written now is the connection's last.
+    pub is_body_coming: bool,
 }
 
 /// What became of a request.
-pub enum Answer<R> {
-    /// The whole answer is in [`Out`]. The record, if any, comes back when it has been sent.
+pub enum Answer<P, R> {
+    /// The response is written. The record, if any, comes back when it has been sent.
     Ready(Option<R>),
-    /// An outcome will come through the mailbox; the request is put again then. What is given is
-    /// dropped when the connection ends before.
-    Deferred(Option<Box<dyn Send>>),
-}
-
-/// What becomes of a request's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyUse {
-    /// The request is refused without regard to it: it need not be read.
-    Refused,
-    /// It is read and dropped, and then the request is put.
-    Dropped,
-    /// The request is put at once, and the body streams in.
-    Streamed,
+    /// An outcome will come through the mailbox, and is then given to [`Service::resume`] with this.
+    Deferred {
+        /// What the service needs to go on. Dropped when the connection ends before.
+        pending: P,
+        /// Somebody works for this client alone, and would like to know if it goes.
+        gives_up: bool,
+    },
+    /// The body is to be read and dropped first; then this is given to [`Service::body_dropped`].
+    AfterBody(P),
 }
 
 /// The program above the workers; one value per worker.
 pub trait Service {
+    /// What is kept of a request that was deferred.
+    type Pending;
     /// What a deferred request waits for.
     type Outcome: Send + 'static;
     /// What is to be logged about an answer.
@@ -75,26 +58,38 @@ pub trait Service {
     /// What an operator changes while the server runs.
     type Command: Send + 'static;
 
-    /// Answers a request into `out`, or defers it. After a deferral the same request comes again
-    /// with the outcome.
-    fn answer(
+    /// Answers a request, or defers it.
+    fn request(
         &mut self,
         request: &Request<'_>,
-        exchange: &mut Exchange<'_>,
-        outcome: Option<Self::Outcome>,
-        out: &mut Out,
-    ) -> Answer<Self::Record>;
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<Self::Pending, Self::Record>;
 
-    /// What becomes of the body of a request that came in at `listener`.
-    fn body_use(&mut self, request: &Request<'_>, listener: ListenerId) -> BodyUse;
+    /// Goes on with a request that was deferred.
+    fn resume(
+        &mut self,
+        pending: Self::Pending,
+        outcome: Self::Outcome,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<Self::Pending, Self::Record>;
+
+    /// Goes on with a request whose body was of no use.
+    fn body_dropped(
+        &mut self,
+        pending: Self::Pending,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<Self::Pending, Self::Record>;
 
     /// Answers what is not a request. `input` is what came of it; the connection closes afterwards.
     fn refuse(
         &mut self,
         why: Refused,
         input: &[u8],
-        exchange: &mut Exchange<'_>,
-        out: &mut Out,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
     ) -> Option<Self::Record>;
 
     /// An answer with a record has left: `body_len` bytes of its body, `whole` if all of them.

@@ -318,6 +318,10 @@ impl Driver for SimDriver {
         self.world.lock().take(socket.id, bytes)
     }
 
+    fn send_pieces(&mut self, socket: &SimSocket, pieces: [&[u8]; 3]) -> Sent {
+        self.world.lock().take(socket.id, &pieces.concat())
+    }
+
     fn send_block(&mut self, socket: &SimSocket, block: &Block, range: Range<usize>) -> Sent {
         self.world.lock().take(socket.id, &block[range])
     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::task::Context;
 
 use crate::body::{Filled, Part};
-use crate::connection::{Pace, Sending, State, Transfer};
+use crate::connection::{Pace, Sending, Transfer};
 use crate::driver::{Driver, Sent};
 use crate::file::TAIL_LEN;
 use crate::service::Service;
@@ -41,7 +41,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let len = self.out.bytes.len();
         let parts = !self.out.parts.is_empty();
         let more = follows_at_once(self.out.parts.first());
-        let sent = match self.driver.send(&connection.socket, &self.out.bytes, more) {
+        let driver = &mut self.driver;
+        let sent = match connection.transport.send(driver, &self.out.bytes, more) {
             Sent::Bytes(sent) => sent,
             Sent::Full => 0,
             Sent::Broken => {
@@ -54,11 +55,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return self.start_sending(id, sent);
         }
         self.out.bytes.clear();
-        let closing = connection.closing;
+        let is_over = connection.http.is_over();
         if !self.records.is_empty() {
             self.tell_sent();
         }
-        if closing {
+        if is_over {
             self.finish(id);
         }
     }
@@ -97,19 +98,14 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.tell_sent();
         let mut pace = Pace::new(now_ms);
         pace.moved(sent as u64, now_ms);
-        let state = &mut self.connections[id].state;
-        let then = std::mem::replace(state, State::Head { begun: false });
-        let transfer = Transfer::Idle;
-        let sending = Sending {
-            then,
+        self.connections[id].sending = Some(Box::new(Sending {
             parts,
-            transfer,
+            transfer: Transfer::Idle,
             paged: false,
             record,
             head_len,
             pace,
-        };
-        *state = State::Sending(Box::new(sending));
+        }));
         self.transmit(id);
         if self.connections.contains(id) {
             self.sending_expired(id);
@@ -121,7 +117,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// The socket may have room again.
     pub(crate) fn writable(&mut self, id: usize) {
-        let State::Sending(sending) = &mut self.connections[id].state else {
+        let Some(sending) = &mut self.connections[id].sending else {
             return;
         };
         if let Transfer::Underway { writable } = &mut sending.transfer {
@@ -135,8 +131,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// The connection is broken. A helper that sends just now says first how far it got, for the
     /// log, and finds out by itself.
     pub(crate) fn broken(&mut self, id: usize) {
-        match &self.connections[id].state {
-            State::Sending(sending) if matches!(sending.transfer, Transfer::Underway { .. }) => {
+        match &self.connections[id].sending {
+            Some(sending) if matches!(sending.transfer, Transfer::Underway { .. }) => {
                 self.writable(id);
             }
             _ => self.close_broken(id),
@@ -149,7 +145,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             let Some(connection) = self.connections.get_mut(id) else {
                 return;
             };
-            let State::Sending(sending) = &mut connection.state else {
+            let Some(sending) = &mut connection.sending else {
                 return;
             };
             match sending.parts.front() {
@@ -170,42 +166,33 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     fn send_front(&mut self, id: usize) -> Try {
         let now_ms = self.driver.now_ms();
-        let connection = &mut self.connections[id];
-        let token = connection.token(id);
-        let State::Sending(sending) = &mut connection.state else {
-            return Try::Blocked;
-        };
-        if matches!(sending.parts.front(), Some(Part::Stream(_)))
-            && let Some(done) = self.fill_stream(id)
-        {
+        if let Some(done) = self.fill_stream(id) {
             return done;
         }
-        let connection = &mut self.connections[id];
-        let State::Sending(sending) = &mut connection.state else {
+        let (driver, connection) = (&mut self.driver, &mut self.connections[id]);
+        let token = connection.token(id);
+        let Some(sending) = &mut connection.sending else {
             return Try::Blocked;
         };
+        let transport = &mut connection.transport;
         let more = follows_at_once(sending.parts.get(1));
         let sent = match sending.parts.front_mut() {
             Some(Part::Bytes(bytes)) => {
-                let sent = self.driver.send(&connection.socket, bytes, more);
+                let sent = transport.send(driver, bytes, more);
                 if let Sent::Bytes(len) = sent {
                     bytes::Buf::advance(bytes, len);
                 }
                 sent
             }
             Some(Part::Block { block, range }) => {
-                let sent = self
-                    .driver
-                    .send_block(&connection.socket, block, range.clone());
+                let sent = transport.send_block(driver, block, range.clone());
                 if let Sent::Bytes(len) = sent {
                     range.start += len;
                 }
                 sent
             }
             Some(Part::Stream(streamed)) => {
-                let sent = self
-                    .driver
-                    .send(&connection.socket, streamed.ready(), false);
+                let sent = transport.send_pieces(driver, streamed.pieces());
                 if let Sent::Bytes(len) = sent {
                     streamed.advance(len);
                 }
@@ -215,9 +202,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 let Transfer::Idle = sending.transfer else {
                     return Try::Blocked;
                 };
-                let started =
-                    self.driver
-                        .start_file(&connection.socket, token, file, range.clone());
+                let started = transport.start_file(driver, token, file, range.clone());
                 sending.transfer = match started {
                     Ok(()) => Transfer::Underway { writable: false },
                     Err(_) => Transfer::Postponed,
@@ -241,19 +226,19 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// Sees to it that the stream at the front has bytes to send; else says what comes of it.
+    /// Sees to it that a stream at the front has bytes to send; else says what comes of it.
     fn fill_stream(&mut self, id: usize) -> Option<Try> {
         let now_ms = self.driver.now_ms();
-        let waker = self.stream_waker(self.connections[id].token(id));
-        let State::Sending(sending) = &mut self.connections[id].state else {
-            return Some(Try::Blocked);
-        };
+        let connection = &mut self.connections[id];
+        let token = connection.token(id);
+        let sending = connection.sending.as_mut()?;
         let Some(Part::Stream(streamed)) = sending.parts.front_mut() else {
-            return Some(Try::Blocked);
+            return None;
         };
-        let filled = streamed.fill(&mut Context::from_waker(&waker));
+        let waker = self.wakers.of(&self.mailbox, token);
+        let filled = streamed.fill(&mut connection.http, &mut Context::from_waker(waker));
         // The time until now was ours, not the client's.
-        let awaited = matches!(sending.transfer, Transfer::Awaiting);
+        let awaited = sending.transfer.is_awaiting();
         sending.transfer = match filled {
             Filled::Pending => Transfer::Awaiting,
             _ => Transfer::Idle,
@@ -282,35 +267,26 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let now_ms = self.driver.now_ms();
         let idle_timeout_ms = self.idle_timeout_ms();
         let connection = &mut self.connections[id];
-        let next_waits = matches!(
-            &connection.state,
-            State::Sending(sending) if matches!(sending.then, State::Waiting(_))
-        );
-        if !next_waits && connection.incoming.is_some() {
-            connection.leave_body_unread();
-        }
-        let closing = connection.closing;
-        match std::mem::replace(&mut connection.state, State::Head { begun: false }) {
-            State::Sending(sending) => {
-                let body_len = sending.pace.bytes.saturating_sub(sending.head_len);
-                connection.state = sending.then;
-                if let Some(record) = sending.record {
-                    self.service.sent(record, body_len, true, now_ms);
-                }
+        if let Some(sending) = connection.sending.take() {
+            let body_len = sending.pace.bytes.saturating_sub(sending.head_len);
+            if let Some(record) = sending.record {
+                self.service.sent(record, body_len, true, now_ms);
             }
-            other => connection.state = other,
         }
-        // What comes next has its full time, whatever the client took for this answer.
-        let timeout_ms = match &mut connection.state {
-            State::Head { begun: true } => self.settings.header_timeout_ms,
-            State::Body(body) => {
-                body.pace = Pace::new(now_ms);
+        // What comes next has its full time, whatever the client took for this response.
+        let connection = &mut self.connections[id];
+        let is_over = connection.http.is_over();
+        let begun = connection.begun;
+        let timeout_ms = match connection.incoming() {
+            Some(incoming) => {
+                incoming.pace = Pace::new(now_ms);
                 self.settings.body_timeout_ms
             }
-            _ => idle_timeout_ms,
+            None if begun => self.settings.header_timeout_ms,
+            None => idle_timeout_ms,
         };
         connection.deadline_ms = now_ms + timeout_ms;
-        if closing {
+        if is_over {
             self.finish(id);
         } else {
             self.note(id);
@@ -320,7 +296,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// A helper sent some of a file.
     pub(crate) fn file_progress(&mut self, id: usize, len: u64, full: bool) {
         let now_ms = self.driver.now_ms();
-        let State::Sending(sending) = &mut self.connections[id].state else {
+        let Some(sending) = &mut self.connections[id].sending else {
             return;
         };
         let Some(Part::File { range, .. }) = sending.parts.front_mut() else {
@@ -342,7 +318,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// A helper read the last bytes of a file's range.
     pub(crate) fn file_tail(&mut self, id: usize, tail: Vec<u8>) {
-        let State::Sending(sending) = &mut self.connections[id].state else {
+        let Some(sending) = &mut self.connections[id].sending else {
             return;
         };
         match std::mem::replace(&mut sending.transfer, Transfer::Idle) {
@@ -360,7 +336,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Goes on with a file for which there was no descriptor or no helper.
     pub(crate) fn try_again(&mut self, id: usize) {
-        if let State::Sending(sending) = &mut self.connections[id].state {
+        if let Some(sending) = &mut self.connections[id].sending {
             sending.transfer = Transfer::Idle;
             self.transmit(id);
             self.resume(id);
@@ -372,7 +348,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
         let token = connection.token(id);
-        let State::Sending(sending) = &mut connection.state else {
+        let Some(sending) = &mut connection.sending else {
             return;
         };
         let Transfer::Settling { since_ms, .. } = &sending.transfer else {
@@ -380,7 +356,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         // The longer it takes, the less another moment matters.
         let again_ms = ((now_ms - since_ms) / 8).clamp(*SETTLE_MS.start(), *SETTLE_MS.end());
-        if self.driver.unacknowledged(&connection.socket) > 0 {
+        if connection.transport.unacknowledged(&self.driver) > 0 {
             connection.deadline_ms = connection.deadline_ms.min(now_ms + again_ms);
             return self.note(id);
         }
@@ -388,9 +364,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return;
         };
         let nothing = range.end..range.end;
-        if self
-            .driver
-            .start_file(&connection.socket, token, file, nothing)
+        let transport = &mut connection.transport;
+        if transport
+            .start_file(&mut self.driver, token, file, nothing)
             .is_err()
         {
             connection.deadline_ms = connection.deadline_ms.min(now_ms + POSTPONED_MS);
@@ -405,7 +381,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     fn send_tail(&mut self, id: usize, tail: Vec<u8>) {
         debug_assert!(tail.len() as u64 <= TAIL_LEN);
-        let State::Sending(sending) = &mut self.connections[id].state else {
+        let Some(sending) = &mut self.connections[id].sending else {
             return;
         };
         sending.paged = false;
@@ -417,15 +393,15 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Everything is said. Bytes of the peer that nobody will read would turn a plain close into a
     /// reset, which could destroy our last answer on its way: then the close waits for the peer's.
-    fn finish(&mut self, id: usize) {
+    pub(crate) fn finish(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
         let connection = &mut self.connections[id];
-        connection.incoming = None;
         if !connection.leftover && !connection.unread {
             return self.close(id);
         }
-        self.driver.finish(&connection.socket);
-        connection.state = State::Lingering;
+        connection.transport.finish(&mut self.driver);
+        connection.lingering = true;
+        connection.underway = None;
         connection.input = Vec::new();
         connection.deadline_ms = now_ms + LINGER_MS;
         self.note(id);

@@ -10,7 +10,7 @@ use slab::Slab;
 
 use crate::admission::Admission;
 use crate::body::Out;
-use crate::connection::{Connection, State};
+use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::driver::{Driver, Event, ListenerId, Token};
 use crate::file::FileSent;
@@ -61,6 +61,30 @@ impl<O: Send, C: Send, L: Send> std::task::Wake for StreamWake<O, C, L> {
     }
 }
 
+/// What tells a worker that a stream of a connection's has bytes, or room for some: those that were made lately, so that
+/// none is made for each poll; each in the place of its connection's slot, modulo their number.
+pub(crate) struct Wakers([Option<(Token, Waker)>; WAKERS]);
+
+impl Wakers {
+    /// That of a connection.
+    pub fn of<O, C, L>(&mut self, mailbox: &Mailbox<Message<O, C, L>>, token: Token) -> &Waker
+    where
+        O: Send + 'static,
+        C: Send + 'static,
+        L: Send + 'static,
+    {
+        let place = &mut self.0[token.slot as usize % WAKERS];
+        if place.as_ref().is_none_or(|(known, _)| *known != token) {
+            *place = None;
+        }
+        let (_, waker) = place.get_or_insert_with(|| {
+            let mailbox = mailbox.clone();
+            (token, Waker::from(Arc::new(StreamWake { mailbox, token })))
+        });
+        waker
+    }
+}
+
 /// What a worker with this driver and service is told.
 pub type WorkerMessage<D, V> =
     Message<<V as Service>::Outcome, <V as Service>::Command, <D as Driver>::Listener>;
@@ -71,7 +95,7 @@ pub struct Worker<D: Driver, V: Service> {
     pub(crate) service: V,
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) connections: Slab<Connection<D::Socket, V::Record, V::Outcome>>,
+    pub(crate) connections: Slab<Connection<D::Socket, V>>,
     pub(crate) wheel: Wheel<Token>,
     pub(crate) out: Out,
     pub(crate) scratch: Vec<u8>,
@@ -96,9 +120,7 @@ pub struct Worker<D: Driver, V: Service> {
     messages: Vec<WorkerMessage<D, V>>,
     events: Vec<Event>,
     pub(crate) due: Vec<Token>,
-    /// Wakers of streams that were made lately, so that none is made for each poll; each in the place
-    /// of its connection's slot, modulo their number.
-    wakers: [Option<(Token, Waker)>; WAKERS],
+    pub(crate) wakers: Wakers,
 }
 
 impl<D: Driver, V: Service> Worker<D, V> {
@@ -138,7 +160,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             messages: Vec::new(),
             events: Vec::new(),
             due: Vec::new(),
-            wakers: [const { None }; WAKERS],
+            wakers: Wakers([const { None }; WAKERS]),
         }
     }
 
@@ -224,7 +246,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if broken {
             return self.broken(id);
         }
-        if writable && matches!(self.connections[id].state, State::Sending(_)) {
+        if writable && self.connections[id].sending.is_some() {
             self.writable(id);
         }
         if readable && self.connections.contains(id) {
@@ -272,25 +294,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
         (connection.generation == token.generation).then_some(id)
     }
 
-    /// What tells the worker that a stream of this connection's has bytes, or room for some.
-    pub(crate) fn stream_waker(&mut self, token: Token) -> Waker {
-        let place = &mut self.wakers[token.slot as usize % WAKERS];
-        if let Some((known, waker)) = place
-            && *known == token
-        {
-            return waker.clone();
-        }
-        let mailbox = self.mailbox.clone();
-        let waker = Waker::from(Arc::new(StreamWake { mailbox, token }));
-        *place = Some((token, waker.clone()));
-        waker
-    }
-
     /// Closes a connection at once. What was under way is logged as far as it got.
     pub(crate) fn close(&mut self, id: usize) {
         let connection = self.connections.remove(id);
-        self.admission.leave(connection.peer);
-        if let State::Sending(sending) = connection.state
+        self.admission.leave(connection.transport.peer);
+        if let Some(sending) = connection.sending
             && let Some(record) = sending.record
         {
             let body_len = sending.pace.bytes.saturating_sub(sending.head_len);
@@ -301,10 +309,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Closes a connection that the peer or the network broke.
     pub(crate) fn close_broken(&mut self, id: usize) {
-        if !matches!(
-            self.connections[id].state,
-            State::Head { begun: false } | State::Lingering
-        ) {
+        let connection = &self.connections[id];
+        if !connection.is_idle() && !connection.lingering {
             self.counters.broken.bump();
         }
         self.close(id);

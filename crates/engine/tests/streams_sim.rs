@@ -6,20 +6,22 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
+use lowroad_engine::Response;
 use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId, Token};
 use lowroad_engine::mailbox::Mailbox;
-use lowroad_engine::service::{Answer, BodyUse, Exchange, Refused, Service};
+use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
 use lowroad_engine::sim::{Faults, Shared, SimDriver};
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_engine::worker::{Message, Worker};
-use lowroad_engine::{Framing, Out, Part, Streamed};
 use lowroad_http::body::BodyReader;
+use lowroad_http::h1::BodyLen;
 use lowroad_http::limits::Limits;
 use lowroad_http::method::Method;
 use lowroad_http::request::{self, Request, Target};
+use lowroad_http::status::Status;
 
 type Box_ = Mailbox<Message<u64, (), ()>>;
 
@@ -103,63 +105,82 @@ struct Echo {
 }
 
 impl Service for Echo {
+    /// The length that the answer is to announce.
+    type Pending = Option<u64>;
     type Outcome = u64;
     type Record = ();
     type Command = ();
 
-    fn answer(
+    fn request(
         &mut self,
         request: &Request<'_>,
-        exchange: &mut Exchange<'_>,
-        outcome: Option<u64>,
-        out: &mut Out,
-    ) -> Answer<()> {
-        let token = exchange.token;
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<Option<u64>, ()> {
         if request.method == Method::Get {
-            out.bytes.extend_from_slice(&plain());
+            let body = content(PLAIN_LEN);
+            response
+                .head(Status::OK)
+                .end(BodyLen::Known(body.len() as u64));
+            response.copied(&body);
             return Answer::Ready(None);
         }
-        if outcome.is_none() {
-            let (to, answer) = stream(700);
-            let program = Program {
-                world: self.world.clone(),
-                from: exchange.body.take().expect("it was promised"),
-                to: Some(to),
-                held: None,
-                habit: self.habit,
-                len: 0,
-            };
-            self.answers.insert(token, answer);
-            Program::go_on(&Arc::new(Mutex::new(program)));
-            let mailbox = self.mailbox.clone();
-            self.world
-                .later(move || mailbox.post(Message::Outcome(token, 0)));
-            return Answer::Deferred(None);
-        }
-        let answer = self.answers.remove(&token).expect("a program");
+        let token = exchange.token;
+        let (to, answer) = stream(700);
+        let program = Program {
+            world: self.world.clone(),
+            from: exchange.body.take().expect("it was promised"),
+            to: Some(to),
+            held: None,
+            habit: self.habit,
+            len: 0,
+        };
+        self.answers.insert(token, answer);
+        Program::go_on(&Arc::new(Mutex::new(program)));
+        let mailbox = self.mailbox.clone();
+        self.world
+            .later(move || mailbox.post(Message::Outcome(token, 0)));
         let Target::Origin { path, .. } = request.target else {
             panic!("a path")
         };
-        let len: Option<u64> = std::str::from_utf8(&path[1..]).expect("ASCII").parse().ok();
-        let (field, framing) = match len {
-            Some(len) => (format!("Content-Length: {len}"), Framing::Length(len)),
-            None => ("Transfer-Encoding: chunked".into(), Framing::Chunked),
-        };
-        let end = exchange.head_end(request.version);
-        out.bytes
-            .extend_from_slice(format!("HTTP/1.1 200 OK\r\n{field}\r\n").as_bytes());
-        out.bytes.extend_from_slice(end);
-        out.parts.push(Part::Stream(Streamed::new(answer, framing)));
+        Answer::Deferred {
+            pending: std::str::from_utf8(&path[1..]).expect("ASCII").parse().ok(),
+            gives_up: false,
+        }
+    }
+
+    fn resume(
+        &mut self,
+        len: Option<u64>,
+        _: u64,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<Option<u64>, ()> {
+        let answer = self.answers.remove(&exchange.token).expect("a program");
+        let len = len.map_or(BodyLen::Unknown, BodyLen::Known);
+        if response.head(Status::OK).end(len) {
+            response.stream(answer);
+        }
         Answer::Ready(Some(()))
     }
 
-    fn body_use(&mut self, _request: &Request<'_>, _listener: ListenerId) -> BodyUse {
-        BodyUse::Streamed
+    fn body_dropped(
+        &mut self,
+        _: Option<u64>,
+        _: &mut Exchange,
+        _: &mut Response<'_>,
+    ) -> Answer<Option<u64>, ()> {
+        panic!("all bodies are wanted")
     }
 
-    fn refuse(&mut self, _: Refused, _: &[u8], _: &mut Exchange<'_>, out: &mut Out) -> Option<()> {
-        out.bytes
-            .extend_from_slice(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    fn refuse(
+        &mut self,
+        _: Refused,
+        _: &[u8],
+        _: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Option<()> {
+        response.head(Status::BAD_REQUEST).end(BodyLen::None);
         None
     }
 
@@ -308,12 +329,8 @@ fn body_of(answer: &[u8]) -> &[u8] {
     &answer[end.expect("a head") + 4..]
 }
 
-/// The answer to a GET.
-fn plain() -> Vec<u8> {
-    let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 15000\r\n\r\n".to_vec();
-    answer.extend(content(15_000));
-    answer
-}
+/// Bytes of the answer to a GET.
+const PLAIN_LEN: usize = 15_000;
 
 #[test]
 fn a_body_that_comes_while_an_earlier_answer_leaves_is_not_lost() {
@@ -326,9 +343,9 @@ fn a_body_that_comes_while_an_earlier_answer_leaves_is_not_lost() {
         case.world.send(client, &requests);
         case.turn_until_over(seed, client);
         let answers = case.world.read(client);
-        let plain = plain();
-        assert!(answers.starts_with(&plain), "seed {seed}");
-        assert!(body_of(&answers[plain.len()..]) == content, "seed {seed}");
+        let (plain, rest) = body_of(&answers).split_at(PLAIN_LEN);
+        assert!(plain == self::content(PLAIN_LEN), "seed {seed}");
+        assert!(body_of(rest) == content, "seed {seed}");
     }
 }
 

@@ -63,7 +63,7 @@ impl Record {
     /// A note of a request.
     pub fn of(
         request: &Request<'_>,
-        exchange: &Exchange<'_>,
+        exchange: &Exchange,
         status: Status,
         outcome: Outcome,
     ) -> Box<Record> {
@@ -78,7 +78,7 @@ impl Record {
     }
 
     /// A note of what was no request.
-    pub fn of_refused(input: &[u8], exchange: &Exchange<'_>, status: Status) -> Box<Record> {
+    pub fn of_refused(input: &[u8], exchange: &Exchange, status: Status) -> Box<Record> {
         let line = first_line(input);
         let line = &line[..line.len().min(LINE_LEN_MAX)];
         Box::new(Record {
@@ -87,7 +87,7 @@ impl Record {
         })
     }
 
-    fn bare(exchange: &Exchange<'_>, status: Status, outcome: Outcome) -> Record {
+    fn bare(exchange: &Exchange, status: Status, outcome: Outcome) -> Record {
         Record {
             peer: exchange.peer,
             unix_ms: exchange.unix_s * 1000,

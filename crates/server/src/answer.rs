@@ -6,15 +6,16 @@
 
 mod offer;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lowroad_dynamic::Failure;
 use lowroad_engine::service::Refused;
 use lowroad_engine::stream::Receiver;
-use lowroad_engine::{Answer, BodyUse, Exchange, ListenerId, Out, Service};
+use lowroad_engine::{Answer, Exchange, Response, Service};
 use lowroad_http::encoding::{self, Encoding};
+use lowroad_http::limits::Limits;
 use lowroad_http::method::Method;
-use lowroad_http::request::{Request, Target};
+use lowroad_http::request::{Parsed, Request, Target, parse};
 use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
@@ -24,7 +25,7 @@ use crate::dynamic::calls::{self, Started};
 use crate::dynamic::reply::Reply;
 use crate::dynamic::routes;
 use crate::dynamic::{Calls, Route};
-use crate::fetch::{Loaded, Reply as PostReply};
+use crate::fetch::Loaded;
 use crate::load::Want;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
@@ -58,8 +59,8 @@ pub enum Command {
 
 /// What a deferred request waited for.
 pub enum Outcome {
-    /// What is stored for it now; and its body, if that may be for a program.
-    Loaded(Loaded, Option<Receiver>),
+    /// What is stored for it now.
+    Loaded(Loaded),
     /// What a program answered.
     Reply(Result<Box<Reply>, Failure>),
 }
@@ -68,8 +69,28 @@ pub enum Outcome {
 enum Decision {
     /// The answer was written.
     Answered(Status, Logged),
-    /// It will be possible later; what is given is dropped if nobody waits for it any more.
-    Deferred(Option<Box<dyn Send>>),
+    /// It will be possible later.
+    Deferred(Box<Pending>),
+}
+
+/// A request that waits, with all that was decided about it.
+pub struct Pending {
+    /// Its head, to be read again: fields decide what exactly is sent.
+    head: Vec<u8>,
+    site: Arc<Site>,
+    host: Box<[u8]>,
+    path: Box<[u8]>,
+    waits_for: WaitsFor,
+}
+
+/// What a request waits for.
+enum WaitsFor {
+    /// A helper, that loads what is not in memory. The body may be for a program, if there is no file.
+    File { body: Option<Receiver> },
+    /// A program, that is told by a drop that nobody waits any more.
+    Program { _hold: Box<dyn Send> },
+    /// The end of a body that nobody wants.
+    Body,
 }
 
 impl Web {
@@ -85,12 +106,7 @@ impl Web {
     }
 
     #[inline]
-    fn decide(
-        &mut self,
-        request: &Request<'_>,
-        outcome: Option<Outcome>,
-        to: &mut Responder<'_, '_, '_>,
-    ) -> Decision {
+    fn decide(&mut self, request: &Request<'_>, to: &mut Responder<'_, '_>) -> Decision {
         let mut name = [0; 256];
         let found = self
             .sites
@@ -134,31 +150,107 @@ impl Web {
             logger: &self.logger,
             key: &mut self.scratch.key,
         };
-        if !site.routes.is_empty() {
-            return web.route(&asked, outcome, to);
+        if routes::takes(request.method)
+            && let Some(route) = site.routes.of(path)
+        {
+            return web.call(&asked, path, route, to);
         }
-        if !reads {
+        // A path without a file may still belong to a program. Else nobody wants the body.
+        if to.exchange.body.is_some() && !web.may_be_for_program(&asked) {
+            match reads {
+                true if to.exchange.is_body_coming => return asked.wait(request, WaitsFor::Body),
+                true => {}
+                false => to.response.close(),
+            }
+        }
+        if !reads && site.routes.is_empty() {
             return made(to.other_method(asked.at()));
         }
-        web.serve(&asked, outcome, to)
+        web.serve(&asked, None, to)
     }
 
-    /// Whether a request's body may be for a program.
-    fn takes_body(&mut self, request: &Request<'_>, listener: ListenerId) -> bool {
-        let mut name = [0; 256];
-        let Some(found) = self.sites.find(listener, request.host, &mut name) else {
-            return false;
+    /// Goes on where the request had to wait.
+    fn go_on(
+        &mut self,
+        pending: &mut Pending,
+        outcome: Option<Outcome>,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        let query = match to.request.target {
+            Target::Origin { query, .. } => query,
+            _ => None,
         };
-        let Target::Origin { path, .. } = request.target else {
-            return false;
+        let asked = Asked {
+            site: &pending.site,
+            host: &pending.host,
+            path: &pending.path,
+            query,
         };
-        self.scratch.path.resize(path.len(), 0);
-        let Ok(path) = target::decode(path, &mut self.scratch.path) else {
-            return false;
+        let web = Lookup {
+            sites: &self.sites,
+            calls: &self.calls,
+            logger: &self.logger,
+            key: &mut self.scratch.key,
         };
-        let routes = &found.site.routes;
-        let route = routes.of(path).or_else(|| routes.of_missing(path));
-        routes::takes(request.method) && (route.is_some() || path.ends_with(b"/"))
+        match outcome {
+            Some(Outcome::Loaded(loaded)) => {
+                if let WaitsFor::File { body } = &mut pending.waits_for {
+                    to.exchange.body = body.take();
+                }
+                web.serve(&asked, Some(loaded), to)
+            }
+            Some(Outcome::Reply(reply)) => web.replied(&asked, reply.map(|reply| *reply), to),
+            None => web.serve(&asked, None, to),
+        }
+    }
+
+    /// Reads the request again and goes on with it.
+    fn answer_pending(
+        &mut self,
+        mut pending: Box<Pending>,
+        outcome: Option<Outcome>,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<Box<Pending>, Box<Record>> {
+        let head = std::mem::take(&mut pending.head);
+        // It was within the limits when it came.
+        let limits = Limits {
+            head_len_max: usize::MAX,
+            target_len_max: usize::MAX,
+            fields_max: u16::MAX,
+            ..Limits::default()
+        };
+        let Ok(Parsed::Complete(request)) = parse(&head, &limits) else {
+            return Answer::Ready(self.refuse(Refused::Timeout, &head, exchange, response));
+        };
+        let mut to = Responder {
+            request: &request,
+            exchange,
+            response,
+        };
+        let decision = self.go_on(&mut pending, outcome, &mut to);
+        self.answered(decision, &request, exchange)
+    }
+
+    fn answered(
+        &self,
+        decision: Decision,
+        request: &Request<'_>,
+        exchange: &Exchange,
+    ) -> Answer<Box<Pending>, Box<Record>> {
+        match decision {
+            Decision::Deferred(pending) if matches!(pending.waits_for, WaitsFor::Body) => {
+                Answer::AfterBody(pending)
+            }
+            Decision::Deferred(pending) => Answer::Deferred {
+                gives_up: matches!(pending.waits_for, WaitsFor::Program { .. }),
+                pending,
+            },
+            Decision::Answered(status, logged) => {
+                let log = self.log.as_ref();
+                Answer::Ready(log.map(|_| Record::of(request, exchange, status, logged)))
+            }
+        }
     }
 }
 
@@ -177,6 +269,17 @@ impl Asked<'_> {
             path: self.path,
         }
     }
+
+    /// Keeps what was decided until it can be gone on with.
+    fn wait(&self, request: &Request<'_>, waits_for: WaitsFor) -> Decision {
+        Decision::Deferred(Box::new(Pending {
+            head: [request.line(), b"\r\n", request.lines(), b"\r\n"].concat(),
+            site: self.site.clone(),
+            host: self.host.into(),
+            path: self.path.into(),
+            waits_for,
+        }))
+    }
 }
 
 /// Finds what is stored, or has it fetched, or has a program asked.
@@ -188,46 +291,28 @@ struct Lookup<'w> {
 }
 
 impl Lookup<'_> {
-    /// A site with routes: what belongs to a program goes there, the rest is served; a path without
-    /// a file may still belong to a program then.
-    fn route(
-        self,
-        asked: &Asked<'_>,
-        outcome: Option<Outcome>,
-        to: &mut Responder<'_, '_, '_>,
-    ) -> Decision {
-        let routable = routes::takes(to.request.method);
-        let route = asked.site.routes.of(asked.path).filter(|_| routable);
-        match (outcome, route) {
-            (Some(Outcome::Reply(reply)), _) => self.replied(asked, reply.map(|reply| *reply), to),
-            (None, Some(route)) => self.call(asked, asked.path, route, to),
-            (Some(Outcome::Loaded(loaded, body)), _) => {
-                to.exchange.body = body;
-                self.serve(asked, Some(Outcome::Loaded(loaded, None)), to)
-            }
-            (None, None) => self.serve(asked, None, to),
-        }
+    /// Whether a path that is no program's may turn out to be one's.
+    fn may_be_for_program(&self, asked: &Asked<'_>) -> bool {
+        let routes = &asked.site.routes;
+        !routes.is_empty()
+            && (routes.of_missing(asked.path).is_some() || asked.path.ends_with(b"/"))
     }
 
     #[inline]
     fn serve(
         mut self,
         asked: &Asked<'_>,
-        outcome: Option<Outcome>,
-        to: &mut Responder<'_, '_, '_>,
+        loaded: Option<Loaded>,
+        to: &mut Responder<'_, '_>,
     ) -> Decision {
         let now_ms = to.exchange.now_ms;
-        let logged = if outcome.is_some() {
+        let logged = if loaded.is_some() {
             Logged::Miss
         } else {
             Logged::Hit
         };
-        let (base, encoded) = match outcome {
-            Some(Outcome::Loaded(loaded, _)) => (loaded.base, loaded.encoded),
-            // The site's routes are gone since a program was asked.
-            Some(Outcome::Reply(reply)) => {
-                return self.replied(asked, reply.map(|reply| *reply), to);
-            }
+        let (base, encoded) = match loaded {
+            Some(loaded) => (loaded.base, loaded.encoded),
             None => {
                 let hash = self.key_of(asked, Encoding::Identity);
                 match self.calls.store.find(hash, self.key) {
@@ -270,7 +355,7 @@ impl Lookup<'_> {
         asked: &Asked<'_>,
         kind: &Kind,
         logged: Logged,
-        to: &mut Responder<'_, '_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Decision {
         let routes = &asked.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
@@ -304,7 +389,7 @@ impl Lookup<'_> {
         asked: &Asked<'_>,
         path: &[u8],
         route: &Arc<Route>,
-        to: &mut Responder<'_, '_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Decision {
         let call = calls::Asked {
             site: asked.site,
@@ -314,7 +399,7 @@ impl Lookup<'_> {
             request: to.request,
         };
         match self.calls.start(&call, route, to.exchange) {
-            Started::Runs(hold) => Decision::Deferred(Some(hold)),
+            Started::Runs(hold) => asked.wait(to.request, WaitsFor::Program { _hold: hold }),
             Started::Known(known) => {
                 let status = match known.kept() {
                     Some(kept) => to.kept(asked.at(), kept),
@@ -330,7 +415,7 @@ impl Lookup<'_> {
         &self,
         asked: &Asked<'_>,
         reply: Result<Reply, Failure>,
-        to: &mut Responder<'_, '_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Decision {
         let status = match reply {
             Ok(reply) => to.reply(asked.at(), reply),
@@ -346,7 +431,7 @@ impl Lookup<'_> {
         encoding: Encoding,
         hash: u64,
         base: Option<Arc<Stored>>,
-        to: &mut Responder<'_, '_, '_>,
+        to: &mut Responder<'_, '_>,
     ) -> Decision {
         let want = Want {
             site: asked.site.clone(),
@@ -357,12 +442,12 @@ impl Lookup<'_> {
             key: self.key.as_slice().into(),
             hash,
         };
-        let reply = match to.exchange.body.take() {
-            Some(body) => with_body(self.calls.post.clone(), body),
-            None => self.calls.post.clone(),
-        };
-        match self.calls.fetcher.fetch(want, reply, to.exchange.token) {
-            Ok(()) => Decision::Deferred(None),
+        let (post, token) = (self.calls.post.clone(), to.exchange.token);
+        match self.calls.fetcher.fetch(want, post, token) {
+            Ok(()) => {
+                let body = to.exchange.body.take();
+                asked.wait(to.request, WaitsFor::File { body })
+            }
             Err(_) => made(to.refuse(Some(asked.at()), Status::SERVICE_UNAVAILABLE)),
         }
     }
@@ -377,21 +462,6 @@ impl Lookup<'_> {
 /// Whether a refusal says that there is no file at a path: a folder without an index is none.
 pub fn is_no_file(status: Status, path: &[u8]) -> bool {
     status == Status::NOT_FOUND || status == Status::FORBIDDEN && path.ends_with(b"/")
-}
-
-/// A reply that brings the request's body back with what was loaded.
-fn with_body(post: PostReply, body: Receiver) -> PostReply {
-    let body = Mutex::new(Some(body));
-    Arc::new(move |token, outcome| {
-        let outcome = match outcome {
-            Outcome::Loaded(loaded, _) => {
-                let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
-                Outcome::Loaded(loaded, body)
-            }
-            reply => reply,
-        };
-        post(token, outcome);
-    })
 }
 
 /// Writes the key under which an answer is stored.
@@ -435,50 +505,54 @@ fn made(status: Status) -> Decision {
 }
 
 impl Service for Web {
+    type Pending = Box<Pending>;
     type Outcome = Outcome;
     type Record = Box<Record>;
     type Command = Command;
 
     #[inline]
-    fn answer(
+    fn request(
         &mut self,
         request: &Request<'_>,
-        exchange: &mut Exchange<'_>,
-        outcome: Option<Outcome>,
-        out: &mut Out,
-    ) -> Answer<Box<Record>> {
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<Box<Pending>, Box<Record>> {
         let mut to = Responder {
             request,
             exchange,
-            out,
+            response,
         };
-        match self.decide(request, outcome, &mut to) {
-            Decision::Deferred(hold) => Answer::Deferred(hold),
-            Decision::Answered(status, logged) => {
-                let log = self.log.as_ref();
-                Answer::Ready(log.map(|_| Record::of(request, to.exchange, status, logged)))
-            }
-        }
+        let decision = self.decide(request, &mut to);
+        self.answered(decision, request, exchange)
     }
 
-    fn body_use(&mut self, request: &Request<'_>, listener: ListenerId) -> BodyUse {
-        if self.sites.any_routes && self.takes_body(request, listener) {
-            return BodyUse::Streamed;
-        }
-        match request.method {
-            Method::Get | Method::Head | Method::Options => BodyUse::Dropped,
-            _ => BodyUse::Refused,
-        }
+    fn resume(
+        &mut self,
+        pending: Box<Pending>,
+        outcome: Outcome,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<Box<Pending>, Box<Record>> {
+        self.answer_pending(pending, Some(outcome), exchange, response)
+    }
+
+    fn body_dropped(
+        &mut self,
+        pending: Box<Pending>,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<Box<Pending>, Box<Record>> {
+        self.answer_pending(pending, None, exchange, response)
     }
 
     fn refuse(
         &mut self,
         why: Refused,
         input: &[u8],
-        exchange: &mut Exchange<'_>,
-        out: &mut Out,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
     ) -> Option<Box<Record>> {
-        let status = crate::respond::refused(why, exchange, out);
+        let status = crate::respond::refused(why, response);
         self.log
             .as_ref()
             .map(|_| Record::of_refused(input, exchange, status))

@@ -97,7 +97,7 @@ impl Fetcher {
         };
         let waiting = self.waiting().remove(&job_of(want));
         for (reply, token) in waiting.into_iter().flatten() {
-            reply(token, Outcome::Loaded(loaded.clone(), None));
+            reply(token, Outcome::Loaded(loaded.clone()));
         }
     }
 

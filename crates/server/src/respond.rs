@@ -1,15 +1,17 @@
-//! Writes answers: the representation whole, parts of it, the news that it is unchanged, redirects
-//! and refusals. All heads of ours are made here or in `heads`.
+//! Writes responses: the representation whole, parts of it, the news that it is unchanged, redirects
+//! and refusals. Knows no protocol's bytes: those are the engine's.
 
+use bytes::Bytes;
 use lowroad_engine::service::Refused;
-use lowroad_engine::{Exchange, Out, Part};
+use lowroad_engine::{Built, Exchange, Part, Response};
 use lowroad_http::conditional::{self, Precondition};
 use lowroad_http::error_page;
-use lowroad_http::head::{HeadWriter, date_offset};
+use lowroad_http::h1::BodyLen;
+use lowroad_http::head::HeadWriter;
 use lowroad_http::method::Method;
 use lowroad_http::range::{ByteRange, RangeSet, Ranges};
 use lowroad_http::refusal::Refusal;
-use lowroad_http::request::{Request, Version};
+use lowroad_http::request::Request;
 use lowroad_http::status::Status;
 
 use crate::heads;
@@ -18,23 +20,20 @@ use crate::stored::{Content, Representation};
 
 /// Methods that a site answers, as the value of Allow.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
-const DATE_AT: usize = date_offset(Status::OK);
-/// A longer error page is not copied for each answer.
-const SHARED_LEN_MIN: usize = 4096;
 /// Seconds that an overloaded server asks for.
 const RETRY_AFTER_S: &[u8] = b"1";
 
 /// Answers one request.
-pub struct Responder<'r, 'e, 'd> {
+pub struct Responder<'r, 'o> {
     /// The request.
     pub request: &'r Request<'r>,
     /// What is known besides it.
-    pub exchange: &'e mut Exchange<'d>,
-    /// Where the answer goes.
-    pub out: &'e mut Out,
+    pub exchange: &'r mut Exchange,
+    /// Where the response goes.
+    pub response: &'r mut Response<'o>,
 }
 
-impl Responder<'_, '_, '_> {
+impl Responder<'_, '_> {
     /// Sends a representation, as far and in the form that the request asks for.
     #[inline]
     pub fn send(&mut self, at: At<'_>, representation: &Representation) -> Status {
@@ -45,33 +44,23 @@ impl Responder<'_, '_, '_> {
         Status::OK
     }
 
-    /// The common case: head and body as they are stored, and today's date.
+    /// The common case: head and body as they are stored.
     #[inline]
     fn send_whole(&mut self, representation: &Representation) {
-        let (request, out) = (self.request, &mut *self.out);
-        let start = out.bytes.len();
-        let simple = self.exchange.keep_alive && request.version == Version::Http11;
-        let body = request.method == Method::Get;
-        if simple && body && matches!(representation.content, Content::Inline) {
-            out.bytes.extend_from_slice(&representation.bytes);
-            out.body_in_bytes += representation.len;
-        } else {
-            out.bytes
-                .extend_from_slice(&representation.bytes[..representation.head.end]);
-            out.bytes
-                .extend_from_slice(self.exchange.head_end(request.version));
-            if body {
-                append(
-                    representation,
-                    ByteRange {
-                        start: 0,
-                        end: representation.len,
-                    },
-                    out,
-                );
-            }
+        let built = Built {
+            status: Status::OK,
+            bytes: &representation.bytes,
+            head_len: representation.head.end,
+            body_len: representation.len,
+            is_inline: matches!(representation.content, Content::Inline),
+        };
+        if self.response.built(&built) {
+            let whole = ByteRange {
+                start: 0,
+                end: representation.len,
+            };
+            append(representation, whole, self.response);
         }
-        out.bytes[start + DATE_AT..start + DATE_AT + 29].copy_from_slice(self.exchange.date);
     }
 
     /// RFC 9110 §13.2.2: preconditions first, then the range if If-Range lets it.
@@ -97,37 +86,20 @@ impl Responder<'_, '_, '_> {
 
     fn not_modified(&mut self, representation: &Representation) -> Status {
         let map = representation.head;
-        HeadWriter::start(
-            &mut self.out.bytes,
-            Status::NOT_MODIFIED,
-            self.exchange.date,
-        )
-        .finish_open();
-        self.out
-            .bytes
-            .extend_from_slice(&representation.bytes[map.shared_at..map.content_at]);
-        self.end_head();
+        let mut head = self.response.head(Status::NOT_MODIFIED);
+        head.lines(&representation.bytes[map.shared_at..map.content_at]);
+        head.end(BodyLen::None);
         Status::NOT_MODIFIED
     }
 
     fn send_range(&mut self, representation: &Representation, range: ByteRange) -> Status {
         let map = representation.head;
-        let len = range.end - range.start;
-        HeadWriter::start(
-            &mut self.out.bytes,
-            Status::PARTIAL_CONTENT,
-            self.exchange.date,
-        )
-        .finish_open();
-        self.out
-            .bytes
-            .extend_from_slice(&representation.bytes[map.shared_at..map.length_at]);
-        let mut head = HeadWriter::resume(&mut self.out.bytes);
-        head.content_range(range.start, range.end, representation.len);
-        head.field_u64("Content-Length", len);
-        head.finish_open();
-        self.end_head();
-        append(representation, range, self.out);
+        let mut head = self.response.head(Status::PARTIAL_CONTENT);
+        head.lines(&representation.bytes[map.shared_at..map.length_at])
+            .content_range(range.start, range.end, representation.len);
+        if head.end(BodyLen::Known(range.end - range.start)) {
+            append(representation, range, self.response);
+        }
         Status::PARTIAL_CONTENT
     }
 
@@ -143,26 +115,21 @@ impl Responder<'_, '_, '_> {
         let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let len = heads_len as u64 + ranges_len + end.len() as u64;
         let map = representation.head;
-        let out = &mut self.out.bytes;
-        HeadWriter::start(out, Status::PARTIAL_CONTENT, self.exchange.date).finish_open();
-        out.extend_from_slice(&representation.bytes[map.shared_at..map.content_at]);
-        let mut head = HeadWriter::resume(out);
+        let mut head = self.response.head(Status::PARTIAL_CONTENT);
+        head.lines(&representation.bytes[map.shared_at..map.content_at]);
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         head.field("Content-Type", content_type.as_bytes());
-        if representation.encoding != lowroad_http::encoding::Encoding::Identity {
-            head.field(
-                "Content-Encoding",
-                representation.encoding.as_str().as_bytes(),
-            );
+        let encoding = representation.encoding;
+        if encoding != lowroad_http::encoding::Encoding::Identity {
+            head.field("Content-Encoding", encoding.as_str().as_bytes());
         }
-        head.field_u64("Content-Length", len);
-        head.finish_open();
-        self.end_head();
-        for (part_head, range) in part_heads.into_iter().zip(ranges.iter()) {
-            append_bytes(part_head, self.out);
-            append(representation, *range, self.out);
+        if head.end(BodyLen::Known(len)) {
+            for (part_head, range) in part_heads.into_iter().zip(ranges.iter()) {
+                self.response.bytes(part_head.into());
+                append(representation, *range, self.response);
+            }
+            self.response.bytes(end.into());
         }
-        append_bytes(end, self.out);
         Status::PARTIAL_CONTENT
     }
 
@@ -182,14 +149,12 @@ impl Responder<'_, '_, '_> {
         if self.request.method != Method::Options {
             return self.refuse(Some(at), Status::METHOD_NOT_ALLOWED);
         }
-        let mut head =
-            HeadWriter::start(&mut self.out.bytes, Status::NO_CONTENT, self.exchange.date);
+        let mut head = self.response.head(Status::NO_CONTENT);
         head.field("Allow", ALLOW.as_bytes());
         for (name, value) in heads::fields_for_all(at, Status::NO_CONTENT) {
             head.field(name, value.as_bytes());
         }
-        head.finish_open();
-        self.end_head();
+        head.end(BodyLen::None);
         Status::NO_CONTENT
     }
 
@@ -223,7 +188,7 @@ impl Responder<'_, '_, '_> {
     /// Says no to a target that is not a path of ours.
     pub fn refuse_target(&mut self, at: At<'_>, refusal: Refusal) -> Status {
         // What could be read in two ways is not answered on a connection that others may share.
-        self.exchange.keep_alive = false;
+        self.response.close();
         self.page(Some(at), refusal.status(), Some(refusal.as_str()), &[]);
         refusal.status()
     }
@@ -241,19 +206,12 @@ impl Responder<'_, '_, '_> {
             explanation,
             fields,
         };
-        let body = self.request.method != Method::Head;
-        write_page(&page, self.exchange, self.request.version, body, self.out);
-    }
-
-    fn end_head(&mut self) {
-        self.out
-            .bytes
-            .extend_from_slice(self.exchange.head_end(self.request.version));
+        write_page(&page, self.response);
     }
 }
 
 /// Answers what is not a request. Returns the status for the log.
-pub fn refused(why: Refused, exchange: &Exchange<'_>, out: &mut Out) -> Status {
+pub fn refused(why: Refused, response: &mut Response<'_>) -> Status {
     let (status, explanation) = match why {
         Refused::Request(refusal) => (refusal.status(), Some(refusal.as_str())),
         Refused::Timeout => (Status::REQUEST_TIMEOUT, None),
@@ -265,7 +223,7 @@ pub fn refused(why: Refused, exchange: &Exchange<'_>, out: &mut Out) -> Status {
         explanation,
         fields: &[],
     };
-    write_page(&page, exchange, Version::Http11, true, out);
+    write_page(&page, response);
     status
 }
 
@@ -277,28 +235,21 @@ struct Page<'p> {
     fields: &'p [(&'p str, &'p [u8])],
 }
 
-fn write_page(
-    page: &Page<'_>,
-    exchange: &Exchange<'_>,
-    version: Version,
-    body: bool,
-    out: &mut Out,
-) {
+fn write_page(page: &Page<'_>, response: &mut Response<'_>) {
     let status = page.status;
     let own = page.at.and_then(|at| at.site.pages.find(status.code()));
-    let (content_type, bytes) = match &own {
-        Some(own) => (&*own.content_type, std::borrow::Cow::Borrowed(&*own.body)),
+    let (content_type, body) = match own {
+        Some(own) => (own.content_type, own.body),
         None => {
             let explanation = page
                 .explanation
                 .unwrap_or_else(|| error_page::explanation(status));
             let bytes = error_page::built_in(status, explanation);
-            ("text/html; charset=utf-8", std::borrow::Cow::Owned(bytes))
+            ("text/html; charset=utf-8".into(), Bytes::from(bytes))
         }
     };
-    let mut head = HeadWriter::start(&mut out.bytes, status, exchange.date);
+    let mut head = response.head(status);
     head.field("Content-Type", content_type.as_bytes());
-    head.field_u64("Content-Length", bytes.len() as u64);
     for (name, value) in page.fields {
         head.field(name, value);
     }
@@ -315,59 +266,33 @@ fn write_page(
     {
         head.field(name, value.as_bytes());
     }
-    head.finish_open();
-    out.bytes.extend_from_slice(exchange.head_end(version));
-    match own {
-        Some(own) if body && own.body.len() > SHARED_LEN_MIN => {
-            out.parts.push(Part::Bytes(own.body));
-        }
-        _ if body => out.body(&bytes),
-        _ => {}
+    if head.end(BodyLen::Known(body.len() as u64)) {
+        response.bytes(body);
     }
 }
 
-/// Appends a range of a body: copied if it is short, referred to if it is long.
-pub fn append(representation: &Representation, range: ByteRange, out: &mut Out) {
+/// Writes a range of a body: copied if it is short, referred to if it is long.
+pub fn append(representation: &Representation, range: ByteRange, response: &mut Response<'_>) {
     // Ranges are cut to the representation's length; in memory that is a usize.
     let within = range.start as usize..range.end as usize;
     match &representation.content {
-        Content::File(file) => {
-            out.parts.push(Part::File {
-                file: file.clone(),
-                range: range.start..range.end,
-            });
-        }
-        Content::Block(block) => {
-            out.parts.push(Part::Block {
-                block: block.clone(),
-                range: within,
-            });
-        }
+        Content::File(file) => response.part(Part::File {
+            file: file.clone(),
+            range: range.start..range.end,
+        }),
+        Content::Block(block) => response.part(Part::Block {
+            block: block.clone(),
+            range: within,
+        }),
         // Only listings live there, with `--cache 0`; those are never asked for by range.
         Content::Heap(data) if within == (0..data.len()) => {
-            out.parts.push(Part::Bytes(data.clone()));
+            response.part(Part::Bytes(data.clone()))
         }
         Content::Inline | Content::Heap(_) => {
             if let Some(bytes) = representation.body(within) {
-                append_slice(bytes, out);
+                response.copied(bytes);
             }
         }
-    }
-}
-
-fn append_slice(bytes: &[u8], out: &mut Out) {
-    if out.parts.is_empty() {
-        out.body(bytes);
-    } else {
-        out.parts.push(Part::Bytes(bytes.to_vec().into()));
-    }
-}
-
-fn append_bytes(bytes: Vec<u8>, out: &mut Out) {
-    if out.parts.is_empty() {
-        out.body(&bytes);
-    } else {
-        out.parts.push(Part::Bytes(bytes.into()));
     }
 }
 
@@ -381,7 +306,7 @@ fn part_head(boundary: &str, representation: &Representation, range: &ByteRange)
 }
 
 /// A text that is in no body by accident: it depends on when and to whom it is said.
-fn boundary(exchange: &Exchange<'_>, representation: &Representation) -> String {
+fn boundary(exchange: &Exchange, representation: &Representation) -> String {
     use std::hash::BuildHasher;
     let seed = foldhash::fast::RandomState::default();
     let (token, now_ms) = (exchange.token, exchange.now_ms);

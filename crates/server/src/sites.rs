@@ -31,8 +31,6 @@ pub struct Sites {
     pub all: Vec<Arc<Site>>,
     /// Where listeners really are.
     addresses: Vec<(ListenerId, SocketAddr)>,
-    /// Whether any site has routes.
-    pub any_routes: bool,
     /// No site has had this number yet.
     id_next: u32,
 }
@@ -145,7 +143,6 @@ impl Sites {
         }
         Sites {
             listeners: names,
-            any_routes: all.iter().any(|site| !site.routes.is_empty()),
             all,
             addresses: listeners.addresses.clone(),
             id_next,

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use lowroad_engine::driver::Token;
-use lowroad_engine::{Exchange, ListenerId, Out, Part};
+use lowroad_engine::{Exchange, ListenerId, Response, Unsent};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::limits::Limits;
-use lowroad_http::request::{Framing, Parsed, Request, Target, parse};
+use lowroad_http::request::{Request, Target};
 use lowroad_http::target;
 
 use super::{Decision, Web, write_key};
@@ -40,24 +40,31 @@ pub struct Offer {
 impl Web {
     /// Answers, or says that it does not.
     pub(super) fn offer(&mut self, offer: Offer) {
-        let mut out = Out::default();
-        let is_answered = match parse(&offer.head, &offer.limits) {
-            Ok(Parsed::Complete(request)) if request.framing == Framing::None => {
-                self.answer_stored(&request, &offer, &mut out)
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let unix_s = since.map_or(0, |since| since.as_secs());
+        let date = date::format(unix_s);
+        let mut unsent = Unsent::default();
+        let is_answered = match unsent.request(&offer.head, &offer.limits) {
+            Some(request) => {
+                self.answer_stored(&request, &offer, unix_s, &mut unsent.response(&date))
             }
-            _ => false,
+            None => false,
         };
-        let answer = is_answered.then(|| whole(out)).flatten();
+        let answer = is_answered.then(|| unsent.whole(OFFER_LEN_MAX)).flatten();
         (offer.reply)(answer.as_deref());
     }
 
-    fn answer_stored(&mut self, request: &Request<'_>, offer: &Offer, out: &mut Out) -> bool {
+    fn answer_stored(
+        &mut self,
+        request: &Request<'_>,
+        offer: &Offer,
+        unix_s: u64,
+        response: &mut Response<'_>,
+    ) -> bool {
         let now_ms = clock::now_ms();
         if !self.is_stored(request, offer.listener, now_ms) {
             return false;
         }
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let unix_s = since.map_or(0, |since| since.as_secs());
         let mut exchange = Exchange {
             // Nobody's: what is loaded for it comes too late.
             token: Token {
@@ -69,16 +76,15 @@ impl Web {
             now_ms,
             started_ms: now_ms,
             unix_s,
-            date: &date::format(unix_s),
-            keep_alive: request.keep_alive,
             body: None,
+            is_body_coming: false,
         };
         let mut to = Responder {
             request,
             exchange: &mut exchange,
-            out,
+            response,
         };
-        matches!(self.decide(request, None, &mut to), Decision::Answered(..))
+        matches!(self.decide(request, &mut to), Decision::Answered(..))
     }
 
     /// Whether the answer is in memory, and no program's.
@@ -109,44 +115,5 @@ impl Web {
             let is_file = matches!(stored.kind, Kind::Representation(_));
             stored.fresh(now_ms) && (is_file || site.routes.is_empty())
         })
-    }
-}
-
-/// The answer in one piece, if it is in memory and not too long.
-fn whole(out: Out) -> Option<Vec<u8>> {
-    let mut bytes = out.bytes;
-    for part in &out.parts {
-        let more: &[u8] = match part {
-            Part::Bytes(more) => more,
-            Part::Block { block, range } => block.get(range.clone())?,
-            Part::File { .. } | Part::Stream(_) => return None,
-        };
-        if bytes.len() + more.len() > OFFER_LEN_MAX {
-            return None;
-        }
-        bytes.extend_from_slice(more);
-    }
-    (bytes.len() <= OFFER_LEN_MAX).then_some(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_is_in_memory_and_short_is_offered() {
-        let out = |bytes: &[u8], parts| Out {
-            bytes: bytes.to_vec(),
-            parts,
-            body_in_bytes: 0,
-        };
-        let long = Part::Bytes(vec![b'x'; OFFER_LEN_MAX].into());
-        let short = || Part::Bytes(b"cd"[..].into());
-        assert_eq!(whole(out(b"ab", vec![])), Some(b"ab".to_vec()));
-        assert_eq!(
-            whole(out(b"ab", vec![short(), short()])),
-            Some(b"abcdcd".to_vec())
-        );
-        assert_eq!(whole(out(b"", vec![short(), long])), None);
     }
 }

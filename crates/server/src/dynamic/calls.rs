@@ -72,12 +72,7 @@ pub enum Started {
 
 impl Calls {
     /// Puts a request to a route's program, unless its answer is known.
-    pub fn start(
-        &self,
-        asked: &Asked<'_>,
-        route: &Arc<Route>,
-        exchange: &mut Exchange<'_>,
-    ) -> Started {
+    pub fn start(&self, asked: &Asked<'_>, route: &Arc<Route>, exchange: &mut Exchange) -> Started {
         let known = |key: Key| key.find(&self.store, exchange.now_ms);
         if route.keeps.load(Relaxed)
             && let Some(known) = self.key(asked).and_then(known)
@@ -250,7 +245,7 @@ impl Drop for Running {
 }
 
 /// The request as programs see it.
-fn call_of(asked: &Asked<'_>, exchange: &mut Exchange<'_>, objects: Arc<dyn Objects>) -> Call {
+fn call_of(asked: &Asked<'_>, exchange: &mut Exchange, objects: Arc<dyn Objects>) -> Call {
     let request = asked.request;
     let (raw_path, query) = match request.target {
         Target::Origin { path, query, .. } => (path, query),
@@ -295,7 +290,7 @@ fn lines_with_host(request: &Request<'_>, host: &[u8]) -> Vec<u8> {
     lines
 }
 
-fn body_of(framing: Framing, exchange: &mut Exchange<'_>) -> Body {
+fn body_of(framing: Framing, exchange: &mut Exchange) -> Body {
     let stream = exchange.body.take();
     match framing {
         Framing::None => Body::none(),

@@ -72,7 +72,7 @@ impl SiteObjects {
         let sender = std::sync::Mutex::new(Some(sender));
         let reply = move |_, outcome| {
             let mut sender = sender.lock().unwrap_or_else(|held| held.into_inner());
-            if let (Some(sender), Outcome::Loaded(loaded, _)) = (sender.take(), outcome) {
+            if let (Some(sender), Outcome::Loaded(loaded)) = (sender.take(), outcome) {
                 // Whoever asked may have gone.
                 let _ = sender.send(loaded.base);
             }

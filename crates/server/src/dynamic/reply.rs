@@ -5,11 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_dynamic::{Content, Failure, Fields, Response};
-use lowroad_engine::{Framing, Part, Streamed};
-use lowroad_http::head::HeadWriter;
-use lowroad_http::method::Method;
+use lowroad_http::h1::BodyLen;
 use lowroad_http::range::ByteRange;
-use lowroad_http::request::Version;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
 use lowroad_softirq::fetch::USER_AGENT;
@@ -20,9 +17,6 @@ use crate::respond::{Responder, append};
 use crate::sites::At;
 use crate::softirq;
 use crate::stored::Stored;
-
-/// A longer body is not copied behind its head.
-const COPIED_LEN_MAX: usize = 16 * 1024;
 
 /// A response, and what it refers to.
 pub struct Reply {
@@ -36,7 +30,7 @@ struct Head<'a> {
     status: Status,
     fields: &'a Fields,
     age_s: Option<u64>,
-    framing: Framing,
+    body: BodyLen,
 }
 
 impl Reply {
@@ -55,38 +49,36 @@ impl Reply {
         self.response.fields.give_lifetime()
     }
 
-    /// The length of the body, if it is known.
-    fn len(&self) -> Option<u64> {
+    /// What is known of the body's length.
+    fn len(&self) -> BodyLen {
         match &self.response.content {
-            Content::Bytes(bytes) => Some(bytes.len() as u64),
-            Content::Stream { len, .. } => *len,
+            Content::Bytes(bytes) => BodyLen::Known(bytes.len() as u64),
+            Content::Stream { len, .. } => len.map_or(BodyLen::Unknown, BodyLen::Known),
             Content::Stored(around) => {
                 let stored = self.stored.as_ref();
                 let stored = stored.and_then(|stored| stored.representation());
                 let between = stored.map_or(0, |representation| representation.len);
-                Some(around.before.len() as u64 + between + around.after.len() as u64)
+                BodyLen::Known(around.before.len() as u64 + between + around.after.len() as u64)
             }
         }
     }
 }
 
-impl Responder<'_, '_, '_> {
+impl Responder<'_, '_> {
     /// Writes what a program answered.
     pub fn reply(&mut self, at: At<'_>, reply: Reply) -> Status {
         let status = reply.response.status;
         if status.code() < 200 {
             return self.refuse(Some(at), Status::BAD_GATEWAY);
         }
-        let framing = self.framing(&reply);
         let head = Head {
             status,
             fields: &reply.response.fields,
             age_s: None,
-            framing,
+            body: reply.len(),
         };
-        self.head(at, &head);
-        if self.request.method != Method::Head && !status.is_bodiless() {
-            self.body(reply, framing);
+        if self.head(at, &head) {
+            self.body(reply);
         }
         status
     }
@@ -103,20 +95,22 @@ impl Responder<'_, '_, '_> {
             status,
             fields: &kept.fields,
             age_s: Some(kept.age_s(self.exchange.now_ms)),
-            framing: Framing::Length(kept.body.len() as u64),
+            body: BodyLen::Known(kept.body.len() as u64),
         };
-        self.head(at, &head);
-        if self.request.method != Method::Head && !status.is_bodiless() {
-            self.bytes(kept.body.clone());
+        if self.head(at, &head) {
+            self.response.bytes(kept.body.clone());
         }
         status
     }
 
-    fn head(&mut self, at: At<'_>, head: &Head<'_>) {
+    /// Writes the head; whether a body is wanted.
+    fn head(&mut self, at: At<'_>, head: &Head<'_>) -> bool {
         let status = head.status;
-        let mut out = HeadWriter::start(&mut self.out.bytes, status, self.exchange.date);
+        let mut out = self.response.head(status);
         match head.fields.lines() {
-            Some(lines) => out.lines(lines),
+            Some(lines) => {
+                out.lines(lines);
+            }
             None => {
                 let fields = head.fields.iter();
                 for (name, value) in
@@ -138,60 +132,25 @@ impl Responder<'_, '_, '_> {
         for (name, value) in heads::fields_for_all(at, status) {
             out.field(name, value.as_bytes());
         }
-        match head.framing {
-            _ if status.is_bodiless() => {}
-            Framing::Length(len) => {
-                out.field_u64("Content-Length", len);
-            }
-            Framing::Chunked => {
-                out.field("Transfer-Encoding", b"chunked");
-            }
-            Framing::Close => {}
-        }
-        out.finish_open();
-        let end = self.exchange.head_end(self.request.version);
-        self.out.bytes.extend_from_slice(end);
+        out.end(head.body)
     }
 
-    /// How the body is delimited; may decide that the connection ends with it.
-    fn framing(&mut self, reply: &Reply) -> Framing {
-        match (reply.len(), self.request.version) {
-            (Some(len), _) => Framing::Length(len),
-            (None, Version::Http11) => Framing::Chunked,
-            (None, Version::Http10) => {
-                self.exchange.keep_alive = false;
-                Framing::Close
-            }
-        }
-    }
-
-    fn body(&mut self, reply: Reply, framing: Framing) {
+    fn body(&mut self, reply: Reply) {
         match reply.response.content {
-            Content::Bytes(bytes) => self.bytes(bytes),
-            Content::Stream { stream, .. } => {
-                let streamed = Streamed::new(stream, framing);
-                self.out.parts.push(Part::Stream(streamed));
-            }
+            Content::Bytes(bytes) => self.response.bytes(bytes),
+            Content::Stream { stream, .. } => self.response.stream(stream),
             Content::Stored(around) => {
-                self.bytes(around.before);
+                self.response.bytes(around.before);
                 let stored = reply.stored.as_ref();
                 if let Some(representation) = stored.and_then(|stored| stored.representation()) {
                     let range = ByteRange {
                         start: 0,
                         end: representation.len,
                     };
-                    append(representation, range, self.out);
+                    append(representation, range, self.response);
                 }
-                self.bytes(around.after);
+                self.response.bytes(around.after);
             }
-        }
-    }
-
-    fn bytes(&mut self, bytes: bytes::Bytes) {
-        if self.out.parts.is_empty() && bytes.len() <= COPIED_LEN_MAX {
-            self.out.body(&bytes);
-        } else if !bytes.is_empty() {
-            self.out.parts.push(Part::Bytes(bytes));
         }
     }
 

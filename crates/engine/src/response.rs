@@ -1,0 +1,239 @@
+//! Where a service writes its response. The service says what the response is; how that looks on the wire, and whether
+//! the connection outlives it, is decided here and in `lowroad_http::h1`.
+
+use bytes::Bytes;
+use lowroad_http::h1::{BodyLen, Event, Server};
+use lowroad_http::head::{HeadWriter, date_offset};
+use lowroad_http::limits::Limits;
+use lowroad_http::request::Request;
+use lowroad_http::status::Status;
+
+use crate::body::{Out, Part, Streamed};
+use crate::stream::Receiver;
+
+/// Bytes of a body that are copied behind the head; more are referred to.
+const COPIED_LEN_MAX: usize = 16 * 1024;
+
+/// The response to one request.
+pub struct Response<'r> {
+    http: &'r mut Server,
+    out: &'r mut Out,
+    date: &'r [u8; 29],
+}
+
+/// A response that lies ready in memory: a head for HTTP/1 as [`HeadWriter`] makes it, with Content-Length and without
+/// the empty line.
+pub struct Built<'b> {
+    /// Its status.
+    pub status: Status,
+    /// The head with a date to be replaced; behind it, where `is_inline`, the empty line and the body.
+    pub bytes: &'b [u8],
+    /// Where the head ends in `bytes`.
+    pub head_len: usize,
+    /// Bytes of the body.
+    pub body_len: u64,
+    /// The body lies behind the head.
+    pub is_inline: bool,
+}
+
+impl<'r> Response<'r> {
+    pub(crate) fn new(http: &'r mut Server, out: &'r mut Out, date: &'r [u8; 29]) -> Response<'r> {
+        out.body_in_bytes = 0;
+        Response { http, out, date }
+    }
+
+    /// Whoever answers before the body has come may leave the rest of it unread.
+    #[inline]
+    fn close_over_body(&mut self) {
+        if !self.http.has_whole_request() {
+            self.http.close();
+        }
+    }
+
+    /// The connection ends after this response. To be said before the head.
+    pub fn close(&mut self) {
+        self.http.close();
+    }
+
+    /// Begins the head.
+    pub fn head(&mut self, status: Status) -> Head<'_> {
+        self.close_over_body();
+        HeadWriter::start(&mut self.out.bytes, status, self.date);
+        Head {
+            http: self.http,
+            out: &mut self.out.bytes,
+            status,
+        }
+    }
+
+    /// Writes a response that lies ready. Whether its body is still to be written: it is wanted, and not inline.
+    #[inline]
+    pub fn built(&mut self, built: &Built<'_>) -> bool {
+        self.close_over_body();
+        let out = &mut self.out.bytes;
+        let start = out.len();
+        let has_body = if built.is_inline && self.http.takes_built() {
+            out.extend_from_slice(built.bytes);
+            self.out.body_in_bytes += built.body_len;
+            false
+        } else {
+            out.extend_from_slice(&built.bytes[..built.head_len]);
+            let has_body = self.http.finish_built(built.status, built.body_len, out);
+            if has_body && built.is_inline {
+                let body = &built.bytes[built.head_len + 2..];
+                out.extend_from_slice(body);
+                self.out.body_in_bytes += built.body_len;
+            }
+            has_body && !built.is_inline
+        };
+        let date_at = start + date_offset(built.status);
+        self.out.bytes[date_at..date_at + 29].copy_from_slice(self.date);
+        has_body
+    }
+
+    /// Writes some of the body, which are copied.
+    pub fn copied(&mut self, bytes: &[u8]) {
+        if self.out.parts.is_empty() {
+            self.out.bytes.extend_from_slice(bytes);
+            self.out.body_in_bytes += bytes.len() as u64;
+        } else {
+            self.out
+                .parts
+                .push(Part::Bytes(Bytes::copy_from_slice(bytes)));
+        }
+    }
+
+    /// Writes some of the body, copied if they are short.
+    pub fn bytes(&mut self, bytes: Bytes) {
+        if self.out.parts.is_empty() && bytes.len() <= COPIED_LEN_MAX {
+            self.copied(&bytes);
+        } else if !bytes.is_empty() {
+            self.out.parts.push(Part::Bytes(bytes));
+        }
+    }
+
+    /// Writes some of the body, sent from where it is.
+    pub fn part(&mut self, part: Part) {
+        self.out.parts.push(part);
+    }
+
+    /// The rest of the body comes out of a stream.
+    pub fn stream(&mut self, from: Receiver) {
+        self.out.parts.push(Part::Stream(Streamed::new(from)));
+    }
+}
+
+/// A head being written: fields in their order, but those that are the connection's.
+pub struct Head<'r> {
+    http: &'r mut Server,
+    out: &'r mut Vec<u8>,
+    status: Status,
+}
+
+impl Head<'_> {
+    /// Adds a field. What a value cannot have becomes a space.
+    pub fn field(&mut self, name: &str, value: &[u8]) -> &mut Self {
+        HeadWriter::resume(self.out).field(name, value);
+        self
+    }
+
+    /// Adds a field whose value is a number.
+    pub fn field_u64(&mut self, name: &str, value: u64) -> &mut Self {
+        HeadWriter::resume(self.out).field_u64(name, value);
+        self
+    }
+
+    /// Adds Content-Range, see [`HeadWriter::content_range`].
+    pub fn content_range(&mut self, start: u64, end: u64, len: u64) -> &mut Self {
+        HeadWriter::resume(self.out).content_range(start, end, len);
+        self
+    }
+
+    /// Adds fields that are lines already, `name: value\r\n` each.
+    pub fn lines(&mut self, lines: &[u8]) -> &mut Self {
+        self.out.extend_from_slice(lines);
+        self
+    }
+
+    /// Ends the head. Whether a body is wanted; else none may be written.
+    pub fn end(self, body: BodyLen) -> bool {
+        self.http.finish_head(self.status, body, self.out)
+    }
+}
+
+/// A response that goes over no connection: for who wants the bytes that a client would get.
+#[derive(Default)]
+pub struct Unsent {
+    http: Server,
+    out: Out,
+}
+
+impl Unsent {
+    /// Reads the request, which has no body.
+    pub fn request<'b>(&mut self, head: &'b [u8], limits: &Limits) -> Option<Request<'b>> {
+        match self.http.next(head, limits).ok()?.event? {
+            Event::Request(request) if self.http.has_whole_request() => Some(request),
+            _ => None,
+        }
+    }
+
+    /// Where the response is written.
+    pub fn response<'r>(&'r mut self, date: &'r [u8; 29]) -> Response<'r> {
+        Response::new(&mut self.http, &mut self.out, date)
+    }
+
+    /// The response in one piece, if it is in memory and at most `len_max` bytes long.
+    pub fn whole(self, len_max: usize) -> Option<Vec<u8>> {
+        let mut bytes = self.out.bytes;
+        for part in &self.out.parts {
+            let more: &[u8] = match part {
+                Part::Bytes(more) => more,
+                Part::Block { block, range } => block.get(range.clone())?,
+                Part::File { .. } | Part::Stream(_) => return None,
+            };
+            if bytes.len() + more.len() > len_max {
+                return None;
+            }
+            bytes.extend_from_slice(more);
+        }
+        (bytes.len() <= len_max).then_some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+    fn answered(write: impl FnOnce(&mut Response<'_>)) -> Option<usize> {
+        let mut unsent = Unsent::default();
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let request = unsent.request(head, &Limits::default());
+        assert!(request.is_some());
+        write(&mut unsent.response(&DATE));
+        unsent.whole(1000).map(|bytes| bytes.len())
+    }
+
+    #[test]
+    fn only_what_is_in_memory_and_short_comes_in_one_piece() {
+        let shared = |len: usize| Part::Bytes(vec![b'x'; len].into());
+        assert_eq!(answered(|to| to.copied(b"ab")), Some(2));
+        let two = |to: &mut Response<'_>| {
+            to.part(shared(3));
+            to.copied(b"ab");
+        };
+        assert_eq!(answered(two), Some(5));
+        assert_eq!(answered(|to| to.part(shared(1000))), Some(1000));
+        assert_eq!(answered(|to| to.part(shared(1001))), None);
+        let (_, from) = crate::stream::stream(1);
+        assert_eq!(answered(|to| to.stream(from)), None);
+    }
+
+    #[test]
+    fn a_body_that_was_sent_is_not_for_here() {
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx";
+        let mut unsent = Unsent::default();
+        assert!(unsent.request(head, &Limits::default()).is_none());
+    }
+}
