@@ -14,6 +14,7 @@ pub mod admission;
 pub mod arena;
 pub mod background;
 pub mod bell;
+mod bodies;
 mod body;
 pub mod concurrency;
 mod connection;

@@ -1,0 +1,156 @@
+//! Bodies that come in while their requests are answered, or wait: who gets them, how fast they have to come, and what
+//! ends them early. What a body's bytes are is the protocol's to say.
+
+use std::task::Context;
+
+use lowroad_http::h1::{Event, Server};
+use lowroad_http::limits::Limits;
+use lowroad_http::status::Status;
+
+use crate::connection::Come;
+use crate::driver::{Driver, Received};
+use crate::incoming::Incoming;
+use crate::service::{Refused, Service};
+use crate::worker::Worker;
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// Some of a body has come.
+    pub(crate) fn body_came(&mut self, id: usize, data: &[u8]) {
+        let now_ms = self.driver.now_ms();
+        let Some(incoming) = self.connections[id].incoming() else {
+            return;
+        };
+        incoming.data(data);
+        incoming.pace.moved(data.len() as u64, now_ms);
+        if incoming.full {
+            self.watch_incoming(id);
+        }
+    }
+
+    /// A body has come whole.
+    pub(crate) fn body_ended(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let idle_timeout_ms = self.idle_timeout_ms();
+        let connection = &mut self.connections[id];
+        if let Some(incoming) = connection.incoming() {
+            incoming.end();
+        }
+        if let Some(underway) = &mut connection.underway {
+            underway.incoming = None;
+        }
+        if let Some(waiting) = connection.waiting()
+            && let Come::Body { is_over } = &mut waiting.come
+        {
+            *is_over = true;
+        }
+        connection.tidy();
+        connection.leftover = false;
+        if connection.sending.is_none() && connection.underway.is_none() {
+            connection.deadline_ms = now_ms + idle_timeout_ms;
+        }
+    }
+
+    /// A body is still to come. Whoever waits for our word before sending it, and is not answered, gets it.
+    pub(crate) fn continue_body(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        if connection.http.expects_continue() && connection.waits() {
+            connection
+                .http
+                .interim(Status::CONTINUE, b"", &mut self.out.bytes);
+        }
+        self.watch_incoming(id);
+        if self.connections.contains(id) {
+            self.note(id);
+        }
+    }
+
+    /// Has the worker told when there is room for more of a body, and looks at its pace.
+    pub(crate) fn watch_incoming(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        let token = connection.token(id);
+        if let Some(underway) = &mut connection.underway
+            && let Some(incoming) = &mut underway.incoming
+            && incoming.full
+        {
+            let waker = self.wakers.of(&self.mailbox, token);
+            incoming.look_for_room(&mut Context::from_waker(waker), now_ms);
+        }
+        if connection.sending.is_none() && connection.has_incoming() {
+            self.incoming_expired(id); // not yet: finds out when to look at its pace
+            self.note(id);
+        }
+    }
+
+    /// The rest of a body will not come, or not as it should.
+    pub(crate) fn break_incoming(&mut self, id: usize, why: Refused) {
+        let connection = &mut self.connections[id];
+        let is_answered = connection.http.is_answered();
+        connection.leave_body_unread();
+        if !is_answered {
+            self.refuse(id, why, &[]);
+        } else if connection.sending.is_none() {
+            self.finish(id);
+        }
+    }
+
+    /// The client has sent its last byte while somebody works for it who would like to know. Whoever says nothing more
+    /// has most probably hung up; one in a million listens on.
+    pub(crate) fn gone_while_waiting(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        let gives_up = connection.waiting().is_some_and(|waiting| waiting.gives_up);
+        if !gives_up || connection.sending.is_some() || !connection.input.is_empty() {
+            return;
+        }
+        match connection
+            .transport
+            .receive(&mut self.driver, &mut self.scratch)
+        {
+            Received::End | Received::Broken => self.close_broken(id),
+            Received::Bytes(len) => connection.input.extend_from_slice(&self.scratch[..len]),
+            Received::Empty => {}
+        }
+    }
+
+    /// A stream of this connection's has bytes, or room for some.
+    pub(crate) fn stream_moved(&mut self, id: usize) {
+        let is_full = |incoming: &mut Incoming| incoming.full;
+        if self.connections[id].incoming().is_some_and(is_full) {
+            self.watch_incoming(id);
+            self.go_on(id);
+        }
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        if let Some(sending) = &connection.sending
+            && sending.transfer.is_awaiting()
+        {
+            self.transmit(id);
+        }
+        self.resume(id);
+    }
+}
+
+/// Reads a body of which all is at the start of `input`. Gives how many bytes it takes.
+pub(crate) fn read_whole(
+    http: &mut Server,
+    incoming: &mut Incoming,
+    input: &[u8],
+    limits: &Limits,
+) -> usize {
+    let mut used = 0;
+    while let Ok(step) = http.next(&input[used..], limits) {
+        used += step.used;
+        match step.event {
+            Some(Event::Data(data)) => incoming.data(data),
+            Some(Event::End { .. }) => {
+                incoming.end();
+                break;
+            }
+            _ => break,
+        }
+    }
+    used
+}
