@@ -48,7 +48,6 @@ pub fn page(site: &Archive, page: Page<'_>, about: &About, out: &mut Out) {
     };
     let mut head = HeadWriter::start(&mut out.copied, status, &about.date);
     head.field("Content-Type", content_type);
-    head.field_u64("Content-Length", body.len() as u64);
     if let Some((name, value)) = page.field {
         head.field(name, value);
     }
@@ -58,6 +57,7 @@ pub fn page(site: &Archive, page: Page<'_>, about: &About, out: &mut Out) {
     if status == Status::SERVICE_UNAVAILABLE {
         head.field_u64("Retry-After", RETRY_AFTER_S);
     }
+    head.field_u64("Content-Length", body.len() as u64);
     head.finish_open();
     out.copied.extend_from_slice(about.head_end());
     if !page.has_body {
