@@ -108,6 +108,10 @@ impl Core {
             self.announces = local.is_some() && self.leads();
             self.half_open.set_local(of(local).unwrap_or(0));
         }
+        // It may be the same again after there was none: what was over is over still.
+        if let Some(local) = local {
+            self.time_wait.set_local(local.address);
+        }
         self.local = local;
     }
 

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::peer::{ACK, Peer, RST, SYN, Said, heard};
-use common::{CLIENT, CLIENT_MAC, SERVER, SERVER_MAC, Side, is_tcp, settings};
+use common::peer::{ACK, FIN, Peer, RST, SYN, Said, heard};
+use common::{CLIENT, CLIENT_MAC, SERVER, SERVER_MAC, Side, is_tcp, repair, settings};
 use lowroad_net::{Address, Owner, Settings, Share, Steering};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -291,6 +291,50 @@ fn connections_live_as_long_as_the_address_that_they_have() {
         assert_eq!(peer.say(&mut side, S, &syn), [], "{next:?}");
     }
     assert_eq!(side.counter("packets_not_ours"), 3);
+}
+
+/// Opens a connection, which this side closes first.
+fn leave_in_time_wait(side: &mut Side, peer: &Peer) {
+    let (seq, nxt) = peer.open(side, S, 9000, &[]);
+    let (id, _) = *side.user.opened.last().expect("just opened");
+    side.close(S, id);
+    heard(side);
+    let theirs = Said {
+        flags: ACK | FIN,
+        seq,
+        ack: nxt + 1,
+        window: 9000,
+        ..Said::default()
+    };
+    assert_eq!(peer.say(side, S, &theirs).len(), 1);
+    assert_eq!(side.stack.open_count(), 0);
+}
+
+#[test]
+fn what_is_over_under_an_old_address_hinders_nobody_under_the_new_one() {
+    let peer = peer_of(1, 4);
+    let mut side = side(1, 4);
+    tell(&mut side, S, Some(SERVER));
+    leave_in_time_wait(&mut side, &peer);
+    // Before the numbers that it had; a client has others for each address.
+    let syn = Said {
+        seq: 500,
+        flags: SYN,
+        window: 9000,
+        ..Said::default()
+    };
+    let flags = |answers: &[Said]| answers.iter().map(|it| it.flags).collect::<Vec<_>>();
+    // The same address, had again: it is the old connection still.
+    tell(&mut side, S, None);
+    tell(&mut side, S, Some(SERVER));
+    assert_eq!(flags(&peer.say(&mut side, S, &syn)), [ACK]);
+    let next = Ipv4Addr::new(10, 0, 0, 50);
+    tell(&mut side, S, Some(next));
+    let mut frame = peer.frame(&syn);
+    frame[30..34].copy_from_slice(&next.octets());
+    repair(&mut frame);
+    side.receive(S, &frame);
+    assert_eq!(flags(&heard(&mut side)), [SYN | ACK]);
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(crate) struct TimeWait {
     heads: Vec<u32>,
     next: usize,
     key: u64,
+    /// Our address, which keys do not have.
+    local: u32,
 }
 
 impl TimeWait {
@@ -53,6 +55,19 @@ impl TimeWait {
             heads: vec![NONE; count * 2],
             next: 0,
             key: key | 1,
+            local: 0,
+        }
+    }
+
+    /// Our address. What was over under another one says nothing of who comes now.
+    pub(crate) fn set_local(&mut self, local: u32) {
+        if self.local == local {
+            return;
+        }
+        self.local = local;
+        self.heads.fill(NONE);
+        for entry in &mut self.ring {
+            entry.is_taken = false;
         }
     }
 
@@ -139,5 +154,24 @@ mod tests {
         assert!(table.find(over(9).key, 6).is_none());
         assert!(table.find(over(8).key, 5 + LIFE_US).is_none());
         assert!(!table.insert(over(17), 5 + LIFE_US));
+    }
+
+    #[test]
+    fn another_address_ends_them() {
+        let mut table = TimeWait::new(16, 77);
+        let over = |i: u16| Over {
+            key: Key::new(1, i, 80),
+            rcv_nxt: 0,
+            snd_nxt: 0,
+        };
+        table.set_local(1);
+        assert!((0..9).all(|i| !table.insert(over(i), 5)));
+        table.set_local(1);
+        assert!(table.find(over(3).key, 5).is_some());
+        table.set_local(2);
+        assert!((0..9).all(|i| table.find(over(i).key, 5).is_none()));
+        assert!((0..16).all(|i| !table.insert(over(i), 5)));
+        assert!(table.insert(over(16), 5));
+        assert!((1..17).all(|i| table.find(over(i).key, 5).is_some()));
     }
 }

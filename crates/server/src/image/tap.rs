@@ -23,7 +23,8 @@ pub struct Device {
 
 impl Device {
     /// Sees to it that the device is there. One that is made here gets the gateway's address, so that this
-    /// machine can talk to the image, and ends with this value; another is left as it is. `queues` are wanted.
+    /// machine can talk to the image, and ends with this value; another is left as it is, and refused if another
+    /// program has queues of it: the kernel would share frames out to both. `queues` are wanted.
     ///
     /// # Errors
     /// What the operator can do.
@@ -41,6 +42,10 @@ impl Device {
         if is_ours {
             let made = device.make(ip);
             made.map_err(|why| advice(name, ip, queues, &why))?;
+        } else if has_user(&said_of(name).unwrap_or_default()) {
+            return Err(format!(
+                "the tap device {name} is in use: another program has its queues"
+            ));
         }
         Ok(device)
     }
@@ -90,11 +95,25 @@ fn kind(queues: u32) -> &'static str {
     }
 }
 
+/// What `ip` knows of a device.
+fn said_of(name: &str) -> Result<String, String> {
+    run(&["-details", "link", "show", "dev", name])
+}
+
+/// Whether a device of several queues has some that are open, by what `ip` says of it. One of one queue is refused
+/// by the kernel when it is opened twice.
+fn has_user(said: &str) -> bool {
+    ["numqueues", "numdisabled"].into_iter().any(|name| {
+        let mut words = said.split_whitespace();
+        words.find(|word| *word == name);
+        words.next().is_some_and(|count| count != "0")
+    })
+}
+
 /// How many queues of a device that is there can be opened, where so many are wanted.
 fn usable(name: &str, queues: u32) -> u32 {
     // What can't be asked is taken to be as it is wanted.
-    let has_several = run(&["-details", "link", "show", "dev", name])
-        .map_or(queues > 1, |said| said.contains(" multi_queue "));
+    let has_several = said_of(name).map_or(queues > 1, |said| said.contains(" multi_queue "));
     if queues > 1 && !has_several {
         say::note(format_args!(
             "{name} has one queue, for one core; this makes one with several: \
@@ -154,6 +173,19 @@ mod tests {
         for name in ["", "a b", "a/b", "sixteen-letters-", "x;y"] {
             assert!(Device::prepare(name, Ip::Dhcp, 1).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn queues_that_are_open_are_somebodys() {
+        let said = |queues, disabled| {
+            format!(
+                "2: t: <BROADCAST> mtu 1500 qdisc mq\n    tun type tap pi off vnet_hdr on multi_queue \
+                 numqueues {queues} numdisabled {disabled} persist on"
+            )
+        };
+        assert!(has_user(&said(2, 0)) && has_user(&said(0, 1)));
+        assert!(!has_user(&said(0, 0)));
+        assert!(!has_user("tun type tap pi off vnet_hdr on persist on") && !has_user(""));
     }
 
     #[test]

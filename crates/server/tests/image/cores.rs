@@ -181,13 +181,33 @@ fn a_device_of_one_queue_is_explained() {
         assert!(!done.status.success() && said.contains(wanted), "{said}");
     }
     // And one that has them is used as it is.
-    let mut command = Command::new(PROGRAM);
-    command.args([
-        "image", "run", "--hosted", "more", "--ip", IP, "--cores", "2",
-    ]);
-    command.arg(site.path());
-    namespace.prepare(&mut command);
-    let running = Running::start(command);
+    let running = Running::start(on(&namespace, &site, "more", "--hosted"));
     running.wait_for("http://198.18.0.2/");
     assert!(running.stop().success());
+}
+
+/// `image run` with two cores on a tap device.
+fn on(namespace: &Namespace, site: &Folder, tap: &str, how: &str) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["image", "run", how, tap, "--ip", IP, "--cores", "2"]);
+    command.arg(site.path());
+    namespace.prepare(&mut command);
+    command
+}
+
+#[test]
+fn a_device_serves_one_image_at_a_time() {
+    let test = "a_device_serves_one_image_at_a_time";
+    if !can_run(test) {
+        return;
+    }
+    let site = site();
+    let hosted = start(&site, "2", &[]);
+    for how in ["--hosted", "--tap"] {
+        let mut second = Running::start(on(&hosted.namespace, &site, "tap0", how));
+        assert!(!second.end().success(), "{how}: both have the device");
+    }
+    // The first one still has it.
+    assert_eq!(hosted.connect().get("/", "").status, 200);
+    assert!(hosted.stop().success());
 }

@@ -72,6 +72,11 @@ impl Running {
         let pid = self.child.id().to_string();
         let done = Command::new("kill").args(["-s", "INT", &pid]).status();
         assert!(done.expect("kill").success());
+        self.end()
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn end(&mut self) -> ExitStatus {
         let child = &mut self.child;
         wait_until("its end", || child.try_wait().expect("a child of ours"))
     }
