@@ -58,6 +58,8 @@ pub struct Reader {
 struct Body {
     framing: Ending,
     head: Head,
+    /// A trailer section that is not whole.
+    held: Vec<u8>,
     len: u64,
     crc32: Option<crc32fast::Hasher>,
 }
@@ -163,6 +165,7 @@ impl Body {
         Body {
             framing: reader.map_or(Ending::Connection, Ending::Framed),
             head,
+            held: Vec::new(),
             len: 0,
             crc32: wanted.crc32.then(crc32fast::Hasher::new),
         }
@@ -172,8 +175,31 @@ impl Body {
         matches!(self.framing, Ending::Connection)
     }
 
-    /// Takes what belongs to the body. Returns how much that was and whether the body is whole.
+    /// Takes what belongs to the body. Returns how much that was, all of `input` unless the body is whole, and whether
+    /// it is.
     fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), Fault> {
+        if self.held.is_empty() {
+            let (used, done) = self.decode(input)?;
+            if done {
+                return Ok((used, true));
+            }
+            self.held.extend_from_slice(&input[used..]);
+            return Ok((input.len(), false));
+        }
+        let held_len = self.held.len();
+        let mut all = std::mem::take(&mut self.held);
+        all.extend_from_slice(input);
+        let (used, done) = self.decode(&all)?;
+        if done {
+            return Ok((used - held_len, true));
+        }
+        all.drain(..used);
+        self.held = all;
+        Ok((input.len(), false))
+    }
+
+    /// Takes what can be taken of `input`: trailers come whole or not at all.
+    fn decode(&mut self, input: &[u8]) -> Result<(usize, bool), Fault> {
         let mut used = 0;
         let done = loop {
             let (data, consumed, done) = match &mut self.framing {
