@@ -4,15 +4,15 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::Step;
 use super::incoming::{self, Part};
 use super::outgoing::{BodyLen, Broken, Outgoing};
 use super::response::{self, Fault, ResponseFraming, ResponseHead};
+use super::{Step, is_due};
 use crate::body::BodyReader;
 use crate::head::put_number;
 use crate::limits::Limits;
 use crate::method::Method;
-use crate::request::{Fields, Framing, head_complete};
+use crate::request::{Fields, Framing};
 use crate::status::Status;
 
 /// Interim responses to one request; more are an attack or an error.
@@ -166,8 +166,7 @@ impl Client {
             Input::Idle | Input::Closed if input.is_empty() => Ok(Step::WAIT),
             Input::Idle | Input::Closed => Err(Fault::Unasked),
             Input::Head { seen_len } => {
-                let is_due = head_complete(input, *seen_len) || input.len() >= limits.head_len_max;
-                if *seen_len > 0 && !is_due && input.len() / 256 == *seen_len / 256 {
+                if *seen_len > 0 && !is_due(input, *seen_len, limits) {
                     *seen_len = input.len();
                     return Ok(Step::WAIT);
                 }

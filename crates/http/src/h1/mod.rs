@@ -20,6 +20,9 @@ mod server;
 #[cfg(test)]
 mod tests;
 
+use crate::limits::Limits;
+use crate::request::head_complete;
+
 pub use client::{Client, ClientEvent};
 pub use outgoing::{BodyLen, Broken};
 pub use response::{Fault, ResponseHead};
@@ -52,4 +55,12 @@ impl<E> Step<E> {
     fn used(used: usize) -> Step<E> {
         Step { used, event: None }
     }
+}
+
+/// Whether a head of which the first `seen_len` bytes were looked at is worth another look: when its end may have come, or
+/// it is at its limit, and every so often, to find early what can't become one.
+fn is_due(input: &[u8], seen_len: usize, limits: &Limits) -> bool {
+    input.len() >= limits.head_len_max
+        || input.len() / 256 != seen_len / 256
+        || head_complete(input, seen_len)
 }

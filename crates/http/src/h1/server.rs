@@ -3,15 +3,15 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::Step;
 use super::incoming::{self, Part};
 use super::outgoing::{BodyLen, Broken, Outgoing};
+use super::{Step, is_due};
 use crate::body::BodyReader;
 use crate::head::HeadWriter;
 use crate::limits::Limits;
 use crate::method::Method;
 use crate::refusal::Refusal;
-use crate::request::{self, Fields, Framing, Parsed, Request, Version, head_complete};
+use crate::request::{self, Fields, Framing, Parsed, Request, Version};
 use crate::status::Status;
 
 /// What came from the client.
@@ -85,9 +85,7 @@ impl Server {
         let step = match &mut self.input {
             Input::Head { .. } if self.output != Outgoing::Idle => Ok(Step::WAIT),
             Input::Head { seen_len } => {
-                let is_due = head_complete(input, *seen_len) || input.len() >= limits.head_len_max;
-                // At first, and then every so often, to find early what can't become a request.
-                if *seen_len > 0 && !is_due && input.len() / 256 == *seen_len / 256 {
+                if *seen_len > 0 && !is_due(input, *seen_len, limits) {
                     *seen_len = input.len();
                     return Ok(Step::WAIT);
                 }
