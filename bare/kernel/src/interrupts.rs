@@ -4,7 +4,7 @@
 
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{boot, cores, exceptions};
 
@@ -121,9 +121,26 @@ pub fn open_wake_ups(is_x2: bool) {
     } else {
         wake as *const ()
     };
-    for vector in [DEVICE, TIMER, WAKE] {
+    for vector in [DEVICE, WAKE] {
         gate(vector, handler as u64, 2);
     }
+    let timer = if is_x2 {
+        timer_x2 as *const ()
+    } else {
+        timer as *const ()
+    };
+    gate(TIMER, timer as u64, 2);
+}
+
+/// By task segment, as an offset of the table of descriptors: the core's timer has run out.
+static HAS_RUN_OUT: [AtomicBool; SEGMENTS_LEN] = [const { AtomicBool::new(false) }; SEGMENTS_LEN];
+const SEGMENTS_LEN: usize = boot::TASK as usize + 16 * cores::MAX;
+
+/// Whether this core's timer has run out since the last call.
+pub fn take_timer() -> bool {
+    let segment = usize::from(boot::TASK) + 16 * usize::from(cores::own());
+    let has_run_out = HAS_RUN_OUT.get(segment);
+    has_run_out.is_some_and(|it| it.load(Ordering::Relaxed) && it.swap(false, Ordering::Relaxed))
 }
 
 fn gate(vector: u8, handler: u64, stack: u64) {
@@ -140,6 +157,32 @@ fn gate(vector: u8, handler: u64, stack: u64) {
 pub fn wait() {
     // SAFETY: the handlers run on their own stack and change nothing but what is named here and `BUTTON`.
     unsafe { asm!("sti", "hlt", "cli", out("rax") _, out("rcx") _, out("rdx") _) }
+}
+
+/// See [`wake`]; which core it is, its task segment says.
+#[unsafe(naked)]
+extern "C" fn timer() {
+    naked_asm!(
+        "str eax",
+        "lea rdx, [rip + {out}]",
+        "mov byte ptr [rdx + rax], 1",
+        "jmp {wake}",
+        out = sym HAS_RUN_OUT,
+        wake = sym wake,
+    )
+}
+
+/// See [`timer`].
+#[unsafe(naked)]
+extern "C" fn timer_x2() {
+    naked_asm!(
+        "str eax",
+        "lea rdx, [rip + {out}]",
+        "mov byte ptr [rdx + rax], 1",
+        "jmp {wake}",
+        out = sym HAS_RUN_OUT,
+        wake = sym wake_x2,
+    )
 }
 
 /// Runs between `sti` and `cli` of [`wait`] only, so the registers named there are free.

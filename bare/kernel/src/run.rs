@@ -88,7 +88,8 @@ struct Alarm {
 impl Alarm {
     /// Sees to it that we wake at `next_us`. False: that is now.
     fn set(&mut self, now: Now, next_us: Option<u64>, clock: &Clock, local: &Local) -> bool {
-        if self.at_us <= now.mono_us {
+        // By its own clock it may run out a little early: who goes by the time alone would wait for it forever.
+        if interrupts::take_timer() || self.at_us <= now.mono_us {
             self.at_us = u64::MAX;
         }
         let Some(next_us) = next_us else { return true };

@@ -443,6 +443,44 @@ fn a_page_waits_for_the_database_and_fails_without_it() {
 }
 
 #[test]
+fn a_page_that_comes_between_two_tries_fails_with_the_next() {
+    let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
+    let link = |index| Id {
+        index,
+        generation: 0,
+    };
+    let mut now_us = 1_000_000;
+    for tries in 1..8 {
+        net.web.tick(&mut net.calls);
+        assert_eq!(net.calls.connects, tries);
+        net.web.ended(&mut net.calls, link(10 + tries), End::Reset);
+        now_us += 5_000_000;
+        net.web.set_now(Now {
+            mono_us: now_us,
+            unix_s: 784_111_800,
+        });
+    }
+    net.web.tick(&mut net.calls);
+    net.web.ended(&mut net.calls, link(18), End::Reset);
+    let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert!(net.send(request).is_empty());
+    let due_us = net
+        .web
+        .tick(&mut net.calls)
+        .expect("there is something to do");
+    assert!(due_us > now_us && due_us <= now_us + 5_000_000);
+    net.web.set_now(Now {
+        mono_us: now_us + 5_000_000,
+        unix_s: 784_111_800,
+    });
+    net.web.tick(&mut net.calls);
+    assert_eq!(net.calls.connects, 9);
+    net.web.ended(&mut net.calls, link(19), End::Reset);
+    let sent = net.calls.sent.remove(&VISITOR.index).expect("an answer");
+    assert!(sent.starts_with(b"HTTP/1.1 502 "));
+}
+
+#[test]
 fn a_page_that_comes_when_the_database_was_left_is_not_there() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     let whole = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -57,6 +57,38 @@ fn a_microvm_serves_and_can_be_ended() {
     }
 }
 
+/// Between two tries to reach the database the machine sleeps for seconds: it must wake for the next, and say then that
+/// there is none, not after the 15 s that a page may take (504).
+#[test]
+fn a_page_fails_with_the_next_try_to_reach_the_database() {
+    if !can_run("a_page_fails_with_the_next_try_to_reach_the_database") {
+        return;
+    }
+    let site = Folder::new();
+    site.file(
+        "page.lrp",
+        "{% for x in query('SELECT 1') %}{{ x }}{% endfor %}",
+    );
+    let (port, nobody) = (free_port(), free_port().port());
+    let url = format!("mysql://user:word@10.0.2.2:{nobody}/name");
+    let mut command = Command::new(PROGRAM);
+    command.args(["image", "run", "--accel", "tcg", "--ip", IP]);
+    command.args(["--database", &url, "--port", &port.to_string()]);
+    let running = Running::start({
+        command.arg(site.path());
+        command
+    });
+    running.wait_for("http://10.0.2.15/");
+    // It sleeps twice as long each time.
+    for _ in 0..7 {
+        running.wait_for("the connection is refused or lost");
+    }
+    let mut client = Client::connect(port);
+    assert_eq!(client.get("/page.lrp", "").status, 502);
+    drop(client);
+    assert!(running.stop().success());
+}
+
 #[test]
 fn what_is_no_image_is_not_started() {
     for (more, said) in [
