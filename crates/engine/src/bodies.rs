@@ -7,7 +7,6 @@ use lowroad_http::h1::{Event, Server};
 use lowroad_http::limits::Limits;
 use lowroad_http::status::Status;
 
-use crate::connection::Come;
 use crate::driver::{Driver, Received};
 use crate::incoming::Incoming;
 use crate::service::{Refused, Service};
@@ -38,13 +37,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if let Some(underway) = &mut connection.underway {
             underway.incoming = None;
         }
-        if let Some(waiting) = connection.waiting()
-            && let Come::Body { is_over } = &mut waiting.come
-        {
-            *is_over = true;
-        }
+        connection.end_wait_for_body();
         connection.tidy();
-        connection.leftover = false;
+        connection.leftover &= connection.http.is_closing();
         if connection.sending.is_none() && connection.underway.is_none() {
             connection.deadline_ms = now_ms + idle_timeout_ms;
         }
@@ -84,15 +79,17 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// The rest of a body will not come, or not as it should.
+    /// The rest of a body will not come, or not as it should. Where earlier responses are on their way, they come
+    /// first, and who waits for the body finds it cut.
     pub(crate) fn break_incoming(&mut self, id: usize, why: Refused) {
         let connection = &mut self.connections[id];
         let is_answered = connection.http.is_answered();
         connection.leave_body_unread();
-        if !is_answered {
-            self.refuse(id, why, &[]);
-        } else if connection.sending.is_none() {
-            self.finish(id);
+        connection.end_wait_for_body();
+        match (connection.sending.is_some(), is_answered) {
+            (true, _) => {}
+            (false, true) => self.finish(id),
+            (false, false) => self.refuse(id, why, &[]),
         }
     }
 

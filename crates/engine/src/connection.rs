@@ -220,6 +220,15 @@ impl<S, V: Service> Connection<S, V> {
         self.underway.as_mut()?.waiting.as_mut()
     }
 
+    /// No more will come of the body: a request that waits only for its end can go on.
+    pub fn end_wait_for_body(&mut self) {
+        if let Some(waiting) = self.waiting()
+            && let Come::Body { is_over } = &mut waiting.come
+        {
+            *is_over = true;
+        }
+    }
+
     /// Whether a request waits for the service.
     pub fn waits(&self) -> bool {
         let underway = self.underway.as_ref();

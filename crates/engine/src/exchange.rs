@@ -325,9 +325,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         let wants_more = !connection.http.is_closing();
         let mut exchange = self.exchange(id, waiting.since_ms);
-        let http = &mut self.connections[id].http;
-        exchange.is_body_coming = !http.has_whole_request();
-        let mut response = Response::new(http, &mut self.out, &self.date);
+        let connection = &mut self.connections[id];
+        exchange.is_body_coming = connection.has_incoming();
+        let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
         let (service, pending) = (&mut self.service, waiting.pending);
         let answer = match waiting.come {
             Come::Outcome(outcome) => {

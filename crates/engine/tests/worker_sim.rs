@@ -520,6 +520,30 @@ fn one_who_sends_much_at_once_is_read_to_the_end_in_turns() {
 }
 
 #[test]
+fn a_body_that_breaks_does_not_get_into_the_answer_before() {
+    for seed in 0..20 {
+        let faults = Faults {
+            piece_len_max: 100_000,
+            delay_ms_max: 300,
+            window_len: 1000,
+            ..calm()
+        };
+        let mut case = Case::new(seed, faults, settings());
+        let client = case.world.connect();
+        let two = "GET /bytes/10000 HTTP/1.1\r\nHost: sim\r\n\r\n\
+                   GET /bytes/3 HTTP/1.1\r\nHost: sim\r\nTransfer-Encoding: chunked\r\n\r\n";
+        case.world.send(client, two.as_bytes());
+        case.turn_until(seed, "the first bytes", |world| {
+            !world.read(client).is_empty()
+        });
+        case.world.send(client, b"no size\r\n");
+        case.turn_until(seed, "the end", |world| world.over(client));
+        let (read, first) = (undated(&case.world.read(client)), answer_of(10_000, false));
+        assert!(read.starts_with(&first), "seed {seed}");
+    }
+}
+
+#[test]
 fn too_many_connections_are_turned_away_and_places_come_back() {
     let settings = Settings {
         connections_max: 3,
