@@ -19,6 +19,7 @@ mod ghost;
 mod nodes;
 pub mod storable;
 mod store;
+pub mod vary;
 
 pub use extents::{Align, Extent, Extents, PAGE, UNIT};
 pub use store::{Counters, Store};

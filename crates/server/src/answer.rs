@@ -6,6 +6,7 @@
 
 mod lookup;
 mod offer;
+mod world;
 
 use std::sync::Arc;
 
@@ -20,16 +21,17 @@ use lowroad_http::target;
 use lowroad_log::Logger;
 
 use crate::access::{AccessLog, Record};
-use crate::dynamic::Calls;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::routes;
+use crate::dynamic::{Calls, Stored};
 use crate::fetch::Loaded;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
-use lookup::{Asked, Decision, Lookup, Pending, WaitsFor, made};
+use lookup::{Asked, Lookup, Pending, WaitsFor, made};
 
-pub use lookup::{is_no_file, made_of, write_key};
+pub use lookup::Decision;
 pub use offer::Offer;
+pub use world::{Called, Fetched, Step, World};
 
 /// Serves the sites: the service of one worker.
 pub struct Web {
@@ -37,14 +39,26 @@ pub struct Web {
     calls: Calls,
     logger: Logger,
     log: Option<AccessLog>,
-    /// Where keys are put together and paths decoded.
     scratch: Scratch,
 }
 
+/// Where keys are put together and paths decoded.
 #[derive(Default)]
-struct Scratch {
+pub struct Scratch {
     key: Vec<u8>,
     path: Vec<u8>,
+}
+
+/// What decides, and with what.
+pub struct Decider<'d, W> {
+    /// All sites.
+    pub sites: &'d Sites,
+    /// What is stored, and what can be done.
+    pub world: &'d W,
+    /// For what goes wrong.
+    pub logger: &'d Logger,
+    /// Room for its work.
+    pub scratch: &'d mut Scratch,
 }
 
 /// An operator's change, or what is asked without a connection.
@@ -61,6 +75,10 @@ pub enum Outcome {
     Loaded(Loaded),
     /// What a program answered.
     Reply(Result<Box<Reply>, Failure>),
+    /// What a program answered, in the store.
+    Stored(Stored),
+    /// What was waited for was of no use to others: the program is to be asked.
+    Alone,
 }
 
 impl Web {
@@ -75,102 +93,12 @@ impl Web {
         }
     }
 
-    #[inline]
-    fn decide(&mut self, request: &Request<'_>, to: &mut Responder<'_, '_>) -> Decision {
-        let mut name = [0; 256];
-        let found = self
-            .sites
-            .find(to.exchange.listener, request.host, &mut name);
-        let Some(found) = found else {
-            return made(to.refuse(None, Status::MISDIRECTED_REQUEST));
-        };
-        let (site, host) = (found.site, &name[..found.host_len]);
-        let reads = matches!(request.method, Method::Get | Method::Head);
-        let (path, query, plain) = match request.target {
-            Target::Origin { path, query, plain } => (path, query, plain),
-            _ if reads => {
-                return made(to.refuse(Some(At { site, path: b"/" }), Status::BAD_REQUEST));
-            }
-            _ => return made(to.other_method(At { site, path: b"/" })),
-        };
-        let path = if plain {
-            path
-        } else {
-            self.scratch.path.resize(path.len(), 0);
-            match target::decode(path, &mut self.scratch.path) {
-                Ok(path) => path,
-                Err(refusal) => return made(to.refuse_target(At { site, path: b"/" }, refusal)),
-            }
-        };
-        if !site.rules.redirects.is_empty()
-            && let Some((status, location)) = redirect(site, path, query)
-        {
-            return made(to.redirect(At { site, path }, status, &location));
-        }
-        let host = if site.per_host() { host } else { &[] };
-        let asked = Asked {
-            site,
-            host,
-            path,
-            query,
-        };
-        let web = Lookup {
+    fn decider(&mut self) -> Decider<'_, Calls> {
+        Decider {
             sites: &self.sites,
-            calls: &self.calls,
+            world: &self.calls,
             logger: &self.logger,
-            key: &mut self.scratch.key,
-        };
-        if routes::takes(request.method)
-            && let Some(route) = site.routes.of(path)
-        {
-            return web.call(&asked, path, route, to);
-        }
-        // A path without a file may still belong to a program. Else nobody wants the body.
-        if to.exchange.body.is_some() && !web.may_be_for_program(&asked) {
-            match reads {
-                true if to.exchange.is_body_coming => return asked.wait(request, WaitsFor::Body),
-                true => {}
-                false => to.response.close(),
-            }
-        }
-        if !reads && site.routes.is_empty() {
-            return made(to.other_method(asked.at()));
-        }
-        web.serve(&asked, None, to)
-    }
-
-    /// Goes on where the request had to wait.
-    fn go_on(
-        &mut self,
-        pending: &mut Pending,
-        outcome: Option<Outcome>,
-        to: &mut Responder<'_, '_>,
-    ) -> Decision {
-        let query = match to.request.target {
-            Target::Origin { query, .. } => query,
-            _ => None,
-        };
-        let asked = Asked {
-            site: &pending.site,
-            host: &pending.host,
-            path: &pending.path,
-            query,
-        };
-        let web = Lookup {
-            sites: &self.sites,
-            calls: &self.calls,
-            logger: &self.logger,
-            key: &mut self.scratch.key,
-        };
-        match outcome {
-            Some(Outcome::Loaded(loaded)) => {
-                if let WaitsFor::File { body } = &mut pending.waits_for {
-                    to.exchange.body = body.take();
-                }
-                web.serve(&asked, Some(loaded), to)
-            }
-            Some(Outcome::Reply(reply)) => web.replied(&asked, reply.map(|reply| *reply), to),
-            None => web.serve(&asked, None, to),
+            scratch: &mut self.scratch,
         }
     }
 
@@ -198,7 +126,7 @@ impl Web {
             exchange,
             response,
         };
-        let decision = self.go_on(&mut pending, outcome, &mut to);
+        let decision = self.decider().go_on(&mut pending, outcome, &mut to);
         self.answered(decision, &request, exchange)
     }
 
@@ -224,8 +152,125 @@ impl Web {
     }
 }
 
+impl<W: World> Decider<'_, W> {
+    /// Decides about a request.
+    #[inline]
+    pub fn decide(self, request: &Request<'_>, to: &mut Responder<'_, '_>) -> Decision {
+        let mut name = [0; 256];
+        let found = self
+            .sites
+            .find(to.exchange.listener, request.host, &mut name);
+        let Some(found) = found else {
+            self.world.note(Step::NoSite);
+            return made(to.refuse(None, Status::MISDIRECTED_REQUEST));
+        };
+        let (site, host) = (found.site, &name[..found.host_len]);
+        self.world.note(Step::Site(site));
+        let reads = matches!(request.method, Method::Get | Method::Head);
+        let (path, query, plain) = match request.target {
+            Target::Origin { path, query, plain } => (path, query, plain),
+            _ if reads => {
+                self.world.note(Step::BadTarget("the target is no path"));
+                return made(to.refuse(Some(At { site, path: b"/" }), Status::BAD_REQUEST));
+            }
+            _ => return made(to.other_method(At { site, path: b"/" })),
+        };
+        let path = if plain {
+            path
+        } else {
+            self.scratch.path.resize(path.len(), 0);
+            match target::decode(path, &mut self.scratch.path) {
+                Ok(path) => path,
+                Err(refusal) => {
+                    self.world.note(Step::BadTarget(refusal.as_str()));
+                    return made(to.refuse_target(At { site, path: b"/" }, refusal));
+                }
+            }
+        };
+        if !site.rules.redirects.is_empty()
+            && let Some((status, location)) = redirect(site, path, query)
+        {
+            self.world.note(Step::Redirect(&location));
+            return made(to.redirect(At { site, path }, status, &location));
+        }
+        let host = if site.per_host() { host } else { &[] };
+        let asked = Asked {
+            site,
+            host,
+            path,
+            query,
+        };
+        let mut lookup = Lookup {
+            sites: self.sites,
+            world: self.world,
+            logger: self.logger,
+            key: &mut self.scratch.key,
+        };
+        if routes::takes(request.method)
+            && let Some(route) = site.routes.of(path)
+        {
+            return lookup.ask(&asked, path, route, to);
+        }
+        // A path without a file may still belong to a program. Else nobody wants the body.
+        if to.exchange.body.is_some() && !lookup.may_be_for_program(&asked) {
+            match reads {
+                true if to.exchange.is_body_coming => return asked.wait(request, WaitsFor::Body),
+                true => {}
+                false => to.response.close(),
+            }
+        }
+        if !reads && site.routes.is_empty() {
+            return made(to.other_method(asked.at()));
+        }
+        lookup.serve(&asked, to)
+    }
+
+    /// Goes on where the request had to wait.
+    fn go_on(
+        self,
+        pending: &mut Pending,
+        outcome: Option<Outcome>,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        let query = match to.request.target {
+            Target::Origin { query, .. } => query,
+            _ => None,
+        };
+        let asked = Asked {
+            site: &pending.site,
+            host: &pending.host,
+            path: &pending.path,
+            query,
+        };
+        let lookup = Lookup {
+            sites: self.sites,
+            world: self.world,
+            logger: self.logger,
+            key: &mut self.scratch.key,
+        };
+        match (outcome, &mut pending.waits_for) {
+            (Some(Outcome::Loaded(loaded)), waits_for) => {
+                if let WaitsFor::File { body } = waits_for {
+                    to.exchange.body = body.take();
+                }
+                lookup.loaded(&asked, loaded, to)
+            }
+            (Some(Outcome::Reply(reply)), _) => {
+                lookup.replied(&asked, reply.map(|reply| *reply), to)
+            }
+            (Some(Outcome::Stored(stored)), WaitsFor::Program { route, path, .. }) => {
+                lookup.stored(&asked, path, route, stored, to)
+            }
+            (Some(Outcome::Alone), WaitsFor::Program { route, path, .. }) => {
+                lookup.call(&asked, path, route, None, to)
+            }
+            (Some(_) | None, _) => lookup.serve(&asked, to),
+        }
+    }
+}
+
 /// The redirect that a site's rules demand for a path.
-pub fn redirect(site: &Site, path: &[u8], query: Option<&[u8]>) -> Option<(Status, Vec<u8>)> {
+fn redirect(site: &Site, path: &[u8], query: Option<&[u8]>) -> Option<(Status, Vec<u8>)> {
     site.rules.redirects.iter().find_map(|rule| {
         let location = rule.location(path, query)?;
         Some((Status::new(rule.status)?, location))
@@ -250,7 +295,7 @@ impl Service for Web {
             exchange,
             response,
         };
-        let decision = self.decide(request, &mut to);
+        let decision = self.decider().decide(request, &mut to);
         self.answered(decision, request, exchange)
     }
 

@@ -1,27 +1,32 @@
 //! `lowroad explain` and `lowroad status`: the server's own account of what it does.
 //!
-//! The explanation walks the same steps as `answer`, with the same functions, but leaves no trace:
-//! nothing is counted, stored or renewed. May block on the disk.
+//! The explanation is a decision as for a client, made in a world that does nothing: nothing is counted, stored or
+//! renewed, and no program is called. May block on the disk.
 
+use std::cell::RefCell;
 use std::fmt::Write;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use lowroad_engine::ListenerId;
-use lowroad_http::encoding::{self, Encoding};
+use lowroad_engine::{Exchange, ListenerId, Token, Unsent};
+use lowroad_http::date;
+use lowroad_http::encoding::Encoding;
 use lowroad_http::error_page;
 use lowroad_http::limits::Limits;
-use lowroad_http::request::{Parsed, Request, Target, parse};
+use lowroad_http::request::{Parsed, parse};
 use lowroad_http::status::Status;
-use lowroad_http::target;
+use lowroad_log::Logger;
 
-use crate::answer::{is_no_file, made_of, redirect, write_key};
+use crate::answer::{Called, Decider, Decision, Fetched, Scratch, Step, World};
 use crate::clock;
-use crate::fetch::Fetcher;
+use crate::dynamic::calls::Call;
+use crate::fetch::{Fetcher, Loaded};
 use crate::load::Want;
+use crate::respond::Responder;
 use crate::running::Running;
-use crate::sites::{Site, Sites};
-use crate::store::SharedStore;
-use crate::stored::{Content, Kind, Representation, Stored};
+use crate::sites::Sites;
+use crate::store::object::{Content, Kind};
+use crate::store::{Entry, Object, SharedStore};
 
 /// What an explanation needs of the running server.
 pub struct View {
@@ -31,6 +36,7 @@ pub struct View {
     fetcher: Arc<Fetcher>,
     limits: Limits,
     object_len_max: u64,
+    logger: Logger,
 }
 
 impl View {
@@ -43,6 +49,7 @@ impl View {
             fetcher: running.fetcher.clone(),
             limits: crate::limits::settings(&running.config, running.fd_limit).http,
             object_len_max: running.config.server.cache_object_len_max,
+            logger: running.logger.clone(),
         }
     }
 }
@@ -70,201 +77,222 @@ pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
     head.push_str("\r\n");
     let mut out = format!("GET {url}\n");
     match parse(head.as_bytes(), &view.limits) {
-        Ok(Parsed::Complete(request)) => walk(view, *listener, &request, &mut out),
+        Ok(Parsed::Complete(_)) => walk(view, *listener, &head, &mut out),
         Ok(Parsed::Partial) => line(&mut out, "answer", "none: the request is not complete"),
         Err(refusal) => refused(refusal.status(), refusal.as_str(), &mut out),
     }
     Some(out)
 }
 
-fn walk(view: &View, listener: ListenerId, request: &Request<'_>, out: &mut String) {
-    let mut name = [0; 256];
-    let Some(found) = view.sites.find(listener, request.host, &mut name) else {
-        let why = "no site of this name is served at this address, and none is the default";
-        return refused(Status::MISDIRECTED_REQUEST, why, out);
-    };
-    let site = found.site;
-    line(
-        out,
-        "site",
-        &format!("{} (root {})", site.label, site.base().display()),
-    );
-    let Target::Origin { path, query, .. } = request.target else {
-        return refused(Status::BAD_REQUEST, "the target is no path", out);
-    };
-    let mut scratch = vec![0; path.len()];
-    let path = match target::decode(path, &mut scratch) {
-        Ok(path) => path,
-        Err(refusal) => return refused(refusal.status(), refusal.as_str(), out),
-    };
-    if let Some((status, location)) = redirect(site, path, query) {
-        let why = format!("a redirect rule: to {}", String::from_utf8_lossy(&location));
-        return refused(status, &why, out);
-    }
-    if site.routes.of(path).is_some() {
-        return routed(site, path, out);
-    }
-    let host: &[u8] = if site.per_host() {
-        &name[..found.host_len]
-    } else {
-        &[]
-    };
-    look_up(
-        &Place {
-            view,
-            site,
-            host,
-            path,
-        },
-        request,
-        out,
-    );
-}
-
-/// What is stored for a path, or would be, and which encoding of it is sent.
-fn look_up(place: &Place<'_>, request: &Request<'_>, out: &mut String) {
-    let (base, note) = place.look(Encoding::Identity, None);
-    let identity = match &base.kind {
-        Kind::Representation(identity) => identity,
-        Kind::Folder => {
-            let why = "it is a folder, and those end in a slash";
-            return refused(Status::MOVED_PERMANENTLY, why, out);
-        }
-        Kind::Refused(status)
-            if is_no_file(*status, place.path)
-                && place.site.routes.of_missing(place.path).is_some() =>
-        {
-            return routed(place.site, place.path, out);
-        }
-        Kind::Refused(status) => return refused(*status, error_page::explanation(*status), out),
-        Kind::Index(path) => return routed(place.site, path, out),
-        // Under a key of its own, which files' answers never have.
-        Kind::Kept(_) => return,
-    };
-    let wanted = encoding::choose(&request.accept_encoding, identity.encodings());
-    if wanted == Encoding::Identity {
-        return describe(place.view, identity, &base, &note, out);
-    }
-    let (encoded, note) = place.look(wanted, Some(base.clone()));
-    let sent = encoded.representation().unwrap_or(identity);
-    describe(place.view, sent, &base, &note, out);
-}
-
-/// What a program answers for.
-fn routed(site: &Site, path: &[u8], out: &mut String) {
-    let Some(route) = site
-        .routes
-        .of(path)
-        .or_else(|| site.routes.of_missing(path))
-    else {
-        return;
-    };
-    line(out, "level", "module: made for each request");
-    line(out, "route", &route.label);
-}
-
 fn refused(status: Status, why: &str, out: &mut String) {
-    line(
-        out,
-        "answer",
-        &format!("{} {}", status.code(), status.reason()),
-    );
+    let answer = format!("{} {}", status.code(), status.reason());
+    line(out, "answer", &answer);
     line(out, "why", why);
 }
 
-/// A path of a site, to be looked up.
-struct Place<'p> {
-    view: &'p View,
-    site: &'p Arc<Site>,
-    host: &'p [u8],
-    path: &'p [u8],
+/// Decides as for a client, and tells by which steps.
+fn walk(view: &View, listener: ListenerId, head: &str, out: &mut String) {
+    let mut unsent = Unsent::default();
+    let Some(request) = unsent.request(head.as_bytes(), &view.limits) else {
+        return line(out, "answer", "none: the request is not complete");
+    };
+    let mut exchange = Exchange {
+        // Nobody's: nothing is posted to it.
+        token: Token {
+            slot: u32::MAX,
+            generation: 0,
+        },
+        peer: Ipv4Addr::LOCALHOST.into(),
+        listener,
+        now_ms: clock::now_ms(),
+        started_ms: clock::now_ms(),
+        unix_s: (clock::unix_ns() / 1_000_000_000) as u64,
+        body: None,
+        is_body_coming: false,
+    };
+    let date = date::format(exchange.unix_s);
+    let mut to = Responder {
+        request: &request,
+        exchange: &mut exchange,
+        response: &mut unsent.response(&date),
+    };
+    let trace = Trace {
+        view,
+        seen: RefCell::default(),
+    };
+    let decider = Decider {
+        sites: &view.sites,
+        world: &trace,
+        logger: &view.logger,
+        scratch: &mut Scratch::default(),
+    };
+    let decision = decider.decide(&request, &mut to);
+    trace.seen.into_inner().tell(&decision, out);
 }
 
-impl Place<'_> {
-    /// What is stored, or what would be loaded, and which of the two.
-    fn look(&self, encoding: Encoding, base: Option<Arc<Stored>>) -> (Arc<Stored>, String) {
-        let mut key = Vec::new();
-        write_key(&mut key, self.site, self.host, self.path, encoding);
-        let hash = self.view.store.hash(&key);
-        let now_ms = clock::now_ms();
-        let stored = self.view.store.peek(hash, &key);
-        if let Some(stored) = stored
-            && match base.as_ref().and_then(|base| base.representation()) {
-                Some(identity) => made_of(&stored, identity).is_some(),
-                None => stored.fresh(now_ms),
+/// The world of an explanation: loads by itself what is not in memory, calls no program, and keeps what it hears.
+struct Trace<'v> {
+    view: &'v View,
+    seen: RefCell<Seen>,
+}
+
+/// What a decision came by, in words.
+#[derive(Default)]
+struct Seen {
+    site: Option<String>,
+    why: Option<String>,
+    /// Length and type.
+    content: Option<String>,
+    route: Option<String>,
+    /// What the last load was for was not in memory.
+    is_loaded: bool,
+    /// Of what was found for the path.
+    choices: String,
+    trust: &'static str,
+    more: Vec<(&'static str, String)>,
+}
+
+impl World for Trace<'_> {
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.view.store.hash(key)
+    }
+
+    fn find(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.view.store.peek(hash, key)
+    }
+
+    fn fetch(&self, want: Want, _: Token) -> Fetched {
+        self.seen.borrow_mut().is_loaded = true;
+        let object = self.view.fetcher.loader().make(&want);
+        Fetched::Loaded(Loaded::of(&want, object))
+    }
+
+    fn call(&self, _: &Call<'_>, _: &mut Exchange) -> Called {
+        Called::Runs(Box::new(()))
+    }
+
+    fn note(&self, step: Step<'_>) {
+        let mut seen = self.seen.borrow_mut();
+        match step {
+            Step::NoSite => {
+                let why = "no site of this name is served at this address, and none is the default";
+                seen.why = Some(why.into());
             }
-        {
-            return (stored, "yes".into());
+            Step::Site(site) => {
+                seen.site = Some(format!("{} (root {})", site.label, site.base().display()));
+            }
+            Step::BadTarget(why) => seen.why = Some(why.into()),
+            Step::Redirect(to) => {
+                let to = String::from_utf8_lossy(to);
+                seen.why = Some(format!("a redirect rule: to {to}"));
+            }
+            Step::Found(object) => seen.found(object),
+            Step::Chosen(object) => seen.chosen(object, self.view.object_len_max),
+            Step::Route(route) => seen.route = Some(route.label.clone()),
+            Step::Reused(_, object) => seen.reused(object),
         }
-        let (site, host, path) = (self.site.clone(), self.host.into(), self.path.into());
-        let want = Want {
-            site,
-            host,
-            path,
-            encoding,
-            base,
-            key: key.into(),
-            hash,
-        };
-        (
-            self.view.fetcher.loader().make(&want),
-            "not now: it would be loaded by a helper".into(),
-        )
     }
 }
 
-fn describe(view: &View, found: &Representation, base: &Stored, note: &str, out: &mut String) {
-    let content_type = String::from_utf8_lossy(found.content_type());
-    line(
-        out,
-        "answer",
-        &format!("200 OK, {} bytes, {content_type}", found.len),
-    );
-    let choices: Vec<&str> = base
-        .representation()
-        .map(|identity| identity.encodings().iter().map(Encoding::as_str).collect())
-        .unwrap_or_default();
-    let choices = if choices.is_empty() {
-        "no other".into()
-    } else {
-        choices.join(", ")
-    };
-    line(
-        out,
-        "encoding",
-        &format!(
-            "{}; to be had besides identity: {choices}",
-            found.encoding.as_str()
-        ),
-    );
-    line(
-        out,
-        "etag",
-        &String::from_utf8_lossy(found.validators().etag),
-    );
-    let (stored, sent) = match &found.content {
-        Content::File(_) => {
-            let max = view.object_len_max;
-            (
-                format!("no: longer than cache_object ({max} bytes)"),
-                "from its file, by sendfile",
-            )
+impl Seen {
+    fn found(&mut self, base: &Object) {
+        self.trust = match base.validity.is_watched() {
+            true => "watched: the kernel tells of a change",
+            false => "not watched: looked at again after half a second",
+        };
+        match &base.kind {
+            Kind::Representation(identity) => {
+                let choices: Vec<&str> =
+                    identity.encodings().iter().map(Encoding::as_str).collect();
+                self.choices = match choices.is_empty() {
+                    true => "no other".into(),
+                    false => choices.join(", "),
+                };
+            }
+            Kind::Folder => self.why = Some("it is a folder, and those end in a slash".into()),
+            Kind::Refused(status) => self.why = Some(error_page::explanation(*status).into()),
+            Kind::Index(_) | Kind::Filling(_) => {}
         }
-        Content::Block(_) => (note.to_string(), "from the arena, by sendfile"),
-        Content::Heap(_) => ("no: the cache has no room for it".into(), "from memory"),
-        Content::Inline => (
-            note.to_string(),
-            "from the arena, in one piece with its head",
-        ),
-    };
-    line(out, "stored", &stored);
-    let trust = if base.is_watched() {
-        "watched: the kernel tells of a change"
-    } else {
-        "not watched: looked at again after half a second"
-    };
-    line(out, "fresh", trust);
-    line(out, "level", &format!("worker, {sent}"));
+    }
+
+    fn chosen(&mut self, object: &Object, object_len_max: u64) {
+        let Some(sent) = object.representation() else {
+            return;
+        };
+        let content_type = String::from_utf8_lossy(sent.content_type());
+        self.content = Some(format!("{} bytes, {content_type}", sent.len));
+        let choices = &self.choices;
+        let encoding = sent.encoding.as_str();
+        let encoding = format!("{encoding}; to be had besides identity: {choices}");
+        let in_memory = match self.is_loaded {
+            true => "not now: it would be loaded by a helper",
+            false => "yes",
+        };
+        let (stored, how) = match &sent.content {
+            Content::File(_) => {
+                let stored = format!("no: longer than cache_object ({object_len_max} bytes)");
+                (stored, "from its file, by sendfile")
+            }
+            Content::Block(_) => (in_memory.into(), "from the arena, by sendfile"),
+            Content::Heap(_) => ("no: the cache has no room for it".into(), "from memory"),
+            Content::Inline => (
+                in_memory.into(),
+                "from the arena, in one piece with its head",
+            ),
+        };
+        let etag = String::from_utf8_lossy(sent.validators().etag).into_owned();
+        self.more = vec![
+            ("encoding", encoding),
+            ("etag", etag),
+            ("stored", stored),
+            ("fresh", self.trust.into()),
+            ("level", format!("worker, {how}")),
+        ];
+    }
+
+    fn reused(&mut self, object: &Object) {
+        let Some(lifetime) = object.validity.lifetime() else {
+            return;
+        };
+        let now_ms = clock::now_ms();
+        let left_s = lifetime.until_ms.saturating_sub(now_ms) / 1000;
+        let age_s = lifetime.age_s(now_ms);
+        let stored = match &object.kind {
+            Kind::Filling(_) => "yes: its body still comes",
+            _ => "yes",
+        };
+        let fresh = format!("{age_s} s old, for another {left_s} s");
+        let level = "worker, from what the program answered before";
+        self.more = vec![
+            ("stored", stored.into()),
+            ("fresh", fresh),
+            ("level", level.into()),
+        ];
+    }
+
+    fn tell(self, decision: &Decision, out: &mut String) {
+        if let Some(site) = &self.site {
+            line(out, "site", site);
+        }
+        match decision {
+            Decision::Answered(status, _) => {
+                let mut answer = format!("{} {}", status.code(), status.reason());
+                if let Some(content) = self.content.filter(|_| *status == Status::OK) {
+                    answer = format!("{answer}, {content}");
+                }
+                line(out, "answer", &answer);
+                let why = self.why.filter(|_| self.more.is_empty());
+                why.iter().for_each(|why| line(out, "why", why));
+            }
+            Decision::Deferred(_) => line(out, "level", "module: made for each request"),
+        }
+        self.more
+            .iter()
+            .for_each(|(name, value)| line(out, name, value));
+        if let Some(route) = &self.route {
+            line(out, "route", route);
+        }
+    }
 }
 
 /// What the server has counted since its start.

@@ -1,7 +1,6 @@
-//! Brings workers and helpers together: many requests that wait for the same answer share one job.
+//! Brings workers and helpers together: has a helper load what is not in memory, once for all who wait for it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lowroad_engine::Token;
 use lowroad_engine::background::contain;
@@ -11,32 +10,47 @@ use lowroad_http::status::Status;
 
 use crate::answer::Outcome;
 use crate::load::{Loader, Want};
-use crate::stored::{Kind, Stored};
+use crate::store::Object;
+use crate::store::makings::{Job, Makings, Ticket};
+use crate::store::object::Kind;
+use crate::store::validity::Validity;
 
 /// What was loaded.
 #[derive(Clone)]
 pub struct Loaded {
-    /// The answer for the path itself.
-    pub base: Arc<Stored>,
-    /// The encoding that was wanted, and the answer in it; refused if it can't be had.
-    pub encoded: Option<(Encoding, Arc<Stored>)>,
+    /// What there is at the path itself.
+    pub base: Arc<Object>,
+    /// What there is in the encoding that was wanted; refused if it can't be had in it.
+    pub encoded: Option<Arc<Object>>,
+}
+
+impl Loaded {
+    /// What came of a want.
+    pub fn of(want: &Want, object: Arc<Object>) -> Loaded {
+        match (want.encoding, &want.base) {
+            (Encoding::Identity, _) | (_, None) => Loaded {
+                base: object,
+                encoded: None,
+            },
+            (_, Some(base)) => Loaded {
+                base: base.clone(),
+                encoded: Some(object),
+            },
+        }
+    }
 }
 
 /// How an outcome gets back to the worker that waits.
 pub type Reply = Arc<dyn Fn(Token, Outcome) + Send + Sync>;
 
-/// Who waits for which job.
-type Waiting = HashMap<Job, Vec<(Reply, Token)>>;
+/// Who waits: how it is told, and which of a worker's connections it is.
+pub type Waits = (Reply, Token);
 
-/// A job by its key, and by what it starts from: an encoding made of an older version must not
-/// answer who knows a newer one.
-type Job = (Box<[u8]>, usize);
-
-/// Has answers loaded.
+/// Has objects loaded.
 pub struct Fetcher {
     loader: Arc<Loader>,
     helpers: Helpers,
-    waiting: Mutex<Waiting>,
+    makings: Arc<Makings<Waits>>,
 }
 
 impl Fetcher {
@@ -45,8 +59,13 @@ impl Fetcher {
         Fetcher {
             loader,
             helpers,
-            waiting: Mutex::default(),
+            makings: Arc::default(),
         }
+    }
+
+    /// What is being made, by helpers or by programs.
+    pub fn makings(&self) -> &Arc<Makings<Waits>> {
+        &self.makings
     }
 
     /// The loader, for who may block.
@@ -54,7 +73,7 @@ impl Fetcher {
         &self.loader
     }
 
-    /// Has an answer loaded, unless it is being loaded already; `reply` gets it.
+    /// Has an object loaded, unless it is being loaded already; `reply` gets it.
     ///
     /// # Errors
     /// When too many jobs wait.
@@ -64,55 +83,41 @@ impl Fetcher {
         reply: Reply,
         token: Token,
     ) -> Result<(), QueueFull> {
-        let job = job_of(&want);
-        let mut waiting = self.waiting();
-        if let Some(others) = waiting.get_mut(&job) {
-            others.push((reply, token));
-            return Ok(());
-        }
-        // Submitted under the lock: nobody can join a job that is then refused.
-        let fetcher = self.clone();
-        self.helpers.submit(move || fetcher.work(&want))?;
-        waiting.insert(job, vec![(reply, token)]);
-        Ok(())
+        self.makings.share(job_of(&want), (reply, token), |ticket| {
+            let fetcher = self.clone();
+            self.helpers.submit(move || fetcher.work(&want, &ticket))
+        })
     }
 
-    fn work(&self, want: &Want) {
-        let mut stored = None;
-        contain(|| stored = Some(self.loader.load(want)));
+    fn work(&self, want: &Want, ticket: &Ticket) {
+        let mut object = None;
+        contain(|| object = Some(self.loader.load(want)));
         // It panicked: those who wait hear of it, and it is tried again for the next.
-        let stored = stored.unwrap_or_else(|| {
-            let refused = Kind::Refused(Status::INTERNAL_ERROR);
-            Arc::new(Stored::new(refused, 0, None, 0))
+        let object = object.unwrap_or_else(|| {
+            Arc::new(Object {
+                kind: Kind::Refused(Status::INTERNAL_ERROR),
+                size: 0,
+                validity: Validity::of_files(None, 0),
+            })
         });
-        let loaded = match (want.encoding, &want.base) {
-            (Encoding::Identity, _) | (_, None) => Loaded {
-                base: stored,
-                encoded: None,
-            },
-            (encoding, Some(base)) => Loaded {
-                base: base.clone(),
-                encoded: Some((encoding, stored)),
-            },
-        };
-        let waiting = self.waiting().remove(&job_of(want));
-        for (reply, token) in waiting.into_iter().flatten() {
+        let loaded = Loaded::of(want, object);
+        for (reply, token) in self.makings.end(ticket) {
             reply(token, Outcome::Loaded(loaded.clone()));
         }
     }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
+/// A job by its key, and by what it starts from: an encoding made of an older version must not answer
+/// who knows a newer one.
 fn job_of(want: &Want) -> Job {
-    let base = match want.encoding {
-        Encoding::Identity => 0,
-        _ => want
+    let mut job = want.key.to_vec();
+    if want.encoding != Encoding::Identity {
+        let base = want
             .base
             .as_ref()
-            .map_or(0, |base| Arc::as_ptr(base) as usize),
-    };
-    (want.key.clone(), base)
+            .map_or(0, |base| Arc::as_ptr(base) as usize);
+        job.push(want.encoding as u8);
+        job.extend_from_slice(&base.to_le_bytes());
+    }
+    job.into()
 }

@@ -4,13 +4,15 @@
 //! answer has, then what is said about the bytes, then their length.
 
 use lowroad_config as config;
+use lowroad_dynamic::Fields;
+use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::head::HeadWriter;
 use lowroad_http::status::Status;
 
 use crate::sites::At;
-use crate::stored::HeadMap;
+use crate::store::object::HeadMap;
 
 /// What a head says.
 pub struct HeadFacts<'a> {
@@ -79,6 +81,33 @@ pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, HeadMap) {
         end,
         etag: value_of(&out[..content_at], shared_at, b"ETag: "),
         content_type: value_of(&out[..length_at], content_at, b"Content-Type: "),
+    };
+    (out, map)
+}
+
+/// Builds the head of a program's response, with a date to be overwritten, up to but without Content-Length and the empty
+/// line.
+pub fn of_program(status: Status, fields: &Fields, at: At<'_>) -> (Vec<u8>, HeadMap) {
+    let mut out = Vec::with_capacity(128 + fields.size());
+    let mut head = HeadWriter::start(&mut out, status, &date::format(0));
+    for (name, value) in fields.iter() {
+        if !name.eq_ignore_ascii_case(TAG_FIELD) {
+            head.field(name, value);
+        }
+    }
+    for (name, value) in fields_for_all(at, status) {
+        head.field(name, value.as_bytes());
+    }
+    head.finish_open();
+    let shared_at = lowroad_http::head::date_offset(status) + 31;
+    let end = out.len();
+    let map = HeadMap {
+        shared_at,
+        content_at: end,
+        length_at: end,
+        end,
+        etag: value_of(&out, shared_at, b"ETag: "),
+        content_type: value_of(&out, shared_at, b"Content-Type: "),
     };
     (out, map)
 }
@@ -176,7 +205,8 @@ fn value_of(head: &[u8], from: usize, name: &[u8]) -> (usize, usize) {
             .iter()
             .position(|b| *b == b'\r')
             .map_or(head.len(), |len| at + len);
-        if head[at..end].starts_with(name) {
+        let line = &head[at..end];
+        if line.len() >= name.len() && line[..name.len()].eq_ignore_ascii_case(name) {
             return (at + name.len(), end);
         }
         at = end + 2;

@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lowroad_cache::vary::Selecting;
+use lowroad_config as config;
 use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
@@ -14,10 +16,11 @@ use lowroad_http::status::Status;
 use crate::changes::Changes;
 use crate::files::{self, Folder, Place, is_hidden};
 use crate::heads::{self, HeadFacts};
-use crate::place::{self, About, Made, OVERHEAD, Unplaced};
 use crate::sites::Site;
-use crate::store::SharedStore;
-use crate::stored::{Content, Kind, Sources, Stored};
+use crate::store::object::{Bytes, Content, Kind, Representation, Sources};
+use crate::store::place::{self, OVERHEAD, Placed, Unplaced};
+use crate::store::validity::Validity;
+use crate::store::{Object, SharedStore};
 use crate::watch::{Trust, Watcher};
 use crate::{clock, listing, mime};
 
@@ -34,9 +37,9 @@ pub struct Want {
     pub path: Box<[u8]>,
     /// In which encoding; all but the identity come with their `base`.
     pub encoding: Encoding,
-    /// What is known of the path already: the stale answer to be renewed, or the identity that an
-    /// encoding is made of.
-    pub base: Option<Arc<Stored>>,
+    /// What is known of the path already: the object to be renewed, or the identity that an encoding is
+    /// made of.
+    pub base: Option<Arc<Object>>,
     /// Under what it is stored.
     pub key: Box<[u8]>,
     /// The key's hash.
@@ -84,28 +87,34 @@ impl Loader {
         self.watcher.as_ref().map_or(0, |watcher| watcher.len())
     }
 
-    /// Makes the answer and stores it if it is worth it.
-    pub fn load(&self, want: &Want) -> Arc<Stored> {
-        let stored = self.make(want);
-        let keeps = match &stored.kind {
-            // An open file would hold a descriptor for as long as it is stored.
-            Kind::Representation(representation) => {
-                !matches!(representation.content, Content::File(_))
-            }
-            Kind::Folder | Kind::Index(_) | Kind::Kept(_) => true,
-            Kind::Refused(status) => status.code() < 500 && want.encoding == Encoding::Identity,
-        };
-        if !stored.is_watched() && matches!(stored.kind, Kind::Representation(_)) {
+    /// Makes the object and stores it if it is worth it.
+    pub fn load(&self, want: &Want) -> Arc<Object> {
+        let object = self.make(want);
+        if !object.validity.is_watched() && object.representation().is_some() {
             self.changes.tell_brief();
         }
-        if keeps {
-            self.store.insert(want.hash, &want.key, stored.clone());
+        match (&want.base, want.encoding) {
+            (_, Encoding::Identity) if keeps(&object.kind) => {
+                // What was found unchanged has its encodings beside it.
+                let is_there = want
+                    .base
+                    .as_ref()
+                    .is_some_and(|old| Arc::ptr_eq(old, &object));
+                if !is_there {
+                    self.store.insert(want.hash, &want.key, object.clone());
+                }
+            }
+            (Some(base), _) if object.representation().is_some() && keeps(&object.kind) => {
+                self.store
+                    .insert_encoded(want.hash, &want.key, base, object.clone());
+            }
+            _ => {}
         }
-        stored
+        object
     }
 
     /// Makes the answer; nothing is stored but the blocks it is made of.
-    pub fn make(&self, want: &Want) -> Arc<Stored> {
+    pub fn make(&self, want: &Want) -> Arc<Object> {
         let checked_ms = clock::now_ms();
         let made = match want.encoding {
             Encoding::Identity => self.identity(want, checked_ms),
@@ -114,7 +123,7 @@ impl Loader {
         made.unwrap_or_else(|status| Arc::new(refused(status, None, checked_ms)))
     }
 
-    fn identity(&self, want: &Want, checked_ms: u64) -> Result<Arc<Stored>, Status> {
+    fn identity(&self, want: &Want, checked_ms: u64) -> Result<Arc<Object>, Status> {
         let rules = &want.site.rules;
         if !rules.hidden && is_hidden(&want.path) {
             return Err(Status::NOT_FOUND);
@@ -154,12 +163,7 @@ impl Loader {
                 self.file(want, &folder, found, checked_ms)
             }
             Place::Folder if is_folder => self.folder(want, &folder, &relative, trust, checked_ms),
-            Place::Folder => Ok(Arc::new(Stored::new(
-                Kind::Folder,
-                OVERHEAD,
-                trust,
-                checked_ms,
-            ))),
+            Place::Folder => Ok(Arc::new(bare(Kind::Folder, trust, checked_ms))),
         }
     }
 
@@ -181,7 +185,7 @@ impl Loader {
         relative: &Path,
         trust: Trust,
         checked_ms: u64,
-    ) -> Result<Arc<Stored>, Status> {
+    ) -> Result<Arc<Object>, Status> {
         let rules = &want.site.rules;
         let mut trust = trust;
         for name in &rules.index {
@@ -201,7 +205,7 @@ impl Loader {
             let trust = trust.filter(|_| !resolved.linked);
             if want.site.routes.of(&path).is_some() {
                 let kind = Kind::Index(path.into());
-                return Ok(Arc::new(Stored::new(kind, OVERHEAD, trust, checked_ms)));
+                return Ok(Arc::new(bare(kind, trust, checked_ms)));
             }
             return self.file(
                 want,
@@ -231,12 +235,12 @@ impl Loader {
             modified_s: None,
         };
         let about = self.about(want, &facts, EncodingSet::EMPTY, Sources::default());
-        let made = place::in_memory(&self.store, about, |into| {
+        let made = about.in_memory(&self.store, |into| {
             into.copy_from_slice(&page);
             Ok(())
         });
         let made = made.map_err(|_| Status::SERVICE_UNAVAILABLE)?;
-        Ok(Arc::new(made.stored(trust, checked_ms)))
+        Ok(Arc::new(made.object(trust, checked_ms)))
     }
 
     fn about<'a>(
@@ -262,7 +266,7 @@ impl Loader {
         folder: &Folder,
         found: Found,
         checked_ms: u64,
-    ) -> Result<Arc<Stored>, Status> {
+    ) -> Result<Arc<Object>, Status> {
         let site = &want.site;
         let content_type = mime::content_type(&found.path, &site.rules.types);
         let mut found = found;
@@ -272,19 +276,14 @@ impl Loader {
             if linked {
                 found.trust = None;
             }
+            let is_same = |old: &Object| {
+                let old = old.representation();
+                old.is_some_and(|old| old.sources == sources)
+            };
             if let Some(old) = &want.base
-                && old.watched_by(found.trust.as_ref().map(|(folder, _)| folder))
-                && old
-                    .representation()
-                    .is_some_and(|old| old.sources == sources)
+                && is_same(old)
+                && old.validity.renew(&found.trust, checked_ms)
             {
-                old.renew(
-                    found
-                        .trust
-                        .as_ref()
-                        .map_or(0, |(_, generation)| *generation),
-                    checked_ms,
-                );
                 return Ok(old.clone());
             }
             let stamp = found.file.stamp;
@@ -301,7 +300,7 @@ impl Loader {
             };
             let about = self.about(want, &facts, encodings, sources);
             match self.take(about, &found.file)? {
-                Taken::Made(made) => return Ok(Arc::new(made.stored(found.trust, checked_ms))),
+                Taken::Made(made) => return Ok(Arc::new(made.object(found.trust, checked_ms))),
                 Taken::Changed => found.file = files::as_it_is(&found.file)?,
             }
         }
@@ -354,9 +353,9 @@ impl Loader {
     /// the file is unchanged afterwards.
     fn take(&self, about: About<'_>, file: &Arc<OpenFile>) -> Result<Taken, Status> {
         if about.facts.len > self.object_len_max {
-            return Ok(Taken::Made(Box::new(place::in_file(about, file.clone()))));
+            return Ok(Taken::Made(Box::new(about.in_file(file.clone()))));
         }
-        let made = place::in_memory(&self.store, about.clone(), |into| {
+        let made = about.in_memory(&self.store, |into| {
             let read = file.file.read_exact_at(into, 0);
             if !file.unchanged() {
                 return Err(Unplaced::Changed);
@@ -365,9 +364,81 @@ impl Loader {
         });
         match made {
             Ok(made) => Ok(Taken::Made(Box::new(made))),
-            Err(Unplaced::NoRoom) => Ok(Taken::Made(Box::new(place::in_file(about, file.clone())))),
+            Err(Unplaced::NoRoom) => Ok(Taken::Made(Box::new(about.in_file(file.clone())))),
             Err(Unplaced::Changed) => Ok(Taken::Changed),
             Err(Unplaced::Failed) => Err(Status::INTERNAL_ERROR),
+        }
+    }
+}
+
+/// What is known of a representation before it has a place.
+#[derive(Clone)]
+struct About<'a> {
+    facts: &'a HeadFacts<'a>,
+    rules: &'a config::Site,
+    /// Encodings to be had besides this one.
+    encodings: EncodingSet,
+    /// The files behind it.
+    sources: Sources,
+    /// The hash of its key.
+    hash: u64,
+}
+
+/// A representation and its account.
+struct Made {
+    representation: Representation,
+    size: u64,
+}
+
+impl About<'_> {
+    /// The body stays in its file.
+    fn in_file(&self, file: Arc<OpenFile>) -> Made {
+        let (bytes, head) = heads::build(self.facts, self.rules);
+        self.made(Placed {
+            bytes: Bytes::Heap(bytes.into()),
+            head,
+            content: Content::File(file),
+            size: OVERHEAD,
+        })
+    }
+
+    /// The body is written into memory by `fill`.
+    fn in_memory(
+        &self,
+        store: &SharedStore,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
+    ) -> Result<Made, Unplaced> {
+        let head = heads::build(self.facts, self.rules);
+        let len = self.facts.len as usize; // bounded by who asks, far below 2^64
+        Ok(self.made(place::in_memory(store, self.hash, head, len, fill)?))
+    }
+
+    fn made(&self, placed: Placed) -> Made {
+        Made {
+            representation: Representation {
+                bytes: placed.bytes,
+                head: placed.head,
+                content: placed.content,
+                len: self.facts.len,
+                modified_s: self.facts.modified_s,
+                encoding: self.facts.encoding,
+                encoding_bits: self.encodings.bits().into(),
+                status: Status::OK,
+                selecting: Selecting::default(),
+                sources: self.sources.clone(),
+            },
+            size: placed.size,
+        }
+    }
+}
+
+impl Made {
+    /// What is stored.
+    fn object(self, trust: Trust, checked_ms: u64) -> Object {
+        Object {
+            kind: Kind::Representation(self.representation),
+            size: self.size,
+            validity: Validity::of_files(trust, checked_ms),
         }
     }
 }
@@ -378,8 +449,27 @@ enum Taken {
     Changed,
 }
 
-fn refused(status: Status, trust: Trust, checked_ms: u64) -> Stored {
-    Stored::new(Kind::Refused(status), OVERHEAD, trust, checked_ms)
+/// Whether an object may be stored: an open file would hold a descriptor for as long as it is.
+fn keeps(kind: &Kind) -> bool {
+    match kind {
+        Kind::Representation(representation) => !matches!(representation.content, Content::File(_)),
+        Kind::Refused(status) => status.code() < 500,
+        Kind::Folder | Kind::Index(_) => true,
+        Kind::Filling(_) => false,
+    }
+}
+
+fn refused(status: Status, trust: Trust, checked_ms: u64) -> Object {
+    bare(Kind::Refused(status), trust, checked_ms)
+}
+
+/// An object without bytes of its own.
+fn bare(kind: Kind, trust: Trust, checked_ms: u64) -> Object {
+    Object {
+        kind,
+        size: OVERHEAD,
+        validity: Validity::of_files(trust, checked_ms),
+    }
 }
 
 fn seconds(stamp: &Stamp) -> Option<u64> {

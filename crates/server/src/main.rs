@@ -26,7 +26,6 @@ mod load;
 mod mime;
 mod new;
 mod pages;
-mod place;
 mod process;
 mod reload;
 mod respond;
@@ -36,7 +35,6 @@ mod scaffold;
 mod sites;
 mod softirq;
 mod store;
-mod stored;
 mod user;
 mod watch;
 

@@ -236,7 +236,7 @@ fn start_worker(
     let calls = Calls {
         worker: place.number,
         runtime: runtime.clone(),
-        tasks: driver.local().tasks.clone(),
+        local: driver.local().clone(),
         post: reply,
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),

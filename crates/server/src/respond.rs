@@ -16,7 +16,7 @@ use lowroad_http::status::Status;
 
 use crate::heads;
 use crate::sites::At;
-use crate::stored::{Content, Representation};
+use crate::store::object::{Content, Representation};
 
 /// Methods that a site answers, as the value of Allow.
 const ALLOW: &str = "GET, HEAD, OPTIONS";

@@ -100,7 +100,7 @@ impl Sites {
             let routes = programs.routes(rules).map_err(io::Error::other)?;
             let same = left.iter().position(|old| old.identity == identity);
             let (id, routes) = match same.map(|at| left.swap_remove(at)) {
-                Some(old) => (old.id, routes.keeping_as(&old.routes)),
+                Some(old) => (old.id, routes.storing_as(&old.routes)),
                 None => (take_id(&mut id_next), routes),
             };
             all.push(Arc::new(Site::new(rules, identity, id, Arc::new(routes))));

@@ -1,4 +1,4 @@
-//! What is stored for a request, whether it may be trusted, and in which encoding; else a helper is asked, or a program.
+//! What is stored for a request, whether it holds, and which variant of it is sent; else a helper is asked, or a program.
 //! Knows the site already.
 
 use std::sync::Arc;
@@ -12,16 +12,20 @@ use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
 
+use super::world::{Called, Fetched, Step, World};
 use crate::access::Outcome as Logged;
-use crate::dynamic::calls::{self, Started};
+use crate::dynamic::calls::Call;
 use crate::dynamic::reply::Reply;
+use crate::dynamic::reuse::Key;
 use crate::dynamic::routes;
-use crate::dynamic::{Calls, Route};
+use crate::dynamic::{Route, Stored};
 use crate::fetch::Loaded;
 use crate::load::Want;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
-use crate::stored::{Kind, Representation, Stored};
+use crate::store::key;
+use crate::store::object::Kind;
+use crate::store::{Entry, Object};
 
 /// What the decision came to.
 pub enum Decision {
@@ -52,10 +56,14 @@ pub enum WaitsFor {
         /// The request's.
         body: Option<Receiver>,
     },
-    /// A program, that is told by a drop that nobody waits any more.
+    /// A program.
     Program {
-        /// Tells it.
-        _hold: Box<dyn Send>,
+        /// Tells it by a drop that nobody waits any more.
+        _work: Box<dyn Send>,
+        /// Its route.
+        route: Arc<Route>,
+        /// What it is asked for, decoded: the path, or that of its folder's index file.
+        path: Box<[u8]>,
     },
     /// The end of a body that nobody wants.
     Body,
@@ -95,18 +103,18 @@ impl Asked<'_> {
 }
 
 /// Finds what is stored, or has it fetched, or has a program asked.
-pub struct Lookup<'w> {
+pub struct Lookup<'w, W> {
     /// All sites.
     pub sites: &'w Sites,
     /// The way to programs and to what is stored.
-    pub calls: &'w Calls,
+    pub world: &'w W,
     /// For what goes wrong.
     pub logger: &'w Logger,
     /// Where keys are put together.
     pub key: &'w mut Vec<u8>,
 }
 
-impl Lookup<'_> {
+impl<W: World> Lookup<'_, W> {
     /// Whether a path that is no program's may turn out to be one's.
     pub fn may_be_for_program(&self, asked: &Asked<'_>) -> bool {
         let routes = &asked.site.routes;
@@ -116,28 +124,43 @@ impl Lookup<'_> {
 
     /// Answers with what is stored, or has it loaded.
     #[inline]
-    pub fn serve(
+    pub fn serve(self, asked: &Asked<'_>, to: &mut Responder<'_, '_>) -> Decision {
+        key::write_of_file(self.key, asked.site, asked.host, asked.path);
+        let hash = self.world.hash(self.key);
+        match self.world.find(hash, self.key) {
+            Some(entry) if entry.base.validity.holds(to.exchange.now_ms) => {
+                self.send(asked, &entry, Logged::Hit, to)
+            }
+            stale => {
+                let stale = stale.map(|entry| entry.base);
+                self.fetch(asked, Encoding::Identity, stale, to)
+            }
+        }
+    }
+
+    /// Goes on with what was loaded.
+    pub fn loaded(self, asked: &Asked<'_>, loaded: Loaded, to: &mut Responder<'_, '_>) -> Decision {
+        match loaded.encoded {
+            None => self.send(asked, &Entry::new(loaded.base), Logged::Miss, to),
+            Some(object) if object.representation().is_some() => {
+                self.chosen(asked, &object, Logged::Miss, to)
+            }
+            // What can't be had in that encoding is sent as it is.
+            Some(_) => self.chosen(asked, &loaded.base, Logged::Miss, to),
+        }
+    }
+
+    /// Sends the variant that the request asks for.
+    #[inline]
+    fn send(
         mut self,
         asked: &Asked<'_>,
-        loaded: Option<Loaded>,
+        entry: &Entry,
+        logged: Logged,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
-        let now_ms = to.exchange.now_ms;
-        let logged = if loaded.is_some() {
-            Logged::Miss
-        } else {
-            Logged::Hit
-        };
-        let (base, encoded) = match loaded {
-            Some(loaded) => (loaded.base, loaded.encoded),
-            None => {
-                let hash = self.key_of(asked, Encoding::Identity);
-                match self.calls.store.find(hash, self.key) {
-                    Some(stored) if stored.fresh(now_ms) => (stored, None),
-                    stale => return self.fetch(asked, Encoding::Identity, hash, stale, to),
-                }
-            }
-        };
+        let base = &entry.base;
+        self.world.note(Step::Found(base));
         let identity = match &base.kind {
             Kind::Representation(representation) => representation,
             other => return self.no_file(asked, other, logged, to),
@@ -147,28 +170,34 @@ impl Lookup<'_> {
         }
         let wanted = encoding::choose(&to.request.accept_encoding, identity.encodings());
         if wanted == Encoding::Identity {
-            return Decision::Answered(to.send(asked.at(), identity), logged);
+            return self.chosen(asked, base, logged, to);
         }
-        if let Some((got, stored)) = encoded {
-            // What could not be had in that encoding is sent as it is.
-            let representation = stored.representation().filter(|_| got == wanted);
-            let representation = representation.unwrap_or(identity);
-            return Decision::Answered(to.send(asked.at(), representation), logged);
+        match entry.encoded(wanted) {
+            Some(object) => self.chosen(asked, object, logged, to),
+            None => self.fetch(asked, wanted, Some(base.clone()), to),
         }
-        let hash = self.key_of(asked, wanted);
-        let stored = self.calls.store.find(hash, self.key);
-        match stored
-            .as_deref()
-            .and_then(|stored| made_of(stored, identity))
-        {
-            Some(encoded) => Decision::Answered(to.send(asked.at(), encoded), logged),
-            None => self.fetch(asked, wanted, hash, Some(base), to),
+    }
+
+    #[inline]
+    fn chosen(
+        &self,
+        asked: &Asked<'_>,
+        object: &Object,
+        logged: Logged,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        self.world.note(Step::Chosen(object));
+        match &object.kind {
+            Kind::Representation(representation) => {
+                Decision::Answered(to.send(asked.at(), representation), logged)
+            }
+            _ => made(to.refuse(Some(asked.at()), Status::INTERNAL_ERROR)),
         }
     }
 
     /// A path that is no file: a folder, or nothing, unless a program answers for it.
     fn no_file(
-        self,
+        &mut self,
         asked: &Asked<'_>,
         kind: &Kind,
         logged: Logged,
@@ -185,7 +214,7 @@ impl Lookup<'_> {
         let reads = matches!(to.request.method, Method::Get | Method::Head);
         let status = match (kind, route) {
             (_, Some(route)) if routes::takes(to.request.method) => {
-                return self.call(asked, path, route, to);
+                return self.ask(asked, path, route, to);
             }
             _ if !reads => return made(to.other_method(asked.at())),
             (Kind::Folder, _) => {
@@ -200,31 +229,78 @@ impl Lookup<'_> {
         Decision::Answered(status, logged)
     }
 
-    /// Puts a request to the program of a route; `path` may be that of a folder's index file.
-    pub fn call(
-        &self,
+    /// Answers with what a program answered before, or puts the request to it; `path` may be that of a folder's index
+    /// file.
+    pub fn ask(
+        &mut self,
         asked: &Asked<'_>,
         path: &[u8],
         route: &Arc<Route>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
-        let call = calls::Asked {
+        self.world.note(Step::Route(route));
+        let key = Key::of(to.request, asked.site, self.world, self.key);
+        if let Some(key) = &key
+            && route.is_storing()
+            && let Some(entry) = self.world.find(key.hash, &key.bytes)
+            && let Some(object) = entry.selected(to.request.fields())
+            && object.validity.holds(to.exchange.now_ms)
+            && let Some(status) = to.reuse(Stored::of_store(object))
+        {
+            self.world.note(Step::Reused(route, object));
+            return Decision::Answered(status, Logged::Hit);
+        }
+        self.call(asked, path, route, key, to)
+    }
+
+    /// Puts a request to the program of a route; with a key, others may share what comes of it.
+    pub fn call(
+        &self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        key: Option<Key>,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        let call = Call {
             site: asked.site,
             host: asked.host,
             path,
             local: self.sites.address(to.exchange.listener),
             request: to.request,
+            route,
+            key,
         };
-        match self.calls.start(&call, route, to.exchange) {
-            Started::Runs(hold) => asked.wait(to.request, WaitsFor::Program { _hold: hold }),
-            Started::Known(known) => {
-                let status = match known.kept() {
-                    Some(kept) => to.kept(asked.at(), kept),
-                    None => to.refuse(Some(asked.at()), Status::INTERNAL_ERROR),
-                };
-                Decision::Answered(status, Logged::Hit)
-            }
-            Started::Over(reply) => self.replied(asked, reply, to),
+        match self.world.call(&call, to.exchange) {
+            Called::Runs(work) => asked.wait(
+                to.request,
+                WaitsFor::Program {
+                    _work: work,
+                    route: route.clone(),
+                    path: path.into(),
+                },
+            ),
+            Called::Stored(stored) => self.stored(asked, path, route, stored, to),
+            Called::Over(reply) => self.replied(asked, reply, to),
+        }
+    }
+
+    /// Answers with what a program's response has become in the store.
+    pub fn stored(
+        &self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        stored: Stored,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        let selecting = stored.object.selecting();
+        let is_for_it = stored.is_first
+            || selecting.is_none_or(|selecting| selecting.takes(to.request.fields()));
+        match is_for_it.then(|| to.reuse(stored)).flatten() {
+            Some(status) => Decision::Answered(status, Logged::Program),
+            // It is for others, or was too long before this one came to it.
+            None => self.call(asked, path, route, None, to),
         }
     }
 
@@ -244,13 +320,13 @@ impl Lookup<'_> {
 
     #[cold]
     fn fetch(
-        &self,
+        self,
         asked: &Asked<'_>,
         encoding: Encoding,
-        hash: u64,
-        base: Option<Arc<Stored>>,
+        base: Option<Arc<Object>>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
+        key::write_of_file(self.key, asked.site, asked.host, asked.path);
         let want = Want {
             site: asked.site.clone(),
             host: asked.host.into(),
@@ -258,45 +334,22 @@ impl Lookup<'_> {
             encoding,
             base,
             key: self.key.as_slice().into(),
-            hash,
+            hash: self.world.hash(self.key),
         };
-        let (post, token) = (self.calls.post.clone(), to.exchange.token);
-        match self.calls.fetcher.fetch(want, post, token) {
-            Ok(()) => {
+        match self.world.fetch(want, to.exchange.token) {
+            Fetched::Later => {
                 let body = to.exchange.body.take();
                 asked.wait(to.request, WaitsFor::File { body })
             }
-            Err(_) => made(to.refuse(Some(asked.at()), Status::SERVICE_UNAVAILABLE)),
+            Fetched::Loaded(loaded) => self.loaded(asked, loaded, to),
+            Fetched::Refused => made(to.refuse(Some(asked.at()), Status::SERVICE_UNAVAILABLE)),
         }
-    }
-
-    #[inline]
-    fn key_of(&mut self, asked: &Asked<'_>, encoding: Encoding) -> u64 {
-        write_key(self.key, asked.site, asked.host, asked.path, encoding);
-        self.calls.store.hash(self.key)
     }
 }
 
 /// Whether a refusal says that there is no file at a path: a folder without an index is none.
 pub fn is_no_file(status: Status, path: &[u8]) -> bool {
     status == Status::NOT_FOUND || status == Status::FORBIDDEN && path.ends_with(b"/")
-}
-
-/// Writes the key under which an answer is stored.
-#[inline]
-pub fn write_key(key: &mut Vec<u8>, site: &Site, host: &[u8], path: &[u8], encoding: Encoding) {
-    key.clear();
-    key.extend_from_slice(&site.id.to_le_bytes());
-    key.push(encoding as u8);
-    key.extend_from_slice(host);
-    key.extend_from_slice(path);
-}
-
-/// An encoding's representation, if it was made of what the identity is made of.
-pub fn made_of<'s>(stored: &'s Stored, identity: &Representation) -> Option<&'s Representation> {
-    stored
-        .representation()
-        .filter(|encoded| encoded.sources == identity.sources)
 }
 
 fn folder_location(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {

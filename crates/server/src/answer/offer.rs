@@ -1,21 +1,24 @@
 //! Answers for the level below without a connection: what is in memory, by the same decisions as for a
 //! client. What would have to be loaded first, or belongs to a program, has to be asked for as others do.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
 use lowroad_engine::driver::Token;
 use lowroad_engine::{Exchange, ListenerId, Response, Unsent};
 use lowroad_http::date;
-use lowroad_http::encoding::Encoding;
 use lowroad_http::limits::Limits;
-use lowroad_http::request::{Request, Target};
-use lowroad_http::target;
+use lowroad_http::request::Request;
 
-use super::{Decision, Web, write_key};
+use super::{Called, Decider, Decision, Fetched, Step, Web, World};
+use crate::access::Outcome as Logged;
 use crate::clock;
+use crate::dynamic::Calls;
+use crate::dynamic::calls::Call;
+use crate::load::Want;
 use crate::respond::Responder;
-use crate::stored::Kind;
+use crate::store::Entry;
 
 /// Longer answers are not offered.
 pub const OFFER_LEN_MAX: usize = 24 * 1024;
@@ -62,11 +65,8 @@ impl Web {
         response: &mut Response<'_>,
     ) -> bool {
         let now_ms = clock::now_ms();
-        if !self.is_stored(request, offer.listener, now_ms) {
-            return false;
-        }
         let mut exchange = Exchange {
-            // Nobody's: what is loaded for it comes too late.
+            // Nobody's: nothing is loaded for it.
             token: Token {
                 slot: u32::MAX,
                 generation: 0,
@@ -84,36 +84,48 @@ impl Web {
             exchange: &mut exchange,
             response,
         };
-        matches!(self.decide(request, &mut to), Decision::Answered(..))
+        let world = InMemory {
+            calls: &self.calls,
+            is_programs: Cell::new(false),
+        };
+        let decider = Decider {
+            sites: &self.sites,
+            world: &world,
+            logger: &self.logger,
+            scratch: &mut self.scratch,
+        };
+        let decision = decider.decide(request, &mut to);
+        matches!(decision, Decision::Answered(_, Logged::Hit)) && !world.is_programs.get()
+    }
+}
+
+/// What is in memory, and nothing else.
+struct InMemory<'c> {
+    calls: &'c Calls,
+    /// A program answers, or has answered: that has to be asked for as others do.
+    is_programs: Cell<bool>,
+}
+
+impl World for InMemory<'_> {
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.calls.hash(key)
     }
 
-    /// Whether the answer is in memory, and no program's.
-    fn is_stored(&mut self, request: &Request<'_>, listener: ListenerId, now_ms: u64) -> bool {
-        let mut name = [0; 256];
-        let Some(found) = self.sites.find(listener, request.host, &mut name) else {
-            return false;
-        };
-        let Target::Origin { path, .. } = request.target else {
-            return false;
-        };
-        self.scratch.path.resize(path.len(), 0);
-        let Ok(path) = target::decode(path, &mut self.scratch.path) else {
-            return false;
-        };
-        let site = found.site;
-        if site.routes.of(path).is_some() {
-            return false;
+    fn find(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.calls.find(hash, key)
+    }
+
+    fn fetch(&self, _: Want, _: Token) -> Fetched {
+        Fetched::Later
+    }
+
+    fn call(&self, _: &Call<'_>, _: &mut Exchange) -> Called {
+        Called::Runs(Box::new(()))
+    }
+
+    fn note(&self, step: Step<'_>) {
+        if let Step::Route(_) = step {
+            self.is_programs.set(true);
         }
-        let host = match site.per_host() {
-            true => &name[..found.host_len],
-            false => &[],
-        };
-        write_key(&mut self.scratch.key, site, host, path, Encoding::Identity);
-        let hash = self.calls.store.hash(&self.scratch.key);
-        let stored = self.calls.store.find(hash, &self.scratch.key);
-        stored.is_some_and(|stored| {
-            let is_file = matches!(stored.kind, Kind::Representation(_));
-            stored.fresh(now_ms) && (is_file || site.routes.is_empty())
-        })
     }
 }

@@ -152,7 +152,8 @@ impl Opened<'_> {
             if rules.request_buffering {
                 handler = Arc::new(Buffered::new(handler, self.spools.clone()));
             }
-            Ok(Route::new(rules, label, handler))
+            let spools = rules.response_buffering.then(|| self.spools.clone());
+            Ok(Route::new(rules, label, handler, spools))
         });
         routes.collect::<Result<_, String>>().map(Routes::new)
     }

@@ -1,32 +1,39 @@
-//! Puts requests to programs: at once on the worker where they answer at once, as one of its tasks
-//! where they only wait for sockets, else on the runtime beside it. What comes later comes by the
-//! worker's mailbox.
+//! Puts requests to programs: at once on the worker where they answer at once, as one of its tasks where they only wait for
+//! sockets, else on the runtime beside it. What comes later comes by the worker's mailbox.
+//!
+//! Equal requests whose responses may turn out to be storable are put to the program once: the others wait for the head of
+//! the first response, and read it with the first if it is stored. If it is not, they are put to the program at once, and
+//! the next ones do not wait.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
+use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::request::Head;
-use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as Call};
-use lowroad_engine::tasks::Tasks;
-use lowroad_engine::{Exchange, Token};
+use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as ProgramRequest};
+use lowroad_engine::{Exchange, Local, Token};
 use lowroad_http::request::{Framing, Request, Target};
 use lowroad_http::status::Status;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::answer::Outcome;
+use crate::answer::{Called, Outcome};
 use crate::dynamic::counts::{Waits, one};
-use crate::dynamic::keeping::Keeping;
-use crate::dynamic::kept::Key;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
+use crate::dynamic::reuse::Key;
 use crate::dynamic::routes::Route;
-use crate::fetch::{Fetcher, Reply as Post};
+use crate::dynamic::storing::{Stored, Storing};
+use crate::fetch::{Fetcher, Reply as Post, Waits as Waiter};
 use crate::sites::Site;
 use crate::store::SharedStore;
-use crate::stored::Stored;
+use crate::store::makings::{Makings, Role, Ticket};
+
+/// How long equal requests wait for the head of the first response, before each is put to the program.
+const SHARED_WAIT: Duration = Duration::from_secs(5);
 
 /// One worker's way to the programs.
 pub struct Calls {
@@ -35,7 +42,7 @@ pub struct Calls {
     /// Where what takes time is done.
     pub runtime: Handle,
     /// The worker itself, where what only waits is done.
-    pub tasks: Tasks,
+    pub local: Local,
     /// How what came of it gets back.
     pub post: Post,
     /// What sites have stored.
@@ -47,7 +54,7 @@ pub struct Calls {
 }
 
 /// What is put to a program.
-pub struct Asked<'a> {
+pub struct Call<'a> {
     /// The site.
     pub site: &'a Arc<Site>,
     /// The normalised host name, where each has a folder of its own; else empty.
@@ -58,84 +65,137 @@ pub struct Asked<'a> {
     pub local: SocketAddr,
     /// The request itself.
     pub request: &'a Request<'a>,
-}
-
-/// How far a call has come.
-pub enum Started {
-    /// There is an answer from before, [`Kept`](crate::dynamic::kept::Kept).
-    Known(Arc<Stored>),
-    /// It is over.
-    Over(Result<Reply, Failure>),
-    /// It goes on; dropping this gives it up.
-    Runs(Box<dyn Send>),
+    /// Where it goes.
+    pub route: &'a Arc<Route>,
+    /// Under what its response may be stored and shared.
+    pub key: Option<Key>,
 }
 
 impl Calls {
-    /// Puts a request to a route's program, unless its answer is known.
-    pub fn start(&self, asked: &Asked<'_>, route: &Arc<Route>, exchange: &mut Exchange) -> Started {
-        let known = |key: Key| key.find(&self.store, exchange.now_ms);
-        if route.keeps.load(Relaxed)
-            && let Some(known) = self.key(asked).and_then(known)
-        {
-            one(&route.counts.kept);
-            return Started::Known(known);
-        }
-        one(&route.counts.calls);
-        let changed = match route.keeps.load(Relaxed) {
-            true => Key::of_changed(asked.request, asked.site, &self.store),
-            false => None,
-        };
+    /// Puts a request to its route's program, or has it wait for the response to an equal one.
+    pub fn start(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
+        let route = call.route;
         // Before the program sees anything: what is purged from now on, it may have seen.
         let purges = self.store.purges();
-        let objects = self.objects(asked);
-        let call = call_of(asked, exchange, objects.clone());
-        let (answering, here) = match route.handler.clone().begin(self.worker, call) {
+        let shared = match &call.key {
+            Some(key) => match self.share(key, route, exchange.token, purges) {
+                Some(Role::Waits(work)) => {
+                    one(&route.counts.shared);
+                    return Called::Runs(Box::new(work));
+                }
+                Some(Role::Makes(ticket, work)) => {
+                    let makings = self.fetcher.makings().clone();
+                    let hash = key.hash;
+                    let shared = Shared {
+                        makings,
+                        ticket: Some(ticket),
+                        hash,
+                    };
+                    Some((shared, work))
+                }
+                None => None,
+            },
+            None => None,
+        };
+        one(&route.counts.calls);
+        let changed = match route.is_storing() {
+            true => Key::of_changed(call.request, call.site, self, &mut Vec::new()),
+            false => None,
+        };
+        let objects = self.objects(call);
+        let request = request_of(call, exchange, objects.clone());
+        let begun = route.handler.clone().begin(self.worker, request);
+        route.set_instant(matches!(begun, Begun::Answered(_)));
+        let (answering, executor) = match begun {
             Begun::Answered(Err(failure)) => {
                 one(&route.counts.failed);
-                return Started::Over(Err(failure));
+                if let Some((shared, _)) = shared {
+                    shared.failed(&failure);
+                }
+                return Called::Over(Err(failure));
             }
             Begun::Answered(Ok(response)) => match objects.complete_now(response) {
-                Ok(mut reply) => {
-                    if reply.may_be_kept()
-                        && let Some(key) = self.key(asked)
-                    {
-                        let keeping = self.keeping(key.made_after(purges), route);
-                        keeping.keep(&mut reply, &self.runtime);
-                    }
+                Ok(reply) => {
                     forget_if_changed(changed.as_ref(), &reply, &self.store);
-                    return Started::Over(Ok(reply));
+                    let storing = self.storing(call, purges, Executor::Worker(self.local.clone()));
+                    let shared = shared.map(|(shared, _)| shared);
+                    let lines = call.request.lines();
+                    return match store(storing, reply, call.path, lines, shared) {
+                        Ok(stored) => Called::Stored(stored),
+                        Err(reply) => Called::Over(Ok(reply)),
+                    };
                 }
-                Err(response) => (Box::pin(async { Ok(*response) }) as Answering, false),
+                Err(response) => (
+                    Box::pin(async { Ok(*response) }) as Answering,
+                    Executor::Runtime,
+                ),
             },
-            Begun::Later(answering) => (answering, false),
-            Begun::Here(answering) => (answering, true),
+            Begun::Later(answering) => (answering, Executor::Runtime),
+            Begun::Here(answering) => (answering, Executor::Worker(self.local.clone())),
         };
-        let key = self.key(asked).map(|key| key.made_after(purges));
+        let storing = self.storing(call, purges, executor.clone());
+        let (shared, work) = shared.unzip();
         let task = Task {
             answering,
             objects,
-            keeping: key.map(|key| self.keeping(key, route)),
+            request: storing
+                .is_some()
+                .then(|| (call.path.into(), call.request.lines().into())),
+            storing,
             changed,
             waits: Waits::at(route),
             route: route.clone(),
+            shared,
+            executor,
         };
-        self.run(task, exchange.token, here)
+        let running = self.run(task, exchange.token);
+        match work {
+            Some(work) => {
+                work.set(running);
+                Called::Runs(Box::new(work))
+            }
+            None => Called::Runs(running),
+        }
+    }
+
+    /// Whether an equal request is being answered, or this is the one that others may wait for; `None` if nobody is to
+    /// wait.
+    fn share(&self, key: &Key, route: &Route, token: Token, purges: u64) -> Option<Role> {
+        let makings = self.fetcher.makings();
+        if !key.is_shareable() || route.is_instant() || makings.is_unshared(key.hash) {
+            return None;
+        }
+        // What began before a purge is not for who came after it.
+        let job = [&*key.bytes, &[0], &purges.to_le_bytes()].concat();
+        Some(makings.join(&job.into(), (self.post.clone(), token)))
+    }
+
+    fn storing(&self, call: &Call<'_>, purges: u64, executor: Executor) -> Option<Storing> {
+        let key = call.key.clone().filter(|key| key.is_whole)?;
+        Some(Storing {
+            key,
+            purges,
+            store: self.store.clone(),
+            route: call.route.clone(),
+            site: call.site.clone(),
+            executor,
+        })
     }
 
     /// What the site has; mostly it is that of the last call.
-    fn objects(&self, asked: &Asked<'_>) -> Arc<SiteObjects> {
+    fn objects(&self, call: &Call<'_>) -> Arc<SiteObjects> {
         let mut last = self.last.borrow_mut();
         if let Some(objects) = &*last
-            && Arc::ptr_eq(&objects.site, asked.site)
-            && *objects.host == *asked.host
+            && Arc::ptr_eq(&objects.site, call.site)
+            && *objects.host == *call.host
         {
             return objects.clone();
         }
         let objects = Arc::new(SiteObjects {
-            site: asked.site.clone(),
+            site: call.site.clone(),
             store: self.store.clone(),
             fetcher: self.fetcher.clone(),
-            host: asked.host.into(),
+            host: call.host.into(),
         });
         last.insert(objects).clone()
     }
@@ -146,76 +206,145 @@ impl Calls {
     }
 
     /// Lets an answer be made beside the worker, or by it, which gets it by its mailbox.
-    fn run(&self, task: Task, token: Token, here: bool) -> Started {
-        let post = self.post.clone();
+    fn run(&self, task: Task, token: Token) -> Box<dyn Send> {
+        let here = matches!(task.executor, Executor::Worker(_));
         let mut due = Due {
-            post,
+            post: self.post.clone(),
             token,
             is: true,
         };
         let work = async move {
-            let result = task.run().await;
+            let outcome = task.run().await;
             due.is = false;
-            (due.post)(due.token, Outcome::Reply(result.map(Box::new)));
+            (due.post)(due.token, outcome);
         };
         if here {
             // Polled at once: what it asks of others is on its way before this worker waits.
-            return Started::Runs(Box::new(self.tasks.start(work)));
+            return Box::new(self.local.tasks.start(work));
         }
         let task = self.runtime.spawn(work);
-        Started::Runs(Box::new(Running(task.abort_handle())))
+        Box::new(Running(task.abort_handle()))
     }
+}
 
-    fn keeping(&self, key: Key, route: &Arc<Route>) -> Keeping {
-        Keeping {
-            key,
-            store: self.store.clone(),
-            route: route.clone(),
-        }
+/// Stores a response if it may be, and tells those who wait for it.
+fn store(
+    storing: Option<Storing>,
+    reply: Reply,
+    path: &[u8],
+    lines: &[u8],
+    shared: Option<Shared>,
+) -> Result<Stored, Reply> {
+    let stored = match storing {
+        Some(storing) => storing.store(reply, path, lines),
+        None => Err(reply),
+    };
+    if let Some(shared) = shared {
+        shared.over(stored.as_ref().ok());
     }
-
-    fn key(&self, asked: &Asked<'_>) -> Option<Key> {
-        Key::of(asked.request, asked.site, &self.store)
-    }
+    stored
 }
 
 /// An answer being made.
 struct Task {
     answering: Answering,
     objects: Arc<SiteObjects>,
-    keeping: Option<Keeping>,
-    /// Where something is kept that the request may change.
+    storing: Option<Storing>,
+    /// Decoded path and field lines, where the response may be stored.
+    request: Option<(Box<[u8]>, Box<[u8]>)>,
+    /// Where something is stored that the request may change.
     changed: Option<Key>,
     waits: Waits,
     route: Arc<Route>,
+    shared: Option<Shared>,
+    executor: Executor,
 }
 
 impl Task {
-    async fn run(self) -> Result<Reply, Failure> {
-        let waits = self.waits;
-        let answer = async {
+    async fn run(self) -> Outcome {
+        let Task {
+            waits,
+            mut shared,
+            objects,
+            ..
+        } = self;
+        let mut answer = pin!(async {
             let response = self.answering.await?;
-            self.objects.complete(response).await
+            objects.complete(response).await
+        });
+        let answer = match &mut shared {
+            None => answer.await,
+            Some(others) => match self.executor.timeout(SHARED_WAIT, &mut answer).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    others.tell(|| Outcome::Alone);
+                    answer.await
+                }
+            },
         };
-        let mut answer = answer.await;
-        match &mut answer {
+        drop(waits);
+        match answer {
             Ok(reply) => {
-                forget_if_changed(self.changed.as_ref(), reply, &self.objects.store);
-                if let Some(keeping) = self.keeping {
-                    keeping.keep(reply, &Handle::current());
+                forget_if_changed(self.changed.as_ref(), &reply, &objects.store);
+                let (path, lines) = self.request.unwrap_or_default();
+                match store(self.storing, reply, &path, &lines, shared) {
+                    Ok(stored) => Outcome::Stored(stored),
+                    Err(reply) => Outcome::Reply(Ok(Box::new(reply))),
                 }
             }
-            Err(_) => one(&self.route.counts.failed),
+            Err(failure) => {
+                one(&self.route.counts.failed);
+                if let Some(shared) = shared {
+                    shared.failed(&failure);
+                }
+                Outcome::Reply(Err(failure))
+            }
         }
-        drop(waits);
-        answer
+    }
+}
+
+/// Those who wait for the response to an equal request.
+struct Shared {
+    makings: Arc<Makings<Waiter>>,
+    /// Until they were told.
+    ticket: Option<Ticket>,
+    hash: u64,
+}
+
+impl Shared {
+    /// The response is there, and stored as this, or not at all.
+    fn over(mut self, stored: Option<&Stored>) {
+        self.makings.mark(self.hash, stored.is_some());
+        match stored {
+            Some(stored) => self.tell(|| Outcome::Stored(stored.for_other())),
+            None => self.tell(|| Outcome::Alone),
+        }
+    }
+
+    /// There is no response: asking again and again would not help who does not answer.
+    fn failed(mut self, failure: &Failure) {
+        self.tell(|| Outcome::Reply(Err(failure.clone())));
+    }
+
+    fn tell(&mut self, outcome: impl Fn() -> Outcome) {
+        let waiting = self.ticket.take().map(|ticket| self.makings.end(&ticket));
+        for (post, token) in waiting.into_iter().flatten() {
+            post(token, outcome());
+        }
+    }
+}
+
+impl Drop for Shared {
+    /// It was given up, by a worker's end or a panic.
+    fn drop(&mut self) {
+        self.tell(|| Outcome::Alone);
     }
 }
 
 /// Forgets what a request has changed, unless it failed.
 fn forget_if_changed(changed: Option<&Key>, reply: &Reply, store: &SharedStore) {
     if let Some(key) = changed.filter(|_| reply.status().code() < 400) {
-        key.forget(store);
+        store.forget(key.hash, &key.bytes);
     }
 }
 
@@ -245,11 +374,15 @@ impl Drop for Running {
 }
 
 /// The request as programs see it.
-fn call_of(asked: &Asked<'_>, exchange: &mut Exchange, objects: Arc<dyn Objects>) -> Call {
-    let request = asked.request;
+fn request_of(
+    call: &Call<'_>,
+    exchange: &mut Exchange,
+    objects: Arc<dyn Objects>,
+) -> ProgramRequest {
+    let request = call.request;
     let (raw_path, query) = match request.target {
         Target::Origin { path, query, .. } => (path, query),
-        _ => (asked.path, None),
+        _ => (call.path, None),
     };
     let host = request.host.unwrap_or_default();
     let other_lines;
@@ -259,13 +392,13 @@ fn call_of(asked: &Asked<'_>, exchange: &mut Exchange, objects: Arc<dyn Objects>
     } else {
         request.lines()
     };
-    Call {
+    ProgramRequest {
         method: request.method,
         version: request.version,
-        head: Head::new((raw_path, query), asked.path, host, lines),
+        head: Head::new((raw_path, query), call.path, host, lines),
         peer: exchange.peer,
-        local: asked.local,
-        root: asked.site.folder(asked.host),
+        local: call.local,
+        root: call.site.folder(call.host),
         objects,
         body: body_of(request.framing, exchange),
     }

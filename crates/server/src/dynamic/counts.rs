@@ -14,8 +14,10 @@ pub struct Counts {
     pub failed: AtomicU64,
     /// Those that wait for the head of its answer now.
     pub waiting: AtomicU64,
-    /// Requests that were answered from what was kept instead.
+    /// Requests that were answered from the store instead.
     pub kept: AtomicU64,
+    /// Requests that waited for the response to another, equal one.
+    pub shared: AtomicU64,
 }
 
 impl Counts {
@@ -23,11 +25,12 @@ impl Counts {
     pub fn text(&self) -> String {
         let number = |count: &AtomicU64| count.load(Relaxed);
         format!(
-            "{} calls, {} failed, {} waiting now, {} answered from what was kept",
+            "{} calls, {} failed, {} waiting now, {} answered from what was kept, {} by another's call",
             number(&self.calls),
             number(&self.failed),
             number(&self.waiting),
-            number(&self.kept)
+            number(&self.kept),
+            number(&self.shared)
         )
     }
 }

@@ -7,14 +7,13 @@ use lowroad_dynamic::{Content, Failure, Loading, Objects, Response};
 use lowroad_http::encoding::Encoding;
 use tokio::sync::oneshot;
 
-use crate::answer::{Outcome, write_key};
+use crate::answer::Outcome;
 use crate::clock;
 use crate::dynamic::reply::Reply;
 use crate::fetch::Fetcher;
 use crate::load::Want;
 use crate::sites::Site;
-use crate::store::SharedStore;
-use crate::stored::Stored;
+use crate::store::{Object, SharedStore, key};
 
 /// The objects of one site, for one host.
 #[derive(Clone)]
@@ -28,13 +27,13 @@ pub struct SiteObjects {
 
 impl SiteObjects {
     /// What is stored for a path, if it can be trusted; else how it is fetched.
-    fn find(&self, path: &[u8]) -> Result<Arc<Stored>, Want> {
+    fn find(&self, path: &[u8]) -> Result<Arc<Object>, Want> {
         let mut key = Vec::new();
-        write_key(&mut key, &self.site, &self.host, path, Encoding::Identity);
+        key::write_of_file(&mut key, &self.site, &self.host, path);
         let hash = self.store.hash(&key);
         let base = match self.store.find(hash, &key) {
-            Some(stored) if stored.fresh(clock::now_ms()) => return Ok(stored),
-            stale => stale,
+            Some(entry) if entry.base.validity.holds(clock::now_ms()) => return Ok(entry.base),
+            stale => stale.map(|entry| entry.base),
         };
         Err(Want {
             site: self.site.clone(),
@@ -53,14 +52,14 @@ impl SiteObjects {
     }
 
     /// What is stored for a path that is no program's, if it can be trusted.
-    fn in_memory(&self, path: &[u8]) -> Option<Arc<Stored>> {
+    fn in_memory(&self, path: &[u8]) -> Option<Arc<Object>> {
         match self.is_routed(path) {
             true => None,
             false => self.find(path).ok(),
         }
     }
 
-    async fn stored(&self, path: &[u8]) -> Option<Arc<Stored>> {
+    async fn stored(&self, path: &[u8]) -> Option<Arc<Object>> {
         if self.is_routed(path) {
             return None;
         }
@@ -123,7 +122,7 @@ impl Objects for SiteObjects {
 }
 
 /// The bytes of a stored answer, where they are.
-fn bytes_of(stored: Arc<Stored>) -> Option<Bytes> {
+fn bytes_of(stored: Arc<Object>) -> Option<Bytes> {
     let representation = stored.representation()?;
     let len = usize::try_from(representation.len).ok()?;
     representation.body(0..len)?;
@@ -131,7 +130,7 @@ fn bytes_of(stored: Arc<Stored>) -> Option<Bytes> {
 }
 
 /// Bytes that stay where they are stored.
-struct Held(Arc<Stored>, usize);
+struct Held(Arc<Object>, usize);
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {

@@ -7,11 +7,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_softirq::pattern::Pattern;
 
-use crate::dynamic::kept::{Kept, Key};
 use crate::store::SharedStore;
+use crate::store::key;
+use crate::store::validity::Lifetime;
 
 /// What begins the name of a tag.
 const TAG: &str = "tag:";
@@ -51,23 +51,20 @@ impl FromStr for Meant {
 impl Meant {
     /// Takes what is meant out of a store, and what is being made now; says how many there were.
     pub fn purge(&self, store: &SharedStore) -> u64 {
-        store.purge(|key, stored| match (Key::parts(key), stored.kept()) {
-            (Some((host, target)), Some(kept)) => !self.takes(kept, host, target),
-            _ => true,
+        store.purge(|key, object| {
+            let lifetime = object.validity.lifetime();
+            match (key::parts_of_program(key), lifetime) {
+                (Some((host, target)), Some(lifetime)) => !self.takes(lifetime, host, target),
+                _ => true,
+            }
         })
     }
 
-    /// Whether this response, kept for this Host and target, is meant.
-    pub fn takes(&self, kept: &Kept, host: &[u8], target: &[u8]) -> bool {
+    /// Whether a response of this lifetime, stored for this Host and target, is meant.
+    pub fn takes(&self, lifetime: &Lifetime, host: &[u8], target: &[u8]) -> bool {
         match self {
             Meant::Urls(pattern) => pattern.takes(host, None, target),
-            Meant::Tag(name) => {
-                let mut tags = kept
-                    .fields
-                    .values(TAG_FIELD)
-                    .flat_map(|value| value.split(|b| *b == b','));
-                tags.any(|tag| tag.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
-            }
+            Meant::Tag(name) => lifetime.has_tag(name.as_bytes()),
         }
     }
 }
@@ -136,31 +133,34 @@ mod tests {
         assert!("".parse::<Purged>().is_err());
     }
 
-    fn takes(what: &str, tags: &[&str], target: &str) -> bool {
-        let fields = tags.iter();
-        let fields = fields.map(|tags| ("Cache-Tag", tags.as_bytes()));
-        let kept = Kept::for_tests(fields.collect());
+    fn takes(what: &str, tags: &str, target: &str) -> bool {
+        let lifetime = Lifetime {
+            made_ms: 0,
+            until_ms: 0,
+            purges: 0,
+            tags: tags.as_bytes().into(),
+        };
         let meant: Meant = what.parse().expect("it is");
-        meant.takes(&kept, b"a:8080", target.as_bytes())
+        meant.takes(&lifetime, b"a:8080", target.as_bytes())
     }
 
     #[test]
     fn a_tag_means_what_carries_it() {
-        assert!(takes("tag:news", &["news"], "/"));
-        assert!(takes("tag:news", &["a, News ,b"], "/"));
-        assert!(takes("tag:news", &["a", "b,news"], "/"));
-        assert!(!takes("tag:news", &["newsletter, old news"], "/"));
-        assert!(!takes("tag:news", &[], "/"));
+        assert!(takes("tag:news", "news", "/"));
+        assert!(takes("tag:news", "a, News ,b", "/"));
+        assert!(takes("tag:news", "a,b,news", "/"));
+        assert!(!takes("tag:news", "newsletter, old news", "/"));
+        assert!(!takes("tag:news", "", "/"));
     }
 
     #[test]
     fn a_url_means_what_was_asked_so() {
-        assert!(takes("all", &[], "/x"));
-        assert!(takes("a:8080/x?y", &[], "/x?y"));
-        assert!(takes("a:8080/*", &[], "/x?y"));
-        assert!(takes("a:8080/%78", &[], "/x"));
-        assert!(!takes("a:8080/x", &[], "/x?y"));
-        assert!(!takes("b:8080/x", &[], "/x"));
-        assert!(!takes("a:81/x", &[], "/x"));
+        assert!(takes("all", "", "/x"));
+        assert!(takes("a:8080/x?y", "", "/x?y"));
+        assert!(takes("a:8080/*", "", "/x?y"));
+        assert!(takes("a:8080/%78", "", "/x"));
+        assert!(!takes("a:8080/x", "", "/x?y"));
+        assert!(!takes("b:8080/x", "", "/x"));
+        assert!(!takes("a:81/x", "", "/x"));
     }
 }

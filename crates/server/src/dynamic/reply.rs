@@ -5,48 +5,45 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_dynamic::{Content, Failure, Fields, Response};
+use lowroad_http::conditional::{self, Precondition};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::range::ByteRange;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
 use lowroad_softirq::fetch::USER_AGENT;
 
-use crate::dynamic::kept::Kept;
+use crate::dynamic::storing::Stored;
 use crate::heads;
 use crate::respond::{Responder, append};
 use crate::sites::At;
 use crate::softirq;
-use crate::stored::Stored;
+use crate::store::Object;
+use crate::store::filling::Filling;
+use crate::store::object::{Kind, Representation};
 
 /// A response, and what it refers to.
 pub struct Reply {
     /// The response.
     pub response: Response,
-    stored: Option<Arc<Stored>>,
+    stored: Option<Arc<Object>>,
 }
 
 /// A head to be written.
 struct Head<'a> {
     status: Status,
     fields: &'a Fields,
-    age_s: Option<u64>,
     body: BodyLen,
 }
 
 impl Reply {
     /// A response; `stored` is what it refers to by [`Content::Stored`], a representation.
-    pub fn new(response: Response, stored: Option<Arc<Stored>>) -> Reply {
+    pub fn new(response: Response, stored: Option<Arc<Object>>) -> Reply {
         Reply { response, stored }
     }
 
     /// The status.
     pub fn status(&self) -> Status {
         self.response.status
-    }
-
-    /// Whether it is worth a closer look.
-    pub fn may_be_kept(&self) -> bool {
-        self.response.fields.give_lifetime()
     }
 
     /// What is known of the body's length.
@@ -74,7 +71,6 @@ impl Responder<'_, '_> {
         let head = Head {
             status,
             fields: &reply.response.fields,
-            age_s: None,
             body: reply.len(),
         };
         if self.head(at, &head) {
@@ -83,24 +79,51 @@ impl Responder<'_, '_> {
         status
     }
 
-    /// Writes what a program answered before.
-    pub fn kept(&mut self, at: At<'_>, kept: &Kept) -> Status {
-        let known = kept.is_known(self.request, self.exchange.unix_s);
-        let status = if known {
+    /// Sends a program's response from the store. `None`, and nothing is written, if that is not to be had any more.
+    pub fn reuse(&mut self, stored: Stored) -> Option<Status> {
+        let object = &*stored.object;
+        let (status, bytes, map, modified_s, len) = match &object.kind {
+            Kind::Representation(whole) => {
+                let len = BodyLen::Known(whole.len);
+                (
+                    whole.status,
+                    &*whole.bytes,
+                    &whole.head,
+                    whole.modified_s,
+                    len,
+                )
+            }
+            Kind::Filling(filling) => {
+                let len = filling.len.map_or(BodyLen::Unknown, BodyLen::Known);
+                let Filling { status, bytes, .. } = &**filling;
+                (*status, &**bytes, &filling.head, filling.modified_s, len)
+            }
+            Kind::Folder | Kind::Refused(_) | Kind::Index(_) => return None,
+        };
+        if matches!(object.kind, Kind::Filling(_)) && stored.body.is_none() {
+            return None;
+        }
+        let validators = map.validators(bytes, modified_s);
+        let precondition = conditional::evaluate(self.request, &validators, self.exchange.unix_s);
+        let is_known = status == Status::OK && precondition == Precondition::NotModified;
+        let status = if is_known {
             Status::NOT_MODIFIED
         } else {
-            kept.status
+            status
         };
-        let head = Head {
-            status,
-            fields: &kept.fields,
-            age_s: Some(kept.age_s(self.exchange.now_ms)),
-            body: BodyLen::Known(kept.body.len() as u64),
-        };
-        if self.head(at, &head) {
-            self.response.bytes(kept.body.clone());
+        let mut head = self.response.head(status);
+        head.lines(&bytes[map.shared_at..map.length_at]);
+        if let (false, Some(lifetime)) = (stored.is_first, object.validity.lifetime()) {
+            head.field_u64("Age", lifetime.age_s(self.exchange.now_ms));
         }
-        status
+        if head.end(len) {
+            match (stored.body, object.representation()) {
+                (Some(body), _) => self.response.stream(body),
+                (None, Some(whole)) => append(whole, all_of(whole), self.response),
+                (None, None) => {}
+            }
+        }
+        Some(status)
     }
 
     /// Writes the head; whether a body is wanted.
@@ -126,9 +149,6 @@ impl Responder<'_, '_> {
         if says && !head.fields.give_lifetime() && softirq::may_ask_from(self.exchange.peer) {
             out.field("Cache-Control", b"no-store");
         }
-        if let Some(age_s) = head.age_s {
-            out.field_u64("Age", age_s);
-        }
         for (name, value) in heads::fields_for_all(at, status) {
             out.field(name, value.as_bytes());
         }
@@ -143,11 +163,7 @@ impl Responder<'_, '_> {
                 self.response.bytes(around.before);
                 let stored = reply.stored.as_ref();
                 if let Some(representation) = stored.and_then(|stored| stored.representation()) {
-                    let range = ByteRange {
-                        start: 0,
-                        end: representation.len,
-                    };
-                    append(representation, range, self.response);
+                    append(representation, all_of(representation), self.response);
                 }
                 self.response.bytes(around.after);
             }
@@ -171,6 +187,13 @@ impl Responder<'_, '_> {
         let explanation = format!("This is fault number {number} in the server's log.");
         self.refuse_program(at, failure.status, Some(&explanation));
         failure.status
+    }
+}
+
+fn all_of(representation: &Representation) -> ByteRange {
+    ByteRange {
+        start: 0,
+        end: representation.len,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Which paths of a site belong to programs. Knows nothing of what the programs do.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use lowroad_config::Pattern;
 use lowroad_dynamic::Handler;
+use lowroad_dynamic::spool::Spools;
 use lowroad_http::method::Method;
 
 use crate::dynamic::counts::Counts;
@@ -15,8 +16,12 @@ pub struct Route {
     pub label: String,
     /// The program.
     pub handler: Arc<dyn Handler>,
-    /// A response of it was kept: it pays to look for one before it is asked.
-    pub keeps: Arc<AtomicBool>,
+    /// Where the rest of a response goes that several read and one does not take.
+    pub spools: Option<Arc<Spools>>,
+    /// A response of it was stored: it pays to look for one before it is asked.
+    stores: Arc<AtomicBool>,
+    /// Its program answered at once the last time: nobody could wait for that.
+    is_instant: AtomicBool,
     /// What happened to its requests.
     pub counts: Counts,
     pattern: Pattern,
@@ -29,14 +34,45 @@ pub struct Routes(Vec<Arc<Route>>);
 
 impl Route {
     /// A route by its configuration and its program.
-    pub fn new(rules: &lowroad_config::Route, label: String, handler: Arc<dyn Handler>) -> Route {
+    pub fn new(
+        rules: &lowroad_config::Route,
+        label: String,
+        handler: Arc<dyn Handler>,
+        spools: Option<Arc<Spools>>,
+    ) -> Route {
         Route {
             label,
             handler,
-            keeps: Arc::default(),
+            spools,
+            stores: Arc::default(),
+            is_instant: AtomicBool::new(false),
             counts: Counts::default(),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
+        }
+    }
+
+    /// Whether a response of it was ever stored.
+    pub fn is_storing(&self) -> bool {
+        self.stores.load(Relaxed)
+    }
+
+    /// A response of it was stored.
+    pub fn begin_storing(&self) {
+        if !self.is_storing() {
+            self.stores.store(true, Relaxed);
+        }
+    }
+
+    /// Whether its program answered at once the last time.
+    pub fn is_instant(&self) -> bool {
+        self.is_instant.load(Relaxed)
+    }
+
+    /// Its program answered at once, or did not.
+    pub fn set_instant(&self, is_instant: bool) {
+        if self.is_instant() != is_instant {
+            self.is_instant.store(is_instant, Relaxed);
         }
     }
 
@@ -53,11 +89,11 @@ impl Routes {
         Routes(routes.into_iter().map(Arc::new).collect())
     }
 
-    /// The same, where responses of these others may be kept under the same keys.
-    pub fn keeping_as(mut self, others: &Routes) -> Routes {
+    /// The same, where responses of these others may be stored under the same keys.
+    pub fn storing_as(mut self, others: &Routes) -> Routes {
         for (route, other) in self.0.iter_mut().zip(&others.0) {
             if let Some(route) = Arc::get_mut(route) {
-                route.keeps = other.keeps.clone();
+                route.stores = other.stores.clone();
             }
         }
         self

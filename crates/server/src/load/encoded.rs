@@ -6,16 +6,16 @@ use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::encoding::EncodingSet;
 use lowroad_http::status::Status;
 
-use super::{Loader, Taken, Want, place_of, sibling};
+use super::{Loader, Made, Taken, Want, place_of, sibling};
 use crate::compress;
 use crate::files::{self, Folder, Place};
 use crate::heads::{self, HeadFacts};
-use crate::place::{self, Made};
-use crate::stored::{Representation, Stored};
+use crate::store::Object;
+use crate::store::object::Representation;
 
 impl Loader {
     /// An encoding of what `want.base` holds.
-    pub(super) fn encoded(&self, want: &Want, checked_ms: u64) -> Result<Arc<Stored>, Status> {
+    pub(super) fn encoded(&self, want: &Want, checked_ms: u64) -> Result<Arc<Object>, Status> {
         let base = want.base.as_ref().ok_or(Status::INTERNAL_ERROR)?;
         let identity = base.representation().ok_or(Status::INTERNAL_ERROR)?;
         let recorded = place_of(want.encoding).and_then(|at| identity.sources.siblings[at]);
@@ -28,9 +28,9 @@ impl Loader {
             .is_err_and(|status| *status == Status::SERVICE_UNAVAILABLE)
         {
             // What it is made of is not what it was.
-            base.distrust();
+            base.validity.end();
         }
-        Ok(Arc::new(made?.stored(None, checked_ms)))
+        Ok(Arc::new(made?.object(None, checked_ms)))
     }
 
     fn sibling_of(
@@ -68,7 +68,7 @@ impl Loader {
         let said = Said::of(want, identity);
         let facts = said.facts(want, body.len() as u64, &etag, identity.modified_s);
         let about = self.about(want, &facts, EncodingSet::EMPTY, sources);
-        let made = place::in_memory(&self.store, about, |into| {
+        let made = about.in_memory(&self.store, |into| {
             into.copy_from_slice(&body);
             Ok(())
         });

@@ -101,6 +101,7 @@ fn status_counts_what_programs_did() {
     assert_eq!(status.value("wasm.requests"), 1);
     let said = host.say(&["status"]);
     let route = said.lines().find(|line| line.contains("/cgi/** to cgi "));
-    let counts = "2 calls, 1 failed, 0 waiting now, 1 answered from what was kept";
+    let counts =
+        "2 calls, 1 failed, 0 waiting now, 1 answered from what was kept, 0 by another's call";
     assert!(route.expect("a route").ends_with(counts), "{said}");
 }

@@ -80,7 +80,6 @@ fn what_is_someone_s_own_is_not_kept() {
         "Cache-Control: no-cache, max-age=60\\n",
         "Cache-Control: max-age=0\\n",
         "Cache-Control: max-age=60\\nSet-Cookie: a=b\\n",
-        "Cache-Control: max-age=60\\nVary: Cookie\\n",
         "Cache-Control: max-age=60\\nVary: *\\n",
     ] {
         let host = host(fields);
@@ -89,6 +88,25 @@ fn what_is_someone_s_own_is_not_kept() {
             assert_eq!(get(&mut client, ""), (200, count.into()), "{fields}");
         }
     }
+}
+
+#[test]
+fn a_response_that_varies_is_kept_for_who_asks_alike() {
+    let host = host("Cache-Control: max-age=60\\nVary: Accept-Language\\n");
+    let mut client = host.connect();
+    let (german, english) = ("Accept-Language: de\r\n", "Accept-Language: en\r\n");
+    assert_eq!(get(&mut client, german), (200, "1".into()));
+    assert_eq!(get(&mut client, english), (200, "2".into()));
+    assert_eq!(get(&mut client, ""), (200, "3".into()));
+    // Each has its own from now on, whatever else it says.
+    let german = "accept-language:  de\r\nCookie: a=b\r\n";
+    assert_eq!(get(&mut client, german), (200, "1".into()));
+    assert_eq!(get(&mut client, english), (200, "2".into()));
+    assert_eq!(get(&mut client, ""), (200, "3".into()));
+    // One URL, one purge.
+    let said = host.say(&["purge", "http://test/cgi/n"]);
+    assert_eq!(said, "purged 3 responses\n");
+    assert_eq!(get(&mut client, english), (200, "4".into()));
 }
 
 #[test]

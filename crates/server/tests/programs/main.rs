@@ -12,6 +12,7 @@ mod host;
 mod kept;
 mod kinds;
 mod readers;
+mod shared;
 mod streams;
 mod talk;
 mod uploads;

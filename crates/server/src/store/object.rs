@@ -1,131 +1,54 @@
-//! A stored answer: the bytes of a representation with its head prebuilt, or the news that there
-//! is none; and whether it may still be trusted.
+//! A stored object: what there is under a key, or the news that there is nothing, whoever made it. It may still be
+//! filling: its head is known, and its body comes.
 //!
-//! Knows neither how answers are found nor how they are sent.
+//! Knows neither how objects are found nor how they are sent.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use lowroad_cache::vary::Selecting;
 use lowroad_engine::arena::Block;
 use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::conditional::Validators;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
-use crate::dynamic::kept::Kept;
-use crate::watch::Folder;
+use super::filling::Filling;
+use super::validity::Validity;
 
-/// For how long an answer is trusted without a watch, ms. A change is noticed within a second.
-pub const TRUST_MS: u64 = 500;
-
-/// What is known of one path, or of one encoding of it.
-pub struct Stored {
+/// What is known under one key, for those requests that it answers.
+pub struct Object {
     /// What there is.
     pub kind: Kind,
-    /// Bytes it occupies, for the cache's account.
+    /// Bytes it occupies, for the store's account.
     pub size: u64,
-    trust: Trust,
+    /// Until when.
+    pub validity: Validity,
 }
 
-/// What a path leads to.
+/// What a key leads to.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all are representations, and a box is a detour on the way of every hit"
 )]
 pub enum Kind {
-    /// Bytes.
+    /// Bytes, all there.
     Representation(Representation),
+    /// Bytes that are still coming.
+    Filling(Box<Filling>),
     /// A folder named without its slash.
     Folder,
     /// Nothing, or nothing for clients: the status says which.
     Refused(Status),
     /// A folder whose index file, at this decoded path, a program answers for.
     Index(Box<[u8]>),
-    /// What a program answered.
-    Kept(Box<Kept>),
 }
 
-/// Until when a stored answer is taken for true.
-struct Trust {
-    folder: Option<Arc<Folder>>,
-    generation: AtomicU64,
-    checked_ms: AtomicU64,
-}
-
-impl Stored {
-    /// An answer found at `checked_ms`. With a folder that is watched, and the folder's generation
-    /// from before the finding, it holds until something changes there; else for [`TRUST_MS`].
-    pub fn new(
-        kind: Kind,
-        size: u64,
-        folder: Option<(Arc<Folder>, u64)>,
-        checked_ms: u64,
-    ) -> Stored {
-        let (folder, generation) = folder.unzip();
-        let trust = Trust {
-            folder,
-            generation: AtomicU64::new(generation.unwrap_or(0)),
-            checked_ms: AtomicU64::new(checked_ms),
-        };
-        Stored { kind, size, trust }
-    }
-
-    /// Whether changes of what it was made from are told.
-    pub fn is_watched(&self) -> bool {
-        self.trust.folder.is_some()
-    }
-
-    /// Whether it may be used without another look at the file system.
-    #[inline]
-    pub fn fresh(&self, now_ms: u64) -> bool {
-        let trust = &self.trust;
-        let watched = trust.folder.as_ref();
-        watched.is_some_and(|folder| folder.generation() == trust.generation.load(Relaxed))
-            || now_ms.saturating_sub(trust.checked_ms.load(Relaxed)) < TRUST_MS
-    }
-
-    /// It was found to be true again: looked at `checked_ms`, the folder's generation taken before.
-    pub fn renew(&self, generation: u64, checked_ms: u64) {
-        self.trust.generation.store(generation, Relaxed);
-        self.trust.checked_ms.store(checked_ms, Relaxed);
-    }
-
-    /// Whether this very folder's changes are heeded.
-    pub fn watched_by(&self, folder: Option<&Arc<Folder>>) -> bool {
-        match (&self.trust.folder, folder) {
-            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
-            (None, None) => true,
-            _ => false,
-        }
-    }
-
-    /// It was found to be untrue: the next use looks at the file system.
-    pub fn distrust(&self) {
-        self.renew(0, 0);
-    }
-
-    /// What a program answered, if that is what it is.
-    pub fn kept(&self) -> Option<&Kept> {
-        match &self.kind {
-            Kind::Kept(kept) => Some(kept),
-            _ => None,
-        }
-    }
-
-    /// The representation, if there is one.
-    pub fn representation(&self) -> Option<&Representation> {
-        match &self.kind {
-            Kind::Representation(representation) => Some(representation),
-            _ => None,
-        }
-    }
-}
-
-/// The bytes of one encoding of a file, or of a page of ours, and their prebuilt head.
+/// The bytes of one encoding of a file, of a page of ours or of a program's response, and their prebuilt head.
 pub struct Representation {
-    /// The head, ending before the connection's own fields, and, if `content` is inline, the
-    /// empty line and the body directly behind it.
+    /// Its head for HTTP/1, ending before the connection's own fields, and, if `content` is inline, the empty line and
+    /// the body directly behind it. Other protocols' forms of the head belong beside it.
     pub bytes: Bytes,
     /// Where things are in the head.
     pub head: HeadMap,
@@ -135,10 +58,14 @@ pub struct Representation {
     pub len: u64,
     /// Last-Modified, seconds since 1970.
     pub modified_s: Option<u64>,
-    /// How the body is encoded.
+    /// How the body is encoded; identity for what programs make, who encode by themselves.
     pub encoding: Encoding,
     /// Other encodings to be had of it ([`EncodingSet`] as bits); of the identity only.
     pub encoding_bits: AtomicU8,
+    /// 200 for all but programs' responses.
+    pub status: Status,
+    /// Which requests it answers, of those with its key.
+    pub selecting: Selecting,
     /// The files that it was made from, to see whether they changed: the original, then siblings.
     pub sources: Sources,
 }
@@ -146,7 +73,7 @@ pub struct Representation {
 /// What a representation was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Sources {
-    /// The original's stamp; `None` for pages of ours.
+    /// The original's stamp; `None` for what is made of no file.
     pub original: Option<Stamp>,
     /// Precompressed siblings, in the order brotli, zstd, gzip.
     pub siblings: [Option<Stamp>; 3],
@@ -192,7 +119,7 @@ impl std::ops::Deref for Bytes {
 
 /// Where a body is.
 pub enum Content {
-    /// Behind the head: one copy makes the whole answer.
+    /// Behind the head: one copy makes the whole response.
     Inline,
     /// In a block of its own.
     Block(Block),
@@ -200,6 +127,25 @@ pub enum Content {
     Heap(bytes::Bytes),
     /// Only in its file.
     File(Arc<OpenFile>),
+}
+
+impl Object {
+    /// The representation, if there is one and it is complete.
+    pub fn representation(&self) -> Option<&Representation> {
+        match &self.kind {
+            Kind::Representation(representation) => Some(representation),
+            _ => None,
+        }
+    }
+
+    /// Which requests it answers, of those with its key; `None`: all.
+    pub fn selecting(&self) -> Option<&Selecting> {
+        match &self.kind {
+            Kind::Representation(representation) => Some(&representation.selecting),
+            Kind::Filling(filling) => Some(&filling.selecting),
+            Kind::Folder | Kind::Refused(_) | Kind::Index(_) => None,
+        }
+    }
 }
 
 impl Representation {
@@ -218,11 +164,7 @@ impl Representation {
 
     /// What conditional requests compare with.
     pub fn validators(&self) -> Validators<'_> {
-        let (start, end) = self.head.etag;
-        Validators {
-            etag: &self.bytes[start..end],
-            last_modified: self.modified_s,
-        }
+        self.head.validators(&self.bytes, self.modified_s)
     }
 
     /// The value of Content-Type.
@@ -239,6 +181,17 @@ impl Representation {
             Content::Block(block) => block.get(range),
             Content::Heap(bytes) => bytes.get(range),
             Content::File(_) => None,
+        }
+    }
+}
+
+impl HeadMap {
+    /// What conditional requests compare with, in a head of these bytes.
+    pub fn validators<'b>(&self, bytes: &'b [u8], last_modified: Option<u64>) -> Validators<'b> {
+        let (start, end) = self.etag;
+        Validators {
+            etag: &bytes[start..end],
+            last_modified,
         }
     }
 }

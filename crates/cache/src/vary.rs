@@ -1,0 +1,165 @@
+//! Which requests a stored response answers, where it depends on more than its key: the fields that Vary names, as they
+//! were in the request that it was made for. It knows no message but by its fields. Read RFC 9111 §4.1 and RFC 9110
+//! §12.5.5.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// More names are not told apart.
+const NAMES_MAX: usize = 16;
+
+/// The fields of a request that a response depends on, with their values; none where Vary names none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selecting {
+    /// Names in small letters, in their order, each once.
+    fields: Box<[(Box<[u8]>, Box<[u8]>)]>,
+}
+
+impl Selecting {
+    /// What a response with these values of Vary depends on, which was made for a request with these fields. `None` if no
+    /// other request can be answered with it: Vary says `*`, or names too much or nothing that is a name.
+    pub fn of<'v, 'f, F>(vary: impl IntoIterator<Item = &'v [u8]>, request: F) -> Option<Selecting>
+    where
+        F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    {
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        for name in vary
+            .into_iter()
+            .flat_map(|value| value.split(|b| *b == b','))
+        {
+            let name = name.trim_ascii();
+            if name.is_empty() {
+                continue;
+            }
+            if !name
+                .iter()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.!#$%&'+^`|~".contains(b))
+            {
+                return None;
+            }
+            names.push(name.to_ascii_lowercase().into());
+            if names.len() > NAMES_MAX {
+                return None;
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        let fields = names.into_iter().map(|name| {
+            let value = value_of(&name, request.clone());
+            (name, value)
+        });
+        Some(Selecting {
+            fields: fields.collect(),
+        })
+    }
+
+    /// Whether the response depends on nothing but its key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Whether a request with these fields is answered with it.
+    pub fn takes<'f, F>(&self, request: F) -> bool
+    where
+        F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    {
+        let same =
+            |(name, value): &(Box<[u8]>, Box<[u8]>)| value_of(name, request.clone()) == *value;
+        self.fields.iter().all(same)
+    }
+
+    /// Whether both depend on the same fields.
+    #[must_use]
+    pub fn has_names_of(&self, other: &Selecting) -> bool {
+        let names = |of: &Selecting| of.fields.len();
+        let mut pairs = self.fields.iter().zip(&other.fields);
+        names(self) == names(other) && pairs.all(|((one, _), (two, _))| one == two)
+    }
+
+    /// Bytes that it takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let size = |(name, value): &(Box<[u8]>, Box<[u8]>)| name.len() + value.len() + 32;
+        self.fields.iter().map(size).sum()
+    }
+
+    /// Name and value of each.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|(name, value)| (&**name, &**value))
+    }
+}
+
+/// The values of a field as one list. A field that is missing is another thing than an empty one, but nobody answers
+/// them differently.
+fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Box<[u8]> {
+    let mut value = Vec::new();
+    for (_, line) in request.filter(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        if !value.is_empty() {
+            value.extend_from_slice(b", ");
+        }
+        value.extend_from_slice(line.trim_ascii());
+    }
+    value.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Field = (&'static [u8], &'static [u8]);
+
+    fn selecting(vary: &[&'static [u8]], request: &[Field]) -> Option<Selecting> {
+        Selecting::of(vary.iter().copied(), request.iter().copied())
+    }
+
+    #[test]
+    fn a_response_answers_who_asks_in_the_same_way() {
+        let german: &[Field] = &[(b"Accept-Language", b"de"), (b"Cookie", b"a=b")];
+        let made = selecting(&[b"accept-language"], german).expect("it may be stored");
+        assert!(made.takes(german.iter().copied()));
+        let other: &[Field] = &[(b"ACCEPT-LANGUAGE", b" de "), (b"Cookie", b"other")];
+        assert!(made.takes(other.iter().copied()));
+        let english: &[Field] = &[(b"Accept-Language", b"en")];
+        assert!(!made.takes(english.iter().copied()));
+        assert!(!made.takes([].into_iter()));
+    }
+
+    #[test]
+    fn lines_of_one_field_are_one_list() {
+        let two: &[Field] = &[(b"Accept", b"a"), (b"X", b"1"), (b"accept", b"b")];
+        let made = selecting(&[b"Accept"], two).expect("it may be stored");
+        let one: &[Field] = &[(b"Accept", b"a, b")];
+        assert!(made.takes(one.iter().copied()));
+        let turned: &[Field] = &[(b"Accept", b"b, a")];
+        assert!(!made.takes(turned.iter().copied()));
+    }
+
+    #[test]
+    fn without_vary_it_answers_everybody() {
+        let made = selecting(&[b"", b" , "], &[(b"A", b"b")]).expect("it may be stored");
+        assert!(made.is_empty() && made.takes([(&b"A"[..], &b"c"[..])].into_iter()));
+    }
+
+    #[test]
+    fn names_are_told_apart_by_what_they_are() {
+        let request: &[Field] = &[(b"A", b"1"), (b"B", b"2")];
+        let one = selecting(&[b"B, a", b"A"], request).expect("it may be stored");
+        let two = selecting(&[b"a,b"], &[]).expect("it may be stored");
+        assert!(one.has_names_of(&two) && one != two);
+        let three = selecting(&[b"a"], request).expect("it may be stored");
+        assert!(!one.has_names_of(&three));
+    }
+
+    #[test]
+    fn what_depends_on_everything_answers_nobody() {
+        assert_eq!(selecting(&[b"*"], &[]), None);
+        assert_eq!(selecting(&[b"accept", b"a, *"], &[]), None);
+        assert_eq!(selecting(&[b"a b"], &[]), None);
+        let many = (0..17)
+            .map(|n| alloc::format!("x{n}"))
+            .collect::<Vec<_>>()
+            .join(",");
+        assert_eq!(Selecting::of([many.as_bytes()], [].into_iter()), None);
+    }
+}

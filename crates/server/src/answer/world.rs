@@ -1,0 +1,104 @@
+//! What a decision asks of the world around it, and has done there. There are three: a worker's, where what is not in
+//! memory is loaded and programs are called; that of an offer, where nothing is; and that of an explanation, which loads
+//! by itself and leaves no trace. The decision is the same.
+
+use lowroad_dynamic::Failure;
+use lowroad_engine::{Exchange, Token};
+
+use crate::dynamic::Route;
+use crate::dynamic::Stored;
+use crate::dynamic::calls::{Call, Calls};
+use crate::dynamic::counts::one;
+use crate::dynamic::reply::Reply;
+use crate::fetch::Loaded;
+use crate::load::Want;
+use crate::sites::Site;
+use crate::store::{Entry, Object};
+
+/// Around a decision.
+pub trait World {
+    /// The hash under which a key is looked up.
+    fn hash(&self, key: &[u8]) -> u64;
+
+    /// What is stored under a key.
+    fn find(&self, hash: u64, key: &[u8]) -> Option<Entry>;
+
+    /// Has something loaded.
+    fn fetch(&self, want: Want, token: Token) -> Fetched;
+
+    /// Puts a request to a program.
+    fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called;
+
+    /// Hears what was found or chosen, in its order.
+    fn note(&self, step: Step<'_>);
+}
+
+/// How far a load has come.
+pub enum Fetched {
+    /// It is there.
+    Loaded(Loaded),
+    /// It will come.
+    Later,
+    /// Too much is being loaded.
+    Refused,
+}
+
+/// How far a call has come.
+pub enum Called {
+    /// It is over.
+    Over(Result<Reply, Failure>),
+    /// It is over, and its response is stored; maybe its body still comes.
+    Stored(Stored),
+    /// It goes on; dropping this gives it up, unless others wait for it, too.
+    Runs(Box<dyn Send>),
+}
+
+/// What a decision comes by.
+pub enum Step<'s> {
+    /// No site is meant.
+    NoSite,
+    /// This one is.
+    Site(&'s Site),
+    /// The target is no path that can be served; why.
+    BadTarget(&'s str),
+    /// A rule of the site sends the client there.
+    Redirect(&'s [u8]),
+    /// What is stored for the path, or was loaded.
+    Found(&'s Object),
+    /// This is sent of it, if the request's conditions allow.
+    Chosen(&'s Object),
+    /// A program answers.
+    Route(&'s Route),
+    /// What the program answered before may be used again.
+    Reused(&'s Route, &'s Object),
+}
+
+impl World for Calls {
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.store.hash(key)
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.store.find(hash, key)
+    }
+
+    fn fetch(&self, want: Want, token: Token) -> Fetched {
+        match self.fetcher.fetch(want, self.post.clone(), token) {
+            Ok(()) => Fetched::Later,
+            Err(_) => Fetched::Refused,
+        }
+    }
+
+    fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
+        self.start(call, exchange)
+    }
+
+    #[inline]
+    fn note(&self, step: Step<'_>) {
+        if let Step::Reused(route, _) = step {
+            one(&route.counts.kept);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Which requests may be answered with what a program answered to another, and which responses may be used again: the key,
+//! and the lifetime. Knows neither the store nor how a response is put there.
+//!
+//! Whether a response may be stored is decided as a shared cache does (RFC 9111), but only with a lifetime that the
+//! program gave.
+
+use std::sync::Arc;
+
+use lowroad_cache::freshness::{Received, Source};
+use lowroad_cache::storable;
+use lowroad_cache::vary::Selecting;
+use lowroad_dynamic::fields::TAG_FIELD;
+use lowroad_dynamic::{Fields, Response};
+use lowroad_http::method::Method;
+use lowroad_http::request::{self, Framing, Request, Target};
+use lowroad_http::status::Status;
+
+use crate::answer::World;
+use crate::sites::Site;
+use crate::store::key;
+use crate::store::validity::Lifetime;
+
+/// Fields with which a program may answer otherwise, beside those that it must name in Vary.
+const SPECIAL: [&[u8]; 5] = [
+    b"authorization",
+    b"if-match",
+    b"if-range",
+    b"if-unmodified-since",
+    b"range",
+];
+
+/// Under what a request's response is stored.
+#[derive(Clone)]
+pub struct Key {
+    /// See [`key::write_of_program`].
+    pub bytes: Arc<[u8]>,
+    /// Its hash.
+    pub hash: u64,
+    /// What comes of the request has its body: it is a GET.
+    pub is_whole: bool,
+    /// The response may say that nothing has changed, which is of no use to others.
+    pub is_conditional: bool,
+}
+
+impl Key {
+    /// The key for a request whose response can depend on nothing but target, Host and the fields that Vary names: GET and
+    /// HEAD without a body, credentials and ranges. Conditions are for the stored response to judge.
+    pub fn of(
+        request: &Request<'_>,
+        site: &Site,
+        world: &impl World,
+        scratch: &mut Vec<u8>,
+    ) -> Option<Key> {
+        let reads = matches!(request.method, Method::Get | Method::Head);
+        let bodiless = matches!(request.framing, Framing::None | Framing::Length(0));
+        let mut fields = request.fields();
+        let plain = !fields.any(|(name, _)| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f)));
+        if !reads || !bodiless || !plain {
+            return None;
+        }
+        Key::of_target(request, site, world, scratch)
+    }
+
+    /// The key that a GET of the same target has, if this request may change what it would give (RFC 9111 §4.4).
+    pub fn of_changed(
+        request: &Request<'_>,
+        site: &Site,
+        world: &impl World,
+        scratch: &mut Vec<u8>,
+    ) -> Option<Key> {
+        let changes = !matches!(
+            request.method,
+            Method::Get | Method::Head | Method::Options | Method::Trace
+        );
+        changes.then(|| Key::of_target(request, site, world, scratch))?
+    }
+
+    fn of_target(
+        request: &Request<'_>,
+        site: &Site,
+        world: &impl World,
+        scratch: &mut Vec<u8>,
+    ) -> Option<Key> {
+        let Target::Origin { path, query, .. } = request.target else {
+            return None;
+        };
+        let host = request.host.unwrap_or_default();
+        key::write_of_program(scratch, site, host, (path, query));
+        let has_condition =
+            !request.if_none_match.is_empty() || request.if_modified_since.is_some();
+        Some(Key {
+            bytes: scratch.as_slice().into(),
+            hash: world.hash(scratch),
+            is_whole: request.method == Method::Get,
+            is_conditional: has_condition,
+        })
+    }
+
+    /// Whether others may wait for what comes of the request.
+    pub fn is_shareable(&self) -> bool {
+        self.is_whole && !self.is_conditional
+    }
+}
+
+/// Until when, and for whom, a response may be used again; `lines` are the field lines of its request. `None` if it may
+/// not be.
+pub fn judge(
+    response: &Response,
+    lines: &[u8],
+    now_ms: u64,
+    purges: u64,
+) -> Option<(Lifetime, Selecting)> {
+    // 304 answers a condition, and nobody who made none.
+    let fields = &response.fields;
+    if !fields.give_lifetime() || response.status == Status::NOT_MODIFIED {
+        return None;
+    }
+    let selecting = Selecting::of(fields.values("Vary"), request::Fields::of_lines(lines))?;
+    let left_ms = left_ms(response.status, fields)?;
+    let lifetime = Lifetime {
+        made_ms: now_ms,
+        until_ms: now_ms.saturating_add(left_ms),
+        purges,
+        tags: tags(fields),
+    };
+    Some((lifetime, selecting))
+}
+
+/// For how long a response may be stored, if it may be at all.
+fn left_ms(status: Status, fields: &Fields) -> Option<u64> {
+    let fields = fields
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value))
+        .filter(|(name, _)| !name.eq_ignore_ascii_case(b"vary"));
+    let received = Received {
+        at_unix_secs: (crate::clock::unix_ns() / 1_000_000_000) as u64,
+        delay_ms: 0,
+    };
+    let freshness = storable::judge(status.code(), fields, &received, None).ok()?;
+    (freshness.source != Source::Heuristic).then(|| freshness.left_ms())
+}
+
+/// What the program named it by, with commas between.
+fn tags(fields: &Fields) -> Box<[u8]> {
+    let values: Vec<&[u8]> = fields.values(TAG_FIELD).collect();
+    values.join(&b","[..]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response() -> Response {
+        Response::of(Status::OK, "text/plain", "hello")
+    }
+
+    fn lifetime_ms(response: &Response) -> Option<u64> {
+        judge(response, b"Cookie: a\r\n", 0, 0).map(|(lifetime, _)| lifetime.until_ms)
+    }
+
+    #[test]
+    fn only_what_says_so_is_used_again() {
+        assert_eq!(lifetime_ms(&response()), None);
+        let stored = || response().field("Cache-Control", "max-age=60");
+        assert_eq!(lifetime_ms(&stored()), Some(60_000));
+        assert_eq!(lifetime_ms(&stored().field("Vary", "*")), None);
+        let private = response().field("Cache-Control", "private, max-age=60");
+        assert_eq!(lifetime_ms(&private), None);
+        assert_eq!(lifetime_ms(&stored().field("Set-Cookie", "a=b")), None);
+        let guessed = response().field("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(lifetime_ms(&guessed), None);
+    }
+
+    #[test]
+    fn vary_says_for_whom() {
+        let response = response()
+            .field("Cache-Control", "max-age=60")
+            .field("Vary", "Cookie")
+            .field("Cache-Tag", "a, b")
+            .field("Cache-Tag", "c");
+        let (lifetime, selecting) =
+            judge(&response, b"Cookie: a\r\n", 0, 0).expect("it may be stored");
+        assert!(lifetime.has_tag(b"c") && lifetime.has_tag(b"B"));
+        let takes = |lines| selecting.takes(request::Fields::of_lines(lines));
+        assert!(takes(b"cookie: a\r\nX: y\r\n") && !takes(b"Cookie: b\r\n") && !takes(b""));
+    }
+}

@@ -1,0 +1,315 @@
+//! Puts what a program answered into the store: at once, or as it comes. Which responses may be there is `reuse`'s to say.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lowroad_cache::vary::Selecting;
+use lowroad_dynamic::executor::Executor;
+use lowroad_dynamic::{Content, Response};
+use lowroad_engine::stream::{Next, Receiver, Sender};
+use lowroad_http::date;
+use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::status::Status;
+
+use crate::clock;
+use crate::dynamic::reply::Reply;
+use crate::dynamic::reuse::{self, Key};
+use crate::dynamic::routes::Route;
+use crate::heads;
+use crate::sites::{At, Site};
+use crate::store::filling::{BODY_LEN_MAX, Filling, Grown};
+use crate::store::object::{HeadMap, Kind, Representation, Sources};
+use crate::store::place::{self, OVERHEAD, Placed};
+use crate::store::validity::{Lifetime, Validity};
+use crate::store::{Object, SharedStore};
+
+/// A response in the store, for one of those who wait for it.
+pub struct Stored {
+    /// It may still be filling.
+    pub object: Arc<Object>,
+    /// Its body, if it is filling.
+    pub body: Option<Receiver>,
+    /// It was made for this request.
+    pub is_first: bool,
+}
+
+impl Stored {
+    /// For one who found it there.
+    pub fn of_store(object: &Arc<Object>) -> Stored {
+        Stored::new(object, false)
+    }
+
+    fn new(object: &Arc<Object>, is_first: bool) -> Stored {
+        let body = match &object.kind {
+            Kind::Filling(filling) => filling.read(),
+            _ => None,
+        };
+        Stored {
+            object: object.clone(),
+            body,
+            is_first,
+        }
+    }
+
+    /// The same for another who waits for it.
+    pub fn for_other(&self) -> Stored {
+        Stored::of_store(&self.object)
+    }
+}
+
+/// What it takes to store the response to one request.
+pub struct Storing {
+    /// Under what.
+    pub key: Key,
+    /// The purges before its program was asked.
+    pub purges: u64,
+    /// In what.
+    pub store: Arc<SharedStore>,
+    /// Whose it is.
+    pub route: Arc<Route>,
+    /// The site, whose rules add to its head.
+    pub site: Arc<Site>,
+    /// Where its body is passed on while it comes.
+    pub executor: Executor,
+}
+
+/// What is known of a response before its body is there.
+struct Head {
+    status: Status,
+    built: (Vec<u8>, HeadMap),
+    modified_s: Option<u64>,
+    lifetime: Lifetime,
+    selecting: Selecting,
+}
+
+impl Storing {
+    /// Stores a response, if it says that it may be. `path` is the decoded path and `lines` the field lines of its request.
+    /// What is filling comes once this task waits: until then, others can have all of it.
+    ///
+    /// # Errors
+    /// It may not be stored, or there is no room: the response.
+    pub fn store(self, mut reply: Reply, path: &[u8], lines: &[u8]) -> Result<Stored, Reply> {
+        if !self.key.is_whole || !is_short(&reply.response.content) {
+            return Err(reply);
+        }
+        let judged = reuse::judge(&reply.response, lines, clock::now_ms(), self.purges);
+        let Some(judged) = judged else {
+            return Err(reply);
+        };
+        let head = self.head(&reply.response, path, judged);
+        match &mut reply.response.content {
+            Content::Bytes(body) => {
+                let body = std::slice::from_ref(body);
+                let Some(object) = whole(&self.store, self.key.hash, head, body) else {
+                    return Err(reply);
+                };
+                let object = Arc::new(object);
+                self.insert(object.clone());
+                Ok(Stored::new(&object, true))
+            }
+            Content::Stream { len, stream } => {
+                let (unused, rest) = lowroad_engine::stream::stream(0);
+                drop(unused);
+                let (len, from) = (*len, std::mem::replace(stream, rest));
+                Ok(self.fill(head, len, from))
+            }
+            Content::Stored(_) => Err(reply),
+        }
+    }
+
+    fn head(
+        &self,
+        response: &Response,
+        path: &[u8],
+        (lifetime, selecting): (Lifetime, Selecting),
+    ) -> Head {
+        let at = At {
+            site: &self.site,
+            path,
+        };
+        let modified = response.fields.values("Last-Modified").next();
+        let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
+        Head {
+            status: response.status,
+            built: heads::of_program(response.status, &response.fields, at),
+            modified_s: modified.and_then(|value| date::parse(value, now_s)),
+            lifetime,
+            selecting,
+        }
+    }
+
+    /// Puts it among what is stored, unless there was a purge meanwhile. It answers who waits for it in any case.
+    fn insert(&self, object: Arc<Object>) {
+        let Key { hash, bytes, .. } = &self.key;
+        if self.store.insert_selected(*hash, bytes, object) {
+            self.route.begin_storing();
+        }
+    }
+
+    /// Stores a response whose body comes, and lets it come.
+    fn fill(self, head: Head, len: Option<u64>, from: Receiver) -> Stored {
+        let (bytes, map) = head.built;
+        let filling = Filling::new(
+            head.status,
+            (bytes.into(), map),
+            head.modified_s,
+            len,
+            head.selecting,
+        );
+        let object = Arc::new(Object {
+            kind: Kind::Filling(Box::new(filling)),
+            // What it may need: there is to be room for it when it is whole.
+            size: OVERHEAD + len.unwrap_or(0),
+            validity: Validity::Lifetime(Box::new(head.lifetime)),
+        });
+        self.insert(object.clone());
+        let stored = Stored::new(&object, true);
+        let executor = self.executor.clone();
+        let fill = Fill {
+            storing: self,
+            object,
+        };
+        executor.spawn(fill.run(from));
+        stored
+    }
+}
+
+/// A body on its way into the store.
+struct Fill {
+    storing: Storing,
+    object: Arc<Object>,
+}
+
+impl Fill {
+    async fn run(self, from: Receiver) {
+        loop {
+            match poll_fn(|context| self.poll_next(&from, context)).await {
+                Next::Bytes(bytes) => {
+                    if self
+                        .filling()
+                        .is_some_and(|to| to.grow(bytes) == Grown::TooLong)
+                    {
+                        self.remove();
+                    }
+                }
+                end => return self.end(&end),
+            }
+        }
+    }
+
+    fn poll_next(&self, from: &Receiver, context: &mut Context<'_>) -> Poll<Next> {
+        let Storing {
+            route, executor, ..
+        } = &self.storing;
+        let behind = |slow: Sender| match &route.spools {
+            Some(spools) => spools.behind(slow, executor),
+            None => slow,
+        };
+        let Some(filling) = self.filling() else {
+            return Poll::Ready(Next::Cut);
+        };
+        match ready!(filling.poll_wanted(context, behind)) {
+            true => from.poll_next(context),
+            // Who makes it learns of it when `from` is dropped.
+            false => Poll::Ready(Next::Cut),
+        }
+    }
+
+    /// Stores the body if it is whole, and then tells those who read it.
+    fn end(&self, how: &Next) {
+        let Some(filling) = self.filling() else {
+            return;
+        };
+        let whole = filling
+            .end(how)
+            .and_then(|parts| self.whole(filling, &parts));
+        let Storing { key, store, .. } = &self.storing;
+        match whole {
+            Some(object) => {
+                store.complete(key.hash, &key.bytes, &self.object, Arc::new(object));
+            }
+            None => self.remove(),
+        }
+        filling.tell_end(how);
+    }
+
+    fn whole(&self, filling: &Filling, parts: &[Bytes]) -> Option<Object> {
+        let lifetime = self.object.validity.lifetime()?;
+        let head = Head {
+            status: filling.status,
+            built: (filling.bytes.to_vec(), filling.head),
+            modified_s: filling.modified_s,
+            lifetime: lifetime.clone(),
+            selecting: filling.selecting.clone(),
+        };
+        let Storing { key, store, .. } = &self.storing;
+        whole(store, key.hash, head, parts)
+    }
+
+    fn remove(&self) {
+        let Storing { key, store, .. } = &self.storing;
+        store.remove(key.hash, &key.bytes, &self.object);
+    }
+
+    fn filling(&self) -> Option<&Filling> {
+        match &self.object.kind {
+            Kind::Filling(filling) => Some(filling),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Fill {
+    /// Whatever ended it, nobody waits for more; it is over already where all went well.
+    fn drop(&mut self) {
+        self.end(&Next::Cut);
+    }
+}
+
+/// A complete object, if there is room for it.
+fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<Object> {
+    let len: usize = parts.iter().map(Bytes::len).sum();
+    let copy = |mut into: &mut [u8]| {
+        for part in parts {
+            let (here, rest) = into.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            into = rest;
+        }
+        Ok(())
+    };
+    let Placed {
+        bytes,
+        head: map,
+        content,
+        size,
+    } = place::in_memory(store, hash, head.built, len, copy).ok()?;
+    let representation = Representation {
+        bytes,
+        head: map,
+        content,
+        len: len as u64,
+        modified_s: head.modified_s,
+        encoding: Encoding::Identity,
+        encoding_bits: EncodingSet::EMPTY.bits().into(),
+        status: head.status,
+        sources: Sources::default(),
+        selecting: head.selecting,
+    };
+    let extra = representation.selecting.size() + head.lifetime.tags.len();
+    Some(Object {
+        size: size + extra as u64,
+        kind: Kind::Representation(representation),
+        validity: Validity::Lifetime(Box::new(head.lifetime)),
+    })
+}
+
+/// Whether a body may be short enough.
+fn is_short(content: &Content) -> bool {
+    match content {
+        Content::Bytes(body) => body.len() <= BODY_LEN_MAX,
+        Content::Stream { len, .. } => len.is_none_or(|len| len <= BODY_LEN_MAX as u64),
+        Content::Stored(_) => false,
+    }
+}

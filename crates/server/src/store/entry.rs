@@ -1,0 +1,108 @@
+//! What is stored under one key: a resource in its variants. A file's are its encodings, all made of the first; those of a
+//! program's responses are told apart by the fields that Vary names. Knows neither keys nor how variants are made.
+
+use std::sync::Arc;
+
+use lowroad_http::encoding::Encoding;
+
+use super::object::Object;
+
+/// Variants of one resource beyond this many drive out the oldest.
+const VARIANTS_MAX: usize = 16;
+
+/// The variants under one key.
+#[derive(Clone)]
+pub struct Entry {
+    /// The file itself, what says that there is none, or the latest of a program's responses.
+    pub base: Arc<Object>,
+    /// The others, oldest first.
+    others: Option<Arc<[Arc<Object>]>>,
+}
+
+impl Entry {
+    /// With one variant.
+    pub fn new(base: Arc<Object>) -> Entry {
+        Entry { base, others: None }
+    }
+
+    /// All variants.
+    pub fn variants(&self) -> impl Iterator<Item = &Arc<Object>> {
+        std::iter::once(&self.base).chain(self.others())
+    }
+
+    /// The base in this encoding.
+    pub fn encoded(&self, encoding: Encoding) -> Option<&Arc<Object>> {
+        let is = |object: &&Arc<Object>| {
+            let representation = object.representation();
+            representation.is_some_and(|representation| representation.encoding == encoding)
+        };
+        self.others().iter().find(is)
+    }
+
+    /// The variant for a request with these fields.
+    pub fn selected<'f, F>(&self, request: F) -> Option<&Arc<Object>>
+    where
+        F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    {
+        let takes = |object: &&Arc<Object>| {
+            let selecting = object.selecting();
+            selecting.is_none_or(|selecting| selecting.takes(request.clone()))
+        };
+        self.variants().find(takes)
+    }
+
+    /// The same with another encoding of its base.
+    pub fn with_encoded(&self, object: Arc<Object>) -> Entry {
+        let encoding = |of: &Object| of.representation().map(|of| of.encoding);
+        let others = self.others().iter();
+        let others = others.filter(|other| encoding(other) != encoding(&object));
+        Entry {
+            base: self.base.clone(),
+            others: Some(others.cloned().chain([object.clone()]).collect()),
+        }
+    }
+
+    /// The same with another response, in the place of the one for the same requests. Where Vary names other fields than
+    /// before, the earlier responses go.
+    pub fn with_selected(&self, object: Arc<Object>) -> Entry {
+        let stays = |other: &&Arc<Object>| match (other.selecting(), object.selecting()) {
+            (Some(old), Some(new)) => old.has_names_of(new) && old != new,
+            _ => false,
+        };
+        let mut others: Vec<Arc<Object>> = self.others().to_vec();
+        others.push(self.base.clone());
+        let mut others: Vec<Arc<Object>> = others.iter().filter(stays).cloned().collect();
+        let surplus = (others.len() + 1).saturating_sub(VARIANTS_MAX);
+        others.drain(..surplus);
+        Entry {
+            base: object,
+            others: (!others.is_empty()).then(|| others.into()),
+        }
+    }
+
+    /// The same without this variant; `None` if it was the only one.
+    pub fn without(&self, object: &Arc<Object>) -> Option<Entry> {
+        let mut left: Vec<Arc<Object>> = self
+            .variants()
+            .filter(|other| !Arc::ptr_eq(other, object))
+            .cloned()
+            .collect();
+        let base = match left.is_empty() {
+            true => return None,
+            false => left.remove(0),
+        };
+        Some(Entry {
+            base,
+            others: (!left.is_empty()).then(|| left.into()),
+        })
+    }
+
+    /// Bytes that it occupies.
+    pub fn size(&self) -> u64 {
+        self.variants().map(|object| object.size).sum()
+    }
+
+    fn others(&self) -> &[Arc<Object>] {
+        self.others.as_deref().unwrap_or_default()
+    }
+}

@@ -1,0 +1,70 @@
+//! Under what objects are stored: the site, whether files or a program make them, host and path; for programs as the
+//! client wrote them, since they may tell apart what means the same.
+
+use crate::sites::Site;
+
+/// Who makes what lies under a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    Files = 0,
+    Program = 1,
+}
+
+/// Where the number of the site ends.
+const SITE_LEN: usize = size_of::<u32>();
+
+/// Writes the key of what the files of a site say about a decoded path; `host` is the normalised name where each has a
+/// folder of its own, else empty.
+#[inline]
+pub fn write_of_file(key: &mut Vec<u8>, site: &Site, host: &[u8], path: &[u8]) {
+    start(key, site, Maker::Files);
+    key.extend_from_slice(host);
+    key.extend_from_slice(path);
+}
+
+/// Writes the key of what a program answers for a target, given as path and query, under a Host.
+pub fn write_of_program(
+    key: &mut Vec<u8>,
+    site: &Site,
+    host: &[u8],
+    (path, query): (&[u8], Option<&[u8]>),
+) {
+    start(key, site, Maker::Program);
+    key.extend_from_slice(host);
+    key.extend_from_slice(path);
+    if let Some(query) = query {
+        key.push(b'?');
+        key.extend_from_slice(query);
+    }
+}
+
+/// Host and target of a key, if a program answers for it.
+pub fn parts_of_program(key: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = key.get(SITE_LEN..)?.strip_prefix(&[Maker::Program as u8])?;
+    let slash = rest.iter().position(|byte| *byte == b'/')?;
+    Some(rest.split_at(slash))
+}
+
+#[inline]
+fn start(key: &mut Vec<u8>, site: &Site, maker: Maker) {
+    key.clear();
+    key.extend_from_slice(&site.id.to_le_bytes());
+    key.push(maker as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_what_was_asked() {
+        let program = [&7u32.to_le_bytes()[..], &[1], b"a:80/x/y?z"].concat();
+        assert_eq!(
+            parts_of_program(&program),
+            Some((&b"a:80"[..], &b"/x/y?z"[..]))
+        );
+        let file = [&7u32.to_le_bytes()[..], &[0], b"/x"].concat();
+        assert_eq!(parts_of_program(&file), None);
+        assert_eq!(parts_of_program(b""), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! What is being made now, and who waits for it: equal misses share one making, whoever makes it. Knows neither what is
+//! made nor how; who begins a making ends it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Of so many keys is remembered that their makings are not to be shared.
+const UNSHARED: usize = 4096;
+
+/// What is made, as bytes: a key, and whatever else makes two makings differ.
+pub type Job = Arc<[u8]>;
+
+/// The makings under way; `W` is who waits for one.
+pub struct Makings<W> {
+    table: Mutex<HashMap<Job, Making<W>, foldhash::fast::RandomState>>,
+    /// Hashes of keys, each in the place that it says itself.
+    unshared: Box<[AtomicU64]>,
+    next_id: AtomicU64,
+}
+
+struct Making<W> {
+    id: u64,
+    waiting: Vec<W>,
+    /// What goes on only as long as somebody waits.
+    work: Option<Weak<Work>>,
+}
+
+/// What works at a making: given up when the last one that waits for it has gone.
+#[derive(Default)]
+pub struct Work(Mutex<Option<Box<dyn Send>>>);
+
+/// Names one making until its end.
+#[derive(Clone)]
+pub struct Ticket {
+    job: Job,
+    id: u64,
+}
+
+/// Whose turn it is.
+pub enum Role {
+    /// Somebody makes it already.
+    Waits(Arc<Work>),
+    /// Who asked.
+    Makes(Ticket, Arc<Work>),
+}
+
+impl Work {
+    /// This is what works, from now on.
+    pub fn set(&self, work: Box<dyn Send>) {
+        *lock(&self.0) = Some(work);
+    }
+}
+
+impl<W> Default for Makings<W> {
+    fn default() -> Makings<W> {
+        Makings {
+            table: Mutex::default(),
+            unshared: (0..UNSHARED).map(|_| AtomicU64::new(0)).collect(),
+            next_id: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<W> Makings<W> {
+    /// Waits for a making, which is begun if there is none. `begin` is called under the lock: nobody can join what is
+    /// then refused.
+    ///
+    /// # Errors
+    /// As `begin` says.
+    pub fn share<E>(
+        &self,
+        job: Job,
+        waits: W,
+        begin: impl FnOnce(Ticket) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match lock(&self.table).entry(job) {
+            Entry::Occupied(mut known) => known.get_mut().waiting.push(waits),
+            Entry::Vacant(vacant) => {
+                let ticket = self.ticket(vacant.key());
+                let id = ticket.id;
+                begin(ticket)?;
+                vacant.insert(Making {
+                    id,
+                    waiting: vec![waits],
+                    work: None,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a making, if there is one that is not given up. Else who asks makes it, and is not among those who wait;
+    /// it ends when nobody holds its work any more.
+    pub fn join(&self, job: &Job, waits: W) -> Role {
+        let mut table = lock(&self.table);
+        if let Some(making) = table.get_mut(job)
+            && let Some(work) = making.work.as_ref().and_then(Weak::upgrade)
+        {
+            making.waiting.push(waits);
+            return Role::Waits(work);
+        }
+        let (ticket, work) = (self.ticket(job), Arc::default());
+        let making = Making {
+            id: ticket.id,
+            waiting: Vec::new(),
+            work: Some(Arc::downgrade(&work)),
+        };
+        table.insert(job.clone(), making);
+        Role::Makes(ticket, work)
+    }
+
+    /// A making is over: those who waited for it.
+    pub fn end(&self, ticket: &Ticket) -> Vec<W> {
+        let mut table = lock(&self.table);
+        match table.get(&ticket.job) {
+            Some(making) if making.id == ticket.id => {}
+            _ => return Vec::new(),
+        }
+        let making = table.remove(&ticket.job);
+        making.map_or(Vec::new(), |making| making.waiting)
+    }
+
+    /// Whether the last making for a key with this hash was of no use to others. A guess: keys may share a place.
+    pub fn is_unshared(&self, hash: u64) -> bool {
+        self.mark_of(hash).load(Relaxed) == hash
+    }
+
+    /// The making for a key with this hash was, or was not, of use to others.
+    pub fn mark(&self, hash: u64, is_shared: bool) {
+        let mark = self.mark_of(hash);
+        match (is_shared, mark.load(Relaxed) == hash) {
+            (false, false) => mark.store(hash, Relaxed),
+            (true, true) => mark.store(0, Relaxed),
+            _ => {}
+        }
+    }
+
+    fn mark_of(&self, hash: u64) -> &AtomicU64 {
+        &self.unshared[(hash >> 32) as usize % UNSHARED]
+    }
+
+    fn ticket(&self, job: &Job) -> Ticket {
+        Ticket {
+            job: job.clone(),
+            id: self.next_id.fetch_add(1, Relaxed),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str) -> Job {
+        name.as_bytes().into()
+    }
+
+    #[test]
+    fn equal_misses_share_one_making() {
+        let makings = Makings::default();
+        let mut begun = None;
+        for number in 0..3 {
+            let begin = |ticket| {
+                assert!(begun.replace(ticket).is_none());
+                Ok::<_, ()>(())
+            };
+            assert_eq!(makings.share(job("a"), number, begin), Ok(()));
+        }
+        let ticket = begun.take().expect("it was begun");
+        assert_eq!(makings.end(&ticket), [0, 1, 2]);
+        assert!(makings.end(&ticket).is_empty());
+        assert_eq!(makings.share(job("a"), 3, |_| Err("full")), Err("full"));
+        let mut again = false;
+        let begin = |_| {
+            again = true;
+            Ok::<_, ()>(())
+        };
+        assert_eq!(makings.share(job("a"), 4, begin), Ok(()));
+        assert!(again, "what was refused is not waited for");
+    }
+
+    #[test]
+    fn a_making_goes_on_while_one_waits_for_it() {
+        let makings = Makings::default();
+        let Role::Makes(ticket, work) = makings.join(&job("a"), 0) else {
+            panic!("nobody makes it");
+        };
+        let task = Arc::new(());
+        work.set(Box::new(task.clone()));
+        let Role::Waits(other) = makings.join(&job("a"), 1) else {
+            panic!("it is being made");
+        };
+        drop(work);
+        assert_eq!(Arc::strong_count(&task), 2);
+        drop(other);
+        assert_eq!(Arc::strong_count(&task), 1, "nobody waits");
+        // Given up, it is nothing to wait for; its end is not that of the next.
+        let Role::Makes(next, _work) = makings.join(&job("a"), 2) else {
+            panic!("it was given up");
+        };
+        assert!(makings.end(&ticket).is_empty());
+        assert!(matches!(makings.join(&job("a"), 3), Role::Waits(_)));
+        assert_eq!(makings.end(&next), [3]);
+    }
+
+    #[test]
+    fn what_is_of_no_use_to_others_is_remembered_for_a_while() {
+        let makings = Makings::<()>::default();
+        let (one, same_place) = (7 << 32 | 1, 7 << 32 | 2);
+        makings.mark(one, false);
+        assert!(makings.is_unshared(one) && !makings.is_unshared(same_place));
+        makings.mark(same_place, true);
+        assert!(makings.is_unshared(one));
+        makings.mark(one, true);
+        assert!(!makings.is_unshared(one));
+    }
+}

@@ -1,0 +1,268 @@
+//! The one store, which all workers and helpers share: cut into shards so that they seldom wait for each other, bounded in
+//! bytes, bodies in one arena.
+//!
+//! ```text
+//!  key ─► Entry ─► Object ─┬─ Representation (complete) ─ bytes, validity
+//!          variants        ├─ Filling, read while it comes
+//!                          └─ the news that there is nothing
+//! ```
+//! `key` says under what objects lie, `entry` which variant answers a request, `validity` until when, `place` puts bytes
+//! into the arena, and `makings` lets equal misses wait for one making. What is made of files is [`crate::load`]'s, what of
+//! programs' responses [`crate::dynamic`]'s.
+
+pub mod entry;
+pub mod filling;
+pub mod key;
+pub mod makings;
+pub mod object;
+pub mod place;
+pub mod validity;
+
+use std::hash::BuildHasher;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lowroad_cache::{Counters, Store};
+use lowroad_engine::arena::{Arena, Draft};
+
+pub use entry::Entry;
+pub use object::Object;
+
+/// A shard below this length could not hold a few large objects.
+const SHARD_LEN_MIN: u64 = 16 << 20;
+const SHARDS_MAX: u64 = 16;
+/// Evictions one after the other that made no larger space, before a new object is given up.
+const EVICTIONS_IN_VAIN_MAX: usize = 16;
+
+/// Stored objects by key.
+pub struct SharedStore {
+    shards: Box<[Mutex<Store<Entry>>]>,
+    arena: Option<Arc<Arena>>,
+    hasher: foldhash::fast::RandomState,
+    /// How often something was purged.
+    purges: AtomicU64,
+}
+
+impl SharedStore {
+    /// A store of `len_max` bytes; 0 stores nothing.
+    ///
+    /// # Errors
+    /// When the machine gives no memory for it.
+    pub fn new(len_max: u64) -> io::Result<SharedStore> {
+        let count = (len_max / SHARD_LEN_MIN).clamp(1, SHARDS_MAX);
+        let shards = (0..count)
+            .map(|_| Mutex::new(Store::new(len_max / count)))
+            .collect();
+        let arena = match usize::try_from(len_max) {
+            Ok(0) => None,
+            Ok(len) => Some(Arena::new(len)?),
+            Err(_) => return Err(io::ErrorKind::OutOfMemory.into()),
+        };
+        Ok(SharedStore {
+            shards,
+            arena,
+            hasher: foldhash::fast::RandomState::default(),
+            purges: AtomicU64::new(0),
+        })
+    }
+
+    /// The hash under which a key is looked up.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    /// What is stored under a key; counts as a use of it.
+    #[inline]
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.shard(hash).find(hash, key).cloned()
+    }
+
+    /// What is stored under a key; counts as nothing.
+    pub fn peek(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.shard(hash).peek(hash, key).cloned()
+    }
+
+    /// Stores an object in the place of all that is there, if it can be stored at all.
+    pub fn insert(&self, hash: u64, key: &[u8], object: Arc<Object>) {
+        self.change(hash, key, |_| Some(Entry::new(object)));
+    }
+
+    /// Stores another encoding of an object, if that is still what is there.
+    pub fn insert_encoded(&self, hash: u64, key: &[u8], base: &Arc<Object>, object: Arc<Object>) {
+        self.change(hash, key, |entry| {
+            let entry = entry.filter(|entry| Arc::ptr_eq(&entry.base, base))?;
+            Some(entry.with_encoded(object))
+        });
+    }
+
+    /// How often something was purged: what is made after this was asked is made after so many.
+    pub fn purges(&self) -> u64 {
+        self.purges.load(SeqCst)
+    }
+
+    /// Stores an object with a lifetime beside its variants, unless there was a purge since its making began: it may be
+    /// older, and the purge could not find it. Says whether it did.
+    pub fn insert_selected(&self, hash: u64, key: &[u8], object: Arc<Object>) -> bool {
+        self.change(hash, key, |entry| {
+            // A purge counts itself before it looks into a shard, so none falls between.
+            let lifetime = object.validity.lifetime()?;
+            if lifetime.purges != self.purges() {
+                return None;
+            }
+            Some(match entry {
+                Some(entry) => entry.with_selected(object),
+                None => Entry::new(object),
+            })
+        })
+    }
+
+    /// Stores an object that has filled in its own place, if it still has one. Says whether it had.
+    pub fn complete(
+        &self,
+        hash: u64,
+        key: &[u8],
+        filling: &Arc<Object>,
+        object: Arc<Object>,
+    ) -> bool {
+        self.change(hash, key, |entry| {
+            let has = |entry: &&Entry| entry.variants().any(|own| Arc::ptr_eq(own, filling));
+            let entry = entry.filter(has)?;
+            Some(entry.with_selected(object))
+        })
+    }
+
+    /// Forgets one variant.
+    pub fn remove(&self, hash: u64, key: &[u8], object: &Arc<Object>) {
+        let has = |entry: &Entry| entry.variants().any(|own| Arc::ptr_eq(own, object));
+        let gone = {
+            let mut shard = self.shard(hash);
+            match shard.peek(hash, key) {
+                Some(entry) if has(entry) => {}
+                _ => return,
+            }
+            let entry = shard.remove(hash, key);
+            let left = entry.as_ref().and_then(|entry| entry.without(object));
+            let mut dropped = Vec::new();
+            if let Some(left) = left {
+                let size = left.size();
+                let refused = shard.insert(hash, key.into(), left, size, &mut dropped);
+                dropped.extend(refused.err());
+            }
+            (entry, dropped)
+        };
+        drop(gone);
+    }
+
+    /// Puts in the place of what is under a key what `change` makes of it, if that is something. Says whether it was and
+    /// found room.
+    fn change(
+        &self,
+        hash: u64,
+        key: &[u8],
+        change: impl FnOnce(Option<&Entry>) -> Option<Entry>,
+    ) -> bool {
+        let mut dropped = Vec::new();
+        let refused = {
+            let mut shard = self.shard(hash);
+            let Some(entry) = change(shard.peek(hash, key)) else {
+                return false;
+            };
+            let size = entry.size();
+            shard.insert(hash, key.into(), entry, size, &mut dropped)
+        };
+        // What is refused or evicted is dropped outside the lock: freeing takes time.
+        let is_stored = refused.is_ok();
+        drop((refused, dropped));
+        is_stored
+    }
+
+    /// Forgets what is under a key, and lets nothing be stored that was asked for before.
+    pub fn forget(&self, hash: u64, key: &[u8]) {
+        self.purges.fetch_add(1, SeqCst);
+        let gone = self.shard(hash).remove(hash, key);
+        drop(gone);
+    }
+
+    /// Forgets all entries of which `keep` is false for a variant, and says how many variants there were. Each shard is
+    /// locked while it is looked through.
+    pub fn purge(&self, mut keep: impl FnMut(&[u8], &Object) -> bool) -> u64 {
+        self.purges.fetch_add(1, SeqCst);
+        let mut gone = 0;
+        for shard in &self.shards {
+            let mut dropped = Vec::new();
+            let keep = |key: &[u8], entry: &Entry| entry.variants().all(|object| keep(key, object));
+            lock(shard).retain(keep, &mut dropped);
+            let variants = dropped.iter().map(|entry| entry.variants().count() as u64);
+            gone += variants.sum::<u64>();
+        }
+        gone
+    }
+
+    /// Whether anything is stored at all.
+    pub fn has_arena(&self) -> bool {
+        self.arena.is_some()
+    }
+
+    /// Space in the arena, if need be by evicting. `None`: not to be had now.
+    pub fn allocate(&self, hash: u64, len: usize) -> Option<Draft> {
+        let arena = self.arena.as_ref()?;
+        let mut largest_free = arena.largest_free();
+        let mut in_vain = 0;
+        loop {
+            if let Some(draft) = arena.allocate(len) {
+                return Some(draft);
+            }
+            // Bytes on their way to slow clients stay in the arena when they are evicted: then
+            // emptying the store would help nobody.
+            if in_vain == EVICTIONS_IN_VAIN_MAX {
+                return None;
+            }
+            drop(self.shard(hash).evict_one()?);
+            let now_free = arena.largest_free();
+            in_vain = if now_free > largest_free {
+                0
+            } else {
+                in_vain + 1
+            };
+            largest_free = now_free;
+        }
+    }
+
+    /// Forgets all answers under keys for which `keep` is false, without being a purge: nobody asks for
+    /// them.
+    pub fn retain(&self, keep: impl Fn(&[u8]) -> bool) {
+        for shard in &self.shards {
+            let mut dropped = Vec::new();
+            lock(shard).retain(|key, _| keep(key), &mut dropped);
+        }
+    }
+
+    /// The counters of all shards together, and the arena's bytes in use.
+    pub fn counters(&self) -> (Vec<Counters>, u64) {
+        let counters = self
+            .shards
+            .iter()
+            .map(|shard| lock(shard).counters())
+            .collect();
+        (
+            counters,
+            self.arena.as_ref().map_or(0, |arena| arena.used()),
+        )
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Store<Entry>> {
+        // The store's own table uses the hash's other end.
+        let at = (hash >> 48) % self.shards.len() as u64;
+        lock(&self.shards[at as usize])
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

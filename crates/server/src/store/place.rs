@@ -1,0 +1,98 @@
+//! Puts a representation's bytes where they stay: head and body in the arena, side by side if they are
+//! short, apart if the body is long enough to be sent by its pages.
+//!
+//! Knows nothing of where the bytes come from.
+
+use super::SharedStore;
+use super::object::{Bytes, Content, HeadMap, Object};
+use lowroad_engine::arena::PAGED_LEN_MIN;
+
+/// What a stored object costs besides its bytes.
+pub const OVERHEAD: u64 = size_of::<Object>() as u64 + 16;
+
+/// A head and a body where they stay, and what they are accounted for.
+pub struct Placed {
+    /// The head, and the body if it is inline.
+    pub bytes: Bytes,
+    /// Where things are in the head.
+    pub head: HeadMap,
+    /// Where the body is.
+    pub content: Content,
+    /// Bytes for the store's account.
+    pub size: u64,
+}
+
+/// Why there is no representation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unplaced {
+    /// The arena has no room; what it holds may still be on its way to slow clients.
+    NoRoom,
+    /// The bytes changed while they were taken.
+    Changed,
+    /// The bytes could not be read.
+    Failed,
+}
+
+/// Puts a head and a body of `body_len` bytes, which `fill` writes, into memory; `hash` is that of their key, whose shard
+/// makes room.
+///
+/// # Errors
+/// As `fill` says, or that there is no room.
+pub fn in_memory(
+    store: &SharedStore,
+    hash: u64,
+    (mut head, map): (Vec<u8>, HeadMap),
+    body_len: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
+) -> Result<Placed, Unplaced> {
+    head.extend_from_slice(b"\r\n");
+    let whole_len = head.len() + body_len;
+    if whole_len < PAGED_LEN_MIN {
+        let bytes = filled(store, hash, whole_len, |into| {
+            into[..head.len()].copy_from_slice(&head);
+            fill(&mut into[head.len()..])
+        })?;
+        return Ok(Placed {
+            bytes,
+            head: map,
+            content: Content::Inline,
+            size: account(whole_len),
+        });
+    }
+    let paged_len = body_len.max(PAGED_LEN_MIN);
+    let content = match filled(store, hash, paged_len, |into| fill(&mut into[..body_len]))? {
+        Bytes::Block(block) => Content::Block(block),
+        Bytes::Heap(bytes) => Content::Heap(bytes.into()),
+    };
+    let bytes = filled(store, hash, head.len(), |into| {
+        into.copy_from_slice(&head);
+        Ok(())
+    })?;
+    Ok(Placed {
+        bytes,
+        head: map,
+        content,
+        size: account(head.len()) + paged_len.next_multiple_of(4096) as u64,
+    })
+}
+
+fn account(len: usize) -> u64 {
+    len.next_multiple_of(64) as u64 + OVERHEAD
+}
+
+fn filled(
+    store: &SharedStore,
+    hash: u64,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
+) -> Result<Bytes, Unplaced> {
+    if !store.has_arena() {
+        // Nothing is to be stored: the bytes live as long as the answers made of them.
+        let mut bytes = vec![0; len].into_boxed_slice();
+        fill(&mut bytes)?;
+        return Ok(Bytes::Heap(bytes));
+    }
+    let mut draft = store.allocate(hash, len).ok_or(Unplaced::NoRoom)?;
+    fill(&mut draft)?;
+    Ok(Bytes::Block(draft.finish()))
+}

@@ -1,0 +1,157 @@
+//! Until when a stored object holds: as long as the files that it was made from are what they were, or for a lifetime that
+//! its maker gave, unless it is purged before. Knows neither what the object is nor where it lies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::watch::{Folder, Trust};
+
+/// For how long an object is trusted without a watch, ms. A change is noticed within a second.
+pub const TRUST_MS: u64 = 500;
+
+/// Why an object holds.
+pub enum Validity {
+    /// Nothing has changed that it was made from.
+    Unchanged(Unchanged),
+    /// Its maker said so.
+    Lifetime(Box<Lifetime>),
+}
+
+/// What an object made from files is measured by.
+pub struct Unchanged {
+    /// Who is told of changes; without, the object holds for [`TRUST_MS`].
+    folder: Option<Arc<Folder>>,
+    /// The folder's from before the object was made.
+    generation: AtomicU64,
+    checked_ms: AtomicU64,
+}
+
+/// What an object holds for that a program made.
+#[derive(Clone)]
+pub struct Lifetime {
+    /// When it was made, monotonic ms.
+    pub made_ms: u64,
+    /// Until when it may be used, monotonic ms.
+    pub until_ms: u64,
+    /// The purges that there had been before its program was asked: it may be older than all others.
+    pub purges: u64,
+    /// What it may be purged by, besides its URL: names with commas between.
+    pub tags: Box<[u8]>,
+}
+
+impl Validity {
+    /// That of an object made from files at `checked_ms`. With a folder that is watched, and its generation from before,
+    /// it holds until something changes there.
+    pub fn of_files(trust: Trust, checked_ms: u64) -> Validity {
+        let (folder, generation) = trust.unzip();
+        Validity::Unchanged(Unchanged {
+            folder,
+            generation: AtomicU64::new(generation.unwrap_or(0)),
+            checked_ms: AtomicU64::new(checked_ms),
+        })
+    }
+
+    /// Whether the object may be used without another look at what it was made from.
+    #[inline]
+    pub fn holds(&self, now_ms: u64) -> bool {
+        match self {
+            Validity::Unchanged(unchanged) => unchanged.holds(now_ms),
+            Validity::Lifetime(lifetime) => now_ms < lifetime.until_ms,
+        }
+    }
+
+    /// Whether changes of what it was made from are told.
+    pub fn is_watched(&self) -> bool {
+        matches!(self, Validity::Unchanged(unchanged) if unchanged.folder.is_some())
+    }
+
+    /// Its files, looked at `checked_ms`, are what they were; `trust` is from before the look. Whether that could be
+    /// noted: its folder is the one that is watched now.
+    pub fn renew(&self, trust: &Trust, checked_ms: u64) -> bool {
+        let Validity::Unchanged(unchanged) = self else {
+            return false;
+        };
+        let (is_same, generation) = match (&unchanged.folder, trust) {
+            (Some(own), Some((other, generation))) => (Arc::ptr_eq(own, other), *generation),
+            (None, None) => (true, 0),
+            _ => (false, 0),
+        };
+        if is_same {
+            unchanged.set(generation, checked_ms);
+        }
+        is_same
+    }
+
+    /// It was found not to hold: the next use looks at the files.
+    pub fn end(&self) {
+        if let Validity::Unchanged(unchanged) = self {
+            unchanged.set(0, 0);
+        }
+    }
+
+    /// The lifetime, if it has one.
+    pub fn lifetime(&self) -> Option<&Lifetime> {
+        match self {
+            Validity::Unchanged(_) => None,
+            Validity::Lifetime(lifetime) => Some(lifetime),
+        }
+    }
+}
+
+impl Unchanged {
+    #[inline]
+    fn holds(&self, now_ms: u64) -> bool {
+        let watched = self.folder.as_ref();
+        watched.is_some_and(|folder| folder.generation() == self.generation.load(Relaxed))
+            || now_ms.saturating_sub(self.checked_ms.load(Relaxed)) < TRUST_MS
+    }
+
+    fn set(&self, generation: u64, checked_ms: u64) {
+        self.generation.store(generation, Relaxed);
+        self.checked_ms.store(checked_ms, Relaxed);
+    }
+}
+
+impl Lifetime {
+    /// Its age in seconds, for the field of that name.
+    pub fn age_s(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.made_ms) / 1000
+    }
+
+    /// Whether it has this tag.
+    pub fn has_tag(&self, name: &[u8]) -> bool {
+        let mut tags = self.tags.split(|b| *b == b',');
+        tags.any(|tag| tag.trim_ascii().eq_ignore_ascii_case(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_watch_an_object_holds_for_a_moment() {
+        let validity = Validity::of_files(None, 1000);
+        assert!(validity.holds(1000 + TRUST_MS - 1) && !validity.holds(1000 + TRUST_MS));
+        assert!(validity.renew(&None, 2000) && validity.holds(2000));
+        validity.end();
+        assert!(!validity.holds(2000));
+    }
+
+    #[test]
+    fn a_lifetime_ends_and_has_an_age() {
+        let lifetime = Lifetime {
+            made_ms: 1000,
+            until_ms: 61_000,
+            purges: 0,
+            tags: (*b"news, Sport").into(),
+        };
+        assert_eq!((lifetime.age_s(1999), lifetime.age_s(3500)), (0, 2));
+        assert!(
+            lifetime.has_tag(b"sport") && lifetime.has_tag(b"news") && !lifetime.has_tag(b"new")
+        );
+        let validity = Validity::Lifetime(Box::new(lifetime));
+        assert!(validity.holds(60_999) && !validity.holds(61_000));
+        assert!(!validity.renew(&None, 61_000));
+    }
+}

@@ -1,0 +1,206 @@
+//! Equal requests that come together: who shares a call, who does not, and what ends it.
+
+use std::thread;
+
+use lowroad_testkit::{Client, wait_until};
+
+use crate::host::Host;
+use crate::talk::{self, End};
+
+const CLIENTS: usize = 40;
+const MINUTE: &str = "Cache-Control: max-age=60\\n";
+
+/// A program that notes each call, then waits for the word before its head, then for another before the rest of its body.
+fn gated(fields: &str) -> String {
+    format!(
+        "echo x >>DIR/state/n\nwhile ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
+         printf 'Content-Type: text/plain\\n{fields}\\nbeginning '\n\
+         while ! [ -e DIR/state/rest ]; do sleep 0.01; done\nwc -l <DIR/state/n\n"
+    )
+}
+
+fn host(script: &str) -> Host {
+    Host::start(&[("n", script)])
+}
+
+/// What the server says of the route.
+fn route(host: &Host) -> String {
+    let said = host.say(&["status"]);
+    let line = said.lines().find(|line| line.contains("/cgi/"));
+    line.unwrap_or_default().to_string()
+}
+
+/// Waits until so many requests wait for another's call.
+fn wait_for_shared(host: &Host, count: usize) {
+    let text = format!("{count} by another's call");
+    wait_until("requests that wait for another's", || {
+        route(host).contains(&text).then_some(())
+    });
+}
+
+fn calls(host: &Host) -> usize {
+    host.state("n").lines().count()
+}
+
+/// Sends as many equal requests.
+fn ask_many(host: &Host, count: usize) -> Vec<Client> {
+    let ask = |_| {
+        let mut client = host.connect();
+        client.send("GET /cgi/n HTTP/1.1\r\nHost: a\r\n\r\n");
+        client
+    };
+    (0..count).map(ask).collect()
+}
+
+fn body(client: &mut Client) -> String {
+    let (got, end) = talk::answer(client, "GET");
+    assert_eq!(got.status, 200);
+    assert!(matches!(end, End::Length | End::Chunk), "it was cut");
+    got.text().trim().to_string()
+}
+
+#[test]
+fn many_clients_are_one_call() {
+    let host = host(&gated(MINUTE));
+    let mut clients = ask_many(&host, CLIENTS);
+    wait_for_shared(&host, CLIENTS - 1);
+    host.file("state/head", "");
+    // All have the beginning while the rest is being made.
+    for client in &mut clients {
+        assert!(talk::head(client).starts_with("HTTP/1.1 200"));
+    }
+    // Who comes now reads with them.
+    let mut late = ask_many(&host, 1);
+    assert!(talk::head(&mut late[0]).contains("\r\nAge: "));
+    host.file("state/rest", "");
+    for client in clients.iter_mut().chain(&mut late) {
+        while !client.received.ends_with(b"0\r\n\r\n") {
+            assert!(client.more(), "the body was cut");
+        }
+        let text = String::from_utf8_lossy(&client.received);
+        assert!(text.contains("beginning") && text.contains("1\n"), "{text}");
+    }
+    assert_eq!(calls(&host), 1);
+    assert_eq!(body(&mut ask_many(&host, 1)[0]), "beginning 1");
+}
+
+#[test]
+fn what_may_not_be_stored_releases_the_others_at_once() {
+    let host = host(&gated(""));
+    let mut clients = ask_many(&host, 8);
+    wait_for_shared(&host, 7);
+    assert_eq!(calls(&host), 1);
+    host.file("state/head", "");
+    // They run side by side: none waits for another's end.
+    wait_until("all calls", || (calls(&host) == 8).then_some(()));
+    // And who comes next waits for nobody.
+    let mut late = ask_many(&host, 2);
+    wait_until("two more calls", || (calls(&host) == 10).then_some(()));
+    host.file("state/rest", "");
+    for client in clients.iter_mut().chain(&mut late) {
+        assert!(body(client).starts_with("beginning"));
+    }
+    assert!(
+        route(&host).contains("7 by another's call"),
+        "{}",
+        route(&host)
+    );
+}
+
+#[test]
+fn a_call_goes_on_while_one_of_those_who_share_it_is_there() {
+    let host = host(&format!("echo $$ >DIR/state/pid\n{}", gated(MINUTE)));
+    let mut clients = ask_many(&host, 3);
+    wait_for_shared(&host, 2);
+    // The first one, who began it, goes.
+    drop(clients.remove(0));
+    drop(clients.remove(0));
+    host.file("state/head", "");
+    host.file("state/rest", "");
+    assert_eq!(body(&mut clients[0]), "beginning 1");
+    assert_eq!(calls(&host), 1);
+}
+
+#[test]
+fn a_call_that_nobody_waits_for_is_given_up() {
+    let host = host(&format!("echo $$ >DIR/state/pid\n{}", gated(MINUTE)));
+    let clients = ask_many(&host, 3);
+    wait_for_shared(&host, 2);
+    let pid = crate::streams::pid(&host, "pid");
+    drop(clients);
+    crate::streams::wait_for_end(&pid);
+}
+
+#[test]
+fn who_asks_after_a_purge_does_not_share_what_began_before_it() {
+    let host = host(&gated(MINUTE));
+    let mut early = ask_many(&host, 2);
+    wait_for_shared(&host, 1);
+    host.say(&["purge", "all"]);
+    let mut late = ask_many(&host, 1);
+    wait_until("another call", || (calls(&host) == 2).then_some(()));
+    host.file("state/head", "");
+    host.file("state/rest", "");
+    for client in early.iter_mut().chain(&mut late) {
+        assert_eq!(body(client), "beginning 2");
+    }
+}
+
+#[test]
+fn others_who_ask_for_something_else_do_not_wait() {
+    let host = host(&gated(MINUTE));
+    let _waiting = ask_many(&host, 1);
+    wait_until("a call", || (calls(&host) == 1).then_some(()));
+    for (count, fields) in [
+        "Authorization: Basic x\r\n",
+        "Range: bytes=0-1\r\n",
+        "If-None-Match: \"a\"\r\n",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut client = host.connect();
+        client.send(format!("GET /cgi/n HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        wait_until("another call", || (calls(&host) == count + 2).then_some(()));
+    }
+}
+
+#[test]
+fn a_failure_is_everybody_s() {
+    let script = "echo x >>DIR/state/n\nwhile ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
+                  echo nonsense\n";
+    let host = host(script);
+    let mut clients = ask_many(&host, 5);
+    wait_for_shared(&host, 4);
+    host.file("state/head", "");
+    for client in &mut clients {
+        assert_eq!(talk::answer(client, "GET").0.status, 502);
+    }
+    assert_eq!(calls(&host), 1);
+}
+
+#[test]
+fn a_body_too_long_to_be_stored_reaches_all_and_nobody_waits_for_the_slow() {
+    let script = format!(
+        "echo x >>DIR/state/n\nwhile ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
+         printf 'Content-Type: text/plain\\n{MINUTE}\\n'\nhead -c 8000000 /dev/zero\n"
+    );
+    let host = host(&script);
+    let mut clients = ask_many(&host, 4);
+    wait_for_shared(&host, 3);
+    host.file("state/head", "");
+    // The last one reads nothing until all others have everything.
+    let mut slow = clients.pop().expect("there are four");
+    let readers = clients
+        .into_iter()
+        .map(|mut client| thread::spawn(move || talk::answer(&mut client, "GET").0.body.len()));
+    let readers: Vec<_> = readers.collect();
+    for reader in readers {
+        assert_eq!(reader.join().expect("it reads"), 8_000_000);
+    }
+    assert_eq!(talk::answer(&mut slow, "GET").0.body.len(), 8_000_000);
+    assert_eq!(calls(&host), 1);
+    // It is not stored.
+    let (got, _) = talk::on(&mut host.connect(), "GET", "/cgi/n", "");
+    assert_eq!((got.body.len(), calls(&host)), (8_000_000, 2));
+}
