@@ -1,6 +1,8 @@
 //! The command line. `serve` is a configuration of one site written as options; the values are
 //! read as in the file.
 
+pub mod softirq;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +13,8 @@ use lowroad_dynamic::wasm;
 use crate::image::options as image;
 use crate::new::Language;
 use crate::say;
-use crate::softirq::{Attach, Detach, Doctor, Purge, Status, Top};
+
+use self::softirq::{Attach, Detach, Doctor, Purge, Status, Top};
 
 /// A web server that answers every request at the lowest level of the machine that can answer it.
 #[derive(Parser)]

@@ -12,20 +12,20 @@ use std::time::{Duration, SystemTime};
 
 use lowroad_http::date;
 
-use crate::asker::{Asker, Connect, Offered};
 use crate::error::Error;
-use crate::events::{Event, Events};
-use crate::fetch::FetchError;
-use crate::filter::Filter;
+use crate::fetch::asker::{Asker, Connect, Offered};
 use crate::handover;
-use crate::interfaces;
 use crate::key::Key;
 use crate::layout;
+use crate::learn::rest;
 use crate::learn::{Action, Denial, Learner, Settings};
+use crate::level::events::{Event, Events};
+use crate::level::publish::{Publication, Publisher};
 use crate::level::{self, Level};
+use crate::machine::filter::Filter;
+use crate::machine::interfaces;
 use crate::pattern::Pattern;
-use crate::publish::{Publication, Publisher};
-use crate::rest;
+use crate::response::FetchError;
 
 use self::fetchers::{Done, Job};
 use self::resting::Resting;
@@ -115,7 +115,7 @@ impl Daemon<'_> {
         let mut rotated_in = None;
         let mut addresses = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
-            let now_ns = crate::now_ns();
+            let now_ns = crate::clock::now_ns();
             // Before the first beat, from which on connections are taken.
             if now_ns >= next_second_ns {
                 next_second_ns = now_ns + SECOND_NS;
@@ -227,7 +227,7 @@ impl State<'_> {
             Admission::Known => true,
             Admission::All => false,
         };
-        self.level.forget_admitted(crate::now_ns());
+        self.level.forget_admitted(crate::clock::now_ns());
         self.level.set_admission(is_required);
         if before.is_some_and(|before| before.is_there) == found.is_there {
             return;
@@ -254,7 +254,7 @@ impl State<'_> {
         let changes = changes.wrapping_sub(self.changes_seen).min(counted);
         self.changes_seen = self.changes_seen.wrapping_add(changes);
         if changes < counted {
-            let now_ns = crate::now_ns();
+            let now_ns = crate::clock::now_ns();
             self.resting
                 .begin_anew(self.level, &mut self.learner, now_ns);
         }
@@ -279,7 +279,7 @@ impl State<'_> {
             _ => {}
         }
         self.learner
-            .fetched(ticket, result, crate::now_ns(), &mut actions);
+            .fetched(ticket, result, crate::clock::now_ns(), &mut actions);
         self.tell(&key, &actions, note);
         self.act(actions)
     }
@@ -351,7 +351,7 @@ impl State<'_> {
                 };
                 let published = self.publisher.publish(self.level, serial, &what, replaces);
                 if published.is_err() {
-                    let denied = self.learner.not_published(hash, crate::now_ns());
+                    let denied = self.learner.not_published(hash, crate::clock::now_ns());
                     refused.extend(denied);
                 }
             }

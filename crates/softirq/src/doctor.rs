@@ -4,13 +4,13 @@
 
 pub mod gather;
 mod judge;
-pub(crate) mod netlink;
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
 
-use crate::interfaces::Details;
+use crate::machine::interfaces::Details;
+use crate::machine::listeners::Listener;
 
 pub use gather::{machine, one_interface, port};
 pub use judge::judge;
@@ -60,15 +60,6 @@ pub struct Port {
     pub addresses: Vec<IpAddr>,
     /// What the kernel says of the sockets; `None` if it can't be asked.
     pub listeners: Option<Vec<Listener>>,
-}
-
-/// A listening socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// How many connections may wait to be accepted.
-    pub backlog: u32,
-    /// It is a socket of Multipath TCP.
-    pub is_mptcp: bool,
 }
 
 /// An interface.

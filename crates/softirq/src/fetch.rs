@@ -4,16 +4,17 @@
 //! they may need a certain source address. Everything that the origin sends is bounded and checked: what could be read in two ways
 //! is an error, and the connection is given up. Read RFC 9112 §6.3, §7.1 and §9.3.
 
-mod response;
+pub mod asker;
+mod receiving;
 #[cfg(test)]
 mod tests;
 
-use self::response::Response;
-use crate::fetched::{Fetched, Validators};
+use self::receiving::Response;
 use crate::key::KeyParts;
-use std::fmt;
+use crate::response::FetchError;
+use crate::response::fetched::{Fetched, Validators};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes read at once.
@@ -44,104 +45,6 @@ impl Default for Limits {
         }
     }
 }
-
-/// Why there is no response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FetchError {
-    /// The address that was asked is no address of this machine any more, or one of several devices.
-    AddressGone(IpAddr),
-    /// No connection could be made.
-    Connect(ErrorKind),
-    /// The connection broke.
-    Broken(ErrorKind),
-    /// The origin took too long.
-    TimedOut,
-    /// The origin closed the connection before the response was whole.
-    Closed,
-    /// The body ends with the connection, so that nobody knows whether it is whole.
-    Unframed,
-    /// The origin does not speak HTTP/1.1.
-    Version,
-    /// The response is malformed; what of it.
-    Malformed(&'static str),
-    /// The head is over the limit.
-    HeadTooLong {
-        /// The limit.
-        len_max: usize,
-    },
-    /// The body is over the limit.
-    TooLong {
-        /// The limit.
-        len_max: usize,
-    },
-    /// The origin answers this machine otherwise than it answers others.
-    ForFew {
-        /// The status of what this machine is told.
-        machine: u16,
-        /// The status of what others are told.
-        outsider: u16,
-    },
-}
-
-impl FetchError {
-    /// A short name for counters.
-    pub fn label(&self) -> &'static str {
-        match self {
-            FetchError::AddressGone(_) => "address-gone",
-            FetchError::Connect(_) => "origin-unreachable",
-            FetchError::Broken(_) => "origin-broken",
-            FetchError::TimedOut => "origin-timeout",
-            FetchError::Closed => "origin-closed",
-            FetchError::Unframed => "unframed",
-            FetchError::Version | FetchError::Malformed(_) | FetchError::HeadTooLong { .. } => {
-                "origin-malformed"
-            }
-            FetchError::TooLong { .. } => "too-long",
-            FetchError::ForFew { .. } => "for-few",
-        }
-    }
-}
-
-impl fmt::Display for FetchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FetchError::AddressGone(address) => write!(
-                f,
-                "{address} is no address of this machine any more, or one of several devices"
-            ),
-            FetchError::Connect(kind) => write!(
-                f,
-                "no connection to the origin ({kind}); see whether it listens"
-            ),
-            FetchError::Broken(kind) => write!(f, "the connection to the origin broke ({kind})"),
-            FetchError::TimedOut => f.write_str("the origin took too long"),
-            FetchError::Closed => {
-                f.write_str("the origin closed the connection before its response was whole")
-            }
-            FetchError::Unframed => f.write_str(
-                "the body of the origin's response ends with the connection, so it may have been \
-                 cut; let the server send Content-Length or chunks",
-            ),
-            FetchError::Version => f.write_str("the origin does not answer with HTTP/1.1"),
-            FetchError::Malformed(what) => write!(f, "the origin's response is malformed: {what}"),
-            FetchError::HeadTooLong { len_max } => write!(
-                f,
-                "the head of the origin's response has more than {len_max} bytes"
-            ),
-            FetchError::TooLong { len_max } => write!(
-                f,
-                "the body of the origin's response has more than {len_max} bytes"
-            ),
-            FetchError::ForFew { machine, outsider } => write!(
-                f,
-                "the origin answers it with status {machine} to this machine and with {outsider} to \
-                 others, so what it says depends on who asks"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for FetchError {}
 
 /// Fetches one response at a time over connections that it keeps. `connect` makes one to an address of
 /// the origin, within a time of its own; `AddrNotAvailable` says that there is no such address.

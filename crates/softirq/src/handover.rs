@@ -10,11 +10,12 @@ use std::net::SocketAddrV6;
 
 use lowroad_wire::width::index;
 
-use crate::doctor::netlink::{self, Socket};
 use crate::error::Error;
 use crate::layout;
 use crate::level::Level;
-use crate::tcp_settings::{self, TcpSettings};
+use crate::level::connections::ends_of;
+use crate::machine::netlink::{self, Socket};
+use crate::machine::tcp_settings::{self, TcpSettings};
 
 use judge::{Counts, Judge, Seen};
 
@@ -130,20 +131,4 @@ fn look_through(level: &Level, now_ns: u64) -> Vec<Seen> {
         }
     }
     found
-}
-
-/// The two ends of a connection: that of this machine, and that of the client; IPv4 as `::ffff:a.b.c.d`.
-pub(crate) fn ends_of(tuple: &layout::tuple) -> (SocketAddrV6, SocketAddrV6) {
-    (
-        end(&tuple.local_be, tuple.local_port_be),
-        end(&tuple.client_be, tuple.client_port_be),
-    )
-}
-
-fn end(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
-    let mut bytes = [0; 16];
-    for (to, word) in bytes.chunks_exact_mut(4).zip(address_be) {
-        to.copy_from_slice(&word.to_ne_bytes());
-    }
-    SocketAddrV6::new(bytes.into(), u16::from_be(port_be), 0, 0)
 }

@@ -19,10 +19,12 @@
 
 mod account;
 mod action;
+pub mod exclude;
 mod jobs;
 mod kind;
 mod outlook;
 mod published;
+pub mod rest;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -36,12 +38,12 @@ use self::published::{Entry, Published};
 pub use self::verdict::Denial;
 use self::verdict::{Accepted, Rules};
 pub(crate) use self::verdict::{left_ms, storable};
-use crate::exclude::Excluded;
-use crate::fetch::FetchError;
-use crate::fetched::{Fetched, Validators};
 use crate::key::{Key, KeyParts};
 use crate::layout::{PARTS_MAX, RESPONSE_MAX, RESPONSE_MAX_V6};
+use crate::learn::exclude::Excluded;
 use crate::pattern::Pattern;
+use crate::response::FetchError;
+use crate::response::fetched::{Fetched, Validators};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

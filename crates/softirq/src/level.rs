@@ -1,24 +1,28 @@
 //! The level as user space sees it: its maps as memory, by the folder in which they are pinned. What is
 //! here works with and without programs attached, and with and without the daemon.
 
+pub mod clients;
+pub mod connections;
 mod counts;
+pub mod events;
+mod extents;
+mod hash;
+pub mod kept;
+mod mapped;
+pub mod publish;
 mod resting;
 
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapHandle};
 use lowroad_wire::width::{index, long_index, lower, upper};
 
 use crate::error::Error;
-use crate::hash;
-use crate::kept;
-use crate::layout::{self, CONNECTION_WAYS};
-use crate::load;
-use crate::mapped::Mapped;
+use crate::layout;
+use crate::programs::load;
 
-/// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
-pub type Prefix = (u32, [u8; 16]);
+use self::mapped::Mapped;
 
 /// The maps of one level.
 #[derive(Debug)]
@@ -41,21 +45,6 @@ pub struct Level {
     denied: MapHandle,
     addresses: MapHandle,
     grace: MapHandle,
-}
-
-/// How many connections there are of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Connections {
-    /// Answered here, and not over.
-    pub open: usize,
-    /// On their way to a listener.
-    pub handed: usize,
-    /// Known to be the kernel's.
-    pub kernel: usize,
-    /// Of all, idle ones too: those with a socket that is kept, or whose numbers are translated.
-    pub kept: usize,
-    /// Places.
-    pub places: usize,
 }
 
 impl Level {
@@ -285,117 +274,6 @@ impl Level {
         self.asked.write(place, wanted);
     }
 
-    /// Counts the table through.
-    #[must_use]
-    pub fn connections(&self) -> Connections {
-        self.connections_at(|_| true)
-    }
-
-    /// The same, only those to some of the ports.
-    #[must_use]
-    pub fn connections_at(&self, is_meant: impl Fn(u16) -> bool) -> Connections {
-        let now = crate::now_ns() >> 30;
-        let idle = self.control().idle;
-        let mut found = Connections {
-            places: self.connections.len() * CONNECTION_WAYS as usize,
-            ..Connections::default()
-        };
-        for way in self.entries() {
-            if !is_meant(u16::from_be(way.tuple.local_port_be)) {
-                continue;
-            }
-            found.kept += usize::from(kept::needs_place(&way));
-            if u32::from((now as u16).wrapping_sub(way.seen)) > idle {
-                continue;
-            }
-            match u32::from(way.state) {
-                layout::STATE_OPEN | layout::STATE_CLOSING => found.open += 1,
-                layout::STATE_HANDED => found.handed += 1,
-                layout::STATE_KERNEL | layout::STATE_ASKED => found.kernel += 1,
-                _ => {}
-            }
-        }
-        found
-    }
-
-    /// Copies of all places of the table of connections that are taken, one after the other.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = layout::connection> {
-        let buckets = (0..self.connections.len()).map(|index| self.connections.read(index));
-        let places = buckets.flat_map(|bucket| bucket.way);
-        places.filter(|place| place.tag != 0)
-    }
-
-    /// Clients with these leading bits (IPv4 as `::ffff:0:0/96`) are left to the server.
-    ///
-    /// # Errors
-    /// When the map is full.
-    pub fn deny_prefix(&self, bits: u32, address: [u8; 16]) -> Result<(), Error> {
-        self.set_prefix(&(bits, address), layout::PREFIX_DENIED)
-    }
-
-    fn set_prefix(&self, prefix: &Prefix, says: u32) -> Result<(), Error> {
-        self.denied
-            .update(&prefix_key(prefix), &says.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::bpf("a prefix of clients"))
-    }
-
-    /// Denies clients with the first prefixes, and allows those with the others; of the prefixes that fit a
-    /// client the longest holds, a denial where both are as long. What an earlier daemon has left is gone.
-    ///
-    /// # Errors
-    /// When the map is full.
-    pub fn set_clients(&self, denied: &[Prefix], allowed: &[Prefix]) -> Result<(), Error> {
-        for known in self.denied.keys() {
-            let is_wanted = denied
-                .iter()
-                .chain(allowed)
-                .any(|one| prefix_key(one) == known);
-            if !is_wanted {
-                self.denied
-                    .delete(&known)
-                    .map_err(Error::bpf("a prefix of clients"))?;
-            }
-        }
-        let allow = |one| self.set_prefix(one, layout::PREFIX_ALLOWED);
-        allowed.iter().try_for_each(allow)?;
-        let deny = |one| self.set_prefix(one, layout::PREFIX_DENIED);
-        denied.iter().try_for_each(deny)
-    }
-
-    /// Whether only clients are answered that the kernel has let in.
-    pub fn set_admission(&self, is_required: bool) {
-        let settings = self.control().settings;
-        let wanted = match is_required {
-            true => settings | layout::SETTING_ADMIT,
-            false => settings & !layout::SETTING_ADMIT,
-        };
-        self.set(offset_of!(layout::control, settings), wanted);
-    }
-
-    /// Who was let in before this time is asked for anew.
-    pub fn forget_admitted(&self, now_ns: u64) {
-        self.set(offset_of!(layout::control, rules_ns), now_ns);
-    }
-
-    /// Only SYNs to these addresses are answered; IPv4 as `::ffff:a.b.c.d`.
-    ///
-    /// # Errors
-    /// When the map is full.
-    pub fn set_addresses(&self, wanted: &[[u8; 16]]) -> Result<(), Error> {
-        let failed = || Error::bpf("the addresses of this machine");
-        for known in self.addresses.keys() {
-            if !wanted.iter().any(|address| address[..] == known[..]) {
-                self.addresses.delete(&known).map_err(failed())?;
-            }
-        }
-        for address in wanted {
-            self.addresses
-                .update(address, &1u32.to_ne_bytes(), MapFlags::ANY)
-                .map_err(failed())?;
-        }
-        Ok(())
-    }
-
     pub(crate) fn events(&self) -> &MapHandle {
         &self.events
     }
@@ -420,11 +298,6 @@ impl Level {
 pub fn idle_key_period(now_ns: u64) -> Option<u64> {
     let minute = now_ns / 60_000_000_000;
     (2..62).contains(&(minute % 64)).then_some(minute / 64)
-}
-
-/// As the map has it.
-fn prefix_key((bits, address): &Prefix) -> Vec<u8> {
-    [bits.to_ne_bytes().as_slice(), address].concat()
 }
 
 fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {

@@ -3,50 +3,40 @@
 //! them, learns what is asked for, and hears what was answered.
 //!
 //! It knows nothing of the server above: that is whatever listens on the port.
+//!
+//! Modules use only those above them in this list, beside their own children:
+//!
+//! | module | is |
+//! |---|---|
+//! | `layout`, `key`, `pattern`, `clock`, `error` | the types of the maps; names of responses |
+//! | `response` | what a server has answered, and what is made of it |
+//! | `learn` | decides what is fetched, published and given up, and when the level rests; pure |
+//! | `machine` | what the kernel says of interfaces, sockets, settings and filters |
+//! | `programs` | loads the programs and attaches them |
+//! | `level` | the maps of one level: what is published, asked for, counted |
+//! | `fetch` | asks the server above |
+//! | `handover` | watches whether the kernel takes connections over |
+//! | `daemon`, `doctor` | what runs, and what is judged before that |
 
-pub mod asker;
-pub mod asking;
+mod clock;
 pub mod daemon;
-mod device;
 pub mod doctor;
 pub mod error;
-pub mod events;
-pub mod exclude;
-mod extents;
-pub mod fan_out;
 pub mod fetch;
-pub mod fetched;
-pub mod filter;
-pub mod folder;
 pub mod handover;
-mod hash;
-pub mod interfaces;
-pub mod kept;
 pub mod key;
 pub mod layout;
 pub mod learn;
 pub mod level;
-pub mod links;
-pub mod listeners;
-pub mod load;
-mod mapped;
-pub mod outsider;
+pub mod machine;
 pub mod pattern;
-pub mod prepare;
-pub mod publish;
-pub mod rest;
-pub mod runs;
-pub mod tcp_settings;
+pub mod programs;
+pub mod response;
+
+pub mod asking;
 pub mod would;
 
+pub use clock::now_ns;
 pub use error::Error;
 pub use level::Level;
 pub use lowroad_wire::width;
-
-/// CLOCK_MONOTONIC, the clock of the programs.
-#[must_use]
-pub fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Neither is less than 0: the clock begins at boot.
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
-}

@@ -3,10 +3,10 @@
 
 use lowroad_cache::freshness::{Received, Source};
 
-use crate::fetched::Fetched;
 use crate::key::KeyParts;
 use crate::learn::{self, Denial, Settings};
-use crate::prepare::{self, Form};
+use crate::response::fetched::Fetched;
+use crate::response::prepare::{self, Form};
 
 /// A response that would be published.
 #[derive(Clone, Debug, PartialEq, Eq)]

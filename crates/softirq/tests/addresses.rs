@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use common::bench::{Bench, Did, lacks};
 use common::frames::{self, ACK, PSH, SYN, Sent};
 use common::responses::{REQUESTS, Response, Shelf};
-use lowroad_softirq::load::Tier;
+use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::net::SERVER;
 
 const CLIENT_ISN: u32 = 77;

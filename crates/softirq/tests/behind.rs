@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use common::leftover;
 use common::line::{CLIENT_PORT, Ends, Line};
 use lowroad_softirq::layout;
-use lowroad_softirq::load::Tier;
+use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::net;
 use lowroad_testkit::{skip, wait_until};
 

@@ -9,7 +9,7 @@ use common::frames::{self, ACK, FIN, PSH, RST, SYN, Sent, URG};
 use common::oracle::Oracle;
 use common::requests::{self, Draws};
 use common::responses::{RESPONSES, Shelf};
-use lowroad_softirq::load::Tier;
+use lowroad_softirq::programs::load::Tier;
 
 fn number(name: &str, otherwise: u64) -> u64 {
     let said = std::env::var(name).ok();

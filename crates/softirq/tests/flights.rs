@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use common::line::{Ends, Line, PORT};
 use lowroad_softirq::asking;
 use lowroad_softirq::learn::Serial;
-use lowroad_softirq::load::Tier;
-use lowroad_softirq::publish::{Publication, Publisher};
+use lowroad_softirq::level::publish::{Publication, Publisher};
+use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::net;
 use lowroad_testkit::skip;
 

@@ -10,7 +10,7 @@ use common::bench::{Bench, Did, lacks};
 use common::frames::{ACK, PSH, RST, SYN, Sent};
 use common::responses::{RESPONSES, Shelf};
 use lowroad_softirq::layout::half_open;
-use lowroad_softirq::load::Tier;
+use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::net::CLIENT;
 use lowroad_testkit::wait_until;
 

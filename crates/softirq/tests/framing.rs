@@ -6,7 +6,7 @@ mod common;
 use common::bench::{self, Bench, Did};
 use common::frames::{ACK, PSH, Received, SYN, Sent, receive};
 use lowroad_softirq::layout;
-use lowroad_softirq::load::Tier;
+use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::skip;
 
 const ISN: u32 = 0xffff_ff00;

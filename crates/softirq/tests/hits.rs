@@ -7,8 +7,8 @@ use common::bench::{Bench, Did, lacks};
 use common::frames::{self, ACK, PSH, SYN, Sent};
 use common::responses::{RESPONSES, Shelf};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use lowroad_softirq::load::Tier;
-use lowroad_softirq::publish;
+use lowroad_softirq::level::publish;
+use lowroad_softirq::programs::load::Tier;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const HOUR_NS: u64 = 3_600_000_000_000;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use lowroad_softirq::interfaces;
+use lowroad_softirq::machine::interfaces;
 use lowroad_testkit::net::Namespace;
 
 #[test]

@@ -9,7 +9,7 @@ use lowroad_softirq::layout::{
     REASONS, STATE_CLOSING, STATE_DONE, STATE_HANDED, STATE_KERNEL, STATE_OPEN, connection,
     connection_bucket,
 };
-use lowroad_softirq::load::Tier;
+use lowroad_softirq::programs::load::Tier;
 use lowroad_wire::width::index;
 
 /// State and age, in units of 2^30 ns, of those that have the first places of each bucket; 0 is nobody, the rest are fresh.

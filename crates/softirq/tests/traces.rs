@@ -7,7 +7,7 @@ use common::bench::{Bench, lacks};
 use common::model::Model;
 use common::programs::Programs;
 use common::script::{self, Subject};
-use lowroad_softirq::load::Tier;
+use lowroad_softirq::programs::load::Tier;
 
 const TRACES: [(&str, &str); 10] = [
     ("handshake", include_str!("traces/handshake.txt")),

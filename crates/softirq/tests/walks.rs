@@ -15,7 +15,7 @@ use common::requests::Draws;
 use common::responses::{REQUESTS, RESPONSES, Request};
 use common::script::{Subject, replies, without_nops};
 use lowroad_softirq::layout::connection_bucket;
-use lowroad_softirq::load::Tier;
+use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::net::frame;
 
 const CLIENT_ISN: u32 = 0xffff_ff80;

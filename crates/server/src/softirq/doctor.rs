@@ -1,31 +1,14 @@
 //! `lowroad doctor`: prints what was judged, one line each, and tries what can only be tried.
 
-use clap::Args;
 use lowroad_softirq::doctor::{self, Facts, Line, Report, Verdict};
-use lowroad_softirq::folder;
-use lowroad_softirq::interfaces::{self, Details};
-use lowroad_softirq::links;
-use lowroad_softirq::load::{self, Sizes, Tier};
+use lowroad_softirq::machine::interfaces::{self, Details};
+use lowroad_softirq::programs::folder;
+use lowroad_softirq::programs::links;
+use lowroad_softirq::programs::load::{self, Sizes, Tier};
 
-use super::place;
+use super::namespace;
+use crate::cli::softirq::Doctor;
 use crate::say;
-
-/// `lowroad doctor`.
-#[derive(Args)]
-pub struct Doctor {
-    /// On which interfaces; all if none is named
-    #[arg(short, long, value_name = "NAME")]
-    pub interface: Vec<String>,
-    /// Look at the server that listens on this port, too
-    #[arg(short, long, value_name = "PORT")]
-    pub port: Option<u16>,
-    /// Attach programs that do nothing, and take them off again: resets some network cards
-    #[arg(long = "try")]
-    pub try_it: bool,
-    /// In which network namespace: a path, a process's number or a name of `ip netns`
-    #[arg(long, value_name = "NAMESPACE")]
-    pub netns: Option<String>,
-}
 
 /// Judges this machine.
 ///
@@ -33,7 +16,7 @@ pub struct Doctor {
 /// When no tier works, or nothing can be found out: a text for the user.
 pub fn doctor(args: &Doctor) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
-        place::enter_namespace(namespace)?;
+        namespace::enter_namespace(namespace)?;
     }
     let chosen = chosen(&args.interface)?;
     let facts = Facts {

@@ -2,27 +2,26 @@
 //! The second part, how the server above would, is the server's own account.
 
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use lowroad_softirq::asker::{Asker, Connect};
 use lowroad_softirq::asking::{self, GoesUp};
-use lowroad_softirq::fan_out;
-use lowroad_softirq::fetched::Validators;
-use lowroad_softirq::interfaces;
+use lowroad_softirq::fetch::asker::{Asker, Connect};
 use lowroad_softirq::key::Key;
 use lowroad_softirq::layout::REASONS;
 use lowroad_softirq::learn::{Denial, Settings};
 use lowroad_softirq::level::Level;
-use lowroad_softirq::listeners;
+use lowroad_softirq::level::publish::{self, Published};
+use lowroad_softirq::machine::interfaces;
 use lowroad_softirq::pattern::Pattern;
-use lowroad_softirq::publish::{self, Published};
+use lowroad_softirq::response::fetched::Validators;
 use lowroad_softirq::would;
 
+use super::attach::{origin, rules};
 use super::levels::{self, grouped};
+use super::namespace;
 use super::view::View;
-use super::{attach, origin, place};
 use crate::admin;
 use crate::cli::Explain;
 use crate::say;
@@ -36,7 +35,7 @@ const VARIANTS_MAX: usize = 8;
 /// When nobody here has anything to do with the URL: a text for the user.
 pub fn explain(args: &Explain) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
-        place::enter_namespace(namespace)?;
+        namespace::enter_namespace(namespace)?;
     }
     let asked = Asked::of(args)?;
     // Who may not open maps still gets the server's account.
@@ -123,7 +122,7 @@ fn account(level: &Arc<Level>, asked: &Asked) -> Result<String, String> {
     let settings = level.control().settings;
     let server = match asked.address {
         Some(address) => Ok(SocketAddr::new(address, asked.port)),
-        None => server_of(asked.port),
+        None => origin::server_of(asked.port),
     };
     // Whether it goes up does not depend on the address.
     let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), asked.port);
@@ -218,10 +217,9 @@ fn describe(found: &Published, address: IpAddr, out: &mut String) {
 
 /// Asks the server above itself, as the daemon would, and judges.
 fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
-    let settings = Settings {
-        kept_parts_max: fan_out::kept_parts_max(level.folder()),
-        ..view.pid.and_then(attach::learning_of).unwrap_or_default()
-    };
+    let daemon = view.pid.and_then(rules::arguments_of);
+    let learning = daemon.and_then(|args| rules::learning(&args).ok());
+    let settings = rules::behind(learning.unwrap_or_default(), level.folder());
     if let Some(excluded) = Denial::of_path(&key.parts(), &settings) {
         line(out, "answers", &format!("no: {excluded}"));
         return;
@@ -242,43 +240,6 @@ fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
     }
     let server = key.parts().local();
     line(out, "asked", &format!("the server at {server}"));
-}
-
-/// One of the addresses at which the port can be asked, rather one that others can ask too.
-///
-/// # Errors
-/// When there is none: a text for the user.
-pub fn server_of(port: u16) -> Result<SocketAddr, String> {
-    let listening: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
-    listeners::who_is_asked(port, &listening)?;
-    let own = interfaces::addresses().map_err(|error| error.to_string())?;
-    let own = own
-        .into_iter()
-        .map(|bytes| Ipv6Addr::from(bytes).to_canonical());
-    // A socket for all IPv6 addresses takes IPv4 too, unless it says otherwise.
-    let has_any_v6 = listening.contains(&Ipv6Addr::UNSPECIFIED.into());
-    let has_any_v4 = has_any_v6 || listening.contains(&Ipv4Addr::UNSPECIFIED.into());
-    let is_asked = |address: &IpAddr| {
-        listening.contains(address)
-            || match address {
-                IpAddr::V4(_) => has_any_v4,
-                IpAddr::V6(_) => has_any_v6,
-            }
-    };
-    own.filter(is_asked)
-        .min_by_key(|address| (address.is_loopback(), is_near(address), address.is_ipv6()))
-        .map(|address| SocketAddr::new(address, port))
-        .ok_or_else(|| {
-            format!("whoever listens on port {port} does so at no address of this machine")
-        })
-}
-
-/// Of one link only.
-fn is_near(address: &IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    }
 }
 
 fn fetch(level: &Arc<Level>, key: &Key, settings: &Settings) -> Result<would::Would, String> {
@@ -336,6 +297,7 @@ fn line(out: &mut String, name: &str, value: &str) {
 mod tests {
     use super::*;
     use crate::softirq::view::tests::made_up;
+    use std::net::Ipv6Addr;
 
     #[test]
     fn addresses_are_found_in_authorities() {

@@ -1,7 +1,7 @@
 //! The levels of this network namespace, found by their pinned maps: no daemon is asked.
 
-use lowroad_softirq::folder;
 use lowroad_softirq::level::Level;
+use lowroad_softirq::programs::folder;
 
 /// All levels here that can be opened, and a text for each that can't.
 ///

@@ -1,37 +1,32 @@
 //! The soft-interrupt level as operators see it: put in front of a port, taken off again, looked at.
 //! What it does and how is in the crate `lowroad-softirq`.
+//!
+//! Each command is a module. Those use `attach` (the daemon's process), `own` (between a server of ours and its
+//! level) and `view` (what can be seen of a level), which know nothing of commands.
 
 mod above;
 mod advice;
-pub mod attach;
+mod attach;
+mod detach;
 mod doctor;
-mod drain;
 mod explain;
-mod follow;
-mod heard;
 mod hold;
-mod keep;
+mod json;
 mod levels;
-mod log;
-mod look;
-mod offers;
-mod origin;
+mod namespace;
 pub mod own;
-mod place;
-mod privileges;
 mod purge;
 mod shares;
 mod status;
-mod terminal;
 mod top;
 mod view;
 
-pub use attach::{Attach, attach};
-pub use doctor::{Doctor, doctor};
-pub use drain::{Detach, detach};
+pub use attach::attach;
+pub use attach::origin::may_ask_from;
+pub use detach::detach;
+pub use doctor::doctor;
 pub use explain::explain;
-pub use heard::Health;
-pub use origin::may_ask_from;
-pub use purge::{Purge, purge};
-pub use status::{Status, status};
-pub use top::{Top, top};
+pub use own::heard::Health;
+pub use purge::purge;
+pub use status::status;
+pub use top::top;

@@ -3,6 +3,10 @@
 //! standard input does, so they never outlive the server by more than their drain. On their standard
 //! output they tell what becomes of them, and write the access log's lines.
 
+pub mod heard;
+mod offers;
+pub mod words;
+
 use std::io::BufReader;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -14,14 +18,14 @@ use std::time::Duration;
 use lowroad_config::{Config, Format, Softirq};
 use lowroad_engine::background;
 use lowroad_log::{Logger, Sink};
-use lowroad_softirq::asker::Offered;
+use lowroad_softirq::fetch::asker::Offered;
 use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
-use lowroad_softirq::publish;
+use lowroad_softirq::level::publish;
 use rustix::net::Shutdown;
 
-use super::heard::{Health, Hearing};
-use super::offers::{self, Asks, Told, Word};
+use self::heard::{Health, Hearing};
+use self::offers::{Asks, Told, Word};
 use crate::changes::Changes;
 use crate::running::Running;
 use crate::say;
@@ -33,11 +37,6 @@ const KEPT_PARTS_MAX: usize = 7;
 const LIFETIME_SECS: u64 = 60;
 /// A change is known everywhere in the server after this time.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
-
-/// Beginnings of lines to the server, which no line of a log has: it answers; it does so no longer.
-pub const ATTACHED: &str = "=attached: ";
-/// See [`ATTACHED`].
-pub const GONE: &str = "=gone: ";
 
 /// What a server has of its level.
 #[derive(Default)]
@@ -228,12 +227,6 @@ pub fn learning(room: Settings) -> Settings {
         kept_parts_max: KEPT_PARTS_MAX,
         ..room
     }
-}
-
-/// Tells the server, from one of its processes.
-pub fn say_to_server(begin: &str, text: &str) {
-    // A line of the log may have been cut where its process died. A server that is gone hears nothing.
-    let _ = say::out(format_args!("\n{begin}{text}\n"));
 }
 
 /// What the server says.

@@ -1,36 +1,16 @@
 //! `lowroad purge`: responses out of running servers and out of the levels of this namespace, at
 //! once. Servers come first: what a level fetches again is not what was purged.
 
-use std::path::PathBuf;
-
-use clap::Args;
 use lowroad_softirq::key::Key;
 use lowroad_softirq::level::Level;
+use lowroad_softirq::level::publish::{self, Published};
 use lowroad_softirq::pattern::Pattern;
-use lowroad_softirq::publish::{self, Published};
 
-use super::{levels, place};
+use super::{levels, namespace};
 use crate::admin;
+use crate::cli::softirq::Purge;
 use crate::dynamic::purge::{Meant, Purged};
 use crate::say;
-
-/// `lowroad purge`.
-#[derive(Args)]
-pub struct Purge {
-    /// What: a URL, a URL with * at its end for all that begin so, tag:NAME, or `all`
-    #[arg(value_name = "URL")]
-    pub what: String,
-    /// Only what was asked at this port
-    #[arg(long, value_name = "PORT")]
-    pub port: Option<u16>,
-    /// The server's admin socket, if it is not at the default place
-    #[arg(long, value_name = "PATH")]
-    pub admin: Option<PathBuf>,
-    /// Levels of which network namespace, and no server: a path, a process's number or a name of
-    /// `ip netns`
-    #[arg(long, value_name = "NAMESPACE")]
-    pub netns: Option<String>,
-}
 
 /// A daemon that was about to publish when the purge began may do so once. It hears of the purge
 /// before it publishes again.
@@ -44,7 +24,7 @@ pub fn purge(args: &Purge) -> Result<(), String> {
     let meant: Meant = args.what.parse()?;
     let servers = match &args.netns {
         Some(namespace) => {
-            place::enter_namespace(namespace)?;
+            namespace::enter_namespace(namespace)?;
             Vec::new()
         }
         None => admin::ask_to_purge(args.admin.as_deref(), &args.what, args.port),

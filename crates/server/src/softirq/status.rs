@@ -1,41 +1,20 @@
 //! `lowroad status`: what the running server has counted, and what the levels in front of ports have.
 
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use clap::Args;
-use lowroad_softirq::runs::{self, Counting, Runs};
-use serde_json::json;
+use lowroad_softirq::programs::runs::{self, Counting, Runs};
 
 use super::advice;
+use super::json;
 use super::levels::{self, grouped};
-use super::place;
+use super::namespace;
 use super::shares::{self, Shares};
 use super::view::{GROUPS, View};
 use crate::admin;
+use crate::cli::softirq::Status;
 use crate::say;
-
-/// `lowroad status`.
-#[derive(Args)]
-pub struct Status {
-    /// The server's admin socket, if it is not at the default place; levels are not shown then
-    #[arg(long, value_name = "PATH")]
-    pub admin: Option<PathBuf>,
-    /// Only the levels in front of ports, not the server
-    #[arg(long)]
-    pub softirq: bool,
-    /// Only the levels, as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Let the kernel count for a second how long the levels' programs run
-    #[arg(long)]
-    pub stats: bool,
-    /// Levels of which network namespace: a path, a process's number or a name of `ip netns`
-    #[arg(long, value_name = "NAMESPACE")]
-    pub netns: Option<String>,
-}
 
 const COUNT_TIME: Duration = Duration::from_secs(1);
 /// Who began to count so shortly after the other has counted the same.
@@ -51,7 +30,7 @@ pub fn status(args: &Status) -> Result<(), String> {
         return admin::ask_status(args.admin.as_deref());
     }
     if let Some(namespace) = &args.netns {
-        place::enter_namespace(namespace)?;
+        namespace::enter_namespace(namespace)?;
     }
     if levels_only {
         return print_levels(args);
@@ -92,8 +71,8 @@ fn print_levels(args: &Status) -> Result<(), String> {
         views.push(view);
     }
     if args.json {
-        let all: Vec<_> = views.iter().map(View::to_json).collect();
-        return say::out(format_args!("{:#}\n", json!({"levels": all})));
+        let all: Vec<_> = views.iter().map(json::of).collect();
+        return say::out(format_args!("{:#}\n", serde_json::json!({"levels": all})));
     }
     let counted = args.stats || runs::are_counted();
     let texts: Vec<String> = views.iter().map(|view| text(view, counted)).collect();

@@ -1,6 +1,8 @@
 //! `lowroad top`: what the levels here do at the moment, again and again. From two looks at a level
 //! come its rates; the page is a text.
 
+mod terminal;
+
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
@@ -9,38 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use lowroad_softirq::level::Level;
-use lowroad_softirq::publish;
-use lowroad_softirq::runs::{self, Counting};
+use lowroad_softirq::level::publish;
+use lowroad_softirq::programs::runs::{self, Counting};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use self::terminal::Terminal;
 use super::advice;
 use super::levels::{self, grouped};
-use super::place;
+use super::namespace;
 use super::shares::{self, Shares, float};
-use super::terminal::Terminal;
 use super::view::{GROUPS, View};
-
-/// `lowroad top`.
-#[derive(Args)]
-pub struct Top {
-    /// Seconds between two looks
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
-    pub interval: Duration,
-    /// End after so many looks
-    #[arg(short = 'n', long, value_name = "N")]
-    pub count: Option<u64>,
-    /// Do not let the kernel count how long programs run: that costs each run some nanoseconds
-    #[arg(long)]
-    pub no_stats: bool,
-    /// Only the level of this port
-    #[arg(short, long, value_name = "PORT")]
-    pub port: Option<u16>,
-    /// In which network namespace: a path, a process's number or a name of `ip netns`
-    #[arg(long, value_name = "NAMESPACE")]
-    pub netns: Option<String>,
-}
+use crate::cli::softirq::Top;
 
 /// URLs that are shown if the place is not bounded by a terminal.
 const URLS_MAX: usize = 10;
@@ -53,7 +35,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// When there is nothing to show: a text for the user.
 pub fn top(args: &Top) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
-        place::enter_namespace(namespace)?;
+        namespace::enter_namespace(namespace)?;
     }
     let levels = levels::at_least_one(args.port)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -310,21 +292,13 @@ impl<'a> Span<'a> {
     }
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: Option<f64> = text.parse().ok();
-    seconds
-        .filter(|seconds| (0.05..=3600.0).contains(seconds))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "allowed: seconds, from 0.05 to 3600".into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::softirq::view::Rest;
     use crate::softirq::view::tests::made_up;
     use lowroad_softirq::layout::REASONS;
-    use lowroad_softirq::runs::Runs;
+    use lowroad_softirq::programs::runs::Runs;
 
     const KEY: &[u8] = b"\0\0\x50\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01\x01/hot\x02h";
 
@@ -396,13 +370,5 @@ mod tests {
         let page = page(&before, &before, 5);
         assert!(page.contains("hit share -"), "{page}");
         assert!(!page.contains("ns per segment"), "{page}");
-    }
-
-    #[test]
-    fn intervals_are_seconds() {
-        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["0", "-1", "x", "nan", "inf", "1e9"] {
-            assert!(interval(bad).is_err(), "{bad}");
-        }
     }
 }

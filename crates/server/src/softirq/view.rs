@@ -1,20 +1,17 @@
 //! What can be seen of a level at one moment, as plain data: for `status` and `top`.
 
-use std::collections::BTreeMap;
-
 use lowroad_softirq::handover;
 use lowroad_softirq::layout::{self, HEARTBEAT_LIMIT_NS, REASONS};
 use lowroad_softirq::learn::Kind;
-use lowroad_softirq::level::{Connections, Level};
-use lowroad_softirq::links;
-use lowroad_softirq::load::Tier;
-use lowroad_softirq::runs::{self, Runs};
-use serde_json::{Value, json};
+use lowroad_softirq::level::Level;
+use lowroad_softirq::level::connections::Connections;
+use lowroad_softirq::programs::links;
+use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::runs::{self, Runs};
 
 use super::above::{self, Above};
 use super::hold;
 use super::levels::grouped;
-use super::shares::{self, Shares};
 
 /// A level at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,55 +182,6 @@ impl View {
     pub fn sum(&self, begin: &str) -> u64 {
         self.group(begin).iter().map(|(_, _, count)| count).sum()
     }
-
-    /// As a machine reads it. Counters that are 0 are there too.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let names = REASONS.iter().map(|(name, _)| *name);
-        let counters: BTreeMap<_, _> = names.zip(&self.counters).collect();
-        let names = Kind::ALL.iter().map(|kind| kind.name());
-        let denials: BTreeMap<_, _> = names.zip(self.denials).collect();
-        let interfaces = self.interfaces.iter();
-        let runs = self.runs.iter().map(|one| {
-            json!({"link": one.link, "program": one.program_id, "time_ns": one.time_ns,
-                   "count": one.count})
-        });
-        json!({
-            "ports": self.ports,
-            "interfaces": interfaces
-                .map(|(name, tier)| json!({"name": name, "tier": tier}))
-                .collect::<Vec<_>>(),
-            "mode": self.mode,
-            "settings": self.settings,
-            "trouble": self.trouble,
-            "rest": self.rest.map(|rest| {
-                json!({"asleep": rest.is_asleep, "left_s": rest.left_s, "answers": rest.answers,
-                       "requests": rest.requests})
-            }),
-            "fetches_paused_s": self.pause_s,
-            "daemon": {
-                "pid": self.pid,
-                "heartbeat_age_ms": self.heartbeat_age_ms,
-                "alive": self.is_kept(),
-            },
-            "published": {"now": self.published.0, "places": self.published.1},
-            "connections": {
-                "open": self.connections.open,
-                "handed": self.connections.handed,
-                "kernel": self.connections.kernel,
-                "kept": self.connections.kept,
-                "places": self.connections.places,
-            },
-            "counters": counters,
-            "shares": Shares::of(self).to_json(),
-            "went_up": shares::went_up(|name| self.count(name)).iter().map(|one| {
-                json!({"reason": one.name, "count": one.count, "advice": one.advice})
-            }).collect::<Vec<_>>(),
-            "not_stored": denials,
-            "age_s": self.age_s,
-            "runs": runs.collect::<Vec<_>>(),
-        })
-    }
 }
 
 fn tier_name(tier: Tier) -> &'static str {
@@ -356,13 +304,5 @@ pub mod tests {
         assert!(rest(&control).is_some_and(|rest| rest.text().contains("asleep")));
         control.resting = layout::AWAKE;
         assert_eq!(rest(&control), None);
-    }
-
-    #[test]
-    fn machines_read_all_counters() {
-        let json = made_up().to_json();
-        assert_eq!(json["counters"]["up_miss"], 90);
-        assert_eq!(json["counters"]["drop_sum"], 0);
-        assert_eq!(json["connections"]["places"], 65_536);
     }
 }

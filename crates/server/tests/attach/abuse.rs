@@ -157,7 +157,8 @@ fn forged_segments_are_not_answered_and_not_remembered() {
         let more = attached.count("tcp_open") + attached.count("tcp_open_cookie") - opened;
         assert!(more <= 2, "only those of the last requests: {more}");
         let after = attached.level.connections();
-        let all = |c: &lowroad_softirq::level::Connections| c.open + c.handed + c.kernel;
+        let all =
+            |c: &lowroad_softirq::level::connections::Connections| c.open + c.handed + c.kernel;
         assert!(all(&after) <= all(&before) + 2, "{before:?} {after:?}");
     });
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener};
 use std::thread;
 
-use lowroad_softirq::publish;
+use lowroad_softirq::level::publish;
 use lowroad_testkit::net::{DEVICE, Manglings, Namespace, Path, SERVER, Site, WebServer};
 use lowroad_testkit::{Client, wait_until};
 

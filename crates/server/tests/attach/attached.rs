@@ -11,7 +11,8 @@ use std::thread;
 
 use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::level::Level;
-use lowroad_softirq::{folder, now_ns};
+use lowroad_softirq::now_ns;
+use lowroad_softirq::programs::folder;
 use lowroad_testkit::net::namespace::Program;
 use lowroad_testkit::net::{DEVICE, Namespace, SERVER};
 use lowroad_testkit::{Client, Response, wait_until};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use lowroad_softirq::publish;
+use lowroad_softirq::level::publish;
 use lowroad_testkit::net::{Manglings, Path, Site, WebServer};
 use lowroad_testkit::wait_until;
 

@@ -1,7 +1,7 @@
 //! The programs of both tiers pass the verifier of this kernel, though cables of tests have one tier only.
 
-use lowroad_softirq::folder;
-use lowroad_softirq::load::{Sizes, Tier, load};
+use lowroad_softirq::programs::folder;
+use lowroad_softirq::programs::load::{Sizes, Tier, load};
 use lowroad_testkit::net::Namespace;
 
 use crate::attached::place;

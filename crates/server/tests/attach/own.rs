@@ -129,7 +129,7 @@ impl Drop for Own {
             eprintln!("{}", self.log("error"));
         }
         // Else pins would be left behind: no kernel removes them with the namespace.
-        let _ = lowroad_softirq::folder::remove(&self.place);
+        let _ = lowroad_softirq::programs::folder::remove(&self.place);
     }
 }
 

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, SystemTime};
 
 use lowroad_softirq::layout::SETTING_ADMIT;
-use lowroad_softirq::{now_ns, publish};
+use lowroad_softirq::level::publish;
+use lowroad_softirq::now_ns;
 use lowroad_testkit::net::{CLIENT, DEVICE, Manglings, Namespace, Path, SERVER, Site, WebServer};
 use lowroad_testkit::{Client, Response, wait_until};
 use socket2::{Domain, Socket, Type};

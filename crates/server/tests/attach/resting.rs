@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 
-use lowroad_softirq::asker::Connect;
 use lowroad_softirq::daemon::{Admission, Daemon};
+use lowroad_softirq::fetch::asker::Connect;
+use lowroad_softirq::learn::rest::Rules;
 use lowroad_softirq::learn::{Settings, Trust};
 use lowroad_softirq::level::Level;
-use lowroad_softirq::load::{Sizes, Tier, load};
-use lowroad_softirq::rest::Rules;
-use lowroad_softirq::{folder, interfaces, layout, links, now_ns, publish};
+use lowroad_softirq::level::publish;
+use lowroad_softirq::machine::interfaces;
+use lowroad_softirq::programs::load::{Sizes, Tier, load};
+use lowroad_softirq::programs::{folder, links};
+use lowroad_softirq::{layout, now_ns};
 use lowroad_testkit::net::{DEVICE, Manglings, Namespace, Path};
 use lowroad_testkit::{Client, wait_until};
 

@@ -206,7 +206,7 @@ fn stop(attached: &Attached, path: &Path, listener: TcpListener) {
     wait_until("the end of the listener", || {
         let left = path
             .server
-            .enter(|| lowroad_softirq::listeners::addresses(port));
+            .enter(|| lowroad_softirq::machine::listeners::addresses(port));
         left.expect("a table").is_empty().then_some(())
     });
 }

@@ -34,7 +34,7 @@ fn an_interface_that_is_made_anew_is_attached_to() {
     // It may be shorter, and become so while the level is there.
     let pinned = place
         .server
-        .enter(|| lowroad_softirq::folder::of_port(PORT));
+        .enter(|| lowroad_softirq::programs::folder::of_port(PORT));
     let level = lowroad_softirq::Level::open(&pinned.expect("a folder")).expect("a level");
     for mtu in [1400, 1300] {
         let set = ["link", "set", DEVICE, "mtu", &mtu.to_string()];

@@ -102,7 +102,7 @@ fn a_request_under_way_to_a_port_that_goes_is_answered() {
     wait_until("the port to go", || {
         let pinned = place
             .server
-            .enter(|| lowroad_softirq::folder::of_port(PORT));
+            .enter(|| lowroad_softirq::programs::folder::of_port(PORT));
         let level = lowroad_softirq::Level::open(&pinned.expect("a folder"));
         let leaving = level.expect("a level").control().leaving;
         let bit = leaving[usize::from(SECOND_PORT >> 6)] >> (SECOND_PORT & 63) & 1;

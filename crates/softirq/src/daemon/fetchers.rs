@@ -4,12 +4,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::asker::Asker;
 use crate::error::Error;
-use crate::fetch::FetchError;
-use crate::fetched::{Fetched, Validators};
+use crate::fetch::asker::Asker;
 use crate::key::Key;
 use crate::learn::Ticket;
+use crate::response::FetchError;
+use crate::response::fetched::{Fetched, Validators};
 
 /// What is to be fetched.
 pub(super) struct Job {

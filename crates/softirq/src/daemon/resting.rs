@@ -2,10 +2,10 @@
 //! that is, is decided in `learn` and `rest`.
 
 use crate::error::Error;
-use crate::kept;
 use crate::learn::Learner;
+use crate::learn::rest::{Prospect, Rest, Rules, Seen, Step};
 use crate::level::Level;
-use crate::rest::{Prospect, Rest, Rules, Seen, Step};
+use crate::level::kept;
 
 const SECOND_NS: u64 = 1_000_000_000;
 

@@ -8,10 +8,10 @@ use std::path::Path;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 
-use super::{Interface, Machine, Port, netlink};
-use crate::device;
-use crate::interfaces::Details;
-use crate::{folder, listeners, runs};
+use super::{Interface, Machine, Port};
+use crate::machine::interfaces::Details;
+use crate::machine::{device, listeners, netlink};
+use crate::programs::{folder, runs};
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 

@@ -1,7 +1,7 @@
 //! From facts to verdicts. Pure: knows nothing of how facts are gathered.
 
 use super::{Facts, Interface, Line, Machine, Port, Report, Verdict};
-use crate::listeners;
+use crate::machine::listeners;
 
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;

@@ -1,7 +1,7 @@
 //! Machines that nobody has, judged.
 
 use super::*;
-use crate::links;
+use crate::machine::interfaces;
 
 fn machine() -> Machine {
     Machine {
@@ -21,7 +21,7 @@ fn machine() -> Machine {
 fn interface(name: &str, driver: &str) -> Interface {
     Interface {
         details: Details {
-            interface: links::Interface {
+            interface: interfaces::Interface {
                 name: name.into(),
                 index: 2,
             },

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::key::{Class, KeyParts};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 

@@ -1,9 +1,9 @@
 //! What the state machine wants done, and how it names things. It knows nothing of why.
 
 use super::verdict::Denial;
-use crate::fetched::Validators;
 use crate::key::Key;
-use crate::prepare::Prepared;
+use crate::response::fetched::Validators;
+use crate::response::prepare::Prepared;
 
 /// Names a fetch that was asked for. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

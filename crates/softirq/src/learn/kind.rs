@@ -1,8 +1,8 @@
 //! Denials by what an operator could change, few enough to be counted where everybody sees them.
 
 use super::Denial;
-use crate::fetch::FetchError;
-use crate::prepare::PrepareError;
+use crate::response::FetchError;
+use crate::response::prepare::PrepareError;
 use lowroad_cache::storable::NotStorable;
 
 /// What stands against a response, for who may change it.

@@ -9,8 +9,8 @@
 use super::outlook;
 use super::verdict::{self, Accepted};
 use super::{Gone, Serial};
-use crate::fetched::Fetched;
 use crate::key::Key;
+use crate::response::fetched::Fetched;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -2,11 +2,11 @@
 //! published.
 
 use super::Settings;
-use crate::exclude;
-use crate::fetch::FetchError;
-use crate::fetched::Fetched;
 use crate::key::{Class, KeyParts};
-use crate::prepare::{self, Form, PrepareError, Prepared};
+use crate::learn::exclude;
+use crate::response::FetchError;
+use crate::response::fetched::Fetched;
+use crate::response::prepare::{self, Form, PrepareError, Prepared};
 use lowroad_cache::freshness::{Freshness, Received, Source};
 use lowroad_cache::storable::{self, NotStorable};
 use std::fmt;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lowroad_softirq::Level;
-use lowroad_softirq::fan_out;
 use lowroad_softirq::layout::{self, connection, connection_bucket, half_open};
-use lowroad_softirq::load::{Loaded, Sizes, Tier, load, load_parts_for_trial};
+use lowroad_softirq::programs::fan_out;
+use lowroad_softirq::programs::load::{Loaded, Sizes, Tier, load, load_parts_for_trial};
 use lowroad_testkit::net::{self, CLIENT, Namespace, SERVER};
 use lowroad_wire::width::{index, sequence};
 

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use lowroad_softirq::Level;
 use lowroad_softirq::layout::{self, REASONS};
-use lowroad_softirq::links::{self, Interface};
-use lowroad_softirq::load::{Loaded, Sizes, Tier, load};
+use lowroad_softirq::machine::interfaces::Interface;
+use lowroad_softirq::programs::links;
+use lowroad_softirq::programs::load::{Loaded, Sizes, Tier, load};
 use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, SERVER, XdpVerdict, namespace::pair};
 use lowroad_testkit::{PATIENCE, wait_until};
 use socket2::{Domain, Socket, Type};
@@ -119,7 +120,7 @@ impl Line {
     /// The programs answer from now on.
     pub fn attach(&self) {
         self.server.enter(|| {
-            let all = lowroad_softirq::interfaces::all().expect("interfaces");
+            let all = lowroad_softirq::machine::interfaces::all().expect("interfaces");
             let its = all
                 .into_iter()
                 .find(|one| one.interface.name == self.device);

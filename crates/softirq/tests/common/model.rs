@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use lowroad_softirq::layout::{self, REASONS};
-use lowroad_softirq::load::Tier;
+use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::connection::{Connections, State, Table};
 use lowroad_wire::frame::Tuple;

@@ -2,8 +2,8 @@
 
 use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::level::Level;
-use lowroad_softirq::load::Tier;
-use lowroad_softirq::publish;
+use lowroad_softirq::level::publish;
+use lowroad_softirq::programs::load::Tier;
 use rustix::fd::OwnedFd;
 
 use super::bench::{Bench, Did};

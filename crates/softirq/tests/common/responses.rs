@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use lowroad_softirq::Level;
 use lowroad_softirq::learn::Serial;
-use lowroad_softirq::publish::{Publication, Publisher};
+use lowroad_softirq::level::publish::{Publication, Publisher};
 use lowroad_testkit::net::SERVER;
 
 /// Seconds since the Age of each response was 0.

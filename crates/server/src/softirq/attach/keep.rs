@@ -8,19 +8,19 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use lowroad_softirq::folder;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
-use lowroad_softirq::publish;
+use lowroad_softirq::level::publish;
+use lowroad_softirq::programs::folder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::attach::Attach;
-use super::own::{GONE, say_to_server};
 use super::{drain, place, privileges};
+use crate::cli::softirq::Attach;
 use crate::say;
+use crate::softirq::own::words::{GONE, say_to_server};
 
 /// How long it waits before it starts the daemon again: the first time, and at most.
 const PAUSE_MIN: Duration = Duration::from_secs(1);

@@ -10,6 +10,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::error::Error;
 use crate::layout::LAYOUT_VERSION;
+use crate::programs::links::PREFIXES;
 
 const MOUNT: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` of linux/magic.h.
@@ -215,9 +216,7 @@ pub fn remove(folder: &Path) -> Result<(), Error> {
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_link = crate::links::PREFIXES
-            .iter()
-            .any(|prefix| name.starts_with(prefix));
+        let is_link = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         match is_link {
             true => fs::remove_file(&path).map_err(failed)?,
             false => maps.push(path),

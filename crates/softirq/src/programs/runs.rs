@@ -10,7 +10,8 @@ use std::path::Path;
 
 use lowroad_wire::width;
 
-use crate::links::{PREFIXES, checked, owned};
+use crate::programs::calls::{checked, owned};
+use crate::programs::links::PREFIXES;
 
 /// What one attached program has done since it was loaded, while it was counted.
 #[derive(Clone, Debug, PartialEq, Eq)]

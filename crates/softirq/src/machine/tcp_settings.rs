@@ -4,8 +4,8 @@
 
 use std::fs;
 
-use crate::doctor::netlink;
 use crate::layout;
+use crate::machine::netlink;
 
 /// What they are; `None` is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,17 +8,18 @@ use std::path::Path;
 
 use lowroad_softirq::doctor;
 use lowroad_softirq::error::Error;
-use lowroad_softirq::folder;
 use lowroad_softirq::handover;
-use lowroad_softirq::interfaces::{self, Details};
 use lowroad_softirq::layout;
-use lowroad_softirq::level::{Level, Prefix};
-use lowroad_softirq::links::{self, Interface};
-use lowroad_softirq::load::{self, Loaded, Sizes, Tier};
-use lowroad_softirq::tcp_settings::TcpSettings;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use lowroad_softirq::level::Level;
+use lowroad_softirq::level::clients::Prefix;
+use lowroad_softirq::machine::interfaces::Interface;
+use lowroad_softirq::machine::interfaces::{self, Details};
+use lowroad_softirq::machine::tcp_settings::TcpSettings;
+use lowroad_softirq::programs::folder;
+use lowroad_softirq::programs::links;
+use lowroad_softirq::programs::load::{self, Loaded, Sizes, Tier};
 
-use super::attach::{Attach, TierWanted};
+use crate::cli::softirq::{Attach, TierWanted};
 
 /// An interface with programs on it.
 #[derive(Debug)]
@@ -54,22 +55,6 @@ impl fmt::Display for Placed {
             None => Ok(()),
         }
     }
-}
-
-/// Enters a network namespace, with this thread and those that it starts.
-///
-/// # Errors
-/// A text for the user.
-pub fn enter_namespace(name: &str) -> Result<(), String> {
-    let path = match name {
-        _ if name.contains('/') => name.to_owned(),
-        _ if name.bytes().all(|byte| byte.is_ascii_digit()) => format!("/proc/{name}/ns/net"),
-        _ => format!("/run/netns/{name}"),
-    };
-    let file = fs::File::open(&path).map_err(|error| format!("--netns {name}: {path}: {error}"))?;
-    let network = Some(LinkNameSpaceType::Network);
-    move_into_link_name_space(rustix::fd::AsFd::as_fd(&file), network)
-        .map_err(|error| format!("--netns {name}: {error}"))
 }
 
 /// What every level needs.

@@ -6,16 +6,17 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use crate::fetch::{self, FetchError, Fetcher, Limits};
-use crate::fetched::{Fetched, Validators};
+use crate::fetch::{self, Fetcher, Limits};
 use crate::key::KeyParts;
+use crate::response::FetchError;
+use crate::response::fetched::{Fetched, Validators};
 
 /// From which address a connection comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// That of this machine which it goes to.
     Machine,
-    /// One that is nobody's: [`crate::outsider`].
+    /// One that is nobody's: [`crate::machine::outsider`].
     Outsider,
 }
 

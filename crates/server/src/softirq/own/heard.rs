@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lowroad_config::Format;
 use lowroad_log::{Logger, Sink};
 
-use super::own::{ATTACHED, GONE};
+use super::words::{ATTACHED, GONE};
 use crate::changes::Changes;
 
 /// Bytes of lines handed over at a time.

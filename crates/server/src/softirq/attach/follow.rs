@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_softirq::interfaces::{self, Details};
 use lowroad_softirq::level::Level;
+use lowroad_softirq::machine::interfaces::{self, Details};
 
-use super::attach::Attach;
 use super::place::{self, Placed};
+use crate::cli::softirq::Attach;
 use crate::say;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

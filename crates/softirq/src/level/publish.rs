@@ -10,11 +10,11 @@ use std::mem::offset_of;
 use lowroad_wire::width::{index, long_index, lower};
 
 use crate::error::Error;
-use crate::extents::{Extent, Extents};
 use crate::key::KEY_LEN_MAX;
 use crate::layout::{self, response, sum_of};
 use crate::learn::Serial;
 use crate::level::Level;
+use crate::level::extents::{Extent, Extents};
 
 /// For so long a retired response can be sent again: clients repeat themselves after 0.2 s, 0.6 s, 1.4 s, and
 /// so on.
@@ -90,7 +90,7 @@ impl Publisher {
             by_serial: HashMap::new(),
             next_id: 1,
         };
-        let now_ns = crate::now_ns();
+        let now_ns = crate::clock::now_ns();
         for place in (0..level.response_places()).rev() {
             let number = index_of(place);
             let id: u32 = level.responses.get(number, offset_of!(response, id));
@@ -188,7 +188,7 @@ impl Publisher {
         self.tell_count(level);
         if !gone.is_empty() {
             level.wait_for_programs()?;
-            let now_ns = crate::now_ns();
+            let now_ns = crate::clock::now_ns();
             let retired = gone.into_iter().map(|number| (number, now_ns));
             self.retired.extend(retired);
         }

@@ -2,6 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// A listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// How many connections may wait to be accepted.
+    pub backlog: u32,
+    /// It is a socket of Multipath TCP.
+    pub is_mptcp: bool,
+}
+
 /// The addresses on which somebody listens on a TCP port.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{Parsed, first_line, parse};
 use lowroad_log::{Entry, Sink, combined, json};
-use lowroad_softirq::events::Event;
+use lowroad_softirq::level::events::Event;
 
 /// Writes lines, or nothing.
 pub struct Lines {

@@ -7,8 +7,16 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{AddressFamily, SockaddrLike};
 
-use crate::device;
-use crate::links::Interface;
+use crate::machine::device;
+
+/// An interface of this network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: i32,
+}
 
 /// What is known of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,11 @@ use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
-use lowroad_wire::width::index;
-
 use crate::error::Error;
-use crate::interfaces;
-use crate::layout::{FAN_OUT_SHIFT, KEPT_PARTS_MAX_TC, PARTS_MAX};
-use crate::links::{self, checked};
-use crate::load::{Loaded, Tier};
+use crate::layout::{FAN_OUT_SHIFT, PARTS_MAX};
+use crate::machine::interfaces;
+use crate::programs::calls::checked;
+use crate::programs::load::Loaded;
 
 /// Drivers that send frames of others say so (include/uapi/linux/netdev.h, NETDEV_XDP_ACT_NDO_XMIT).
 const SENDS_FRAMES_OF_OTHERS: u64 = 1 << 2;
@@ -70,20 +68,10 @@ fn remove_of(all: &MapHandle, interface: i32) {
     }
 }
 
-/// Segments of an answer at most where the connection stays open, on any of the interfaces.
-#[must_use]
-pub fn kept_parts_max(folder: &Path) -> usize {
-    let is_native = links::attached(folder)
-        .iter()
-        .any(|(_, tier)| *tier == Tier::Xdp);
+/// Whether any interface has such maps.
+pub(super) fn is_filled(folder: &Path) -> bool {
     let all = MapHandle::from_pinned_path(folder.join("fan_out"));
-    let is_filled = is_native && all.is_ok_and(|all| all.keys().next().is_some());
-    let max = if is_filled {
-        PARTS_MAX
-    } else {
-        KEPT_PARTS_MAX_TC
-    };
-    index(max)
+    all.is_ok_and(|all| all.keys().next().is_some())
 }
 
 fn copies(count: u32, value: &[u8]) -> libbpf_rs::Result<MapHandle> {

@@ -5,14 +5,14 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lowroad_softirq::asker::{Asker, Connect};
 use lowroad_softirq::asking;
-use lowroad_softirq::fetch::FetchError;
-use lowroad_softirq::fetched::Validators;
+use lowroad_softirq::fetch::asker::{Asker, Connect};
 use lowroad_softirq::learn::Settings;
+use lowroad_softirq::response::FetchError;
+use lowroad_softirq::response::fetched::Validators;
 use lowroad_softirq::would;
 
-use super::explain;
+use super::origin;
 use crate::say;
 
 /// Where servers tell about themselves by default: Apache twice, nginx.
@@ -34,7 +34,7 @@ impl Look<'_> {
         let mut asker = Asker::new(&self.connect, true);
         for port in self.ports {
             // Whoever listens nowhere has been complained of.
-            let Ok(server) = explain::server_of(*port) else {
+            let Ok(server) = origin::server_of(*port) else {
                 continue;
             };
             for path in ["/"].iter().chain(&OF_FEW) {

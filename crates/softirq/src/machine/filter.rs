@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 
-use crate::doctor::netlink::{self, attribute};
+use crate::machine::netlink::{self, attribute};
 
 /// nf_tables.h: attributes of a chain, and of its hook.
 const CHAIN_HOOK: u16 = 4;

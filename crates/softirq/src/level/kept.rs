@@ -3,10 +3,10 @@
 
 use std::net::SocketAddrV6;
 
-use crate::doctor::netlink::{self, Socket};
-use crate::handover::ends_of;
-use crate::layout::{self, connection};
+use crate::layout::connection;
 use crate::level::Level;
+use crate::level::connections::{ends_of, is_shifted, needs_place};
+use crate::machine::netlink::{self, Socket};
 
 /// The two ends of a connection: of this machine, and of the client.
 type Ends = (SocketAddrV6, SocketAddrV6);
@@ -33,20 +33,6 @@ pub fn end(level: &Level, is_meant: impl Fn(u16) -> bool) -> usize {
         .map(|(local, remote)| netlink::destroy(local, remote));
     // Where the kernel can't, nothing is kept.
     ended.filter(|ended| matches!(ended, Ok(true))).count()
-}
-
-/// Whether it has an open socket with other numbers than the client's (bpf/connections.h).
-pub(crate) fn needs_place(way: &connection) -> bool {
-    let socket = u32::from(way.socket);
-    if is_shifted(way) {
-        return socket != layout::SOCKET_ENDED;
-    }
-    let is_live = [layout::STATE_OPEN, layout::STATE_CLOSING].contains(&u32::from(way.state));
-    socket == layout::SOCKET_KEPT && is_live
-}
-
-fn is_shifted(way: &connection) -> bool {
-    u32::from(way.state) == layout::STATE_KERNEL && (way.socket_rcv | way.socket_snd) != 0
 }
 
 fn port_of(way: &connection) -> u16 {

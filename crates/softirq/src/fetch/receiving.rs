@@ -1,7 +1,8 @@
 //! A response while it comes: bytes go in until it is whole. It knows no connection.
 
-use super::{FetchError, Limits};
-use crate::fetched::Fetched;
+use super::Limits;
+use crate::response::FetchError;
+use crate::response::fetched::Fetched;
 use lowroad_http::h1::{BodyLen, Client, ClientEvent, Fault, ResponseHead};
 use lowroad_http::request::Version;
 use lowroad_http::{Limits as HttpLimits, Method, Refusal};

@@ -4,14 +4,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_softirq::asker::{Asks, Connect};
-use lowroad_softirq::interfaces;
+use lowroad_softirq::fetch::asker::{Asks, Connect};
 use lowroad_softirq::level::Level;
-use lowroad_softirq::outsider;
+use lowroad_softirq::machine::interfaces;
+use lowroad_softirq::machine::listeners;
+use lowroad_softirq::machine::outsider;
 use rustix::net::sockopt::{set_ip_freebind, set_ipv6_freebind};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -85,6 +86,43 @@ fn bind_outsider(socket: &Socket, server: SocketAddr) -> io::Result<()> {
         SocketAddr::V6(_) => set_ipv6_freebind(socket, true)?,
     }
     socket.bind(&outsider::address(server).into())
+}
+
+/// One of the addresses at which the port can be asked, rather one that others can ask too.
+///
+/// # Errors
+/// When there is none: a text for the user.
+pub fn server_of(port: u16) -> Result<SocketAddr, String> {
+    let listening: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
+    listeners::who_is_asked(port, &listening)?;
+    let own = interfaces::addresses().map_err(|error| error.to_string())?;
+    let own = own
+        .into_iter()
+        .map(|bytes| Ipv6Addr::from(bytes).to_canonical());
+    // A socket for all IPv6 addresses takes IPv4 too, unless it says otherwise.
+    let has_any_v6 = listening.contains(&Ipv6Addr::UNSPECIFIED.into());
+    let has_any_v4 = has_any_v6 || listening.contains(&Ipv4Addr::UNSPECIFIED.into());
+    let is_asked = |address: &IpAddr| {
+        listening.contains(address)
+            || match address {
+                IpAddr::V4(_) => has_any_v4,
+                IpAddr::V6(_) => has_any_v6,
+            }
+    };
+    own.filter(is_asked)
+        .min_by_key(|address| (address.is_loopback(), is_near(address), address.is_ipv6()))
+        .map(|address| SocketAddr::new(address, port))
+        .ok_or_else(|| {
+            format!("whoever listens on port {port} does so at no address of this machine")
+        })
+}
+
+/// Of one link only.
+fn is_near(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
 }
 
 #[cfg(test)]

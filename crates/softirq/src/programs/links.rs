@@ -4,22 +4,18 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::error::Error;
-use crate::fan_out;
-use crate::load::{Loaded, Tier};
+use lowroad_wire::width::index;
 
-/// An interface of this network namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// Its name.
-    pub name: String,
-    /// Its number.
-    pub index: i32,
-}
+use crate::error::Error;
+use crate::layout::{KEPT_PARTS_MAX_TC, PARTS_MAX};
+use crate::machine::interfaces::Interface;
+use crate::programs::calls::{checked, owned};
+use crate::programs::fan_out;
+use crate::programs::load::{Loaded, Tier};
 
 /// Beginnings of the names under which links are kept; the interface's name follows.
 pub const PREFIXES: [&str; 4] = ["xdp-", "behind-", "tc-", "out-"];
@@ -107,6 +103,18 @@ pub fn attached(folder: &Path) -> Vec<(String, Tier)> {
     found
 }
 
+/// Segments of an answer at most where the connection stays open, on any of the interfaces.
+#[must_use]
+pub fn kept_parts_max(folder: &Path) -> usize {
+    let is_native = attached(folder).iter().any(|(_, tier)| *tier == Tier::Xdp);
+    let max = if is_native && fan_out::is_filled(folder) {
+        PARTS_MAX
+    } else {
+        KEPT_PARTS_MAX_TC
+    };
+    index(max)
+}
+
 #[derive(Clone, Copy)]
 enum Hook {
     XdpDriver,
@@ -176,20 +184,5 @@ impl Hook {
             Hook::XdpDriver => libbpf_sys::XDP_FLAGS_DRV_MODE,
             Hook::TcIngress | Hook::TcEgress => 0,
         }
-    }
-}
-
-/// A descriptor that libbpf has made.
-pub(crate) fn owned(fd: i32) -> io::Result<OwnedFd> {
-    checked(fd)?;
-    // SAFETY: a fresh descriptor that nobody else has.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// libbpf gives back the negative error number.
-pub(crate) fn checked(status: i32) -> io::Result<()> {
-    match status {
-        0.. => Ok(()),
-        number => Err(io::Error::from_raw_os_error(-number)),
     }
 }

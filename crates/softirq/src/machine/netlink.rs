@@ -12,7 +12,7 @@ use rustix::net::{
 
 use lowroad_wire::width::{index, lower};
 
-use super::Listener;
+use crate::machine::listeners::Listener;
 
 /// Constants of the system that a message has a byte for.
 const V4: u8 = libc::AF_INET as u8;

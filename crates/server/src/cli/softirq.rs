@@ -1,0 +1,213 @@
+//! The command line of the soft-interrupt level: what can be said of `attach`, `detach`, `status`, `top`, `purge`
+//! and `doctor`. It knows nothing of what they do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lowroad_config::value;
+use lowroad_softirq::programs::load::{self, Sizes};
+
+/// Where the programs may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TierWanted {
+    /// Native XDP where the interface can, else TC ingress
+    Auto,
+    /// Native XDP, or not at all
+    Xdp,
+    /// TC ingress: packets are seen by tcpdump
+    Tc,
+}
+
+/// Which clients are answered, beside what prefixes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Admit {
+    /// Where this machine filters its input (netfilter), whom the kernel has let in within 60 s;
+    /// elsewhere everybody
+    Auto,
+    /// Whom the kernel has let in within 60 s
+    Known,
+    /// Everybody
+    All,
+}
+
+/// `lowroad attach`.
+#[derive(Args)]
+pub struct Attach {
+    /// The ports
+    #[arg(value_name = "PORT", required = true)]
+    pub ports: Vec<u16>,
+    /// On which interfaces; all that are up, without lo, if none is named
+    #[arg(short, long, value_name = "NAME")]
+    pub interface: Vec<String>,
+    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+    /// Where the programs may run
+    #[arg(long, value_enum, default_value = "auto")]
+    pub tier: TierWanted,
+    /// For so many seconds responses are fresh that do not say [default: a tenth of their age, 5 s at
+    /// most; without Last-Modified they are not stored]
+    #[arg(long, value_name = "SECONDS")]
+    pub ttl: Option<u64>,
+    /// Answer requests with cookies too: right if pages do not depend on them
+    #[arg(long)]
+    pub ignore_cookies: bool,
+    /// Answer requests with Cache-Control or Pragma too, such as a browser's reload
+    #[arg(long)]
+    pub ignore_cache_control: bool,
+    /// Leave clients with these addresses to the server and its firewall: ADDRESS[/BITS]
+    #[arg(long, value_name = "PREFIX")]
+    pub deny: Vec<String>,
+    /// Answer only clients with these addresses, and leave all others to the server: ADDRESS[/BITS]
+    #[arg(long, value_name = "PREFIX")]
+    pub allow: Vec<String>,
+    /// Whether a client must be known to the kernel: where this machine filters its input, always, never
+    #[arg(long, value_enum, default_value = "auto")]
+    pub admit: Admit,
+    /// Leave paths that begin so to the server, beside those like /server-status that are always left
+    /// to it: what it answers to few must not be everybody's
+    #[arg(long, value_name = "PREFIX")]
+    pub exclude: Vec<String>,
+    /// Connections that have a place at the same time
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().connections)]
+    pub connections: u32,
+    /// Memory for responses: 1M to 512M
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = memory)]
+    pub memory: u32,
+    /// After so many seconds without a segment a connection's place may be taken
+    #[arg(long, value_name = "SECONDS", default_value_t = 75)]
+    pub idle: u32,
+    /// Seconds that connections get at the end, to ask for something or to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub drain: u32,
+    /// In front of the server that started this
+    #[arg(long, hide = true)]
+    pub own: bool,
+    /// Only start the daemon, and start it again when it dies
+    #[arg(long, hide = true, requires = "own")]
+    pub keep: bool,
+    /// Write an access log of these answers to standard output: combined or json
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
+          value_parser = ["combined", "json"])]
+    pub log: Option<String>,
+}
+
+/// `lowroad detach`.
+#[derive(Args)]
+pub struct Detach {
+    /// The ports; others that were attached together with them stay
+    #[arg(value_name = "PORT", required = true)]
+    pub ports: Vec<u16>,
+    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+    /// Seconds that connections get, to ask for something or to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub drain: u32,
+}
+
+/// `lowroad doctor`.
+#[derive(Args)]
+pub struct Doctor {
+    /// On which interfaces; all if none is named
+    #[arg(short, long, value_name = "NAME")]
+    pub interface: Vec<String>,
+    /// Look at the server that listens on this port, too
+    #[arg(short, long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Attach programs that do nothing, and take them off again: resets some network cards
+    #[arg(long = "try")]
+    pub try_it: bool,
+    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+}
+
+/// `lowroad purge`.
+#[derive(Args)]
+pub struct Purge {
+    /// What: a URL, a URL with * at its end for all that begin so, tag:NAME, or `all`
+    #[arg(value_name = "URL")]
+    pub what: String,
+    /// Only what was asked at this port
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// The server's admin socket, if it is not at the default place
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Levels of which network namespace, and no server: a path, a process's number or a name of
+    /// `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+}
+
+/// `lowroad status`.
+#[derive(Args)]
+pub struct Status {
+    /// The server's admin socket, if it is not at the default place; levels are not shown then
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Only the levels in front of ports, not the server
+    #[arg(long)]
+    pub softirq: bool,
+    /// Only the levels, as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Let the kernel count for a second how long the levels' programs run
+    #[arg(long)]
+    pub stats: bool,
+    /// Levels of which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+}
+
+/// `lowroad top`.
+#[derive(Args)]
+pub struct Top {
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub interval: Duration,
+    /// End after so many looks
+    #[arg(short = 'n', long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Do not let the kernel count how long programs run: that costs each run some nanoseconds
+    #[arg(long)]
+    pub no_stats: bool,
+    /// Only the level of this port
+    #[arg(short, long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// In which network namespace: a path, a process's number or a name of `ip netns`
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+}
+
+fn memory(text: &str) -> Result<u32, String> {
+    let size = value::size(text).map_err(|error| error.to_string())?;
+    let size = u32::try_from(size).unwrap_or(u32::MAX);
+    match (load::MEMORY_MIN..=load::MEMORY_MAX).contains(&size) {
+        true => Ok(size),
+        false => Err("from 1M to 512M".to_owned()),
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .filter(|seconds| (0.05..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "allowed: seconds, from 0.05 to 3600".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_seconds() {
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "-1", "x", "nan", "inf", "1e9"] {
+            assert!(interval(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! By which rules a daemon learns, from its command line: of this process, or of another, so that `explain` judges
+//! by the rules that hold.
+
+use std::path::Path;
+
+use clap::Parser;
+use lowroad_softirq::learn::Settings;
+use lowroad_softirq::learn::exclude::Excluded;
+use lowroad_softirq::programs::links;
+
+use super::place;
+use crate::cli::softirq::Attach;
+use crate::cli::{Cli, Command};
+use crate::softirq::own;
+
+/// By which rules a daemon with these arguments learns, whatever its programs are.
+///
+/// # Errors
+/// A text for the user.
+pub fn learning(args: &Attach) -> Result<Settings, String> {
+    let sizes = place::sizes(args);
+    // What was left a moment ago is not free yet.
+    let most = |all: u32| all - all / 16;
+    let room = Settings {
+        published_max: lowroad_softirq::width::index(most(sizes.response_places())),
+        published_bytes_max: most(sizes.store_len()).into(),
+        ..Settings::default()
+    };
+    if args.own {
+        return Ok(own::learning(room));
+    }
+    let excluded =
+        Excluded::and_well_known(&args.exclude).map_err(|error| format!("--exclude {error}"))?;
+    Ok(Settings {
+        ttl_secs: args.ttl,
+        excluded,
+        ..room
+    })
+}
+
+/// The same with the programs in this folder: it depends on them how much they send.
+#[must_use]
+pub fn behind(learning: Settings, folder: &Path) -> Settings {
+    Settings {
+        kept_parts_max: links::kept_parts_max(folder).min(learning.kept_parts_max),
+        ..learning
+    }
+}
+
+/// The arguments of the daemon of this number.
+#[must_use]
+pub fn arguments_of(pid: u32) -> Option<Attach> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = line
+        .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(|word| String::from_utf8_lossy(word)).collect();
+    match Cli::try_parse_from(words.iter().map(|word| &**word)) {
+        Ok(Cli {
+            command: Command::Attach(attach),
+        }) => Some(attach),
+        _ => None,
+    }
+}

@@ -1,0 +1,73 @@
+//! What `lowroad status --json` prints of a level.
+
+use std::collections::BTreeMap;
+
+use lowroad_softirq::layout::REASONS;
+use lowroad_softirq::learn::Kind;
+use serde_json::{Value, json};
+
+use super::shares::{self, Shares};
+use super::view::View;
+
+/// As a machine reads it. Counters that are 0 are there too.
+#[must_use]
+pub fn of(view: &View) -> Value {
+    let names = REASONS.iter().map(|(name, _)| *name);
+    let counters: BTreeMap<_, _> = names.zip(&view.counters).collect();
+    let names = Kind::ALL.iter().map(|kind| kind.name());
+    let denials: BTreeMap<_, _> = names.zip(view.denials).collect();
+    let interfaces = view.interfaces.iter();
+    let runs = view.runs.iter().map(|one| {
+        json!({"link": one.link, "program": one.program_id, "time_ns": one.time_ns,
+               "count": one.count})
+    });
+    json!({
+        "ports": view.ports,
+        "interfaces": interfaces
+            .map(|(name, tier)| json!({"name": name, "tier": tier}))
+            .collect::<Vec<_>>(),
+        "mode": view.mode,
+        "settings": view.settings,
+        "trouble": view.trouble,
+        "rest": view.rest.map(|rest| {
+            json!({"asleep": rest.is_asleep, "left_s": rest.left_s, "answers": rest.answers,
+                   "requests": rest.requests})
+        }),
+        "fetches_paused_s": view.pause_s,
+        "daemon": {
+            "pid": view.pid,
+            "heartbeat_age_ms": view.heartbeat_age_ms,
+            "alive": view.is_kept(),
+        },
+        "published": {"now": view.published.0, "places": view.published.1},
+        "connections": {
+            "open": view.connections.open,
+            "handed": view.connections.handed,
+            "kernel": view.connections.kernel,
+            "kept": view.connections.kept,
+            "places": view.connections.places,
+        },
+        "counters": counters,
+        "shares": Shares::of(view).to_json(),
+        "went_up": shares::went_up(|name| view.count(name)).iter().map(|one| {
+            json!({"reason": one.name, "count": one.count, "advice": one.advice})
+        }).collect::<Vec<_>>(),
+        "not_stored": denials,
+        "age_s": view.age_s,
+        "runs": runs.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::softirq::view::tests::made_up;
+
+    #[test]
+    fn machines_read_all_counters() {
+        let json = of(&made_up());
+        assert_eq!(json["counters"]["up_miss"], 90);
+        assert_eq!(json["counters"]["drop_sum"], 0);
+        assert_eq!(json["connections"]["places"], 65_536);
+    }
+}

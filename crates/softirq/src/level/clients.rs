@@ -1,0 +1,92 @@
+//! Who is answered: prefixes of clients, addresses of this machine, and whether the kernel must have let a client
+//! in. It knows nothing of who decides that.
+
+use std::mem::offset_of;
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use crate::error::Error;
+use crate::layout;
+
+use super::Level;
+
+/// Leading bits that count, and an address with them; IPv4 as `::ffff:a.b.c.d`.
+pub type Prefix = (u32, [u8; 16]);
+
+impl Level {
+    /// Clients with these leading bits (IPv4 as `::ffff:0:0/96`) are left to the server.
+    ///
+    /// # Errors
+    /// When the map is full.
+    pub fn deny_prefix(&self, bits: u32, address: [u8; 16]) -> Result<(), Error> {
+        self.set_prefix(&(bits, address), layout::PREFIX_DENIED)
+    }
+
+    fn set_prefix(&self, prefix: &Prefix, says: u32) -> Result<(), Error> {
+        self.denied
+            .update(&prefix_key(prefix), &says.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::bpf("a prefix of clients"))
+    }
+
+    /// Denies clients with the first prefixes, and allows those with the others; of the prefixes that fit a
+    /// client the longest holds, a denial where both are as long. What an earlier daemon has left is gone.
+    ///
+    /// # Errors
+    /// When the map is full.
+    pub fn set_clients(&self, denied: &[Prefix], allowed: &[Prefix]) -> Result<(), Error> {
+        for known in self.denied.keys() {
+            let is_wanted = denied
+                .iter()
+                .chain(allowed)
+                .any(|one| prefix_key(one) == known);
+            if !is_wanted {
+                self.denied
+                    .delete(&known)
+                    .map_err(Error::bpf("a prefix of clients"))?;
+            }
+        }
+        let allow = |one| self.set_prefix(one, layout::PREFIX_ALLOWED);
+        allowed.iter().try_for_each(allow)?;
+        let deny = |one| self.set_prefix(one, layout::PREFIX_DENIED);
+        denied.iter().try_for_each(deny)
+    }
+
+    /// Whether only clients are answered that the kernel has let in.
+    pub fn set_admission(&self, is_required: bool) {
+        let settings = self.control().settings;
+        let wanted = match is_required {
+            true => settings | layout::SETTING_ADMIT,
+            false => settings & !layout::SETTING_ADMIT,
+        };
+        self.set(offset_of!(layout::control, settings), wanted);
+    }
+
+    /// Who was let in before this time is asked for anew.
+    pub fn forget_admitted(&self, now_ns: u64) {
+        self.set(offset_of!(layout::control, rules_ns), now_ns);
+    }
+
+    /// Only SYNs to these addresses are answered; IPv4 as `::ffff:a.b.c.d`.
+    ///
+    /// # Errors
+    /// When the map is full.
+    pub fn set_addresses(&self, wanted: &[[u8; 16]]) -> Result<(), Error> {
+        let failed = || Error::bpf("the addresses of this machine");
+        for known in self.addresses.keys() {
+            if !wanted.iter().any(|address| address[..] == known[..]) {
+                self.addresses.delete(&known).map_err(failed())?;
+            }
+        }
+        for address in wanted {
+            self.addresses
+                .update(address, &1u32.to_ne_bytes(), MapFlags::ANY)
+                .map_err(failed())?;
+        }
+        Ok(())
+    }
+}
+
+/// As the map has it.
+fn prefix_key((bits, address): &Prefix) -> Vec<u8> {
+    [bits.to_ne_bytes().as_slice(), address].concat()
+}
