@@ -1,127 +1,19 @@
-//! The admin socket: how the `lowroad` command asks a running server. A Unix socket that only its
-//! user (and root) may open; one question a connection, answered as text.
+//! How the `lowroad` command asks running servers, by their admin sockets. What they answer is `endpoint`'s.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_engine::background;
-
 use crate::cli::Explain;
-use crate::dynamic::purge::{Meant, Purged};
-use crate::explain;
-use crate::running::{Running, lock};
+use crate::dynamic::purge::Purged;
 use crate::say;
 
-/// A question longer than this is not read.
-const QUESTION_LEN_MAX: u64 = 64 * 1024;
-const TIMEOUT: Duration = Duration::from_secs(5);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a question or an answer may take.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// The first line of an answer from a server that the question is not for.
-const NOT_MINE: &str = "not-mine";
-
-/// The open socket; gone with the value.
-pub struct Endpoint {
-    path: PathBuf,
-    listener: UnixListener,
-}
-
-impl Endpoint {
-    /// Opens the socket at `path`, or at the default place.
-    ///
-    /// # Errors
-    /// When the place can't be written; the server runs without.
-    pub fn open(path: Option<&Path>) -> std::io::Result<Endpoint> {
-        let path = match path {
-            Some(path) => path.to_path_buf(),
-            None => {
-                let folder = own_folder();
-                std::fs::create_dir_all(&folder)?;
-                remove_dead(&folder);
-                folder.join(format!("{}.sock", std::process::id()))
-            }
-        };
-        remove_if_dead(&path);
-        let listener = UnixListener::bind(&path)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(Endpoint { path, listener })
-    }
-
-    /// Answers questions on a thread of its own.
-    ///
-    /// # Errors
-    /// When there is no thread or descriptor for it.
-    pub fn serve(&self, running: Arc<Mutex<Running>>) -> std::io::Result<()> {
-        let listener = self.listener.try_clone()?;
-        background::start("admin", move || {
-            for stream in listener.incoming() {
-                match stream {
-                    // A client that goes away in the middle is its own loss.
-                    Ok(stream) => drop(answer(stream, &running)),
-                    // No descriptors: whoever asks stays in the queue and is tried again.
-                    Err(_) => std::thread::sleep(ACCEPT_PAUSE),
-                }
-            }
-        })
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        // After root is given up the folder may be another's; the next start tidies up.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn answer(mut stream: UnixStream, running: &Mutex<Running>) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut lines = BufReader::new(stream.try_clone()?.take(QUESTION_LEN_MAX)).lines();
-    let question = lines.next().transpose()?.unwrap_or_default();
-    let text = match question.as_str() {
-        "status" => explain::status(&lock(running)),
-        "explain" => {
-            let url = lines.next().transpose()?.unwrap_or_default();
-            let headers: Vec<String> = lines
-                .map_while(Result::ok)
-                .take_while(|line| !line.is_empty())
-                .collect();
-            // Nothing is locked while the explanation waits for the disk.
-            let view = explain::View::of(&lock(running));
-            explain::explain(&view, &url, &headers).unwrap_or_else(|| NOT_MINE.into())
-        }
-        "purge" => {
-            let what = lines.next().transpose()?.unwrap_or_default();
-            let port = lines.next().transpose()?.unwrap_or_default();
-            purge(running, &what, port.parse().ok())
-        }
-        _ => "this server does not know that question\n".into(),
-    };
-    stream.write_all(text.as_bytes())
-}
-
-/// Takes responses of programs out of the store, unless the server does not listen at the port.
-fn purge(running: &Mutex<Running>, what: &str, port: Option<u16>) -> String {
-    // Nothing is locked but the store while it is looked through.
-    let (store, ports) = {
-        let running = lock(running);
-        let addresses = running.listeners.addresses.iter();
-        let ports: Vec<u16> = addresses.map(|(_, address)| address.port()).collect();
-        (running.store.clone(), ports)
-    };
-    let meant = match what.parse::<Meant>() {
-        Ok(meant) => meant,
-        Err(error) => return format!("{error}\n"),
-    };
-    if port.is_some_and(|port| !ports.contains(&port)) {
-        return NOT_MINE.into();
-    }
-    let gone = meant.purge(&store);
-    Purged { gone, ports }.to_string()
-}
+pub const NOT_MINE: &str = "not-mine";
 
 /// Has all servers that may be asked forget what they keep of programs' responses: of those that
 /// listen at `port`, if that is given. Says what each did; none if there is no server.
@@ -205,7 +97,7 @@ fn ask_one(path: &Path, question: &str) -> std::io::Result<String> {
 }
 
 /// Where this process puts its socket.
-fn own_folder() -> PathBuf {
+pub fn own_folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY") {
         return folder.into();
     }
@@ -236,14 +128,15 @@ fn sockets_in(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn remove_dead(folder: &Path) {
+/// Removes sockets there that no process listens at.
+pub fn remove_dead(folder: &Path) {
     sockets_in(folder)
         .iter()
         .for_each(|path| remove_if_dead(path));
 }
 
 /// Removes a socket that no process listens at, and nothing else.
-fn remove_if_dead(path: &Path) {
+pub fn remove_if_dead(path: &Path) {
     let is_socket = path
         .symlink_metadata()
         .is_ok_and(|meta| meta.file_type().is_socket());

@@ -6,11 +6,11 @@
 
 mod lookup;
 mod offer;
+mod programs;
 mod world;
 
 use std::sync::Arc;
 
-use lowroad_dynamic::Failure;
 use lowroad_engine::service::Refused;
 use lowroad_engine::{Answer, Exchange, Response, Service};
 use lowroad_http::limits::Limits;
@@ -21,17 +21,16 @@ use lowroad_http::target;
 use lowroad_log::Logger;
 
 use crate::access::{AccessLog, Record};
-use crate::dynamic::reply::Reply;
-use crate::dynamic::routes;
-use crate::dynamic::{Calls, Stored};
-use crate::fetch::Loaded;
+use crate::dynamic::calls::Calls;
+use crate::outcome::Outcome;
+use crate::programs::routes;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
 use lookup::{Asked, Lookup, Pending, WaitsFor, made};
 
 pub use lookup::Decision;
 pub use offer::Offer;
-pub use world::{Called, Fetched, Step, World};
+pub use world::{Fetched, Step, World};
 
 /// Serves the sites: the service of one worker.
 pub struct Web {
@@ -67,18 +66,6 @@ pub enum Command {
     Sites(Arc<Sites>),
     /// Answer this, for the level below.
     Offer(Box<Offer>),
-}
-
-/// What a deferred request waited for.
-pub enum Outcome {
-    /// What is stored for it now.
-    Loaded(Loaded),
-    /// What a program answered.
-    Reply(Result<Box<Reply>, Failure>),
-    /// What a program answered, in the store.
-    Stored(Stored),
-    /// What was waited for was of no use to others: the program is to be asked.
-    Alone,
 }
 
 impl Web {

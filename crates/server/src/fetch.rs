@@ -2,55 +2,23 @@
 
 use std::sync::Arc;
 
-use lowroad_engine::Token;
 use lowroad_engine::background::contain;
 use lowroad_engine::helpers::{Helpers, QueueFull};
 use lowroad_http::encoding::Encoding;
 use lowroad_http::status::Status;
 
-use crate::answer::Outcome;
-use crate::load::{Loader, Want};
+use crate::load::{Loaded, Loader, Want};
+use crate::outcome::{Outcome, Waiter};
 use crate::store::Object;
 use crate::store::makings::{Job, Makings, Ticket};
 use crate::store::object::Kind;
 use crate::store::validity::Validity;
 
-/// What was loaded.
-#[derive(Clone)]
-pub struct Loaded {
-    /// What there is at the path itself.
-    pub base: Arc<Object>,
-    /// What there is in the encoding that was wanted; refused if it can't be had in it.
-    pub encoded: Option<Arc<Object>>,
-}
-
-impl Loaded {
-    /// What came of a want.
-    pub fn of(want: &Want, object: Arc<Object>) -> Loaded {
-        match (want.encoding, &want.base) {
-            (Encoding::Identity, _) | (_, None) => Loaded {
-                base: object,
-                encoded: None,
-            },
-            (_, Some(base)) => Loaded {
-                base: base.clone(),
-                encoded: Some(object),
-            },
-        }
-    }
-}
-
-/// How an outcome gets back to the worker that waits.
-pub type Reply = Arc<dyn Fn(Token, Outcome) + Send + Sync>;
-
-/// Who waits: how it is told, and which of a worker's connections it is.
-pub type Waits = (Reply, Token);
-
 /// Has objects loaded.
 pub struct Fetcher {
     loader: Arc<Loader>,
     helpers: Helpers,
-    makings: Arc<Makings<Waits>>,
+    makings: Arc<Makings<Waiter>>,
 }
 
 impl Fetcher {
@@ -64,7 +32,7 @@ impl Fetcher {
     }
 
     /// What is being made, by helpers or by programs.
-    pub fn makings(&self) -> &Arc<Makings<Waits>> {
+    pub fn makings(&self) -> &Arc<Makings<Waiter>> {
         &self.makings
     }
 
@@ -73,17 +41,12 @@ impl Fetcher {
         &self.loader
     }
 
-    /// Has an object loaded, unless it is being loaded already; `reply` gets it.
+    /// Has an object loaded, unless it is being loaded already; `waiter` gets it.
     ///
     /// # Errors
     /// When too many jobs wait.
-    pub fn fetch(
-        self: &Arc<Self>,
-        want: Want,
-        reply: Reply,
-        token: Token,
-    ) -> Result<(), QueueFull> {
-        self.makings.share(job_of(&want), (reply, token), |ticket| {
+    pub fn fetch(self: &Arc<Self>, want: Want, waiter: Waiter) -> Result<(), QueueFull> {
+        self.makings.share(job_of(&want), waiter, |ticket| {
             let fetcher = self.clone();
             self.helpers.submit(move || fetcher.work(&want, &ticket))
         })
@@ -101,8 +64,8 @@ impl Fetcher {
             })
         });
         let loaded = Loaded::of(want, object);
-        for (reply, token) in self.makings.end(ticket) {
-            reply(token, Outcome::Loaded(loaded.clone()));
+        for (post, token) in self.makings.end(ticket) {
+            post(token, Outcome::Loaded(loaded.clone()));
         }
     }
 }

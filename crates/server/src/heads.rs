@@ -12,7 +12,7 @@ use lowroad_http::head::HeadWriter;
 use lowroad_http::status::Status;
 
 use crate::sites::At;
-use crate::store::object::HeadMap;
+use crate::store::head::HeadMap;
 
 /// What a head says.
 pub struct HeadFacts<'a> {

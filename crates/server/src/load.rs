@@ -46,7 +46,32 @@ pub struct Want {
     pub hash: u64,
 }
 
-/// Makes answers.
+/// What was loaded.
+#[derive(Clone)]
+pub struct Loaded {
+    /// What there is at the path itself.
+    pub base: Arc<Object>,
+    /// What there is in the encoding that was wanted; refused if it can't be had in it.
+    pub encoded: Option<Arc<Object>>,
+}
+
+impl Loaded {
+    /// What came of a want.
+    pub fn of(want: &Want, object: Arc<Object>) -> Loaded {
+        match (want.encoding, &want.base) {
+            (Encoding::Identity, _) | (_, None) => Loaded {
+                base: object,
+                encoded: None,
+            },
+            (_, Some(base)) => Loaded {
+                base: base.clone(),
+                encoded: Some(object),
+            },
+        }
+    }
+}
+
+/// Makes objects.
 pub struct Loader {
     store: Arc<SharedStore>,
     watcher: Option<Arc<Watcher>>,

@@ -27,19 +27,22 @@ use lowroad_log::{Logger, Sink, Target, Writer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::access::AccessLog;
-use crate::answer::{Outcome, Web};
+use crate::answer::Web;
 use crate::changes::Changes;
-use crate::dynamic::{Calls, Programs};
-use crate::fetch::{Fetcher, Reply};
+use crate::dynamic::calls::Calls;
+use crate::endpoint::Endpoint;
+use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
 use crate::load::Loader;
+use crate::outcome::{Outcome, Post};
+use crate::programs::build::Programs;
 use crate::reload;
 use crate::running::{Running, WorkerBox, lock};
 use crate::sites::Sites;
 use crate::softirq::own::Keeper;
 use crate::store::SharedStore;
 use crate::watch::Watcher;
-use crate::{admin, hidden, limits, softirq, user};
+use crate::{hidden, limits, softirq, user};
 
 /// How often error pages are compared with their files, and roots with where their links lead.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
@@ -71,7 +74,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
     let mut listeners = Listeners::default();
     let opened = listeners.open(&config, worker_count(&config))?;
-    let admin = admin::Endpoint::open(config.server.admin.as_deref());
+    let admin = Endpoint::open(config.server.admin.as_deref());
     let changes = Arc::<Changes>::default();
     let own = softirq::own::start(&config, logs.access_sink(), &logger, &changes)?;
     let user_note = user::drop_root(&config)?;
@@ -229,7 +232,7 @@ fn start_worker(
 ) -> std::io::Result<()> {
     let mailbox: WorkerBox = Mailbox::new(driver.waker());
     let own = mailbox.clone();
-    let reply: Reply =
+    let post: Post =
         Arc::new(move |token, outcome: Outcome| own.post(Message::Outcome(token, outcome)));
     let log = place.log.map(|(sink, format)| AccessLog::new(sink, format));
     let runtime = running.programs.runtime(place.number);
@@ -237,7 +240,7 @@ fn start_worker(
         worker: place.number,
         runtime: runtime.clone(),
         local: driver.local().clone(),
-        post: reply,
+        post,
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),
         last: RefCell::default(),

@@ -14,11 +14,11 @@ use lowroad_log::{Logger, Sink};
 
 use crate::answer::Web;
 use crate::changes::Changes;
-use crate::dynamic::Programs;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
+use crate::programs::build::Programs;
 use crate::sites::Sites;
-use crate::softirq::Health;
+use crate::softirq::own::health::Health;
 use crate::store::SharedStore;
 
 /// A way to one worker.

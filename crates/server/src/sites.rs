@@ -18,9 +18,10 @@ use lowroad_engine::ListenerId;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::host;
 
-use crate::dynamic::{Opened, Routes};
 use crate::listeners::Listeners;
 use crate::pages::Pages;
+use crate::programs::build::Opened;
+use crate::programs::routes::Routes;
 use identity::{Base, Identity};
 
 /// All sites, by listener and host name.

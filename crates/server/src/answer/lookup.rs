@@ -12,15 +12,14 @@ use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
 
-use super::world::{Called, Fetched, Step, World};
+use super::world::{Fetched, Step, World};
 use crate::access::Outcome as Logged;
-use crate::dynamic::calls::Call;
+use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Key;
-use crate::dynamic::routes;
-use crate::dynamic::{Route, Stored};
-use crate::fetch::Loaded;
-use crate::load::Want;
+use crate::dynamic::storing::Stored;
+use crate::load::{Loaded, Want};
+use crate::programs::routes::{self, Route};
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
 use crate::store::key;
@@ -125,7 +124,7 @@ impl<W: World> Lookup<'_, W> {
     /// Answers with what is stored, or has it loaded.
     #[inline]
     pub fn serve(self, asked: &Asked<'_>, to: &mut Responder<'_, '_>) -> Decision {
-        key::write_of_file(self.key, asked.site, asked.host, asked.path);
+        key::write_of_file(self.key, asked.site.id, asked.host, asked.path);
         let hash = self.world.hash(self.key);
         match self.world.find(hash, self.key) {
             Some(entry) if entry.base.validity.holds(to.exchange.now_ms) => {
@@ -239,7 +238,8 @@ impl<W: World> Lookup<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         self.world.note(Step::Route(route));
-        let key = Key::of(to.request, asked.site, self.world, self.key);
+        let world = self.world;
+        let key = Key::of(to.request, asked.site.id, self.key, |key| world.hash(key));
         if let Some(key) = &key
             && route.is_storing()
             && let Some(entry) = self.world.find(key.hash, &key.bytes)
@@ -326,7 +326,7 @@ impl<W: World> Lookup<'_, W> {
         base: Option<Arc<Object>>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
-        key::write_of_file(self.key, asked.site, asked.host, asked.path);
+        key::write_of_file(self.key, asked.site.id, asked.host, asked.path);
         let want = Want {
             site: asked.site.clone(),
             host: asked.host.into(),

@@ -11,11 +11,10 @@ use lowroad_http::date;
 use lowroad_http::limits::Limits;
 use lowroad_http::request::Request;
 
-use super::{Called, Decider, Decision, Fetched, Step, Web, World};
+use super::{Decider, Decision, Fetched, Step, Web, World};
 use crate::access::Outcome as Logged;
 use crate::clock;
-use crate::dynamic::Calls;
-use crate::dynamic::calls::Call;
+use crate::dynamic::calls::{Call, Called, Calls};
 use crate::load::Want;
 use crate::respond::Responder;
 use crate::store::Entry;

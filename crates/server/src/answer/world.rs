@@ -2,16 +2,12 @@
 //! memory is loaded and programs are called; that of an offer, where nothing is; and that of an explanation, which loads
 //! by itself and leaves no trace. The decision is the same.
 
-use lowroad_dynamic::Failure;
 use lowroad_engine::{Exchange, Token};
 
-use crate::dynamic::Route;
-use crate::dynamic::Stored;
-use crate::dynamic::calls::{Call, Calls};
-use crate::dynamic::counts::one;
-use crate::dynamic::reply::Reply;
-use crate::fetch::Loaded;
-use crate::load::Want;
+use crate::dynamic::calls::{Call, Called, Calls};
+use crate::load::{Loaded, Want};
+use crate::programs::counts::one;
+use crate::programs::routes::Route;
 use crate::sites::Site;
 use crate::store::{Entry, Object};
 
@@ -41,16 +37,6 @@ pub enum Fetched {
     Later,
     /// Too much is being loaded.
     Refused,
-}
-
-/// How far a call has come.
-pub enum Called {
-    /// It is over.
-    Over(Result<Reply, Failure>),
-    /// It is over, and its response is stored; maybe its body still comes.
-    Stored(Stored),
-    /// It goes on; dropping this gives it up, unless others wait for it, too.
-    Runs(Box<dyn Send>),
 }
 
 /// What a decision comes by.
@@ -85,7 +71,7 @@ impl World for Calls {
     }
 
     fn fetch(&self, want: Want, token: Token) -> Fetched {
-        match self.fetcher.fetch(want, self.post.clone(), token) {
+        match self.fetcher.fetch(want, (self.post.clone(), token)) {
             Ok(()) => Fetched::Later,
             Err(_) => Fetched::Refused,
         }

@@ -20,14 +20,14 @@ use lowroad_http::status::Status;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::answer::{Called, Outcome};
-use crate::dynamic::counts::{Waits, one};
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Key;
-use crate::dynamic::routes::Route;
 use crate::dynamic::storing::{Stored, Storing};
-use crate::fetch::{Fetcher, Reply as Post, Waits as Waiter};
+use crate::fetch::Fetcher;
+use crate::outcome::{Outcome, Post, Waiter};
+use crate::programs::counts::one;
+use crate::programs::routes::{Route, Waits};
 use crate::sites::Site;
 use crate::store::SharedStore;
 use crate::store::makings::{Makings, Role, Ticket};
@@ -71,6 +71,16 @@ pub struct Call<'a> {
     pub key: Option<Key>,
 }
 
+/// How far a call has come.
+pub enum Called {
+    /// It is over.
+    Over(Result<Reply, Failure>),
+    /// It is over, and its response is stored; maybe its body still comes.
+    Stored(Stored),
+    /// It goes on; dropping this gives it up, unless others wait for it, too.
+    Runs(Box<dyn Send>),
+}
+
 impl Calls {
     /// Puts a request to its route's program, or has it wait for the response to an equal one.
     pub fn start(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
@@ -99,7 +109,10 @@ impl Calls {
         };
         one(&route.counts.calls);
         let changed = match route.is_storing() {
-            true => Key::of_changed(call.request, call.site, self, &mut Vec::new()),
+            true => {
+                let hash = |key: &[u8]| self.store.hash(key);
+                Key::of_changed(call.request, call.site.id, &mut Vec::new(), hash)
+            }
             false => None,
         };
         let objects = self.objects(call);

@@ -7,11 +7,11 @@ use lowroad_dynamic::{Content, Failure, Loading, Objects, Response};
 use lowroad_http::encoding::Encoding;
 use tokio::sync::oneshot;
 
-use crate::answer::Outcome;
 use crate::clock;
 use crate::dynamic::reply::Reply;
 use crate::fetch::Fetcher;
 use crate::load::Want;
+use crate::outcome::Outcome;
 use crate::sites::Site;
 use crate::store::{Object, SharedStore, key};
 
@@ -29,7 +29,7 @@ impl SiteObjects {
     /// What is stored for a path, if it can be trusted; else how it is fetched.
     fn find(&self, path: &[u8]) -> Result<Arc<Object>, Want> {
         let mut key = Vec::new();
-        key::write_of_file(&mut key, &self.site, &self.host, path);
+        key::write_of_file(&mut key, self.site.id, &self.host, path);
         let hash = self.store.hash(&key);
         let base = match self.store.find(hash, &key) {
             Some(entry) if entry.base.validity.holds(clock::now_ms()) => return Ok(entry.base),
@@ -80,7 +80,7 @@ impl SiteObjects {
             slot: 0,
             generation: 0,
         };
-        self.fetcher.fetch(want, Arc::new(reply), token).ok()?;
+        self.fetcher.fetch(want, (Arc::new(reply), token)).ok()?;
         loaded.await.ok()
     }
 

@@ -15,8 +15,6 @@ use lowroad_http::method::Method;
 use lowroad_http::request::{self, Framing, Request, Target};
 use lowroad_http::status::Status;
 
-use crate::answer::World;
-use crate::sites::Site;
 use crate::store::key;
 use crate::store::validity::Lifetime;
 
@@ -47,9 +45,9 @@ impl Key {
     /// HEAD without a body, credentials and ranges. Conditions are for the stored response to judge.
     pub fn of(
         request: &Request<'_>,
-        site: &Site,
-        world: &impl World,
+        site_id: u32,
         scratch: &mut Vec<u8>,
+        hash: impl Fn(&[u8]) -> u64,
     ) -> Option<Key> {
         let reads = matches!(request.method, Method::Get | Method::Head);
         let bodiless = matches!(request.framing, Framing::None | Framing::Length(0));
@@ -58,39 +56,39 @@ impl Key {
         if !reads || !bodiless || !plain {
             return None;
         }
-        Key::of_target(request, site, world, scratch)
+        Key::of_target(request, site_id, scratch, hash)
     }
 
     /// The key that a GET of the same target has, if this request may change what it would give (RFC 9111 §4.4).
     pub fn of_changed(
         request: &Request<'_>,
-        site: &Site,
-        world: &impl World,
+        site_id: u32,
         scratch: &mut Vec<u8>,
+        hash: impl Fn(&[u8]) -> u64,
     ) -> Option<Key> {
         let changes = !matches!(
             request.method,
             Method::Get | Method::Head | Method::Options | Method::Trace
         );
-        changes.then(|| Key::of_target(request, site, world, scratch))?
+        changes.then(|| Key::of_target(request, site_id, scratch, hash))?
     }
 
     fn of_target(
         request: &Request<'_>,
-        site: &Site,
-        world: &impl World,
+        site_id: u32,
         scratch: &mut Vec<u8>,
+        hash: impl Fn(&[u8]) -> u64,
     ) -> Option<Key> {
         let Target::Origin { path, query, .. } = request.target else {
             return None;
         };
         let host = request.host.unwrap_or_default();
-        key::write_of_program(scratch, site, host, (path, query));
+        key::write_of_program(scratch, site_id, host, (path, query));
         let has_condition =
             !request.if_none_match.is_empty() || request.if_modified_since.is_some();
         Some(Key {
             bytes: scratch.as_slice().into(),
-            hash: world.hash(scratch),
+            hash: hash(scratch),
             is_whole: request.method == Method::Get,
             is_conditional: has_condition,
         })

@@ -6,7 +6,7 @@
 
 mod above;
 mod advice;
-mod attach;
+pub mod attach;
 mod detach;
 mod doctor;
 mod explain;
@@ -22,11 +22,9 @@ mod top;
 mod view;
 
 pub use attach::attach;
-pub use attach::origin::may_ask_from;
 pub use detach::detach;
 pub use doctor::doctor;
 pub use explain::explain;
-pub use own::heard::Health;
 pub use purge::purge;
 pub use status::status;
 pub use top::top;

@@ -3,6 +3,7 @@
 //! standard input does, so they never outlive the server by more than their drain. On their standard
 //! output they tell what becomes of them, and write the access log's lines.
 
+pub mod health;
 pub mod heard;
 mod offers;
 pub mod words;
@@ -24,7 +25,8 @@ use lowroad_softirq::level::Level;
 use lowroad_softirq::level::publish;
 use rustix::net::Shutdown;
 
-use self::heard::{Health, Hearing};
+use self::health::Health;
+use self::heard::Hearing;
 use self::offers::{Asks, Told, Word};
 use crate::changes::Changes;
 use crate::running::Running;

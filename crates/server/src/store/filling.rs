@@ -12,7 +12,7 @@ use lowroad_cache::vary::Selecting;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_http::status::Status;
 
-use super::object::HeadMap;
+use super::head::HeadMap;
 
 /// A longer body is not stored.
 pub const BODY_LEN_MAX: usize = 1 << 20;

@@ -1,8 +1,6 @@
 //! Under what objects are stored: the site, whether files or a program make them, host and path; for programs as the
 //! client wrote them, since they may tell apart what means the same.
 
-use crate::sites::Site;
-
 /// Who makes what lies under a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Maker {
@@ -16,8 +14,8 @@ const SITE_LEN: usize = size_of::<u32>();
 /// Writes the key of what the files of a site say about a decoded path; `host` is the normalised name where each has a
 /// folder of its own, else empty.
 #[inline]
-pub fn write_of_file(key: &mut Vec<u8>, site: &Site, host: &[u8], path: &[u8]) {
-    start(key, site, Maker::Files);
+pub fn write_of_file(key: &mut Vec<u8>, site_id: u32, host: &[u8], path: &[u8]) {
+    start(key, site_id, Maker::Files);
     key.extend_from_slice(host);
     key.extend_from_slice(path);
 }
@@ -25,11 +23,11 @@ pub fn write_of_file(key: &mut Vec<u8>, site: &Site, host: &[u8], path: &[u8]) {
 /// Writes the key of what a program answers for a target, given as path and query, under a Host.
 pub fn write_of_program(
     key: &mut Vec<u8>,
-    site: &Site,
+    site_id: u32,
     host: &[u8],
     (path, query): (&[u8], Option<&[u8]>),
 ) {
-    start(key, site, Maker::Program);
+    start(key, site_id, Maker::Program);
     key.extend_from_slice(host);
     key.extend_from_slice(path);
     if let Some(query) = query {
@@ -46,9 +44,9 @@ pub fn parts_of_program(key: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 #[inline]
-fn start(key: &mut Vec<u8>, site: &Site, maker: Maker) {
+fn start(key: &mut Vec<u8>, site_id: u32, maker: Maker) {
     key.clear();
-    key.extend_from_slice(&site.id.to_le_bytes());
+    key.extend_from_slice(&site_id.to_le_bytes());
     key.push(maker as u8);
 }
 

@@ -15,6 +15,7 @@ use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
 use super::filling::Filling;
+use super::head::HeadMap;
 use super::validity::Validity;
 
 /// What is known under one key, for those requests that it answers.
@@ -79,23 +80,6 @@ pub struct Sources {
     pub siblings: [Option<Stamp>; 3],
     /// The name of the index file, where the path is a folder's.
     pub index: Option<Box<str>>,
-}
-
-/// Places in a prebuilt head, as offsets into it.
-#[derive(Clone, Copy, Debug)]
-pub struct HeadMap {
-    /// After the status line and the date; fields that 304 has too follow.
-    pub shared_at: usize,
-    /// After those; fields about the bytes follow.
-    pub content_at: usize,
-    /// After those, before Content-Length.
-    pub length_at: usize,
-    /// After Content-Length: the end of the head but for the empty line.
-    pub end: usize,
-    /// The value of ETag; empty if there is none.
-    pub etag: (usize, usize),
-    /// The value of Content-Type.
-    pub content_type: (usize, usize),
 }
 
 /// Where bytes are kept.
@@ -181,17 +165,6 @@ impl Representation {
             Content::Block(block) => block.get(range),
             Content::Heap(bytes) => bytes.get(range),
             Content::File(_) => None,
-        }
-    }
-}
-
-impl HeadMap {
-    /// What conditional requests compare with, in a head of these bytes.
-    pub fn validators<'b>(&self, bytes: &'b [u8], last_modified: Option<u64>) -> Validators<'b> {
-        let (start, end) = self.etag;
-        Validators {
-            etag: &bytes[start..end],
-            last_modified,
         }
     }
 }

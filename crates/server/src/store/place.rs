@@ -4,7 +4,8 @@
 //! Knows nothing of where the bytes come from.
 
 use super::SharedStore;
-use super::object::{Bytes, Content, HeadMap, Object};
+use super::head::HeadMap;
+use super::object::{Bytes, Content, Object};
 use lowroad_engine::arena::PAGED_LEN_MIN;
 
 /// What a stored object costs besides its bytes.

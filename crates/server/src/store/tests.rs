@@ -4,7 +4,8 @@ use lowroad_cache::vary::Selecting;
 use lowroad_http::status::Status;
 
 use super::filling::Filling;
-use super::object::{HeadMap, Kind};
+use super::head::HeadMap;
+use super::object::Kind;
 use super::validity::{Lifetime, Validity};
 use super::*;
 

@@ -2,74 +2,17 @@
 //! access log, words in its error log, and the level's health for `lowroad status`.
 
 use std::io::{BufRead, BufReader, Read};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lowroad_config::Format;
 use lowroad_log::{Logger, Sink};
 
+use super::health::{Health, OFF};
 use super::words::{ATTACHED, GONE};
 use crate::changes::Changes;
 
 /// Bytes of lines handed over at a time.
 const BATCH_LEN: usize = 64 * 1024;
-
-/// How the level is.
-#[derive(Default)]
-pub struct Health {
-    state: Mutex<State>,
-    /// The server ends it.
-    is_ending: AtomicBool,
-}
-
-#[derive(Default)]
-struct State {
-    /// How often its process has said that it answers.
-    starts: u64,
-    now: Now,
-}
-
-#[derive(Default)]
-enum Now {
-    #[default]
-    Starting,
-    Attached,
-    /// It will be started again; how it ended.
-    Gone(String),
-    /// It will not.
-    Off(String),
-}
-
-const OFF: &str = "off: its processes have ended; a restart of the server brings it back";
-
-impl Health {
-    /// As `lowroad status` says it.
-    pub fn text(&self) -> String {
-        let state = self.state();
-        let again = state.starts.saturating_sub(1);
-        match &state.now {
-            Now::Starting => "starting".into(),
-            Now::Attached if again > 0 => format!("attached, started again: {again}"),
-            Now::Attached => "attached".into(),
-            Now::Gone(how) => format!("gone: {how}; started again before: {again}"),
-            Now::Off(text) => text.clone(),
-        }
-    }
-
-    /// It was not started.
-    pub fn is_not_here(&self, text: &str) {
-        self.state().now = Now::Off(text.into());
-    }
-
-    /// Its end is no accident from now on.
-    pub fn is_to_end(&self) {
-        self.is_ending.store(true, Ordering::Relaxed);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The ear.
 pub struct Hearing<R> {
@@ -120,8 +63,7 @@ impl<R: Read> Hearing<R> {
         if let Some((sink, _)) = &self.access {
             let _ = sink.push(batch);
         }
-        self.health.state().now = Now::Off(OFF.into());
-        if !self.health.is_ending.load(Ordering::Relaxed) {
+        if self.health.is_off() {
             self.logger.error(format_args!("softirq: {OFF}"));
         }
     }
@@ -135,11 +77,8 @@ impl<R: Read> Hearing<R> {
     fn told(&self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
         let line = line.trim_end();
-        let mut state = self.health.state();
         if line.starts_with(ATTACHED) {
-            state.starts += 1;
-            state.now = Now::Attached;
-            if let again @ 1.. = state.starts - 1 {
+            if let again @ 1.. = self.health.is_attached() {
                 self.logger
                     .warn(format_args!("softirq: the level is back (start {again})"));
             }
@@ -148,7 +87,7 @@ impl<R: Read> Hearing<R> {
         } else if let Some(how) = line.strip_prefix(GONE) {
             self.logger
                 .error(format_args!("softirq: the level's process is gone: {how}"));
-            state.now = Now::Gone(how.into());
+            self.health.is_gone(how);
         }
     }
 }

@@ -22,8 +22,8 @@ use lowroad_module::linked::Linked;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
-use crate::dynamic::lanes::Lanes;
-use crate::dynamic::routes::{Route, Routes};
+use crate::programs::lanes::Lanes;
+use crate::programs::routes::{Route, Routes};
 use crate::user;
 
 /// What programs need to run.

@@ -8,7 +8,7 @@ use lowroad_dynamic::Handler;
 use lowroad_dynamic::spool::Spools;
 use lowroad_http::method::Method;
 
-use crate::dynamic::counts::Counts;
+use crate::programs::counts::{Counts, one};
 
 /// Paths that a program answers for.
 pub struct Route {
@@ -122,6 +122,23 @@ impl Routes {
         self.0
             .iter()
             .find(|route| route.missing && covers(&route.pattern, path))
+    }
+}
+
+/// A request that waits for a program; over when it is dropped.
+pub struct Waits(Arc<Route>);
+
+impl Waits {
+    /// Counts one from now on.
+    pub fn at(route: &Arc<Route>) -> Waits {
+        one(&route.counts.waiting);
+        Waits(route.clone())
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.counts.waiting.fetch_sub(1, Relaxed);
     }
 }
 

@@ -1,9 +1,6 @@
 //! What happened to requests for programs, in numbers. Knows nothing of how it happens.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use crate::dynamic::routes::Route;
 
 /// Of one route.
 #[derive(Default)]
@@ -38,21 +35,4 @@ impl Counts {
 /// Adds one.
 pub fn one(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
-}
-
-/// A request that waits for a program; over when it is dropped.
-pub struct Waits(Arc<Route>);
-
-impl Waits {
-    /// Counts one from now on.
-    pub fn at(route: &Arc<Route>) -> Waits {
-        one(&route.counts.waiting);
-        Waits(route.clone())
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.counts.waiting.fetch_sub(1, Relaxed);
-    }
 }

@@ -1,0 +1,172 @@
+//! Writes what programs answered, now or before: the head with our framing, and the body as it is or as it comes.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lowroad_dynamic::fields::TAG_FIELD;
+use lowroad_dynamic::{Content, Failure, Fields};
+use lowroad_http::conditional::{self, Precondition};
+use lowroad_http::h1::BodyLen;
+use lowroad_http::range::ByteRange;
+use lowroad_http::status::Status;
+use lowroad_log::Logger;
+use lowroad_softirq::fetch::USER_AGENT;
+
+use crate::dynamic::reply::Reply;
+use crate::dynamic::storing::Stored;
+use crate::heads;
+use crate::respond::{Responder, append};
+use crate::sites::At;
+use crate::softirq::attach::origin::may_ask_from;
+use crate::store::filling::Filling;
+use crate::store::object::{Kind, Representation};
+
+/// A head to be written.
+struct Head<'a> {
+    status: Status,
+    fields: &'a Fields,
+    body: BodyLen,
+}
+
+impl Responder<'_, '_> {
+    /// Writes what a program answered.
+    pub fn reply(&mut self, at: At<'_>, reply: Reply) -> Status {
+        let status = reply.response.status;
+        if status.code() < 200 {
+            return self.refuse(Some(at), Status::BAD_GATEWAY);
+        }
+        let head = Head {
+            status,
+            fields: &reply.response.fields,
+            body: reply.len(),
+        };
+        if self.head(at, &head) {
+            self.body(reply);
+        }
+        status
+    }
+
+    /// Sends a program's response from the store. `None`, and nothing is written, if that is not to be had any more.
+    pub fn reuse(&mut self, stored: Stored) -> Option<Status> {
+        let object = &*stored.object;
+        let (status, bytes, map, modified_s, len) = match &object.kind {
+            Kind::Representation(whole) => {
+                let len = BodyLen::Known(whole.len);
+                (
+                    whole.status,
+                    &*whole.bytes,
+                    &whole.head,
+                    whole.modified_s,
+                    len,
+                )
+            }
+            Kind::Filling(filling) => {
+                let len = filling.len.map_or(BodyLen::Unknown, BodyLen::Known);
+                let Filling { status, bytes, .. } = &**filling;
+                (*status, &**bytes, &filling.head, filling.modified_s, len)
+            }
+            Kind::Folder | Kind::Refused(_) | Kind::Index(_) => return None,
+        };
+        if matches!(object.kind, Kind::Filling(_)) && stored.body.is_none() {
+            return None;
+        }
+        let validators = map.validators(bytes, modified_s);
+        let precondition = conditional::evaluate(self.request, &validators, self.exchange.unix_s);
+        let is_known = status == Status::OK && precondition == Precondition::NotModified;
+        let status = if is_known {
+            Status::NOT_MODIFIED
+        } else {
+            status
+        };
+        let mut head = self.response.head(status);
+        head.lines(&bytes[map.shared_at..map.length_at]);
+        if let (false, Some(lifetime)) = (stored.is_first, object.validity.lifetime()) {
+            head.field_u64("Age", lifetime.age_s(self.exchange.now_ms));
+        }
+        if head.end(len) {
+            match (stored.body, object.representation()) {
+                (Some(body), _) => self.response.stream(body),
+                (None, Some(whole)) => append(whole, all_of(whole), self.response),
+                (None, None) => {}
+            }
+        }
+        Some(status)
+    }
+
+    /// Writes the head; whether a body is wanted.
+    fn head(&mut self, at: At<'_>, head: &Head<'_>) -> bool {
+        let status = head.status;
+        let mut out = self.response.head(status);
+        match head.fields.lines() {
+            Some(lines) => {
+                out.lines(lines);
+            }
+            None => {
+                let fields = head.fields.iter();
+                for (name, value) in
+                    fields.filter(|(name, _)| !name.eq_ignore_ascii_case(TAG_FIELD))
+                {
+                    out.field(name, value);
+                }
+            }
+        }
+        // The level below keeps for a while what says nothing, since it is told when files change. Of
+        // what programs make nobody tells it.
+        let says = self.request.user_agent == Some(USER_AGENT);
+        if says && !head.fields.give_lifetime() && may_ask_from(self.exchange.peer) {
+            out.field("Cache-Control", b"no-store");
+        }
+        for (name, value) in heads::fields_for_all(at, status) {
+            out.field(name, value.as_bytes());
+        }
+        out.end(head.body)
+    }
+
+    fn body(&mut self, reply: Reply) {
+        match reply.response.content {
+            Content::Bytes(bytes) => self.response.bytes(bytes),
+            Content::Stream { stream, .. } => self.response.stream(stream),
+            Content::Stored(around) => {
+                self.response.bytes(around.before);
+                let stored = reply.stored.as_ref();
+                if let Some(representation) = stored.and_then(|stored| stored.representation()) {
+                    append(representation, all_of(representation), self.response);
+                }
+                self.response.bytes(around.after);
+            }
+        }
+    }
+
+    /// Says that a program did not answer: to the client a number, to the log what is behind it.
+    pub fn failed(&mut self, at: At<'_>, failure: &Failure, logger: &Logger) -> Status {
+        if failure.detail.is_empty() {
+            self.refuse_program(at, failure.status, None);
+            return failure.status;
+        }
+        let number = next_number();
+        let path = String::from_utf8_lossy(at.path);
+        let (code, detail) = (failure.status.code(), &failure.detail);
+        let line = format_args!("fault {number}: {code} at {path}: {detail}");
+        match code {
+            500.. => logger.error(line),
+            _ => logger.info(line),
+        }
+        let explanation = format!("This is fault number {number} in the server's log.");
+        self.refuse_program(at, failure.status, Some(&explanation));
+        failure.status
+    }
+}
+
+fn all_of(representation: &Representation) -> ByteRange {
+    ByteRange {
+        start: 0,
+        end: representation.len,
+    }
+}
+
+/// A number for a fault, other than those of earlier runs.
+fn next_number() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let start = crate::clock::unix_ns() as u64 / 1_000_000;
+    let _ = NEXT.compare_exchange(0, start, Relaxed, Relaxed);
+    format!("{:x}", NEXT.fetch_add(1, Relaxed))
+}

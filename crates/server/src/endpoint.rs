@@ -1,0 +1,120 @@
+//! The server's end of the admin socket: a Unix socket that only its user (and root) may open; one question a connection,
+//! answered as text. Who asks is `admin`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lowroad_engine::background;
+
+use crate::admin::{NOT_MINE, TIMEOUT, own_folder, remove_dead, remove_if_dead};
+use crate::dynamic::purge::{Meant, Purged};
+use crate::running::{Running, lock};
+use crate::{explain, status};
+
+/// A question longer than this is not read.
+const QUESTION_LEN_MAX: u64 = 64 * 1024;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The open socket; gone with the value.
+pub struct Endpoint {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl Endpoint {
+    /// Opens the socket at `path`, or at the default place.
+    ///
+    /// # Errors
+    /// When the place can't be written; the server runs without.
+    pub fn open(path: Option<&Path>) -> std::io::Result<Endpoint> {
+        let path = match path {
+            Some(path) => path.to_path_buf(),
+            None => {
+                let folder = own_folder();
+                std::fs::create_dir_all(&folder)?;
+                remove_dead(&folder);
+                folder.join(format!("{}.sock", std::process::id()))
+            }
+        };
+        remove_if_dead(&path);
+        let listener = UnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(Endpoint { path, listener })
+    }
+
+    /// Answers questions on a thread of its own.
+    ///
+    /// # Errors
+    /// When there is no thread or descriptor for it.
+    pub fn serve(&self, running: Arc<Mutex<Running>>) -> std::io::Result<()> {
+        let listener = self.listener.try_clone()?;
+        background::start("admin", move || {
+            for stream in listener.incoming() {
+                match stream {
+                    // A client that goes away in the middle is its own loss.
+                    Ok(stream) => drop(answer(stream, &running)),
+                    // No descriptors: whoever asks stays in the queue and is tried again.
+                    Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // After root is given up the folder may be another's; the next start tidies up.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn answer(mut stream: UnixStream, running: &Mutex<Running>) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut lines = BufReader::new(stream.try_clone()?.take(QUESTION_LEN_MAX)).lines();
+    let question = lines.next().transpose()?.unwrap_or_default();
+    let text = match question.as_str() {
+        "status" => status::status(&lock(running)),
+        "explain" => {
+            let url = lines.next().transpose()?.unwrap_or_default();
+            let headers: Vec<String> = lines
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            // Nothing is locked while the explanation waits for the disk.
+            let view = explain::View::of(&lock(running));
+            explain::explain(&view, &url, &headers).unwrap_or_else(|| NOT_MINE.into())
+        }
+        "purge" => {
+            let what = lines.next().transpose()?.unwrap_or_default();
+            let port = lines.next().transpose()?.unwrap_or_default();
+            purge(running, &what, port.parse().ok())
+        }
+        _ => "this server does not know that question\n".into(),
+    };
+    stream.write_all(text.as_bytes())
+}
+
+/// Takes responses of programs out of the store, unless the server does not listen at the port.
+fn purge(running: &Mutex<Running>, what: &str, port: Option<u16>) -> String {
+    // Nothing is locked but the store while it is looked through.
+    let (store, ports) = {
+        let running = lock(running);
+        let addresses = running.listeners.addresses.iter();
+        let ports: Vec<u16> = addresses.map(|(_, address)| address.port()).collect();
+        (running.store.clone(), ports)
+    };
+    let meant = match what.parse::<Meant>() {
+        Ok(meant) => meant,
+        Err(error) => return format!("{error}\n"),
+    };
+    if port.is_some_and(|port| !ports.contains(&port)) {
+        return NOT_MINE.into();
+    }
+    let gone = meant.purge(&store);
+    Purged { gone, ports }.to_string()
+}

@@ -1,0 +1,28 @@
+//! What a deferred request waited for, as it comes back to its worker. Knows neither who makes it nor what becomes of it.
+
+use std::sync::Arc;
+
+use lowroad_dynamic::Failure;
+use lowroad_engine::Token;
+
+use crate::dynamic::reply::Reply;
+use crate::dynamic::storing::Stored;
+use crate::load::Loaded;
+
+/// What came.
+pub enum Outcome {
+    /// What is stored for it now.
+    Loaded(Loaded),
+    /// What a program answered.
+    Reply(Result<Box<Reply>, Failure>),
+    /// What a program answered, in the store.
+    Stored(Stored),
+    /// What was waited for was of no use to others: the program is to be asked.
+    Alone,
+}
+
+/// How an outcome gets back to the worker that waits.
+pub type Post = Arc<dyn Fn(Token, Outcome) + Send + Sync>;
+
+/// Who waits: how it is told, and which of a worker's connections it is.
+pub type Waiter = (Post, Token);

@@ -1,0 +1,82 @@
+//! `lowroad status`: what the server has counted, as text.
+
+use crate::explain::line;
+use crate::running::Running;
+
+/// What the server has counted since its start.
+pub fn status(running: &Running) -> String {
+    let mut out = format!("lowroad {}\n", env!("CARGO_PKG_VERSION"));
+    line(
+        &mut out,
+        "process",
+        &format!(
+            "{}, up {} s",
+            std::process::id(),
+            running.started.elapsed().as_secs()
+        ),
+    );
+    for (_, address) in &running.listeners.addresses {
+        line(&mut out, "listens", &address.to_string());
+    }
+    if let Some(health) = &running.softirq {
+        line(&mut out, "softirq", &health.text());
+    }
+    line(&mut out, "workers", &running.workers.len().to_string());
+    line(
+        &mut out,
+        "open",
+        &format!("{} connections", running.admission.open()),
+    );
+    let mut sums: Vec<(&str, u64)> = Vec::new();
+    for (at, counters) in running.counters.iter().enumerate() {
+        for (place, (name, value)) in counters.list().into_iter().enumerate() {
+            if at == 0 {
+                sums.push((name, value));
+            } else {
+                sums[place].1 += value;
+            }
+        }
+    }
+    sums.iter()
+        .for_each(|(name, value)| line(&mut out, name, &value.to_string()));
+    let lost: u64 = running.sinks.iter().map(lowroad_log::Sink::lost).sum();
+    line(&mut out, "log_lines_lost", &lost.to_string());
+    let (shards, arena_used) = running.store.counters();
+    let sum =
+        |of: fn(&lowroad_cache::Counters) -> u64| shards.iter().map(of).sum::<u64>().to_string();
+    line(&mut out, "cache_hits", &sum(|c| c.hits));
+    line(&mut out, "cache_misses", &sum(|c| c.misses));
+    line(&mut out, "cache_inserted", &sum(|c| c.inserted));
+    line(&mut out, "cache_evicted", &sum(|c| c.evicted));
+    line(&mut out, "cache_refused", &sum(|c| c.refused));
+    line(&mut out, "cache_objects", &sum(|c| c.objects));
+    line(&mut out, "cache_bytes", &sum(|c| c.bytes));
+    line(&mut out, "arena_bytes", &arena_used.to_string());
+    line(
+        &mut out,
+        "folders_watched",
+        &running.fetcher.loader().folders_watched().to_string(),
+    );
+    programs(running, &mut out);
+    out
+}
+
+/// What happened to requests for programs.
+fn programs(running: &Running, out: &mut String) {
+    for site in &running.sites.all {
+        for route in site.routes.iter() {
+            let text = format!("{} {}: {}", site.label, route.name(), route.counts.text());
+            line(out, "route", &text);
+        }
+    }
+    for (module, counts) in running.modules.counts() {
+        for (name, value) in counts {
+            line(out, &format!("module.{module}.{name}"), &value.to_string());
+        }
+    }
+    let of_kinds = running.programs.wasm_counts().into_iter();
+    let of_kinds = of_kinds.chain(lowroad_dynamic::pages::counts());
+    for (name, value) in of_kinds.chain(running.programs.spool_counts()) {
+        line(out, name, &value.to_string());
+    }
+}
