@@ -4,11 +4,6 @@
 
 #include "maps.h"
 
-/* Data before a frame, by which native XDP tells the program at TC what to do: hand it over; or take it
- * from the beginning, because it needs what only TC can. */
-#define META_HAND_OVER 0x4c6f5721
-#define META_AGAIN 0x4c6f5722
-
 /* On frames of ours between programs at TC; nothing else sets these. What the kernel is given as if a
  * client had sent it; what a client is sent; what the kernel is given once more. */
 #define TC_INDEX_INJECTED 0x4c57

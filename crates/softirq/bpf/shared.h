@@ -18,6 +18,10 @@
 /* The same at TC where the connection stays open: more cost more there than the kernel takes for them
  * (docs/performance.md). */
 #define KEPT_PARTS_MAX_TC 3
+/* Data before a frame, by which native XDP tells the program at TC what to do: hand it over; or take it
+ * from the beginning, because it needs what only TC can. */
+#define META_HAND_OVER 0x4c6f5721
+#define META_AGAIN 0x4c6f5722
 /* Of the interface in a key of the map of what is copied; below is the number of copies. */
 #define FAN_OUT_SHIFT 8
 #define KEY_MAX 440

@@ -15,7 +15,6 @@ use lowroad_http::date;
 use crate::error::Error;
 use crate::fetch::asker::{Asker, Connect, Offered};
 use crate::handover;
-use crate::key::Key;
 use crate::layout;
 use crate::learn::rest;
 use crate::learn::{Action, Denial, Learner, Settings};
@@ -26,6 +25,7 @@ use crate::machine::filter::Filter;
 use crate::machine::interfaces;
 use crate::pattern::Pattern;
 use crate::response::FetchError;
+use lowroad_wire::key::Key;
 
 use self::fetchers::{Done, Job};
 use self::resting::Resting;
@@ -97,7 +97,7 @@ impl Daemon<'_> {
             }
             Event::Answered { .. } => answered(event),
         })?;
-        let mut state = State {
+        let mut work = Work {
             level: self.level,
             learner: Learner::new(self.learning.clone()),
             publisher: Publisher::new(self.level)?,
@@ -110,7 +110,7 @@ impl Daemon<'_> {
             told: (!self.is_own).then(BTreeSet::new),
         };
         let mut handovers = handover::Watch::default();
-        state.admit(self.admission, &mut self.note);
+        work.admit(self.admission, &mut self.note);
         let (mut next_tick_ns, mut next_second_ns) = (0, 0);
         let mut rotated_in = None;
         let mut addresses = Vec::new();
@@ -124,11 +124,11 @@ impl Daemon<'_> {
                     self.level.set_addresses(&current)?;
                     addresses = current;
                 }
-                state.admit(self.admission, &mut self.note);
+                work.admit(self.admission, &mut self.note);
                 if let Some(text) = handovers.look(self.level, now_ns)? {
                     (self.note)(&text);
                 }
-                if let Some(text) = state.rest(now_ns)? {
+                if let Some(text) = work.rest(now_ns)? {
                     (self.note)(&text);
                 }
             }
@@ -136,9 +136,9 @@ impl Daemon<'_> {
                 next_tick_ns = now_ns + TICK_NS;
                 self.level.beat(now_ns, &date_now());
                 if self.brief.load(Ordering::Relaxed) {
-                    state.learner.limit_lifetimes(1);
+                    work.learner.limit_lifetimes(1);
                 }
-                state.tick(now_ns)?;
+                work.tick(now_ns)?;
             }
             let period = level::idle_key_period(now_ns);
             if period.is_some() && period != rotated_in {
@@ -149,8 +149,8 @@ impl Daemon<'_> {
             let heard = asked.lock().map(|mut asked| std::mem::take(&mut *asked));
             for (key, hash) in heard.unwrap_or_default() {
                 let mut actions = Vec::new();
-                state.learner.asked(key, hash, now_ns, &mut actions);
-                state.act(actions)?;
+                work.learner.asked(key, hash, now_ns, &mut actions);
+                work.act(actions)?;
             }
             let patience = if has_more {
                 Duration::ZERO
@@ -158,7 +158,7 @@ impl Daemon<'_> {
                 LOOK_INTERVAL
             };
             match done.recv_timeout(patience) {
-                Ok(result) => state.fetched(result, &mut self.note)?,
+                Ok(result) => work.fetched(result, &mut self.note)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -181,7 +181,8 @@ const UNREACHABLE: &str = "the server above can't be reached: what it would answ
                            (it is asked over lo from 203.0.113.254 or 2001:db8::cb00:71fe, which a \
                            firewall must let through)";
 
-struct State<'a> {
+/// What the loop works with.
+struct Work<'a> {
     level: &'a Level,
     learner: Learner,
     publisher: Publisher,
@@ -197,7 +198,7 @@ struct State<'a> {
     told: Option<BTreeSet<String>>,
 }
 
-impl State<'_> {
+impl Work<'_> {
     fn tick(&mut self, now_ns: u64) -> Result<(), Error> {
         let mut actions = Vec::new();
         self.purge_if_asked(&mut actions);

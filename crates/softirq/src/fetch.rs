@@ -10,9 +10,9 @@ mod receiving;
 mod tests;
 
 use self::receiving::Response;
-use crate::key::KeyParts;
 use crate::response::FetchError;
 use crate::response::fetched::{Fetched, Validators};
+use lowroad_wire::key::KeyParts;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Bytes read at once.
 const READ_LEN: usize = 8 << 10;
 /// Connections kept for later, whatever the number of addresses.
-const IDLE_MAX: usize = 4;
+const POOL_MAX: usize = 4;
 
 /// How long and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Fetcher<C> {
     connect: C,
     limits: Limits,
     /// Connections on which nothing is under way, with where they lead; the latest last.
-    idle: Vec<(SocketAddr, TcpStream)>,
+    pool: Vec<(SocketAddr, TcpStream)>,
 }
 
 impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
@@ -62,7 +62,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
         Fetcher {
             connect,
             limits,
-            idle: Vec::new(),
+            pool: Vec::new(),
         }
     }
 
@@ -78,7 +78,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
     ) -> Result<Fetched, FetchError> {
         let deadline = Instant::now() + Duration::from_millis(self.limits.total_ms);
         let local = key.local();
-        if let Some(stream) = self.take_idle(local) {
+        if let Some(stream) = self.take_pooled(local) {
             match self.exchange(stream, key, validators, deadline) {
                 // It may have been closed while the request was on its way; a GET may be repeated.
                 Err(FetchError::Closed | FetchError::Broken(_)) => {}
@@ -123,9 +123,9 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
     }
 
     /// A kept connection on which nothing has come meanwhile.
-    fn take_idle(&mut self, local: SocketAddr) -> Option<TcpStream> {
-        while let Some(at) = self.idle.iter().rposition(|(to, _)| *to == local) {
-            let (_, stream) = self.idle.remove(at);
+    fn take_pooled(&mut self, local: SocketAddr) -> Option<TcpStream> {
+        while let Some(at) = self.pool.iter().rposition(|(to, _)| *to == local) {
+            let (_, stream) = self.pool.remove(at);
             if is_quiet(&stream).unwrap_or(false) {
                 return Some(stream);
             }
@@ -134,10 +134,10 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
     }
 
     fn keep(&mut self, local: SocketAddr, stream: TcpStream) {
-        if self.idle.len() == IDLE_MAX {
-            self.idle.remove(0);
+        if self.pool.len() == POOL_MAX {
+            self.pool.remove(0);
         }
-        self.idle.push((local, stream));
+        self.pool.push((local, stream));
     }
 }
 

@@ -34,16 +34,14 @@ pub use self::account::Rules as Trust;
 pub use self::action::{Action, Gone, Serial, Ticket};
 use self::jobs::{Job, Jobs};
 pub use self::kind::Kind;
-use self::published::{Entry, Published};
-pub use self::verdict::Denial;
-use self::verdict::{Accepted, Rules};
-pub(crate) use self::verdict::{left_ms, storable};
-use crate::key::{Key, KeyParts};
+use self::published::{Entries, Entry};
+pub use self::verdict::{Accepted, Denial, Terms, judge};
 use crate::layout::{PARTS_MAX, RESPONSE_MAX, RESPONSE_MAX_V6};
 use crate::learn::exclude::Excluded;
 use crate::pattern::Pattern;
 use crate::response::FetchError;
 use crate::response::fetched::{Fetched, Validators};
+use lowroad_wire::key::{Key, KeyParts};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -162,7 +160,7 @@ pub struct Counters {
 pub struct Learner {
     settings: Settings,
     jobs: Jobs,
-    published: Published,
+    published: Entries,
     /// Until when a hash is denied.
     denied: HashMap<u64, u64>,
     account: Account,
@@ -179,7 +177,7 @@ impl Learner {
             account: Account::new(settings.trust.clone()),
             settings,
             jobs: Jobs::default(),
-            published: Published::default(),
+            published: Entries::default(),
             denied: HashMap::new(),
             next_count_ns: 0,
             serial_next: 0,
@@ -369,13 +367,13 @@ impl Learner {
         now_ns: u64,
         out: &mut Vec<Action>,
     ) {
-        let rules = Rules {
+        let terms = Terms {
             key: job.key.parts(),
             settings: &self.settings,
             // Counts the wait on both sides of the socket too: rather too old than too young.
             delay_ms: now_ns.saturating_sub(job.begun_ns) / MILLISECOND_NS,
         };
-        match verdict::judge(result, job.previous.as_deref(), &rules) {
+        match judge(result, job.previous.as_deref(), &terms) {
             Ok(accepted) => self.accept(job, accepted, now_ns, out),
             Err(denial) => self.refuse(&job, denial, now_ns, out),
         }

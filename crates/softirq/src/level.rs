@@ -18,9 +18,11 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapHandle};
 use lowroad_wire::width::{index, long_index, lower, upper};
 
+use crate::clock::now_ns;
 use crate::error::Error;
 use crate::layout;
 use crate::programs::load;
+use crate::programs::sizes::Room;
 
 use self::mapped::Mapped;
 
@@ -53,28 +55,41 @@ impl Level {
     /// # Errors
     /// When there are none, or the process may not open them.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        let pinned = |name: &str| {
-            MapHandle::from_pinned_path(folder.join(name)).map_err(Error::bpf(format!(
-                "{}: opening the map {name}",
-                folder.display()
-            )))
-        };
-        let (responses, store) = (pinned("responses")?, pinned("store")?);
+        Level::of(folder, |name| pinned(folder, name))
+    }
+
+    /// One of its maps.
+    ///
+    /// # Errors
+    /// When the process may not open it.
+    pub(crate) fn pinned(&self, name: &str) -> Result<MapHandle, Error> {
+        pinned(&self.folder, name)
+    }
+
+    /// The maps that have these names, all or some of which are pinned in a folder.
+    ///
+    /// # Errors
+    /// When one can't be had.
+    pub(crate) fn of(
+        folder: &Path,
+        named: impl Fn(&str) -> Result<MapHandle, Error>,
+    ) -> Result<Self, Error> {
+        let (responses, store) = (named("responses")?, named("store")?);
         Ok(Self {
-            control: memory(&pinned("control")?)?,
-            connections: memory(&pinned("connections")?)?,
-            index: memory(&pinned("response_index")?)?,
+            control: memory(&named("control")?)?,
+            connections: memory(&named("connections")?)?,
+            index: memory(&named("response_index")?)?,
             responses: memory(&responses)?,
-            response_hits: words(&pinned("response_hits")?)?,
+            response_hits: words(&named("response_hits")?)?,
             store: words(&store)?,
             store_len: store.value_size(),
             response_places: responses.max_entries(),
-            asked: memory(&pinned("asked")?)?,
-            reasons: pinned("reasons")?,
-            events: pinned("events")?,
-            denied: pinned("denied")?,
-            addresses: pinned("addresses")?,
-            grace: pinned("grace")?,
+            asked: memory(&named("asked")?)?,
+            reasons: named("reasons")?,
+            events: named("events")?,
+            denied: named("denied")?,
+            addresses: named("addresses")?,
+            grace: named("grace")?,
             folder: folder.to_owned(),
         })
     }
@@ -89,6 +104,30 @@ impl Level {
     #[must_use]
     pub fn control(&self) -> layout::control {
         self.control.read(0)
+    }
+
+    /// How large its maps are.
+    pub(crate) fn room(&self) -> Room {
+        Room {
+            connection_buckets: len_of_map(&self.connections),
+            index_buckets: len_of_map(&self.index),
+            response_places: self.response_places,
+            store_len: self.store_len,
+        }
+    }
+
+    /// Steers its programs as those of another are, but that they answer, tell what is asked for, and take
+    /// everybody in: as if that one were awake, and the client let in.
+    pub(crate) fn steer_as(&self, other: &Level) {
+        let mut control = other.control();
+        control.mode = layout::MODE_SERVE;
+        control.heartbeat_ns = now_ns();
+        control.resting = layout::AWAKE;
+        control.handover_broken = layout::HANDOVER_WORKS;
+        control.settings |= layout::SETTING_LEARN;
+        let of_clients = layout::SETTING_ADMIT | layout::SETTING_DENY;
+        control.settings &= !(of_clients | layout::SETTING_LOG);
+        self.control.write(0, control);
     }
 
     /// Says who keeps it, which settings hold, how long packets may be, and after which idle time a connection's place may be
@@ -300,8 +339,20 @@ pub fn idle_key_period(now_ns: u64) -> Option<u64> {
     (2..62).contains(&(minute % 64)).then_some(minute / 64)
 }
 
+fn pinned(folder: &Path, name: &str) -> Result<MapHandle, Error> {
+    MapHandle::from_pinned_path(folder.join(name)).map_err(Error::bpf(format!(
+        "{}: opening the map {name}",
+        folder.display()
+    )))
+}
+
 fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {
     Mapped::new(map, index(map.max_entries())).map_err(Error::system("mapping a map into memory"))
+}
+
+/// It has as many values as a map can have.
+fn len_of_map<T: Copy>(map: &Mapped<T>) -> u32 {
+    u32::try_from(map.len()).unwrap_or(u32::MAX)
 }
 
 /// A map whose values are words, as these: one value behind the other.

@@ -8,7 +8,7 @@
 //!
 //! | module | is |
 //! |---|---|
-//! | `layout`, `key`, `pattern`, `clock`, `error` | the types of the maps; names of responses |
+//! | `layout`, `pattern`, `clock`, `error` | the types of the maps; names of responses |
 //! | `response` | what a server has answered, and what is made of it |
 //! | `learn` | decides what is fetched, published and given up, and when the level rests; pure |
 //! | `machine` | what the kernel says of interfaces, sockets, settings and filters |
@@ -16,6 +16,7 @@
 //! | `level` | the maps of one level: what is published, asked for, counted |
 //! | `fetch` | asks the server above |
 //! | `handover` | watches whether the kernel takes connections over |
+//! | `trial` | what the programs would do with a request |
 //! | `daemon`, `doctor` | what runs, and what is judged before that |
 
 mod clock;
@@ -24,7 +25,6 @@ pub mod doctor;
 pub mod error;
 pub mod fetch;
 pub mod handover;
-pub mod key;
 pub mod layout;
 pub mod learn;
 pub mod level;
@@ -33,10 +33,9 @@ pub mod pattern;
 pub mod programs;
 pub mod response;
 
-pub mod asking;
-pub mod would;
+pub mod trial;
 
 pub use clock::now_ns;
 pub use error::Error;
 pub use level::Level;
-pub use lowroad_wire::width;
+pub use lowroad_wire::{key, width};

@@ -5,8 +5,8 @@
 //! costs a fetch, one that is forgotten is a stale answer. So percent escapes are compared decoded,
 //! and a Host that says no port stands for both the default one and the one that was asked.
 
-use crate::key::Key;
 use lowroad_http::host;
+use lowroad_wire::key::Key;
 use std::fmt;
 
 /// The port of `http://` without one.
@@ -181,7 +181,7 @@ fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{Class, KeyParts};
+    use lowroad_wire::key::{Class, KeyParts};
 
     fn key(host: &str, port: u16, target: &str) -> Key {
         let parts = KeyParts {

@@ -6,4 +6,6 @@ pub mod fan_out;
 pub mod folder;
 pub mod links;
 pub mod load;
+pub(crate) mod maps;
 pub mod runs;
+pub mod sizes;

@@ -8,12 +8,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use common::line::{Ends, Line, PORT};
-use lowroad_softirq::asking;
 use lowroad_softirq::learn::Serial;
 use lowroad_softirq::level::publish::{Publication, Publisher};
 use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::net;
 use lowroad_testkit::skip;
+use lowroad_wire::key;
+use lowroad_wire::world::Ignore;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// Bytes of bodies, of two parts to ten.
@@ -47,7 +48,8 @@ fn publish(line: &Line) {
                 let (head, body) = response(len);
                 let asked = request(len, closes);
                 let at = SocketAddr::new(server, PORT);
-                let key = asking::key_of(asked.as_bytes(), at, 0).expect("a key");
+                let reading = key::read(asked.as_bytes(), at, Ignore::default());
+                let key = reading.expect("a key").key;
                 let bytes = [head.as_bytes(), &body].concat();
                 let what = Publication {
                     key: key.as_bytes(),

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use crate::connection::{Connection, State, UnderWay};
+use crate::connection::{Connection, ConnectionState, UnderWay};
 use crate::flight::{Flight, PARTS_MAX};
 use crate::frame::{ACK, FIN, PSH, Segment, URG, len_of};
 use crate::key;
@@ -69,23 +69,25 @@ pub(crate) fn choose(
     connection: &Connection,
 ) -> Result<Answer, Reason> {
     let local = SocketAddr::new(segment.tuple.local, segment.tuple.local_port);
-    let asked = key::read(segment.payload, local, world.ignore())?;
+    let reading = key::read(segment.payload, local, world.ignore())?;
     let now_ns = world.now_ns();
-    let stored = world.response(&asked.key).ok_or(Reason::UpMiss)?;
+    let stored = world
+        .response(reading.key.as_bytes())
+        .ok_or(Reason::UpMiss)?;
     if stored.expires_ns <= now_ns {
         return Err(Reason::UpExpired);
     }
-    let len = if asked.is_head {
+    let len = if reading.is_head {
         stored.head_len
     } else {
         stored.bytes.len()
     };
     let path = Path::of(world, segment, connection);
-    let parts_max = match asked.closes {
+    let parts_max = match reading.closes {
         true => PARTS_MAX,
         false => world.kept_parts_max(),
     };
-    let cut = path.cut_of(len, asked.is_head, parts_max);
+    let cut = path.cut_of(len, reading.is_head, parts_max);
     let cut = cut.ok_or(Reason::UpLarge)?;
     if !has_window(segment, connection, len) {
         return Err(Reason::UpWindow);
@@ -94,7 +96,7 @@ pub(crate) fn choose(
     Ok(Answer {
         bytes,
         id: stored.id,
-        closes: asked.closes,
+        closes: reading.closes,
         cut,
     })
 }
@@ -170,7 +172,7 @@ pub(crate) fn flight_again(
     Some(Answer {
         bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
         id: under_way.id,
-        closes: connection.state == State::Closing,
+        closes: connection.state == ConnectionState::Closing,
         cut: index(flight.cut),
     })
 }
@@ -191,7 +193,7 @@ pub(crate) fn again(
     Ok(Answer {
         bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
         id: under_way.id,
-        closes: connection.state == State::Closing,
+        closes: connection.state == ConnectionState::Closing,
         cut: under_way.len.max(1),
     })
 }

@@ -13,7 +13,7 @@ pub const WINDOW: u16 = 64_240;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ConnectionState {
     /// Answered here.
     Open,
     /// We have sent FIN.
@@ -46,7 +46,7 @@ pub struct UnderWay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// How far it has come.
-    pub state: State,
+    pub state: ConnectionState,
     /// The client's next number.
     pub rcv_nxt: u32,
     /// Ours.
@@ -68,7 +68,7 @@ pub struct Connection {
 impl Connection {
     /// Only its client can say that it is gone.
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.state, State::Open | State::Closing)
+        matches!(self.state, ConnectionState::Open | ConnectionState::Closing)
     }
 
     /// Numbers and flags of an acknowledgement without data. A request whose answer is under way is not
@@ -77,7 +77,7 @@ impl Connection {
         let Some(under_way) = self.under_way else {
             return (self.snd_nxt, self.rcv_nxt, ACK);
         };
-        let fin = u32::from(self.state == State::Closing);
+        let fin = u32::from(self.state == ConnectionState::Closing);
         (
             self.snd_nxt.wrapping_sub(sequence(under_way.len) + fin),
             self.rcv_nxt.wrapping_sub(sequence(under_way.request_len)),
@@ -110,11 +110,11 @@ impl Connection {
     /// The server above has it: nothing else is known.
     #[must_use]
     pub fn of_kernel() -> Connection {
-        Connection::marker(State::Kernel)
+        Connection::marker(ConnectionState::Kernel)
     }
 
     /// Only whose it is.
-    pub(crate) fn marker(state: State) -> Connection {
+    pub(crate) fn marker(state: ConnectionState) -> Connection {
         Connection {
             state,
             rcv_nxt: 0,
@@ -248,7 +248,10 @@ impl Connections {
             let over = |_: &Tuple, one: &mut Connection| {
                 !matches!(
                     one.state,
-                    State::Done | State::Over | State::Kernel | State::Asked
+                    ConnectionState::Done
+                        | ConnectionState::Over
+                        | ConnectionState::Kernel
+                        | ConnectionState::Asked
                 )
             };
             self.connections.retain(over);

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::connection::{Connection, HalfOpen, State, Table, WINDOW, own_window};
+use crate::connection::{Connection, ConnectionState, HalfOpen, Table, WINDOW, own_window};
 use crate::cookie;
 use crate::flight::Recovery;
 use crate::frame::{ACK, FIN, RST, SYN, Segment};
@@ -36,7 +36,8 @@ pub(crate) fn on_syn(
         return Err(Reason::TcpChallenge);
     }
     // A new connection, whatever the server above had for these ports.
-    if old.is_some_and(|old| matches!(old.state, State::Kernel | State::Asked)) {
+    if old.is_some_and(|old| matches!(old.state, ConnectionState::Kernel | ConnectionState::Asked))
+    {
         table.remove(&syn.tuple);
     }
     // Else one that is forged would displace that of the client.
@@ -196,7 +197,7 @@ pub(crate) fn relation(table: &mut impl Table, segment: &Segment<'_>) -> Relatio
 /// Makes the segment's connection, the first of whose segments it is; false if there is no room.
 fn open(table: &mut impl Table, segment: &Segment<'_>, can: Abilities) -> bool {
     let connection = Connection {
-        state: State::Open,
+        state: ConnectionState::Open,
         rcv_nxt: segment.seq,
         snd_nxt: segment.ack,
         can,
@@ -263,7 +264,7 @@ impl Doubts {
 /// Whether the segment is a late copy of one that came with the handshake of this very connection: it
 /// must not begin it anew.
 pub(crate) fn is_of_handshake(segment: &Segment<'_>, connection: &Connection) -> bool {
-    connection.state != State::Done
+    connection.state != ConnectionState::Done
         && connection.handshake == handshake_of(segment)
         && connection.rcv_nxt.wrapping_sub(segment.seq) <= 0xffff
 }

@@ -1,304 +1,394 @@
-//! From the bytes of a request to the key of its response. `lowroad-http` reads the request; here is
-//! decided whether it is one that a stored response may answer, and what tells it from others.
+//! Keys: the bytes that name a published response. Here is how they are written and read; `reading` says which
+//! request has which. Their numbers are those of `crates/softirq/bpf/shared.h`, by which the eBPF programs make
+//! the same keys. It knows nothing of tables, hashes or purges.
 //!
 //! ```text
-//! class  port (BE)  address   0x01 target   0x02 Host   0x03 Accept-Encoding   0x04 If-None-Match   …
+//! class  port (BE)  address   0x01 target   0x02 Host   0x03 Accept-Encoding   …
+//! u8     u16        16 bytes  value bytes, 0x20 to 0x7e, up to the next byte below 0x20
 //! ```
 //!
-//! Port and address are those that were asked, IPv4 as `::ffff:a.b.c.d`: servers answer by them too.
+//! Port and address are those that the client asked, IPv4 as `::ffff:a.b.c.d`: a server may answer
+//! differently at each.
 //!
-//! Values are literal, and stand in the order in which the request had them. What is not in the key
-//! is either without influence on a response that a shared cache may store, or a reason to hand the
-//! request up.
+//! The pieces stand in the order in which the request had them, target first. Values are literal:
+//! another spelling, or another order, is another key.
 
+mod reading;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::{IpAddr, SocketAddr};
+use core::fmt;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use lowroad_http::{Framing, Limits, Method, Parsed, Request, Target, Version, request};
-
+pub use self::reading::{Reading, derive, read};
 use crate::reason::Reason;
 use crate::shared;
 use crate::width::index;
-use crate::world::Ignore;
 
 /// Longest key, in bytes.
 pub const KEY_LEN_MAX: usize = index(shared::KEY_MAX);
-const CLASS_CLOSE: u8 = shared::CLASS_CLOSE as u8;
-const CLASS_HTTP_10: u8 = shared::CLASS_HTTP_10 as u8;
+
+/// Class, port and address.
+const START_LEN: usize = index(shared::KEY_START);
+const ADDRESS_AT: usize = index(shared::KEY_ADDRESS_AT);
+
 const TARGET: u8 = shared::KEY_TARGET as u8;
 const HOST: u8 = shared::KEY_HOST as u8;
+const ACCEPT_ENCODING: u8 = shared::KEY_ACCEPT_ENCODING as u8;
+const IF_NONE_MATCH: u8 = shared::KEY_IF_NONE_MATCH as u8;
+const IF_MODIFIED_SINCE: u8 = shared::KEY_IF_MODIFIED_SINCE as u8;
 
-/// A request that a stored response may answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// The key.
-    pub key: Vec<u8>,
-    /// Only the head is wanted.
-    pub is_head: bool,
+/// How the request's connection is to be treated, as far as the answer's bytes depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Class(u8);
+
+impl Class {
+    const CLOSES: u8 = shared::CLASS_CLOSE as u8;
+    const HTTP10: u8 = shared::CLASS_HTTP_10 as u8;
+
+    /// A class from what it says.
+    pub const fn new(closes: bool, is_http10: bool) -> Class {
+        Class(if closes { Class::CLOSES } else { 0 } | if is_http10 { Class::HTTP10 } else { 0 })
+    }
+
     /// The connection ends with the answer.
-    pub closes: bool,
-}
-
-/// Reads `bytes`, which must be one request to `local` and nothing more.
-///
-/// # Errors
-/// Why it is for the server above.
-pub fn read(bytes: &[u8], local: SocketAddr, ignore: Ignore) -> Result<Asked, Reason> {
-    if !bytes.starts_with(b"GET ") && !bytes.starts_with(b"HEAD ") {
-        return Err(Reason::UpMethod);
+    pub fn closes(self) -> bool {
+        self.0 & Class::CLOSES != 0
     }
-    match request::parse(bytes, &Limits::default()) {
-        Err(_) => Err(Reason::UpSyntax),
-        Ok(Parsed::Partial) => Err(Reason::UpCut),
-        // What is behind the head is found after what is in it.
-        Ok(Parsed::Complete(request)) => match derive(&request, local, ignore) {
-            Ok(_) if request.head_len < bytes.len() => Err(Reason::UpMore),
-            other => other,
-        },
+
+    /// The request is HTTP/1.0.
+    pub fn is_http10(self) -> bool {
+        self.0 & Class::HTTP10 != 0
+    }
+
+    fn read(bits: u8) -> Option<Class> {
+        (bits & !(Class::CLOSES | Class::HTTP10) == 0).then_some(Class(bits))
     }
 }
 
-/// The key of a request that was parsed.
-///
-/// # Errors
-/// Why it is for the server above.
-pub fn derive(request: &Request<'_>, local: SocketAddr, ignore: Ignore) -> Result<Asked, Reason> {
-    let Target::Origin { .. } = request.target else {
-        return Err(Reason::UpTarget);
-    };
-    if !matches!(request.method, Method::Get | Method::Head) {
-        return Err(Reason::UpMethod);
+/// What a key says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyParts<'k> {
+    /// How the connection goes on.
+    pub class: Class,
+    /// The address of this machine that was asked.
+    pub address: IpAddr,
+    /// The port that was asked.
+    pub port: u16,
+    /// Begins with `/`.
+    pub target: &'k [u8],
+    /// The value of Host; may be empty.
+    pub host: &'k [u8],
+    /// The value of Accept-Encoding.
+    pub accept_encoding: Option<&'k [u8]>,
+    /// The value of If-None-Match.
+    pub if_none_match: Option<&'k [u8]>,
+    /// The value of If-Modified-Since.
+    pub if_modified_since: Option<&'k [u8]>,
+}
+
+impl KeyParts<'_> {
+    /// Address and port that were asked.
+    pub fn local(&self) -> SocketAddr {
+        SocketAddr::new(self.address, self.port)
     }
-    if request.framing != Framing::None {
-        return Err(Reason::UpField);
+
+    /// Whether the request asks for the response only if it has changed.
+    pub fn is_conditional(&self) -> bool {
+        self.if_none_match.is_some() || self.if_modified_since.is_some()
     }
-    let is_http_10 = request.version == Version::Http10;
-    let mut key = Vec::with_capacity(KEY_LEN_MAX);
-    key.push(
-        if request.keep_alive { 0 } else { CLASS_CLOSE }
-            | if is_http_10 { CLASS_HTTP_10 } else { 0 },
-    );
-    key.extend(local.port().to_be_bytes());
-    key.extend(match local.ip() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
-    });
-    // The target as it came; `request.target` is in parts.
-    let target = request
-        .line()
-        .split(|byte| *byte == b' ')
-        .nth(1)
-        .unwrap_or_default();
-    if target.first() != Some(&b'/') {
-        return Err(Reason::UpTarget);
+}
+
+/// A key whose bytes have been checked. A copy shares the bytes.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Arc<[u8]>);
+
+impl Key {
+    /// Takes bytes that are a key; `None` if they are not.
+    pub fn read(bytes: &[u8]) -> Option<Key> {
+        Key::parse(bytes).map(|_| Key(bytes.into()))
     }
-    add(&mut key, TARGET, target)?;
-    let mut seen = 0u8;
-    for (name, value) in request.fields() {
-        let id = match meaning(name, value, ignore)? {
-            Meaning::Nothing => continue,
-            Meaning::Connection => 0,
-            Meaning::Piece(id) => id,
+
+    /// The key of a request whose fields come in the order of [`KeyParts`]; `None` if a value holds
+    /// a byte that it may not hold, or the key is too long.
+    pub fn build(parts: &KeyParts<'_>) -> Option<Key> {
+        let mut key = Builder::new(parts.class, parts.local());
+        for (id, value) in [
+            (TARGET, Some(parts.target)),
+            (HOST, Some(parts.host)),
+            (ACCEPT_ENCODING, parts.accept_encoding),
+            (IF_NONE_MATCH, parts.if_none_match),
+            (IF_MODIFIED_SINCE, parts.if_modified_since),
+        ] {
+            let Some(value) = value else { continue };
+            key.add(id, value).ok()?;
+        }
+        // Beside what each piece may be, the whole has a form.
+        Key::read(&key.bytes)
+    }
+
+    /// Reads a key; `None` if the bytes are none.
+    pub fn parse(bytes: &[u8]) -> Option<KeyParts<'_>> {
+        let (&[class, port_high, port_low, ..], pieces) = bytes.split_first_chunk::<START_LEN>()?;
+        let address: [u8; 16] = *bytes[ADDRESS_AT..].first_chunk()?;
+        if bytes.len() > KEY_LEN_MAX {
+            return None;
+        }
+        let mut seen = [None; IF_MODIFIED_SINCE as usize + 1];
+        let (target, mut rest) = take_piece(pieces, TARGET)?;
+        while let Some(id) = rest.first() {
+            let place = seen.get_mut(usize::from(*id))?;
+            let (value, after) = take_piece(rest, *id)?;
+            if place.replace(value).is_some() {
+                return None;
+            }
+            rest = after;
+        }
+        let [
+            None,
+            None,
+            host,
+            accept_encoding,
+            if_none_match,
+            if_modified_since,
+        ] = seen
+        else {
+            return None;
         };
-        // Several lines of a list are one list, but nobody sends that, and its key is not literal.
-        if seen & 1 << id != 0 {
+        target.starts_with(b"/").then_some(KeyParts {
+            class: Class::read(class)?,
+            address: Ipv6Addr::from(address).to_canonical(),
+            port: u16::from_be_bytes([port_high, port_low]),
+            target,
+            host: host?,
+            accept_encoding,
+            if_none_match,
+            if_modified_since,
+        })
+    }
+
+    /// What the key says.
+    pub fn parts(&self) -> KeyParts<'_> {
+        Key::parse(&self.0).expect("checked when it was made")
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// What is asked for, as people write it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let parts = self.parts();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        format!("http://{}{}", text(parts.host), text(parts.target))
+    }
+
+    /// Whether this is the key of the same request, perhaps to another address.
+    pub fn is_same_request(&self, other: &Key) -> bool {
+        self.0[..ADDRESS_AT] == other.0[..ADDRESS_AT] && self.0[START_LEN..] == other.0[START_LEN..]
+    }
+}
+
+/// A key while it is written.
+struct Builder {
+    bytes: Vec<u8>,
+}
+
+impl Builder {
+    /// With what each key begins with.
+    fn new(class: Class, local: SocketAddr) -> Builder {
+        let address = match local.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let mut bytes = Vec::with_capacity(KEY_LEN_MAX);
+        bytes.push(class.0);
+        bytes.extend(local.port().to_be_bytes());
+        bytes.extend(address.octets());
+        Builder { bytes }
+    }
+
+    /// Adds a piece.
+    fn add(&mut self, id: u8, value: &[u8]) -> Result<(), Reason> {
+        // A byte below 0x20 would begin another piece.
+        if value.iter().any(|byte| !(0x20..0x7f).contains(byte)) {
             return Err(Reason::UpSyntax);
         }
-        seen |= 1 << id;
-        if id != 0 {
-            add(&mut key, id, value)?;
+        if self.bytes.len() + 1 + value.len() > KEY_LEN_MAX {
+            return Err(Reason::UpLong);
         }
+        self.bytes.push(id);
+        self.bytes.extend(value);
+        Ok(())
     }
-    if seen & 1 << HOST == 0 {
-        return Err(Reason::UpHost);
-    }
-    Ok(Asked {
-        key,
-        is_head: request.method == Method::Head,
-        closes: !request.keep_alive,
-    })
 }
 
-fn add(key: &mut Vec<u8>, id: u8, value: &[u8]) -> Result<(), Reason> {
-    // A byte below 0x20 would begin another piece.
-    if value.is_empty() || value.iter().any(|byte| !(0x20..0x7f).contains(byte)) {
-        return Err(Reason::UpSyntax);
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.0.escape_ascii())
     }
-    if key.len() + 1 + value.len() > KEY_LEN_MAX {
-        return Err(Reason::UpLong);
-    }
-    key.push(id);
-    key.extend(value);
-    Ok(())
 }
 
-enum Meaning {
-    Nothing,
-    Connection,
-    Piece(u8),
-}
-
-const PIECES: [(&str, u8); 4] = [
-    ("Host", HOST),
-    ("Accept-Encoding", shared::KEY_ACCEPT_ENCODING as u8),
-    ("If-None-Match", shared::KEY_IF_NONE_MATCH as u8),
-    ("If-Modified-Since", shared::KEY_IF_MODIFIED_SINCE as u8),
-];
-
-/// Beginnings of names that tell a server that the client has asked for something else than the request
-/// line says, mostly over TLS: its answer may be another.
-const OF_TERMINATORS: [&str; 7] = [
-    "X-Forwar", "X-HTTP-M", "X-Method", "X-Origin", "X-Rewrit", "X-Scheme", "X-URL-Sc",
-];
-/// Of these, what only says who asks.
-const OF_CLIENTS: &str = "X-Forwarded-For";
-
-/// Each makes another response of it, or is for who holds the connection.
-const NOT_HERE: [&str; 19] = [
-    "Authorization",
-    "CF-Visitor",
-    "CloudFront-Forwarded-Proto",
-    "Content-Length",
-    "Expect",
-    "Forwarded",
-    "Front-End-Https",
-    "HTTP2-Settings",
-    "If-Match",
-    "If-Range",
-    "If-Unmodified-Since",
-    "Proxy-Authorization",
-    "Proxy-Connection",
-    "Range",
-    "TE",
-    "Trailer",
-    "Transfer-Encoding",
-    "Upgrade",
-    "X-Host",
-];
-
-fn meaning(name: &[u8], value: &[u8], ignore: Ignore) -> Result<Meaning, Reason> {
-    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-    if let Some((_, id)) = PIECES.iter().find(|(known, _)| is(known)) {
-        return Ok(Meaning::Piece(*id));
-    }
-    if is("Connection") {
-        let plain =
-            value.eq_ignore_ascii_case(b"close") || value.eq_ignore_ascii_case(b"keep-alive");
-        return if plain {
-            Ok(Meaning::Connection)
-        } else {
-            Err(Reason::UpField)
-        };
-    }
-    if is("Cookie") && !ignore.cookies {
-        return Err(Reason::UpCookie);
-    }
-    let controls = (is("Cache-Control") || is("Pragma")) && !ignore.cache_control;
-    let begins = |known: &str| {
-        let start = name.get(..known.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(known.as_bytes()))
-    };
-    let of_terminator = OF_TERMINATORS.iter().any(|known| begins(known)) && !is(OF_CLIENTS);
-    if controls || of_terminator || NOT_HERE.iter().any(|known| is(known)) {
-        return Err(Reason::UpField);
-    }
-    Ok(Meaning::Nothing)
+/// The value of the piece `id` at the start of `bytes`, and what follows it.
+fn take_piece(bytes: &[u8], id: u8) -> Option<(&[u8], &[u8])> {
+    let rest = bytes.strip_prefix(&[id])?;
+    let len = rest.iter().position(|b| *b < 0x20).unwrap_or(rest.len());
+    let (value, after) = rest.split_at(len);
+    let literal = value.iter().all(|b| (0x20..0x7f).contains(b));
+    let bare = !value.starts_with(b" ") && !value.ends_with(b" ");
+    (literal && bare).then_some((value, after))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
+    use core::net::Ipv4Addr;
 
-    fn key(text: &str) -> Result<Vec<u8>, Reason> {
-        let local = SocketAddr::from(([192, 0, 2, 1], 8080));
-        read(text.as_bytes(), local, Ignore::default()).map(|asked| asked.key)
+    /// What would be a key of this class at port 80 of 192.0.2.1.
+    fn at_80(class: u8, pieces: &[u8]) -> Vec<u8> {
+        let mut bytes = Builder::new(Class(class), SocketAddr::new(PARTS.address, 80)).bytes;
+        bytes.extend(pieces);
+        bytes
+    }
+
+    const PARTS: KeyParts<'static> = KeyParts {
+        class: Class(1),
+        address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+        port: 8080,
+        target: b"/a?b",
+        host: b"example.com:8080",
+        accept_encoding: Some(b"gzip, br"),
+        if_none_match: None,
+        if_modified_since: Some(b"Sun, 06 Nov 1994 08:49:37 GMT"),
+    };
+
+    #[test]
+    fn what_is_built_is_read() {
+        let key = Key::build(&PARTS).expect("a key");
+        assert_eq!(key.parts(), PARTS);
+        assert_eq!(
+            key.as_bytes()[..START_LEN],
+            *b"\x01\x1f\x90\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01"
+        );
+        let pieces = b"\x01/a?b\x02example.com:8080\x03gzip, br\x05Sun";
+        assert!(key.as_bytes()[START_LEN..].starts_with(pieces));
+        assert!(key.parts().is_conditional());
+        assert!(key.parts().class.closes() && !key.parts().class.is_http10());
+        assert_eq!(Key::read(key.as_bytes()), Some(key));
     }
 
     #[test]
-    fn keys_are_literal_and_in_order() {
-        let cases: [(&str, &[u8]); 5] = [
-            (
-                "GET /a?b HTTP/1.1\r\nHost: h:1\r\n\r\n",
-                b"\x00\x1f\x90\x01/a?b\x02h:1",
-            ),
-            (
-                "HEAD / HTTP/1.1\r\naccept-encoding: br, GZIP\r\nhost: H\r\nconnection: Close\r\n\r\n",
-                b"\x01\x1f\x90\x01/\x03br, GZIP\x02H",
-            ),
-            (
-                "GET / HTTP/1.0\r\nHost: h\r\n\r\n",
-                b"\x03\x1f\x90\x01/\x02h",
-            ),
-            (
-                "GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\nX: y\r\n\r\n",
-                b"\x02\x1f\x90\x01/\x02h",
-            ),
-            (
-                "GET / HTTP/1.1\r\nIf-None-Match: \"a\"\r\nHost: h\r\nIf-Modified-Since: x\r\n\r\n",
-                b"\x00\x1f\x90\x01/\x04\"a\"\x02h\x05x",
-            ),
-        ];
-        let address = b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01";
-        for (text, wanted) in cases {
-            let wanted = [&wanted[..3], address, &wanted[3..]].concat();
-            assert_eq!(key(text), Ok(wanted), "{text}");
-        }
-        let text = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-        let v6 = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 80));
-        let wanted = b"\0\0\x50\xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x01/\x02h";
-        let asked = read(text, v6, Ignore::default());
-        assert_eq!(asked.map(|asked| asked.key), Ok(wanted.to_vec()));
+    fn the_order_of_fields_is_free_and_makes_another_key() {
+        let one = Key::read(&at_80(0, b"\x01/\x02h\x03gzip")).expect("a key");
+        let other = Key::read(&at_80(0, b"\x01/\x03gzip\x02h")).expect("a key");
+        assert_eq!(one.parts(), other.parts());
+        assert_ne!(one, other);
     }
 
     #[test]
-    fn the_others_go_up() {
-        let cases = [
-            ("POST / HTTP/1.1\r\nHost: h\r\n\r\n", Reason::UpMethod),
-            ("GET / HTTP/1.1\r\nHost: h\r\n", Reason::UpCut),
-            ("GET / HTTP/1.1\r\nHost: h\r\n\r\nG", Reason::UpMore),
-            (
-                "GET http://h/ HTTP/1.1\r\nHost: h\r\n\r\n",
-                Reason::UpTarget,
-            ),
-            (
-                "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n",
-                Reason::UpSyntax,
-            ),
-            ("GET / HTTP/1.0\r\n\r\n", Reason::UpHost),
-            (
-                "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
-                Reason::UpField,
-            ),
-            (
-                "GET / HTTP/1.1\r\nHost: h\r\nCookie: a\r\n\r\n",
-                Reason::UpCookie,
-            ),
-            (
-                "GET / HTTP/1.1\r\nHost: h\r\nPRAGMA: a\r\n\r\n",
-                Reason::UpField,
-            ),
-            (
-                "GET / HTTP/1.1\r\nHost: h\r\nConnection: close, te\r\n\r\n",
-                Reason::UpField,
-            ),
-            (
-                "GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: a\r\nAccept-Encoding: b\r\n\r\n",
-                Reason::UpSyntax,
-            ),
-            (
-                "GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: a\tb\r\n\r\n",
-                Reason::UpSyntax,
-            ),
-        ];
-        for (text, reason) in cases {
-            assert_eq!(key(text), Err(reason), "{text}");
-        }
-        let ignore = Ignore {
-            cookies: true,
-            cache_control: true,
+    fn addresses_make_other_keys_of_the_same_request() {
+        let at = |address: IpAddr| Key::build(&KeyParts { address, ..PARTS }).expect("a key");
+        let v6: IpAddr = "2001:db8::1".parse().expect("an address");
+        let (one, other) = (at(PARTS.address), at(v6));
+        assert_eq!(other.parts().local().to_string(), "[2001:db8::1]:8080");
+        assert_ne!(one, other);
+        assert!(one.is_same_request(&other) && one.is_same_request(&one));
+        let keeps = KeyParts {
+            class: Class(0),
+            ..PARTS
         };
-        let text = b"GET / HTTP/1.1\r\nHost: h\r\nCookie: a\r\nCache-Control: no-cache\r\n\r\n";
-        let local = SocketAddr::from(([192, 0, 2, 1], 80));
-        assert!(read(text, local, ignore).is_ok());
+        assert!(!one.is_same_request(&Key::build(&keeps).expect("a key")));
+    }
+
+    #[test]
+    fn empty_values_are_values() {
+        let key = Key::read(&at_80(3, b"\x01/\x02\x03")).expect("a key");
+        assert_eq!(key.parts().host, b"");
+        assert_eq!(key.parts().accept_encoding, Some(b"".as_slice()));
+    }
+
+    #[test]
+    fn what_is_no_key_is_not_read() {
+        let cases: [(u8, &[u8]); 14] = [
+            (0, b""),
+            (0, b"\x01/"),
+            (4, b"\x01/\x02h"),
+            (0, b"\x02h\x01/"),
+            (0, b"\x01\x02h"),
+            (0, b"\x01a\x02h"),
+            (0, b"\x01/\x02h\x02h"),
+            (0, b"\x01/\x01/\x02h"),
+            (0, b"\x01/\x02h\x06x"),
+            (0, b"\x01/\x02h\x00"),
+            (0, b"\x01/\x02 h"),
+            (0, b"\x01/\x02h "),
+            (0, b"\x01/\x02h\x7f"),
+            (0, b"\x01/\x02h\xc3"),
+        ];
+        for (class, pieces) in cases {
+            let bytes = at_80(class, pieces);
+            assert_eq!(Key::parse(&bytes), None, "{}", bytes.escape_ascii());
+        }
+        for len in 0..START_LEN {
+            assert_eq!(Key::parse(&at_80(0, b"")[..len]), None);
+        }
+    }
+
+    #[test]
+    fn the_longest_key_is_a_key_and_a_longer_one_is_not() {
+        let mut bytes = at_80(0, b"\x01/\x02h\x03");
+        bytes.resize(KEY_LEN_MAX, b'a');
+        assert!(Key::read(&bytes).is_some());
+        bytes.push(b'a');
+        assert!(Key::read(&bytes).is_none());
+    }
+
+    #[test]
+    fn a_value_with_foreign_bytes_is_not_built() {
+        for target in [
+            b"/\x03gzip".as_slice(),
+            b"/\r\n",
+            b"/\xff",
+            b"",
+            b"a",
+            b"/ ",
+        ] {
+            let parts = KeyParts {
+                target,
+                accept_encoding: None,
+                ..PARTS
+            };
+            assert_eq!(Key::build(&parts), None, "{}", target.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn any_bytes_can_be_read_without_harm() {
+        let mut state = 88_172_645_463_325_252_u64;
+        for _ in 0..20_000 {
+            let mut bytes = Key::build(&PARTS).expect("a key").as_bytes().to_vec();
+            for _ in 0..3 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let [at, value, cut, ..] = state.to_le_bytes();
+                let at = usize::from(at) % bytes.len();
+                bytes[at] = value;
+                if cut < 30 {
+                    bytes.truncate(at.max(1));
+                }
+            }
+            if let Some(key) = Key::read(&bytes) {
+                assert_eq!(Some(key.parts()), Key::parse(&bytes));
+                let parts = key.parts();
+                let start = Builder::new(parts.class, parts.local()).bytes;
+                assert_eq!(start, bytes[..START_LEN]);
+            }
+        }
     }
 }

@@ -36,7 +36,7 @@ pub mod verdict;
 pub mod width;
 pub mod world;
 
-pub use connection::{Connection, State, Table};
+pub use connection::{Connection, ConnectionState, Table};
 pub use flight::{PARTS_MAX, Recovery};
 pub use frame::Segment;
 pub use reason::Reason;

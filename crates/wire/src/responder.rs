@@ -2,7 +2,7 @@
 //! never has more than one answer under way. It keeps nothing but the table. What begins a connection is in
 //! `opening`, what ours do is in `ours` and `requests`.
 
-use crate::connection::{Connection, State, Table};
+use crate::connection::{Connection, ConnectionState, Table};
 use crate::frame::{ACK, NotTaken, RST, SYN, Segment};
 use crate::handshake::{self, Doubts};
 use crate::reason::Reason;
@@ -53,12 +53,16 @@ impl<T: Table> Responder<T> {
     /// A segment to one of our ports comes.
     pub fn segment(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
         let known = self.table.get(&segment.tuple).copied();
-        let known = known.filter(|known| known.state != State::Over);
+        let known = known.filter(|known| known.state != ConnectionState::Over);
         let is_syn = segment.flags & (SYN | ACK) == SYN;
-        let is_kernels =
-            known.is_some_and(|known| matches!(known.state, State::Kernel | State::Asked));
+        let is_kernels = known.is_some_and(|known| {
+            matches!(
+                known.state,
+                ConnectionState::Kernel | ConnectionState::Asked
+            )
+        });
         if is_kernels && !is_syn {
-            if known.is_some_and(|known| known.state == State::Asked) {
+            if known.is_some_and(|known| known.state == ConnectionState::Asked) {
                 self.on_asked(world, segment);
             }
             return counted(world, Verdict::Pass(Reason::PassKernel));
@@ -85,7 +89,7 @@ impl<T: Table> Responder<T> {
             .map(|connection| connection.state)
         {
             None => Verdict::Drop(Reason::PassUnknown),
-            Some(State::Handed) => self.on_handed(world, segment),
+            Some(ConnectionState::Handed) => self.on_handed(world, segment),
             Some(_) => self.on_ours(world, segment),
         }
     }
@@ -107,14 +111,14 @@ impl<T: Table> Responder<T> {
             Some(old) if old.is_live() => {
                 return acknowledge(world, syn, old, Reason::TcpChallenge);
             }
-            Some(old) if old.state == State::Done => self.table.remove(&syn.tuple),
+            Some(old) if old.state == ConnectionState::Done => self.table.remove(&syn.tuple),
             _ => {}
         }
         if reason == Reason::PassUnadmitted {
             // Without room for the marker its client is not let in by this connection.
             let asked = Connection {
                 rcv_nxt: world.rules(),
-                ..Connection::marker(State::Asked)
+                ..Connection::marker(ConnectionState::Asked)
             };
             let _ = self.table.put(&syn.tuple, asked);
         }
@@ -132,7 +136,7 @@ impl<T: Table> Responder<T> {
         world.admit(&segment.tuple);
         world.count(Reason::TcpAdmitted);
         if let Some(connection) = self.table.get(&segment.tuple) {
-            connection.state = State::Kernel;
+            connection.state = ConnectionState::Kernel;
         }
     }
 
@@ -144,7 +148,7 @@ impl<T: Table> Responder<T> {
         if segment.flags & RST != 0 {
             // If the server above has it, it knows what to do; else it is over.
             if is_next {
-                connection.state = State::Over;
+                connection.state = ConnectionState::Over;
             }
             return counted(world, Verdict::Pass(Reason::TcpReset));
         }
@@ -155,7 +159,7 @@ impl<T: Table> Responder<T> {
         let verdict = match socket {
             Socket::None => wait_for_listener(connection, world.now_ns()),
             Socket::Connection | Socket::Handshake => {
-                connection.state = State::Kernel;
+                connection.state = ConnectionState::Kernel;
                 Verdict::Pass(Reason::TcpKept)
             }
             Socket::TimeWait(_) => {

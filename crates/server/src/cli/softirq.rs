@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lowroad_config::value;
-use lowroad_softirq::programs::load::{self, Sizes};
+use lowroad_softirq::programs::sizes::{MEMORY_MAX, MEMORY_MIN, Sizes};
 
 /// Where the programs may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -185,7 +185,7 @@ pub struct Top {
 fn memory(text: &str) -> Result<u32, String> {
     let size = value::size(text).map_err(|error| error.to_string())?;
     let size = u32::try_from(size).unwrap_or(u32::MAX);
-    match (load::MEMORY_MIN..=load::MEMORY_MAX).contains(&size) {
+    match (MEMORY_MIN..=MEMORY_MAX).contains(&size) {
         true => Ok(size),
         false => Err("from 1M to 512M".to_owned()),
     }

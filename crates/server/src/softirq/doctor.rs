@@ -4,7 +4,8 @@ use lowroad_softirq::doctor::{self, Facts, Line, Report, Verdict};
 use lowroad_softirq::machine::interfaces::{self, Details};
 use lowroad_softirq::programs::folder;
 use lowroad_softirq::programs::links;
-use lowroad_softirq::programs::load::{self, Sizes, Tier};
+use lowroad_softirq::programs::load::{self, Tier};
+use lowroad_softirq::programs::sizes::Sizes;
 
 use super::namespace;
 use crate::cli::softirq::Doctor;

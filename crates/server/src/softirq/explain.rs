@@ -6,22 +6,24 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use lowroad_softirq::asking::{self, GoesUp};
+use lowroad_cache::freshness::Source;
 use lowroad_softirq::fetch::asker::{Asker, Connect};
 use lowroad_softirq::key::Key;
 use lowroad_softirq::layout::REASONS;
-use lowroad_softirq::learn::{Denial, Settings};
+use lowroad_softirq::learn::{self, Accepted, Denial, Settings, Terms};
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::publish::{self, Published};
 use lowroad_softirq::machine::interfaces;
 use lowroad_softirq::pattern::Pattern;
+use lowroad_softirq::programs::links;
+use lowroad_softirq::programs::load::Tier;
 use lowroad_softirq::response::fetched::Validators;
-use lowroad_softirq::would;
+use lowroad_softirq::trial::{Trial, Tried};
 
 use super::attach::{origin, rules};
 use super::levels::{self, grouped};
-use super::namespace;
-use super::view::View;
+use super::view::{self, View};
+use super::{advice, namespace};
 use crate::admin;
 use crate::cli::Explain;
 use crate::say;
@@ -37,16 +39,16 @@ pub fn explain(args: &Explain) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    let asked = Asked::of(args)?;
+    let question = Question::of(args)?;
     // Who may not open maps still gets the server's account.
     let (mut levels, _) = levels::all().unwrap_or_default();
-    levels.retain(|level| level.ports().contains(&asked.port));
+    levels.retain(|level| level.ports().contains(&question.port));
     if levels.is_empty() {
         return admin::ask_to_explain(args);
     }
-    say::out(format_args!("GET {}\n", asked.url))?;
+    say::out(format_args!("GET {}\n", question.url))?;
     for level in levels {
-        say::out(account(&Arc::new(level), &asked)?)?;
+        say::out(account(&Arc::new(level), &question)?)?;
     }
     // Another server has nothing to say to that, and that is no error.
     if let Ok(text) = admin::explanation(args) {
@@ -57,7 +59,7 @@ pub fn explain(args: &Explain) -> Result<(), String> {
 }
 
 /// The request that is explained.
-struct Asked {
+struct Question {
     url: String,
     /// If the URL names one of this machine.
     address: Option<IpAddr>,
@@ -65,8 +67,8 @@ struct Asked {
     head: String,
 }
 
-impl Asked {
-    fn of(args: &Explain) -> Result<Asked, String> {
+impl Question {
+    fn of(args: &Explain) -> Result<Question, String> {
         if let Some(bad) = args.headers.iter().find(|field| !field.contains(':')) {
             return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
         }
@@ -90,7 +92,7 @@ impl Asked {
         head.push_str("\r\n");
         let port = lowroad_http::host::port(authority.as_bytes()).unwrap_or(80);
         let address = address_in(authority);
-        Ok(Asked {
+        Ok(Question {
             address: address.filter(|ip| interfaces::own(SocketAddr::new(*ip, port)).is_ok()),
             port,
             url,
@@ -109,52 +111,75 @@ fn address_in(authority: &str) -> Option<IpAddr> {
     with_port.or_else(|_| alone()).ok()
 }
 
-fn account(level: &Arc<Level>, asked: &Asked) -> Result<String, String> {
+fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
     let mut out = String::new();
     let view = View::of(level)?;
     let interfaces: Vec<&str> = view.interfaces.iter().map(|(name, _)| &**name).collect();
-    let place = format!("port {} on {}", asked.port, interfaces.join(", "));
+    let place = format!("port {} on {}", question.port, interfaces.join(", "));
     line(&mut out, "softirq level", &place);
     if let Some(why) = asleep(&view) {
         line(&mut out, "answers", &format!("nothing: {why}"));
         return Ok(out);
     }
-    let settings = level.control().settings;
-    let server = match asked.address {
-        Some(address) => Ok(SocketAddr::new(address, asked.port)),
-        None => origin::server_of(asked.port),
+    let server = match question.address {
+        Some(address) => Ok(SocketAddr::new(address, question.port)),
+        None => origin::server_of(question.port),
     };
     // Whether it goes up does not depend on the address.
-    let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), asked.port);
+    let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), question.port);
     let local = *server.as_ref().unwrap_or(&nowhere);
-    let key = match asking::key_of(asked.head.as_bytes(), local, settings) {
-        Ok(key) => key,
-        Err(up) => {
-            line(&mut out, "answers", &format!("no: {}", goes_up(&up)));
-            return Ok(out);
+    let tiers = tiers(level);
+    for tier in &tiers {
+        if tiers.len() > 1 {
+            line(&mut out, "programs", view::tier_name(*tier));
         }
-    };
-    let published = publish::published(level);
-    // Without an address in the URL each that is published is told.
-    let is_meant = |address| asked.address.is_none_or(|wanted| wanted == address);
-    let is_it = |other: &Key| other.is_same_request(&key) && is_meant(other.parts().address);
-    let (found, others): (Vec<Named<'_>>, Vec<Named<'_>>) = published
-        .iter()
-        .filter_map(|one| Some((one, Key::read(&one.key)?)))
-        .partition(|(_, other)| is_it(other));
-    for (one, key) in &found {
-        describe(one, key.parts().address, &mut out);
-    }
-    match server {
-        _ if !found.is_empty() => {}
-        Ok(_) => not_published(level, &view, &key, &mut out),
-        Err(why) => {
-            let what = format!("no, and can't be learned: {why}");
-            line(&mut out, "answers", &what);
+        let trial = Trial::of(level, *tier).map_err(|error| error.to_string())?;
+        let tried = ask(&trial, question, local)?;
+        let key = match (&tried.response, tried.reason()) {
+            (Some(one), _) => Key::read(&one.key),
+            (None, Some("up_miss" | "up_expired")) => tried.key.clone(),
+            _ => None,
+        };
+        let Some(key) = key else {
+            line(&mut out, "answers", &format!("no: {}", goes_up(&tried)));
+            continue;
+        };
+        let published = publish::published(level);
+        // Without an address in the URL each that is published is told.
+        let is_meant = |address| question.address.is_none_or(|wanted| wanted == address);
+        let is_it = |other: &Key| other.is_same_request(&key) && is_meant(other.parts().address);
+        let (found, others): (Vec<Named<'_>>, Vec<Named<'_>>) = published
+            .iter()
+            .filter_map(|one| Some((one, Key::read(&one.key)?)))
+            .partition(|(_, other)| is_it(other));
+        for (one, key) in &found {
+            let tried = ask(&trial, question, key.parts().local())?;
+            describe(one, &tried, key.parts().address, &mut out);
         }
+        match &server {
+            _ if !found.is_empty() => {}
+            Ok(_) => not_published(level, &view, &key, &mut out),
+            Err(why) => {
+                let what = format!("no, and can't be learned: {why}");
+                line(&mut out, "answers", &what);
+            }
+        }
+        variants(&others, &question.url, &mut out);
     }
-    variants(&others, &asked.url, &mut out);
     Ok(out)
+}
+
+/// At which tiers its programs are.
+fn tiers(level: &Level) -> Vec<Tier> {
+    let attached = links::attached(level.folder());
+    let has = |tier: &Tier| attached.iter().any(|(_, other)| other == tier);
+    [Tier::Xdp, Tier::Tc].into_iter().filter(has).collect()
+}
+
+/// What the programs do with the request at an address.
+fn ask(trial: &Trial, question: &Question, local: SocketAddr) -> Result<Tried, String> {
+    let tried = trial.ask(question.head.as_bytes(), local);
+    tried.map_err(|error| format!("the programs could not be tried: {error}"))
 }
 
 /// Why the level answers nothing at all.
@@ -175,74 +200,100 @@ fn asleep(view: &View) -> Option<String> {
     }
 }
 
-fn goes_up(up: &GoesUp) -> String {
-    let text = REASONS.iter().find(|(name, _)| *name == up.reason);
-    let text = text.map_or(up.reason, |(_, text)| text);
-    let advice = match up.reason {
+/// Why the programs do not answer, and what would change it.
+fn goes_up(tried: &Tried) -> String {
+    let reason = tried.reason().unwrap_or("no exit");
+    let text = REASONS.iter().find(|(name, _)| *name == reason);
+    let text = text.map_or(reason, |(_, text)| text);
+    let advice = match reason {
         "up_cookie" => "; `attach --ignore-cookies` if pages do not depend on it",
-        "up_field" if is_cache_control(up) => "; `attach --ignore-cache-control` passes it over",
+        "up_field" if is_cache_control(tried) => "; `attach --ignore-cache-control` passes it over",
         _ => "",
     };
-    match &up.field {
+    match &tried.field {
         Some(field) => format!("{text} ({field}): handed up{advice}"),
         None => format!("{text}: handed up{advice}"),
     }
 }
 
-fn is_cache_control(up: &GoesUp) -> bool {
-    let field = up.field.as_deref().unwrap_or_default().to_ascii_lowercase();
+fn is_cache_control(tried: &Tried) -> bool {
+    let field = tried.field.as_deref().unwrap_or_default();
+    let field = field.to_ascii_lowercase();
     field.starts_with("cache-control:") || field.starts_with("pragma:")
 }
 
-fn describe(found: &Published, address: IpAddr, out: &mut String) {
-    let left_ms = found.expires_ns.saturating_sub(lowroad_softirq::now_ns()) / 1_000_000;
-    match left_ms {
-        0 => line(
-            out,
-            "answers",
-            "no: published, but its time is over; it is asked for again",
-        ),
-        _ => line(out, "answers", "yes, from the segment that asks"),
-    }
+/// Of what is published, what the programs make of it.
+fn describe(found: &Published, tried: &Tried, address: IpAddr, out: &mut String) {
+    let answers = match tried.reason() {
+        None => "yes, from the segment that asks".to_owned(),
+        Some("up_expired") => {
+            "no: published, but its time is over; it is asked for again".to_owned()
+        }
+        Some(_) => format!("no: {}", goes_up(tried)),
+    };
+    line(out, "answers", &answers);
     let what = format!("status {}, {} bytes with its head", found.status, found.len);
     line(out, "published", &what);
     line(out, "at", &address.to_string());
-    line(
-        out,
-        "expires in",
-        &format!("{} s", grouped(left_ms.div_ceil(1000))),
-    );
+    let left_ns = found.expires_ns.saturating_sub(lowroad_softirq::now_ns());
+    let left_s = grouped(left_ns.div_ceil(1_000_000_000));
+    line(out, "expires in", &format!("{left_s} s"));
     line(out, "hits", &grouped(found.hits));
 }
 
-/// Asks the server above itself, as the daemon would, and judges.
+/// Asks the server above itself, as the daemon would, and judges by its rules.
 fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
     let daemon = view.pid.and_then(rules::arguments_of);
+    let is_own = daemon.as_ref().is_some_and(|args| args.own);
     let learning = daemon.and_then(|args| rules::learning(&args).ok());
     let settings = rules::behind(learning.unwrap_or_default(), level.folder());
+    let server = key.parts().local();
     if let Some(excluded) = Denial::of_path(&key.parts(), &settings) {
         line(out, "answers", &format!("no: {excluded}"));
         return;
     }
-    match fetch(level, key, &settings) {
-        Ok(would) => {
+    match fetch(level, key, &settings, is_own) {
+        Ok(accepted) => {
             line(
                 out,
                 "answers",
                 "not now: it is published when it is asked for again",
             );
-            let what = format!("status {}, {} bytes with its head", would.status, would.len);
+            let prepared = &accepted.prepared;
+            let (status, len) = (prepared.status, prepared.bytes.len());
+            let what = format!("status {status}, {len} bytes with its head");
             line(out, "would be published", &what);
-            let fresh_s = grouped(would.fresh_ms.div_ceil(1000));
-            line(out, "for", &format!("{fresh_s} s, by {}", would.because));
+            let fresh_s = grouped(accepted.left_ms.div_ceil(1000));
+            let why = format!("{fresh_s} s, by {}", rule(accepted.source));
+            line(out, "for", &why);
         }
         Err(why) => line(out, "answers", &format!("no: {why}")),
     }
-    let server = key.parts().local();
+    if let Some(left_s) = view.pause_s {
+        line(out, "fetches", &advice::of_pause(left_s));
+    }
     line(out, "asked", &format!("the server at {server}"));
 }
 
-fn fetch(level: &Arc<Level>, key: &Key, settings: &Settings) -> Result<would::Would, String> {
+/// What gives a response its lifetime.
+fn rule(source: Source) -> &'static str {
+    match source {
+        Source::SMaxage => "s-maxage",
+        Source::MaxAge => "max-age",
+        Source::Expires => "Expires",
+        Source::Ttl => "--ttl",
+        Source::Heuristic => {
+            "a tenth of the time since Last-Modified, 5 s at most (--ttl says another)"
+        }
+    }
+}
+
+fn fetch(
+    level: &Arc<Level>,
+    key: &Key,
+    settings: &Settings,
+    is_own: bool,
+) -> Result<Accepted, Denial> {
     let connector = origin::connector(level.clone());
     let ports = Arc::new(Mutex::new(Vec::new()));
     let used = ports.clone();
@@ -253,8 +304,7 @@ fn fetch(level: &Arc<Level>, key: &Key, settings: &Settings) -> Result<would::Wo
         }
         Ok(stream)
     });
-    // Only before a server of our own answers have no Age.
-    let mut asker = Asker::new(&connect, settings.with_age);
+    let mut asker = Asker::new(&connect, !is_own);
     let begin = Instant::now();
     let fetched = asker.fetch(&key.parts(), &Validators::default());
     let delay_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -263,8 +313,12 @@ fn fetch(level: &Arc<Level>, key: &Key, settings: &Settings) -> Result<would::Wo
     for port in ports.lock().iter().flat_map(|ports| ports.iter()) {
         level.exempt_port(*port, false);
     }
-    let fetched = fetched.map_err(|error| error.to_string())?;
-    would::publish(&fetched, &key.parts(), settings, delay_ms).map_err(|why| why.to_string())
+    let terms = Terms {
+        key: key.parts(),
+        settings,
+        delay_ms,
+    };
+    learn::judge(fetched, None, &terms)
 }
 
 /// What is published under the same URL for other requests: a browser's has more fields than ours.
@@ -312,9 +366,10 @@ mod tests {
     #[test]
     fn a_reason_has_its_text_the_field_and_what_to_do() {
         let up = |reason, field: &str| {
-            goes_up(&GoesUp {
-                reason,
+            goes_up(&Tried {
+                exits: vec![reason],
                 field: Some(field.into()),
+                ..Tried::default()
             })
         };
         let cookie = up("up_cookie", "Cookie: a=b");

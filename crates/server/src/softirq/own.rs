@@ -27,7 +27,7 @@ use rustix::net::Shutdown;
 
 use self::health::Health;
 use self::heard::Hearing;
-use self::offers::{Asks, Told, Word};
+use self::offers::{Questions, Told, Word};
 use crate::changes::Changes;
 use crate::running::Running;
 use crate::say;
@@ -244,8 +244,8 @@ pub struct News {
 
 /// Does what the server says on standard input. By what is returned, the server is asked for its answers.
 pub fn follow(level: Arc<Level>, news: Arc<News>) -> Offered {
-    let asks = Arc::new(Asks::new());
-    let hears = asks.clone();
+    let questions = Arc::new(Questions::new());
+    let hears = questions.clone();
     thread::spawn(move || {
         let mut buffer = Vec::new();
         while let Some(word) = hears.next_word(&mut buffer) {
@@ -261,5 +261,5 @@ pub fn follow(level: Arc<Level>, news: Arc<News>) -> Offered {
         }
         news.stop.store(true, Ordering::Relaxed);
     });
-    Arc::new(move |local, head| asks.ask(local, head))
+    Arc::new(move |local, head| questions.ask(local, head))
 }

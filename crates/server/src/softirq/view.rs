@@ -184,7 +184,8 @@ impl View {
     }
 }
 
-fn tier_name(tier: Tier) -> &'static str {
+/// For people.
+pub fn tier_name(tier: Tier) -> &'static str {
     match tier {
         Tier::Xdp => "native XDP",
         Tier::Tc => "TC ingress",

@@ -1,7 +1,8 @@
 //! The programs of both tiers pass the verifier of this kernel, though cables of tests have one tier only.
 
 use lowroad_softirq::programs::folder;
-use lowroad_softirq::programs::load::{Sizes, Tier, load};
+use lowroad_softirq::programs::load::{Tier, load};
+use lowroad_softirq::programs::sizes::Sizes;
 use lowroad_testkit::net::Namespace;
 
 use crate::attached::place;

@@ -6,10 +6,10 @@ use std::thread;
 
 use crate::error::Error;
 use crate::fetch::asker::Asker;
-use crate::key::Key;
 use crate::learn::Ticket;
 use crate::response::FetchError;
 use crate::response::fetched::{Fetched, Validators};
+use lowroad_wire::key::Key;
 
 /// What is to be fetched.
 pub(super) struct Job {

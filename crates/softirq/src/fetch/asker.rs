@@ -7,13 +7,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use crate::fetch::{self, Fetcher, Limits};
-use crate::key::KeyParts;
 use crate::response::FetchError;
 use crate::response::fetched::{Fetched, Validators};
+use lowroad_wire::key::KeyParts;
 
 /// From which address a connection comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum AskedFrom {
     /// That of this machine which it goes to.
     Machine,
     /// One that is nobody's: [`crate::machine::outsider`].
@@ -21,7 +21,7 @@ pub enum Asks {
 }
 
 /// Makes a connection to the server above, at the address of this machine that was asked.
-pub type Connect = Arc<dyn Fn(SocketAddr, Asks) -> io::Result<TcpStream> + Send + Sync>;
+pub type Connect = Arc<dyn Fn(SocketAddr, AskedFrom) -> io::Result<TcpStream> + Send + Sync>;
 
 /// What a server of our own answers to a request at this address without a connection; `None`: it has to be
 /// asked as others do.
@@ -47,8 +47,8 @@ impl Asker {
             Fetcher::new(connector, Limits::default())
         };
         Asker {
-            machine: fetcher(Asks::Machine),
-            outsider: as_outsider.then(|| fetcher(Asks::Outsider)),
+            machine: fetcher(AskedFrom::Machine),
+            outsider: as_outsider.then(|| fetcher(AskedFrom::Outsider)),
             offered: None,
         }
     }
@@ -105,7 +105,8 @@ fn is_alike(told: &Fetched, own: &Fetched) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asking;
+    use lowroad_wire::key;
+    use lowroad_wire::world::Ignore;
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
     use std::thread;
@@ -131,16 +132,15 @@ mod tests {
         let servers = (says(machine), says(outsider.unwrap_or("")));
         let connect: Connect = Arc::new(move |_, asks| {
             TcpStream::connect(match asks {
-                Asks::Machine => servers.0,
-                Asks::Outsider => servers.1,
+                AskedFrom::Machine => servers.0,
+                AskedFrom::Outsider => servers.1,
             })
         });
-        let key = asking::key_of(
-            b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
-            ([192, 0, 2, 1], 80).into(),
-            0,
-        )
-        .expect("a key");
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let local = ([192, 0, 2, 1], 80).into();
+        let key = key::read(head, local, Ignore::default())
+            .expect("a key")
+            .key;
         Asker::new(&connect, outsider.is_some())
             .fetch(&key.parts(), &Validators::default())
             .map(|told| told.status)

@@ -1,7 +1,7 @@
 //! The fetcher against listeners in threads: each says what it was told to, whatever it is asked.
 
 use super::*;
-use crate::key::{Class, KeyParts};
+use lowroad_wire::key::{Class, KeyParts};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -217,10 +217,10 @@ fn a_connection_is_used_again_until_it_ends() {
     let (address, _requests) = origin(vec![script(&[keep, last]), script(&[next])]);
     let mut fetcher = fetcher(address, Limits::default());
     let mut bodies = Vec::new();
-    for idle in [1, 0, 1] {
+    for pooled in [1, 0, 1] {
         let fetched = fetcher.fetch(&KEY, &Validators::default());
         bodies.extend(fetched.expect("a response").body);
-        assert_eq!(fetcher.idle.len(), idle);
+        assert_eq!(fetcher.pool.len(), pooled);
     }
     assert_eq!(bodies, b"abc");
 }
@@ -247,7 +247,7 @@ fn bytes_that_nobody_asked_for_end_the_connection() {
     for body in [b"a", b"b"] {
         let fetched = fetcher.fetch(&KEY, &Validators::default());
         assert_eq!(fetched.expect("a response").body, body);
-        let kept = fetcher.idle.len();
+        let kept = fetcher.pool.len();
         assert_eq!(kept, usize::from(body == b"b"));
     }
 }

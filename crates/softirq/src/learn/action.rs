@@ -1,9 +1,9 @@
 //! What the state machine wants done, and how it names things. It knows nothing of why.
 
 use super::verdict::Denial;
-use crate::key::Key;
 use crate::response::fetched::Validators;
 use crate::response::prepare::Prepared;
+use lowroad_wire::key::Key;
 
 /// Names a fetch that was asked for. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

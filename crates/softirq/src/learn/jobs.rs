@@ -1,8 +1,8 @@
 //! The fetches: which keys wait and which are under way. It knows no bounds and no time.
 
 use super::Ticket;
-use crate::key::Key;
 use crate::response::fetched::Fetched;
+use lowroad_wire::key::Key;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 

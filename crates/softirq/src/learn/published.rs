@@ -9,8 +9,8 @@
 use super::outlook;
 use super::verdict::{self, Accepted};
 use super::{Gone, Serial};
-use crate::key::Key;
 use crate::response::fetched::Fetched;
+use lowroad_wire::key::Key;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -129,7 +129,7 @@ fn due_ns(now_ns: u64, expires_ns: u64) -> u64 {
 
 /// All published responses.
 #[derive(Debug, Default)]
-pub(super) struct Published {
+pub(super) struct Entries {
     slots: Vec<Option<Entry>>,
     /// Indices of empty slots.
     free: Vec<usize>,
@@ -140,7 +140,7 @@ pub(super) struct Published {
     bytes: u64,
 }
 
-impl Published {
+impl Entries {
     pub(super) fn len(&self) -> usize {
         self.by_hash.len()
     }
@@ -264,8 +264,8 @@ mod tests {
         Entry::new(Serial(number), key, number, stored, (0, 100), 1000)
     }
 
-    fn published(len: u64) -> Published {
-        let mut all = Published::default();
+    fn published(len: u64) -> Entries {
+        let mut all = Entries::default();
         (0..len).for_each(|number| all.insert(entry(number)));
         all
     }
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn an_eviction_of_nothing_is_nothing() {
-        assert_eq!(Published::default().evict(), None);
+        assert_eq!(Entries::default().evict(), None);
     }
 
     #[test]

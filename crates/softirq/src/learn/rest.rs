@@ -103,8 +103,9 @@ pub enum Step {
     Wake,
 }
 
+/// How much of what comes is looked at.
 #[derive(Debug)]
-enum State {
+enum Wakefulness {
     /// With the beginning of the window, and what had come by then; unknown before the first look.
     Awake(Option<(u64, Seen)>),
     Resting {
@@ -121,7 +122,7 @@ enum State {
 #[derive(Debug)]
 pub struct Rest {
     rules: Rules,
-    state: State,
+    state: Wakefulness,
     rest_ns_next: u64,
 }
 
@@ -132,7 +133,7 @@ impl Rest {
         Rest {
             rest_ns_next: rules.rest_ns_min,
             rules,
-            state: State::Awake(None),
+            state: Wakefulness::Awake(None),
         }
     }
 
@@ -145,36 +146,38 @@ impl Rest {
         left: impl FnOnce() -> usize,
     ) -> Option<Step> {
         match self.state {
-            State::Awake(window) => {
+            Wakefulness::Awake(window) => {
                 let (begin_ns, before) = window.unwrap_or((now_ns, seen));
-                self.state = State::Awake(Some((begin_ns, before)));
+                self.state = Wakefulness::Awake(Some((begin_ns, before)));
                 self.judge(now_ns, begin_ns, seen, before, prospect)
             }
-            State::Resting { until_ns, .. } | State::Asleep { until_ns } if until_ns <= now_ns => {
+            Wakefulness::Resting { until_ns, .. } | Wakefulness::Asleep { until_ns }
+                if until_ns <= now_ns =>
+            {
                 self.wake()
             }
-            State::Resting { since_ns, until_ns }
+            Wakefulness::Resting { since_ns, until_ns }
                 if now_ns.saturating_sub(since_ns) >= self.rules.settle_ns =>
             {
                 let is_over = left() == 0;
                 self.state = match is_over {
-                    true => State::Asleep { until_ns },
+                    true => Wakefulness::Asleep { until_ns },
                     // To count them takes a while.
-                    false => State::Resting {
+                    false => Wakefulness::Resting {
                         since_ns: now_ns,
                         until_ns,
                     },
                 };
                 is_over.then_some(Step::FallAsleep)
             }
-            State::Resting { .. } | State::Asleep { .. } => None,
+            Wakefulness::Resting { .. } | Wakefulness::Asleep { .. } => None,
         }
     }
 
     /// Ends a rest, if there is one.
     pub fn wake(&mut self) -> Option<Step> {
-        let rests = !matches!(self.state, State::Awake(_));
-        self.state = State::Awake(None);
+        let rests = !matches!(self.state, Wakefulness::Awake(_));
+        self.state = Wakefulness::Awake(None);
         rests.then_some(Step::Wake)
     }
 
@@ -198,7 +201,7 @@ impl Rest {
         if !(is_enough || is_enough_in_vain) {
             return None;
         }
-        self.state = State::Awake(Some((now_ns, seen)));
+        self.state = Wakefulness::Awake(Some((now_ns, seen)));
         if came.answers.saturating_mul(REQUESTS_PER_ANSWER) >= requests {
             self.rest_ns_next = self.rules.rest_ns_min;
             return None;
@@ -211,7 +214,7 @@ impl Rest {
             .rest_ns_next
             .saturating_mul(2)
             .min(self.rules.rest_ns_max);
-        self.state = State::Resting {
+        self.state = Wakefulness::Resting {
             since_ns: now_ns,
             until_ns,
         };

@@ -2,9 +2,9 @@
 //! are in `revalidation`, random walks in `simulated`, sites in `traffic` and `many`.
 
 use super::*;
-use crate::key::{Class, KeyParts};
 use lowroad_cache::storable::NotStorable;
 use lowroad_http::date;
+use lowroad_wire::key::{Class, KeyParts};
 
 mod many;
 mod revalidation;

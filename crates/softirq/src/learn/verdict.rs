@@ -2,13 +2,13 @@
 //! published.
 
 use super::Settings;
-use crate::key::{Class, KeyParts};
 use crate::learn::exclude;
 use crate::response::FetchError;
 use crate::response::fetched::Fetched;
 use crate::response::prepare::{self, Form, PrepareError, Prepared};
 use lowroad_cache::freshness::{Freshness, Received, Source};
 use lowroad_cache::storable::{self, NotStorable};
+use lowroad_wire::key::{Class, KeyParts};
 use std::fmt;
 
 /// Age is written in five digits.
@@ -16,21 +16,28 @@ const AGE_SECS_MAX: u64 = 99_999;
 
 /// A response that may be published.
 #[derive(Debug)]
-pub(super) struct Accepted {
+pub struct Accepted {
     /// As it came, updated by a 304 if that is what came.
-    pub(super) stored: Fetched,
-    pub(super) prepared: Prepared,
-    pub(super) age_ms: u64,
-    /// More than 0.
-    pub(super) left_ms: u64,
+    pub stored: Fetched,
+    /// As it is published.
+    pub prepared: Prepared,
+    /// How old it is.
+    pub age_ms: u64,
+    /// For how long it is published. More than 0.
+    pub left_ms: u64,
+    /// By what.
+    pub source: Source,
 }
 
 /// What the verdict depends on besides the response.
-pub(super) struct Rules<'s> {
-    pub(super) key: KeyParts<'s>,
-    pub(super) settings: &'s Settings,
+#[derive(Debug)]
+pub struct Terms<'s> {
+    /// For which request.
+    pub key: KeyParts<'s>,
+    /// By which terms.
+    pub settings: &'s Settings,
     /// From the decision to fetch until now.
-    pub(super) delay_ms: u64,
+    pub delay_ms: u64,
 }
 
 /// Why a key is not fetched for a while.
@@ -131,10 +138,13 @@ impl fmt::Display for Denial {
 }
 
 /// Judges the end of a fetch. `previous` is the response that was asked after.
-pub(super) fn judge(
+///
+/// # Errors
+/// Why nothing is published.
+pub fn judge(
     result: Result<Fetched, FetchError>,
     previous: Option<&Fetched>,
-    rules: &Rules<'_>,
+    terms: &Terms<'_>,
 ) -> Result<Accepted, Denial> {
     let fetched = result.map_err(Denial::Fetch)?;
     if fetched.status >= 500 {
@@ -147,38 +157,39 @@ pub(super) fn judge(
             }
             previous.updated_by(&fetched)
         }
-        None if fetched.status == 304 && !rules.key.is_conditional() => {
+        None if fetched.status == 304 && !terms.key.is_conditional() => {
             return Err(Denial::NotAskedAfter);
         }
         _ => fetched,
     };
-    accept(stored, rules)
+    accept(stored, terms)
 }
 
-fn accept(stored: Fetched, rules: &Rules<'_>) -> Result<Accepted, Denial> {
-    let settings = rules.settings;
+fn accept(stored: Fetched, terms: &Terms<'_>) -> Result<Accepted, Denial> {
+    let settings = terms.settings;
     let received = Received {
         at_unix_secs: stored.at_unix_secs,
-        delay_ms: rules.delay_ms,
+        delay_ms: terms.delay_ms,
     };
     let freshness = storable(&stored, &received, settings)?;
     let left_ms = left_ms(&freshness, settings);
     if left_ms == 0 {
         return Err(Denial::NotStorable(NotStorable::Stale));
     }
-    let len_max = settings.len_max(&rules.key);
+    let len_max = settings.len_max(&terms.key);
     let prepared =
-        prepared(&stored, rules.key.class, settings.with_age, len_max).map_err(Denial::Unfit)?;
+        prepared(&stored, terms.key.class, settings.with_age, len_max).map_err(Denial::Unfit)?;
     Ok(Accepted {
         stored,
         prepared,
         age_ms: freshness.age_ms,
         left_ms,
+        source: freshness.source,
     })
 }
 
 /// Whether a response may be kept for everybody, and for how long.
-pub(crate) fn storable(
+fn storable(
     stored: &Fetched,
     received: &Received,
     settings: &Settings,
@@ -196,7 +207,7 @@ fn is_of_who_asks(status: u16) -> bool {
 }
 
 /// For how long a response is published.
-pub(crate) fn left_ms(freshness: &Freshness, settings: &Settings) -> u64 {
+fn left_ms(freshness: &Freshness, settings: &Settings) -> u64 {
     let secs_max = match freshness.source {
         Source::Heuristic => settings.lifetime_secs_max.min(settings.guessed_secs_max),
         _ => settings.lifetime_secs_max,
@@ -227,5 +238,51 @@ fn is_about(not_modified: &Fetched, previous: &Fetched) -> bool {
     match (not_modified.field("etag"), previous.field("etag")) {
         (Some(new), Some(old)) => opaque(new) == opaque(old),
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_wire::key;
+    use lowroad_wire::world::Ignore;
+
+    fn judged(status: u16, fields: &[(&str, &str)], body_len: usize) -> Result<Accepted, String> {
+        let owned = |(n, v): &(&str, &str)| (n.as_bytes().to_vec(), v.as_bytes().to_vec());
+        let response = Fetched {
+            status,
+            reason: b"OK".to_vec(),
+            fields: fields.iter().map(owned).collect(),
+            body: vec![b'x'; body_len],
+            at_unix_secs: 1_000_000_000,
+        };
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let local = ([192, 0, 2, 1], 80).into();
+        let reading = key::read(head, local, Ignore::default()).expect("a key");
+        let terms = Terms {
+            key: reading.key.parts(),
+            settings: &Settings::default(),
+            delay_ms: 0,
+        };
+        judge(Ok(response), None, &terms).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn what_is_fresh_and_short_is_published() {
+        let accepted = judged(200, &[("Cache-Control", "max-age=60")], 1300).expect("fresh");
+        assert_eq!((accepted.prepared.status, accepted.left_ms), (200, 60_000));
+        assert_eq!(accepted.source, Source::MaxAge);
+        assert!(accepted.prepared.bytes.len() > 1300);
+    }
+
+    #[test]
+    fn what_is_not_published_has_a_reason() {
+        let fresh = ("Cache-Control", "max-age=60");
+        let why = |status, fields: &[_], len| judged(status, fields, len).expect_err("a reason");
+        assert!(why(200, &[fresh, ("Set-Cookie", "a=b")], 1).contains("cookie"));
+        assert!(why(200, &[], 1).contains("lifetime"));
+        assert!(why(200, &[fresh], 14_700).contains("at most 14600"));
+        assert!(why(500, &[fresh], 1).contains("500"));
+        assert!(why(304, &[fresh], 0).contains("304"));
     }
 }

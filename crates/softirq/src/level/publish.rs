@@ -10,11 +10,11 @@ use std::mem::offset_of;
 use lowroad_wire::width::{index, long_index, lower};
 
 use crate::error::Error;
-use crate::key::KEY_LEN_MAX;
 use crate::layout::{self, response, sum_of};
 use crate::learn::Serial;
 use crate::level::Level;
 use crate::level::extents::{Extent, Extents};
+use lowroad_wire::key::KEY_LEN_MAX;
 
 /// For so long a retired response can be sent again: clients repeat themselves after 0.2 s, 0.6 s, 1.4 s, and
 /// so on.
@@ -62,12 +62,13 @@ pub struct Publisher {
     store: Extents,
     /// Out of the index since then, in this order; what is under way may have to be sent again.
     retired: VecDeque<(u32, u64)>,
-    by_serial: HashMap<Serial, Place>,
+    by_serial: HashMap<Serial, Slot>,
     next_id: u32,
 }
 
+/// Where a response is, and by which hash it is found.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Slot {
     number: u32,
     hash: u64,
 }
@@ -141,7 +142,7 @@ impl Publisher {
         level.write_store(extent.at, &bytes);
         level.responses.write(index_of(number), fresh);
         level.clear_hits(index_of(number));
-        let place = Place { number, hash };
+        let place = Slot { number, hash };
         // The response is whole before it can be found.
         level.index.publish(bucket, way * 8, place.entry());
         if let Some(old) = old {
@@ -262,7 +263,7 @@ pub struct Published {
     pub len: u16,
     /// CLOCK_MONOTONIC.
     pub expires_ns: u64,
-    place: Place,
+    place: Slot,
 }
 
 /// Everything that the index names.
@@ -281,7 +282,7 @@ pub fn published(level: &Level) -> Vec<Published> {
                 status: place.status,
                 len: place.len,
                 expires_ns: place.expires_ns,
-                place: Place {
+                place: Slot {
                     number,
                     hash: place.hash,
                 },
@@ -310,7 +311,7 @@ pub fn purge(level: &Level, which: &[Published]) -> Result<(), Error> {
     level.wait_for_programs()
 }
 
-impl Place {
+impl Slot {
     /// As it stands in the index.
     fn entry(self) -> u64 {
         (self.hash & 0xffff_ffff_0000_0000) | u64::from(self.number + 1)
@@ -349,21 +350,21 @@ fn free_entry(level: &Level, hash: u64) -> Option<(usize, usize)> {
     Some((bucket, way))
 }
 
-fn find_entry(level: &Level, place: Place) -> Option<(usize, usize)> {
+fn find_entry(level: &Level, place: Slot) -> Option<(usize, usize)> {
     let bucket = bucket_of(level, place.hash);
     let entries = level.index.read(bucket).entry;
     let way = entries.iter().position(|entry| *entry == place.entry())?;
     Some((bucket, way))
 }
 
-fn clear_entry(level: &Level, place: Place) {
+fn clear_entry(level: &Level, place: Slot) {
     if let Some((bucket, way)) = find_entry(level, place) {
         level.index.set(bucket, way * 8, 0u64);
     }
 }
 
 /// What is remembered of requests for it does not hold any more.
-fn forget(level: &Level, place: Place) {
+fn forget(level: &Level, place: Slot) {
     let expires_ns = offset_of!(response, expires_ns);
     level
         .responses

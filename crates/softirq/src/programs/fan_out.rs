@@ -1,7 +1,7 @@
 //! Copies of frames for native XDP, which sends one for each that came: maps that name an interface several
 //! times, with the program that makes the parts of an answer of the copies (bpf/parts.h).
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
@@ -35,8 +35,18 @@ pub fn fill_anyway(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(),
     let Some(program) = loaded.parts() else {
         return Ok(());
     };
+    let all = MapHandle::from_pinned_path(folder.join("fan_out"));
+    let all = all.map_err(Error::bpf("maps for copies of frames"))?;
+    fill_with(&all, program, interface)
+}
+
+/// Names in `all` the maps by which `program` makes parts for an interface.
+pub(crate) fn fill_with(
+    all: &MapHandle,
+    program: BorrowedFd<'_>,
+    interface: i32,
+) -> Result<(), Error> {
     let failed = || Error::bpf("maps for copies of frames");
-    let all = MapHandle::from_pinned_path(folder.join("fan_out")).map_err(failed())?;
     let mut value = interface.to_ne_bytes().to_vec();
     value.extend(program.as_raw_fd().to_ne_bytes());
     for count in 2..=PARTS_MAX {
@@ -69,7 +79,7 @@ fn remove_of(all: &MapHandle, interface: i32) {
 }
 
 /// Whether any interface has such maps.
-pub(super) fn is_filled(folder: &Path) -> bool {
+pub(crate) fn is_filled(folder: &Path) -> bool {
     let all = MapHandle::from_pinned_path(folder.join("fan_out"));
     all.is_ok_and(|all| all.keys().next().is_some())
 }

@@ -6,14 +6,15 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenMapMut, OpenObject,
-    PrintLevel, ProgramAttachType,
+    MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
+    ProgramAttachType, ProgramInput,
 };
-
-use lowroad_wire::width::len_of;
 
 use crate::error::Error;
 use crate::layout::{self, constants};
+
+use super::maps::{Fresh, Maps, Pinned};
+use super::sizes::{Room, Sizes};
 
 /// An object file; libbpf wants its bytes aligned.
 #[repr(C, align(8))]
@@ -31,89 +32,8 @@ pub enum Tier {
     Tc,
 }
 
-/// How large the maps are.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Connections that have a place at the same time, at half load of the table.
-    pub connections: u32,
-    /// Bytes for responses, and for what is kept about each.
-    pub memory: u32,
-}
-
-/// Bounds of [`Sizes::memory`].
-pub const MEMORY_MIN: u32 = 1 << 20;
-/// As above.
-pub const MEMORY_MAX: u32 = 512 << 20;
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Self {
-            connections: 32_768,
-            memory: 32 << 20,
-        }
-    }
-}
-
-impl Sizes {
-    /// Buckets of eight places.
-    #[must_use]
-    pub fn connection_buckets(self) -> u32 {
-        (self.connections.clamp(16, 1 << 22) / 4).next_power_of_two()
-    }
-
-    /// How many responses there are places for: one for each four KiB.
-    #[must_use]
-    pub fn response_places(self) -> u32 {
-        (self.memory() / 4096).next_power_of_two()
-    }
-
-    /// Bytes of the store, with its margin: what the places leave.
-    #[must_use]
-    pub fn store_len(self) -> u32 {
-        let place = len_of::<layout::response>();
-        (self.memory() - self.response_places() * place).next_multiple_of(4096)
-    }
-
-    /// The most is what the verifier can follow.
-    fn memory(self) -> u32 {
-        self.memory.clamp(MEMORY_MIN, MEMORY_MAX)
-    }
-
-    /// Buckets of eight entries, a quarter full at most.
-    #[must_use]
-    pub fn index_buckets(self) -> u32 {
-        self.response_places() / 2
-    }
-
-    /// Entries of a map that is sized here.
-    fn entries(self, map: &str) -> Result<Option<u32>, Error> {
-        Ok(match map {
-            "connections" => Some(self.connection_buckets()),
-            "response_index" => Some(self.index_buckets()),
-            "responses" => Some(self.response_places()),
-            "response_hits" => Some(processors()?),
-            _ => None,
-        })
-    }
-
-    /// Bytes of a value of a map for which that is set here.
-    fn value_len(self, map: &str) -> Option<u32> {
-        match map {
-            "store" => Some(self.store_len()),
-            "response_hits" => Some(self.response_places() * HIT_COUNTER_LEN),
-            _ => None,
-        }
-    }
-}
-
-/// Of one processor's counter of one response.
-const HIT_COUNTER_LEN: u32 = u64::BITS / 8;
-
-/// How many processors there can be.
-fn processors() -> Result<u32, Error> {
-    let count = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting processors"))?;
-    u32::try_from(count).map_err(|_| Error::Usage(format!("{count} processors")))
-}
+/// No frame is longer that a program makes where it is tried.
+const TRIAL_FRAME_MAX: usize = 4096;
 
 /// Programs in the kernel, and the descriptors of their maps.
 #[derive(Debug)]
@@ -159,13 +79,36 @@ impl Loaded {
 
 /// One program of an object; its others are not loaded.
 #[derive(Debug)]
-struct Program {
+pub(crate) struct Program {
     object: Object,
     name: &'static str,
 }
 
 impl Program {
-    fn fd(&self) -> BorrowedFd<'_> {
+    /// Runs it on a frame that comes from `lo` of the thread's network namespace, without a device: its verdict,
+    /// and what is in the frame's place then, behind its mark.
+    ///
+    /// # Errors
+    /// When the kernel does not run it.
+    pub(crate) fn try_on(&self, frame: &[u8]) -> Result<(i32, Vec<u8>), Error> {
+        let mut programs = self.object.progs_mut();
+        let program = programs.find(|program| program.name() == self.name);
+        let mut out = vec![0; TRIAL_FRAME_MAX];
+        let input = ProgramInput {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            ..ProgramInput::default()
+        };
+        let tried = program.expect("the object has it").test_run(input);
+        let tried = tried.map_err(Error::bpf("trying a program"))?;
+        let verdict = tried.return_value.cast_signed();
+        let len = tried.data.map_or(0, |data| data.len());
+        out.truncate(len);
+        Ok((verdict, out))
+    }
+
+    /// Its descriptor.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         let mut programs = self.object.progs();
         let program = programs.find(|program| program.name() == self.name);
         let fd = program.expect("the object has it").as_fd().as_raw_fd();
@@ -181,7 +124,8 @@ impl Program {
 /// [`Error::Verifier`] with its last lines; [`Error::Usage`] when a pinned map has other sizes;
 /// [`Error::System`] when the process may not.
 pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
-    let one = |object: &[u8], name| load_one(object, name, sizes, folder);
+    let maps = Pinned::new(folder);
+    let one = |object: &[u8], name| load_as(object, name, sizes.room(), &maps, false);
     let out = one(&TC.0, "lowroad_out")?;
     match tier {
         Tier::Tc => Ok(Loaded {
@@ -201,31 +145,55 @@ pub fn load(tier: Tier, sizes: Sizes, folder: &Path) -> Result<Loaded, Error> {
     }
 }
 
+/// Programs of a tier as they are to be tried, from the one that answers on; each goes on with what the one
+/// before it has left to it. Their maps are `maps` and what is made for them; the last makes parts of long
+/// answers, and is not to be run.
+pub(crate) struct ForTrial {
+    /// The one that answers.
+    pub(crate) answering: Program,
+    /// At the XDP tier: the rules as they are at TC, for frames that go there.
+    pub(crate) behind: Option<Program>,
+    /// At the XDP tier: what makes the parts of long answers.
+    pub(crate) parts: Option<Program>,
+}
+
+/// Loads the programs of a tier with no maps but these and new ones, which nobody else has.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_for_trial(tier: Tier, room: Room, maps: &Fresh) -> Result<ForTrial, Error> {
+    let one = |object: &[u8], name| load_as(object, name, room, maps, false);
+    match tier {
+        Tier::Tc => Ok(ForTrial {
+            answering: one(&TC.0, "lowroad_tc")?,
+            behind: None,
+            parts: None,
+        }),
+        Tier::Xdp => Ok(ForTrial {
+            answering: one(&XDP.0, "lowroad_xdp")?,
+            behind: Some(one(&TC.0, "lowroad_tc")?),
+            parts: Some(one(&XDP.0, "lowroad_part")?),
+        }),
+    }
+}
+
 /// The program that makes parts as one that can be tried (`BPF_PROG_TEST_RUN` takes none that stands
 /// behind a map of devices).
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_parts_for_trial(sizes: Sizes, folder: &Path) -> Result<OwnedFd, Error> {
-    let program = load_as(&XDP.0, "lowroad_part", sizes, folder, true)?;
+    let maps = Pinned::new(folder);
+    let program = load_as(&XDP.0, "lowroad_part", sizes.room(), &maps, true)?;
     let fd = program.fd().try_clone_to_owned();
     fd.map_err(Error::system("duplicating a descriptor"))
-}
-
-fn load_one(
-    bytes: &[u8],
-    name: &'static str,
-    sizes: Sizes,
-    folder: &Path,
-) -> Result<Program, Error> {
-    load_as(bytes, name, sizes, folder, false)
 }
 
 fn load_as(
     bytes: &[u8],
     name: &'static str,
-    sizes: Sizes,
-    folder: &Path,
+    room: Room,
+    maps: &dyn Maps,
     is_trial: bool,
 ) -> Result<Program, Error> {
     let messages = messages();
@@ -238,7 +206,7 @@ fn load_as(
             program.set_attach_type(ProgramAttachType::Xdp);
         }
     }
-    let inner = prepare(&mut open, sizes, folder)?;
+    let inner = prepare(&mut open, room, maps)?;
     let loaded = open.load();
     drop(inner);
     let mut object = loaded.map_err(|error| {
@@ -252,25 +220,24 @@ fn load_as(
     })?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        let path = folder.join(&name);
-        if !name.contains('.') && !path.exists() {
-            map.pin(&path)
-                .map_err(Error::bpf(format!("pinning {}", path.display())))?;
+        // Those with a point hold constants, and are each program's own.
+        if !name.contains('.') {
+            maps.keep(&name, &mut map)?;
         }
     }
     Ok(Program { object, name })
 }
 
-fn prepare(open: &mut OpenObject, sizes: Sizes, folder: &Path) -> Result<Option<OwnedFd>, Error> {
+fn prepare(open: &mut OpenObject, room: Room, maps: &dyn Maps) -> Result<Option<OwnedFd>, Error> {
     let mut inner = None;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if name.ends_with(".rodata") {
             let value = map.initial_value_mut().expect("constants have a value");
-            write_constants(value, sizes);
+            write_constants(value, room);
             continue;
         }
-        let (wanted_entries, value_len) = (sizes.entries(&name)?, sizes.value_len(&name));
+        let (wanted_entries, value_len) = (room.entries(&name)?, room.value_len(&name));
         if let Some(entries) = wanted_entries {
             map.set_max_entries(entries)
                 .map_err(Error::bpf(format!("sizing {name}")))?;
@@ -285,40 +252,24 @@ fn prepare(open: &mut OpenObject, sizes: Sizes, folder: &Path) -> Result<Option<
                 .map_err(Error::bpf("the map of maps"))?;
             inner = Some(template);
         }
-        let path = folder.join(&name);
-        if path.exists() {
-            reuse(&mut map, &path, wanted_entries, value_len)?;
+        // The programs' masks follow from the sizes that are wanted.
+        if let Some(there) = maps.find(&name)? {
+            let fits = wanted_entries.is_none_or(|entries| entries == there.max_entries())
+                && value_len.is_none_or(|len| len == there.value_size());
+            if !fits || map.reuse_fd(there.as_fd()).is_err() {
+                return Err(maps.unfit(&name));
+            }
         }
     }
     Ok(inner)
 }
 
-/// Takes the map that is pinned, if its size is the one wanted: the programs' masks follow from that.
-fn reuse(
-    map: &mut OpenMapMut<'_>,
-    path: &Path,
-    entries: Option<u32>,
-    value_len: Option<u32>,
-) -> Result<(), Error> {
-    let there = MapHandle::from_pinned_path(path)
-        .map_err(Error::bpf(format!("opening {}", path.display())))?;
-    let fits = entries.is_none_or(|entries| entries == there.max_entries())
-        && value_len.is_none_or(|len| len == there.value_size());
-    if fits && map.reuse_pinned_map(path).is_ok() {
-        return Ok(());
-    }
-    Err(Error::Usage(format!(
-        "{}: pinned maps have other sizes than asked for; `lowroad detach` first",
-        path.display()
-    )))
-}
-
-fn write_constants(value: &mut [u8], sizes: Sizes) {
+fn write_constants(value: &mut [u8], room: Room) {
     let wanted = constants {
-        connection_mask: sizes.connection_buckets() - 1,
-        index_mask: sizes.index_buckets() - 1,
-        response_mask: sizes.response_places() - 1,
-        store_last: sizes.store_len() - layout::STORE_MARGIN,
+        connection_mask: room.connection_buckets - 1,
+        index_mask: room.index_buckets - 1,
+        response_mask: room.response_places - 1,
+        store_last: room.store_len - layout::STORE_MARGIN,
     };
     let words = [
         wanted.connection_mask,

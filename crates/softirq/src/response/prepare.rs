@@ -4,9 +4,9 @@
 //! What belongs to the origin's connection is taken out, what belongs to the client's is put in, and
 //! everything else stays byte for byte and in its order. Read RFC 9110 §7.6.1, RFC 9112 §9.
 
-use crate::key::Class;
 use crate::response::fetched::Fetched;
 use lowroad_http::date;
+use lowroad_wire::key::Class;
 use std::fmt;
 
 /// Length of the date that is overwritten in each copy.

@@ -12,7 +12,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lowroad_softirq::Level;
 use lowroad_softirq::layout::{self, connection, connection_bucket, half_open};
 use lowroad_softirq::programs::fan_out;
-use lowroad_softirq::programs::load::{Loaded, Sizes, Tier, load, load_parts_for_trial};
+use lowroad_softirq::programs::load::{Loaded, Tier, load, load_parts_for_trial};
+use lowroad_softirq::programs::sizes::Sizes;
 use lowroad_testkit::net::{self, CLIENT, Namespace, SERVER};
 use lowroad_wire::width::{index, sequence};
 
@@ -345,9 +346,11 @@ fn run(loaded: &Loaded, frame: &[u8]) -> Did {
         (Tier::Xdp, 1) | (Tier::Tc, 2) => Did::Drop,
         // The parts of a flight are made of copies of this frame, by another program.
         (Tier::Xdp, 4) => Did::Flight(vec![out.to_vec()]),
-        (Tier::Xdp, 2) if marked(0x4c6f_5721) == Some(frame) => Did::Up,
-        (Tier::Xdp, 2) if marked(0x4c6f_5722) == Some(frame) => Did::Again,
-        (Tier::Xdp, 2) if marked(0x4c6f_5721).is_some() => Did::UpInstead(out[4..].to_vec()),
+        (Tier::Xdp, 2) if marked(layout::META_HAND_OVER) == Some(frame) => Did::Up,
+        (Tier::Xdp, 2) if marked(layout::META_AGAIN) == Some(frame) => Did::Again,
+        (Tier::Xdp, 2) if marked(layout::META_HAND_OVER).is_some() => {
+            Did::UpInstead(out[4..].to_vec())
+        }
         // A test run at TC never finds who takes it.
         (Tier::Tc, -1) if out != frame => Did::UpInstead(out.to_vec()),
         (Tier::Xdp, 2) | (Tier::Tc, -1) => {

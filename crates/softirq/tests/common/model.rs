@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::programs::load::Tier;
 use lowroad_testkit::net::SERVER;
-use lowroad_wire::connection::{Connections, State, Table};
+use lowroad_wire::connection::{ConnectionState, Connections, Table};
 use lowroad_wire::frame::Tuple;
 use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, TimeWait, World};
 use lowroad_wire::{Reason, Responder, Segment, Verdict};
@@ -262,13 +262,13 @@ impl Subject for Model {
             .last
             .and_then(|tuple| self.responder.table().get(&tuple).copied());
         match found.map(|connection| connection.state) {
-            None | Some(State::Over) => "-",
-            Some(State::Open) => "OPEN",
-            Some(State::Closing) => "CLOSING",
-            Some(State::Done) => "DONE",
-            Some(State::Handed) => "HANDED",
-            Some(State::Kernel) => "KERNEL",
-            Some(State::Asked) => "ASKED",
+            None | Some(ConnectionState::Over) => "-",
+            Some(ConnectionState::Open) => "OPEN",
+            Some(ConnectionState::Closing) => "CLOSING",
+            Some(ConnectionState::Done) => "DONE",
+            Some(ConnectionState::Handed) => "HANDED",
+            Some(ConnectionState::Kernel) => "KERNEL",
+            Some(ConnectionState::Asked) => "ASKED",
         }
         .to_owned()
     }

@@ -125,9 +125,9 @@ impl<'b> Oracle<'b> {
         let read = key::read(request, self.local, Ignore::default());
         match did {
             Did::Reply(_) | Did::Flight(_) => {
-                let asked = read.map_err(|reason| format!("answered, but {}", reason.name()))?;
+                let reading = read.map_err(|reason| format!("answered, but {}", reason.name()))?;
                 let frames = replies(&did).unwrap_or_default();
-                self.check_answer(&asked, &frame, frames)?;
+                self.check_answer(&reading, &frame, frames)?;
                 self.tally.answered += 1;
                 self.tally.in_parts += u64::from(frames.len() > 1);
                 Ok(())
@@ -141,20 +141,20 @@ impl<'b> Oracle<'b> {
 
     fn check_answer(
         &self,
-        asked: &key::Asked,
+        reading: &key::Reading,
         frame: &[u8],
         replies: &[Vec<u8>],
     ) -> Result<(), String> {
-        let payload = self.payload_of(asked, frame, replies)?;
+        let payload = self.payload_of(reading, frame, replies)?;
         let stored = self
             .published
-            .get(&asked.key)
+            .get(reading.key.as_bytes())
             .ok_or("answered with what is under no such key")?;
         let mut wanted = stored.bytes.clone();
         wanted[stored.date_at..stored.date_at + 29].copy_from_slice(DATE);
         let age = stored.age_at..stored.age_at + 5;
         wanted[age.clone()].copy_from_slice(payload.get(age).ok_or("a short answer")?);
-        if asked.is_head {
+        if reading.is_head {
             wanted.truncate(stored.head_len);
         }
         match payload == wanted {
@@ -167,14 +167,14 @@ impl<'b> Oracle<'b> {
     /// request but for its last byte.
     fn payload_of(
         &self,
-        asked: &key::Asked,
+        reading: &key::Reading,
         frame: &[u8],
         replies: &[Vec<u8>],
     ) -> Result<Vec<u8>, String> {
         let len_of = |bytes: &[u8]| u32::try_from(bytes.len()).expect("short");
         let end = self.base.seq.wrapping_add(len_of(&self.base.payload));
         let ack = end.wrapping_sub(u32::from(replies.len() > 1));
-        let fin = if asked.closes { FIN } else { 0 };
+        let fin = if reading.closes { FIN } else { 0 };
         let mut payload = Vec::new();
         for (at, reply) in replies.iter().enumerate() {
             let got = frames::receive(reply, frame)?;
@@ -195,11 +195,11 @@ impl<'b> Oracle<'b> {
     fn check_handed(
         &mut self,
         request: &[u8],
-        read: Result<key::Asked, lowroad_wire::Reason>,
+        read: Result<key::Reading, lowroad_wire::Reason>,
     ) -> Result<(), String> {
         let program = self.program_read(request);
         match (program, read) {
-            (Some(Ok(key)), Ok(asked)) if key == asked.key => {
+            (Some(Ok(key)), Ok(reading)) if key == reading.key.as_bytes() => {
                 if self.published.contains_key(&key) {
                     return Err("not found, but it is there".to_owned());
                 }
@@ -207,10 +207,10 @@ impl<'b> Oracle<'b> {
                 self.publish(key);
                 Ok(())
             }
-            (Some(Ok(key)), Ok(asked)) => Err(format!(
+            (Some(Ok(key)), Ok(reading)) => Err(format!(
                 "the keys differ: {} and {}",
                 key.escape_ascii(),
-                asked.key.escape_ascii()
+                reading.key.as_bytes().escape_ascii()
             )),
             (Some(Ok(_)), Err(reason)) => {
                 // The program does not look at what a host or a target is made of: nothing is published

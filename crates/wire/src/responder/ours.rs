@@ -3,7 +3,7 @@
 
 use super::Responder;
 use super::requests::{part_of, said_of_flight};
-use crate::connection::{Connection, State, Table, WINDOW};
+use crate::connection::{Connection, ConnectionState, Table, WINDOW};
 use crate::flight::BEHIND_MAX;
 use crate::frame::{ACK, FIN, RST, SYN, Segment};
 use crate::held::{self, Ahead, REPEAT_LEN_MIN, Taken};
@@ -48,7 +48,7 @@ impl<T: Table> Responder<T> {
             Ahead::Taken(Taken { frame, is_pieced }) => {
                 let taken = Segment::parse(&frame).expect("as it was written");
                 // Should the answer be lost, such a client might send only the first piece again, for ever.
-                let verdict = match is_pieced && known.state == State::Open {
+                let verdict = match is_pieced && known.state == ConnectionState::Open {
                     true => self.up(world, &taken, Reason::UpCut),
                     false => self.on_expected(world, &taken),
                 };
@@ -65,7 +65,7 @@ impl<T: Table> Responder<T> {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let is_acknowledged = segment.ack == connection.snd_nxt;
         if !segment.payload.is_empty() {
-            if connection.state != State::Open {
+            if connection.state != ConnectionState::Open {
                 return self.reset(world, segment, Reason::TcpClosed);
             }
             if !is_acknowledged {
@@ -74,7 +74,7 @@ impl<T: Table> Responder<T> {
             return self.on_request(world, segment);
         }
         if segment.flags & FIN != 0 {
-            if connection.state == State::Done {
+            if connection.state == ConnectionState::Done {
                 return counted(world, Verdict::Drop(Reason::TcpFin));
             }
             if !is_acknowledged {
@@ -85,8 +85,8 @@ impl<T: Table> Responder<T> {
         if is_acknowledged {
             let is_withheld = connection.is_flight();
             connection.under_way = None;
-            if connection.state == State::Done {
-                connection.state = State::Over;
+            if connection.state == ConnectionState::Done {
+                connection.state = ConnectionState::Over;
             }
             if is_withheld {
                 return acknowledge(world, segment, connection, Reason::TcpAck);
@@ -128,11 +128,13 @@ impl<T: Table> Responder<T> {
         let is_empty = segment.payload.is_empty();
         match connection.state {
             // Our FIN, or the acknowledgement of the client's, was lost.
-            State::Done if before == 1 && has_fin => match segment.ack == connection.snd_nxt {
-                true => acknowledge(world, segment, connection, Reason::TcpFin),
-                false => finish(world, segment, connection),
-            },
-            State::Open if before == 1 && segment.payload.len() <= 1 && !has_fin => {
+            ConnectionState::Done if before == 1 && has_fin => {
+                match segment.ack == connection.snd_nxt {
+                    true => acknowledge(world, segment, connection, Reason::TcpFin),
+                    false => finish(world, segment, connection),
+                }
+            }
+            ConnectionState::Open if before == 1 && segment.payload.len() <= 1 && !has_fin => {
                 acknowledge(world, segment, connection, Reason::TcpProbe)
             }
             _ if is_empty && !has_fin => counted(world, Verdict::Drop(Reason::TcpAck)),
@@ -151,9 +153,9 @@ impl<T: Table> Responder<T> {
         let is_known = segment.ack == connection.snd_nxt || connection.is_of_flight(segment.ack);
         let acknowledges = segment.flags & ACK != 0 && is_known;
         match segment.seq.wrapping_sub(edge) {
-            0 => connection.state = State::Over,
+            0 => connection.state = ConnectionState::Over,
             _ if acknowledges && segment.seq == connection.rcv_nxt => {
-                connection.state = State::Over;
+                connection.state = ConnectionState::Over;
             }
             beside if beside < u32::from(WINDOW) => {
                 return acknowledge(world, segment, connection, Reason::TcpChallenge);
@@ -171,7 +173,7 @@ impl<T: Table> Responder<T> {
         reason: Reason,
     ) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        connection.state = State::Over;
+        connection.state = ConnectionState::Over;
         bare(
             world,
             segment,
@@ -194,8 +196,8 @@ fn has_all_of_flight(segment: &Segment<'_>, connection: &Connection) -> bool {
 fn on_fin(world: &mut impl World, segment: &Segment<'_>, connection: &mut Connection) -> Verdict {
     connection.rcv_nxt = connection.rcv_nxt.wrapping_add(1);
     connection.under_way = None;
-    let was = core::mem::replace(&mut connection.state, State::Done);
-    if was == State::Closing {
+    let was = core::mem::replace(&mut connection.state, ConnectionState::Done);
+    if was == ConnectionState::Closing {
         return acknowledge(world, segment, connection, Reason::TcpFin);
     }
     connection.snd_nxt = connection.snd_nxt.wrapping_add(1);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Responder, wait_for_listener};
 use crate::answer::{Answer, again, choose, flight_again, flight_of, may_answer, write_part};
-use crate::connection::{Connection, State, Table, UnderWay, WINDOW};
+use crate::connection::{Connection, ConnectionState, Table, UnderWay, WINDOW};
 use crate::flight::{self, AGAIN_MAX, Due, Recovery, Said, WITHHELD};
 use crate::frame::{FIN, Segment, len_of};
 use crate::held;
@@ -23,7 +23,7 @@ impl<T: Table> Responder<T> {
         reason: Reason,
     ) -> Verdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        connection.state = State::Handed;
+        connection.state = ConnectionState::Handed;
         if world.socket(&segment.tuple) == Socket::None {
             world.count(reason);
             let verdict = wait_for_listener(connection, world.now_ns());
@@ -56,7 +56,7 @@ impl<T: Table> Responder<T> {
             request_len,
         });
         if answer.closes {
-            connection.state = State::Closing;
+            connection.state = ConnectionState::Closing;
         }
         let frames = write_parts(&answer, 0..parts, segment, connection, seq);
         sent(world, Reason::AnswerHit, frames)

@@ -5,12 +5,11 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lowroad_softirq::asking;
 use lowroad_softirq::fetch::asker::{Asker, Connect};
-use lowroad_softirq::learn::Settings;
+use lowroad_softirq::key::{Class, Key, KeyParts};
+use lowroad_softirq::learn::{self, Denial, Settings, Terms};
 use lowroad_softirq::response::FetchError;
 use lowroad_softirq::response::fetched::Validators;
-use lowroad_softirq::would;
 
 use super::origin;
 use crate::say;
@@ -51,10 +50,18 @@ impl Look<'_> {
     /// What is to be said of a page.
     fn judged(&self, asker: &mut Asker, server: SocketAddr, path: &str) -> Option<String> {
         // As browsers ask: what is compressed may be short enough.
-        let head = format!(
-            "GET {path} HTTP/1.1\r\nHost: {server}\r\nAccept-Encoding: gzip, deflate\r\n\r\n"
-        );
-        let key = asking::key_of(head.as_bytes(), server, 0).ok()?;
+        let host = server.to_string();
+        let parts = KeyParts {
+            class: Class::default(),
+            address: server.ip(),
+            port: server.port(),
+            target: path.as_bytes(),
+            host: host.as_bytes(),
+            accept_encoding: Some(b"gzip, deflate"),
+            if_none_match: None,
+            if_modified_since: None,
+        };
+        let key = Key::build(&parts)?;
         let told = match asker.fetch(&key.parts(), &Validators::default()) {
             Ok(told) => told,
             Err(FetchError::ForFew { machine, outsider }) => {
@@ -73,7 +80,14 @@ impl Look<'_> {
         if path != "/" || told.status != 200 {
             return None;
         }
-        let why = would::publish(&told, &key.parts(), &self.learning, 0).err()?;
+        let why = Denial::of_path(&parts, &self.learning).or_else(|| {
+            let terms = Terms {
+                key: parts,
+                settings: &self.learning,
+                delay_ms: 0,
+            };
+            learn::judge(Ok(told), None, &terms).err()
+        })?;
         Some(format!("is left to the server, whoever asks: {why}"))
     }
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_softirq::fetch::asker::{Asks, Connect};
+use lowroad_softirq::fetch::asker::{AskedFrom, Connect};
 use lowroad_softirq::level::Level;
 use lowroad_softirq::machine::interfaces;
 use lowroad_softirq::machine::listeners;
@@ -26,7 +26,7 @@ pub fn connector(level: Arc<Level>) -> Connect {
     let exempt = Mutex::new(VecDeque::new());
     // Looked up each time: a socket could be bound to an address that is another machine's by now
     // (net.ipv4.ip_nonlocal_bind), which would then answer.
-    Arc::new(move |local, asks| connect(&level, interfaces::own(local)?, asks, &exempt))
+    Arc::new(move |local, from| connect(&level, interfaces::own(local)?, from, &exempt))
 }
 
 /// Whether a connection from this address may be one of the daemon's: it asks as an outsider, whose address
@@ -43,7 +43,7 @@ pub fn may_ask_from(peer: IpAddr) -> bool {
 fn connect(
     level: &Level,
     server: SocketAddr,
-    asks: Asks,
+    from: AskedFrom,
     exempt: &Mutex<VecDeque<u16>>,
 ) -> io::Result<TcpStream> {
     let socket = Socket::new(
@@ -52,13 +52,13 @@ fn connect(
         Some(Protocol::TCP),
     )?;
     // From these addresses only the program exempts ports.
-    match asks {
-        Asks::Machine => {
-            let mut from = server;
-            from.set_port(0);
-            socket.bind(&from.into())?;
+    match from {
+        AskedFrom::Machine => {
+            let mut any_port = server;
+            any_port.set_port(0);
+            socket.bind(&any_port.into())?;
         }
-        Asks::Outsider => bind_outsider(&socket, server).map_err(io::Error::other)?,
+        AskedFrom::Outsider => bind_outsider(&socket, server).map_err(io::Error::other)?,
     }
     if let Some(from) = socket.local_addr()?.as_socket()
         && let Ok(mut exempt) = exempt.lock()

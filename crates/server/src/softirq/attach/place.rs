@@ -17,7 +17,8 @@ use lowroad_softirq::machine::interfaces::{self, Details};
 use lowroad_softirq::machine::tcp_settings::TcpSettings;
 use lowroad_softirq::programs::folder;
 use lowroad_softirq::programs::links;
-use lowroad_softirq::programs::load::{self, Loaded, Sizes, Tier};
+use lowroad_softirq::programs::load::{self, Loaded, Tier};
+use lowroad_softirq::programs::sizes::Sizes;
 
 use crate::cli::softirq::{Attach, TierWanted};
 

@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// How the level is.
 #[derive(Default)]
 pub struct Health {
-    state: Mutex<State>,
+    state: Mutex<Known>,
     /// The server ends it.
     is_ending: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct Known {
     /// How often its process has said that it answers.
     starts: u64,
     now: Now,
@@ -75,7 +75,7 @@ impl Health {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Known> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -117,7 +117,7 @@ pub fn answer(socket: &Arc<OwnedFd>, running: &Mutex<Running>) {
 }
 
 /// The daemon's end, which is its standard input.
-pub struct Asks {
+pub struct Questions {
     number_next: AtomicU64,
     waiting: Mutex<HashMap<u64, Sender<Vec<u8>>>>,
 }
@@ -131,10 +131,10 @@ pub enum Word {
     Brief,
 }
 
-impl Asks {
+impl Questions {
     /// Answers to an earlier daemon have other numbers.
-    pub fn new() -> Asks {
-        Asks {
+    pub fn new() -> Questions {
+        Questions {
             number_next: AtomicU64::new(u64::from(std::process::id()) << 32),
             waiting: Mutex::default(),
         }
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn answers_go_to_who_asked() {
-        let asks = Asks::new();
+        let asks = Questions::new();
         let (tell, told) = channel();
         asks.waiting().insert(5, tell);
         asks.take(&written_answer(4, b"of another"));

@@ -33,7 +33,7 @@ struct Held {
 }
 
 /// A fetch under way: perhaps the origin has answered, but the answer has not come.
-struct Asked {
+struct Demand {
     page: u64,
     etag: Option<Vec<u8>>,
     answer: Option<Result<Fetched, FetchError>>,
@@ -47,7 +47,7 @@ struct World {
     versions: Vec<u64>,
     /// Versions below are from before a purge.
     version_min: Vec<u64>,
-    asked: BTreeMap<Ticket, Asked>,
+    asked: BTreeMap<Ticket, Demand>,
     held: BTreeMap<Serial, Held>,
     serial_last: Option<Serial>,
     published: u64,
@@ -195,7 +195,7 @@ impl World {
                 key,
                 validators,
             } => {
-                let asked = Asked {
+                let asked = Demand {
                     page: page_of(&key),
                     etag: validators.etag,
                     answer: None,

@@ -1,0 +1,154 @@
+//! Frames of a client that opens a connection and asks. It knows nothing of what becomes of them.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use lowroad_wire::Segment;
+use lowroad_wire::checksum::Sum;
+
+/// TCP flags.
+pub(super) const SYN: u8 = 0x02;
+/// As above.
+pub(super) const PSH: u8 = 0x08;
+/// As above.
+pub(super) const ACK: u8 = 0x10;
+
+/// Behind its headers a segment without options carries so much (Ethernet 1500).
+pub(super) const PAYLOAD_MAX_V4: usize = 1460;
+/// As above.
+pub(super) const PAYLOAD_MAX_V6: usize = 1440;
+
+/// To `lo`, whose address that is, from somebody else.
+const MACS: [u8; 12] = [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1];
+const TCP: u8 = 6;
+const WINDOW: u16 = 65_535;
+const TTL: u8 = 64;
+
+/// One segment.
+pub(super) struct Sent<'p> {
+    /// The client.
+    pub(super) from: SocketAddr,
+    /// Who is asked; of the same family.
+    pub(super) to: SocketAddr,
+    /// TCP flags.
+    pub(super) flags: u8,
+    /// Sequence number.
+    pub(super) seq: u32,
+    /// Acknowledgement.
+    pub(super) ack: u32,
+    /// TCP options, whole words.
+    pub(super) options: &'p [u8],
+    /// Data.
+    pub(super) payload: &'p [u8],
+}
+
+impl Sent<'_> {
+    /// The whole frame.
+    pub(super) fn frame(&self) -> Vec<u8> {
+        let tcp = self.tcp();
+        let mut frame = MACS.to_vec();
+        match (self.from.ip(), self.to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let mut ip = [0u8; 20];
+                ip[0] = 0x45;
+                ip[2..4].copy_from_slice(&len_of(20 + tcp.len()).to_be_bytes());
+                // It must not be fragmented.
+                ip[6] = 0x40;
+                ip[8..10].copy_from_slice(&[TTL, TCP]);
+                ip[12..16].copy_from_slice(&from.octets());
+                ip[16..20].copy_from_slice(&to.octets());
+                let sum = Sum::default().bytes(&ip).checksum();
+                ip[10..12].copy_from_slice(&sum.to_be_bytes());
+                frame.extend([8, 0]);
+                frame.extend(ip);
+            }
+            (from, to) => {
+                frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+                frame.extend(len_of(tcp.len()).to_be_bytes());
+                frame.extend([TCP, TTL]);
+                frame.extend(as_v6(from).octets());
+                frame.extend(as_v6(to).octets());
+            }
+        }
+        frame.extend(tcp);
+        frame
+    }
+
+    /// Header and data, with their checksum.
+    fn tcp(&self) -> Vec<u8> {
+        let mut tcp = Vec::with_capacity(20 + self.options.len() + self.payload.len());
+        tcp.extend(self.from.port().to_be_bytes());
+        tcp.extend(self.to.port().to_be_bytes());
+        tcp.extend(self.seq.to_be_bytes());
+        tcp.extend(self.ack.to_be_bytes());
+        let words = len_of(20 + self.options.len()) / 4;
+        tcp.extend((words << 12 | u16::from(self.flags)).to_be_bytes());
+        tcp.extend(WINDOW.to_be_bytes());
+        tcp.extend([0; 4]);
+        tcp.extend(self.options);
+        tcp.extend(self.payload);
+        let sum = Sum::default()
+            // Of mapped addresses the words before the last add up to nothing.
+            .bytes(&pseudo(self.from.ip()))
+            .bytes(&pseudo(self.to.ip()))
+            .word(u16::from(TCP))
+            .word(len_of(tcp.len()))
+            .bytes(&tcp)
+            .checksum();
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        tcp
+    }
+}
+
+/// The number of the program's answer to a SYN, if it is one.
+pub(super) fn sequence_of(reply: &[u8]) -> Option<u32> {
+    let reply = Segment::parse(reply).ok()?;
+    (reply.flags & (SYN | ACK) == SYN | ACK).then_some(reply.seq)
+}
+
+/// An address as it counts in the checksum.
+fn pseudo(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+fn as_v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+fn len_of(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_as_they_are_meant() {
+        for (from, to) in [
+            ("198.51.100.1:4000", "192.0.2.1:80"),
+            ("[2001:db8::2]:4000", "[2001:db8::1]:80"),
+        ] {
+            let address = |text: &str| text.parse::<SocketAddr>().expect(text);
+            let frame = Sent {
+                from: address(from),
+                to: address(to),
+                flags: ACK | PSH,
+                seq: 7,
+                ack: 9,
+                options: &[1, 1, 1, 0],
+                payload: b"GET",
+            }
+            .frame();
+            let read = Segment::parse(&frame).expect("a segment");
+            assert_eq!(read.tuple.local, address(to).ip());
+            assert_eq!(read.tuple.client_port, 4000);
+            assert_eq!((read.seq, read.ack, read.payload), (7, 9, &b"GET"[..]));
+        }
+    }
+}

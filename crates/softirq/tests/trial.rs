@@ -1,0 +1,201 @@
+//! Requests that are tried: what is said of them is what the programs do with them, and nothing of the level
+//! changes by it.
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
+
+use common::bench::{Bench, Did, lacks};
+use common::frames::{self, ACK, PORT, PSH, SYN, Sent};
+use common::requests::{self, Draws};
+use common::responses::{RESPONSES, Shelf};
+use lowroad_softirq::layout::{self, REASONS};
+use lowroad_softirq::level::Level;
+use lowroad_softirq::level::events::Events;
+use lowroad_softirq::level::publish;
+use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::trial::Trial;
+use lowroad_testkit::net::SERVER;
+use lowroad_wire::key;
+use lowroad_wire::world::Ignore;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+const BOTH: [(Tier, bool); 4] = [
+    (Tier::Xdp, false),
+    (Tier::Xdp, true),
+    (Tier::Tc, false),
+    (Tier::Tc, true),
+];
+
+fn local(is_v6: bool) -> SocketAddr {
+    let address: IpAddr = match is_v6 {
+        true => SERVER.1.into(),
+        false => SERVER.0.into(),
+    };
+    SocketAddr::new(address, PORT)
+}
+
+/// A bench that learns, with the first response published.
+fn bench_with_one(tier: Tier, is_v6: bool) -> (Bench, Shelf) {
+    let bench = Bench::new(tier);
+    let settings = bench.level.control().settings;
+    bench.level.set_settings(settings | layout::SETTING_LEARN);
+    bench.beat(0);
+    let mut shelf = Shelf::new(&bench.level);
+    let key = RESPONSES[0].key_at(local(is_v6).ip());
+    shelf.publish(&bench.level, &key, &RESPONSES[0].prepare(0), HOUR_NS);
+    (bench, shelf)
+}
+
+/// Everything of a level that a request could change.
+fn traces(level: &Level) -> (Vec<u64>, Vec<u64>, usize, u32) {
+    let mut events = 0;
+    let ring = Events::new(level, |_| events += 1).expect("a ring");
+    ring.take().expect("events");
+    drop(ring);
+    let hits = publish::published(level);
+    let hits = hits.iter().map(|one| one.hits).collect();
+    let counters = level.counters().expect("counters");
+    (counters, hits, level.connections().open, events)
+}
+
+#[test]
+fn what_is_tried_leaves_no_trace() {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip("what_is_tried_leaves_no_trace", &reason);
+    }
+    for (tier, is_v6) in BOTH {
+        let (bench, _shelf) = bench_with_one(tier, is_v6);
+        let trial = Trial::of(&bench.level, tier).expect("programs");
+        let ask = |head: &str| trial.ask(head.as_bytes(), local(is_v6)).expect("a trial");
+        let before = traces(&bench.level);
+
+        let hit = ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(hit.reason(), None, "{tier:?} {:?}", hit.exits);
+        let key = hit.response.expect("the response").key;
+        assert_eq!(key, RESPONSES[0].key_at(local(is_v6).ip()));
+
+        let head = "GET /b HTTP/1.1\r\nHost: h\r\nAccept-Encoding: br\r\n\r\n";
+        let miss = ask(head);
+        assert_eq!(miss.reason(), Some("up_miss"), "{tier:?} {:?}", miss.exits);
+        let read = key::read(head.as_bytes(), local(is_v6), Ignore::default());
+        assert_eq!(miss.key, read.ok().map(|reading| reading.key));
+        assert!(miss.response.is_none());
+
+        assert_eq!(traces(&bench.level), before, "{tier:?}");
+    }
+}
+
+#[test]
+fn a_request_that_goes_up_has_the_field_that_it_is_for() {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip(
+            "a_request_that_goes_up_has_the_field_that_it_is_for",
+            &reason,
+        );
+    }
+    let (bench, _shelf) = bench_with_one(Tier::Tc, false);
+    let trial = Trial::of(&bench.level, Tier::Tc).expect("programs");
+    let long = format!("Accept-Encoding: {}", "x".repeat(440));
+    for (line, reason) in [
+        ("Cookie: a=b", "up_cookie"),
+        ("Range: bytes=0-1", "up_field"),
+        ("CF-Visitor: x", "up_field"),
+        ("Host: other", "up_host"),
+        ("If-None-Match:  x", "up_syntax"),
+        ("X_Y: z", "up_syntax"),
+        (long.as_str(), "up_long"),
+    ] {
+        let head = format!("GET /a HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n{line}\r\nA: b\r\n\r\n");
+        let tried = trial.ask(head.as_bytes(), local(false)).expect("a trial");
+        assert_eq!(tried.reason(), Some(reason), "{line}");
+        let field = tried.field.as_deref();
+        // Of Host the first is missing where there are no lines yet.
+        let wanted = (reason != "up_host").then_some(line);
+        assert_eq!(field, wanted, "{line}");
+    }
+    for (head, reason) in [
+        ("POST / HTTP/1.1\r\nHost: h\r\n\r\n", "up_method"),
+        ("GET * HTTP/1.1\r\nHost: h\r\n\r\n", "up_target"),
+        ("GET / HTTP/2.0\r\nHost: h\r\n\r\n", "up_version"),
+        ("GET / HTTP/1.1\r\n\r\n", "up_host"),
+        ("GET / HTTP/1.1\r\nHost: h\r\n\r\nx", "up_more"),
+    ] {
+        let tried = trial.ask(head.as_bytes(), local(false)).expect("a trial");
+        assert_eq!(
+            (tried.reason(), tried.field),
+            (Some(reason), None),
+            "{head}"
+        );
+    }
+}
+
+#[test]
+fn drawn_requests_are_tried_as_they_are_answered() {
+    if let Some(reason) = lacks() {
+        return lowroad_testkit::skip("drawn_requests_are_tried_as_they_are_answered", &reason);
+    }
+    for (tier, is_v6) in [(Tier::Xdp, false), (Tier::Tc, true)] {
+        let (bench, mut shelf) = bench_with_one(tier, is_v6);
+        let trial = Trial::of(&bench.level, tier).expect("programs");
+        let mut draws = Draws::new(7);
+        let mut request = Vec::new();
+        let (mut answered, mut others) = (0, 0);
+        for case in 0..400u16 {
+            bench.beat(0);
+            requests::draw(&mut draws, &mut request);
+            if request.is_empty() || request.len() > 1400 {
+                continue;
+            }
+            // Some of them are published, in one part or in two.
+            if let Ok(reading) = key::read(&request, local(is_v6), Ignore::default())
+                && case % 2 == 0
+            {
+                let mut what = RESPONSES[0].prepare(0);
+                let more = usize::from(case % 3) * 1000;
+                what.bytes.resize(what.bytes.len() + more, b'x');
+                shelf.publish(&bench.level, reading.key.as_bytes(), &what, HOUR_NS);
+            }
+            let tried = trial.ask(&request, local(is_v6)).expect("a trial");
+            let exit = exit_of(&bench, is_v6, 1024 + case, &request);
+            let said = tried.reason().unwrap_or("answer_hit");
+            assert_eq!(said, exit, "case {case}: {}", request.escape_ascii());
+            answered += u32::from(exit == "answer_hit");
+            others += u32::from(exit != "answer_hit");
+        }
+        assert!(answered > 40 && others > 40, "{answered} and {others}");
+    }
+}
+
+/// What the level's own program counts for a request on a new connection.
+fn exit_of(bench: &Bench, is_v6: bool, port: u16, request: &[u8]) -> &'static str {
+    bench.namespace.enter(|| {
+        let mut sent = Sent {
+            is_v6,
+            port,
+            flags: SYN,
+            options: vec![2, 4, 5, 0xb4],
+            window: 64_000,
+            ..Sent::default()
+        };
+        let syn = sent.frame();
+        let Did::Reply(reply) = bench.run(&syn) else {
+            panic!("no SYN-ACK")
+        };
+        let isn = frames::receive(&reply, &syn).expect("a SYN-ACK").seq;
+        (sent.seq, sent.ack, sent.flags) = (1, isn.wrapping_add(1), ACK | PSH);
+        sent.options.clear();
+        sent.payload = request.to_vec();
+        let before = bench.level.counters().expect("counters");
+        bench.run(&sent.frame());
+        let after = bench.level.counters().expect("counters");
+        let grown = REASONS.iter().zip(before.iter().zip(&after));
+        let mut named = grown.filter(|((name, _), (before, after))| {
+            let is_exit = ["answer_", "up_"]
+                .iter()
+                .any(|begin| name.starts_with(begin));
+            is_exit && after > before
+        });
+        named.next().expect("an exit").0.0
+    })
+}

@@ -1,0 +1,270 @@
+//! From the bytes of a request to the key of its response. `lowroad-http` reads the request; here is
+//! decided whether it is one that a stored response may answer, and what tells it from others: the same as in
+//! `bpf/request.h`. What is not in the key is either without influence on a response that a shared cache may
+//! store, or a reason to hand the request up.
+
+use core::net::SocketAddr;
+
+use lowroad_http::{Framing, Limits, Method, Parsed, Request, Target, Version, request};
+
+use super::{ACCEPT_ENCODING, Builder, Class, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, Key, TARGET};
+use crate::reason::Reason;
+use crate::world::Ignore;
+
+/// A request that a stored response may answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The key.
+    pub key: Key,
+    /// Only the head is wanted.
+    pub is_head: bool,
+    /// The connection ends with the answer.
+    pub closes: bool,
+}
+
+/// Reads `bytes`, which must be one request to `local` and nothing more.
+///
+/// # Errors
+/// Why it is for the server above.
+pub fn read(bytes: &[u8], local: SocketAddr, ignore: Ignore) -> Result<Reading, Reason> {
+    if !bytes.starts_with(b"GET ") && !bytes.starts_with(b"HEAD ") {
+        return Err(Reason::UpMethod);
+    }
+    match request::parse(bytes, &Limits::default()) {
+        Err(_) => Err(Reason::UpSyntax),
+        Ok(Parsed::Partial) => Err(Reason::UpCut),
+        // What is behind the head is found after what is in it.
+        Ok(Parsed::Complete(request)) => match derive(&request, local, ignore) {
+            Ok(_) if request.head_len < bytes.len() => Err(Reason::UpMore),
+            other => other,
+        },
+    }
+}
+
+/// The key of a request that was parsed.
+///
+/// # Errors
+/// Why it is for the server above.
+pub fn derive(request: &Request<'_>, local: SocketAddr, ignore: Ignore) -> Result<Reading, Reason> {
+    let Target::Origin { .. } = request.target else {
+        return Err(Reason::UpTarget);
+    };
+    if !matches!(request.method, Method::Get | Method::Head) {
+        return Err(Reason::UpMethod);
+    }
+    if request.framing != Framing::None {
+        return Err(Reason::UpField);
+    }
+    let is_http_10 = request.version == Version::Http10;
+    let mut key = Builder::new(Class::new(!request.keep_alive, is_http_10), local);
+    // The target as it came; `request.target` is in parts.
+    let target = request
+        .line()
+        .split(|byte| *byte == b' ')
+        .nth(1)
+        .unwrap_or_default();
+    if target.first() != Some(&b'/') {
+        return Err(Reason::UpTarget);
+    }
+    key.add(TARGET, target)?;
+    let mut seen = 0u8;
+    for (name, value) in request.fields() {
+        let id = match meaning(name, value, ignore)? {
+            Meaning::Nothing => continue,
+            Meaning::Connection => 0,
+            Meaning::Piece(id) => id,
+        };
+        // Several lines of a list are one list, but nobody sends that, and its key is not literal.
+        if seen & 1 << id != 0 {
+            return Err(Reason::UpSyntax);
+        }
+        seen |= 1 << id;
+        if id != 0 {
+            if value.is_empty() {
+                return Err(Reason::UpSyntax);
+            }
+            key.add(id, value)?;
+        }
+    }
+    if seen & 1 << HOST == 0 {
+        return Err(Reason::UpHost);
+    }
+    Ok(Reading {
+        key: Key::read(&key.bytes).ok_or(Reason::UpSyntax)?,
+        is_head: request.method == Method::Head,
+        closes: !request.keep_alive,
+    })
+}
+
+enum Meaning {
+    Nothing,
+    Connection,
+    Piece(u8),
+}
+
+const PIECES: [(&str, u8); 4] = [
+    ("Host", HOST),
+    ("Accept-Encoding", ACCEPT_ENCODING),
+    ("If-None-Match", IF_NONE_MATCH),
+    ("If-Modified-Since", IF_MODIFIED_SINCE),
+];
+
+/// Beginnings of names that tell a server that the client has asked for something else than the request
+/// line says, mostly over TLS: its answer may be another.
+const OF_TERMINATORS: [&str; 7] = [
+    "X-Forwar", "X-HTTP-M", "X-Method", "X-Origin", "X-Rewrit", "X-Scheme", "X-URL-Sc",
+];
+/// Of these, what only says who asks.
+const OF_CLIENTS: &str = "X-Forwarded-For";
+
+/// Each makes another response of it, or is for who holds the connection.
+const NOT_HERE: [&str; 19] = [
+    "Authorization",
+    "CF-Visitor",
+    "CloudFront-Forwarded-Proto",
+    "Content-Length",
+    "Expect",
+    "Forwarded",
+    "Front-End-Https",
+    "HTTP2-Settings",
+    "If-Match",
+    "If-Range",
+    "If-Unmodified-Since",
+    "Proxy-Authorization",
+    "Proxy-Connection",
+    "Range",
+    "TE",
+    "Trailer",
+    "Transfer-Encoding",
+    "Upgrade",
+    "X-Host",
+];
+
+fn meaning(name: &[u8], value: &[u8], ignore: Ignore) -> Result<Meaning, Reason> {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    if let Some((_, id)) = PIECES.iter().find(|(known, _)| is(known)) {
+        return Ok(Meaning::Piece(*id));
+    }
+    if is("Connection") {
+        let plain =
+            value.eq_ignore_ascii_case(b"close") || value.eq_ignore_ascii_case(b"keep-alive");
+        return if plain {
+            Ok(Meaning::Connection)
+        } else {
+            Err(Reason::UpField)
+        };
+    }
+    if is("Cookie") && !ignore.cookies {
+        return Err(Reason::UpCookie);
+    }
+    let controls = (is("Cache-Control") || is("Pragma")) && !ignore.cache_control;
+    let begins = |known: &str| {
+        let start = name.get(..known.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    let of_terminator = OF_TERMINATORS.iter().any(|known| begins(known)) && !is(OF_CLIENTS);
+    if controls || of_terminator || NOT_HERE.iter().any(|known| is(known)) {
+        return Err(Reason::UpField);
+    }
+    Ok(Meaning::Nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn key(text: &str) -> Result<Vec<u8>, Reason> {
+        let local = SocketAddr::from(([192, 0, 2, 1], 8080));
+        read(text.as_bytes(), local, Ignore::default())
+            .map(|reading| reading.key.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn keys_are_literal_and_in_order() {
+        let cases: [(&str, &[u8]); 5] = [
+            (
+                "GET /a?b HTTP/1.1\r\nHost: h:1\r\n\r\n",
+                b"\x00\x1f\x90\x01/a?b\x02h:1",
+            ),
+            (
+                "HEAD / HTTP/1.1\r\naccept-encoding: br, GZIP\r\nhost: H\r\nconnection: Close\r\n\r\n",
+                b"\x01\x1f\x90\x01/\x03br, GZIP\x02H",
+            ),
+            (
+                "GET / HTTP/1.0\r\nHost: h\r\n\r\n",
+                b"\x03\x1f\x90\x01/\x02h",
+            ),
+            (
+                "GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\nX: y\r\n\r\n",
+                b"\x02\x1f\x90\x01/\x02h",
+            ),
+            (
+                "GET / HTTP/1.1\r\nIf-None-Match: \"a\"\r\nHost: h\r\nIf-Modified-Since: x\r\n\r\n",
+                b"\x00\x1f\x90\x01/\x04\"a\"\x02h\x05x",
+            ),
+        ];
+        let address = b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01";
+        for (text, wanted) in cases {
+            let wanted = [&wanted[..3], address, &wanted[3..]].concat();
+            assert_eq!(key(text), Ok(wanted), "{text}");
+        }
+        let text = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let v6 = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 80));
+        let wanted = b"\0\0\x50\xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x01/\x02h";
+        let reading = read(text, v6, Ignore::default()).expect("a key");
+        assert_eq!(reading.key.as_bytes(), wanted);
+    }
+
+    #[test]
+    fn the_others_go_up() {
+        let cases = [
+            ("POST / HTTP/1.1\r\nHost: h\r\n\r\n", Reason::UpMethod),
+            ("GET / HTTP/1.1\r\nHost: h\r\n", Reason::UpCut),
+            ("GET / HTTP/1.1\r\nHost: h\r\n\r\nG", Reason::UpMore),
+            (
+                "GET http://h/ HTTP/1.1\r\nHost: h\r\n\r\n",
+                Reason::UpTarget,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n",
+                Reason::UpSyntax,
+            ),
+            ("GET / HTTP/1.0\r\n\r\n", Reason::UpHost),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
+                Reason::UpField,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nCookie: a\r\n\r\n",
+                Reason::UpCookie,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nPRAGMA: a\r\n\r\n",
+                Reason::UpField,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nConnection: close, te\r\n\r\n",
+                Reason::UpField,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: a\r\nAccept-Encoding: b\r\n\r\n",
+                Reason::UpSyntax,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: a\tb\r\n\r\n",
+                Reason::UpSyntax,
+            ),
+        ];
+        for (text, reason) in cases {
+            assert_eq!(key(text), Err(reason), "{text}");
+        }
+        let ignore = Ignore {
+            cookies: true,
+            cache_control: true,
+        };
+        let text = b"GET / HTTP/1.1\r\nHost: h\r\nCookie: a\r\nCache-Control: no-cache\r\n\r\n";
+        let local = SocketAddr::from(([192, 0, 2, 1], 80));
+        assert!(read(text, local, ignore).is_ok());
+    }
+}
