@@ -9,8 +9,9 @@ use lowroad_http::h1::Server;
 
 use crate::admission::Overload;
 use crate::body::Out;
+use crate::buffer::Buffer;
 use crate::connection::Connection;
-use crate::driver::{AcceptFailure, Driver, GENERATION_MAX, ListenerId, Sent, Token};
+use crate::driver::{AcceptFailure, Driver, GENERATION_MAX, ListenerId, Received, Sent, Token};
 use crate::response::Response;
 use crate::service::{Exchange, Refused, Service};
 use crate::transport::Transport;
@@ -94,11 +95,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Overload::Connections => self.counters.over_connections_max.bump(),
             Overload::Address => self.counters.over_address_max.bump(),
         }
+        // Nobody's.
+        let token = Token {
+            slot: u32::MAX,
+            generation: 0,
+        };
         let mut exchange = Exchange {
-            token: Token {
-                slot: u32::MAX,
-                generation: 0,
-            },
+            token,
             peer: transport.peer,
             listener,
             now_ms: self.driver.now_ms(),
@@ -115,11 +118,16 @@ impl<D: Driver, V: Service> Worker<D, V> {
             .service
             .refuse(Refused::Overload, &[], &mut exchange, &mut response);
         // One try: whoever has too many connections is not worth a buffer.
-        let sent = transport.send(&mut self.driver, &out.bytes, false);
-        let whole = sent == Sent::Bytes(out.bytes.len());
+        let len = out.bytes.len();
+        let mut buffer = Buffer::Vec(out.bytes);
+        let sent = transport.send(&mut self.driver, token, &mut buffer, false);
+        let whole = sent == Sent::Bytes(len);
         transport.finish(&mut self.driver);
         // Read what it had sent, as closing over unread bytes would reset the answer away.
-        let _ = transport.receive(&mut self.driver, &mut self.scratch);
+        if let Received::Bytes { lent, .. } = transport.receive(&mut self.driver, token) {
+            self.driver.give_back(lent);
+        }
+        transport.close(&mut self.driver);
         if let Some(record) = record {
             let body_len = if whole { out.body_in_bytes } else { 0 };
             self.service

@@ -101,12 +101,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if !gives_up || connection.sending.is_some() || !connection.input.is_empty() {
             return;
         }
-        match connection
-            .transport
-            .receive(&mut self.driver, &mut self.scratch)
-        {
+        let token = connection.token(id);
+        match connection.transport.receive(&mut self.driver, token) {
             Received::End | Received::Broken => self.close_broken(id),
-            Received::Bytes(len) => connection.input.extend_from_slice(&self.scratch[..len]),
+            Received::Bytes { lent, .. } => {
+                connection.input.extend_from_slice(lent.as_ref());
+                self.driver.give_back(lent);
+            }
             Received::Empty => {}
         }
     }

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use lowroad_http::h1::Server;
 
 use crate::arena::Block;
+use crate::buffer::{Buffer, Framed};
 use crate::file::OpenFile;
 use crate::stream::{Next, Receiver};
 
@@ -36,14 +37,8 @@ pub enum Part {
 /// A body that is sent while it is made.
 pub struct Streamed {
     from: Receiver,
-    /// Framing that stands before `data`; its memory is used again.
-    before: Vec<u8>,
-    /// Bytes of `before` that were sent.
-    before_sent: usize,
-    /// What can be sent now, where it was made.
-    data: Bytes,
-    /// Framing that stands behind `data`.
-    after: &'static [u8],
+    /// What can be sent now.
+    framed: Framed,
     is_ended: bool,
 }
 
@@ -65,64 +60,43 @@ impl Streamed {
     pub fn new(from: Receiver) -> Streamed {
         Streamed {
             from,
-            before: Vec::new(),
-            before_sent: 0,
-            data: Bytes::new(),
-            after: &[],
+            framed: Framed::default(),
             is_ended: false,
         }
     }
 
     /// Sees to it that there is something to send; if there can't be yet, the waker tells. `http` is the connection's.
     pub(crate) fn fill(&mut self, http: &mut Server, context: &mut Context<'_>) -> Filled {
-        if !self.is_empty() {
+        if !self.framed.is_empty() {
             return Filled::Ready;
         }
         if self.is_ended {
             return Filled::Ended;
         }
-        self.before.clear();
-        self.before_sent = 0;
+        let framed = &mut self.framed;
+        framed.before.clear();
+        framed.before_sent = 0;
         match self.from.poll_next(context) {
             Poll::Pending => Filled::Pending,
             Poll::Ready(Next::Bytes(bytes)) => {
                 // Whoever makes more than was announced has broken its word.
-                if http.data(bytes.len() as u64, &mut self.before).is_err() {
+                if http.data(bytes.len() as u64, &mut framed.before).is_err() {
                     return Filled::Cut;
                 }
-                self.data = bytes;
-                self.after = http.data_end();
+                framed.data = bytes;
+                framed.after = http.data_end();
                 Filled::Ready
             }
             Poll::Ready(Next::End) => {
                 self.is_ended = true;
-                match http.end(b"", &mut self.before) {
-                    Ok(()) if self.before.is_empty() => Filled::Ended,
+                match http.end(b"", &mut framed.before) {
+                    Ok(()) if framed.before.is_empty() => Filled::Ended,
                     Ok(()) => Filled::Ready,
                     Err(_) => Filled::Cut,
                 }
             }
             Poll::Ready(Next::Cut) => Filled::Cut,
         }
-    }
-
-    /// What can be sent now.
-    pub(crate) fn pieces(&self) -> [&[u8]; 3] {
-        [&self.before[self.before_sent..], &self.data, self.after]
-    }
-
-    /// So many bytes of it were sent.
-    pub(crate) fn advance(&mut self, mut len: usize) {
-        let before = len.min(self.before.len() - self.before_sent);
-        self.before_sent += before;
-        len -= before;
-        let data = len.min(self.data.len());
-        self.data.advance(data);
-        self.after = &self.after[len - data..];
-    }
-
-    fn is_empty(&self) -> bool {
-        self.pieces().iter().all(|piece| piece.is_empty())
     }
 }
 
@@ -135,6 +109,43 @@ impl Part {
             Part::File { range, .. } => range.is_empty(),
             // Whether it is over is found out when it is sent.
             Part::Stream(_) => false,
+        }
+    }
+
+    /// Takes out what is in memory, to be sent. None for a file.
+    pub(crate) fn lend(&mut self) -> Option<Buffer> {
+        match self {
+            Part::Bytes(bytes) => Some(Buffer::Bytes(std::mem::take(bytes))),
+            Part::Stream(streamed) => Some(Buffer::Framed(std::mem::take(&mut streamed.framed))),
+            Part::File { .. } => None,
+            Part::Block { .. } => match std::mem::replace(self, Part::Bytes(Bytes::new())) {
+                Part::Block { block, range } => Some(Buffer::Block { block, range }),
+                _ => None,
+            },
+        }
+    }
+
+    /// Puts back what was taken out, without the first `sent` bytes of it, which have left.
+    pub(crate) fn give_back(&mut self, buffer: Buffer, sent: usize) {
+        match (self, buffer) {
+            (Part::Stream(streamed), Buffer::Framed(mut framed)) => {
+                framed.advance(sent);
+                streamed.framed = framed;
+            }
+            (this, Buffer::Block { block, mut range }) => {
+                range.start += sent;
+                *this = Part::Block { block, range };
+            }
+            (this, Buffer::Bytes(mut bytes)) => {
+                bytes.advance(sent);
+                *this = Part::Bytes(bytes);
+            }
+            (this, Buffer::Vec(bytes)) => {
+                let mut bytes = Bytes::from(bytes);
+                bytes.advance(sent);
+                *this = Part::Bytes(bytes);
+            }
+            (_, Buffer::Framed(_)) => debug_assert!(false, "it is put back where it was"),
         }
     }
 }

@@ -9,19 +9,13 @@
 //! request and its response, in [`Underway`], which there is only while something of it is waited for. HTTP/1 has one
 //! at a time. Holds data only; `exchange` and `transmit` move it.
 
-use std::collections::VecDeque;
-
 use lowroad_http::h1::Server;
 
-use crate::body::Part;
 use crate::driver::{ListenerId, Token};
 use crate::incoming::Incoming;
+use crate::sending::Sending;
 use crate::service::Service;
-use crate::settings::Settings;
 use crate::transport::Transport;
-
-/// How often the pace of a slow client is looked at.
-const PACE_CHECK_MS: u64 = 1000;
 
 /// A connection of a worker. Idle ones are kept by the ten thousand: what is not always needed lives in boxes.
 pub(crate) struct Connection<S, V: Service> {
@@ -78,117 +72,6 @@ pub(crate) enum Come<O> {
     Outcome(O),
     /// The end of a body that is dropped.
     Body { is_over: bool },
-}
-
-/// Responses on their way.
-pub(crate) struct Sending<R> {
-    pub parts: VecDeque<Part>,
-    pub transfer: Transfer,
-    /// Pages of the file at the front are, or were, in the socket's queue.
-    pub paged: bool,
-    pub record: Option<R>,
-    /// Bytes of heads among what is sent first: they do not count as body.
-    pub head_len: u64,
-    pub pace: Pace,
-}
-
-/// How a client gets on with a body or an answer.
-pub(crate) struct Pace {
-    /// Bytes received, or given to the socket.
-    pub bytes: u64,
-    pub since_ms: u64,
-    pub progress_ms: u64,
-    /// Of an answer: `bytes` without those that the client had not acknowledged when last looked.
-    /// Below 0 while earlier answers are still on their way.
-    taken: i64,
-}
-
-/// What is thought of a client's pace.
-pub(crate) enum Verdict {
-    Fine { look_again_ms: u64 },
-    Stalled,
-    TooSlow,
-}
-
-impl Pace {
-    pub fn new(now_ms: u64) -> Pace {
-        Pace {
-            bytes: 0,
-            since_ms: now_ms,
-            progress_ms: now_ms,
-            taken: i64::MIN,
-        }
-    }
-
-    pub fn moved(&mut self, bytes: u64, now_ms: u64) {
-        self.bytes += bytes;
-        self.progress_ms = now_ms;
-    }
-
-    /// All but `queued` bytes of what the socket was given are acknowledged. A large socket buffer
-    /// goes without room for long while a slow client steadily takes from it.
-    pub fn acknowledged(&mut self, queued: usize, now_ms: u64) {
-        let taken = self.bytes as i64 - queued as i64;
-        if taken > self.taken {
-            self.taken = taken;
-            self.progress_ms = now_ms;
-        }
-    }
-
-    /// The time until now is not the client's to answer for.
-    pub fn excuse(&mut self, now_ms: u64) {
-        self.since_ms += now_ms - self.progress_ms;
-        self.progress_ms = now_ms;
-    }
-
-    /// Judges by the time without progress and by the rate since the start.
-    pub fn judge(&self, settings: &Settings, timeout_ms: u64, now_ms: u64) -> Verdict {
-        let elapsed_ms = now_ms - self.since_ms;
-        if now_ms - self.progress_ms >= timeout_ms {
-            return Verdict::Stalled;
-        }
-        let graced = elapsed_ms <= settings.rate_grace_ms;
-        if !graced && self.bytes.saturating_mul(1000) / elapsed_ms < settings.rate_min {
-            return Verdict::TooSlow;
-        }
-        Verdict::Fine {
-            look_again_ms: (self.progress_ms + timeout_ms).min(now_ms + PACE_CHECK_MS),
-        }
-    }
-}
-
-/// What goes on with the file part at the front.
-pub(crate) enum Transfer {
-    /// Nothing.
-    Idle,
-    /// A helper is at it; whether the socket became writable meanwhile.
-    Underway { writable: bool },
-    /// No helper or descriptor could be had for it; it is tried again.
-    Postponed,
-    /// All but these last bytes is sent and not yet acknowledged.
-    Settling { tail: Vec<u8>, since_ms: u64 },
-    /// All is acknowledged; a helper asks whether the file is unchanged.
-    Proving(Vec<u8>),
-    /// What is next is still being made.
-    Awaiting,
-}
-
-impl Transfer {
-    /// Whether the stream at the front is waited for.
-    pub fn is_awaiting(&self) -> bool {
-        matches!(self, Transfer::Awaiting)
-    }
-
-    /// Whether a helper, or the lack of one, is what is waited for.
-    pub fn is_ours(&self) -> bool {
-        matches!(
-            self,
-            Transfer::Underway { .. }
-                | Transfer::Postponed
-                | Transfer::Proving(_)
-                | Transfer::Awaiting
-        )
-    }
 }
 
 impl<S, V: Service> Connection<S, V> {

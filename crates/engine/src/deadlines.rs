@@ -2,8 +2,9 @@
 //!
 //! A deadline is a number in its connection; the wheel only says when to look at it.
 
-use crate::connection::{Transfer, Verdict};
 use crate::driver::Driver;
+use crate::pace::Verdict;
+use crate::sending::Transfer;
 use crate::service::{Refused, Service};
 use crate::worker::Worker;
 

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::arena::Block;
+use crate::buffer::Buffer;
 use crate::file::{FileSent, OpenFile};
 use crate::local::Local;
 use crate::mailbox::Wake;
@@ -53,15 +53,31 @@ pub enum Event {
         /// The connection is broken.
         broken: bool,
     },
+    /// A send that [`Sent::Underway`] told of is over.
+    Sent(Token, Box<Completion>),
     /// A transfer started with [`Driver::start_file`] got this far.
     File(Token, FileSent),
     /// Something changed at a socket to elsewhere.
     Outgoing(News),
 }
 
+/// What became of a send.
+pub struct Completion {
+    /// What was to be sent, as it was.
+    pub buffer: Buffer,
+    /// How many bytes of it were taken, at least one; `None` if the connection is broken.
+    pub taken: Option<usize>,
+}
+
+impl std::fmt::Debug for Completion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Completion").field(&self.taken).finish()
+    }
+}
+
 /// A connection just accepted.
 pub struct Accepted<S> {
-    /// The connection's socket; dropping it closes the connection.
+    /// The connection's socket.
     pub socket: S,
     /// Who is at the other end; the unspecified address for a Unix socket.
     pub peer: IpAddr,
@@ -80,9 +96,14 @@ pub enum AcceptFailure {
 
 /// What a receive brought.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Received {
-    /// So many bytes, at least one.
-    Bytes(usize),
+pub enum Received<B> {
+    /// Bytes, at least one.
+    Bytes {
+        /// They, in a buffer of the driver's: to be given back soon ([`Driver::give_back`]).
+        lent: B,
+        /// There may be more already.
+        more: bool,
+    },
     /// Nothing now.
     Empty,
     /// The peer has sent its last byte.
@@ -98,14 +119,19 @@ pub enum Sent {
     Bytes(usize),
     /// No room now; a writable event will follow.
     Full,
+    /// The driver has taken the buffer, which comes back with [`Event::Sent`]. Nothing else may be sent over the
+    /// connection until then.
+    Underway,
     /// The connection is broken.
     Broken,
 }
 
 /// Sockets, files and clocks for one worker.
 pub trait Driver {
-    /// A connection's socket; dropping it closes the connection.
+    /// A connection's socket.
     type Socket;
+    /// Bytes received, in a buffer of the driver's.
+    type Lent: AsRef<[u8]>;
     /// A listening socket, made elsewhere.
     type Listener: Send + 'static;
 
@@ -149,20 +175,25 @@ pub trait Driver {
     /// When the machine has no room for one more.
     fn register(&mut self, socket: &Self::Socket, token: Token) -> io::Result<()>;
 
-    /// Receives into `into`, which is not empty.
-    fn receive(&mut self, socket: &Self::Socket, into: &mut [u8]) -> Received;
+    /// Receives what has come. Connections that are over soon need not be registered for it.
+    fn receive(&mut self, socket: &Self::Socket, token: Token) -> Received<Self::Lent>;
 
-    /// Sends a start of `bytes`; `more` says that others follow at once.
-    fn send(&mut self, socket: &Self::Socket, bytes: &[u8], more: bool) -> Sent;
+    /// Takes back what a receive has lent.
+    fn give_back(&mut self, lent: Self::Lent);
 
-    /// Sends a start of these, one behind the other; not all are empty.
-    fn send_pieces(&mut self, socket: &Self::Socket, pieces: [&[u8]; 3]) -> Sent;
-
-    /// Sends a start of a block's range, without copying where that pays.
-    fn send_block(&mut self, socket: &Self::Socket, block: &Block, range: Range<usize>) -> Sent;
+    /// Sends a start of `buffer`, which is not empty, without copying where that pays; `more` says that others follow
+    /// at once. What can be said at once leaves the buffer where it is; else the driver takes it out of its place and
+    /// keeps it until an [`Event::Sent`] ([`Sent::Underway`]).
+    fn send(
+        &mut self,
+        socket: &Self::Socket,
+        token: Token,
+        buffer: &mut Buffer,
+        more: bool,
+    ) -> Sent;
 
     /// Starts sending a start of a file's range off the event loop; a [`Event::File`] follows.
-    /// At most one such transfer is under way per connection.
+    /// At most one transfer or send is under way per connection.
     ///
     /// # Errors
     /// When the transfer can't be started (too many under way, no descriptor).
@@ -177,8 +208,12 @@ pub trait Driver {
     /// Bytes sent but not yet acknowledged by the peer.
     fn unacknowledged(&self, socket: &Self::Socket) -> usize;
 
-    /// Sends the end of our bytes; the peer's may still come.
+    /// Sends the end of our bytes, behind what is under way; the peer's may still come.
     fn finish(&mut self, socket: &Self::Socket);
+
+    /// Closes a connection. What is under way on it is given up, unless [`Driver::finish`] was called: then it still
+    /// leaves. Either way no event tells of it, and the driver keeps what it needs until it is over.
+    fn close(&mut self, socket: Self::Socket);
 
     /// What the worker lends to those who work on its thread.
     fn local(&self) -> &Local;

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::arena::Block;
 use crate::bell::Bell;
+use crate::buffer::Buffer;
 use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token};
 use crate::file::{self, FileSent, OpenFile};
 use crate::helpers::Helpers;
@@ -33,6 +33,8 @@ use self::network::{EpollNetwork, MARK, news};
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
+/// Room for what one receive brings. Heads are far smaller; a full buffer means: read again.
+const LENT_LEN: usize = 32 * 1024;
 /// Generations start at 1, so these can't be connections. The highest bit, which no generation has,
 /// is that of sockets to elsewhere.
 const WAKE: u64 = 0;
@@ -46,7 +48,22 @@ pub struct EpollDriver {
     local: Local,
     transfers: Arc<Mutex<Vec<(Token, FileSent)>>>,
     helpers: Helpers,
+    /// Where bytes are received; empty while it is lent.
+    lent: Box<[u8]>,
     now_ms: u64,
+}
+
+/// Received bytes in the driver's only buffer.
+pub struct Lent {
+    buffer: Box<[u8]>,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Lent {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
 }
 
 impl EpollDriver {
@@ -77,6 +94,7 @@ impl EpollDriver {
             waker,
             transfers: Arc::default(),
             helpers,
+            lent: Box::default(),
             now_ms,
         })
     }
@@ -122,6 +140,7 @@ impl EpollDriver {
 
 impl Driver for EpollDriver {
     type Socket = OwnedFd;
+    type Lent = Lent;
     type Listener = Listener;
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
@@ -228,50 +247,49 @@ impl Driver for EpollDriver {
         )?)
     }
 
-    fn receive(&mut self, socket: &OwnedFd, into: &mut [u8]) -> Received {
-        match rustix::net::recv(socket, into, rustix::net::RecvFlags::empty()) {
+    fn receive(&mut self, socket: &OwnedFd, _: Token) -> Received<Lent> {
+        if self.lent.is_empty() {
+            self.lent = vec![0; LENT_LEN].into();
+        }
+        match rustix::net::recv(socket, &mut *self.lent, rustix::net::RecvFlags::empty()) {
             Ok((_, 0)) => Received::End,
-            Ok((_, len)) => Received::Bytes(len),
+            Ok((_, len)) => Received::Bytes {
+                lent: Lent {
+                    buffer: std::mem::take(&mut self.lent),
+                    len,
+                },
+                more: len == LENT_LEN,
+            },
             Err(Errno::AGAIN | Errno::INTR) => Received::Empty,
             Err(_) => Received::Broken,
         }
     }
 
-    fn send(&mut self, socket: &OwnedFd, bytes: &[u8], more: bool) -> Sent {
-        let flags = SendFlags::NOSIGNAL
-            | if more {
-                SendFlags::MORE
-            } else {
-                SendFlags::empty()
-            };
-        sent(rustix::net::send(socket, bytes, flags))
+    fn give_back(&mut self, lent: Lent) {
+        self.lent = lent.buffer;
     }
 
-    fn send_pieces(&mut self, socket: &OwnedFd, pieces: [&[u8]; 3]) -> Sent {
-        let slices = pieces.map(IoSlice::new);
-        let mut no_control = SendAncillaryBuffer::default();
-        let flags = SendFlags::NOSIGNAL;
-        sent(rustix::net::sendmsg(
-            socket,
-            &slices,
-            &mut no_control,
-            flags,
-        ))
-    }
-
-    fn send_block(&mut self, socket: &OwnedFd, block: &Block, range: Range<usize>) -> Sent {
-        match block.pages() {
-            Some((file, at)) => {
-                let mut offset = at + range.start as u64;
-                sent(rustix::fs::sendfile(
-                    socket,
-                    file,
-                    Some(&mut offset),
-                    range.len(),
-                ))
+    fn send(&mut self, socket: &OwnedFd, _: Token, buffer: &mut Buffer, more: bool) -> Sent {
+        let flags = match more {
+            true => SendFlags::NOSIGNAL | SendFlags::MORE,
+            false => SendFlags::NOSIGNAL,
+        };
+        sent(match buffer {
+            Buffer::Vec(bytes) => rustix::net::send(socket, bytes, flags),
+            Buffer::Bytes(bytes) => rustix::net::send(socket, bytes, flags),
+            Buffer::Block { block, range } => match block.pages() {
+                Some((file, at)) => {
+                    let mut offset = at + range.start as u64;
+                    rustix::fs::sendfile(socket, file, Some(&mut offset), range.len())
+                }
+                None => rustix::net::send(socket, &block[range.clone()], flags),
+            },
+            Buffer::Framed(framed) => {
+                let slices = framed.pieces().map(IoSlice::new);
+                let mut no_control = SendAncillaryBuffer::default();
+                rustix::net::sendmsg(socket, &slices, &mut no_control, flags)
             }
-            None => self.send(socket, &block[range], false),
-        }
+        })
     }
 
     fn start_file(
@@ -305,6 +323,10 @@ impl Driver for EpollDriver {
     fn finish(&mut self, socket: &OwnedFd) {
         // Fails only if the connection is broken, which the next receive finds.
         let _ = rustix::net::shutdown(socket, Shutdown::Write);
+    }
+
+    fn close(&mut self, socket: OwnedFd) {
+        drop(socket);
     }
 
     fn local(&self) -> &Local {

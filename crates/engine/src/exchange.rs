@@ -12,6 +12,7 @@ use crate::connection::{Come, Waiting};
 use crate::driver::{Driver, Received};
 use crate::incoming::{Incoming, WAITING_LEN_MAX};
 use crate::response::Response;
+use crate::sending::Leaving;
 use crate::service::{Answer, Exchange, Refused, Service};
 use crate::stream::stream;
 use crate::worker::Worker;
@@ -25,7 +26,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// Receives until the socket is empty or the connection has something else to do. A short receive means empty,
     /// unless an end was announced (`to_end`). Whoever sends without a pause gets its next turn after the others.
     pub(crate) fn receive(&mut self, id: usize, to_end: bool) {
-        let mut scratch = std::mem::take(&mut self.scratch);
         let mut reads = 0;
         while let Some(connection) = self.connections.get_mut(id) {
             if !connection.reads() {
@@ -38,10 +38,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             reads += 1;
             connection.unread = false;
-            match connection.transport.receive(&mut self.driver, &mut scratch) {
-                Received::Bytes(len) => {
-                    self.received(id, &scratch[..len]);
-                    if len < scratch.len() && !to_end {
+            let token = connection.token(id);
+            match connection.transport.receive(&mut self.driver, token) {
+                Received::Bytes { lent, more } => {
+                    self.received(id, lent.as_ref());
+                    self.driver.give_back(lent);
+                    if !more && !to_end {
                         break;
                     }
                 }
@@ -56,7 +58,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 }
             }
         }
-        self.scratch = scratch;
     }
 
     fn received(&mut self, id: usize, bytes: &[u8]) {
@@ -283,11 +284,21 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let is_last = connection.http.is_closing();
         connection.leftover |= is_last && wants_more;
         if let Some(record) = record {
-            self.records.push((record, self.out.body_in_bytes));
+            self.note_record(record);
         }
         if is_last || !self.out.parts.is_empty() {
             self.flush(id);
         }
+    }
+
+    /// The response at the end of the output is logged by this once it has left.
+    fn note_record(&mut self, record: V::Record) {
+        let len = self.out.bytes.len() as u64;
+        self.records.push(Leaving {
+            record,
+            body_at: len - self.out.body_in_bytes,
+            end: self.out.parts.is_empty().then_some(len),
+        });
     }
 
     /// What a deferred request waited for has come.
@@ -358,7 +369,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             .refuse(why, input, &mut exchange, &mut response);
         connection.http.end_unseen();
         if let Some(record) = record {
-            self.records.push((record, self.out.body_in_bytes));
+            self.note_record(record);
         }
         self.flush(id);
     }

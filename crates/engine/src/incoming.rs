@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::connection::Pace;
+use crate::pace::Pace;
 use crate::stream::Sender;
 
 /// Bytes that may wait for a program; what one receive brings comes on top.

@@ -1,6 +1,6 @@
 //! The driver for tests: a network, files and clocks in virtual time, with faults from a seed.
 //!
-//! Bytes arrive in pieces and late, sockets take a part of what is sent, helpers finish out of
+//! Bytes arrive in pieces and late, sockets take a part of what is sent, at once or later, helpers finish out of
 //! order, clocks jump. As with edge-triggered epoll, an event comes once: a worker that forgets to
 //! look finds the world silent, and [`SimDriver::wait`] panics instead of waiting for ever.
 //!
@@ -17,15 +17,15 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::arena::Block;
 use crate::bell::Bell;
+use crate::buffer::Buffer;
 use crate::driver::{AcceptFailure, Accepted, Driver, Event, ListenerId, Received, Sent, Token};
 use crate::file::{FileSent, OpenFile, TAIL_LEN};
 use crate::local::Local;
 use crate::outgoing::Sources;
 
 use self::network::{SimHelpers, SimNetwork};
-use self::world::{Happening, Name, Owner, Waiting, World};
+use self::world::{Happening, Name, Owner, UnderwaySend, Waiting, World};
 
 /// How bad the world is: chances in a thousand, and sizes.
 #[derive(Clone, Debug)]
@@ -43,7 +43,12 @@ pub struct Faults {
     /// Per start of a file's transfer, or of a task's job for helpers: no descriptor or no helper is to
     /// be had.
     pub file_failures: u64,
+    /// Per send to a client: it is over some time later, and the driver has the buffer until then.
+    pub late_sends: u64,
 }
+
+/// What one receive brings at most.
+const LENT_LEN: usize = 32 * 1024;
 
 /// How those elsewhere take new connections: chances in a thousand of each.
 #[derive(Clone, Debug, Default)]
@@ -197,7 +202,7 @@ impl Shared {
     pub fn over(&self, id: usize) -> bool {
         let mut world = self.lock();
         let socket = world.socket(id);
-        (socket.closed || socket.finished) && socket.unread.is_empty()
+        (socket.closed || socket.finished) && socket.unread.is_empty() && !socket.has_underway()
     }
 
     /// Calls something some time from now: a helper's work that is done then.
@@ -229,6 +234,7 @@ impl Shared {
 
 impl Driver for SimDriver {
     type Socket = SimSocket;
+    type Lent = Vec<u8>;
     type Listener = ();
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
@@ -297,33 +303,39 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn receive(&mut self, socket: &SimSocket, into: &mut [u8]) -> Received {
+    fn receive(&mut self, socket: &SimSocket, _: Token) -> Received<Vec<u8>> {
         let mut world = self.world.lock();
         let socket = world.socket(socket.id);
         if socket.broken {
             return Received::Broken;
         }
-        let len = socket.incoming.len().min(into.len());
-        for (place, byte) in into.iter_mut().zip(socket.incoming.drain(..len)) {
-            *place = byte;
-        }
+        let len = socket.incoming.len().min(LENT_LEN);
+        let lent: Vec<u8> = socket.incoming.drain(..len).collect();
         match len {
             0 if socket.ended => Received::End,
             0 => Received::Empty,
-            len => Received::Bytes(len),
+            len => Received::Bytes {
+                lent,
+                more: len == LENT_LEN,
+            },
         }
     }
 
-    fn send(&mut self, socket: &SimSocket, bytes: &[u8], _more: bool) -> Sent {
-        self.world.lock().take(socket.id, bytes)
-    }
+    fn give_back(&mut self, _: Vec<u8>) {}
 
-    fn send_pieces(&mut self, socket: &SimSocket, pieces: [&[u8]; 3]) -> Sent {
-        self.world.lock().take(socket.id, &pieces.concat())
-    }
-
-    fn send_block(&mut self, socket: &SimSocket, block: &Block, range: Range<usize>) -> Sent {
-        self.world.lock().take(socket.id, &block[range])
+    fn send(&mut self, socket: &SimSocket, token: Token, buffer: &mut Buffer, _: bool) -> Sent {
+        let mut world = self.world.lock();
+        assert!(!world.socket(socket.id).has_underway(), "one at a time");
+        if world.dice(1000) < world.faults.late_sends {
+            let send = UnderwaySend {
+                driver: self.number,
+                token,
+                buffer: std::mem::take(buffer),
+            };
+            world.send_later(socket.id, send);
+            return Sent::Underway;
+        }
+        world.take(socket.id, &buffer.pieces().concat())
     }
 
     fn start_file(
@@ -334,6 +346,7 @@ impl Driver for SimDriver {
         range: Range<u64>,
     ) -> io::Result<()> {
         let mut world = self.world.lock();
+        assert!(!world.socket(socket.id).has_underway(), "one at a time");
         if world.dice(1000) < world.faults.file_failures {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -356,8 +369,8 @@ impl Driver for SimDriver {
                         full: taken < len,
                     }
                 }
-                Sent::Full => FileSent::Bytes { len: 0, full: true },
                 Sent::Broken => FileSent::Broken,
+                _ => FileSent::Bytes { len: 0, full: true },
             }
         };
         let at_ms = world.later();
@@ -371,6 +384,10 @@ impl Driver for SimDriver {
 
     fn finish(&mut self, socket: &SimSocket) {
         self.world.lock().socket(socket.id).finished = true;
+    }
+
+    fn close(&mut self, socket: SimSocket) {
+        drop(socket);
     }
 
     fn local(&self) -> &Local {

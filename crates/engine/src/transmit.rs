@@ -1,23 +1,18 @@
-//! From answers to sent bytes: at once where the socket takes them, bit by bit where it does not.
-//!
-//! How a file goes out and why its last bytes wait is told in [`crate::file`].
+//! From answers to sent bytes: at once where the socket takes them, bit by bit where it does not. Files are sent by
+//! helpers, see `transmit_file`.
 
 use std::collections::VecDeque;
-
 use std::task::Context;
 
+use bytes::Bytes;
+
 use crate::body::{Filled, Part};
-use crate::connection::{Pace, Sending, Transfer};
-use crate::driver::{Driver, Sent};
-use crate::file::TAIL_LEN;
+use crate::buffer::Buffer;
+use crate::driver::{Completion, Driver, Sent};
+use crate::pace::Pace;
+use crate::sending::{Sending, Transfer};
 use crate::service::Service;
 use crate::worker::{LINGER_MS, Worker};
-
-/// How often it is asked whether a client has acknowledged all but the tail of a file: at first,
-/// and at last, when a client takes long.
-const SETTLE_MS: std::ops::RangeInclusive<u64> = 8..=250;
-/// When a file is tried again for which there was no descriptor or no helper.
-const POSTPONED_MS: u64 = 100;
 
 /// What one try at the front part did.
 enum Try {
@@ -39,20 +34,29 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return self.discard_out();
         };
         let len = self.out.bytes.len();
-        let parts = !self.out.parts.is_empty();
+        let has_parts = !self.out.parts.is_empty();
         let more = follows_at_once(self.out.parts.first());
-        let driver = &mut self.driver;
-        let sent = match connection.transport.send(driver, &self.out.bytes, more) {
-            Sent::Bytes(sent) => sent,
+        let token = connection.token(id);
+        let (transport, driver) = (&mut connection.transport, &mut self.driver);
+        let mut buffer = Buffer::Vec(std::mem::take(&mut self.out.bytes));
+        let sent = transport.send(driver, token, &mut buffer, more);
+        // Where the driver keeps it, another one grows.
+        if let Buffer::Vec(bytes) = buffer {
+            self.out.bytes = bytes;
+        }
+        let wire_len = match sent {
+            Sent::Bytes(wire_len) => wire_len,
             Sent::Full => 0,
+            Sent::Underway => return self.start_sending(id, None),
             Sent::Broken => {
                 self.discard_out();
                 return self.close_broken(id);
             }
         };
-        self.counters.sent_bytes.add(sent as u64);
-        if parts || sent < len {
-            return self.start_sending(id, sent);
+        self.counters.sent_bytes.add(wire_len as u64);
+        let sent = transport.unwrapped(wire_len);
+        if has_parts || sent < len {
+            return self.start_sending(id, Some((sent, wire_len)));
         }
         self.out.bytes.clear();
         let is_over = connection.http.is_over();
@@ -67,8 +71,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// All answers in the output have left, for their service to know.
     fn tell_sent(&mut self) {
         let now_ms = self.driver.now_ms();
-        for (record, body_len) in self.records.drain(..) {
-            self.service.sent(record, body_len, true, now_ms);
+        for leaving in self.records.drain(..) {
+            let left = leaving.after(u64::MAX);
+            self.service.sent(left.record, left.body_len, true, now_ms);
         }
     }
 
@@ -76,36 +81,33 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let now_ms = self.driver.now_ms();
         self.out.bytes.clear();
         self.out.parts.clear();
-        for (record, _) in self.records.drain(..) {
-            self.service.sent(record, 0, false, now_ms);
+        for leaving in self.records.drain(..) {
+            self.service.sent(leaving.record, 0, false, now_ms);
         }
     }
 
-    /// Makes what is left of the output, after `sent` bytes of it, the connection's business.
-    fn start_sending(&mut self, id: usize, sent: usize) {
+    /// Makes what is left of the output the connection's business: after bytes that were sent, as they were given and
+    /// on the wire, or while the driver has them.
+    fn start_sending(&mut self, id: usize, sent: Option<(usize, usize)>) {
         let now_ms = self.driver.now_ms();
-        let len = self.out.bytes.len() as u64;
         let mut parts = VecDeque::with_capacity(1 + self.out.parts.len());
-        if sent < self.out.bytes.len() {
-            let left = self.out.bytes[sent..].to_vec();
-            parts.push_back(Part::Bytes(left.into()));
+        match sent {
+            None => parts.push_back(Part::Bytes(Bytes::new())),
+            Some((len, _)) if len < self.out.bytes.len() => {
+                let left = self.out.bytes[len..].to_vec();
+                parts.push_back(Part::Bytes(left.into()));
+            }
+            Some(_) => {}
         }
         parts.extend(self.out.parts.drain(..));
         self.out.bytes.clear();
-        // Earlier pipelined answers count as sent with the last one's first byte.
-        let (record, body_len) = self.records.pop().unzip();
-        let head_len = len - body_len.unwrap_or(0);
-        self.tell_sent();
-        let mut pace = Pace::new(now_ms);
-        pace.moved(sent as u64, now_ms);
-        self.connections[id].sending = Some(Box::new(Sending {
-            parts,
-            transfer: Transfer::Idle,
-            paged: false,
-            record,
-            head_len,
-            pace,
-        }));
+        let mut sending = Box::new(Sending::new(parts, &mut self.records, now_ms));
+        match sent {
+            None => sending.transfer = Transfer::Lent,
+            Some((len, wire_len)) => sending.moved(len as u64, wire_len as u64, now_ms),
+        }
+        self.connections[id].sending = Some(sending);
+        self.tell_left(id);
         self.transmit(id);
         if self.connections.contains(id) {
             self.sending_expired(id);
@@ -115,14 +117,62 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
+    /// Responses that have left while others follow, for their service to know.
+    fn tell_left(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let Some(sending) = &mut self.connections[id].sending else {
+            return;
+        };
+        while let Some(left) = sending.take_left() {
+            self.service.sent(left.record, left.body_len, true, now_ms);
+        }
+    }
+
+    /// A send that was under way is over.
+    pub(crate) fn send_ended(&mut self, id: usize, completion: Completion) {
+        let connection = &mut self.connections[id];
+        let Some(wire_len) = completion.taken else {
+            return self.close_broken(id);
+        };
+        let buffer = connection.transport.sent(completion.buffer);
+        let len = connection.transport.unwrapped(wire_len);
+        let Some(sending) = &mut connection.sending else {
+            return;
+        };
+        sending.transfer = Transfer::Idle;
+        match (buffer, sending.parts.front_mut()) {
+            // The worker's output, which it may have missed.
+            (Buffer::Vec(bytes), _) if bytes.len() == len && self.out.bytes.capacity() == 0 => {
+                self.out.bytes = bytes;
+                self.out.bytes.clear();
+            }
+            (buffer, Some(part)) => part.give_back(buffer, len),
+            (_, None) => {}
+        }
+        self.moved(id, len, wire_len);
+        self.transmit(id);
+        self.resume(id);
+    }
+
+    /// So many bytes have left, as they were given and on the wire.
+    fn moved(&mut self, id: usize, len: usize, wire_len: usize) {
+        let now_ms = self.driver.now_ms();
+        self.counters.sent_bytes.add(wire_len as u64);
+        if let Some(sending) = &mut self.connections[id].sending {
+            sending.moved(len as u64, wire_len as u64, now_ms);
+        }
+        self.tell_left(id);
+    }
+
     /// The socket may have room again.
     pub(crate) fn writable(&mut self, id: usize) {
         let Some(sending) = &mut self.connections[id].sending else {
             return;
         };
-        if let Transfer::Underway { writable } = &mut sending.transfer {
-            *writable = true;
-            return;
+        match &mut sending.transfer {
+            Transfer::Underway { writable } => return *writable = true,
+            Transfer::Lent => return,
+            _ => {}
         }
         self.transmit(id);
         self.resume(id);
@@ -148,6 +198,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             let Some(sending) = &mut connection.sending else {
                 return;
             };
+            if let Transfer::Lent = sending.transfer {
+                return;
+            }
             match sending.parts.front() {
                 None => return self.all_sent(id),
                 Some(part) if part.is_empty() => {
@@ -165,63 +218,38 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     fn send_front(&mut self, id: usize) -> Try {
-        let now_ms = self.driver.now_ms();
         if let Some(done) = self.fill_stream(id) {
             return done;
         }
-        let (driver, connection) = (&mut self.driver, &mut self.connections[id]);
+        let connection = &mut self.connections[id];
         let token = connection.token(id);
         let Some(sending) = &mut connection.sending else {
             return Try::Blocked;
         };
-        let transport = &mut connection.transport;
         let more = follows_at_once(sending.parts.get(1));
-        let sent = match sending.parts.front_mut() {
-            Some(Part::Bytes(bytes)) => {
-                let sent = transport.send(driver, bytes, more);
-                if let Sent::Bytes(len) = sent {
-                    bytes::Buf::advance(bytes, len);
-                }
-                sent
-            }
-            Some(Part::Block { block, range }) => {
-                let sent = transport.send_block(driver, block, range.clone());
-                if let Sent::Bytes(len) = sent {
-                    range.start += len;
-                }
-                sent
-            }
-            Some(Part::Stream(streamed)) => {
-                let sent = transport.send_pieces(driver, streamed.pieces());
-                if let Sent::Bytes(len) = sent {
-                    streamed.advance(len);
-                }
-                sent
-            }
-            Some(Part::File { file, range }) => {
-                let Transfer::Idle = sending.transfer else {
-                    return Try::Blocked;
-                };
-                let started = transport.start_file(driver, token, file, range.clone());
-                sending.transfer = match started {
-                    Ok(()) => Transfer::Underway { writable: false },
-                    Err(_) => Transfer::Postponed,
-                };
-                if started.is_err() {
-                    connection.deadline_ms = now_ms + POSTPONED_MS;
-                    self.note(id);
-                }
-                return Try::Blocked;
-            }
-            None => return Try::Blocked,
+        let Some(front) = sending.parts.front_mut() else {
+            return Try::Blocked;
         };
-        match sent {
-            Sent::Bytes(len) => {
-                sending.pace.moved(len as u64, now_ms);
-                self.counters.sent_bytes.add(len as u64);
+        let Some(mut buffer) = front.lend() else {
+            self.start_file(id);
+            return Try::Blocked;
+        };
+        let transport = &mut connection.transport;
+        match transport.send(&mut self.driver, token, &mut buffer, more) {
+            Sent::Bytes(wire_len) => {
+                let len = transport.unwrapped(wire_len);
+                front.give_back(buffer, len);
+                self.moved(id, len, wire_len);
                 Try::Moved
             }
-            Sent::Full => Try::Blocked,
+            Sent::Full => {
+                front.give_back(buffer, 0);
+                Try::Blocked
+            }
+            Sent::Underway => {
+                sending.transfer = Transfer::Lent;
+                Try::Blocked
+            }
             Sent::Broken => Try::Broken,
         }
     }
@@ -268,9 +296,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let idle_timeout_ms = self.idle_timeout_ms();
         let connection = &mut self.connections[id];
         if let Some(sending) = connection.sending.take() {
-            let body_len = sending.pace.bytes.saturating_sub(sending.head_len);
-            if let Some(record) = sending.record {
-                self.service.sent(record, body_len, true, now_ms);
+            for left in sending.responses() {
+                self.service.sent(left.record, left.body_len, true, now_ms);
             }
         }
         // What comes next has its full time, whatever the client took for this response.
@@ -291,104 +318,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
         } else {
             self.note(id);
         }
-    }
-
-    /// A helper sent some of a file.
-    pub(crate) fn file_progress(&mut self, id: usize, len: u64, full: bool) {
-        let now_ms = self.driver.now_ms();
-        let Some(sending) = &mut self.connections[id].sending else {
-            return;
-        };
-        let Some(Part::File { range, .. }) = sending.parts.front_mut() else {
-            return;
-        };
-        range.start += len;
-        if len > 0 {
-            sending.paged = true;
-            sending.pace.moved(len, now_ms);
-            self.counters.sent_bytes.add(len);
-        }
-        let writable = matches!(sending.transfer, Transfer::Underway { writable: true });
-        sending.transfer = Transfer::Idle;
-        if !full || writable {
-            self.transmit(id);
-            self.resume(id);
-        }
-    }
-
-    /// A helper read the last bytes of a file's range.
-    pub(crate) fn file_tail(&mut self, id: usize, tail: Vec<u8>) {
-        let Some(sending) = &mut self.connections[id].sending else {
-            return;
-        };
-        match std::mem::replace(&mut sending.transfer, Transfer::Idle) {
-            // The file is still what it was when all before had arrived.
-            Transfer::Proving(tail) => self.send_tail(id, tail),
-            // All that is sent of it is this copy, read and found unchanged.
-            _ if !sending.paged => self.send_tail(id, tail),
-            _ => {
-                let since_ms = self.driver.now_ms();
-                sending.transfer = Transfer::Settling { tail, since_ms };
-                self.settle(id);
-            }
-        }
-    }
-
-    /// Goes on with a file for which there was no descriptor or no helper.
-    pub(crate) fn try_again(&mut self, id: usize) {
-        if let Some(sending) = &mut self.connections[id].sending {
-            sending.transfer = Transfer::Idle;
-            self.transmit(id);
-            self.resume(id);
-        }
-    }
-
-    /// Looks whether the client has all but the tail; if so, has the file looked at once more.
-    pub(crate) fn settle(&mut self, id: usize) {
-        let now_ms = self.driver.now_ms();
-        let connection = &mut self.connections[id];
-        let token = connection.token(id);
-        let Some(sending) = &mut connection.sending else {
-            return;
-        };
-        let Transfer::Settling { since_ms, .. } = &sending.transfer else {
-            return;
-        };
-        // The longer it takes, the less another moment matters.
-        let again_ms = ((now_ms - since_ms) / 8).clamp(*SETTLE_MS.start(), *SETTLE_MS.end());
-        if connection.transport.unacknowledged(&self.driver) > 0 {
-            connection.deadline_ms = connection.deadline_ms.min(now_ms + again_ms);
-            return self.note(id);
-        }
-        let Some(Part::File { file, range }) = sending.parts.front() else {
-            return;
-        };
-        let nothing = range.end..range.end;
-        let transport = &mut connection.transport;
-        if transport
-            .start_file(&mut self.driver, token, file, nothing)
-            .is_err()
-        {
-            connection.deadline_ms = connection.deadline_ms.min(now_ms + POSTPONED_MS);
-            return self.note(id);
-        }
-        if let Transfer::Settling { tail, .. } =
-            std::mem::replace(&mut sending.transfer, Transfer::Idle)
-        {
-            sending.transfer = Transfer::Proving(tail);
-        }
-    }
-
-    fn send_tail(&mut self, id: usize, tail: Vec<u8>) {
-        debug_assert!(tail.len() as u64 <= TAIL_LEN);
-        let Some(sending) = &mut self.connections[id].sending else {
-            return;
-        };
-        sending.paged = false;
-        sending.parts.pop_front();
-        sending.parts.push_front(Part::Bytes(tail.into()));
-        self.transmit(id);
-        self.resume(id);
     }
 
     /// Everything is said. Bytes of the peer that nobody will read would turn a plain close into a

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::arena::Block;
+use crate::buffer::Buffer;
 use crate::driver::{Driver, Received, Sent, Token};
 use crate::file::OpenFile;
 
@@ -29,32 +29,34 @@ impl<S> Transport<S> {
     }
 
     /// Receives what the client has said.
-    pub fn receive(&mut self, driver: &mut impl Driver<Socket = S>, into: &mut [u8]) -> Received {
-        driver.receive(&self.socket, into)
+    pub fn receive<D>(&mut self, driver: &mut D, token: Token) -> Received<D::Lent>
+    where
+        D: Driver<Socket = S>,
+    {
+        driver.receive(&self.socket, token)
     }
 
-    /// Sends a start of `bytes`; `more` says that others follow at once. Counted in bytes of the wire.
-    pub fn send(&mut self, driver: &mut impl Driver<Socket = S>, bytes: &[u8], more: bool) -> Sent {
-        driver.send(&self.socket, bytes, more)
-    }
-
-    /// Sends a start of these, one behind the other.
-    pub fn send_pieces(
+    /// Sends a start of `buffer`, see [`Driver::send`]. What is taken is counted in bytes of the wire.
+    #[inline]
+    pub fn send(
         &mut self,
         driver: &mut impl Driver<Socket = S>,
-        pieces: [&[u8]; 3],
+        token: Token,
+        buffer: &mut Buffer,
+        more: bool,
     ) -> Sent {
-        driver.send_pieces(&self.socket, pieces)
+        driver.send(&self.socket, token, buffer, more)
     }
 
-    /// Sends a start of a block's range.
-    pub fn send_block(
-        &mut self,
-        driver: &mut impl Driver<Socket = S>,
-        block: &Block,
-        range: Range<usize>,
-    ) -> Sent {
-        driver.send_block(&self.socket, block, range)
+    /// A send that was under way is over: gives the buffer back that it was called with.
+    pub fn sent(&mut self, buffer: Buffer) -> Buffer {
+        buffer
+    }
+
+    /// How many bytes of a buffer have left with so many of the wire.
+    #[inline]
+    pub fn unwrapped(&mut self, wire_len: usize) -> usize {
+        wire_len
     }
 
     /// See [`Driver::start_file`].
@@ -76,5 +78,9 @@ impl<S> Transport<S> {
     /// Sends the end of our bytes; the client's may still come.
     pub fn finish(&mut self, driver: &mut impl Driver<Socket = S>) {
         driver.finish(&self.socket);
+    }
+    /// Closes the connection, see [`Driver::close`].
+    pub fn close(self, driver: &mut impl Driver<Socket = S>) {
+        driver.close(self.socket);
     }
 }

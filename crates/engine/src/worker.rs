@@ -16,14 +16,13 @@ use crate::driver::{Driver, Event, ListenerId, Token};
 use crate::file::FileSent;
 use crate::local::{Local, ROUNDS_MAX};
 use crate::mailbox::Mailbox;
+use crate::sending::Leaving;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::wheel::Wheel;
 
 pub use crate::sys::pin_to_cpu;
 
-/// Room for what one receive brings. Heads are far smaller; a full buffer means: read again.
-const SCRATCH_LEN: usize = 32 * 1024;
 /// How many wakers of streams are kept.
 const WAKERS: usize = 64;
 /// How long the end of a connection may take once our last byte is sent.
@@ -98,9 +97,8 @@ pub struct Worker<D: Driver, V: Service> {
     pub(crate) connections: Slab<Connection<D::Socket, V>>,
     pub(crate) wheel: Wheel<Token>,
     pub(crate) out: Out,
-    pub(crate) scratch: Vec<u8>,
-    /// Records of the answers in `out`, with their bodies' lengths.
-    pub(crate) records: Vec<(V::Record, u64)>,
+    /// Records of the answers in `out`.
+    pub(crate) records: Vec<Leaving<V::Record>>,
     /// Connections whose sockets had more than they may say in one turn.
     pub(crate) unfinished: Vec<Token>,
     /// Seconds since 1970, and the same as a `Date` value.
@@ -143,7 +141,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
             connections: Slab::new(),
             wheel: Wheel::new(now_ms),
             out: Out::default(),
-            scratch: vec![0; SCRATCH_LEN],
             records: Vec::new(),
             unfinished: Vec::new(),
             unix_s: 0,
@@ -233,6 +230,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 }
             }
             Event::Acceptable(listener) => self.accept(listener),
+            Event::Sent(token, completion) => {
+                if let Some(id) = self.find(token) {
+                    self.send_ended(id, *completion);
+                }
+            }
             Event::File(token, sent) => {
                 if let Some(id) = self.find(token) {
                     self.file_sent(id, sent);
@@ -298,12 +300,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
     pub(crate) fn close(&mut self, id: usize) {
         let connection = self.connections.remove(id);
         self.admission.leave(connection.transport.peer);
-        if let Some(sending) = connection.sending
-            && let Some(record) = sending.record
-        {
-            let body_len = sending.pace.bytes.saturating_sub(sending.head_len);
-            self.service
-                .sent(record, body_len, false, self.driver.now_ms());
+        connection.transport.close(&mut self.driver);
+        if let Some(sending) = connection.sending {
+            let now_ms = self.driver.now_ms();
+            for left in sending.responses() {
+                self.service.sent(left.record, left.body_len, false, now_ms);
+            }
         }
     }
 

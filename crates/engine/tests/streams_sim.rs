@@ -224,6 +224,7 @@ fn faults(seed: u64) -> Faults {
         clock_jumps: 0,
         accept_failures: 0,
         file_failures: 0,
+        late_sends: pick(3, &[0, 400, 1000]) as u64,
     }
 }
 

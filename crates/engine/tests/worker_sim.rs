@@ -210,6 +210,7 @@ fn calm() -> Faults {
         clock_jumps: 0,
         accept_failures: 0,
         file_failures: 0,
+        late_sends: 0,
     }
 }
 
@@ -312,6 +313,7 @@ fn every_answer_arrives_whole_and_in_order() {
             clock_jumps: 0,
             accept_failures: pick(3, &[0, 200]) as u64,
             file_failures: pick(4, &[0, 500]) as u64,
+            late_sends: pick(5, &[0, 300, 1000]) as u64,
         };
         let mut case = Case::new(seed, faults, settings());
         let clients: Vec<_> = (0..5)
@@ -346,6 +348,7 @@ fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
         let faults = Faults {
             clock_jumps: 30,
             window_len: 3000,
+            late_sends: [0, 500, 1000][(seed % 3) as usize],
             delay_ms_max: 300,
             ..calm()
         };

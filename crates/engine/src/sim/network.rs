@@ -112,8 +112,8 @@ impl Socket for SimOutgoing {
             .collect();
         match self.world.lock().take(self.id, &bytes) {
             Sent::Bytes(len) => Ok(len),
-            Sent::Full => Err(io::ErrorKind::WouldBlock.into()),
             Sent::Broken => Err(io::ErrorKind::BrokenPipe.into()),
+            _ => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::{Elsewhere, Faults};
 use crate::bell::Bell;
-use crate::driver::{Event, ListenerId, Sent, Token};
+use crate::buffer::Buffer;
+use crate::driver::{Completion, Event, ListenerId, Sent, Token};
 use crate::file::FileSent;
 use crate::network::{News, SourceId};
 use crate::timers::Timers;
@@ -54,6 +55,7 @@ pub enum Happening {
     End(usize),
     Break(usize),
     Read(usize),
+    Send(usize),
     File(usize, Token, FileSent),
     Call(Box<dyn FnOnce() + Send>),
 }
@@ -89,12 +91,28 @@ pub struct Socket {
     pub full: bool,
     pub finished: bool,
     pub closed: bool,
+    /// A send of the driver's that is not over.
+    underway: Option<UnderwaySend>,
     /// The client reads nothing now.
     pub held: bool,
     /// The client is gone: what is sent to it breaks the connection.
     pub gone: bool,
     /// When the last piece that the client sent arrives: later ones come after it.
     pub last_ms: u64,
+}
+
+/// A send that is over later.
+pub struct UnderwaySend {
+    pub driver: usize,
+    pub token: Token,
+    pub buffer: Buffer,
+}
+
+impl Socket {
+    /// Whether a send is not over.
+    pub fn has_underway(&self) -> bool {
+        self.underway.is_some()
+    }
 }
 
 impl World {
@@ -224,9 +242,16 @@ impl World {
                 }
                 Happening::Break(id) => {
                     self.socket(id).broken = true;
+                    // What was under way is told first or last.
+                    let is_first = self.dice(2) == 0;
+                    if is_first {
+                        self.end_send(id);
+                    }
                     self.tell(id, true, true);
+                    self.end_send(id);
                 }
                 Happening::Read(id) => self.client_reads(id),
+                Happening::Send(id) => self.end_send(id),
                 Happening::File(driver, token, sent) => {
                     self.drivers[driver]
                         .events
@@ -253,6 +278,40 @@ impl World {
         socket.read.extend(bytes);
         if std::mem::take(&mut socket.full) {
             self.tell(id, false, true);
+            self.end_send(id);
+        }
+    }
+
+    /// Keeps what is to be sent for some time.
+    pub fn send_later(&mut self, id: usize, send: UnderwaySend) {
+        self.socket(id).underway = Some(send);
+        let at_ms = self.later();
+        self.put(at_ms, Happening::Send(id));
+    }
+
+    /// Brings a send that is under way to its end, unless the socket has no room yet.
+    fn end_send(&mut self, id: usize) {
+        let Some(send) = self.socket(id).underway.take() else {
+            return;
+        };
+        let bytes = send.buffer.pieces().concat();
+        let is_closed = self.socket(id).closed;
+        let len = match self.dice(2) == 0 && !is_closed {
+            true => 1 + self.dice(bytes.len() as u64) as usize,
+            false => bytes.len(),
+        };
+        let taken = match self.take(id, &bytes[..len]) {
+            Sent::Bytes(len) => Some(len),
+            Sent::Broken => None,
+            _ => return self.socket(id).underway = Some(send),
+        };
+        if !is_closed {
+            let completion = Completion {
+                buffer: send.buffer,
+                taken,
+            };
+            let event = Event::Sent(send.token, Box::new(completion));
+            self.drivers[send.driver].events.push_back(event);
         }
     }
 
@@ -285,6 +344,9 @@ impl World {
     pub fn close(&mut self, id: usize) {
         let socket = self.socket(id);
         socket.closed = true;
+        if !socket.finished {
+            socket.underway = None;
+        }
         // A close over unread bytes is a reset: what is on its way to the client is lost.
         if !socket.incoming.is_empty() {
             socket.unread.clear();

@@ -1,0 +1,78 @@
+//! What is sent, owned: a driver may keep it until it has left, and then gives it back. Knows no connection and no
+//! protocol.
+
+use std::ops::Range;
+
+use bytes::{Buf, Bytes};
+
+use crate::arena::Block;
+
+/// Bytes to be sent.
+pub enum Buffer {
+    /// A worker's output.
+    Vec(Vec<u8>),
+    /// Bytes shared with others.
+    Bytes(Bytes),
+    /// A range of a block in memory.
+    Block {
+        /// The block, kept while it is sent.
+        block: Block,
+        /// What is to be sent of it.
+        range: Range<usize>,
+    },
+    /// Bytes with something before and behind them.
+    Framed(Framed),
+}
+
+impl Default for Buffer {
+    fn default() -> Buffer {
+        Buffer::Vec(Vec::new())
+    }
+}
+
+impl Buffer {
+    /// The bytes, one piece behind the other; some are empty.
+    pub fn pieces(&self) -> [&[u8]; 3] {
+        match self {
+            Buffer::Vec(bytes) => [bytes, &[], &[]],
+            Buffer::Bytes(bytes) => [bytes, &[], &[]],
+            Buffer::Block { block, range } => [&block[range.clone()], &[], &[]],
+            Buffer::Framed(framed) => framed.pieces(),
+        }
+    }
+}
+
+/// Part of a body with its framing.
+#[derive(Default)]
+pub struct Framed {
+    /// What stands before `data`; its memory is used again.
+    pub(crate) before: Vec<u8>,
+    /// Bytes of `before` that were sent.
+    pub(crate) before_sent: usize,
+    /// What is sent, where it was made.
+    pub(crate) data: Bytes,
+    /// What stands behind `data`.
+    pub(crate) after: &'static [u8],
+}
+
+impl Framed {
+    /// What is still to be sent.
+    pub fn pieces(&self) -> [&[u8]; 3] {
+        [&self.before[self.before_sent..], &self.data, self.after]
+    }
+
+    /// Whether nothing is.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces().iter().all(|piece| piece.is_empty())
+    }
+
+    /// So many bytes were sent.
+    pub(crate) fn advance(&mut self, mut len: usize) {
+        let before = len.min(self.before.len() - self.before_sent);
+        self.before_sent += before;
+        len -= before;
+        let data = len.min(self.data.len());
+        self.data.advance(data);
+        self.after = &self.after[len - data..];
+    }
+}

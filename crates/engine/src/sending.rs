@@ -1,0 +1,132 @@
+//! Responses on their way through a connection: what is still to be sent, and whose it is. Holds data only; `transmit`
+//! moves it.
+
+use std::collections::VecDeque;
+
+use crate::body::Part;
+use crate::pace::Pace;
+
+/// Responses on their way, one behind the other.
+pub(crate) struct Sending<R> {
+    pub parts: VecDeque<Part>,
+    pub transfer: Transfer,
+    /// Pages of the file at the front are, or were, in the socket's queue.
+    pub paged: bool,
+    pub pace: Pace,
+    /// Bytes that have left, as the responses count them.
+    sent: u64,
+    /// Records of responses before the last one.
+    earlier: Vec<Leaving<R>>,
+    last: Option<Leaving<R>>,
+}
+
+/// The record of a response that has not left whole.
+pub(crate) struct Leaving<R> {
+    pub record: R,
+    /// Where its body begins in what is sent.
+    pub body_at: u64,
+    /// Where it ends; `None` if it does with the last part.
+    pub end: Option<u64>,
+}
+
+/// The record of a response of which no more will leave.
+pub(crate) struct Left<R> {
+    pub record: R,
+    /// Bytes of the body that have left.
+    pub body_len: u64,
+}
+
+impl<R> Leaving<R> {
+    /// How it is when so many bytes have left.
+    pub fn after(self, sent: u64) -> Left<R> {
+        let end = self.end.map_or(sent, |end| end.min(sent));
+        Left {
+            record: self.record,
+            body_len: end.saturating_sub(self.body_at),
+        }
+    }
+
+    fn has_left(&self, sent: u64) -> bool {
+        self.end.is_some_and(|end| end <= sent)
+    }
+}
+
+impl<R> Sending<R> {
+    /// Begins with these parts, of which nothing has left, and the records of their responses.
+    pub fn new(parts: VecDeque<Part>, records: &mut Vec<Leaving<R>>, now_ms: u64) -> Sending<R> {
+        let last = records.pop();
+        Sending {
+            parts,
+            transfer: Transfer::Idle,
+            paged: false,
+            pace: Pace::new(now_ms),
+            sent: 0,
+            // Mostly there is none, and who lends the vector keeps its memory.
+            earlier: match records.is_empty() {
+                true => Vec::new(),
+                false => std::mem::take(records),
+            },
+            last,
+        }
+    }
+
+    /// So many bytes have left.
+    pub fn moved(&mut self, len: u64, wire_len: u64, now_ms: u64) {
+        self.sent += len;
+        self.pace.moved(wire_len, now_ms);
+    }
+
+    /// Takes a response that has left whole before all have.
+    pub fn take_left(&mut self) -> Option<Left<R>> {
+        let sent = self.sent;
+        let leaving = match self.earlier.first() {
+            Some(first) if first.has_left(sent) => self.earlier.remove(0),
+            Some(_) => return None,
+            None => self.last.take_if(|last| last.has_left(sent))?,
+        };
+        Some(leaving.after(sent))
+    }
+
+    /// All responses of which some may be left, in order.
+    pub fn responses(self) -> impl Iterator<Item = Left<R>> {
+        let sent = self.sent;
+        let all = self.earlier.into_iter().chain(self.last);
+        all.map(move |leaving| leaving.after(sent))
+    }
+}
+
+/// What goes on with the part at the front.
+pub(crate) enum Transfer {
+    /// Nothing.
+    Idle,
+    /// The driver has it, and will give it back.
+    Lent,
+    /// A helper sends of the file; whether the socket became writable meanwhile.
+    Underway { writable: bool },
+    /// No helper or descriptor could be had for it; it is tried again.
+    Postponed,
+    /// All but these last bytes is sent and not yet acknowledged.
+    Settling { tail: Vec<u8>, since_ms: u64 },
+    /// All is acknowledged; a helper asks whether the file is unchanged.
+    Proving(Vec<u8>),
+    /// What is next is still being made.
+    Awaiting,
+}
+
+impl Transfer {
+    /// Whether the stream at the front is waited for.
+    pub fn is_awaiting(&self) -> bool {
+        matches!(self, Transfer::Awaiting)
+    }
+
+    /// Whether a helper, or the lack of one, is what is waited for.
+    pub fn is_ours(&self) -> bool {
+        matches!(
+            self,
+            Transfer::Underway { .. }
+                | Transfer::Postponed
+                | Transfer::Proving(_)
+                | Transfer::Awaiting
+        )
+    }
+}
