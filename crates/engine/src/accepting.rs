@@ -15,6 +15,7 @@ use crate::driver::{AcceptFailure, Driver, GENERATION_MAX, ListenerId, Received,
 use crate::response::Response;
 use crate::service::{Exchange, Refused, Service};
 use crate::transport::Transport;
+use crate::underway::{ExchangeId, Exchanges};
 use crate::worker::Worker;
 
 /// How long accepting pauses when descriptors or memory ran out.
@@ -65,7 +66,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             begun: false,
             lingering: false,
             sending: None,
-            underway: None,
+            exchanges: Exchanges::default(),
         });
         // Most connections have said something already; many are over after one answer and are
         // never registered at all.
@@ -95,13 +96,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Overload::Connections => self.counters.over_connections_max.bump(),
             Overload::Address => self.counters.over_address_max.bump(),
         }
-        // Nobody's.
-        let token = Token {
-            slot: u32::MAX,
-            generation: 0,
-        };
         let mut exchange = Exchange {
-            token,
+            id: ExchangeId::NOBODY,
             peer: transport.peer,
             listener,
             now_ms: self.driver.now_ms(),
@@ -120,11 +116,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
         // One try: whoever has too many connections is not worth a buffer.
         let len = out.bytes.len();
         let mut buffer = Buffer::Vec(out.bytes);
-        let sent = transport.send(&mut self.driver, token, &mut buffer, false);
+        let sent = transport.send(&mut self.driver, Token::NOBODY, &mut buffer, false);
         let whole = sent == Sent::Bytes(len);
         transport.finish(&mut self.driver);
         // Read what it had sent, as closing over unread bytes would reset the answer away.
-        if let Received::Bytes { lent, .. } = transport.receive(&mut self.driver, token) {
+        let unread = transport.receive(&mut self.driver, Token::NOBODY);
+        if let Received::Bytes { lent, .. } = unread {
             self.driver.give_back(lent);
         }
         transport.close(&mut self.driver);

@@ -10,70 +10,67 @@ use lowroad_http::status::Status;
 use crate::driver::{Driver, Received};
 use crate::incoming::Incoming;
 use crate::service::{Refused, Service};
+use crate::underway::StreamId;
 use crate::worker::Worker;
 
 impl<D: Driver, V: Service> Worker<D, V> {
     /// Some of a body has come.
-    pub(crate) fn body_came(&mut self, id: usize, data: &[u8]) {
+    pub(crate) fn body_came(&mut self, id: usize, stream: StreamId, data: &[u8]) {
         let now_ms = self.driver.now_ms();
-        let Some(incoming) = self.connections[id].incoming() else {
+        let Some(incoming) = self.connections[id].exchanges.incoming(stream) else {
             return;
         };
         incoming.data(data);
         incoming.pace.moved(data.len() as u64, now_ms);
         if incoming.full {
-            self.watch_incoming(id);
+            self.watch_incoming(id, stream);
         }
     }
 
     /// A body has come whole.
-    pub(crate) fn body_ended(&mut self, id: usize) {
+    pub(crate) fn body_ended(&mut self, id: usize, stream: StreamId) {
         let now_ms = self.driver.now_ms();
         let idle_timeout_ms = self.idle_timeout_ms();
         let connection = &mut self.connections[id];
-        if let Some(incoming) = connection.incoming() {
+        if let Some(incoming) = connection.exchanges.incoming(stream) {
             incoming.end();
         }
-        if let Some(underway) = &mut connection.underway {
-            underway.incoming = None;
-        }
-        connection.end_wait_for_body();
-        connection.tidy();
+        connection.exchanges.end_incoming(stream);
         connection.leftover &= connection.http.is_closing();
-        if connection.sending.is_none() && connection.underway.is_none() {
+        if connection.sending.is_none() && connection.exchanges.is_empty() {
             connection.deadline_ms = now_ms + idle_timeout_ms;
         }
     }
 
     /// A body is still to come. Whoever waits for our word before sending it, and is not answered, gets it.
-    pub(crate) fn continue_body(&mut self, id: usize) {
+    pub(crate) fn continue_body(&mut self, id: usize, stream: StreamId) {
         let connection = &mut self.connections[id];
-        if connection.http.expects_continue() && connection.waits() {
+        if connection.http.expects_continue() && connection.exchanges.waiting(stream).is_some() {
             connection
                 .http
                 .interim(Status::CONTINUE, b"", &mut self.out.bytes);
         }
-        self.watch_incoming(id);
+        self.watch_incoming(id, stream);
         if self.connections.contains(id) {
             self.note(id);
         }
     }
 
     /// Has the worker told when there is room for more of a body, and looks at its pace.
-    pub(crate) fn watch_incoming(&mut self, id: usize) {
+    pub(crate) fn watch_incoming(&mut self, id: usize, stream: StreamId) {
         let now_ms = self.driver.now_ms();
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         let token = connection.token(id);
-        if let Some(underway) = &mut connection.underway
-            && let Some(incoming) = &mut underway.incoming
-            && incoming.full
-        {
+        let Some(incoming) = connection.exchanges.incoming(stream) else {
+            return;
+        };
+        if incoming.full {
             let waker = self.wakers.of(&self.mailbox, token);
             incoming.look_for_room(&mut Context::from_waker(waker), now_ms);
         }
-        if connection.sending.is_none() && connection.has_incoming() {
+        if connection.sending.is_none() {
             self.incoming_expired(id); // not yet: finds out when to look at its pace
             self.note(id);
         }
@@ -81,11 +78,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// The rest of a body will not come, or not as it should. Where earlier responses are on their way, they come
     /// first, and who waits for the body finds it cut.
-    pub(crate) fn break_incoming(&mut self, id: usize, why: Refused) {
+    pub(crate) fn break_incoming(&mut self, id: usize, stream: StreamId, why: Refused) {
         let connection = &mut self.connections[id];
         let is_answered = connection.http.is_answered();
-        connection.leave_body_unread();
-        connection.end_wait_for_body();
+        connection.leave_body_unread(stream);
         match (connection.sending.is_some(), is_answered) {
             (true, _) => {}
             (false, true) => self.finish(id),
@@ -97,7 +93,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// has most probably hung up; one in a million listens on.
     pub(crate) fn gone_while_waiting(&mut self, id: usize) {
         let connection = &mut self.connections[id];
-        let gives_up = connection.waiting().is_some_and(|waiting| waiting.gives_up);
+        let gives_up = connection.exchanges.gives_up();
         if !gives_up || connection.sending.is_some() || !connection.input.is_empty() {
             return;
         }
@@ -114,10 +110,15 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// A stream of this connection's has bytes, or room for some.
     pub(crate) fn stream_moved(&mut self, id: usize) {
-        let is_full = |incoming: &mut Incoming| incoming.full;
-        if self.connections[id].incoming().is_some_and(is_full) {
-            self.watch_incoming(id);
-            self.go_on(id);
+        let mut stream = None;
+        while let Some(connection) = self.connections.get_mut(id) {
+            stream = connection.exchanges.next_incoming(stream);
+            let Some(stream) = stream else { break };
+            let incoming = connection.exchanges.incoming(stream);
+            if incoming.is_some_and(|incoming| incoming.full) {
+                self.watch_incoming(id, stream);
+                self.go_on(id);
+            }
         }
         let Some(connection) = self.connections.get_mut(id) else {
             return;

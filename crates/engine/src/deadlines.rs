@@ -74,9 +74,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             self.close(id);
         } else if connection.sending.is_some() {
             self.sending_expired(id);
-        } else if connection.has_incoming() {
+        } else if connection.exchanges.has_incoming() {
             self.incoming_expired(id);
-        } else if connection.waits() {
+        } else if connection.exchanges.waits() {
             // An outcome always comes: the file system, or whoever answers, decides when.
             let deadline_ms = self.driver.now_ms() + self.settings.idle_timeout_ms;
             self.connections[id].deadline_ms = deadline_ms;
@@ -89,46 +89,63 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// Judges a client for a body that it still sends.
+    /// Judges a client for the bodies that it still sends.
     pub(crate) fn incoming_expired(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
-        let connection = &mut self.connections[id];
-        let Some(incoming) = connection.incoming() else {
-            return;
-        };
-        if incoming.full {
-            incoming.pace.excuse(now_ms);
-        }
-        let timeout_ms = self.settings.body_timeout_ms;
-        match incoming.pace.judge(&self.settings, timeout_ms, now_ms) {
-            Verdict::Fine { look_again_ms } => {
-                connection.deadline_ms = look_again_ms;
+        let mut deadline_ms = u64::MAX;
+        let mut stream = None;
+        while let Some(connection) = self.connections.get_mut(id) {
+            stream = connection.exchanges.next_incoming(stream);
+            let Some(stream) = stream else {
+                if deadline_ms < u64::MAX {
+                    connection.deadline_ms = deadline_ms;
+                }
                 return;
+            };
+            let Some(incoming) = connection.exchanges.incoming(stream) else {
+                return;
+            };
+            if incoming.full {
+                incoming.pace.excuse(now_ms);
             }
-            Verdict::Stalled => self.counters.body_timeouts.bump(),
-            Verdict::TooSlow => self.counters.rate_too_low.bump(),
+            let timeout_ms = self.settings.body_timeout_ms;
+            match incoming.pace.judge(&self.settings, timeout_ms, now_ms) {
+                Verdict::Fine { look_again_ms } => {
+                    deadline_ms = deadline_ms.min(look_again_ms);
+                    continue;
+                }
+                Verdict::Stalled => self.counters.body_timeouts.bump(),
+                Verdict::TooSlow => self.counters.rate_too_low.bump(),
+            }
+            self.break_incoming(id, stream, Refused::Timeout);
         }
-        self.break_incoming(id, Refused::Timeout);
     }
 
-    fn is_incoming_stalled(&mut self, id: usize) -> bool {
+    /// While responses are on their way: gives up bodies that have stopped coming, and that nobody's response waits for.
+    fn leave_stalled(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
-        let Some(incoming) = self.connections[id].incoming() else {
-            return false;
-        };
-        let verdict = incoming
-            .pace
-            .judge(&self.settings, self.settings.body_timeout_ms, now_ms);
-        !incoming.full && matches!(verdict, Verdict::Stalled)
+        let timeout_ms = self.settings.body_timeout_ms;
+        let connection = &mut self.connections[id];
+        let mut stream = None;
+        while let Some(next) = connection.exchanges.next_incoming(stream) {
+            stream = Some(next);
+            let Some(it) = connection.exchanges.get(next) else {
+                return;
+            };
+            let (Some(incoming), None) = (&it.incoming, &it.waiting) else {
+                continue;
+            };
+            let verdict = incoming.pace.judge(&self.settings, timeout_ms, now_ms);
+            if !incoming.full && matches!(verdict, Verdict::Stalled) {
+                self.counters.body_timeouts.bump();
+                connection.leave_body_unread(next);
+            }
+        }
     }
 
     pub(crate) fn sending_expired(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
-        let (is_stalled, waits) = (self.is_incoming_stalled(id), self.connections[id].waits());
-        if is_stalled && !waits {
-            self.counters.body_timeouts.bump();
-            self.connections[id].leave_body_unread();
-        }
+        self.leave_stalled(id);
         let connection = &mut self.connections[id];
         let Some(sending) = &mut connection.sending else {
             return;

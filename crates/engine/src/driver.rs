@@ -28,6 +28,14 @@ pub struct Token {
     pub generation: u32,
 }
 
+impl Token {
+    /// That of no connection.
+    pub const NOBODY: Token = Token {
+        slot: u32::MAX,
+        generation: 0,
+    };
+}
+
 /// Where generations begin anew, at 1: drivers have uses for what is above.
 pub const GENERATION_MAX: u32 = u32::MAX >> 1;
 

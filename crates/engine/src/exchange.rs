@@ -8,13 +8,13 @@ use lowroad_http::request::{Framing, Request};
 
 use crate::bodies::read_whole;
 use crate::body::Part;
-use crate::connection::{Come, Waiting};
 use crate::driver::{Driver, Received};
 use crate::incoming::{Incoming, WAITING_LEN_MAX};
 use crate::response::Response;
 use crate::sending::Leaving;
 use crate::service::{Answer, Exchange, Refused, Service};
-use crate::stream::stream;
+use crate::stream;
+use crate::underway::{Come, ExchangeId, StreamId, Waiting};
 use crate::worker::Worker;
 
 /// Output that is sent before more pipelined requests are looked at.
@@ -112,7 +112,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         while let Some(connection) = self.connections.get_mut(id) {
             let rest = &input[used..];
             // The end of a body is told after its last bytes.
-            if rest.is_empty() && !connection.has_incoming() {
+            if rest.is_empty() && !connection.exchanges.has_incoming() {
                 break;
             }
             if connection.lingering {
@@ -127,8 +127,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 Err(refusal) => {
                     self.counters.refused.bump();
                     let why = Refused::Request(refusal);
-                    match connection.has_incoming() {
-                        true => self.break_incoming(id, why),
+                    let stream = connection.stream();
+                    match connection.exchanges.incoming(stream).is_some() {
+                        true => self.break_incoming(id, stream, why),
                         false => self.refuse(id, why, rest),
                     }
                     used = input.len();
@@ -140,9 +141,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 Some(Event::Request(ref request)) => {
                     used += self.request(id, request, rest);
                 }
-                Some(Event::Data(data)) => self.body_came(id, data),
+                Some(Event::Data(data)) => {
+                    let stream = connection.stream();
+                    self.body_came(id, stream, data);
+                }
                 Some(Event::End { .. }) => {
-                    self.body_ended(id);
+                    let stream = connection.stream();
+                    self.body_ended(id, stream);
                     self.answer_waiting(id);
                 }
                 None if step.used > 0 => {}
@@ -163,8 +168,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
     fn await_more(&mut self, id: usize) {
         let deadline_ms = self.driver.now_ms() + self.settings.header_timeout_ms;
         let connection = &mut self.connections[id];
-        if connection.has_incoming() {
-            self.watch_incoming(id);
+        let stream = connection.stream();
+        if connection.exchanges.incoming(stream).is_some() {
+            self.watch_incoming(id, stream);
         } else if connection.http.is_partial() && !connection.begun {
             connection.begun = true;
             connection.deadline_ms = deadline_ms;
@@ -185,12 +191,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if is_last || self.drain_until_ms.is_some() {
             connection.http.close();
         }
-        let mut exchange = self.exchange(id, now_ms);
+        let stream = connection.stream();
+        let mut exchange = self.exchange(id, stream, now_ms);
         if matches!(request.framing, Framing::None | Framing::Length(0)) {
             self.answer(id, request, exchange, input.len());
             return 0;
         }
-        let (to, from) = stream(WAITING_LEN_MAX);
+        let (to, from) = stream::stream(WAITING_LEN_MAX);
         let mut incoming = Incoming::new(to, now_ms);
         let body = &input[request.head_len..];
         let http = &mut self.connections[id].http;
@@ -200,22 +207,25 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let is_coming = exchange.is_body_coming;
         if is_coming {
             self.connections[id].leftover = true;
-            self.connections[id].underway().incoming = Some(incoming);
+            self.connections[id].exchanges.of(stream).incoming = Some(incoming);
         } else {
             used = read_whole(http, &mut incoming, body, &self.settings.http);
         }
         self.answer(id, request, exchange, input.len() - used);
         if is_coming && self.connections.contains(id) {
-            self.continue_body(id);
+            self.continue_body(id, stream);
         }
         used
     }
 
     /// What a service is told of a request.
-    fn exchange(&self, id: usize, started_ms: u64) -> Exchange {
+    fn exchange(&self, id: usize, stream: StreamId, started_ms: u64) -> Exchange {
         let connection = &self.connections[id];
         Exchange {
-            token: connection.token(id),
+            id: ExchangeId {
+                connection: connection.token(id),
+                stream,
+            },
             peer: connection.transport.peer,
             listener: connection.listener,
             now_ms: self.driver.now_ms(),
@@ -239,11 +249,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
         let answer = self.service.request(request, &mut exchange, &mut response);
         if exchange.body.is_some()
-            && let Some(incoming) = connection.incoming()
+            && let Some(incoming) = connection.exchanges.incoming(exchange.id.stream)
         {
             incoming.drop_rest();
         }
-        self.answered(id, answer, exchange.started_ms, wants_more);
+        self.answered(id, answer, &exchange, wants_more);
     }
 
     /// A response was written, or will be.
@@ -251,7 +261,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         &mut self,
         id: usize,
         answer: Answer<V::Pending, V::Record>,
-        since_ms: u64,
+        exchange: &Exchange,
         wants_more: bool,
     ) {
         let now_ms = self.driver.now_ms();
@@ -265,9 +275,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 (pending, Come::Body { is_over }, false)
             }
         };
-        connection.underway().waiting = Some(Waiting {
+        connection.exchanges.of(exchange.id.stream).waiting = Some(Waiting {
             pending,
-            since_ms,
+            since_ms: exchange.started_ms,
             come,
             gives_up,
         });
@@ -302,10 +312,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// What a deferred request waited for has come.
-    pub(crate) fn outcome(&mut self, id: usize, outcome: V::Outcome) {
+    pub(crate) fn outcome(&mut self, id: usize, stream: StreamId, outcome: V::Outcome) {
         let connection = &mut self.connections[id];
         let is_sending = connection.sending.is_some();
-        let Some(waiting) = connection.waiting() else {
+        let Some(waiting) = connection.exchanges.waiting(stream) else {
             return;
         };
         waiting.come = Come::Outcome(outcome);
@@ -315,29 +325,27 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    /// Answers the request that waited, if what it waited for has come.
+    /// Answers the requests that waited, if what they waited for has come. With HTTP/1 there is one at most.
     fn answer_waiting(&mut self, id: usize) {
-        let Some(connection) = self.connections.get_mut(id) else {
-            return;
-        };
-        let has_come = |waiting: &mut Waiting<V>| match waiting.come {
-            Come::Nothing => false,
-            Come::Outcome(_) => true,
-            Come::Body { is_over } => is_over,
-        };
-        if connection.sending.is_some() || !connection.waiting().is_some_and(has_come) {
-            return;
+        while let Some(connection) = self.connections.get_mut(id) {
+            if connection.sending.is_some() {
+                return;
+            }
+            let Some((stream, waiting)) = connection.exchanges.take_due() else {
+                return;
+            };
+            self.answer_due(id, stream, waiting);
         }
-        let Some(waiting) = connection.underway().waiting.take() else {
-            return;
-        };
+    }
+
+    fn answer_due(&mut self, id: usize, stream: StreamId, waiting: Waiting<V>) {
+        let mut exchange = self.exchange(id, stream, waiting.since_ms);
+        let connection = &mut self.connections[id];
         if self.drain_until_ms.is_some() {
             connection.http.close();
         }
         let wants_more = !connection.http.is_closing();
-        let mut exchange = self.exchange(id, waiting.since_ms);
-        let connection = &mut self.connections[id];
-        exchange.is_body_coming = connection.has_incoming();
+        exchange.is_body_coming = connection.exchanges.incoming(stream).is_some();
         let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
         let (service, pending) = (&mut self.service, waiting.pending);
         let answer = match waiting.come {
@@ -346,9 +354,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             }
             _ => service.body_dropped(pending, &mut exchange, &mut response),
         };
-        self.answered(id, answer, waiting.since_ms, wants_more);
+        self.answered(id, answer, &exchange, wants_more);
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.tidy();
+            connection.exchanges.tidy();
         }
         self.flush(id);
     }
@@ -356,9 +364,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// Answers what is not a request, and ends the connection.
     pub(crate) fn refuse(&mut self, id: usize, why: Refused, input: &[u8]) {
         let now_ms = self.driver.now_ms();
-        let mut exchange = self.exchange(id, now_ms);
+        let stream = self.connections[id].stream();
+        let mut exchange = self.exchange(id, stream, now_ms);
         let connection = &mut self.connections[id];
-        connection.underway = None;
+        connection.exchanges.clear();
         connection.begun = false;
         connection.input = Vec::new();
         connection.leftover = true;

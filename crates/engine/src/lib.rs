@@ -50,6 +50,7 @@ pub mod timers;
 mod transmit;
 mod transmit_file;
 mod transport;
+mod underway;
 mod wheel;
 pub mod worker;
 
@@ -59,3 +60,4 @@ pub use local::Local;
 pub use response::{Built, Response, Unsent};
 pub use service::{Answer, Exchange, Service};
 pub use sys::{forget_variable, keep_descriptors};
+pub use underway::{ExchangeId, StreamId};

@@ -7,14 +7,15 @@ use std::net::IpAddr;
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::Request;
 
-use crate::driver::{ListenerId, Token};
+use crate::driver::ListenerId;
 use crate::response::Response;
 use crate::stream::Receiver;
+use crate::underway::ExchangeId;
 
 /// What is known about one request besides its own bytes.
 pub struct Exchange {
-    /// The connection, for the outcome of a deferred request.
-    pub token: Token,
+    /// Its name, for the outcome of a deferred request.
+    pub id: ExchangeId,
     /// Where the client is.
     pub peer: IpAddr,
     /// Where it connected.

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use crate::body::{Filled, Part};
 use crate::buffer::Buffer;
 use crate::driver::{Completion, Driver, Sent};
-use crate::pace::Pace;
 use crate::sending::{Sending, Transfer};
 use crate::service::Service;
 use crate::worker::{LINGER_MS, Worker};
@@ -304,13 +303,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let connection = &mut self.connections[id];
         let is_over = connection.http.is_over();
         let begun = connection.begun;
-        let timeout_ms = match connection.incoming() {
-            Some(incoming) => {
-                incoming.pace = Pace::new(now_ms);
-                self.settings.body_timeout_ms
-            }
-            None if begun => self.settings.header_timeout_ms,
-            None => idle_timeout_ms,
+        connection.exchanges.renew_pace(now_ms);
+        let timeout_ms = match connection.exchanges.has_incoming() {
+            true => self.settings.body_timeout_ms,
+            false if begun => self.settings.header_timeout_ms,
+            false => idle_timeout_ms,
         };
         connection.deadline_ms = now_ms + timeout_ms;
         if is_over {
@@ -330,7 +327,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         connection.transport.finish(&mut self.driver);
         connection.lingering = true;
-        connection.underway = None;
+        connection.exchanges.clear();
         connection.input = Vec::new();
         connection.deadline_ms = now_ms + LINGER_MS;
         self.note(id);

@@ -19,6 +19,7 @@ use crate::mailbox::Mailbox;
 use crate::sending::Leaving;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::underway::ExchangeId;
 use crate::wheel::Wheel;
 
 pub use crate::sys::pin_to_cpu;
@@ -31,8 +32,9 @@ pub(crate) const LINGER_MS: u64 = 2_000;
 /// What a worker is told from outside.
 pub enum Message<O, C, L> {
     /// What a deferred request waited for.
-    Outcome(Token, O),
-    /// A stream of this connection's has bytes, or room for some.
+    Outcome(ExchangeId, O),
+    /// A body of this connection's has bytes, or room for some. Whose it is, is found by asking: so one waker does for
+    /// all requests of a connection.
     Moved(Token),
     /// New settings, for what begins from now on.
     Settings(Arc<Settings>),
@@ -261,9 +263,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     fn take_message(&mut self, message: WorkerMessage<D, V>) {
         match message {
-            Message::Outcome(token, outcome) => {
-                if let Some(id) = self.find(token) {
-                    self.outcome(id, outcome);
+            Message::Outcome(exchange, outcome) => {
+                if let Some(id) = self.find(exchange.connection) {
+                    self.outcome(id, exchange.stream, outcome);
                 }
             }
             Message::Moved(token) => {

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
-use lowroad_engine::Response;
 use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
-use lowroad_engine::driver::{Driver, ListenerId, Token};
+use lowroad_engine::driver::{Driver, ListenerId};
 use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
 use lowroad_engine::sim::{Faults, Shared, SimDriver};
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_engine::worker::{Message, Worker};
+use lowroad_engine::{ExchangeId, Response};
 use lowroad_http::body::BodyReader;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::limits::Limits;
@@ -100,7 +100,7 @@ struct Echo {
     world: Shared,
     mailbox: Box_,
     habit: Habit,
-    answers: HashMap<Token, Receiver>,
+    answers: HashMap<ExchangeId, Receiver>,
     whole: Vec<bool>,
 }
 
@@ -125,7 +125,7 @@ impl Service for Echo {
             response.copied(&body);
             return Answer::Ready(None);
         }
-        let token = exchange.token;
+        let id = exchange.id;
         let (to, answer) = stream(700);
         let program = Program {
             world: self.world.clone(),
@@ -135,11 +135,11 @@ impl Service for Echo {
             habit: self.habit,
             len: 0,
         };
-        self.answers.insert(token, answer);
+        self.answers.insert(id, answer);
         Program::go_on(&Arc::new(Mutex::new(program)));
         let mailbox = self.mailbox.clone();
         self.world
-            .later(move || mailbox.post(Message::Outcome(token, 0)));
+            .later(move || mailbox.post(Message::Outcome(id, 0)));
         let Target::Origin { path, .. } = request.target else {
             panic!("a path")
         };
@@ -156,7 +156,7 @@ impl Service for Echo {
         exchange: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Answer<Option<u64>, ()> {
-        let answer = self.answers.remove(&exchange.token).expect("a program");
+        let answer = self.answers.remove(&exchange.id).expect("a program");
         let len = len.map_or(BodyLen::Unknown, BodyLen::Known);
         if response.head(Status::OK).end(len) {
             response.stream(answer);

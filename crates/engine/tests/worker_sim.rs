@@ -74,12 +74,18 @@ impl Echo {
         exchange: &Exchange,
         response: &mut Response<'_>,
     ) -> Answer<(String, usize), u64> {
-        if kind != "deferred" {
+        if kind != "deferred" && kind != "twice" {
             return self.write(kind, len, response);
         }
-        let (mailbox, token) = (self.mailbox.clone(), exchange.token);
-        self.world
-            .later(move || mailbox.post(Message::Outcome(token, 7)));
+        let (mailbox, id) = (self.mailbox.clone(), exchange.id);
+        let (world, is_twice) = (self.world.clone(), kind == "twice");
+        self.world.later(move || {
+            mailbox.post(Message::Outcome(id, 7));
+            if is_twice {
+                // Whoever it came from should have known better.
+                world.later(move || mailbox.post(Message::Outcome(id, 8)));
+            }
+        });
         Answer::Deferred {
             pending: (kind.into(), len),
             gives_up: false,
@@ -547,12 +553,39 @@ fn a_body_that_breaks_does_not_get_into_the_answer_before() {
 }
 
 #[test]
+fn an_outcome_that_comes_too_late_reaches_no_later_request() {
+    for seed in 0..40 {
+        let faults = Faults {
+            delay_ms_max: 100,
+            window_len: 100_000,
+            ..calm()
+        };
+        let mut case = Case::new(seed, faults, settings());
+        let client = case.world.connect();
+        for _ in 0..3 {
+            case.world.send(
+                client,
+                b"GET /twice/3 HTTP/1.1\r\nHost: sim\r\n\r\nGET /deferred/4 HTTP/1.1\r\nHost: sim\r\n\r\n",
+            );
+        }
+        let two = [answer_of(3, false), answer_of(4, false)].concat();
+        case.turn_until(seed, "all answers", |world| {
+            undated(&world.read(client)) == two.repeat(3)
+        });
+    }
+}
+
+#[test]
 fn too_many_connections_are_turned_away_and_places_come_back() {
     let settings = Settings {
         connections_max: 3,
         ..settings()
     };
-    let mut case = Case::new(4, calm(), settings);
+    let faults = Faults {
+        late_sends: 500,
+        ..calm()
+    };
+    let mut case = Case::new(4, faults, settings);
     let clients: Vec<usize> = (0..5).map(|_| case.world.connect()).collect();
     case.turn_for(1000);
     assert_eq!(case.admission.open(), 3);

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use lowroad_engine::{Exchange, ListenerId, Token, Unsent};
+use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::error_page;
@@ -98,10 +98,7 @@ fn walk(view: &View, listener: ListenerId, head: &str, out: &mut String) {
     };
     let mut exchange = Exchange {
         // Nobody's: nothing is posted to it.
-        token: Token {
-            slot: u32::MAX,
-            generation: 0,
-        },
+        id: ExchangeId::NOBODY,
         peer: Ipv4Addr::LOCALHOST.into(),
         listener,
         now_ms: clock::now_ms(),
@@ -161,7 +158,7 @@ impl World for Trace<'_> {
         self.view.store.peek(hash, key)
     }
 
-    fn fetch(&self, want: Want, _: Token) -> Fetched {
+    fn fetch(&self, want: Want, _: ExchangeId) -> Fetched {
         self.seen.borrow_mut().is_loaded = true;
         let object = self.view.fetcher.loader().make(&want);
         Fetched::Loaded(Loaded::of(&want, object))

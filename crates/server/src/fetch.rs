@@ -64,8 +64,8 @@ impl Fetcher {
             })
         });
         let loaded = Loaded::of(want, object);
-        for (post, token) in self.makings.end(ticket) {
-            post(token, Outcome::Loaded(loaded.clone()));
+        for (post, id) in self.makings.end(ticket) {
+            post(id, Outcome::Loaded(loaded.clone()));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lowroad_dynamic::Failure;
-use lowroad_engine::Token;
+use lowroad_engine::ExchangeId;
 
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::Stored;
@@ -22,7 +22,7 @@ pub enum Outcome {
 }
 
 /// How an outcome gets back to the worker that waits.
-pub type Post = Arc<dyn Fn(Token, Outcome) + Send + Sync>;
+pub type Post = Arc<dyn Fn(ExchangeId, Outcome) + Send + Sync>;
 
-/// Who waits: how it is told, and which of a worker's connections it is.
-pub type Waiter = (Post, Token);
+/// Who waits: how it is told, and which of a worker's exchanges it is.
+pub type Waiter = (Post, ExchangeId);

@@ -309,8 +309,8 @@ fn part_head(boundary: &str, representation: &Representation, range: &ByteRange)
 fn boundary(exchange: &Exchange, representation: &Representation) -> String {
     use std::hash::BuildHasher;
     let seed = foldhash::fast::RandomState::default();
-    let (token, now_ms) = (exchange.token, exchange.now_ms);
-    let one = seed.hash_one((token, now_ms));
-    let two = seed.hash_one((now_ms, representation.len, token));
+    let (id, now_ms) = (exchange.id, exchange.now_ms);
+    let one = seed.hash_one((id, now_ms));
+    let two = seed.hash_one((now_ms, representation.len, id));
     format!("{one:016x}{two:016x}")
 }

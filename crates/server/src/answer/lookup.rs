@@ -336,7 +336,7 @@ impl<W: World> Lookup<'_, W> {
             key: self.key.as_slice().into(),
             hash: self.world.hash(self.key),
         };
-        match self.world.fetch(want, to.exchange.token) {
+        match self.world.fetch(want, to.exchange.id) {
             Fetched::Later => {
                 let body = to.exchange.body.take();
                 asked.wait(to.request, WaitsFor::File { body })

@@ -5,8 +5,7 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use lowroad_engine::driver::Token;
-use lowroad_engine::{Exchange, ListenerId, Response, Unsent};
+use lowroad_engine::{Exchange, ExchangeId, ListenerId, Response, Unsent};
 use lowroad_http::date;
 use lowroad_http::limits::Limits;
 use lowroad_http::request::Request;
@@ -66,10 +65,7 @@ impl Web {
         let now_ms = clock::now_ms();
         let mut exchange = Exchange {
             // Nobody's: nothing is loaded for it.
-            token: Token {
-                slot: u32::MAX,
-                generation: 0,
-            },
+            id: ExchangeId::NOBODY,
             peer: offer.peer,
             listener: offer.listener,
             now_ms,
@@ -114,7 +110,7 @@ impl World for InMemory<'_> {
         self.calls.find(hash, key)
     }
 
-    fn fetch(&self, _: Want, _: Token) -> Fetched {
+    fn fetch(&self, _: Want, _: ExchangeId) -> Fetched {
         Fetched::Later
     }
 

@@ -2,7 +2,7 @@
 //! memory is loaded and programs are called; that of an offer, where nothing is; and that of an explanation, which loads
 //! by itself and leaves no trace. The decision is the same.
 
-use lowroad_engine::{Exchange, Token};
+use lowroad_engine::{Exchange, ExchangeId};
 
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::load::{Loaded, Want};
@@ -20,7 +20,7 @@ pub trait World {
     fn find(&self, hash: u64, key: &[u8]) -> Option<Entry>;
 
     /// Has something loaded.
-    fn fetch(&self, want: Want, token: Token) -> Fetched;
+    fn fetch(&self, want: Want, id: ExchangeId) -> Fetched;
 
     /// Puts a request to a program.
     fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called;
@@ -70,8 +70,8 @@ impl World for Calls {
         self.store.find(hash, key)
     }
 
-    fn fetch(&self, want: Want, token: Token) -> Fetched {
-        match self.fetcher.fetch(want, (self.post.clone(), token)) {
+    fn fetch(&self, want: Want, id: ExchangeId) -> Fetched {
+        match self.fetcher.fetch(want, (self.post.clone(), id)) {
             Ok(()) => Fetched::Later,
             Err(_) => Fetched::Refused,
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as ProgramRequest};
-use lowroad_engine::{Exchange, Local, Token};
+use lowroad_engine::{Exchange, ExchangeId, Local};
 use lowroad_http::request::{Framing, Request, Target};
 use lowroad_http::status::Status;
 use tokio::runtime::Handle;
@@ -88,7 +88,7 @@ impl Calls {
         // Before the program sees anything: what is purged from now on, it may have seen.
         let purges = self.store.purges();
         let shared = match &call.key {
-            Some(key) => match self.share(key, route, exchange.token, purges) {
+            Some(key) => match self.share(key, route, exchange.id, purges) {
                 Some(Role::Waits(work)) => {
                     one(&route.counts.shared);
                     return Called::Runs(Box::new(work));
@@ -161,7 +161,7 @@ impl Calls {
             shared,
             executor,
         };
-        let running = self.run(task, exchange.token);
+        let running = self.run(task, exchange.id);
         match work {
             Some(work) => {
                 work.set(running);
@@ -173,14 +173,14 @@ impl Calls {
 
     /// Whether an equal request is being answered, or this is the one that others may wait for; `None` if nobody is to
     /// wait.
-    fn share(&self, key: &Key, route: &Route, token: Token, purges: u64) -> Option<Role> {
+    fn share(&self, key: &Key, route: &Route, id: ExchangeId, purges: u64) -> Option<Role> {
         let makings = self.fetcher.makings();
         if !key.is_shareable() || route.is_instant() || makings.is_unshared(key.hash) {
             return None;
         }
         // What began before a purge is not for who came after it.
         let job = [&*key.bytes, &[0], &purges.to_le_bytes()].concat();
-        Some(makings.join(&job.into(), (self.post.clone(), token)))
+        Some(makings.join(&job.into(), (self.post.clone(), id)))
     }
 
     fn storing(&self, call: &Call<'_>, purges: u64, executor: Executor) -> Option<Storing> {
@@ -219,17 +219,17 @@ impl Calls {
     }
 
     /// Lets an answer be made beside the worker, or by it, which gets it by its mailbox.
-    fn run(&self, task: Task, token: Token) -> Box<dyn Send> {
+    fn run(&self, task: Task, id: ExchangeId) -> Box<dyn Send> {
         let here = matches!(task.executor, Executor::Worker(_));
         let mut due = Due {
             post: self.post.clone(),
-            token,
+            id,
             is: true,
         };
         let work = async move {
             let outcome = task.run().await;
             due.is = false;
-            (due.post)(due.token, outcome);
+            (due.post)(due.id, outcome);
         };
         if here {
             // Polled at once: what it asks of others is on its way before this worker waits.
@@ -341,8 +341,8 @@ impl Shared {
 
     fn tell(&mut self, outcome: impl Fn() -> Outcome) {
         let waiting = self.ticket.take().map(|ticket| self.makings.end(&ticket));
-        for (post, token) in waiting.into_iter().flatten() {
-            post(token, outcome());
+        for (post, id) in waiting.into_iter().flatten() {
+            post(id, outcome());
         }
     }
 }
@@ -364,7 +364,7 @@ fn forget_if_changed(changed: Option<&Key>, reply: &Reply, store: &SharedStore) 
 /// An answer that somebody waits for, and gets even if making it panics.
 struct Due {
     post: Post,
-    token: Token,
+    id: ExchangeId,
     is: bool,
 }
 
@@ -372,7 +372,7 @@ impl Drop for Due {
     fn drop(&mut self) {
         if self.is {
             let failure = Failure::new(Status::INTERNAL_ERROR, "its task ended without an answer");
-            (self.post)(self.token, Outcome::Reply(Err(failure)));
+            (self.post)(self.id, Outcome::Reply(Err(failure)));
         }
     }
 }

@@ -76,11 +76,8 @@ impl SiteObjects {
                 let _ = sender.send(loaded.base);
             }
         };
-        let token = lowroad_engine::Token {
-            slot: 0,
-            generation: 0,
-        };
-        self.fetcher.fetch(want, (Arc::new(reply), token)).ok()?;
+        let nobody = lowroad_engine::ExchangeId::NOBODY;
+        self.fetcher.fetch(want, (Arc::new(reply), nobody)).ok()?;
         loaded.await.ok()
     }
 

@@ -1,0 +1,208 @@
+//! What a connection has under way: its exchanges, each a request and its response, of which something is waited for.
+//! Holds data only. Knows no protocol, and not how many exchanges it allows at a time.
+
+use crate::driver::Token;
+use crate::incoming::Incoming;
+use crate::pace::Pace;
+use crate::service::Service;
+
+/// Names an exchange on its connection: with HTTP/1 the number of the request, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamId(pub u32);
+
+/// Names an exchange of a worker for as long as the worker runs. What comes for one that is over reaches no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExchangeId {
+    /// The connection.
+    pub connection: Token,
+    /// Which of its exchanges.
+    pub stream: StreamId,
+}
+
+impl ExchangeId {
+    /// That of nobody: what comes for it is dropped.
+    pub const NOBODY: ExchangeId = ExchangeId {
+        connection: Token::NOBODY,
+        stream: StreamId(0),
+    };
+}
+
+/// What is waited for of one exchange.
+pub(crate) struct Underway<V: Service> {
+    pub stream: StreamId,
+    /// The request's body, while it comes.
+    pub incoming: Option<Incoming>,
+    /// Its response, while the service waits for something.
+    pub waiting: Option<Waiting<V>>,
+    next: Exchanges<V>,
+}
+
+/// A request that the service has deferred.
+pub(crate) struct Waiting<V: Service> {
+    pub pending: V::Pending,
+    /// When it came.
+    pub since_ms: u64,
+    /// What it waits for.
+    pub come: Come<V::Outcome>,
+    /// Somebody works for it alone.
+    pub gives_up: bool,
+}
+
+/// What a request waits for, and whether it has come.
+pub(crate) enum Come<O> {
+    /// An outcome, which has not come.
+    Nothing,
+    /// The outcome; earlier responses may still be being sent.
+    Outcome(O),
+    /// The end of a body that is dropped.
+    Body { is_over: bool },
+}
+
+impl<V: Service> Waiting<V> {
+    fn is_over(&self) -> bool {
+        match self.come {
+            Come::Nothing => false,
+            Come::Outcome(_) => true,
+            Come::Body { is_over } => is_over,
+        }
+    }
+}
+
+/// The exchanges under way, oldest first: a list, as there is mostly none or one.
+pub(crate) struct Exchanges<V: Service>(Option<Box<Underway<V>>>);
+
+impl<V: Service> Default for Exchanges<V> {
+    fn default() -> Self {
+        Exchanges(None)
+    }
+}
+
+impl<V: Service> Exchanges<V> {
+    /// Whether nothing is under way.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Underway<V>> {
+        std::iter::successors(self.0.as_deref(), |it| it.next.0.as_deref())
+    }
+
+    /// The exchange of this name.
+    pub fn get(&mut self, stream: StreamId) -> Option<&mut Underway<V>> {
+        let mut at = self.0.as_deref_mut();
+        while let Some(it) = at {
+            if it.stream == stream {
+                return Some(it);
+            }
+            at = it.next.0.as_deref_mut();
+        }
+        None
+    }
+
+    /// The exchange of this name, which begins with that if it is not there.
+    pub fn of(&mut self, stream: StreamId) -> &mut Underway<V> {
+        let mut at = &mut self.0;
+        while at.as_ref().is_some_and(|it| it.stream != stream) {
+            match at {
+                Some(it) => at = &mut it.next.0,
+                None => break,
+            }
+        }
+        at.get_or_insert_with(|| {
+            Box::new(Underway {
+                stream,
+                incoming: None,
+                waiting: None,
+                next: Exchanges(None),
+            })
+        })
+    }
+
+    /// The body that comes for an exchange.
+    pub fn incoming(&mut self, stream: StreamId) -> Option<&mut Incoming> {
+        self.get(stream)?.incoming.as_mut()
+    }
+
+    /// The request of an exchange that the service has deferred.
+    pub fn waiting(&mut self, stream: StreamId) -> Option<&mut Waiting<V>> {
+        self.get(stream)?.waiting.as_mut()
+    }
+
+    /// The oldest exchange whose body comes, after `before`.
+    pub fn next_incoming(&self, before: Option<StreamId>) -> Option<StreamId> {
+        let after = |it: &&Underway<V>| before.is_none_or(|before| it.stream.0 > before.0);
+        let mut those = self.iter().filter(|it| it.incoming.is_some());
+        those.find(after).map(|it| it.stream)
+    }
+
+    /// Whether a body comes.
+    pub fn has_incoming(&self) -> bool {
+        self.iter().any(|it| it.incoming.is_some())
+    }
+
+    /// Whether a request waits for the service.
+    pub fn waits(&self) -> bool {
+        self.iter().any(|it| it.waiting.is_some())
+    }
+
+    /// Whether somebody works for one of them alone.
+    pub fn gives_up(&self) -> bool {
+        let mut waiting = self.iter().filter_map(|it| it.waiting.as_ref());
+        waiting.any(|waiting| waiting.gives_up)
+    }
+
+    /// Takes a request of which has come what it waited for.
+    pub fn take_due(&mut self) -> Option<(StreamId, Waiting<V>)> {
+        let mut at = self.0.as_deref_mut();
+        while let Some(it) = at {
+            if let Some(waiting) = it.waiting.take_if(|waiting| waiting.is_over()) {
+                return Some((it.stream, waiting));
+            }
+            at = it.next.0.as_deref_mut();
+        }
+        None
+    }
+
+    /// No more comes of a body; a request that waits only for its end can go on.
+    pub fn end_incoming(&mut self, stream: StreamId) {
+        let Some(it) = self.get(stream) else { return };
+        it.incoming = None;
+        if let Some(waiting) = &mut it.waiting
+            && let Come::Body { is_over } = &mut waiting.come
+        {
+            *is_over = true;
+        }
+        self.tidy();
+    }
+
+    /// What comes next of the bodies has its full time.
+    pub fn renew_pace(&mut self, now_ms: u64) {
+        let mut at = self.0.as_deref_mut();
+        while let Some(it) = at {
+            if let Some(incoming) = &mut it.incoming {
+                incoming.pace = Pace::new(now_ms);
+            }
+            at = it.next.0.as_deref_mut();
+        }
+    }
+
+    /// Forgets those of which nothing is waited for any more.
+    pub fn tidy(&mut self) {
+        let mut at = &mut self.0;
+        while let Some(mut it) = at.take() {
+            match it.incoming.is_none() && it.waiting.is_none() {
+                true => *at = it.next.0.take(),
+                false => at = &mut at.insert(it).next.0,
+            }
+        }
+    }
+
+    /// Gives all of them up.
+    pub fn clear(&mut self) {
+        *self = Exchanges::default();
+    }
+}
+
+#[cfg(test)]
+mod tests;
