@@ -12,6 +12,7 @@ use crate::body::Out;
 use crate::buffer::Buffer;
 use crate::connection::Connection;
 use crate::driver::{AcceptFailure, Driver, GENERATION_MAX, ListenerId, Received, Sent, Token};
+use crate::input::Input;
 use crate::response::Response;
 use crate::service::{Exchange, Refused, Service};
 use crate::transport::Transport;
@@ -55,7 +56,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let id = self.connections.insert(Connection {
             transport: Transport::new(socket, peer),
             http: Server::default(),
-            input: Vec::new(),
+            input: Input::default(),
             deadline_ms: now_ms + self.idle_timeout_ms(),
             noted_ms: u64::MAX,
             requests: 0,

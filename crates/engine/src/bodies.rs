@@ -101,7 +101,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         match connection.transport.receive(&mut self.driver, token) {
             Received::End | Received::Broken => self.close_broken(id),
             Received::Bytes { lent, .. } => {
-                connection.input.extend_from_slice(lent.as_ref());
+                connection.input.add(lent.as_ref());
                 self.driver.give_back(lent);
             }
             Received::Empty => {}

@@ -12,6 +12,7 @@
 use lowroad_http::h1::Server;
 
 use crate::driver::{ListenerId, Token};
+use crate::input::Input;
 use crate::sending::Sending;
 use crate::service::Service;
 use crate::transport::Transport;
@@ -22,8 +23,8 @@ pub(crate) struct Connection<S, V: Service> {
     pub transport: Transport<S>,
     /// Whose turn it is to speak, and where the bytes received belong.
     pub http: Server,
-    /// Bytes received and not used yet; empty, and without memory, while idle.
-    pub input: Vec<u8>,
+    /// Bytes received and not used yet.
+    pub input: Input,
     /// When to give up or to look again, monotonic ms.
     pub deadline_ms: u64,
     /// When the timing wheel's earliest note on this connection comes due.
@@ -81,5 +82,20 @@ impl<S, V: Service> Connection<S, V> {
     /// Whether nothing is under way, and no request has begun.
     pub fn is_idle(&self) -> bool {
         self.sending.is_none() && self.exchanges.is_empty() && !self.begun
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::epoll::EpollDriver;
+    use crate::underway::tests::Nothing;
+    use crate::worker::Worker;
+
+    /// Ten thousand idle ones are what a small machine may well have.
+    const IDLE_LEN_MAX: usize = 128;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        const { assert!(Worker::<EpollDriver, Nothing>::CONNECTION_LEN <= IDLE_LEN_MAX) }
     }
 }

@@ -65,11 +65,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if connection.input.is_empty() {
             let used = self.consume(id, bytes);
             if let Some(connection) = self.connections.get_mut(id) {
-                connection.input.extend_from_slice(&bytes[used..]);
+                connection.input.add(&bytes[used..]);
             }
             return;
         }
-        connection.input.extend_from_slice(bytes);
+        connection.input.add(bytes);
         self.go_on(id);
         if self.connections.contains(id) {
             // The wait for a slow head may be noted for later than what is waited for now.
@@ -82,13 +82,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
-        let mut input = std::mem::take(&mut connection.input);
+        let input = connection.input.take();
         let used = self.consume(id, &input);
-        if let Some(connection) = self.connections.get_mut(id)
-            && used < input.len()
-        {
-            input.drain(..used);
-            connection.input = input;
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.input.put_back(input, used);
         }
     }
 
@@ -369,7 +366,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let connection = &mut self.connections[id];
         connection.exchanges.clear();
         connection.begun = false;
-        connection.input = Vec::new();
+        connection.input.clear();
         connection.leftover = true;
         connection.http.give_up();
         let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);

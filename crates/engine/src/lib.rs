@@ -28,6 +28,7 @@ pub mod file;
 pub mod file_watch;
 pub mod helpers;
 mod incoming;
+mod input;
 pub mod listener;
 pub mod local;
 pub mod mailbox;

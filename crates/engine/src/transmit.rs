@@ -328,7 +328,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         connection.transport.finish(&mut self.driver);
         connection.lingering = true;
         connection.exchanges.clear();
-        connection.input = Vec::new();
+        connection.input.clear();
         connection.deadline_ms = now_ms + LINGER_MS;
         self.note(id);
     }

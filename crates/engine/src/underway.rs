@@ -205,4 +205,4 @@ impl<V: Service> Exchanges<V> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -124,6 +124,9 @@ pub struct Worker<D: Driver, V: Service> {
 }
 
 impl<D: Driver, V: Service> Worker<D, V> {
+    /// Bytes of memory that an idle connection takes: its entry in the table, which may be empty.
+    pub const CONNECTION_LEN: usize = size_of::<Option<Connection<D::Socket, V>>>();
+
     /// A worker without listeners: they come by [`Message::Listen`].
     pub fn new(
         driver: D,

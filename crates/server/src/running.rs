@@ -9,7 +9,7 @@ use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::mailbox::Mailbox;
-use lowroad_engine::worker::WorkerMessage;
+use lowroad_engine::worker::{Worker, WorkerMessage};
 use lowroad_log::{Logger, Sink};
 
 use crate::answer::Web;
@@ -23,6 +23,10 @@ use crate::store::SharedStore;
 
 /// A way to one worker.
 pub type WorkerBox = Mailbox<WorkerMessage<EpollDriver, Web>>;
+
+/// Bytes that an idle connection may take: ten thousand of them are nothing special.
+const CONNECTION_LEN_MAX: usize = 128;
+const _: () = assert!(Worker::<EpollDriver, Web>::CONNECTION_LEN <= CONNECTION_LEN_MAX);
 
 /// What the parts of a running server share.
 pub struct Running {

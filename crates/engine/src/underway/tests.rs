@@ -3,7 +3,7 @@ use crate::response::Response;
 use crate::service::{Answer, Exchange, Refused};
 use lowroad_http::request::Request;
 
-struct Nothing;
+pub(crate) struct Nothing;
 
 impl Service for Nothing {
     type Pending = u32;

@@ -1,0 +1,40 @@
+//! What a connection has received and not used yet. Knows no protocol.
+
+/// Bytes that wait for those behind them. One pointer, as most connections have none, and no memory then.
+#[derive(Default)]
+#[expect(clippy::box_collection, reason = "a connection is small")]
+pub(crate) struct Input(Option<Box<Vec<u8>>>);
+
+impl Input {
+    /// Whether nothing waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Adds what came.
+    #[inline]
+    pub fn add(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.0.get_or_insert_default().extend_from_slice(bytes);
+        }
+    }
+
+    /// Takes all of it.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.0.take().map_or_else(Vec::new, |bytes| *bytes)
+    }
+
+    /// Puts back what was taken, without the first `used` bytes.
+    pub fn put_back(&mut self, mut bytes: Vec<u8>, used: usize) {
+        if used < bytes.len() {
+            bytes.drain(..used);
+            self.0 = Some(Box::new(bytes));
+        }
+    }
+
+    /// Forgets it.
+    pub fn clear(&mut self) {
+        self.0 = None;
+    }
+}
