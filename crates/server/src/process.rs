@@ -232,8 +232,7 @@ fn start_worker(
 ) -> std::io::Result<()> {
     let mailbox: WorkerBox = Mailbox::new(driver.waker());
     let own = mailbox.clone();
-    let post: Post =
-        Arc::new(move |id, outcome: Outcome| own.post(Message::Outcome(id, outcome)));
+    let post: Post = Arc::new(move |id, outcome: Outcome| own.post(Message::Outcome(id, outcome)));
     let log = place.log.map(|(sink, format)| AccessLog::new(sink, format));
     let runtime = running.programs.runtime(place.number);
     let calls = Calls {
