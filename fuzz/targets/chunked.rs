@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::request::Framing;
+use lowroad_http::body::Framing;
 use lowroad_http::{BodyReader, Limits, Refusal};
 
 fuzz_target!(|input: &[u8]| {

@@ -40,7 +40,8 @@ fn serve(input: &[u8], read_len: usize) -> Heard {
     let (mut words, mut used, mut come) = (Vec::new(), 0, 0);
     let mut sent = Vec::new();
     loop {
-        let step = match server.next(&input[used..come], &limits) {
+        let mut place = None;
+        let step = match server.next(&input[used..come], &limits, &mut place) {
             Ok(step) => step,
             // What the fault is called may depend on how much had come.
             Err(_) => {
@@ -52,9 +53,9 @@ fn serve(input: &[u8], read_len: usize) -> Heard {
         assert!(used <= come);
         let is_idle = step.used == 0 && step.event.is_none();
         match step.event {
-            Some(Event::Request(request)) => {
-                assert_eq!(request.head_len, step.used);
-                words.push(format!("request {:?}", request.line()));
+            Some(Event::Request(head)) => {
+                assert_eq!(head.len, step.used);
+                words.push(format!("request {:?}", head.line()));
             }
             Some(Event::Data(data)) => add_data(&mut words, data),
             Some(Event::End { trailers }) => {
@@ -218,7 +219,10 @@ fn body_len(kind: u8, body: &[u8]) -> BodyLen {
 fn hear_request(server: &mut Server, wire: &[u8], read_len: usize, limits: &Limits) -> Vec<u8> {
     let (mut used, mut come, mut body) = (0, 0, Vec::new());
     loop {
-        let step = server.next(&wire[used..come], limits).expect("a request");
+        let mut place = None;
+        let step = server
+            .next(&wire[used..come], limits, &mut place)
+            .expect("a request");
         used += step.used;
         match step.event {
             Some(Event::Data(data)) => body.extend_from_slice(data),

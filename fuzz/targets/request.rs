@@ -6,8 +6,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::request::{self, Framing, Parsed, Request, Target, Version};
-use lowroad_http::{Limits, Refusal, Values, host, target};
+use lowroad_http::h1::{self, Head};
+use lowroad_http::request::{OwnedRequest, Request, Target};
+use lowroad_http::{Framing, Limits, Refusal, Values, Version, host, target};
 
 fuzz_target!(|input: &[u8]| {
     for limits in [Limits::default(), SMALL] {
@@ -29,9 +30,9 @@ const SMALL: Limits = Limits {
 const FOLLOWERS: [&[u8]; 4] = [b"GET / HTTP/1.1\r\n\r\n", b"\r\n", b"\n\n", b"\0"];
 
 fn check(input: &[u8], limits: &Limits) {
-    match request::parse(input, limits) {
-        Ok(Parsed::Complete(request)) => check_complete(input, &request, limits),
-        Ok(Parsed::Partial) => {
+    match h1::parse(input, limits) {
+        Ok(Some(head)) => check_complete(input, &head, limits),
+        Ok(None) => {
             assert!(input.len() < limits.head_len_max);
             assert!(!input.windows(4).any(|end| end == b"\r\n\r\n"));
             // A last CR can hide a fault until the next byte is there, but not take it back.
@@ -57,19 +58,21 @@ fn is_limit(refusal: Refusal) -> bool {
     )
 }
 
-fn check_complete(input: &[u8], request: &Request<'_>, limits: &Limits) {
-    let head_len = request.head_len;
+fn check_complete(input: &[u8], whole: &Head<'_>, limits: &Limits) {
+    let (request, head_len) = (&whole.request, whole.len);
     assert!(head_len <= input.len() && head_len <= limits.head_len_max);
     let head = &input[..head_len];
     assert!(head.ends_with(b"\r\n\r\n"));
-    assert!(request::head_complete(head, head_len - 1));
-    check_slices(head, request);
-    check_meaning(request);
+    assert!(h1::head_complete(head, head_len - 1));
+    check_slices(head, whole);
+    check_meaning(whole);
+    let kept = OwnedRequest::copy_of(request);
+    assert_eq!(seen_of(&kept.get()), seen_of(request));
 
-    let seen = seen(request);
+    let seen = seen(whole);
     for follower in FOLLOWERS {
         let pipelined = [head, follower].concat();
-        let Ok(Parsed::Complete(again)) = request::parse(&pipelined, limits) else {
+        let Ok(Some(again)) = h1::parse(&pipelined, limits) else {
             panic!("refused for what follows the head");
         };
         assert_eq!(self::seen(&again), seen);
@@ -87,75 +90,72 @@ fn check_hopeless(input: &[u8], limits: &Limits) {
         b" / HTTP/1.0\r\n\r\n",
     ] {
         let longer = [input, rest].concat();
-        let parsed = request::parse(&longer, limits);
-        assert!(
-            !matches!(parsed, Ok(Parsed::Complete(_))),
-            "refused, then accepted"
-        );
+        let parsed = h1::parse(&longer, limits);
+        assert!(!matches!(parsed, Ok(Some(_))), "refused, then accepted");
     }
 }
 
-/// All that a server can learn of a request, for comparison: a request itself may hold more of the
-/// buffer than it shows.
-fn seen(request: &Request<'_>) -> String {
-    let Request {
-        method,
-        version,
-        target,
-        host,
-        framing,
-        keep_alive,
-        expect_continue,
-        ..
-    } = request;
-    let Request {
-        if_modified_since,
-        if_unmodified_since,
-        if_range,
-        range,
-        ..
-    } = request;
-    let Request {
-        referer,
-        user_agent,
-        head_len,
-        ..
-    } = request;
-    let line = (method, version, target, host, request.line(), head_len);
-    let connection = (framing, keep_alive, expect_continue);
-    let single = (
-        if_modified_since,
-        if_unmodified_since,
-        if_range,
-        range,
-        referer,
-        user_agent,
+/// All that a server can learn of a head, for comparison: it may hold more of the buffer than it shows.
+fn seen(head: &Head<'_>) -> String {
+    let connection = (
+        head.version,
+        head.framing,
+        head.keep_alive,
+        head.expect_continue,
     );
-    let lists = [
-        &request.accept_encoding,
-        &request.if_match,
-        &request.if_none_match,
-    ];
-    let lists = lists.map(|values| values.iter().collect::<Vec<_>>());
+    let line = (head.line(), head.len);
+    format!("{line:?} {connection:?} {}", seen_of(&head.request))
+}
+
+fn seen_of(request: &Request<'_>) -> String {
+    let line = (
+        request.method,
+        request.target,
+        request.authority,
+        request.raw_target(),
+    );
+    let single = singles(request);
+    let lists = lists(request).map(|values| values.iter().collect::<Vec<_>>());
     let fields: Vec<_> = request.fields().collect();
-    format!("{line:?} {connection:?} {single:?} {lists:?} {fields:?}")
+    format!("{line:?} {single:?} {lists:?} {fields:?}")
+}
+
+fn singles<'b>(request: &Request<'b>) -> [Option<&'b [u8]>; 6] {
+    [
+        request.if_modified_since(),
+        request.if_unmodified_since(),
+        request.if_range(),
+        request.range(),
+        request.referer(),
+        request.user_agent(),
+    ]
+}
+
+fn lists<'b>(request: &Request<'b>) -> [Values<'b>; 3] {
+    [
+        request.accept_encoding(),
+        request.if_match(),
+        request.if_none_match(),
+    ]
 }
 
 /// Calls `judge` with what the proper prefixes give: whether they are complete, or why refused.
 fn check_prefixes(input: &[u8], limits: &Limits, judge: impl Fn(Result<bool, Refusal>)) {
     // All of them, or some if they are many: the time would grow with the square.
     for len in (0..input.len()).step_by(input.len() / 512 + 1) {
-        let parsed = request::parse(&input[..len], limits);
-        judge(parsed.map(|parsed| matches!(parsed, Parsed::Complete(_))));
+        let parsed = h1::parse(&input[..len], limits);
+        judge(parsed.map(|parsed| parsed.is_some()));
     }
 }
 
-fn check_slices(head: &[u8], request: &Request<'_>) {
+fn check_slices(head: &[u8], whole: &Head<'_>) {
     let inside = |slice: &[u8]| {
         let (outer, inner) = (head.as_ptr_range(), slice.as_ptr_range());
         assert!(slice.is_empty() || (outer.start <= inner.start && inner.end <= outer.end));
     };
-    inside(request.line());
+    let request = &whole.request;
+    inside(whole.line());
+    inside(request.raw_target());
     match request.target {
         // The path of an absolute-form without one is a constant.
         Target::Origin {
@@ -167,21 +167,9 @@ fn check_slices(head: &[u8], request: &Request<'_>) {
         Target::Authority(authority) => inside(authority),
         Target::Asterisk => {}
     }
-    let singles = [
-        request.host,
-        request.if_modified_since,
-        request.if_unmodified_since,
-        request.if_range,
-        request.range,
-        request.referer,
-        request.user_agent,
-    ];
-    singles.into_iter().flatten().for_each(inside);
-    for values in [
-        &request.accept_encoding,
-        &request.if_match,
-        &request.if_none_match,
-    ] {
+    let singles = singles(request).into_iter().chain([request.authority]);
+    singles.flatten().for_each(inside);
+    for values in lists(request) {
         values.iter().for_each(inside);
     }
     for (name, value) in request.fields() {
@@ -193,14 +181,15 @@ fn check_slices(head: &[u8], request: &Request<'_>) {
 }
 
 /// What holds between the parts of a request, read anew from all of its fields.
-fn check_meaning(request: &Request<'_>) {
+fn check_meaning(head: &Head<'_>) {
+    let request = &head.request;
     let count = |name: &[u8]| {
         request
             .fields()
             .filter(|(field, _)| field.eq_ignore_ascii_case(name))
             .count()
     };
-    match request.framing {
+    match head.framing {
         Framing::None => assert_eq!(count(b"content-length") + count(b"transfer-encoding"), 0),
         Framing::Length(_) => {
             assert_eq!(
@@ -213,21 +202,21 @@ fn check_meaning(request: &Request<'_>) {
                 (count(b"content-length"), count(b"transfer-encoding")),
                 (0, 1)
             );
-            assert_eq!(request.version, Version::Http11);
+            assert_eq!(head.version, Version::Http11);
         }
     }
     assert!(count(b"host") <= 1);
-    match request.host {
+    match request.authority {
         Some(host) => assert!(host::is_valid(host)),
-        None => assert_eq!((request.version, count(b"host")), (Version::Http10, 0)),
+        None => assert_eq!((head.version, count(b"host")), (Version::Http10, 0)),
     }
-    assert!(!request.expect_continue || request.framing != Framing::None);
+    assert!(!head.expect_continue || head.framing != Framing::None);
     assert_eq!(
-        request.if_none_match.is_empty(),
+        request.if_none_match().is_empty(),
         count(b"if-none-match") == 0
     );
-    check_values(request, b"accept-encoding", &request.accept_encoding);
-    check_values(request, b"if-match", &request.if_match);
+    check_values(request, b"accept-encoding", &request.accept_encoding());
+    check_values(request, b"if-match", &request.if_match());
     if let Target::Origin { path, plain, .. } = request.target {
         assert_eq!(path.first(), Some(&b'/'));
         let mut scratch = vec![0; path.len()];

@@ -6,8 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::request::{self, Parsed, Target};
-use lowroad_http::{Limits, Refusal, target};
+use lowroad_http::request::Target;
+use lowroad_http::{Limits, Refusal, h1, target};
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(decoded) = decode(input) {
@@ -69,12 +69,12 @@ fn check_name(name: &[u8]) {
 /// Where the request parser says that decoding changes nothing, it changes nothing.
 fn check_plain(path: &[u8]) {
     let head = [b"GET ", path, b" HTTP/1.0\r\n\r\n"].concat();
-    let Ok(Parsed::Complete(request)) = request::parse(&head, &Limits::default()) else {
+    let Ok(Some(parsed)) = h1::parse(&head, &Limits::default()) else {
         return;
     };
     if let Target::Origin {
         path, plain: true, ..
-    } = request.target
+    } = parsed.request.target
     {
         assert_eq!(decode(path).as_deref(), Ok(path));
         check_safe(path);

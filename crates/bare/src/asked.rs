@@ -3,9 +3,12 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddrV4};
 
+use lowroad_http::fields::Lines;
+use lowroad_http::h1::Head;
 use lowroad_http::method::Method;
-use lowroad_http::request::{Fields, Request, Target, Version};
+use lowroad_http::request::Target;
 use lowroad_http::target;
+use lowroad_http::version::Version;
 
 use crate::decide::PATH_LEN_MAX;
 
@@ -40,7 +43,8 @@ impl Asked {
     }
 
     /// Copies what is needed, into the same memory as before.
-    pub fn set(&mut self, request: &Request<'_>, peer: SocketAddrV4) {
+    pub fn set(&mut self, head: &Head<'_>, peer: SocketAddrV4) {
+        let request = &head.request;
         let (path, query) = match request.target {
             Target::Origin { path, query, .. } => (path, query.unwrap_or_default()),
             _ => (&b"/"[..], &b""[..]),
@@ -49,16 +53,16 @@ impl Asked {
         // It was decoded before, when the page was found.
         let path = target::decode(path, &mut scratch).unwrap_or(path);
         self.method = request.method;
-        self.version = request.version;
+        self.version = head.version;
         self.peer = peer;
         let copy = |to: &mut Vec<u8>, from: &[u8]| {
             to.clear();
             to.extend_from_slice(from);
         };
-        copy(&mut self.line, request.line());
+        copy(&mut self.line, head.line());
         copy(&mut self.path, path);
         copy(&mut self.query, query);
-        copy(&mut self.host, request.host.unwrap_or_default());
+        copy(&mut self.host, request.authority.unwrap_or_default());
         copy(&mut self.lines, request.lines());
     }
 }
@@ -90,7 +94,7 @@ impl lowroad_page::Request for Asked {
     }
 
     fn field(&self, name: &str) -> Option<&[u8]> {
-        let mut fields = Fields::of_lines(&self.lines);
+        let mut fields = Lines::of(&self.lines);
         let found = fields.find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
         found.map(|(_, value)| value)
     }

@@ -92,7 +92,7 @@ fn of_path(
     }
     match site.find(path) {
         Some(Entry::File(file)) => {
-            let wanted = encoding::choose(&request.accept_encoding, file.encodings);
+            let wanted = encoding::choose(&request.accept_encoding(), file.encodings);
             match file.variant(wanted) {
                 Some(variant) => respond::send(site, variant, request, about, out),
                 None => refuse(Status::NOT_FOUND),

@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-use lowroad_http::request::Request;
+use lowroad_http::h1::Head;
 
 use crate::archive::Variant;
 
@@ -72,8 +72,8 @@ impl Known {
     }
 
     /// Keeps a request that is the whole of `bytes`.
-    pub fn keep(&mut self, bytes: &[u8], request: &Request<'_>, file: &'static Variant) {
-        if bytes.len() > HEAD_LEN_MAX || request.head_len != bytes.len() {
+    pub fn keep(&mut self, bytes: &[u8], head: &Head<'_>, file: &'static Variant) {
+        if bytes.len() > HEAD_LEN_MAX || head.len != bytes.len() {
             return;
         }
         let span = |text: &[u8]| {
@@ -81,9 +81,9 @@ impl Known {
             (at as u16, text.len() as u16)
         };
         let texts = [
-            request.line(),
-            request.referer.unwrap_or(&bytes[..0]),
-            request.user_agent.unwrap_or(&bytes[..0]),
+            head.line(),
+            head.request.referer().unwrap_or(&bytes[..0]),
+            head.request.user_agent().unwrap_or(&bytes[..0]),
         ];
         if let Some(slot) = self.slots.get_mut(place(bytes)) {
             slot.file = Some(file);

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use lowroad_http::request::Version;
 use lowroad_http::status::Status;
+use lowroad_http::version::Version;
 
 use crate::archive::Variant;
 

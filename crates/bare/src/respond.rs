@@ -9,8 +9,9 @@ use lowroad_http::encoding::Encoding;
 use lowroad_http::head::HeadWriter;
 use lowroad_http::method::Method;
 use lowroad_http::range::{ByteRange, RangeSet, Ranges};
-use lowroad_http::request::{Request, Version};
+use lowroad_http::request::Request;
 use lowroad_http::status::Status;
+use lowroad_http::version::Version;
 
 use crate::archive::{Archive, DATE_AT, Variant};
 use crate::out::{About, Out};

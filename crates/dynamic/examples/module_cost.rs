@@ -13,7 +13,7 @@ use lowroad_dynamic::module::{Identity, Limits, Running};
 use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Begun, Body, Handler, Loading, Objects, Request};
 use lowroad_http::method::Method;
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 use lowroad_module::linked::linked;
 use lowroad_module::{Call, Event, Module, Next, Settings};
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lowroad_engine::stream::{Next, Receiver};
+use lowroad_http::fields::Lines;
 use lowroad_http::method::Method;
-use lowroad_http::request::{Fields, Version};
+use lowroad_http::version::Version;
 
 /// A request.
 pub struct Request {
@@ -60,8 +61,8 @@ impl Request {
     }
 
     /// All fields in their order: name as received, value without surrounding whitespace.
-    pub fn fields(&self) -> Fields<'_> {
-        Fields::of_lines(self.lines())
+    pub fn fields(&self) -> Lines<'_> {
+        Lines::of(self.lines())
     }
 
     /// The value of the first field with this name, in any case.

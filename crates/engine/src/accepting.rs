@@ -97,18 +97,20 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Overload::Connections => self.counters.over_connections_max.bump(),
             Overload::Address => self.counters.over_address_max.bump(),
         }
+        let mut http = Server::default();
+        http.give_up();
         let mut exchange = Exchange {
             id: ExchangeId::NOBODY,
             peer: transport.peer,
             listener,
+            protocol: http.version(),
             now_ms: self.driver.now_ms(),
             started_ms: self.driver.now_ms(),
             unix_s: self.unix_s,
             body: None,
+            body_len: Some(0),
             is_body_coming: false,
         };
-        let mut http = Server::default();
-        http.give_up();
         let mut out = Out::default();
         let mut response = Response::new(&mut http, &mut out, &self.date);
         let record = self

@@ -140,7 +140,7 @@ pub(crate) fn read_whole(
     limits: &Limits,
 ) -> usize {
     let mut used = 0;
-    while let Ok(step) = http.next(&input[used..], limits) {
+    while let Ok(step) = http.next(&input[used..], limits, &mut None) {
         used += step.used;
         match step.event {
             Some(Event::Data(data)) => incoming.data(data),

@@ -3,8 +3,7 @@
 //! Reads are taken until the socket is empty; every complete request in what came is answered into one output, in order,
 //! which leaves in as few system calls as it fits (see `transmit`).
 
-use lowroad_http::h1::Event;
-use lowroad_http::request::{Framing, Request};
+use lowroad_http::h1::{Event, Head};
 
 use crate::bodies::read_whole;
 use crate::body::Part;
@@ -119,7 +118,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             if !connection.reads() {
                 break;
             }
-            let step = match connection.http.next(rest, &self.settings.http) {
+            let mut place = None;
+            let http = &mut connection.http;
+            let step = match http.next(rest, &self.settings.http, &mut place) {
                 Ok(step) => step,
                 Err(refusal) => {
                     self.counters.refused.bump();
@@ -135,9 +136,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             };
             used += step.used;
             match step.event {
-                Some(Event::Request(ref request)) => {
-                    used += self.request(id, request, rest);
-                }
+                Some(Event::Request(head)) => used += self.request(id, head, rest),
                 Some(Event::Data(data)) => {
                     let stream = connection.stream();
                     self.body_came(id, stream, data);
@@ -177,7 +176,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// A request has come, with whose head `input` begins. A body that is all here is read first: then the connection
     /// can stay open whatever the response. Returns how many bytes of the body were used.
-    fn request(&mut self, id: usize, request: &Request<'_>, input: &[u8]) -> usize {
+    fn request(&mut self, id: usize, head: &Head<'_>, input: &[u8]) -> usize {
         let now_ms = self.driver.now_ms();
         self.counters.requests.bump();
         let requests_max = self.settings.requests_max;
@@ -190,15 +189,16 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         let stream = connection.stream();
         let mut exchange = self.exchange(id, stream, now_ms);
-        if matches!(request.framing, Framing::None | Framing::Length(0)) {
-            self.answer(id, request, exchange, input.len());
+        if !head.framing.has_body() {
+            self.answer(id, head, exchange, input.len());
             return 0;
         }
         let (to, from) = stream::stream(WAITING_LEN_MAX);
         let mut incoming = Incoming::new(to, now_ms);
-        let body = &input[request.head_len..];
+        let body = &input[head.len..];
         let http = &mut self.connections[id].http;
         exchange.body = Some(from);
+        exchange.body_len = head.framing.body_len();
         exchange.is_body_coming = !http.ends_within(body);
         let mut used = 0;
         let is_coming = exchange.is_body_coming;
@@ -208,7 +208,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         } else {
             used = read_whole(http, &mut incoming, body, &self.settings.http);
         }
-        self.answer(id, request, exchange, input.len() - used);
+        self.answer(id, head, exchange, input.len() - used);
         if is_coming && self.connections.contains(id) {
             self.continue_body(id, stream);
         }
@@ -225,26 +225,23 @@ impl<D: Driver, V: Service> Worker<D, V> {
             },
             peer: connection.transport.peer,
             listener: connection.listener,
+            protocol: connection.http.version(),
             now_ms: self.driver.now_ms(),
             started_ms,
             unix_s: self.unix_s,
             body: None,
+            body_len: Some(0),
             is_body_coming: false,
         }
     }
 
     /// Puts a request to the service.
-    fn answer(
-        &mut self,
-        id: usize,
-        request: &Request<'_>,
-        mut exchange: Exchange,
-        input_len: usize,
-    ) {
+    fn answer(&mut self, id: usize, head: &Head<'_>, mut exchange: Exchange, input_len: usize) {
         let connection = &mut self.connections[id];
-        let wants_more = request.keep_alive || request.head_len < input_len;
+        let wants_more = head.keep_alive || head.len < input_len;
         let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
-        let answer = self.service.request(request, &mut exchange, &mut response);
+        let service = &mut self.service;
+        let answer = service.request(&head.request, &mut exchange, &mut response);
         if exchange.body.is_some()
             && let Some(incoming) = connection.exchanges.incoming(exchange.id.stream)
         {

@@ -7,6 +7,7 @@ use lowroad_http::head::{HeadWriter, date_offset};
 use lowroad_http::limits::Limits;
 use lowroad_http::request::Request;
 use lowroad_http::status::Status;
+use lowroad_http::version::Version;
 
 use crate::body::{Out, Part, Streamed};
 use crate::stream::Receiver;
@@ -171,10 +172,16 @@ pub struct Unsent {
 impl Unsent {
     /// Reads the request, which has no body.
     pub fn request<'b>(&mut self, head: &'b [u8], limits: &Limits) -> Option<Request<'b>> {
-        match self.http.next(head, limits).ok()?.event? {
-            Event::Request(request) if self.http.has_whole_request() => Some(request),
+        let mut place = None;
+        match self.http.next(head, limits, &mut place).ok()?.event? {
+            Event::Request(_) if self.http.has_whole_request() => Some(place?.request),
             _ => None,
         }
+    }
+
+    /// The version of HTTP that was spoken.
+    pub fn protocol(&self) -> Version {
+        self.http.version()
     }
 
     /// Where the response is written.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::Request;
+use lowroad_http::version::Version;
 
 use crate::driver::ListenerId;
 use crate::response::Response;
@@ -20,6 +21,8 @@ pub struct Exchange {
     pub peer: IpAddr,
     /// Where it connected.
     pub listener: ListenerId,
+    /// The version of HTTP that the client speaks.
+    pub protocol: Version,
     /// Monotonic ms.
     pub now_ms: u64,
     /// When the request's head was complete, monotonic ms; differs from `now_ms` after a deferral.
@@ -29,6 +32,9 @@ pub struct Exchange {
     /// The request's body, if it has one: to be taken by who wants it, when the request comes. What nobody takes is
     /// dropped.
     pub body: Option<Receiver>,
+    /// How many bytes it has, 0 if there is none; `None` if the client did not say. A service that goes on with a request
+    /// knows it already, and is not told again.
+    pub body_len: Option<u64>,
     /// Not all of the body has come. A response that is written now is the connection's last.
     pub is_body_coming: bool,
 }

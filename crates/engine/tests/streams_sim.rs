@@ -16,11 +16,11 @@ use lowroad_engine::sim::{Faults, Shared, SimDriver};
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_engine::worker::{Message, Worker};
 use lowroad_engine::{ExchangeId, Response};
-use lowroad_http::body::BodyReader;
+use lowroad_http::body::{BodyReader, Framing};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::limits::Limits;
 use lowroad_http::method::Method;
-use lowroad_http::request::{self, Request, Target};
+use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
 type Box_ = Mailbox<Message<u64, (), ()>>;
@@ -310,7 +310,7 @@ fn dechunked(body: &[u8]) -> Option<Vec<u8>> {
         body_len_max: u64::MAX,
         ..Limits::default()
     };
-    let mut reader = BodyReader::new(request::Framing::Chunked, &limits).expect("chunks");
+    let mut reader = BodyReader::new(Framing::Chunked, &limits).expect("chunks");
     let (mut at, mut all) = (0, Vec::new());
     loop {
         let fed = reader.feed(&body[at..]).expect("good chunks");

@@ -12,7 +12,35 @@
 use crate::chunked::Chunked;
 use crate::limits::Limits;
 use crate::refusal::Refusal;
-use crate::request::Framing;
+
+/// How a body is delimited (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is no body.
+    None,
+    /// Content-Length, which may be 0.
+    Length(u64),
+    /// Transfer-Encoding: chunked.
+    Chunked,
+}
+
+impl Framing {
+    /// The length of the body in bytes, if that is known before it has come.
+    #[must_use]
+    pub const fn body_len(self) -> Option<u64> {
+        match self {
+            Framing::None => Some(0),
+            Framing::Length(len) => Some(len),
+            Framing::Chunked => None,
+        }
+    }
+
+    /// Whether there is a body, which may turn out to be empty.
+    #[must_use]
+    pub const fn has_body(self) -> bool {
+        !matches!(self, Framing::None | Framing::Length(0))
+    }
+}
 
 /// Takes one request body off a stream of bytes. Small (40 bytes at most), since every connection
 /// holds one.

@@ -35,30 +35,22 @@ pub enum Precondition {
 /// two-digit years.
 #[inline]
 pub fn evaluate(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -> Precondition {
-    match has_conditions(req) {
+    match req.is_conditional() {
         true => evaluate_steps(req, validators, now_secs),
         false => Precondition::Proceed,
     }
 }
 
-#[inline]
-fn has_conditions(req: &Request<'_>) -> bool {
-    !req.if_none_match.is_empty()
-        || req.if_modified_since.is_some()
-        || !req.if_match.is_empty()
-        || req.if_unmodified_since.is_some()
-}
-
 /// Whether the answer may be another than the whole representation: by a condition or a range.
 #[inline]
 pub fn may_differ(req: &Request<'_>) -> bool {
-    req.range.is_some() || has_conditions(req)
+    req.is_conditional()
 }
 
 /// The parts of a representation of `len` bytes that are asked for: Range counts for GET only, and where If-Range lets
 /// it (§13.1.5, §14.2). For after [`evaluate`].
 pub fn ranges(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64, len: u64) -> Ranges {
-    match req.range {
+    match req.range() {
         Some(value) if req.method == Method::Get && if_range_holds(req, validators, now_secs) => {
             range::evaluate(value, len)
         }
@@ -68,16 +60,16 @@ pub fn ranges(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64, len
 
 /// The steps of §13.2.2 but the last, which is [`if_range_holds`].
 fn evaluate_steps(req: &Request<'_>, own: &Validators<'_>, now_secs: u64) -> Precondition {
-    if !req.if_match.is_empty() {
-        if !any_matches(&req.if_match, own.etag, Comparison::Strong) {
+    if !req.if_match().is_empty() {
+        if !any_matches(&req.if_match(), own.etag, Comparison::Strong) {
             return Precondition::Failed;
         }
-    } else if modified_after(req.if_unmodified_since, own, now_secs) == Some(true) {
+    } else if modified_after(req.if_unmodified_since(), own, now_secs) == Some(true) {
         return Precondition::Failed;
     }
     let is_read = matches!(req.method, Method::Get | Method::Head);
-    if !req.if_none_match.is_empty() {
-        if !any_matches(&req.if_none_match, own.etag, Comparison::Weak) {
+    if !req.if_none_match().is_empty() {
+        if !any_matches(&req.if_none_match(), own.etag, Comparison::Weak) {
             return Precondition::Proceed;
         }
         return match is_read {
@@ -85,7 +77,7 @@ fn evaluate_steps(req: &Request<'_>, own: &Validators<'_>, now_secs: u64) -> Pre
             false => Precondition::Failed,
         };
     }
-    if is_read && modified_after(req.if_modified_since, own, now_secs) == Some(false) {
+    if is_read && modified_after(req.if_modified_since(), own, now_secs) == Some(false) {
         return Precondition::NotModified;
     }
     Precondition::Proceed
@@ -95,7 +87,7 @@ fn evaluate_steps(req: &Request<'_>, own: &Validators<'_>, now_secs: u64) -> Pre
 /// (§13.1.5). A weak validator never does, and a date is weak if the representation changed within
 /// the current second, since it might do so again (§8.8.2.2).
 pub fn if_range_holds(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -> bool {
-    let Some(value) = req.if_range else {
+    let Some(value) = req.if_range() else {
         return true;
     };
     if value.starts_with(b"\"") || value.starts_with(b"W/") {

@@ -202,8 +202,8 @@ fn parse_weight(parameter: &[u8]) -> Option<u16> {
 mod tests {
     use super::Encoding::{Brotli, Gzip, Identity, Zstd};
     use super::*;
+    use crate::h1::parse;
     use crate::limits::Limits;
-    use crate::request::{Parsed, parse};
 
     const ALL: EncodingSet = EncodingSet::EMPTY.with(Gzip).with(Brotli).with(Zstd);
     const GZIP: EncodingSet = EncodingSet::EMPTY.with(Gzip);
@@ -301,8 +301,8 @@ mod tests {
         let head = b"GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip;q=0.5\r\n\
             X: y\r\naccept-encoding: zstd;q=0.6\r\n\r\n";
         match parse(head, &Limits::default()) {
-            Ok(Parsed::Complete(request)) => {
-                assert_eq!(choose(&request.accept_encoding, ALL), Zstd);
+            Ok(Some(head)) => {
+                assert_eq!(choose(&head.request.accept_encoding(), ALL), Zstd);
             }
             other => panic!("{other:?}"),
         }

@@ -2,8 +2,8 @@
 //! of responses.
 //!
 //! Nothing here knows a clock, a socket, a thread or a file; time and buffers are arguments. The
-//! way of a request through the modules: [`request::parse`] checks a head and keeps slices of it,
-//! [`body::BodyReader`] takes the body off the connection, [`target::decode`] turns the path into
+//! way of a request through the modules: [`h1::parse`] checks a head and makes a [`Request`] of slices
+//! of it, [`body::BodyReader`] takes the body off the connection, [`target::decode`] turns the path into
 //! a name, [`conditional`], [`range`] and [`encoding`] decide which answer is due, and
 //! [`head::HeadWriter`] writes the head of that answer.
 //!
@@ -27,6 +27,7 @@ pub mod conditional;
 pub mod date;
 pub mod encoding;
 pub mod error_page;
+pub mod fields;
 pub mod h1;
 pub mod head;
 pub mod host;
@@ -38,8 +39,9 @@ pub mod request;
 pub mod status;
 pub mod target;
 pub mod values;
+pub mod version;
 
-pub use body::{BodyReader, Fed};
+pub use body::{BodyReader, Fed, Framing};
 pub use conditional::{Precondition, Validators};
 pub use encoding::{Encoding, EncodingSet};
 pub use head::HeadWriter;
@@ -47,6 +49,7 @@ pub use limits::Limits;
 pub use method::Method;
 pub use range::{ByteRange, RangeSet, Ranges};
 pub use refusal::Refusal;
-pub use request::{Framing, Parsed, Request, Target, Version};
+pub use request::{OwnedRequest, Request, Target};
 pub use status::Status;
 pub use values::Values;
+pub use version::Version;

@@ -4,7 +4,7 @@
 //! Nearly always such a field comes once; then [`Values`] is that one slice. If it came more often,
 //! the rest of the head, which is validated by then, is scanned again when somebody iterates.
 
-use crate::request::Fields;
+use crate::fields::Lines;
 
 /// The lines of one field in their order.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,14 @@ impl<'b> Values<'b> {
         }
     }
 
+    /// The field came more than once; `more` are the bytes from its second line on, at least to the end of the head.
+    pub(crate) const fn of_lines(first: &'b [u8], more: Option<&'b [u8]>) -> Values<'b> {
+        Values {
+            first: Some(first),
+            more,
+        }
+    }
+
     /// Whether the field is absent. A field with an empty value is not absent.
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -38,21 +46,11 @@ impl<'b> Values<'b> {
 
     /// The value of each line, without surrounding whitespace.
     pub fn iter(&self) -> ValuesIter<'b> {
-        let more = Fields::of_lines(self.more.unwrap_or_default());
+        let more = Lines::of(self.more.unwrap_or_default());
         ValuesIter {
             first: self.first,
             name: more.clone().next().map_or(&[], |(name, _)| name),
             more,
-        }
-    }
-
-    /// Adds a line; `lines` are the bytes from its start on, at least to the end of the head.
-    #[inline(always)]
-    pub(crate) fn push(&mut self, value: &'b [u8], lines: &'b [u8]) {
-        if self.first.is_none() {
-            self.first = Some(value);
-        } else if self.more.is_none() {
-            self.more = Some(lines);
         }
     }
 }
@@ -71,7 +69,7 @@ impl<'b> IntoIterator for &Values<'b> {
 pub struct ValuesIter<'b> {
     first: Option<&'b [u8]>,
     name: &'b [u8],
-    more: Fields<'b>,
+    more: Lines<'b>,
 }
 
 impl<'b> Iterator for ValuesIter<'b> {

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 
 use lowroad_config::Format;
 use lowroad_engine::Exchange;
-use lowroad_http::request::{Request, first_line};
+use lowroad_http::h1::first_line;
+use lowroad_http::request::Request;
 use lowroad_http::status::Status;
 use lowroad_log::{Entry, Sink, combined, json};
 
@@ -69,10 +70,10 @@ impl Record {
     ) -> Box<Record> {
         let copy = |field: Option<&[u8]>| field.unwrap_or_default().into();
         Box::new(Record {
-            line: request.line().into(),
-            host: copy(request.host),
-            referer: copy(request.referer),
-            user_agent: copy(request.user_agent),
+            line: line(request, exchange),
+            host: copy(request.authority),
+            referer: copy(request.referer()),
+            user_agent: copy(request.user_agent()),
             ..Record::bare(exchange, status, outcome)
         })
     }
@@ -100,6 +101,15 @@ impl Record {
             user_agent: Box::default(),
         }
     }
+}
+
+/// The request line, as logs show it for every protocol.
+fn line(request: &Request<'_>, exchange: &Exchange) -> Box<[u8]> {
+    let method = request.method.as_str().as_bytes();
+    let protocol = exchange.protocol.as_str().as_bytes();
+    [method, b" ", request.raw_target(), b" ", protocol]
+        .concat()
+        .into()
 }
 
 /// One worker's end of the access log.

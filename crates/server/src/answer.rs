@@ -13,9 +13,8 @@ use std::sync::Arc;
 
 use lowroad_engine::service::Refused;
 use lowroad_engine::{Answer, Exchange, Response, Service};
-use lowroad_http::limits::Limits;
 use lowroad_http::method::Method;
-use lowroad_http::request::{Parsed, Request, Target, parse};
+use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
@@ -26,7 +25,7 @@ use crate::outcome::Outcome;
 use crate::programs::routes;
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
-use lookup::{Asked, Lookup, Pending, WaitsFor, made};
+use lookup::{Asked, Lookup, Pending, Waiting, WaitsFor, made};
 
 pub use lookup::Decision;
 pub use offer::Offer;
@@ -89,31 +88,22 @@ impl Web {
         }
     }
 
-    /// Reads the request again and goes on with it.
+    /// Takes the request up again.
     fn answer_pending(
         &mut self,
-        mut pending: Box<Pending>,
+        pending: Box<Pending>,
         outcome: Option<Outcome>,
         exchange: &mut Exchange,
         response: &mut Response<'_>,
     ) -> Answer<Box<Pending>, Box<Record>> {
-        let head = std::mem::take(&mut pending.head);
-        // It was within the limits when it came.
-        let limits = Limits {
-            head_len_max: usize::MAX,
-            target_len_max: usize::MAX,
-            fields_max: u16::MAX,
-            ..Limits::default()
-        };
-        let Ok(Parsed::Complete(request)) = parse(&head, &limits) else {
-            return Answer::Ready(self.refuse(Refused::Timeout, &head, exchange, response));
-        };
+        let Pending { request, waiting } = *pending;
+        let request = request.get();
         let mut to = Responder {
             request: &request,
             exchange,
             response,
         };
-        let decision = self.decider().go_on(&mut pending, outcome, &mut to);
+        let decision = self.decider().go_on(waiting, outcome, &mut to);
         self.answered(decision, &request, exchange)
     }
 
@@ -124,11 +114,11 @@ impl Web {
         exchange: &Exchange,
     ) -> Answer<Box<Pending>, Box<Record>> {
         match decision {
-            Decision::Deferred(pending) if matches!(pending.waits_for, WaitsFor::Body) => {
+            Decision::Deferred(pending) if matches!(pending.waiting.waits_for, WaitsFor::Body) => {
                 Answer::AfterBody(pending)
             }
             Decision::Deferred(pending) => Answer::Deferred {
-                gives_up: matches!(pending.waits_for, WaitsFor::Program { .. }),
+                gives_up: matches!(pending.waiting.waits_for, WaitsFor::Program { .. }),
                 pending,
             },
             Decision::Answered(status, logged) => {
@@ -146,7 +136,7 @@ impl<W: World> Decider<'_, W> {
         let mut name = [0; 256];
         let found = self
             .sites
-            .find(to.exchange.listener, request.host, &mut name);
+            .find(to.exchange.listener, request.authority, &mut name);
         let Some(found) = found else {
             self.world.note(Step::NoSite);
             return made(to.refuse(None, Status::MISDIRECTED_REQUEST));
@@ -201,7 +191,7 @@ impl<W: World> Decider<'_, W> {
         // A path without a file may still belong to a program. Else nobody wants the body.
         if to.exchange.body.is_some() && !lookup.may_be_for_program(&asked) {
             match reads {
-                true if to.exchange.is_body_coming => return asked.wait(request, WaitsFor::Body),
+                true if to.exchange.is_body_coming => return asked.wait(to, WaitsFor::Body),
                 true => {}
                 false => to.response.close(),
             }
@@ -215,10 +205,11 @@ impl<W: World> Decider<'_, W> {
     /// Goes on where the request had to wait.
     fn go_on(
         self,
-        pending: &mut Pending,
+        mut pending: Waiting,
         outcome: Option<Outcome>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
+        to.exchange.body_len = pending.body_len;
         let query = match to.request.target {
             Target::Origin { query, .. } => query,
             _ => None,

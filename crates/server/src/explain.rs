@@ -12,8 +12,8 @@ use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::error_page;
+use lowroad_http::h1;
 use lowroad_http::limits::Limits;
-use lowroad_http::request::{Parsed, parse};
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
@@ -76,9 +76,9 @@ pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
     });
     head.push_str("\r\n");
     let mut out = format!("GET {url}\n");
-    match parse(head.as_bytes(), &view.limits) {
-        Ok(Parsed::Complete(_)) => walk(view, *listener, &head, &mut out),
-        Ok(Parsed::Partial) => line(&mut out, "answer", "none: the request is not complete"),
+    match h1::parse(head.as_bytes(), &view.limits) {
+        Ok(Some(_)) => walk(view, *listener, &head, &mut out),
+        Ok(None) => line(&mut out, "answer", "none: the request is not complete"),
         Err(refusal) => refused(refusal.status(), refusal.as_str(), &mut out),
     }
     Some(out)
@@ -101,10 +101,12 @@ fn walk(view: &View, listener: ListenerId, head: &str, out: &mut String) {
         id: ExchangeId::NOBODY,
         peer: Ipv4Addr::LOCALHOST.into(),
         listener,
+        protocol: unsent.protocol(),
         now_ms: clock::now_ms(),
         started_ms: clock::now_ms(),
         unix_s: (clock::unix_ns() / 1_000_000_000) as u64,
         body: None,
+        body_len: Some(0),
         is_body_coming: false,
     };
     let date = date::format(exchange.unix_s);

@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use lowroad_http::request::Request;
+use lowroad_http::h1::Head;
 use lowroad_mysql::{Event, Refused};
 use lowroad_net::{Calls, Full, Id};
 use lowroad_page::{Page, Step};
@@ -100,7 +100,7 @@ impl Pages {
         &mut self,
         visit: Visit,
         source: &'static archive::Page,
-        request: &Request<'_>,
+        head: &Head<'_>,
         peer: SocketAddrV4,
     ) -> Result<bool, Full> {
         let wanted = core::ptr::from_ref(source).addr();
@@ -116,7 +116,7 @@ impl Pages {
         };
         let task = &mut self.tasks[at];
         task.visit = visit;
-        task.asked.set(request, peer);
+        task.asked.set(head, peer);
         task.page = page;
         task.run.begin(&self.pages[page].1);
         task.text.clear();

@@ -5,9 +5,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
+use lowroad_http::h1::{self, Head};
 use lowroad_http::method::Method;
-use lowroad_http::request::{self, Framing, Parsed, Request, Version};
 use lowroad_http::status::Status;
+use lowroad_http::version::Version;
 use lowroad_net::{Calls, Full, Id, Piece, WAITING_MAX};
 
 use super::Web;
@@ -41,24 +42,24 @@ impl Web {
         let place = self.places.get(id);
         if place.is_partial() {
             let seen_len = core::mem::replace(&mut place.seen_len, bytes.len());
-            let is_due = request::head_complete(bytes, seen_len) || bytes.len() >= WAITING_MAX;
+            let is_due = h1::head_complete(bytes, seen_len) || bytes.len() >= WAITING_MAX;
             if !is_due && !place.is_finished {
                 return 0;
             }
         }
-        match request::parse(bytes, &self.limits) {
-            Ok(Parsed::Complete(request)) => {
+        match h1::parse(bytes, &self.limits) {
+            Ok(Some(head)) => {
                 self.places.set_begun(id, 0);
-                match self.answer(calls, id, &request, bytes) {
-                    true => request.head_len,
+                match self.answer(calls, id, &head, bytes) {
+                    true => head.len,
                     false => 0,
                 }
             }
-            Ok(Parsed::Partial) => self.wait_for_more(calls, id, bytes.len()),
+            Ok(None) => self.wait_for_more(calls, id, bytes.len()),
             Err(refusal) => {
                 self.counters.add(Counter::RequestsRefused);
                 self.refuse(calls, id, refusal.status(), Some(refusal.as_str()));
-                self.log(id, 0, [request::first_line(bytes), b"", b""]);
+                self.log(id, 0, [h1::first_line(bytes), b"", b""]);
                 bytes.len()
             }
         }
@@ -92,19 +93,13 @@ impl Web {
     }
 
     /// Answers a request, or begins to. False: it has to wait where it is.
-    fn answer(
-        &mut self,
-        calls: &mut impl Calls,
-        id: Id,
-        request: &Request<'_>,
-        bytes: &[u8],
-    ) -> bool {
+    fn answer(&mut self, calls: &mut impl Calls, id: Id, head: &Head<'_>, bytes: &[u8]) -> bool {
+        let request = &head.request;
         self.serial = self.serial.wrapping_mul(6_364_136_223_846_793_005) | 1;
         let peer = self.places.get(id).peer;
         // A body is not for anything here; what it has of the connection is thrown away.
-        let has_body = !matches!(request.framing, Framing::None | Framing::Length(0));
-        let keep_alive = request.keep_alive && !has_body;
-        let (about, mut out) = self.begin(keep_alive, request.version);
+        let keep_alive = head.keep_alive && !head.framing.has_body();
+        let (about, mut out) = self.begin(keep_alive, head.version);
         let is_trusted = !self.trusted.is_empty() && self.trusted.has(*peer.ip());
         match decide::decide(&self.site, request, is_trusted, &about, &mut out) {
             Decision::Answered => {}
@@ -119,7 +114,7 @@ impl Web {
                     keep_alive: about.keep_alive,
                     begun_us: self.now.mono_us,
                 };
-                match self.pages.begin(visit, page, request, peer) {
+                match self.pages.begin(visit, page, head, peer) {
                     Ok(is_begun) => {
                         self.out = out;
                         self.page_begun(calls, id, is_begun);
@@ -134,13 +129,13 @@ impl Web {
             }
         }
         if let Some(file) = out.whole {
-            self.known.keep(bytes, request, file);
+            self.known.keep(bytes, head, file);
         }
         self.out = out;
         self.counters.add(Counter::Requests);
-        let [referer, user_agent] = [request.referer, request.user_agent];
+        let [referer, user_agent] = [request.referer(), request.user_agent()];
         let texts = [
-            request.line(),
+            head.line(),
             referer.unwrap_or_default(),
             user_agent.unwrap_or_default(),
         ];

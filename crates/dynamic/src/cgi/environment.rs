@@ -10,8 +10,6 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use lowroad_http::request::Version;
-
 use crate::Request;
 use crate::script::Script;
 
@@ -92,12 +90,8 @@ impl Environment<'_> {
 
     fn put_request(&self, put: &mut impl FnMut(&str, &[u8])) {
         let request = self.request;
-        let protocol: &[u8] = match request.version {
-            Version::Http10 => b"HTTP/1.0",
-            Version::Http11 => b"HTTP/1.1",
-        };
         put("GATEWAY_INTERFACE", b"CGI/1.1");
-        put("SERVER_PROTOCOL", protocol);
+        put("SERVER_PROTOCOL", request.version.as_str().as_bytes());
         put("SERVER_SOFTWARE", SOFTWARE.as_bytes());
         put("REQUEST_METHOD", request.method.as_str().as_bytes());
         put("REQUEST_SCHEME", b"http");

@@ -14,8 +14,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lowroad_http::request::Version;
 use lowroad_http::status::Status;
+use lowroad_http::version::Version;
 use lowroad_module::{Event, Host, Next, Sent};
 use tokio::runtime::Handle;
 

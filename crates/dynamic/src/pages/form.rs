@@ -1,8 +1,8 @@
 //! What a client sends as pairs: the query, a form's fields, cookies. Knows the three encodings, and
 //! nothing of templates.
 
+use lowroad_http::fields::Lines;
 use lowroad_http::method::Method;
-use lowroad_http::request::Fields;
 
 /// Pairs that are kept of each kind; further ones are not looked at.
 const PAIRS_MAX: usize = 1_000;
@@ -40,7 +40,7 @@ pub fn urlencoded(text: &[u8]) -> Pairs {
 /// Reads the values of Cookie fields; `%` with two digits in a value stands for a byte, which is
 /// how pages write them.
 pub fn cookies(lines: &[u8]) -> Pairs {
-    let lines = Fields::of_lines(lines).filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"));
+    let lines = Lines::of(lines).filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"));
     lines
         .flat_map(|(_, line)| line.split(|byte| *byte == b';'))
         .take(PAIRS_MAX)

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use lowroad_http::request::Fields;
+use lowroad_http::fields::Lines;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{Error, ErrorKind, State};
 
@@ -129,7 +129,7 @@ fn fields(lines: &[u8]) -> Pairs {
         let name = lossy(name).to_ascii_lowercase();
         (name, form::Value::Text(lossy(value).into_owned()))
     };
-    Fields::of_lines(lines).map(field).collect()
+    Lines::of(lines).map(field).collect()
 }
 
 fn copy(bytes: &[u8]) -> Box<[u8]> {

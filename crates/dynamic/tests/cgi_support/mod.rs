@@ -15,7 +15,7 @@ use lowroad_dynamic::{
 };
 use lowroad_engine::stream::{Next, stream};
 use lowroad_http::method::Method;
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 use lowroad_testkit::PATIENCE;
 
 /// A site without stored objects.

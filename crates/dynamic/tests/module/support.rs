@@ -17,7 +17,7 @@ use lowroad_dynamic::{
 };
 use lowroad_engine::stream::Next;
 use lowroad_http::method::Method;
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 use lowroad_module::linked::linked;
 
 /// A site with one page that is in memory and one that is not.

@@ -13,7 +13,7 @@ use lowroad_dynamic::{
 };
 use lowroad_engine::stream::stream;
 use lowroad_http::method::Method;
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 use lowroad_testkit::Folder;
 
 /// A site with one database.

@@ -13,7 +13,7 @@ use lowroad_dynamic::{
     Answering, Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
 };
 use lowroad_http::method::Method;
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 
 /// What a module may take unless a test says otherwise.
 pub const OWN: Own = Own {

@@ -5,9 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::body::BodyReader;
+use crate::body::Framing;
 use crate::limits::Limits;
 use crate::refusal::Refusal;
-use crate::request::Framing;
 
 /// The decoded body and the bytes left over, or the refusal. `None`: not complete.
 type Outcome = Result<Option<(Vec<u8>, Vec<u8>)>, Refusal>;

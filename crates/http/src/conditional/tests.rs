@@ -3,8 +3,8 @@
 use alloc::string::String;
 
 use super::*;
+use crate::h1::parse;
 use crate::limits::Limits;
-use crate::request::{Parsed, parse};
 use Precondition::{Failed, NotModified, Proceed};
 
 /// Sunday, 6 November 1994.
@@ -30,7 +30,7 @@ const NONE: Validators<'static> = Validators {
 fn with_request<T>(method: &str, fields: &str, ask: impl FnOnce(&Request<'_>) -> T) -> T {
     let head = String::from(method) + " / HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n";
     match parse(head.as_bytes(), &Limits::default()) {
-        Ok(Parsed::Complete(request)) => ask(&request),
+        Ok(Some(head)) => ask(&head.request),
         other => panic!("{head:?}: {other:?}"),
     }
 }

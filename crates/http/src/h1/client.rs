@@ -8,11 +8,11 @@ use super::incoming::{self, Part};
 use super::outgoing::{BodyLen, Broken, Outgoing};
 use super::response::{self, Fault, ResponseFraming, ResponseHead};
 use super::{Step, is_due};
-use crate::body::BodyReader;
+use crate::body::{BodyReader, Framing};
+use crate::fields::Lines;
 use crate::head::put_number;
 use crate::limits::Limits;
 use crate::method::Method;
-use crate::request::{Fields, Framing};
 use crate::status::Status;
 
 /// Interim responses to one request; more are an attack or an error.
@@ -30,7 +30,7 @@ pub enum ClientEvent<'b> {
     /// The response is whole.
     End {
         /// Validated; with chunks only.
-        trailers: Fields<'b>,
+        trailers: Lines<'b>,
     },
 }
 
@@ -190,7 +190,7 @@ impl Client {
             Input::UntilClose => Ok(Step::event(input.len(), ClientEvent::Data(input))),
             Input::NoBody => {
                 self.input = Input::Idle;
-                let trailers = Fields::NONE;
+                let trailers = Lines::NONE;
                 Ok(Step::event(0, ClientEvent::End { trailers }))
             }
         }

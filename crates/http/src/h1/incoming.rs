@@ -2,15 +2,15 @@
 
 use super::Step;
 use crate::body::BodyReader;
+use crate::fields::Lines;
 use crate::refusal::Refusal;
-use crate::request::Fields;
 
 /// What came of a body.
 pub(super) enum Part<'b> {
     /// Some of it, not empty.
     Data(&'b [u8]),
     /// Its end, with trailers.
-    End(Fields<'b>),
+    End(Lines<'b>),
 }
 
 /// Takes from the start of `input` until there is something to tell.
@@ -26,7 +26,7 @@ pub(super) fn take<'b>(
             return Ok(Step::event(used, Part::Data(fed.data)));
         }
         if fed.done {
-            return Ok(Step::event(used, Part::End(Fields::of_lines(fed.trailers))));
+            return Ok(Step::event(used, Part::End(Lines::of(fed.trailers))));
         }
         if fed.consumed == 0 {
             return Ok(Step::used(used));

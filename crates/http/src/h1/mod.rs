@@ -15,16 +15,17 @@
 mod client;
 mod incoming;
 mod outgoing;
+mod request;
 mod response;
 mod server;
 #[cfg(test)]
 mod tests;
 
 use crate::limits::Limits;
-use crate::request::head_complete;
 
 pub use client::{Client, ClientEvent};
 pub use outgoing::{BodyLen, Broken};
+pub use request::{Head, first_line, head_complete, parse};
 pub use response::{Fault, ResponseHead};
 pub use server::{Event, Server};
 

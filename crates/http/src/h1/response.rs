@@ -1,13 +1,14 @@
 //! The head of a response: checked as strictly as that of a request, for what one reader takes for the end of a body
 //! another may take for its middle. Knows neither the request nor the connection. Read RFC 9112 §4 and §6.3.
 
+use crate::fields::Lines;
 use crate::limits::Limits;
 use crate::lines::{self, Stop};
 use crate::list;
 use crate::refusal::Refusal;
-use crate::request::{Fields, Version};
 use crate::scan::{self, DIGIT, VALUE};
 use crate::status::Status;
+use crate::version::Version;
 
 /// Why bytes are not a response. The connection is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +59,7 @@ pub struct ResponseHead<'b> {
     /// The reason phrase, which means nothing.
     pub reason: &'b [u8],
     /// The fields, validated, in their order.
-    pub fields: Fields<'b>,
+    pub fields: Lines<'b>,
     /// The version that the server speaks.
     pub version: Version,
     /// What its fields say of its body; whether it has one depends on the request, too.
@@ -150,7 +151,7 @@ fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread
     Ok(ResponseHead {
         status: line.status,
         reason: line.reason,
-        fields: Fields::of_lines(fields),
+        fields: Lines::of(fields),
         version: line.version,
         framing: seen.framing(line.version)?,
         keep_alive: match line.version {

@@ -5,27 +5,29 @@ use alloc::vec::Vec;
 
 use super::incoming::{self, Part};
 use super::outgoing::{BodyLen, Broken, Outgoing};
+use super::request::{self, Head};
 use super::{Step, is_due};
 use crate::body::BodyReader;
+use crate::fields::Lines;
 use crate::head::HeadWriter;
 use crate::limits::Limits;
 use crate::method::Method;
 use crate::refusal::Refusal;
-use crate::request::{self, Fields, Framing, Parsed, Request, Version};
 use crate::status::Status;
+use crate::version::Version;
 
 /// What came from the client.
 #[derive(Debug)]
-pub enum Event<'b> {
+pub enum Event<'h, 'b> {
     /// A whole head. Its body follows as [`Event::Data`], and always an [`Event::End`].
-    Request(Request<'b>),
+    Request(&'h Head<'b>),
     /// Some of the body, not empty.
     Data(&'b [u8]),
     /// The request is whole. Trailers came with chunks only; they are for who asks for them, and are not fields of the
     /// head (RFC 9110 §6.5.1).
     End {
         /// Validated.
-        trailers: Fields<'b>,
+        trailers: Lines<'b>,
     },
 }
 
@@ -73,15 +75,17 @@ impl Default for Server {
 }
 
 impl Server {
-    /// Looks at the start of what was received and not used yet.
+    /// Looks at the start of what was received and not used yet. A head is put into `place`, where it need not be moved.
     ///
     /// # Errors
     /// It is not HTTP, or over a limit: one response may still be sent, then the connection closes.
-    pub fn next<'b>(
+    #[inline]
+    pub fn next<'h, 'b>(
         &mut self,
         input: &'b [u8],
         limits: &Limits,
-    ) -> Result<Step<Event<'b>>, Refusal> {
+        place: &'h mut Option<Head<'b>>,
+    ) -> Result<Step<Event<'h, 'b>>, Refusal> {
         let step = match &mut self.input {
             Input::Head { .. } if self.output != Outgoing::Idle => Ok(Step::WAIT),
             Input::Head { seen_len } => {
@@ -89,32 +93,37 @@ impl Server {
                     *seen_len = input.len();
                     return Ok(Step::WAIT);
                 }
-                self.head(input, limits)
+                self.head(input, limits, place)
             }
-            Input::Body(reader) => match feed(reader, input) {
-                Ok(step) => {
-                    self.expects &= step.used == 0;
-                    if let Some(Event::End { .. }) = step.event {
-                        self.input = Input::Done;
-                        self.turn();
-                    }
-                    Ok(step)
-                }
-                Err(refusal) => Err(refusal),
-            },
-            Input::Refused(refusal) => Err(*refusal),
             Input::NoBody => {
                 self.input = Input::Done;
                 self.turn();
                 Ok(Step::event(0, Event::End { trailers: NONE }))
             }
-            Input::Done => Ok(Step::WAIT),
-            Input::Closed => Ok(Step::used(input.len())),
+            _ => self.after_head(input),
         };
         if step.is_err() {
             self.give_up();
         }
         step
+    }
+
+    /// Takes what is behind a head with a body.
+    fn after_head<'h, 'b>(&mut self, input: &'b [u8]) -> Result<Step<Event<'h, 'b>>, Refusal> {
+        match &mut self.input {
+            Input::Body(reader) => {
+                let step = feed(reader, input)?;
+                self.expects &= step.used == 0;
+                if let Some(Event::End { .. }) = step.event {
+                    self.input = Input::Done;
+                    self.turn();
+                }
+                Ok(step)
+            }
+            Input::Refused(refusal) => Err(*refusal),
+            Input::Closed => Ok(Step::used(input.len())),
+            Input::Head { .. } | Input::NoBody | Input::Done => Ok(Step::WAIT),
+        }
     }
 
     /// Reads no more. One response may still be sent: to the request under way, or to what is none.
@@ -128,30 +137,40 @@ impl Server {
         }
     }
 
-    fn head<'b>(&mut self, input: &'b [u8], limits: &Limits) -> Result<Step<Event<'b>>, Refusal> {
-        let request = match request::parse(input, limits)? {
-            Parsed::Complete(request) => request,
-            Parsed::Partial => {
-                self.input = Input::Head {
-                    seen_len: input.len(),
-                };
-                return Ok(Step::WAIT);
-            }
+    #[inline(always)]
+    fn head<'h, 'b>(
+        &mut self,
+        input: &'b [u8],
+        limits: &Limits,
+        place: &'h mut Option<Head<'b>>,
+    ) -> Result<Step<Event<'h, 'b>>, Refusal> {
+        request::parse_into(place, input, limits)?;
+        let Some(head) = place else {
+            self.input = Input::Head {
+                seen_len: input.len(),
+            };
+            return Ok(Step::WAIT);
         };
         self.output = Outgoing::Head;
-        self.version = request.version;
-        self.is_head = request.method == Method::Head;
-        self.keep_alive &= request.keep_alive;
-        self.expects = request.expect_continue;
-        self.input = match request.framing {
-            Framing::None | Framing::Length(0) => Input::NoBody,
+        self.version = head.version;
+        self.is_head = head.request.method == Method::Head;
+        self.keep_alive &= head.keep_alive;
+        self.expects = head.expect_continue;
+        self.input = match head.framing {
+            framing if !framing.has_body() => Input::NoBody,
             framing => match BodyReader::new(framing, limits) {
                 Ok(reader) => Input::Body(Box::new(reader)),
                 // Who answers without the body need not hear of it.
                 Err(refusal) => Input::Refused(refusal),
             },
         };
-        Ok(Step::event(request.head_len, Event::Request(request)))
+        Ok(Step::event(head.len, Event::Request(head)))
+    }
+
+    /// The version that the client speaks, by its last request.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// Whether the client waits to be told that it may send the body. Over once some of it has come, or the response
@@ -364,10 +383,10 @@ impl Server {
     }
 }
 
-const NONE: Fields<'static> = Fields::NONE;
+const NONE: Lines<'static> = Lines::NONE;
 
 /// Takes what can be taken of a body, until there is something to tell.
-fn feed<'b>(reader: &mut BodyReader, input: &'b [u8]) -> Result<Step<Event<'b>>, Refusal> {
+fn feed<'h, 'b>(reader: &mut BodyReader, input: &'b [u8]) -> Result<Step<Event<'h, 'b>>, Refusal> {
     let step = incoming::take(reader, input)?;
     Ok(Step {
         used: step.used,

@@ -25,8 +25,8 @@ impl Host {
         self.received.extend_from_slice(bytes.as_bytes());
         let mut words = Vec::new();
         loop {
-            let limits = Limits::default();
-            let (used, word) = match self.server.next(&self.received, &limits) {
+            let (limits, mut place) = (Limits::default(), None);
+            let (used, word) = match self.server.next(&self.received, &limits, &mut place) {
                 Ok(step) => (step.used, step.event.as_ref().map(word)),
                 Err(refusal) => (
                     self.received.len(),
@@ -70,9 +70,9 @@ impl Host {
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
-fn word(event: &Event<'_>) -> String {
+fn word(event: &Event<'_, '_>) -> String {
     match event {
-        Event::Request(request) => format!("request {}", String::from_utf8_lossy(request.line())),
+        Event::Request(head) => format!("request {}", String::from_utf8_lossy(head.line())),
         Event::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
         Event::End { trailers } => match trailers.clone().count() {
             0 => "end".into(),

@@ -2,8 +2,8 @@
 //! (RFC 9112), not what was asked, beyond what that says about the body.
 
 use lowroad_http::body::BodyReader;
+use lowroad_http::body::Framing;
 use lowroad_http::limits::Limits;
-use lowroad_http::request::Framing;
 use memchr::memmem;
 
 /// Heads longer than this are garbage.

@@ -13,7 +13,7 @@ use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Begun, Body, Content, Handler, Loading, Objects, Request, Response, wasm};
 use lowroad_engine::stream::{Next, stream};
 use lowroad_http::method::Method;
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 
 use crate::fronts::{Answer, Ask, Built, Data, get};
 

@@ -7,7 +7,7 @@ use lowroad_dynamic::Failure;
 use lowroad_engine::stream::Receiver;
 use lowroad_http::encoding::{self, Encoding};
 use lowroad_http::method::Method;
-use lowroad_http::request::Request;
+use lowroad_http::request::OwnedRequest;
 use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
@@ -34,10 +34,18 @@ pub enum Decision {
     Deferred(Box<Pending>),
 }
 
-/// A request that waits, with all that was decided about it.
+/// A request that waits.
 pub struct Pending {
-    /// Its head, to be read again: fields decide what exactly is sent.
-    pub head: Vec<u8>,
+    /// Its head: fields decide what exactly is sent.
+    pub request: OwnedRequest,
+    /// All that was decided about it.
+    pub waiting: Waiting,
+}
+
+/// What was decided about a request that waits.
+pub struct Waiting {
+    /// See [`lowroad_engine::Exchange`].
+    pub body_len: Option<u64>,
     /// The site.
     pub site: Arc<Site>,
     /// See [`Asked`].
@@ -90,13 +98,17 @@ impl Asked<'_> {
     }
 
     /// Keeps what was decided until it can be gone on with.
-    pub fn wait(&self, request: &Request<'_>, waits_for: WaitsFor) -> Decision {
-        Decision::Deferred(Box::new(Pending {
-            head: [request.line(), b"\r\n", request.lines(), b"\r\n"].concat(),
+    pub fn wait(&self, to: &Responder<'_, '_>, waits_for: WaitsFor) -> Decision {
+        let waiting = Waiting {
+            body_len: to.exchange.body_len,
             site: self.site.clone(),
             host: self.host.into(),
             path: self.path.into(),
             waits_for,
+        };
+        Decision::Deferred(Box::new(Pending {
+            request: OwnedRequest::copy_of(to.request),
+            waiting,
         }))
     }
 }
@@ -167,7 +179,7 @@ impl<W: World> Lookup<'_, W> {
         if !matches!(to.request.method, Method::Get | Method::Head) {
             return made(to.other_method(asked.at()));
         }
-        let wanted = encoding::choose(&to.request.accept_encoding, identity.encodings());
+        let wanted = encoding::choose(&to.request.accept_encoding(), identity.encodings());
         if wanted == Encoding::Identity {
             return self.chosen(asked, base, logged, to);
         }
@@ -239,7 +251,8 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         self.world.note(Step::Route(route));
         let world = self.world;
-        let key = Key::of(to.request, asked.site.id, self.key, |key| world.hash(key));
+        let has_body = to.exchange.body_len != Some(0);
+        let key = Key::of((to.request, has_body), asked.site.id, self.key, |key| world.hash(key));
         if let Some(key) = &key
             && route.is_storing()
             && let Some(entry) = self.world.find(key.hash, &key.bytes)
@@ -273,7 +286,7 @@ impl<W: World> Lookup<'_, W> {
         };
         match self.world.call(&call, to.exchange) {
             Called::Runs(work) => asked.wait(
-                to.request,
+                to,
                 WaitsFor::Program {
                     _work: work,
                     route: route.clone(),
@@ -339,7 +352,7 @@ impl<W: World> Lookup<'_, W> {
         match self.world.fetch(want, to.exchange.id) {
             Fetched::Later => {
                 let body = to.exchange.body.take();
-                asked.wait(to.request, WaitsFor::File { body })
+                asked.wait(to, WaitsFor::File { body })
             }
             Fetched::Loaded(loaded) => self.loaded(asked, loaded, to),
             Fetched::Refused => made(to.refuse(Some(asked.at()), Status::SERVICE_UNAVAILABLE)),

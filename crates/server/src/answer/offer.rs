@@ -9,6 +9,7 @@ use lowroad_engine::{Exchange, ExchangeId, ListenerId, Response, Unsent};
 use lowroad_http::date;
 use lowroad_http::limits::Limits;
 use lowroad_http::request::Request;
+use lowroad_http::version::Version;
 
 use super::{Decider, Decision, Fetched, Step, Web, World};
 use crate::access::Outcome as Logged;
@@ -47,7 +48,9 @@ impl Web {
         let mut unsent = Unsent::default();
         let is_answered = match unsent.request(&offer.head, &offer.limits) {
             Some(request) => {
-                self.answer_stored(&request, &offer, unix_s, &mut unsent.response(&date))
+                let protocol = unsent.protocol();
+                let response = &mut unsent.response(&date);
+                self.answer_stored(&request, &offer, (protocol, unix_s), response)
             }
             None => false,
         };
@@ -59,7 +62,7 @@ impl Web {
         &mut self,
         request: &Request<'_>,
         offer: &Offer,
-        unix_s: u64,
+        (protocol, unix_s): (Version, u64),
         response: &mut Response<'_>,
     ) -> bool {
         let now_ms = clock::now_ms();
@@ -68,10 +71,12 @@ impl Web {
             id: ExchangeId::NOBODY,
             peer: offer.peer,
             listener: offer.listener,
+            protocol,
             now_ms,
             started_ms: now_ms,
             unix_s,
             body: None,
+            body_len: Some(0),
             is_body_coming: false,
         };
         let mut to = Responder {

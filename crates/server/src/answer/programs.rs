@@ -111,7 +111,7 @@ impl Responder<'_, '_> {
         }
         // The level below keeps for a while what says nothing, since it is told when files change. Of
         // what programs make nobody tells it.
-        let says = self.request.user_agent == Some(USER_AGENT);
+        let says = self.request.user_agent() == Some(USER_AGENT);
         if says && !head.fields.give_lifetime() && may_ask_from(self.exchange.peer) {
             out.field("Cache-Control", b"no-store");
         }

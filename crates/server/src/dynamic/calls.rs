@@ -15,7 +15,7 @@ use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as ProgramRequest};
 use lowroad_engine::{Exchange, ExchangeId, Local};
-use lowroad_http::request::{Framing, Request, Target};
+use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -397,7 +397,7 @@ fn request_of(
         Target::Origin { path, query, .. } => (path, query),
         _ => (call.path, None),
     };
-    let host = request.host.unwrap_or_default();
+    let host = request.authority.unwrap_or_default();
     let other_lines;
     let lines = if names_host_in_target(request) {
         other_lines = lines_with_host(request, host);
@@ -407,20 +407,23 @@ fn request_of(
     };
     ProgramRequest {
         method: request.method,
-        version: request.version,
+        version: exchange.protocol,
         head: Head::new((raw_path, query), call.path, host, lines),
         peer: exchange.peer,
         local: call.local,
         root: call.site.folder(call.host),
         objects,
-        body: body_of(request.framing, exchange),
+        body: Body {
+            len: exchange.body_len,
+            stream: exchange.body.take(),
+        },
     }
 }
 
 /// Whether the target is in absolute-form: then Host does not count (RFC 9112 §3.2.2), and may say
 /// something else.
 fn names_host_in_target(request: &Request<'_>) -> bool {
-    request.line().get(request.method.as_str().len() + 1) != Some(&b'/')
+    request.raw_target().first() != Some(&b'/')
 }
 
 /// The field lines with this Host in the place of what was sent.
@@ -436,32 +439,21 @@ fn lines_with_host(request: &Request<'_>, host: &[u8]) -> Vec<u8> {
     lines
 }
 
-fn body_of(framing: Framing, exchange: &mut Exchange) -> Body {
-    let stream = exchange.body.take();
-    match framing {
-        Framing::None => Body::none(),
-        Framing::Length(len) => Body {
-            len: Some(len),
-            stream,
-        },
-        Framing::Chunked => Body { len: None, stream },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowroad_http::h1::parse;
     use lowroad_http::limits::Limits;
-    use lowroad_http::request::{Parsed, parse};
 
     #[test]
     fn a_host_in_the_target_is_the_one_that_counts() {
         let head = b"GET http://good/x HTTP/1.1\r\nA: b\r\nHost: evil\r\nC: d\r\n\r\n";
-        let Ok(Parsed::Complete(request)) = parse(head, &Limits::default()) else {
+        let Ok(Some(head)) = parse(head, &Limits::default()) else {
             panic!("it is a request");
         };
+        let request = head.request;
         assert!(names_host_in_target(&request));
-        let lines = lines_with_host(&request, request.host.unwrap_or_default());
+        let lines = lines_with_host(&request, request.authority.unwrap_or_default());
         assert_eq!(lines, b"Host: good\r\nA: b\r\nC: d\r\n");
     }
 }

@@ -12,7 +12,8 @@ use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_dynamic::{Fields, Response};
 use lowroad_http::method::Method;
-use lowroad_http::request::{self, Framing, Request, Target};
+use lowroad_http::fields::Lines;
+use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
 use crate::store::key;
@@ -44,16 +45,15 @@ impl Key {
     /// The key for a request whose response can depend on nothing but target, Host and the fields that Vary names: GET and
     /// HEAD without a body, credentials and ranges. Conditions are for the stored response to judge.
     pub fn of(
-        request: &Request<'_>,
+        (request, has_body): (&Request<'_>, bool),
         site_id: u32,
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
     ) -> Option<Key> {
         let reads = matches!(request.method, Method::Get | Method::Head);
-        let bodiless = matches!(request.framing, Framing::None | Framing::Length(0));
         let mut fields = request.fields();
         let plain = !fields.any(|(name, _)| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f)));
-        if !reads || !bodiless || !plain {
+        if !reads || has_body || !plain {
             return None;
         }
         Key::of_target(request, site_id, scratch, hash)
@@ -82,10 +82,10 @@ impl Key {
         let Target::Origin { path, query, .. } = request.target else {
             return None;
         };
-        let host = request.host.unwrap_or_default();
+        let host = request.authority.unwrap_or_default();
         key::write_of_program(scratch, site_id, host, (path, query));
         let has_condition =
-            !request.if_none_match.is_empty() || request.if_modified_since.is_some();
+            !request.if_none_match().is_empty() || request.if_modified_since().is_some();
         Some(Key {
             bytes: scratch.as_slice().into(),
             hash: hash(scratch),
@@ -113,7 +113,7 @@ pub fn judge(
     if !fields.give_lifetime() || response.status == Status::NOT_MODIFIED {
         return None;
     }
-    let selecting = Selecting::of(fields.values("Vary"), request::Fields::of_lines(lines))?;
+    let selecting = Selecting::of(fields.values("Vary"), Lines::of_lines(lines))?;
     let left_ms = left_ms(response.status, fields)?;
     let lifetime = Lifetime {
         made_ms: now_ms,
@@ -179,7 +179,7 @@ mod tests {
         let (lifetime, selecting) =
             judge(&response, b"Cookie: a\r\n", 0, 0).expect("it may be stored");
         assert!(lifetime.has_tag(b"c") && lifetime.has_tag(b"B"));
-        let takes = |lines| selecting.takes(request::Fields::of_lines(lines));
+        let takes = |lines| selecting.takes(Lines::of_lines(lines));
         assert!(takes(b"cookie: a\r\nX: y\r\n") && !takes(b"Cookie: b\r\n") && !takes(b""));
     }
 }

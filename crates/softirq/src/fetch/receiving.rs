@@ -4,7 +4,7 @@ use super::Limits;
 use crate::response::FetchError;
 use crate::response::fetched::Fetched;
 use lowroad_http::h1::{BodyLen, Client, ClientEvent, Fault, ResponseHead};
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 use lowroad_http::{Limits as HttpLimits, Method, Refusal};
 
 /// The response to one request.

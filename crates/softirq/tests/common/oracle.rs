@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use lowroad_http::{Limits, Refusal, request};
+use lowroad_http::{Limits, Refusal, h1};
 use lowroad_softirq::layout::{REASONS, connection_bucket};
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::key;
@@ -215,7 +215,7 @@ impl<'b> Oracle<'b> {
             (Some(Ok(_)), Err(reason)) => {
                 // The program does not look at what a host or a target is made of: nothing is published
                 // under such a key. Everything else it must see.
-                let seen = match request::parse(request, &Limits::default()) {
+                let seen = match h1::parse(request, &Limits::default()) {
                     Err(Refusal::HostInvalid) => self.tally.looser.entry("host").or_default(),
                     Err(Refusal::TargetInvalid) => self.tally.looser.entry("target").or_default(),
                     other => return Err(format!("looked up, but {}: {other:?}", reason.name())),

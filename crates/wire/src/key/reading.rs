@@ -5,7 +5,8 @@
 
 use core::net::SocketAddr;
 
-use lowroad_http::{Framing, Limits, Method, Parsed, Request, Target, Version, request};
+use lowroad_http::h1::{self, Head};
+use lowroad_http::{Framing, Limits, Method, Target, Version};
 
 use super::{ACCEPT_ENCODING, Builder, Class, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, Key, TARGET};
 use crate::reason::Reason;
@@ -30,12 +31,12 @@ pub fn read(bytes: &[u8], local: SocketAddr, ignore: Ignore) -> Result<Reading, 
     if !bytes.starts_with(b"GET ") && !bytes.starts_with(b"HEAD ") {
         return Err(Reason::UpMethod);
     }
-    match request::parse(bytes, &Limits::default()) {
+    match h1::parse(bytes, &Limits::default()) {
         Err(_) => Err(Reason::UpSyntax),
-        Ok(Parsed::Partial) => Err(Reason::UpCut),
+        Ok(None) => Err(Reason::UpCut),
         // What is behind the head is found after what is in it.
-        Ok(Parsed::Complete(request)) => match derive(&request, local, ignore) {
-            Ok(_) if request.head_len < bytes.len() => Err(Reason::UpMore),
+        Ok(Some(head)) => match derive(&head, local, ignore) {
+            Ok(_) if head.len < bytes.len() => Err(Reason::UpMore),
             other => other,
         },
     }
@@ -45,24 +46,21 @@ pub fn read(bytes: &[u8], local: SocketAddr, ignore: Ignore) -> Result<Reading, 
 ///
 /// # Errors
 /// Why it is for the server above.
-pub fn derive(request: &Request<'_>, local: SocketAddr, ignore: Ignore) -> Result<Reading, Reason> {
+pub fn derive(head: &Head<'_>, local: SocketAddr, ignore: Ignore) -> Result<Reading, Reason> {
+    let request = &head.request;
     let Target::Origin { .. } = request.target else {
         return Err(Reason::UpTarget);
     };
     if !matches!(request.method, Method::Get | Method::Head) {
         return Err(Reason::UpMethod);
     }
-    if request.framing != Framing::None {
+    if head.framing != Framing::None {
         return Err(Reason::UpField);
     }
-    let is_http_10 = request.version == Version::Http10;
-    let mut key = Builder::new(Class::new(!request.keep_alive, is_http_10), local);
+    let is_http_10 = head.version == Version::Http10;
+    let mut key = Builder::new(Class::new(!head.keep_alive, is_http_10), local);
     // The target as it came; `request.target` is in parts.
-    let target = request
-        .line()
-        .split(|byte| *byte == b' ')
-        .nth(1)
-        .unwrap_or_default();
+    let target = request.raw_target();
     if target.first() != Some(&b'/') {
         return Err(Reason::UpTarget);
     }
@@ -92,7 +90,7 @@ pub fn derive(request: &Request<'_>, local: SocketAddr, ignore: Ignore) -> Resul
     Ok(Reading {
         key: Key::read(&key.bytes).ok_or(Reason::UpSyntax)?,
         is_head: request.method == Method::Head,
-        closes: !request.keep_alive,
+        closes: !head.keep_alive,
     })
 }
 

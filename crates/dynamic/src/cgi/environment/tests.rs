@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lowroad_http::method::Method;
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 
 use super::Environment;
 use crate::Request;

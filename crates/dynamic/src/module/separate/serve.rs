@@ -11,7 +11,7 @@ use std::thread;
 
 use bytes::{Bytes, BytesMut};
 use lowroad_http::method::Method;
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 use lowroad_module::{Event, Host, Next};
 
 use super::super::call::{Call, Fetch};

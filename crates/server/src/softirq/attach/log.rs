@@ -3,8 +3,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lowroad_http::h1::{first_line, parse};
 use lowroad_http::limits::Limits;
-use lowroad_http::request::{Parsed, first_line, parse};
 use lowroad_log::{Entry, Sink, combined, json};
 use lowroad_softirq::level::events::Event;
 
@@ -40,15 +40,15 @@ impl Lines {
         };
         let Some(is_json) = self.is_json else { return };
         let request = match parse(head, &Limits::default()) {
-            Ok(Parsed::Complete(request)) => Some(request),
-            _ => None,
+            Ok(parsed) => parsed.map(|head| head.request),
+            Err(_) => None,
         };
         let field = |field: Option<&'_ [u8]>| field.unwrap_or_default().to_vec();
         let (host, referer, user_agent) = match &request {
             Some(request) => (
-                field(request.host),
-                field(request.referer),
-                field(request.user_agent),
+                field(request.authority),
+                field(request.referer()),
+                field(request.user_agent()),
             ),
             None => Default::default(),
         };

@@ -1,20 +1,23 @@
 //! The field lines of a request, up to the empty line, and what they mean together: host, framing,
 //! persistence. Read RFC 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
 
+use super::Head;
 use super::known::{Known, is};
-use super::{Framing, Request, Version};
+use crate::body::Framing;
 use crate::host;
 use crate::limits::Limits;
 use crate::lines::{Stop, line, name_fault};
 use crate::list;
 use crate::refusal::Refusal;
+use crate::request::{Indexed, Request};
 use crate::scan;
+use crate::version::Version;
 
-/// Parses the field lines `lines`, which are the end of `head`, and the empty line into `request`.
+/// Parses the field lines `lines`, which are the end of `bytes`, and the empty line into `head`.
 #[inline(always)]
 pub(super) fn parse<'b>(
-    request: &mut Request<'b>,
-    head: &'b [u8],
+    head: &mut Head<'b>,
+    bytes: &'b [u8],
     lines: &'b [u8],
     limits: &Limits,
 ) -> Result<(), Stop> {
@@ -26,7 +29,7 @@ pub(super) fn parse<'b>(
         if seen.fields > usize::from(limits.fields_max) {
             return Err(Refusal::TooManyFields.into());
         }
-        seen.field(request, rest, line.name, line.value)?;
+        seen.field(&mut head.request, lines, rest, line.name, line.value)?;
         rest = line.next;
     }
     let after = match rest {
@@ -34,9 +37,9 @@ pub(super) fn parse<'b>(
         [_, _, ..] => return Err(Refusal::BareCr.into()),
         _ => return Err(Stop::Partial),
     };
-    (request.lines, _) = lines.split_at(lines.len() - rest.len());
-    request.head_len = head.len() - after.len();
-    Ok(seen.conclude(request)?)
+    (head.request.lines, _) = lines.split_at(lines.len() - rest.len());
+    head.len = bytes.len() - after.len();
+    Ok(seen.conclude(head)?)
 }
 
 /// What has been seen of the fields that depend on each other or on their repetition.
@@ -66,34 +69,36 @@ enum Coding {
 }
 
 impl<'b> Seen<'b> {
-    /// Takes one line; `lines` are the bytes from its start on.
+    /// Takes one line; `rest` are the bytes of `lines` from its start on.
     #[inline(always)]
     fn field(
         &mut self,
         request: &mut Request<'b>,
         lines: &'b [u8],
+        rest: &'b [u8],
         name: &'b [u8],
         value: &'b [u8],
     ) -> Result<(), Refusal> {
         let Some(known) = Known::find(name) else {
-            return match scan::starts_with_token(lines, name.len()) {
+            return match scan::starts_with_token(rest, name.len()) {
                 true => Ok(()),
-                false => Err(name_fault(lines, name.len()).unwrap_or(Refusal::FieldName)),
+                false => Err(name_fault(rest, name.len()).unwrap_or(Refusal::FieldName)),
             };
         };
         self.again |= self.once & known.bit();
         self.once |= known.bit();
+        let mut index = |field| request.index.add(field, lines, rest, value);
         match known {
             Known::Host => self.host = Some(value),
-            Known::UserAgent => request.user_agent = Some(value),
-            Known::Referer => request.referer = Some(value),
-            Known::Range => request.range = Some(value),
-            Known::IfRange => request.if_range = Some(value),
-            Known::IfModifiedSince => request.if_modified_since = Some(value),
-            Known::IfUnmodifiedSince => request.if_unmodified_since = Some(value),
-            Known::AcceptEncoding => request.accept_encoding.push(value, lines),
-            Known::IfMatch => request.if_match.push(value, lines),
-            Known::IfNoneMatch => request.if_none_match.push(value, lines),
+            Known::UserAgent => index(Indexed::UserAgent),
+            Known::Referer => index(Indexed::Referer),
+            Known::Range => index(Indexed::Range),
+            Known::IfRange => index(Indexed::IfRange),
+            Known::IfModifiedSince => index(Indexed::IfModifiedSince),
+            Known::IfUnmodifiedSince => index(Indexed::IfUnmodifiedSince),
+            Known::AcceptEncoding => index(Indexed::AcceptEncoding),
+            Known::IfMatch => index(Indexed::IfMatch),
+            Known::IfNoneMatch => index(Indexed::IfNoneMatch),
             Known::Connection => self.connection(value),
             Known::Expect => self.expect_other |= !is(value, b"100-continue"),
             Known::ContentLength => self.content_length = content_length(value)?,
@@ -133,51 +138,36 @@ impl<'b> Seen<'b> {
 
     /// What the fields mean together, once all have come.
     #[inline(always)]
-    fn conclude(&self, request: &mut Request<'b>) -> Result<(), Refusal> {
+    fn conclude(&self, head: &mut Head<'b>) -> Result<(), Refusal> {
         if self.again != 0 {
-            self.repetitions(request)?;
+            self.repetitions()?;
         }
+        let request = &mut head.request;
         match self.host {
             Some(host) if !host::is_valid(host) => return Err(Refusal::HostInvalid),
-            None if request.version == Version::Http11 => return Err(Refusal::HostMissing),
-            host => request.host = request.host.or(host),
+            None if head.version == Version::Http11 => return Err(Refusal::HostMissing),
+            host => request.authority = request.authority.or(host),
         }
-        request.keep_alive = match request.version {
+        head.keep_alive = match head.version {
             Version::Http11 => !self.close,
             Version::Http10 => self.keep_alive && !self.close,
         };
         if self.once & BODY_FIELDS != 0 {
-            request.framing = self.framing(request.version)?;
-            self.expectation(request)?;
+            head.framing = self.framing(head.version)?;
+            self.expectation(head)?;
         }
         Ok(())
     }
 
-    /// Fields that cannot be told apart are refused if they matter, and otherwise ignored.
+    /// Fields that cannot be told apart are refused if they matter here; of others see [`Request`].
     #[cold]
-    fn repetitions(&self, request: &mut Request<'b>) -> Result<(), Refusal> {
+    fn repetitions(&self) -> Result<(), Refusal> {
         let again = |known: Known| self.again & known.bit() != 0;
         if again(Known::Host) {
             return Err(Refusal::HostRepeated);
         }
         if again(Known::ContentLength) {
             return Err(Refusal::LengthRepeated);
-        }
-        for (known, field) in [
-            (Known::UserAgent, &mut request.user_agent),
-            (Known::Referer, &mut request.referer),
-            (Known::IfModifiedSince, &mut request.if_modified_since),
-            (Known::IfUnmodifiedSince, &mut request.if_unmodified_since),
-            (Known::Range, &mut request.range),
-            (Known::IfRange, &mut request.if_range),
-        ] {
-            if again(known) {
-                *field = None;
-            }
-        }
-        if again(Known::IfRange) {
-            // The client wants parts only of one version, but we don't know which.
-            request.range = None;
         }
         Ok(())
     }
@@ -197,14 +187,14 @@ impl<'b> Seen<'b> {
     }
 
     /// Expect (RFC 9110 §10.1.1); an HTTP/1.0 client cannot mean it.
-    fn expectation(&self, request: &mut Request<'b>) -> Result<(), Refusal> {
-        if request.version == Version::Http10 || self.once & Known::Expect.bit() == 0 {
+    fn expectation(&self, head: &mut Head<'b>) -> Result<(), Refusal> {
+        if head.version == Version::Http10 || self.once & Known::Expect.bit() == 0 {
             return Ok(());
         }
         if self.expect_other {
             return Err(Refusal::ExpectationUnknown);
         }
-        request.expect_continue = !matches!(request.framing, Framing::None | Framing::Length(0));
+        head.expect_continue = head.framing.has_body();
         Ok(())
     }
 }

@@ -4,19 +4,21 @@
 //! Order of the checks, where several things are wrong: the syntax of the line (400, 414), then the
 //! version (505), then the method (501), then the target's form (400).
 
-use super::{Target, Version};
 use crate::host;
 use crate::limits::Limits;
 use crate::lines::Stop;
 use crate::method::Method;
 use crate::refusal::Refusal;
+use crate::request::Target;
 use crate::scan::{self, PATH, TARGET, TOKEN};
+use crate::version::Version;
 
 /// A parsed request line.
 pub(super) struct RequestLine<'b> {
     pub(super) method: Method,
     pub(super) version: Version,
     pub(super) target: Target<'b>,
+    pub(super) raw_target: &'b [u8],
     /// The authority of a target in absolute-form or authority-form.
     pub(super) authority: Option<&'b [u8]>,
     /// Without CRLF.
@@ -45,6 +47,7 @@ pub(super) fn parse<'b>(head: &'b [u8], limits: &Limits) -> Result<RequestLine<'
         method,
         version,
         target,
+        raw_target: span.raw,
         authority,
         raw,
         rest,

@@ -5,17 +5,25 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
+use crate::method::Method;
+use crate::request::Target;
+use crate::values::Values;
 
 /// Parses a head that must be complete and all of the bytes.
 #[track_caller]
-fn request(head: &str) -> Request<'_> {
+fn parsed(head: &str) -> Head<'_> {
     match parse(head.as_bytes(), &Limits::default()) {
-        Ok(Parsed::Complete(request)) => {
-            assert_eq!(request.head_len, head.len());
-            request
+        Ok(Some(parsed)) => {
+            assert_eq!(parsed.len, head.len());
+            parsed
         }
         other => panic!("{head:?}: {other:?}"),
     }
+}
+
+#[track_caller]
+fn request(head: &str) -> Request<'_> {
+    parsed(head).request
 }
 
 fn refusal(head: impl AsRef<[u8]>, limits: &Limits) -> Option<Refusal> {
@@ -41,30 +49,32 @@ fn with_fields(fields: &str) -> String {
 
 #[track_caller]
 fn is_partial(head: &[u8]) -> bool {
-    matches!(parse(head, &Limits::default()), Ok(Parsed::Partial))
+    matches!(parse(head, &Limits::default()), Ok(None))
 }
 
 #[test]
 fn a_usual_request() {
     let head = "GET /a/b.html?c=d HTTP/1.1\r\nHost: example.com:8080\r\nUser-Agent: x/1 (y; z)\r\n\
         Accept: */*\r\nReferer: http://r/\r\n\r\n";
-    let request = request(head);
+    let parsed = parsed(head);
+    let request = &parsed.request;
     assert_eq!(request.method, Method::Get);
-    assert_eq!(request.version, Version::Http11);
+    assert_eq!(parsed.version, Version::Http11);
     let target = Target::Origin {
         path: b"/a/b.html",
         query: Some(b"c=d"),
         plain: true,
     };
     assert_eq!(request.target, target);
-    assert_eq!(request.host, Some(b"example.com:8080".as_slice()));
-    assert_eq!(request.framing, Framing::None);
-    assert!(request.keep_alive && !request.expect_continue);
-    assert_eq!(request.user_agent, Some(b"x/1 (y; z)".as_slice()));
-    assert_eq!(request.referer, Some(b"http://r/".as_slice()));
-    assert_eq!(request.range, None);
-    assert!(request.accept_encoding.is_empty());
-    assert_eq!(request.line(), b"GET /a/b.html?c=d HTTP/1.1");
+    assert_eq!(request.authority, Some(b"example.com:8080".as_slice()));
+    assert_eq!(parsed.framing, Framing::None);
+    assert!(parsed.keep_alive && !parsed.expect_continue);
+    assert_eq!(request.user_agent(), Some(b"x/1 (y; z)".as_slice()));
+    assert_eq!(request.referer(), Some(b"http://r/".as_slice()));
+    assert_eq!(request.range(), None);
+    assert!(request.accept_encoding().is_empty());
+    assert_eq!(parsed.line(), b"GET /a/b.html?c=d HTTP/1.1");
+    assert_eq!(request.raw_target(), b"/a/b.html?c=d");
     let names: Vec<&[u8]> = request.fields().map(|(name, _)| name).collect();
     assert_eq!(names, [&b"Host"[..], b"User-Agent", b"Accept", b"Referer"]);
 }
@@ -82,10 +92,10 @@ fn what_follows_the_head_is_left_alone() {
     ] {
         let bytes = String::from(head) + after;
         match parse(bytes.as_bytes(), &Limits::default()) {
-            Ok(Parsed::Complete(request)) => {
-                assert_eq!(request.head_len, head.len());
-                assert_eq!(request.fields().count(), 1);
-                assert!(request.accept_encoding.is_empty());
+            Ok(Some(parsed)) => {
+                assert_eq!(parsed.len, head.len());
+                assert_eq!(parsed.request.fields().count(), 1);
+                assert!(parsed.request.accept_encoding().is_empty());
             }
             other => panic!("{bytes:?}: {other:?}"),
         }
@@ -94,7 +104,7 @@ fn what_follows_the_head_is_left_alone() {
 
 #[test]
 fn one_empty_line_may_come_first() {
-    let found = request("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let found = parsed("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(found.line(), b"GET / HTTP/1.1");
     assert_refused(
         "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -188,7 +198,7 @@ fn versions() {
     ] {
         let head = with_line(&(String::from("GET / ") + version));
         match expected {
-            Ok(version) => assert_eq!(request(&head).version, version),
+            Ok(version) => assert_eq!(parsed(&head).version, version),
             Err(refusal) => assert_refused(&head, refusal),
         }
     }
@@ -263,7 +273,7 @@ fn targets_in_absolute_form() {
         let head = with_line(&(String::from("GET ") + raw + " HTTP/1.1"));
         let request = request(&head);
         // The authority of the target wins over Host.
-        assert_eq!(request.host, Some(host.as_bytes()), "{raw}");
+        assert_eq!(request.authority, Some(host.as_bytes()), "{raw}");
         let Target::Origin {
             path: found,
             query: found_query,
@@ -333,7 +343,7 @@ fn the_asterisk_is_for_options() {
     );
     let absolute = with_line("OPTIONS http://b HTTP/1.1");
     assert_eq!(request(&absolute).target, Target::Asterisk);
-    assert_eq!(request(&absolute).host, Some(b"b".as_slice()));
+    assert_eq!(request(&absolute).authority, Some(b"b".as_slice()));
     let head = with_line("OPTIONS http://b/ HTTP/1.1");
     assert!(matches!(
         request(&head).target,
@@ -347,7 +357,7 @@ fn the_asterisk_is_for_options() {
 fn the_authority_is_for_connect() {
     let head = with_line("CONNECT b:443 HTTP/1.1");
     assert_eq!(request(&head).target, Target::Authority(b"b:443"));
-    assert_eq!(request(&head).host, Some(b"b:443".as_slice()));
+    assert_eq!(request(&head).authority, Some(b"b:443".as_slice()));
     for target in [
         "/",
         "*",
@@ -393,12 +403,12 @@ fn host_rules() {
         Refusal::HostInvalid,
     );
     assert_eq!(
-        request("GET / HTTP/1.1\r\nHost:\r\n\r\n").host,
+        request("GET / HTTP/1.1\r\nHost:\r\n\r\n").authority,
         Some(b"".as_slice())
     );
-    assert_eq!(request("GET / HTTP/1.0\r\n\r\n").host, None);
+    assert_eq!(request("GET / HTTP/1.0\r\n\r\n").authority, None);
     assert_eq!(
-        request("GET / HTTP/1.0\r\nHost: a\r\n\r\n").host,
+        request("GET / HTTP/1.0\r\nHost: a\r\n\r\n").authority,
         Some(b"a".as_slice())
     );
 }
@@ -407,14 +417,14 @@ fn host_rules() {
 fn whitespace_around_values() {
     for value in ["b", " b", "\tb", "  \t b", "b ", "b\t ", " b\t"] {
         let head = with_fields(&alloc::format!("Referer:{value}\r\n"));
-        assert_eq!(request(&head).referer, Some(b"b".as_slice()), "{value:?}");
+        assert_eq!(request(&head).referer(), Some(b"b".as_slice()), "{value:?}");
     }
     for value in ["", " ", "\t", " \t "] {
         let head = with_fields(&alloc::format!("Referer:{value}\r\n"));
-        assert_eq!(request(&head).referer, Some(b"".as_slice()), "{value:?}");
+        assert_eq!(request(&head).referer(), Some(b"".as_slice()), "{value:?}");
     }
     let head = with_fields("Referer: a \t b\r\n");
-    assert_eq!(request(&head).referer, Some(b"a \t b".as_slice()));
+    assert_eq!(request(&head).referer(), Some(b"a \t b".as_slice()));
 }
 
 #[test]
@@ -425,8 +435,8 @@ fn values_of_every_length_end_at_their_crlf() {
             "Referer: {value}\r\nUser-Agent: {value}\r\n"
         ));
         let request = request(&head);
-        assert_eq!(request.referer, Some(value.as_bytes()));
-        assert_eq!(request.user_agent, Some(value.as_bytes()));
+        assert_eq!(request.referer(), Some(value.as_bytes()));
+        assert_eq!(request.user_agent(), Some(value.as_bytes()));
     }
 }
 
@@ -508,7 +518,7 @@ fn content_length() {
         ("18446744073709551615", u64::MAX),
     ] {
         let head = with_fields(&alloc::format!("Content-Length: {value}\r\n"));
-        assert_eq!(request(&head).framing, Framing::Length(len));
+        assert_eq!(parsed(&head).framing, Framing::Length(len));
     }
     for value in [
         "",
@@ -543,7 +553,7 @@ fn content_length() {
 fn transfer_encoding() {
     for value in ["chunked", "Chunked", "CHUNKED", " chunked\t"] {
         let head = with_fields(&alloc::format!("Transfer-Encoding:{value}\r\n"));
-        assert_eq!(request(&head).framing, Framing::Chunked, "{value:?}");
+        assert_eq!(parsed(&head).framing, Framing::Chunked, "{value:?}");
     }
     for value in [
         "gzip",
@@ -593,7 +603,7 @@ fn framing_fields_do_not_go_together() {
     let old = String::from("POST / HTTP/1.0\r\n") + coding + "\r\n";
     assert_refused(old, Refusal::CodingIn10);
     let old = String::from("POST / HTTP/1.0\r\n") + length + "\r\n";
-    assert_eq!(request(&old).framing, Framing::Length(5));
+    assert_eq!(parsed(&old).framing, Framing::Length(5));
 }
 
 #[test]
@@ -626,7 +636,7 @@ fn persistence() {
         ("1.2", "", true),
     ] {
         let head = alloc::format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
-        assert_eq!(request(&head).keep_alive, keep, "{version} {lines:?}");
+        assert_eq!(parsed(&head).keep_alive, keep, "{version} {lines:?}");
     }
 }
 
@@ -635,16 +645,16 @@ fn expectations() {
     let body = "Content-Length: 5\r\n";
     for value in ["100-continue", "100-Continue"] {
         let lines = alloc::format!("Expect: {value}\r\n{body}");
-        assert!(request(&with_fields(&lines)).expect_continue);
+        assert!(parsed(&with_fields(&lines)).expect_continue);
         let chunked = alloc::format!("Transfer-Encoding: chunked\r\nExpect: {value}\r\n");
-        assert!(request(&with_fields(&chunked)).expect_continue);
+        assert!(parsed(&with_fields(&chunked)).expect_continue);
     }
     let twice = alloc::format!("Expect: 100-continue\r\nExpect: 100-continue\r\n{body}");
-    assert!(request(&with_fields(&twice)).expect_continue);
+    assert!(parsed(&with_fields(&twice)).expect_continue);
     // Without a body there is nothing to wait for.
-    assert!(!request(&with_fields("Expect: 100-continue\r\n")).expect_continue);
+    assert!(!parsed(&with_fields("Expect: 100-continue\r\n")).expect_continue);
     let empty = "Expect: 100-continue\r\nContent-Length: 0\r\n";
-    assert!(!request(&with_fields(empty)).expect_continue);
+    assert!(!parsed(&with_fields(empty)).expect_continue);
     for value in ["", "200-ok", "100-continue, x", "100-continue;a"] {
         assert_refused(
             with_fields(&alloc::format!("Expect: {value}\r\n")),
@@ -654,7 +664,7 @@ fn expectations() {
     let mixed = "Expect: 100-continue\r\nExpect: x\r\n";
     assert_refused(with_fields(mixed), Refusal::ExpectationUnknown);
     let old = "POST / HTTP/1.0\r\nExpect: x\r\nContent-Length: 5\r\n\r\n";
-    assert!(!request(old).expect_continue);
+    assert!(!parsed(old).expect_continue);
 }
 
 #[test]
@@ -662,19 +672,19 @@ fn fields_with_one_value_are_ignored_when_repeated() {
     let lines = "Range: r\r\nIf-Modified-Since: m\r\nIf-Unmodified-Since: u\r\nReferer: f\r\nUser-Agent: a\r\n";
     let once = with_fields(lines);
     let once = request(&once);
-    assert_eq!(once.range, Some(b"r".as_slice()));
-    assert_eq!(once.if_modified_since, Some(b"m".as_slice()));
-    assert_eq!(once.if_unmodified_since, Some(b"u".as_slice()));
-    assert_eq!(once.referer, Some(b"f".as_slice()));
-    assert_eq!(once.user_agent, Some(b"a".as_slice()));
+    assert_eq!(once.range(), Some(b"r".as_slice()));
+    assert_eq!(once.if_modified_since(), Some(b"m".as_slice()));
+    assert_eq!(once.if_unmodified_since(), Some(b"u".as_slice()));
+    assert_eq!(once.referer(), Some(b"f".as_slice()));
+    assert_eq!(once.user_agent(), Some(b"a".as_slice()));
     let twice = with_fields(&(String::from(lines) + lines));
     let twice = request(&twice);
     for field in [
-        twice.range,
-        twice.if_modified_since,
-        twice.if_unmodified_since,
-        twice.referer,
-        twice.user_agent,
+        twice.range(),
+        twice.if_modified_since(),
+        twice.if_unmodified_since(),
+        twice.referer(),
+        twice.user_agent(),
     ] {
         assert_eq!(field, None);
     }
@@ -683,11 +693,11 @@ fn fields_with_one_value_are_ignored_when_repeated() {
 #[test]
 fn a_repeated_if_range_takes_range_away() {
     let head = with_fields("Range: r\r\nIf-Range: a\r\n");
-    assert_eq!(request(&head).range, Some(b"r".as_slice()));
-    assert_eq!(request(&head).if_range, Some(b"a".as_slice()));
+    assert_eq!(request(&head).range(), Some(b"r".as_slice()));
+    assert_eq!(request(&head).if_range(), Some(b"a".as_slice()));
     let head = with_fields("If-Range: a\r\nRange: r\r\nIf-Range: b\r\n");
     assert_eq!(
-        (request(&head).range, request(&head).if_range),
+        (request(&head).range(), request(&head).if_range()),
         (None, None)
     );
 }
@@ -697,13 +707,14 @@ fn lists_over_several_lines() {
     let lines = "Accept-Encoding: a\r\nIf-Match: m\r\nACCEPT-ENCODING:\tb, c \r\nIf-None-Match: n\r\n\
         If-Match: o\r\nAccept-Encoding-X: x\r\naccept-encoding:\r\n";
     let head = with_fields(lines) + "Accept-Encoding: body\r\n\r\n";
-    let Ok(Parsed::Complete(request)) = parse(head.as_bytes(), &Limits::default()) else {
+    let Ok(Some(parsed)) = parse(head.as_bytes(), &Limits::default()) else {
         panic!("not complete");
     };
+    let request = parsed.request;
     let all = |values: &Values<'_>| -> Vec<Vec<u8>> { values.iter().map(Vec::from).collect() };
-    assert_eq!(all(&request.accept_encoding), [&b"a"[..], b"b, c", b""]);
-    assert_eq!(all(&request.if_match), [b"m", b"o"]);
-    assert_eq!(all(&request.if_none_match), [b"n"]);
+    assert_eq!(all(&request.accept_encoding()), [&b"a"[..], b"b, c", b""]);
+    assert_eq!(all(&request.if_match()), [b"m", b"o"]);
+    assert_eq!(all(&request.if_none_match()), [b"n"]);
     assert_eq!(all(&Values::NONE), Vec::<Vec<u8>>::new());
     assert_eq!(all(&Values::one(b"x")), [b"x"]);
 }

@@ -1,0 +1,78 @@
+//! Takes a request off a connection and answers it with a built response of 1 KB, N times, to count instructions under
+//! callgrind:
+//!
+//! ```text
+//! cargo build --release -p lowroad-http --example h1_cost
+//! valgrind --tool=callgrind target/release/examples/h1_cost 10000
+//! ```
+//!
+//! Run it with two values of N; the difference divided by the difference of N is the cost of one.
+
+use std::hint::black_box;
+
+use lowroad_http::h1::{Event, Server};
+use lowroad_http::head::{HeadWriter, date_offset};
+use lowroad_http::{Limits, Request, Status};
+
+const HEAD: &[u8] = b"GET /index.html HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: loadgen/1.0\r\nAccept: */*\r\n\r\n";
+const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+fn main() {
+    let rounds = std::env::args().nth(1).and_then(|n| n.parse().ok());
+    let (mut server, limits) = (Server::default(), Limits::default());
+    let built = built();
+    let mut out = Vec::with_capacity(2048);
+    for _ in 0..rounds.unwrap_or(1_u32) {
+        out.clear();
+        take(&mut server, black_box(HEAD), &limits, &built, &mut out);
+        black_box(&out);
+    }
+    println!("{} bytes", out.len());
+}
+
+/// What a worker does with what has come.
+#[inline(never)]
+fn take(server: &mut Server, input: &[u8], limits: &Limits, built: &[u8], out: &mut Vec<u8>) {
+    let mut used = 0;
+    while used < input.len() {
+        let mut place = None;
+        let step = match server.next(&input[used..], limits, &mut place) {
+            Ok(step) => step,
+            Err(refusal) => panic!("{refusal:?}"),
+        };
+        used += step.used;
+        match step.event {
+            Some(Event::Request(head)) => answer(server, &head.request, built, out),
+            Some(Event::Data(_) | Event::End { .. }) => {}
+            None if step.used > 0 => {}
+            None => return,
+        }
+    }
+}
+
+/// What a service does with a request.
+#[inline(never)]
+fn answer(server: &mut Server, request: &Request<'_>, built: &[u8], out: &mut Vec<u8>) {
+    black_box(request.target);
+    if !server.has_whole_request() {
+        server.close();
+    }
+    let start = out.len();
+    if server.takes_built() {
+        out.extend_from_slice(built);
+    }
+    let date_at = start + date_offset(Status::OK);
+    out[date_at..date_at + 29].copy_from_slice(&DATE);
+    server.end_unseen();
+}
+
+/// A response of 1 KB.
+fn built() -> Vec<u8> {
+    let mut built = Vec::new();
+    let mut head = HeadWriter::start(&mut built, Status::OK, &DATE);
+    head.field("Content-Type", b"text/html")
+        .field_u64("Content-Length", 1024);
+    head.finish();
+    built.resize(built.len() + 1024, b'x');
+    built
+}

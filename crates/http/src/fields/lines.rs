@@ -1,0 +1,33 @@
+//! Field lines that were validated when they came, one after the other. Knows no field by its name.
+
+use crate::list;
+
+/// Iterator over validated field lines: name as received, value without surrounding whitespace.
+/// Ends at the empty line or the end of the bytes.
+#[derive(Clone, Debug)]
+pub struct Lines<'b>(&'b [u8]);
+
+impl<'b> Lines<'b> {
+    /// No fields.
+    pub const NONE: Lines<'static> = Lines(&[]);
+
+    /// The fields of lines that [`crate::Request::lines`] gave, or of a copy of them.
+    #[must_use]
+    pub fn of(lines: &'b [u8]) -> Lines<'b> {
+        Lines(lines)
+    }
+}
+
+impl<'b> Iterator for Lines<'b> {
+    type Item = (&'b [u8], &'b [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let lines = core::mem::take(&mut self.0);
+        let end = lines.iter().position(|b| *b == b'\r')?;
+        let (line, rest) = lines.split_at_checked(end)?;
+        let colon = line.iter().position(|b| *b == b':')?;
+        self.0 = rest.get(2..)?;
+        let (name, value) = line.split_at_checked(colon)?;
+        Some((name, list::trim(value.get(1..)?)))
+    }
+}

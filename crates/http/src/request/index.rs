@@ -1,0 +1,134 @@
+//! Where the values stand of the fields that a server asks for often: what has been read once is not searched again.
+//! Knows what may come on several lines, and not what any of it means.
+
+use crate::values::Values;
+
+/// A field with a place in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Indexed {
+    // Those that may come on several lines come first: each has a place in `Index::more`.
+    AcceptEncoding,
+    IfMatch,
+    IfNoneMatch,
+    IfModifiedSince,
+    IfRange,
+    IfUnmodifiedSince,
+    Range,
+    Referer,
+    UserAgent,
+}
+
+const COUNT: usize = Indexed::UserAgent as usize + 1;
+const LIST_COUNT: usize = Indexed::IfNoneMatch as usize + 1;
+
+/// A part of the lines.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    at: u32,
+    len: u32,
+}
+
+/// The places of the values in the lines of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Index {
+    /// Bits of those that came.
+    once: u16,
+    /// Bits of those that came more than once.
+    again: u16,
+    /// Of each the first value.
+    values: [Span; COUNT],
+    /// Of each list where its second line begins.
+    more: [u32; LIST_COUNT],
+}
+
+impl Indexed {
+    const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+}
+
+impl Index {
+    /// No fields.
+    pub(crate) const EMPTY: Index = Index {
+        once: 0,
+        again: 0,
+        values: [Span { at: 0, len: 0 }; COUNT],
+        more: [0; LIST_COUNT],
+    };
+
+    /// The fields that make a request conditional or ask for a part.
+    pub(crate) const CONDITIONS: u16 = Indexed::IfMatch.bit()
+        | Indexed::IfNoneMatch.bit()
+        | Indexed::IfModifiedSince.bit()
+        | Indexed::IfUnmodifiedSince.bit()
+        | Indexed::Range.bit();
+
+    /// Adds a value; it and the line that it is from, with all that follows, are slices of `lines`.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, field: Indexed, lines: &[u8], line: &[u8], value: &[u8]) {
+        let bit = field.bit();
+        if self.once & bit == 0 {
+            self.once |= bit;
+            self.values[field as usize] = Span {
+                at: offset(lines, value),
+                len: saturated(value.len()),
+            };
+        } else if self.again & bit == 0 {
+            self.again |= bit;
+            if let Some(more) = self.more.get_mut(field as usize) {
+                *more = offset(lines, line);
+            }
+        }
+    }
+
+    /// Whether one of these came; they are bits.
+    #[inline]
+    pub(crate) fn has_any_of(&self, bits: u16) -> bool {
+        self.once & bits != 0
+    }
+
+    /// Whether a field came more than once.
+    pub(crate) fn is_repeated(&self, field: Indexed) -> bool {
+        self.again & field.bit() != 0
+    }
+
+    /// The value of a field that came exactly once.
+    pub(crate) fn only<'b>(&self, field: Indexed, lines: &'b [u8]) -> Option<&'b [u8]> {
+        match self.is_repeated(field) {
+            true => None,
+            false => self.first(field, lines),
+        }
+    }
+
+    /// The values of a field that may come on several lines.
+    #[inline]
+    pub(crate) fn values<'b>(&self, field: Indexed, lines: &'b [u8]) -> Values<'b> {
+        let more = || lines.get(*self.more.get(field as usize)? as usize..);
+        match self.first(field, lines) {
+            None => Values::NONE,
+            Some(first) if self.is_repeated(field) => Values::of_lines(first, more()),
+            Some(first) => Values::one(first),
+        }
+    }
+
+    #[inline]
+    fn first<'b>(&self, field: Indexed, lines: &'b [u8]) -> Option<&'b [u8]> {
+        if !self.has_any_of(field.bit()) {
+            return None;
+        }
+        let Span { at, len } = self.values[field as usize];
+        lines.get(at as usize..)?.get(..len as usize)
+    }
+}
+
+/// Where `part`, a slice of `whole`, begins in it.
+#[inline(always)]
+pub(super) fn offset(whole: &[u8], part: &[u8]) -> u32 {
+    saturated(part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr()))
+}
+
+/// No head is that long; in one that is, nothing is found there.
+#[inline(always)]
+pub(super) fn saturated(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

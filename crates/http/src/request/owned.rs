@@ -1,0 +1,186 @@
+//! A request that outlives the buffer it was read into. Taken up again it costs no parsing: the places of everything in
+//! the copy are known.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::index::{Index, offset, saturated};
+use super::{Request, Target};
+use crate::method::Method;
+
+/// A copy of a request in one piece of memory.
+#[derive(Debug)]
+pub struct OwnedRequest {
+    method: Method,
+    form: Form,
+    /// The raw target, the authority, the lines.
+    text: Box<[u8]>,
+    target_end: u32,
+    /// `None` if there is no authority.
+    authority_end: Option<u32>,
+    index: Index,
+}
+
+/// How the target was to be understood.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Origin {
+        /// Where the path begins in the raw target; `None` if it has none, which means `/`.
+        path: Option<u32>,
+        path_len: u32,
+        has_query: bool,
+        plain: bool,
+    },
+    Asterisk,
+    Authority,
+}
+
+impl OwnedRequest {
+    /// A copy.
+    #[must_use]
+    pub fn copy_of(request: &Request<'_>) -> OwnedRequest {
+        let authority = request.authority.unwrap_or_default();
+        let len = request.raw_target.len() + authority.len() + request.lines.len();
+        let mut text = Vec::with_capacity(len);
+        text.extend_from_slice(request.raw_target);
+        let target_end = saturated(text.len());
+        text.extend_from_slice(authority);
+        let authority_end = request.authority.map(|_| saturated(text.len()));
+        text.extend_from_slice(request.lines);
+        OwnedRequest {
+            method: request.method,
+            form: Form::of(request),
+            text: text.into(),
+            target_end,
+            authority_end,
+            index: request.index,
+        }
+    }
+
+    /// The request, as it was.
+    #[must_use]
+    pub fn get(&self) -> Request<'_> {
+        let (raw_target, rest) = split(&self.text, self.target_end);
+        let authority_len = self.authority_end.map(|end| end - self.target_end);
+        let (authority, lines) = split(rest, authority_len.unwrap_or(0));
+        Request {
+            method: self.method,
+            target: self.form.target(raw_target),
+            authority: authority_len.map(|_| authority),
+            raw_target,
+            lines,
+            index: self.index,
+        }
+    }
+}
+
+impl Form {
+    fn of(request: &Request<'_>) -> Form {
+        match request.target {
+            Target::Origin { path, query, plain } => {
+                let at = offset(request.raw_target, path);
+                let is_within =
+                    u64::from(at) + path.len() as u64 <= request.raw_target.len() as u64;
+                Form::Origin {
+                    path: is_within.then_some(at),
+                    path_len: saturated(path.len()),
+                    has_query: query.is_some(),
+                    plain,
+                }
+            }
+            Target::Asterisk => Form::Asterisk,
+            Target::Authority(_) => Form::Authority,
+        }
+    }
+
+    fn target(self, raw: &[u8]) -> Target<'_> {
+        match self {
+            Form::Asterisk => Target::Asterisk,
+            Form::Authority => Target::Authority(raw),
+            Form::Origin {
+                path,
+                path_len,
+                has_query,
+                plain,
+            } => {
+                let (path, rest): (&[u8], _) = match path {
+                    Some(at) => split(split(raw, at).1, path_len),
+                    None => (b"/", after_path(raw)),
+                };
+                Target::Origin {
+                    path,
+                    query: has_query.then(|| rest.get(1..).unwrap_or_default()),
+                    plain,
+                }
+            }
+        }
+    }
+}
+
+/// What follows the path of a raw target that has none: a query, if anything.
+fn after_path(raw: &[u8]) -> &[u8] {
+    let at = raw.iter().position(|byte| *byte == b'?');
+    raw.get(at.unwrap_or(raw.len())..).unwrap_or_default()
+}
+
+fn split(bytes: &[u8], at: u32) -> (&[u8], &[u8]) {
+    bytes.split_at_checked(at as usize).unwrap_or((bytes, &[]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::h1::parse;
+    use crate::limits::Limits;
+
+    #[test]
+    fn a_copy_is_the_same_request() {
+        for line in [
+            "GET / HTTP/1.1",
+            "GET /a%20b/c?d=e HTTP/1.1",
+            "GET /a? HTTP/1.1",
+            "GET http://b HTTP/1.1",
+            "GET http://b?q HTTP/1.1",
+            "GET HTTP://b/a/c?q=1 HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+            "OPTIONS http://b HTTP/1.1",
+            "CONNECT b:1 HTTP/1.1",
+            "GET /a HTTP/1.0",
+        ] {
+            for fields in [
+                "",
+                "Host: h\r\n",
+                "Host: b:1\r\nRange: bytes=0-\r\nIf-Match: \"a\"\r\nX: y\r\nIf-Match: \"b\"\r\n",
+                "Accept-Encoding: gzip\r\nHost: \r\nReferer: r\r\nReferer: s\r\nUser-Agent: u\r\n",
+            ] {
+                let head = alloc::format!("{line}\r\n{fields}\r\n");
+                let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
+                    continue;
+                };
+                let owned = OwnedRequest::copy_of(&head.request);
+                assert_eq!(seen(&owned.get()), seen(&head.request), "{line} {fields}");
+            }
+        }
+    }
+
+    fn seen(request: &Request<'_>) -> alloc::string::String {
+        let lists = [
+            request.accept_encoding(),
+            request.if_match(),
+            request.if_none_match(),
+        ];
+        let lists = lists.map(|values| values.iter().collect::<Vec<_>>());
+        let single = [
+            request.authority,
+            request.if_modified_since(),
+            request.if_unmodified_since(),
+            request.if_range(),
+            request.range(),
+            request.referer(),
+            request.user_agent(),
+        ];
+        let (method, target) = (request.method, request.target);
+        let text = (request.raw_target(), request.lines());
+        alloc::format!("{method:?} {target:?} {text:?} {lists:?} {single:?}")
+    }
+}
