@@ -2,7 +2,8 @@
 //! the connection outlives it, is decided here and in `lowroad_http::h1`.
 
 use bytes::Bytes;
-use lowroad_http::h1::{BodyLen, Event, Server};
+use lowroad_http::fields::Fields;
+use lowroad_http::h1::{BodyLen, Event, Server, put_fields};
 use lowroad_http::head::{HeadWriter, date_offset};
 use lowroad_http::limits::Limits;
 use lowroad_http::request::Request;
@@ -147,6 +148,12 @@ impl Head<'_> {
     /// Adds Content-Range, see [`HeadWriter::content_range`].
     pub fn content_range(&mut self, start: u64, end: u64, len: u64) -> &mut Self {
         HeadWriter::resume(self.out).content_range(start, end, len);
+        self
+    }
+
+    /// Adds fields, but those that are not for clients.
+    pub fn fields(&mut self, fields: &Fields) -> &mut Self {
+        put_fields(fields, self.out);
         self
     }
 

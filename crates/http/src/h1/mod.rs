@@ -13,6 +13,7 @@
 //! Read RFC 9112 §6 (bodies), §7.1 (chunks), §9 (connections); RFC 9110 §10.1.1 (Expect), §15.2 (interim responses).
 
 mod client;
+mod fields;
 mod incoming;
 mod outgoing;
 mod request;
@@ -24,6 +25,7 @@ mod tests;
 use crate::limits::Limits;
 
 pub use client::{Client, ClientEvent};
+pub use fields::put_fields;
 pub use outgoing::{BodyLen, Broken};
 pub use request::{Head, first_line, head_complete, parse};
 pub use response::{Fault, ResponseHead};

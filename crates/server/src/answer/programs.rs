@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_dynamic::{Content, Failure, Fields};
 use lowroad_http::conditional::{self, Precondition};
 use lowroad_http::h1::BodyLen;
@@ -96,19 +95,7 @@ impl Responder<'_, '_> {
     fn head(&mut self, at: At<'_>, head: &Head<'_>) -> bool {
         let status = head.status;
         let mut out = self.response.head(status);
-        match head.fields.lines() {
-            Some(lines) => {
-                out.lines(lines);
-            }
-            None => {
-                let fields = head.fields.iter();
-                for (name, value) in
-                    fields.filter(|(name, _)| !name.eq_ignore_ascii_case(TAG_FIELD))
-                {
-                    out.field(name, value);
-                }
-            }
-        }
+        out.fields(head.fields);
         // The level below keeps for a while what says nothing, since it is told when files change. Of
         // what programs make nobody tells it.
         let says = self.request.user_agent() == Some(USER_AGENT);

@@ -1,0 +1,253 @@
+//! The names of fields that are registered, and that we or the static tables of HPACK and QPACK name (RFC 7541 appendix
+//! A, RFC 9204 appendix A). A name that is known is a number. Knows nothing of what the fields mean.
+//!
+//! The table is in the order of the names' lengths, so that a name is compared only with those of its own.
+
+macro_rules! known {
+    ($($variant:ident = $name:literal,)*) => {
+        /// A field's name that is known.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        #[expect(missing_docs, reason = "each is the field of that name")]
+        pub enum Known {
+            $($variant,)*
+        }
+
+        impl Known {
+            /// All of them.
+            pub const ALL: &[Known] = &[$(Known::$variant,)*];
+
+            /// The name as it is registered.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                NAMES[self as usize]
+            }
+        }
+
+        const NAMES: [&str; COUNT] = [$($name,)*];
+    };
+}
+
+const COUNT: usize = 73;
+
+known! {
+    Te = "TE",
+    Age = "Age",
+    Via = "Via",
+    Date = "Date",
+    Etag = "ETag",
+    From = "From",
+    Host = "Host",
+    Link = "Link",
+    Vary = "Vary",
+    Allow = "Allow",
+    Range = "Range",
+    Accept = "Accept",
+    Cookie = "Cookie",
+    Expect = "Expect",
+    Origin = "Origin",
+    Server = "Server",
+    AltSvc = "Alt-Svc",
+    Expires = "Expires",
+    Purpose = "Purpose",
+    Referer = "Referer",
+    Refresh = "Refresh",
+    Trailer = "Trailer",
+    Upgrade = "Upgrade",
+    IfMatch = "If-Match",
+    IfRange = "If-Range",
+    Location = "Location",
+    CacheTag = "Cache-Tag",
+    ExpectCt = "Expect-CT",
+    Forwarded = "Forwarded",
+    Connection = "Connection",
+    EarlyData = "Early-Data",
+    KeepAlive = "Keep-Alive",
+    SetCookie = "Set-Cookie",
+    UserAgent = "User-Agent",
+    RetryAfter = "Retry-After",
+    ContentType = "Content-Type",
+    MaxForwards = "Max-Forwards",
+    AcceptRanges = "Accept-Ranges",
+    Authorization = "Authorization",
+    CacheControl = "Cache-Control",
+    ContentRange = "Content-Range",
+    IfNoneMatch = "If-None-Match",
+    LastModified = "Last-Modified",
+    AcceptCharset = "Accept-Charset",
+    ContentLength = "Content-Length",
+    AcceptEncoding = "Accept-Encoding",
+    AcceptLanguage = "Accept-Language",
+    XForwardedFor = "X-Forwarded-For",
+    XFrameOptions = "X-Frame-Options",
+    ContentEncoding = "Content-Encoding",
+    ContentLanguage = "Content-Language",
+    ContentLocation = "Content-Location",
+    ProxyConnection = "Proxy-Connection",
+    WwwAuthenticate = "WWW-Authenticate",
+    XXssProtection = "X-XSS-Protection",
+    IfModifiedSince = "If-Modified-Since",
+    TransferEncoding = "Transfer-Encoding",
+    ProxyAuthenticate = "Proxy-Authenticate",
+    ContentDisposition = "Content-Disposition",
+    IfUnmodifiedSince = "If-Unmodified-Since",
+    ProxyAuthorization = "Proxy-Authorization",
+    TimingAllowOrigin = "Timing-Allow-Origin",
+    XContentTypeOptions = "X-Content-Type-Options",
+    ContentSecurityPolicy = "Content-Security-Policy",
+    StrictTransportSecurity = "Strict-Transport-Security",
+    UpgradeInsecureRequests = "Upgrade-Insecure-Requests",
+    AccessControlAllowOrigin = "Access-Control-Allow-Origin",
+    AccessControlAllowHeaders = "Access-Control-Allow-Headers",
+    AccessControlAllowMethods = "Access-Control-Allow-Methods",
+    AccessControlExposeHeaders = "Access-Control-Expose-Headers",
+    AccessControlRequestMethod = "Access-Control-Request-Method",
+    AccessControlRequestHeaders = "Access-Control-Request-Headers",
+    AccessControlAllowCredentials = "Access-Control-Allow-Credentials",
+}
+
+/// The longest name.
+const LEN_MAX: usize = NAMES[COUNT - 1].len();
+
+/// Where the names of each length begin in the table.
+const STARTS: [u8; LEN_MAX + 2] = {
+    let mut starts = [0; LEN_MAX + 2];
+    let (mut len, mut at) = (0, 0);
+    while len < starts.len() {
+        while at < COUNT && NAMES[at].len() < len {
+            at += 1;
+        }
+        starts[len] = at as u8;
+        len += 1;
+    }
+    starts
+};
+
+/// A name as two numbers, see [`ends_of`].
+#[derive(Clone, Copy)]
+struct Ends {
+    /// In lower case.
+    lower: (u64, u64),
+    /// The bit that makes the case, where the name has a letter, and only there: so no other byte is taken for one of it.
+    case: (u64, u64),
+}
+
+const ENDS: [Ends; COUNT] = {
+    let none = Ends {
+        lower: (0, 0),
+        case: (0, 0),
+    };
+    let mut ends = [none; COUNT];
+    let mut at = 0;
+    while at < COUNT {
+        let name = NAMES[at].as_bytes();
+        let (mut lower, mut case) = ([0; LEN_MAX], [0; LEN_MAX]);
+        let mut byte = 0;
+        while byte < name.len() {
+            lower[byte] = name[byte].to_ascii_lowercase();
+            case[byte] = if name[byte].is_ascii_alphabetic() {
+                0x20
+            } else {
+                0
+            };
+            byte += 1;
+        }
+        ends[at] = Ends {
+            lower: ends_of(lower.split_at(name.len()).0),
+            case: ends_of(case.split_at(name.len()).0),
+        };
+        at += 1;
+    }
+    ends
+};
+
+/// The first and the last eight bytes of a name, or all of a shorter one twice.
+#[inline(always)]
+const fn ends_of(name: &[u8]) -> (u64, u64) {
+    match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+        _ => {
+            let all = short(name);
+            (all, all)
+        }
+    }
+}
+
+/// At most seven bytes as one number.
+#[inline(always)]
+const fn short(name: &[u8]) -> u64 {
+    match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+        (Some(first), Some(last)) => {
+            (u32::from_le_bytes(*first) as u64) << 32 | u32::from_le_bytes(*last) as u64
+        }
+        _ => {
+            let (mut all, mut at) = (0, 0);
+            while at < name.len() {
+                all = all << 8 | name[at] as u64;
+                at += 1;
+            }
+            all
+        }
+    }
+}
+
+impl Known {
+    /// The known name that this is, in any case. Every byte of a name that is found has been compared: it is a token.
+    #[must_use]
+    #[inline]
+    pub fn find(name: &[u8]) -> Option<Known> {
+        let start = usize::from(*STARTS.get(name.len())?);
+        let end = usize::from(*STARTS.get(name.len() + 1)?);
+        let (first, last) = ends_of(name);
+        let is_it =
+            |it: &Ends| (first | it.case.0) == it.lower.0 && (last | it.case.1) == it.lower.1;
+        let at = start + ENDS.get(start..end)?.iter().position(is_it)?;
+        // Of long names there is something between the ends.
+        let is_same = name.len() <= 16 || NAMES[at].as_bytes().eq_ignore_ascii_case(name);
+        match is_same {
+            true => Known::ALL.get(at).copied(),
+            false => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn names_are_found_in_any_case() {
+        for (at, known) in Known::ALL.iter().enumerate() {
+            let name = known.as_str();
+            assert_eq!(*known as usize, at);
+            for name in [
+                name.into(),
+                name.to_ascii_lowercase(),
+                name.to_ascii_uppercase(),
+            ] {
+                assert_eq!(Known::find(name.as_bytes()), Some(*known), "{name}");
+            }
+        }
+        assert!(NAMES.is_sorted_by_key(|name| name.len()));
+    }
+
+    #[test]
+    fn one_other_byte_anywhere_makes_another_name() {
+        for known in Known::ALL {
+            for at in 0..known.as_str().len() {
+                for byte in 0..=255 {
+                    let mut other = Vec::from(known.as_str());
+                    other[at] = byte;
+                    if let Some(found) = Known::find(&other) {
+                        assert!(found.as_str().as_bytes().eq_ignore_ascii_case(&other));
+                    }
+                }
+            }
+            let short = known.as_str().as_bytes();
+            assert_ne!(Known::find(&short[1..]), Some(*known));
+        }
+        assert_eq!(Known::find(b""), None);
+        assert_eq!(Known::find(&[b'a'; 100]), None);
+    }
+}

@@ -1,0 +1,325 @@
+//! The fields of a response in their order. Knows which are the affair of whoever sends it, and which are not for
+//! clients; not what the others mean.
+//!
+//! They lie in one piece of memory as HTTP/1 sends them, so that its way out is one copy; beside it stands which of them
+//! are known, so that other encodings need not look for names:
+//!
+//! ```text
+//! text   Content-Type: text/html\r\nX-Own: 1\r\nVary: Cookie\r\n
+//! names  ContentType               -           Vary
+//! ```
+
+use alloc::vec::Vec;
+
+use super::Known;
+use crate::scan::{self, TOKEN, VALUE};
+
+/// Room for the fields of an ordinary response.
+const TEXT_LEN: usize = 256;
+/// Fields whose names are noted; those of more are looked up when they are asked for.
+const NOTED_MAX: usize = 16;
+/// In the place of a known name.
+const OTHER: u8 = u8::MAX;
+
+/// Fields in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// `name: value\r\n` each; names are tokens, values have no control characters.
+    text: Vec<u8>,
+    len: u32,
+    gives_lifetime: bool,
+    has_tags: bool,
+    names: [u8; NOTED_MAX],
+}
+
+/// A field's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name<'a> {
+    /// One that is known.
+    Known(Known),
+    /// A token, as it was given.
+    Other(&'a str),
+}
+
+impl<'a> Name<'a> {
+    /// The name; a known one as it is registered.
+    #[must_use]
+    pub const fn as_str(self) -> &'a str {
+        match self {
+            Name::Known(known) => known.as_str(),
+            Name::Other(name) => name,
+        }
+    }
+}
+
+/// What is to be done about a field.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Usual,
+    /// The sender says it himself, or to his own next hop only; a program's are dropped.
+    Own,
+    /// It can say for how long the response holds.
+    Lifetime,
+    /// It names what the response depends on; not for clients.
+    Tag,
+}
+
+const fn kind(known: Known) -> Kind {
+    match known {
+        Known::Connection
+        | Known::ContentLength
+        | Known::Date
+        | Known::KeepAlive
+        | Known::ProxyConnection
+        | Known::Te
+        | Known::Trailer
+        | Known::TransferEncoding
+        | Known::Upgrade => Kind::Own,
+        Known::CacheControl | Known::Expires => Kind::Lifetime,
+        Known::CacheTag => Kind::Tag,
+        _ => Kind::Usual,
+    }
+}
+
+impl Fields {
+    /// No fields.
+    #[must_use]
+    pub fn new() -> Fields {
+        Fields::default()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether Cache-Control or Expires is among them.
+    #[must_use]
+    pub fn give_lifetime(&self) -> bool {
+        self.gives_lifetime
+    }
+
+    /// Adds a field, unless it is the sender's own affair. `name` must be a token; what a value
+    /// cannot have, like the bytes of a line end, becomes a space.
+    pub fn push(&mut self, name: &str, value: &[u8]) {
+        let end = self.text.len();
+        self.append(name.as_bytes(), Known::find(name.as_bytes()), value);
+        let written = self.text.get_mut(end..).unwrap_or_default();
+        let len = written.len().saturating_sub(2);
+        let written = written.iter_mut().take(len).skip(name.len() + 2);
+        let refused = |byte: &&mut u8| !scan::is(**byte, VALUE);
+        written.filter(refused).for_each(|byte| *byte = b' ');
+    }
+
+    /// Adds a field as [`push`](Fields::push) does; false, and nothing is added, if name or value
+    /// are not those of a field (RFC 9110 §5).
+    pub fn try_push(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let known = Known::find(name);
+        let good = (known.is_some() || is_token(name))
+            && value.iter().fold(true, |good, byte| good & is_text(*byte));
+        if good {
+            self.append(name, known, value);
+        }
+        good
+    }
+
+    /// Name and value of each.
+    pub fn entries(&self) -> impl Iterator<Item = (Name<'_>, &[u8])> + Clone {
+        let lines = self.text.split_inclusive(|byte| *byte == b'\n');
+        lines.enumerate().filter_map(|(at, line)| {
+            let name = match self.known_at(at, line) {
+                Some(known) => Name::Known(known),
+                None => Name::Other(str::from_utf8(line.get(..colon(line)?)?).ok()?),
+            };
+            let start = name.as_str().len() + 2;
+            Some((name, line.get(start..line.len().checked_sub(2)?)?))
+        })
+    }
+
+    /// Name, as it was given, and value of each.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
+        let lines = self.text.split_inclusive(|byte| *byte == b'\n');
+        lines.filter_map(|line| {
+            let colon = colon(line)?;
+            let value = line.get(colon + 2..line.len().checked_sub(2)?)?;
+            Some((str::from_utf8(line.get(..colon)?).ok()?, value))
+        })
+    }
+
+    /// The values of those with this name.
+    pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        let named = self.iter();
+        let named = named.filter(move |(known, _)| known.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value)
+    }
+
+    /// The values of those with this known name.
+    pub fn known(&self, name: Known) -> impl Iterator<Item = &[u8]> {
+        let named = self.entries();
+        let named = named.filter(move |(known, _)| *known == Name::Known(name));
+        named.map(|(_, value)| value)
+    }
+
+    /// Those that clients may see.
+    pub fn for_clients(&self) -> impl Iterator<Item = (Name<'_>, &[u8])> + Clone {
+        let is_tag = |name| name == Name::Known(Known::CacheTag);
+        self.entries().filter(move |(name, _)| !is_tag(*name))
+    }
+
+    /// All of them as HTTP/1 has them, if all are for clients.
+    pub(crate) fn text(&self) -> Option<&[u8]> {
+        (!self.has_tags).then_some(&self.text)
+    }
+
+    /// Bytes that they take.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.text.len()
+    }
+
+    fn append(&mut self, name: &[u8], known: Option<Known>, value: &[u8]) {
+        match known.map_or(Kind::Usual, kind) {
+            Kind::Usual => {}
+            Kind::Own => return,
+            Kind::Lifetime => self.gives_lifetime = true,
+            Kind::Tag => self.has_tags = true,
+        }
+        if let Some(noted) = self.names.get_mut(self.len as usize) {
+            *noted = known.map_or(OTHER, |known| known as u8);
+        }
+        if self.text.capacity() == 0 {
+            let len = name.len() + value.len() + 4;
+            self.text = Vec::with_capacity(len.max(TEXT_LEN));
+        }
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(b": ");
+        self.text.extend_from_slice(value);
+        self.text.extend_from_slice(b"\r\n");
+        self.len += 1;
+    }
+
+    /// The known name of a field with this number, whose line is this.
+    fn known_at(&self, at: usize, line: &[u8]) -> Option<Known> {
+        match self.names.get(at) {
+            Some(noted) => Known::ALL.get(usize::from(*noted)).copied(),
+            None => Known::find(line.get(..colon(line)?)?),
+        }
+    }
+}
+
+fn colon(line: &[u8]) -> Option<usize> {
+    line.iter().position(|byte| *byte == b':')
+}
+
+impl<'a> FromIterator<(&'a str, &'a [u8])> for Fields {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a [u8])>>(from: I) -> Fields {
+        let mut fields = Fields::new();
+        from.into_iter()
+            .for_each(|(name, value)| fields.push(name, value));
+        fields
+    }
+}
+
+/// Whether this is a token (RFC 9110 §5.6.2).
+#[must_use]
+pub fn is_token(name: &[u8]) -> bool {
+    let good = |good, byte: &u8| good & scan::is(*byte, TOKEN);
+    !name.is_empty() && name.iter().fold(true, good)
+}
+
+/// As the scanner's class of values, but so that the compiler looks at many bytes at once.
+fn is_text(byte: u8) -> bool {
+    (byte >= b' ') & (byte != 0x7f) | (byte == b'\t')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn text(fields: &Fields) -> Option<&str> {
+        fields.text().and_then(|text| str::from_utf8(text).ok())
+    }
+
+    #[test]
+    fn fields_are_kept_in_their_order() {
+        let mut fields = Fields::new();
+        fields.push("Content-Type", b"text/plain");
+        assert!(fields.try_push(b"X-A", b"b\tc: d"));
+        fields.push("VARY", b"");
+        let lines = "Content-Type: text/plain\r\nX-A: b\tc: d\r\nVARY: \r\n";
+        assert_eq!((text(&fields), fields.len()), (Some(lines), 3));
+        let again: Fields = fields.iter().collect();
+        assert_eq!(again, fields);
+        assert_eq!(fields.values("x-a").next(), Some(&b"b\tc: d"[..]));
+        assert_eq!(fields.known(Known::Vary).next(), Some(&b""[..]));
+        assert!(!fields.give_lifetime());
+        let names: Vec<_> = fields.entries().map(|(name, _)| name).collect();
+        let known = |known| Name::Known(known);
+        let wanted = [
+            known(Known::ContentType),
+            Name::Other("X-A"),
+            known(Known::Vary),
+        ];
+        assert_eq!(names, wanted);
+    }
+
+    #[test]
+    fn names_are_known_however_many_there_are() {
+        let mut fields = Fields::new();
+        for at in 0..40 {
+            fields.push(if at % 2 == 0 { "link" } else { "X-Link" }, b"a");
+        }
+        let known = fields.known(Known::Link).count();
+        assert_eq!((known, fields.values("x-link").count()), (20, 20));
+    }
+
+    #[test]
+    fn no_value_is_two_lines() {
+        let mut fields = Fields::new();
+        fields.push("X", b"b\r\nSet-Cookie: c\0");
+        assert_eq!(text(&fields), Some("X: b  Set-Cookie: c \r\n"));
+        for (name, value) in [
+            (&b""[..], &b"b"[..]),
+            (b"X A", b"b"),
+            (b"X:", b"b"),
+            (b"X", b"b\r\nSet-Cookie: c"),
+            (b"X", b"\x7f"),
+        ] {
+            assert!(!fields.try_push(name, value), "{name:?}");
+        }
+        assert_eq!(fields.len(), 1);
+    }
+
+    #[test]
+    fn what_is_the_senders_is_dropped_and_what_counts_is_known() {
+        let mut fields = Fields::new();
+        for name in [
+            "Date",
+            "CONTENT-LENGTH",
+            "Transfer-Encoding",
+            "Upgrade",
+            "te",
+        ] {
+            fields.push(name, b"1");
+        }
+        assert!(fields.is_empty());
+        fields.push("expires", b"0");
+        assert!(fields.give_lifetime() && fields.text().is_some());
+        fields.push("Cache-Tag", b"a, b");
+        assert_eq!(fields.text(), None);
+        assert_eq!(
+            fields.known(Known::CacheTag).collect::<Vec<_>>(),
+            vec![b"a, b"]
+        );
+        let shown: Vec<_> = fields.for_clients().collect();
+        assert_eq!(shown, [(Name::Known(Known::Expires), &b"0"[..])]);
+    }
+}

@@ -1,0 +1,42 @@
+//! The fields of a response as HTTP/1 has them: lines of text.
+
+use alloc::vec::Vec;
+
+use crate::fields::Fields;
+
+/// Writes the fields that are for clients as lines.
+#[inline]
+pub fn put_fields(fields: &Fields, out: &mut Vec<u8>) {
+    match fields.text() {
+        Some(text) => out.extend_from_slice(text),
+        None => put_each(fields, out),
+    }
+}
+
+fn put_each(fields: &Fields, out: &mut Vec<u8>) {
+    for (name, value) in fields.for_clients() {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_for_clients_is_left_out() {
+        let mut fields = Fields::new();
+        fields.push("Content-Type", b"text/html");
+        let mut out = Vec::new();
+        put_fields(&fields, &mut out);
+        assert_eq!(out, b"Content-Type: text/html\r\n");
+        fields.push("Cache-Tag", b"a");
+        fields.push("X", b"y");
+        out.clear();
+        put_fields(&fields, &mut out);
+        assert_eq!(out, b"Content-Type: text/html\r\nX: y\r\n");
+    }
+}
