@@ -39,6 +39,8 @@ pub enum ClientEvent<'b> {
 pub struct Client {
     input: Input,
     output: Outgoing,
+    /// Bytes of the request's body still to be sent, of those that were announced.
+    left: u64,
     is_head: bool,
     interim_count: u8,
     keep_alive: bool,
@@ -66,6 +68,7 @@ impl Default for Client {
         Client {
             input: Input::Idle,
             output: Outgoing::Idle,
+            left: 0,
             is_head: false,
             interim_count: 0,
             keep_alive: true,
@@ -101,7 +104,8 @@ impl Client {
                 out.extend_from_slice(b"Content-Length: ");
                 put_number(out, len);
                 out.extend_from_slice(b"\r\n");
-                Outgoing::Length(len)
+                self.left = len;
+                Outgoing::Length
             }
             BodyLen::Unknown => {
                 out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
@@ -112,7 +116,7 @@ impl Client {
         self.input = Input::Head { seen_len: 0 };
         self.is_head = method == Method::Head;
         self.interim_count = 0;
-        let has_body = !matches!(self.output, Outgoing::Omitted | Outgoing::Length(0));
+        let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
         if !has_body {
             self.output = Outgoing::Idle;
         }
@@ -124,7 +128,7 @@ impl Client {
     /// # Errors
     /// More than was announced, or no body is due.
     pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
-        self.output.data(len, out).map(drop)
+        self.output.data(&mut self.left, len, out).map(drop)
     }
 
     /// What stands behind those bytes.
@@ -138,7 +142,7 @@ impl Client {
     /// # Errors
     /// Less than was announced: the connection has to be cut.
     pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
-        self.output.end(trailers, out)
+        self.output.end(self.left, trailers, out)
     }
 
     /// Looks at the start of what was received and not used yet.

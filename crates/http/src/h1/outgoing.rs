@@ -17,15 +17,16 @@ pub enum BodyLen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// What is still to be sent of a message.
+/// What is still to be sent of a message. How much is left of a length is kept beside it, so that who holds it stays
+/// small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outgoing {
     /// Nothing; the next message may begin.
     Idle,
     /// The head.
     Head,
-    /// So many bytes.
-    Length(u64),
+    /// As many bytes as are left.
+    Length,
     /// Chunks, and the last one.
     Chunked,
     /// Bytes until the connection ends.
@@ -36,9 +37,9 @@ pub(super) enum Outgoing {
 
 impl Outgoing {
     /// Writes what stands before `len` bytes of the body, which must not be 0. Whether they are to be sent.
-    pub(super) fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
+    pub(super) fn data(self, left: &mut u64, len: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
         match self {
-            Outgoing::Length(left) => {
+            Outgoing::Length => {
                 *left = left.checked_sub(len).ok_or(Broken)?;
                 Ok(true)
             }
@@ -61,7 +62,12 @@ impl Outgoing {
     }
 
     /// Writes what ends the body; `trailers` are field lines, and go with chunks only.
-    pub(super) fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    pub(super) fn end(
+        &mut self,
+        left: u64,
+        trailers: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Broken> {
         match core::mem::replace(self, Outgoing::Idle) {
             Outgoing::Chunked => {
                 out.extend_from_slice(b"0\r\n");
@@ -69,8 +75,9 @@ impl Outgoing {
                 out.extend_from_slice(b"\r\n");
                 Ok(())
             }
-            Outgoing::Length(0) | Outgoing::UntilClose | Outgoing::Omitted => Ok(()),
-            Outgoing::Length(_) | Outgoing::Idle | Outgoing::Head => Err(Broken),
+            Outgoing::Length if left == 0 => Ok(()),
+            Outgoing::UntilClose | Outgoing::Omitted => Ok(()),
+            Outgoing::Length | Outgoing::Idle | Outgoing::Head => Err(Broken),
         }
     }
 }
@@ -100,14 +107,13 @@ mod tests {
 
     #[test]
     fn a_length_is_kept_exactly() {
-        let mut out = Vec::new();
-        let mut body = Outgoing::Length(5);
-        assert_eq!(body.data(3, &mut out), Ok(true));
-        assert_eq!(body.data(3, &mut out), Err(Broken));
-        let mut body = Outgoing::Length(5);
-        assert_eq!(body.end(b"", &mut out), Err(Broken));
-        let mut body = Outgoing::Length(0);
-        assert_eq!(body.end(b"", &mut out), Ok(()));
+        let (mut out, mut left) = (Vec::new(), 5);
+        let mut body = Outgoing::Length;
+        assert_eq!(body.data(&mut left, 3, &mut out), Ok(true));
+        assert_eq!(body.data(&mut left, 3, &mut out), Err(Broken));
+        assert_eq!(body.end(5, b"", &mut out), Err(Broken));
+        let mut body = Outgoing::Length;
+        assert_eq!(body.end(0, b"", &mut out), Ok(()));
         assert!(out.is_empty());
     }
 }

@@ -7,7 +7,7 @@ use super::incoming::{self, Part};
 use super::outgoing::{BodyLen, Broken, Outgoing};
 use super::request::{self, Head};
 use super::{Step, is_due};
-use crate::body::BodyReader;
+use crate::body::{BodyReader, Framing};
 use crate::fields::Lines;
 use crate::head::HeadWriter;
 use crate::limits::Limits;
@@ -31,26 +31,26 @@ pub enum Event<'h, 'b> {
     },
 }
 
-/// One connection.
+/// One connection. Small, since idle ones are kept by the ten thousand.
 #[derive(Debug)]
 pub struct Server {
+    /// The body of the request under way: `Some` in [`Input::Body`] only.
+    reader: Option<Box<BodyReader>>,
+    /// Bytes of the response's body still to be sent, of those that were announced.
+    left: u64,
+    /// Bytes of a head that were looked at; 0 but in [`Input::Head`].
+    seen_len: u32,
     input: Input,
     output: Outgoing,
-    version: Version,
-    /// The request under way is a HEAD.
-    is_head: bool,
-    /// The client waits for a word before it sends the body.
-    expects: bool,
-    /// Another request may follow.
-    keep_alive: bool,
+    flags: Flags,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// A head, of which so many bytes were looked at.
-    Head { seen_len: usize },
+    /// A head.
+    Head,
     /// The body of the request under way.
-    Body(Box<BodyReader>),
+    Body,
     /// That body is refused.
     Refused(Refusal),
     /// The end of the request without a body is still to be told.
@@ -61,15 +61,38 @@ enum Input {
     Closed,
 }
 
+/// What is known of the request under way and of the connection, a bit each.
+#[derive(Clone, Copy, Debug)]
+struct Flags(u8);
+
+impl Flags {
+    /// The client speaks HTTP/1.0.
+    const HTTP_10: u8 = 1;
+    /// The request under way is a HEAD.
+    const HEAD: u8 = 2;
+    /// The client waits for a word before it sends the body.
+    const EXPECTS: u8 = 4;
+    /// No other request will follow.
+    const CLOSES: u8 = 8;
+
+    fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn set(&mut self, flag: u8, is_set: bool) {
+        self.0 = self.0 & !flag | if is_set { flag } else { 0 };
+    }
+}
+
 impl Default for Server {
     fn default() -> Server {
         Server {
-            input: Input::Head { seen_len: 0 },
+            reader: None,
+            left: 0,
+            seen_len: 0,
+            input: Input::Head,
             output: Outgoing::Idle,
-            version: Version::Http11,
-            is_head: false,
-            expects: false,
-            keep_alive: true,
+            flags: Flags(0),
         }
     }
 }
@@ -86,11 +109,11 @@ impl Server {
         limits: &Limits,
         place: &'h mut Option<Head<'b>>,
     ) -> Result<Step<Event<'h, 'b>>, Refusal> {
-        let step = match &mut self.input {
-            Input::Head { .. } if self.output != Outgoing::Idle => Ok(Step::WAIT),
-            Input::Head { seen_len } => {
-                if *seen_len > 0 && !is_due(input, *seen_len, limits) {
-                    *seen_len = input.len();
+        let step = match self.input {
+            Input::Head if self.output != Outgoing::Idle => return Ok(Step::WAIT),
+            Input::Head => {
+                if self.seen_len > 0 && !is_due(input, self.seen_len as usize, limits) {
+                    self.seen_len = seen_len(input);
                     return Ok(Step::WAIT);
                 }
                 self.head(input, limits, place)
@@ -98,7 +121,7 @@ impl Server {
             Input::NoBody => {
                 self.input = Input::Done;
                 self.turn();
-                Ok(Step::event(0, Event::End { trailers: NONE }))
+                return Ok(Step::event(0, Event::End { trailers: NONE }));
             }
             _ => self.after_head(input),
         };
@@ -110,31 +133,39 @@ impl Server {
 
     /// Takes what is behind a head with a body.
     fn after_head<'h, 'b>(&mut self, input: &'b [u8]) -> Result<Step<Event<'h, 'b>>, Refusal> {
-        match &mut self.input {
-            Input::Body(reader) => {
+        match (self.input, &mut self.reader) {
+            (Input::Refused(refusal), _) => Err(refusal),
+            (Input::Closed, _) => Ok(Step::used(input.len())),
+            (Input::Body, Some(reader)) => {
                 let step = feed(reader, input)?;
-                self.expects &= step.used == 0;
+                if step.used > 0 {
+                    self.flags.set(Flags::EXPECTS, false);
+                }
                 if let Some(Event::End { .. }) = step.event {
-                    self.input = Input::Done;
+                    self.go_on(Input::Done);
                     self.turn();
                 }
                 Ok(step)
             }
-            Input::Refused(refusal) => Err(*refusal),
-            Input::Closed => Ok(Step::used(input.len())),
-            Input::Head { .. } | Input::NoBody | Input::Done => Ok(Step::WAIT),
+            _ => Ok(Step::WAIT),
         }
+    }
+
+    /// Nothing more is read of the body.
+    fn go_on(&mut self, input: Input) {
+        self.input = input;
+        self.seen_len = 0;
+        self.reader = None;
     }
 
     /// Reads no more. One response may still be sent: to the request under way, or to what is none.
     pub fn give_up(&mut self) {
-        let input = core::mem::replace(&mut self.input, Input::Closed);
-        self.keep_alive = false;
-        if self.output == Outgoing::Idle && matches!(input, Input::Head { .. }) {
+        if self.output == Outgoing::Idle && self.input == Input::Head {
             self.output = Outgoing::Head;
-            self.is_head = false;
-            self.version = Version::Http11;
+            self.flags = Flags(0);
         }
+        self.go_on(Input::Closed);
+        self.close();
     }
 
     #[inline(always)]
@@ -146,46 +177,61 @@ impl Server {
     ) -> Result<Step<Event<'h, 'b>>, Refusal> {
         request::parse_into(place, input, limits)?;
         let Some(head) = place else {
-            self.input = Input::Head {
-                seen_len: input.len(),
-            };
+            self.seen_len = seen_len(input);
             return Ok(Step::WAIT);
         };
+        self.seen_len = 0;
         self.output = Outgoing::Head;
-        self.version = head.version;
-        self.is_head = head.request.method == Method::Head;
-        self.keep_alive &= head.keep_alive;
-        self.expects = head.expect_continue;
-        self.input = match head.framing {
-            framing if !framing.has_body() => Input::NoBody,
-            framing => match BodyReader::new(framing, limits) {
-                Ok(reader) => Input::Body(Box::new(reader)),
-                // Who answers without the body need not hear of it.
-                Err(refusal) => Input::Refused(refusal),
-            },
-        };
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let closes = self.flags.has(Flags::CLOSES) | !head.keep_alive;
+        self.flags = Flags(
+            flag(head.version == Version::Http10, Flags::HTTP_10)
+                | flag(head.request.method == Method::Head, Flags::HEAD)
+                | flag(head.expect_continue, Flags::EXPECTS)
+                | flag(closes, Flags::CLOSES),
+        );
+        self.input = Input::NoBody;
+        if head.framing.has_body() {
+            self.expect_body(head.framing, limits);
+        }
         Ok(Step::event(head.len, Event::Request(head)))
+    }
+
+    fn expect_body(&mut self, framing: Framing, limits: &Limits) {
+        self.input = match BodyReader::new(framing, limits) {
+            Ok(reader) => {
+                self.reader = Some(Box::new(reader));
+                Input::Body
+            }
+            // Who answers without the body need not hear of it.
+            Err(refusal) => Input::Refused(refusal),
+        };
     }
 
     /// The version that the client speaks, by its last request.
     #[must_use]
     pub fn version(&self) -> Version {
-        self.version
+        match self.flags.has(Flags::HTTP_10) {
+            true => Version::Http10,
+            false => Version::Http11,
+        }
     }
 
     /// Whether the client waits to be told that it may send the body. Over once some of it has come, or the response
     /// has begun.
     #[must_use]
     pub fn expects_continue(&self) -> bool {
-        self.expects && self.output == Outgoing::Head && matches!(self.input, Input::Body(_))
+        self.flags.has(Flags::EXPECTS) && self.output == Outgoing::Head && self.input == Input::Body
     }
 
     /// Writes an interim response (1xx but 101); `lines` are field lines. Clients of HTTP/1.0 get none.
     pub fn interim(&mut self, status: Status, lines: &[u8], out: &mut Vec<u8>) {
-        if self.output != Outgoing::Head || self.version == Version::Http10 {
+        if self.output != Outgoing::Head || self.flags.has(Flags::HTTP_10) {
             return;
         }
-        self.expects &= status != Status::CONTINUE;
+        if status == Status::CONTINUE {
+            self.flags.set(Flags::EXPECTS, false);
+        }
         HeadWriter::interim(out, status).lines(lines);
         out.extend_from_slice(b"\r\n");
     }
@@ -193,39 +239,40 @@ impl Server {
     /// Nobody will read the rest of the request's body: the connection closes after the response.
     pub fn leave_body(&mut self) {
         if !matches!(self.input, Input::NoBody | Input::Done) {
-            self.input = Input::Closed;
-            self.keep_alive = false;
+            self.go_on(Input::Closed);
+            self.close();
         }
     }
 
     /// The response under way is the last, or the next one is.
     pub fn close(&mut self) {
-        self.keep_alive = false;
+        self.flags.set(Flags::CLOSES, true);
     }
 
-    /// How the body of a response is to be sent.
-    fn delimit(&mut self, status: Status, len: BodyLen) -> Outgoing {
-        self.expects = false;
-        if self.is_head || status.is_bodiless() {
-            return Outgoing::Omitted;
-        }
-        match len {
+    /// Decides how the body of a response is to be sent.
+    fn delimit(&mut self, status: Status, len: BodyLen) {
+        self.flags.set(Flags::EXPECTS, false);
+        self.left = match len {
+            BodyLen::Known(len) => len,
+            BodyLen::None | BodyLen::Unknown => 0,
+        };
+        self.output = match len {
+            _ if self.flags.has(Flags::HEAD) || status.is_bodiless() => Outgoing::Omitted,
             // Where a body could be, its absence has to be said.
-            BodyLen::None => Outgoing::Length(0),
-            BodyLen::Known(len) => Outgoing::Length(len),
-            BodyLen::Unknown if self.version == Version::Http11 => Outgoing::Chunked,
+            BodyLen::None | BodyLen::Known(_) => Outgoing::Length,
+            BodyLen::Unknown if self.version() == Version::Http11 => Outgoing::Chunked,
             BodyLen::Unknown => {
-                self.keep_alive = false;
+                self.close();
                 Outgoing::UntilClose
             }
-        }
+        };
     }
 
     /// Ends a head that was begun at the end of `out` by [`HeadWriter::start`], and has all fields but those that are the
     /// connection's: Content-Length, Transfer-Encoding, Connection. Whether a body is to be sent; what is given of it
     /// where it is not, is left out.
     pub fn finish_head(&mut self, status: Status, len: BodyLen, out: &mut Vec<u8>) -> bool {
-        self.output = self.delimit(status, len);
+        self.delimit(status, len);
         let mut head = HeadWriter::resume(out);
         match (self.output, len) {
             // Neither says how long it would be (RFC 9110 §8.6).
@@ -233,10 +280,8 @@ impl Server {
             (Outgoing::Chunked, _) => {
                 head.field("Transfer-Encoding", b"chunked");
             }
-            (Outgoing::Length(len), _) | (_, BodyLen::Known(len))
-                if status != Status::NOT_MODIFIED =>
-            {
-                head.field_u64("Content-Length", len);
+            (Outgoing::Length, _) | (_, BodyLen::Known(_)) if status != Status::NOT_MODIFIED => {
+                head.field_u64("Content-Length", self.left);
             }
             _ => {}
         }
@@ -260,7 +305,7 @@ impl Server {
 
     /// As [`Server::finish_head`] for a head that says already how long the body is.
     pub fn finish_built(&mut self, status: Status, len: u64, out: &mut Vec<u8>) -> bool {
-        self.output = self.delimit(status, BodyLen::Known(len));
+        self.delimit(status, BodyLen::Known(len));
         out.extend_from_slice(self.head_end());
         self.has_body()
     }
@@ -268,20 +313,24 @@ impl Server {
     /// Whether a built head with its empty line, and its body behind it, may go out as they are.
     #[must_use]
     pub fn takes_built(&self) -> bool {
-        self.keep_alive && self.version == Version::Http11 && !self.is_head
+        const NONE_OF: u8 = Flags::CLOSES | Flags::HTTP_10 | Flags::HEAD;
+        !self.flags.has(NONE_OF)
     }
 
     fn has_body(&self) -> bool {
-        !matches!(self.output, Outgoing::Omitted | Outgoing::Length(0))
+        match self.output {
+            Outgoing::Length => self.left > 0,
+            output => output != Outgoing::Omitted,
+        }
     }
 
     /// What ends the head of this response: the connection field where one is due (RFC 9112 §9.3) and the empty line.
     #[must_use]
     pub fn head_end(&self) -> &'static [u8] {
-        match (self.keep_alive, self.version) {
-            (true, Version::Http11) => b"\r\n",
-            (true, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
-            (false, _) => b"Connection: close\r\n\r\n",
+        match (self.is_closing(), self.version()) {
+            (false, Version::Http11) => b"\r\n",
+            (false, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
+            (true, _) => b"Connection: close\r\n\r\n",
         }
     }
 
@@ -290,7 +339,7 @@ impl Server {
     /// # Errors
     /// More than was announced.
     pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
-        self.output.data(len, out)
+        self.output.data(&mut self.left, len, out)
     }
 
     /// What stands behind those bytes.
@@ -305,7 +354,7 @@ impl Server {
     /// # Errors
     /// Less than was announced: the connection has to be cut.
     pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
-        self.output.end(trailers, out)?;
+        self.output.end(self.left, trailers, out)?;
         self.turn();
         Ok(())
     }
@@ -322,19 +371,18 @@ impl Server {
             return;
         }
         match self.input {
-            _ if !self.keep_alive => self.input = Input::Closed,
-            Input::NoBody | Input::Done => self.input = Input::Head { seen_len: 0 },
-            Input::Head { .. } | Input::Body(_) | Input::Refused(_) | Input::Closed => {}
+            _ if self.is_closing() => self.go_on(Input::Closed),
+            Input::NoBody | Input::Done => self.input = Input::Head,
+            Input::Head | Input::Body | Input::Refused(_) | Input::Closed => {}
         }
     }
 
     /// Whether `input`, which comes next, holds all that is still to come of the request.
     #[must_use]
     pub fn ends_within(&self, input: &[u8]) -> bool {
-        let mut reader = match &self.input {
-            Input::NoBody | Input::Done => return true,
-            Input::Body(reader) => BodyReader::clone(reader),
-            Input::Head { .. } | Input::Refused(_) | Input::Closed => return false,
+        let mut reader = match &self.reader {
+            Some(reader) => BodyReader::clone(reader),
+            None => return self.has_whole_request(),
         };
         let mut used = 0;
         while let Ok(fed) = reader.feed(input.get(used..).unwrap_or_default()) {
@@ -367,7 +415,7 @@ impl Server {
     /// Whether no other request will follow.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        !self.keep_alive
+        self.flags.has(Flags::CLOSES)
     }
 
     /// Whether all has been said: the connection ends once what was written has left.
@@ -379,8 +427,13 @@ impl Server {
     /// Whether a request has begun that is not whole.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        matches!(self.input, Input::Head { seen_len: 1.. } | Input::Body(_))
+        self.seen_len > 0 || self.input == Input::Body
     }
+}
+
+/// As many bytes of a head as were looked at: where that is more than fits, it is looked at more often.
+fn seen_len(input: &[u8]) -> u32 {
+    u32::try_from(input.len()).unwrap_or(u32::MAX)
 }
 
 const NONE: Lines<'static> = Lines::NONE;

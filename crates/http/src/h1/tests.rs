@@ -87,6 +87,11 @@ fn the_date_is_one() {
 }
 
 #[test]
+fn idle_connections_take_little_memory() {
+    assert!(size_of::<Server>() <= 24, "{}", size_of::<Server>());
+}
+
+#[test]
 fn a_request_and_its_response() {
     let mut host = Host::default();
     assert_eq!(host.gets("GET /a HTTP/1.1\r\nHost: h\r\n"), [""; 0]);
