@@ -22,9 +22,9 @@ mod visit;
 use std::io::Write;
 use std::sync::Arc;
 
+use lowroad_engine::concurrency::Concurrency;
 use lowroad_http::status::Status;
 use minijinja::{ErrorKind, Value, context};
-use tokio::sync::Semaphore;
 
 use self::attempt::{Attempt, Stop};
 use self::budget::TIME_MAX;
@@ -57,7 +57,7 @@ pub struct Pages {
     database: Option<Arc<Database>>,
     key: Key,
     sites: Sites,
-    heavy: Arc<Semaphore>,
+    heavy: Arc<Concurrency>,
     /// Bytes that a page may take.
     memory_len_max: usize,
 }
@@ -88,7 +88,7 @@ impl Pages {
             database,
             key,
             sites: Sites::default(),
-            heavy: Arc::new(Semaphore::new(HEAVY_MAX)),
+            heavy: Concurrency::in_line(HEAVY_MAX),
             memory_len_max: configured.memory_len_max,
         })
     }
@@ -180,7 +180,7 @@ impl Pages {
         if !page.templates.is_heavy(&page.name) {
             return Ok(page.tried(attempt));
         }
-        let permit = self.heavy.clone().acquire_owned().await;
+        let permit = self.heavy.acquire(0, 0).await;
         let page = page.clone();
         let thread = tokio::task::spawn_blocking(move || {
             let _permit = permit;

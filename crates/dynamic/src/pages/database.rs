@@ -4,8 +4,8 @@
 //! here and not in sqlx's pool, since that sends a ping each time a connection comes back: half of
 //! all that a database would get from us.
 
+mod address;
 mod mysql;
-mod place;
 mod pool;
 mod postgres;
 mod session;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use lowroad_http::status::Status;
 use minijinja::Value;
 
-use self::place::Place;
+use self::address::DatabaseAddress;
 use self::pool::Pool;
 use super::budget;
 use super::statement::{self, Effect};
@@ -134,13 +134,13 @@ impl Databases {
 impl Database {
     fn new(configured: &lowroad_config::schema::Database) -> Result<Arc<Database>, String> {
         let timeout = Duration::from_millis(configured.timeout_ms);
-        let place = Place::parse(&configured.url, timeout)
+        let address = DatabaseAddress::parse(&configured.url, timeout)
             .map_err(|reason| format!("database {}: {reason}", configured.name))?;
         Ok(Arc::new(Database {
             name: configured.name.clone(),
             timeout,
             rows_max: configured.rows_max,
-            pool: Pool::new(place, configured.connections_max as usize),
+            pool: Pool::new(address, configured.connections_max as usize),
         }))
     }
 }

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use lowroad_engine::concurrency::Concurrency;
 use lowroad_engine::helpers::{Helpers, QUEUE_LEN_MAX};
-use tokio::sync::Semaphore;
 
 /// Threads that wait for the disk: their own, so that a slow one takes none from files and programs.
 const DISK_THREADS: usize = 4;
@@ -31,7 +31,7 @@ pub struct Account {
     /// Times that the file system failed.
     pub(super) failed: AtomicU64,
     /// Leave to give the threads a job.
-    pub(super) turns: Arc<Semaphore>,
+    pub(super) turns: Arc<Concurrency>,
     /// They are started with the first file.
     threads: Mutex<Option<Helpers>>,
 }
@@ -48,7 +48,7 @@ impl Account {
             refused: AtomicU64::new(0),
             held_back: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            turns: Arc::new(Semaphore::new(DISK_JOBS_MAX)),
+            turns: Concurrency::in_line(DISK_JOBS_MAX),
             threads: Mutex::default(),
         }
     }

@@ -21,7 +21,7 @@ const PIECE_LEN: u64 = 64 << 10;
 
 /// A file; only its owner can open it, and it is gone with it.
 pub struct TempFile {
-    place: Place,
+    place: Counted,
     /// `None` only while it is dropped.
     file: Option<Arc<File>>,
     threads: Helpers,
@@ -30,9 +30,9 @@ pub struct TempFile {
 }
 
 /// A file's place in the account.
-struct Place(Arc<Spools>);
+struct Counted(Arc<Spools>);
 
-impl Drop for Place {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.account.give_back_file();
     }
@@ -47,7 +47,7 @@ impl TempFile {
         if !spools.account.take_file() {
             return Err(Trouble::Files);
         }
-        let place = Place(spools.clone());
+        let place = Counted(spools.clone());
         let failed = |error| {
             one(&spools.account.failed);
             Trouble::Failed(error)
@@ -132,7 +132,7 @@ impl Drop for TempFile {
         spools.account.give_back_bytes(self.len);
         spools.told.store(false, Relaxed);
         // To free the blocks of a long one takes the file system a while.
-        if let Ok(turn) = spools.account.turns.clone().try_acquire_owned() {
+        if let Some(turn) = spools.account.turns.try_acquire() {
             let file = self.file.take();
             let closed = self.threads.submit(move || {
                 drop(file);
@@ -156,7 +156,7 @@ async fn on_disk<T: Send + 'static>(
     threads: &Helpers,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    let turn = spools.account.turns.clone().acquire_owned().await;
+    let turn = spools.account.turns.acquire(0, 0).await;
     let (sender, done) = oneshot::channel();
     let submitted = threads.submit(move || {
         // Nobody hears of it where who asked for it is gone.

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use lowroad_engine::concurrency::{Concurrency, Permit};
 
-use super::place::{Link, Place};
+use super::address::{DatabaseAddress, Link};
 
 /// The connections to one database.
 pub struct Pool {
-    place: Place,
-    permits: Arc<Semaphore>,
+    address: DatabaseAddress,
+    concurrency: Arc<Concurrency>,
     /// Connections that nobody uses; the last used is the first to be used again.
     idle: Mutex<Vec<Link>>,
 }
@@ -20,15 +20,15 @@ pub struct Lease {
     pub link: Link,
     /// Nothing has been asked on it since it was idle, and it may have been lost meanwhile.
     pub unsure: bool,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl Pool {
     /// No connections yet, and never more than `connections_max`.
-    pub fn new(place: Place, connections_max: usize) -> Pool {
+    pub fn new(address: DatabaseAddress, connections_max: usize) -> Pool {
         Pool {
-            place,
-            permits: Arc::new(Semaphore::new(connections_max)),
+            address,
+            concurrency: Concurrency::in_line(connections_max),
             idle: Mutex::default(),
         }
     }
@@ -39,7 +39,7 @@ impl Pool {
     /// # Errors
     /// When a new one can't be made.
     pub async fn take(&self, sure: bool) -> Result<Lease, sqlx::Error> {
-        let permit = self.permits.clone().acquire_owned().await;
+        let permit = self.concurrency.acquire(0, 0).await;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
         while let Some(mut link) = self.pop() {
             if !sure || link.is_alive().await {
@@ -51,7 +51,7 @@ impl Pool {
             }
         }
         Ok(Lease {
-            link: self.place.connect().await?,
+            link: self.address.connect().await?,
             unsure: false,
             _permit: permit,
         })

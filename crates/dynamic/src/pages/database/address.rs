@@ -15,7 +15,7 @@ use super::{Answer, Call, STATEMENTS_MAX, Trouble, mysql, postgres};
 use crate::secrets;
 
 /// Where a database is.
-pub enum Place {
+pub enum DatabaseAddress {
     Sqlite(SqliteConnectOptions),
     MySql(MySqlConnectOptions, Duration),
     Postgres(PgConnectOptions),
@@ -28,26 +28,26 @@ pub enum Link {
     Postgres(PgConnection),
 }
 
-impl Place {
+impl DatabaseAddress {
     /// Reads an address; `${NAME}` in it is the environment variable.
     ///
     /// # Errors
     /// With what is wrong. It never repeats the address: there may be a password in it.
-    pub fn parse(url: &str, timeout: Duration) -> Result<Place, String> {
+    pub fn parse(url: &str, timeout: Duration) -> Result<DatabaseAddress, String> {
         let url = expand(url, secrets::variable)?;
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
             "sqlite" => sqlite(&url, timeout),
             "mysql" | "mariadb" => MySqlConnectOptions::from_str(&url).map(|options| {
                 let options = options.statement_cache_capacity(STATEMENTS_MAX);
-                Place::MySql(options.disable_statement_logging(), timeout)
+                DatabaseAddress::MySql(options.disable_statement_logging(), timeout)
             }),
             "postgres" | "postgresql" => PgConnectOptions::from_str(&url).map(|options| {
                 let limit = [("statement_timeout", timeout.as_millis().to_string())];
                 let options = options
                     .statement_cache_capacity(STATEMENTS_MAX)
                     .options(limit);
-                Place::Postgres(options.disable_statement_logging())
+                DatabaseAddress::Postgres(options.disable_statement_logging())
             }),
             _ => {
                 return Err(
@@ -64,14 +64,16 @@ impl Place {
     /// What the driver says.
     pub async fn connect(&self) -> Result<Link, sqlx::Error> {
         Ok(match self {
-            Place::Sqlite(options) => Link::Sqlite(SqliteLink::connect(options).await?),
-            Place::MySql(options, timeout) => Link::MySql(mysql::connect(options, *timeout).await?),
-            Place::Postgres(options) => Link::Postgres(options.connect().await?),
+            DatabaseAddress::Sqlite(options) => Link::Sqlite(SqliteLink::connect(options).await?),
+            DatabaseAddress::MySql(options, timeout) => {
+                Link::MySql(mysql::connect(options, *timeout).await?)
+            }
+            DatabaseAddress::Postgres(options) => Link::Postgres(options.connect().await?),
         })
     }
 }
 
-fn sqlite(url: &str, timeout: Duration) -> Result<Place, sqlx::Error> {
+fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {
     let mut options = SqliteConnectOptions::from_str(url)?
         .statement_cache_capacity(STATEMENTS_MAX)
         .busy_timeout(timeout);
@@ -82,7 +84,7 @@ fn sqlite(url: &str, timeout: Duration) -> Result<Place, sqlx::Error> {
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal);
     }
-    Ok(Place::Sqlite(options.disable_statement_logging()))
+    Ok(DatabaseAddress::Sqlite(options.disable_statement_logging()))
 }
 
 /// Puts variables in place of `${NAME}`, percent-encoded as an address needs it.
@@ -198,7 +200,9 @@ mod tests {
     #[test]
     fn messages_do_not_tell_the_password() {
         for url in ["http://u:secret@h/", "mysql://u:secret@h:port/", "secret"] {
-            let error = Place::parse(url, Duration::from_secs(1)).err().expect(url);
+            let error = DatabaseAddress::parse(url, Duration::from_secs(1))
+                .err()
+                .expect(url);
             assert!(!error.contains("secret"), "{error}");
         }
     }

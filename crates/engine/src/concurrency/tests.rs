@@ -1,0 +1,154 @@
+//! Leave goes round: never more than may be, in order, and lost by nobody.
+
+use std::pin::pin;
+use std::task::Waker;
+
+use super::lines::MARKEDLY_MS;
+use super::*;
+
+fn context() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+#[test]
+fn there_are_never_more_than_may_be() {
+    let bound = Concurrency::new(2);
+    let (first, second) = (bound.try_acquire(), bound.try_acquire());
+    assert!(first.is_some() && second.is_some());
+    // Refusals count for nothing.
+    assert!(bound.try_acquire().is_none() && bound.try_acquire().is_none());
+    assert_eq!(bound.under_way(), 2);
+    drop(first);
+    let third = bound.try_acquire();
+    assert!(third.is_some() && bound.try_acquire().is_none());
+    assert!(Concurrency::new(0).try_acquire().is_none());
+}
+
+/// One is under way on worker 0; then one each waits on 1 and 0, which has come so much later.
+fn two_who_wait(later_ms: u64) -> (Arc<Concurrency>, Permit, Acquire, Acquire) {
+    let bound = Concurrency::queued(1, 2, 2);
+    let first = bound.try_acquire().expect("it is free");
+    assert!(bound.try_acquire_on(1).is_none());
+    let (mut other, mut own) = (bound.acquire(1, 0), bound.acquire(0, later_ms));
+    assert!(Pin::new(&mut other).poll(&mut context()).is_pending());
+    assert!(Pin::new(&mut own).poll(&mut context()).is_pending());
+    (bound, first, other, own)
+}
+
+#[test]
+fn leave_stays_with_the_worker_and_then_goes_round() {
+    let (bound, first, other, own) = two_who_wait(MARKEDLY_MS);
+    let (mut other, mut own) = (pin!(other), pin!(own));
+    drop(first);
+    assert!(other.as_mut().poll(&mut context()).is_pending());
+    let Poll::Ready(second) = own.as_mut().poll(&mut context()) else {
+        panic!("it is the worker's own turn");
+    };
+    drop(second);
+    let third = other.as_mut().poll(&mut context());
+    assert!(third.is_ready());
+    assert!(bound.try_acquire_on(1).is_none());
+    drop(third);
+    assert!(bound.try_acquire_on(1).is_some());
+    assert_eq!((bound.under_way(), bound.waiting()), (0, 0));
+}
+
+#[test]
+fn who_has_waited_markedly_longer_elsewhere_is_next() {
+    let (_, first, other, own) = two_who_wait(MARKEDLY_MS + 1);
+    let (other, own) = (pin!(other), pin!(own));
+    drop(first);
+    assert!(own.poll(&mut context()).is_pending());
+    assert!(other.poll(&mut context()).is_ready());
+}
+
+#[test]
+fn who_goes_away_passes_it_on() {
+    let bound = Concurrency::queued(1, 1, 9);
+    let first = bound.try_acquire().expect("it is free");
+    let mut gone = Box::pin(bound.acquire(0, 0));
+    let mut called = Box::pin(bound.acquire(0, 0));
+    let mut last = pin!(bound.acquire(0, 0));
+    assert!(gone.as_mut().poll(&mut context()).is_pending());
+    assert!(called.as_mut().poll(&mut context()).is_pending());
+    assert!(last.as_mut().poll(&mut context()).is_pending());
+    drop(gone);
+    drop(first);
+    drop(called);
+    assert!(last.as_mut().poll(&mut context()).is_ready());
+    assert_eq!((bound.under_way(), bound.waiting()), (0, 0));
+}
+
+#[test]
+fn a_line_has_an_end_and_a_bound_may_be_raised() {
+    let bound = Concurrency::queued(0, 1, 1);
+    let mut first = pin!(bound.acquire(0, 0));
+    let mut second = pin!(bound.acquire(0, 0));
+    assert!(first.as_mut().poll(&mut context()).is_pending());
+    let refused = second.as_mut().poll(&mut context());
+    assert!(matches!(refused, Poll::Ready(Err(TooManyWait))));
+    bound.raise(2);
+    let permit = first.as_mut().poll(&mut context());
+    assert!(matches!(permit, Poll::Ready(Ok(_))));
+    let other = second.as_mut().poll(&mut context());
+    assert!(matches!(other, Poll::Ready(Ok(_))));
+    assert!(bound.try_acquire().is_none());
+    // Never fewer: others may count on them.
+    bound.raise(1);
+    assert_eq!(bound.max(), 2);
+}
+
+/// Nobody is passed by who comes when leave was given back but not yet taken.
+#[test]
+fn nobody_passes_those_who_wait() {
+    let (bound, first, other, own) = two_who_wait(0);
+    drop(first);
+    assert!(bound.try_acquire().is_none());
+    drop((other, own));
+    assert!(bound.try_acquire().is_some());
+}
+
+/// Threads that take, wait, give up and give back as fast as they can: none waits for ever, and there
+/// are never too many.
+#[test]
+fn nobody_is_forgotten_between_threads() {
+    const ROUNDS: usize = 20_000;
+    let bound = Concurrency::queued(2, 4, usize::MAX);
+    let inside = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (bound, inside) = (&bound, &inside);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    if round % 7 == worker {
+                        let mut gone = pin!(bound.acquire(worker, 0));
+                        let _ = gone.as_mut().poll(&mut context());
+                    }
+                    let permit = block_on(bound.acquire(worker, 0)).expect("a long line");
+                    assert!(inside.fetch_add(1, SeqCst) < 2);
+                    inside.fetch_sub(1, SeqCst);
+                    drop(permit);
+                }
+            });
+        }
+    });
+    assert_eq!((bound.under_way(), bound.waiting()), (0, 0));
+}
+
+/// Sleeps until it is woken, and polls then only.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Thread(std::thread::Thread);
+    impl std::task::Wake for Thread {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Thread(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
