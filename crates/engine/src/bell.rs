@@ -1,64 +1,65 @@
-//! How a worker is roused: a system call only while it sleeps, a store while it is awake.
+//! How a worker is reached: an eventcount, whose one waiter parks in its driver's wait. A notification
+//! is a system call only while the worker is parked, and a store while it is awake.
 //!
-//! Who has something for the worker puts it where the worker looks, and rings. The worker looks
-//! wherever something may lie when the bell was rung, and never sleeps over a ring: it lies down
-//! first and listens then.
+//! Who has something for the worker puts it where the worker looks, and notifies. The worker looks
+//! wherever something may lie when it was notified, and never parks over a notification: it prepares
+//! first and looks then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::mailbox::Wake;
+use crate::mailbox::Notify;
 
-/// The bell of one worker.
+/// The eventcount of one worker.
 pub struct Bell {
-    rung: AtomicBool,
-    asleep: AtomicBool,
-    rouse: Box<dyn Fn() + Send + Sync>,
+    notified: AtomicBool,
+    parked: AtomicBool,
+    unpark: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Bell {
-    /// A bell that nobody has rung; `rouse` ends a wait.
-    pub fn new(rouse: impl Fn() + Send + Sync + 'static) -> Arc<Bell> {
+    /// One that nobody has notified; `unpark` ends a wait.
+    pub fn new(unpark: impl Fn() + Send + Sync + 'static) -> Arc<Bell> {
         Arc::new(Bell {
-            rung: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            rouse: Box::new(rouse),
+            notified: AtomicBool::new(false),
+            parked: AtomicBool::new(false),
+            unpark: Box::new(unpark),
         })
     }
 
-    /// Before a wait: whether the worker may sleep. Whoever rings from now on rouses it.
-    pub fn lie_down(&self) -> bool {
-        self.asleep.store(true, SeqCst);
-        !self.rung.load(SeqCst)
+    /// Before a wait: whether the worker may park. Whoever notifies from now on ends the wait.
+    pub fn prepare(&self) -> bool {
+        self.parked.store(true, SeqCst);
+        !self.notified.load(SeqCst)
     }
 
     /// After a wait.
-    pub fn get_up(&self) {
-        self.asleep.store(false, SeqCst);
+    pub fn resume(&self) {
+        self.parked.store(false, SeqCst);
     }
 
-    /// Whether it was rung since somebody asked [`Bell::was_rung`].
-    pub fn is_rung(&self) -> bool {
-        self.rung.load(SeqCst)
+    /// Whether it was notified since somebody called [`Bell::take_notified`].
+    pub fn is_notified(&self) -> bool {
+        self.notified.load(SeqCst)
     }
 
     /// Whether the worker waits, or is about to.
-    pub fn is_asleep(&self) -> bool {
-        self.asleep.load(SeqCst)
+    pub fn is_parked(&self) -> bool {
+        self.parked.load(SeqCst)
     }
 
-    /// Whether it was rung since it was last asked.
-    pub fn was_rung(&self) -> bool {
-        self.rung.load(SeqCst) && self.rung.swap(false, SeqCst)
+    /// Whether it was notified since this was last asked.
+    pub fn take_notified(&self) -> bool {
+        self.notified.load(SeqCst) && self.notified.swap(false, SeqCst)
     }
 }
 
-impl Wake for Bell {
-    fn wake(&self) {
-        self.rung.store(true, SeqCst);
-        // One call a sleep: whoever is roused looks everywhere.
-        if self.asleep.load(SeqCst) && self.asleep.swap(false, SeqCst) {
-            (self.rouse)();
+impl Notify for Bell {
+    fn notify(&self) {
+        self.notified.store(true, SeqCst);
+        // One call a wait: whoever is unparked looks everywhere.
+        if self.parked.load(SeqCst) && self.parked.swap(false, SeqCst) {
+            (self.unpark)();
         }
     }
 }
@@ -70,23 +71,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_sleeper_is_roused_and_only_once() {
-        let roused = Arc::new(AtomicUsize::new(0));
-        let count = roused.clone();
+    fn only_who_is_parked_is_unparked_and_only_once() {
+        let unparked = Arc::new(AtomicUsize::new(0));
+        let count = unparked.clone();
         let bell = Bell::new(move || {
             count.fetch_add(1, SeqCst);
         });
-        bell.wake();
-        assert_eq!(roused.load(SeqCst), 0);
-        assert!(!bell.lie_down(), "it was rung before");
-        bell.get_up();
-        assert!(bell.was_rung());
-        assert!(!bell.was_rung());
-        assert!(bell.lie_down());
-        bell.wake();
-        bell.wake();
-        assert_eq!(roused.load(SeqCst), 1);
-        bell.get_up();
-        assert!(bell.was_rung());
+        bell.notify();
+        assert_eq!(unparked.load(SeqCst), 0);
+        assert!(!bell.prepare(), "it was notified before");
+        bell.resume();
+        assert!(bell.take_notified());
+        assert!(!bell.take_notified());
+        assert!(bell.prepare());
+        bell.notify();
+        bell.notify();
+        assert_eq!(unparked.load(SeqCst), 1);
+        bell.resume();
+        assert!(bell.take_notified());
     }
 }

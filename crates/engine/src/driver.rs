@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::buffer::Buffer;
 use crate::file::{FileSent, OpenFile};
 use crate::local::Local;
-use crate::mailbox::Wake;
+use crate::mailbox::Notify;
 use crate::network::News;
 
 /// Names one connection of a worker for as long as the worker runs: slot and generation, so that
@@ -145,7 +145,7 @@ pub trait Driver {
 
     /// Waits until something happens or the time is over; appends what happened to `events`.
     /// `None` waits without end. Waits no longer than the next timer of [`Driver::local`] says, and
-    /// wakes those that are due. Does not wait when the bell was rung before; only the worker asks
+    /// wakes those that are due. Does not wait when it was notified before; only the worker asks
     /// the bell whether it was. Reads the clocks afterwards.
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>);
 
@@ -227,7 +227,7 @@ pub trait Driver {
     fn local(&self) -> &Local;
 
     /// What wakes a wait of this driver: its bell.
-    fn waker(&self) -> Arc<dyn Wake> {
+    fn waker(&self) -> Arc<dyn Notify> {
         self.local().bell.clone()
     }
 }

@@ -83,8 +83,8 @@ impl EpollDriver {
             EventData::new_u64(WAKE),
             EventFlags::IN | EventFlags::ET,
         )?;
-        let rouse = waker.clone();
-        let bell = Bell::new(move || rouse.wake());
+        let unpark = waker.clone();
+        let bell = Bell::new(move || unpark.wake());
         let sources = Sources::new(EpollNetwork(epoll.clone()));
         let now_ms = monotonic_ms();
         Ok(EpollDriver {
@@ -144,8 +144,8 @@ impl Driver for EpollDriver {
     type Listener = Listener;
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
-        let may_sleep = self.local.bell.lie_down();
-        let timeout_ms = match may_sleep {
+        let may_park = self.local.bell.prepare();
+        let timeout_ms = match may_park {
             true => self.local.timers.bound(timeout_ms),
             false => Some(0),
         };
@@ -156,7 +156,7 @@ impl Driver for EpollDriver {
         let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
         let waited = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref());
         self.now_ms = monotonic_ms();
-        self.local.get_up(self.now_ms);
+        self.local.resume(self.now_ms);
         // Interrupted: the caller looks at its timers and comes again.
         let Ok((ready, _)) = waited else { return };
         for event in &*ready {

@@ -70,17 +70,17 @@ impl Lent {
     }
 
     /// A wait is over, at this time: for drivers.
-    pub(crate) fn get_up(&self, now_ms: u64) {
+    pub(crate) fn resume(&self, now_ms: u64) {
         self.timers.set_now(now_ms);
-        self.bell.get_up();
+        self.bell.resume();
         // Awake by now: to wake tasks costs no system call.
         self.timers.wake_due();
     }
 
-    /// Runs tasks while the bell is rung, a bounded number of times: for who has no messages.
+    /// Runs tasks while it is notified, a bounded number of times: for who has no messages.
     pub fn run(&self) {
         for _ in 0..ROUNDS_MAX {
-            if !self.bell.was_rung() {
+            if !self.bell.take_notified() {
                 return;
             }
             self.tasks.run();

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Wakes a worker from another thread. Waking one that is awake is harmless.
-pub trait Wake: Send + Sync {
+/// Reaches a worker from another thread. One that is awake loses nothing by it.
+pub trait Notify: Send + Sync {
     /// Makes the worker's current or next wait end.
-    fn wake(&self);
+    fn notify(&self);
 }
 
 /// A queue into one worker. Clones lead to the same worker.
@@ -15,7 +15,7 @@ pub struct Mailbox<M> {
 
 struct Shared<M> {
     queue: Mutex<Vec<M>>,
-    waker: Arc<dyn Wake>,
+    waker: Arc<dyn Notify>,
 }
 
 impl<M> Clone for Mailbox<M> {
@@ -28,7 +28,7 @@ impl<M> Clone for Mailbox<M> {
 
 impl<M> Mailbox<M> {
     /// An empty mailbox whose posts wake with `waker`.
-    pub fn new(waker: Arc<dyn Wake>) -> Self {
+    pub fn new(waker: Arc<dyn Notify>) -> Self {
         Mailbox {
             shared: Arc::new(Shared {
                 queue: Mutex::new(Vec::new()),
@@ -47,7 +47,7 @@ impl<M> Mailbox<M> {
         };
         // One wake per batch: whoever drains takes everything.
         if was_empty {
-            self.shared.waker.wake();
+            self.shared.waker.notify();
         }
     }
 

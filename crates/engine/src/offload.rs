@@ -27,9 +27,9 @@ impl Offload for Helpers {
 }
 
 /// What is being done elsewhere. Dropped, it is not begun any more, or nobody hears of it.
-pub struct Offloaded<T>(Arc<Mutex<State<T>>>);
+pub struct Offloaded<T>(Arc<Mutex<OffloadState<T>>>);
 
-struct State<T> {
+struct OffloadState<T> {
     done: Option<T>,
     over: bool,
     waiting: Option<Waker>,
@@ -44,7 +44,7 @@ impl<T: Send + 'static> Offloaded<T> {
         helpers: &dyn Offload,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Offloaded<T>, QueueFull> {
-        let state = Arc::new(Mutex::new(State {
+        let state = Arc::new(Mutex::new(OffloadState {
             done: None,
             over: false,
             waiting: None,
@@ -63,7 +63,7 @@ impl<T: Send + 'static> Offloaded<T> {
     }
 }
 
-struct Ending<T>(Arc<Mutex<State<T>>>);
+struct Ending<T>(Arc<Mutex<OffloadState<T>>>);
 
 impl<T> Drop for Ending<T> {
     fn drop(&mut self) {

@@ -24,11 +24,11 @@ pub struct Sources(Arc<Registry>);
 
 struct Registry {
     network: Box<dyn Network>,
-    state: Mutex<State>,
+    table: Mutex<SourceTable>,
 }
 
 #[derive(Default)]
-struct State {
+struct SourceTable {
     slots: Slab<Source>,
     generation: u32,
 }
@@ -97,7 +97,7 @@ impl Sources {
     pub fn new(network: impl Network + 'static) -> Sources {
         Sources(Arc::new(Registry {
             network: Box::new(network),
-            state: Mutex::default(),
+            table: Mutex::default(),
         }))
     }
 
@@ -113,8 +113,8 @@ impl Sources {
 
     /// Takes news, and wakes who waits for it.
     pub fn happened(&self, news: News) {
-        let mut state = self.lock();
-        let Some(source) = state.find(news.id) else {
+        let mut table = self.lock();
+        let Some(source) = table.find(news.id) else {
             return;
         };
         source.ended |= news.ended;
@@ -126,51 +126,51 @@ impl Sources {
             true => source.writing.happened(),
             false => None,
         };
-        drop(state);
+        drop(table);
         reader.into_iter().chain(writer).for_each(Waker::wake);
     }
 
     fn add(&self, rest: Source) -> SourceId {
-        let mut state = self.lock();
-        state.generation = (state.generation + 1) & GENERATION_MAX;
-        let generation = state.generation;
-        let slot = state.slots.insert(Source { generation, ..rest }) as u32;
+        let mut table = self.lock();
+        table.generation = (table.generation + 1) & GENERATION_MAX;
+        let generation = table.generation;
+        let slot = table.slots.insert(Source { generation, ..rest }) as u32;
         SourceId { slot, generation }
     }
 
     fn remove(&self, id: SourceId) -> Option<Source> {
-        let mut state = self.lock();
-        state.find(id)?;
-        Some(state.slots.remove(id.slot as usize))
+        let mut table = self.lock();
+        table.find(id)?;
+        Some(table.slots.remove(id.slot as usize))
     }
 
     fn set_ready(&self, id: SourceId, way: Way) {
-        let mut state = self.lock();
-        let source = state.find(id).expect("it is there while its socket is");
+        let mut table = self.lock();
+        let source = table.find(id).expect("it is there while its socket is");
         source.side(way).ready = true;
     }
 
     fn poll(&self, id: SourceId, way: Way, context: &mut Context<'_>) -> Poll<u32> {
-        let mut state = self.lock();
-        let source = state.find(id).expect("it is there while its socket is");
+        let mut table = self.lock();
+        let source = table.find(id).expect("it is there while its socket is");
         source.side(way).poll(context)
     }
 
     /// Nothing was left, though `news` said otherwise; `surely` = the system said so.
     fn exhausted(&self, id: SourceId, way: Way, news: u32, surely: bool) {
-        let mut state = self.lock();
-        let source = state.find(id).expect("it is there while its socket is");
+        let mut table = self.lock();
+        let source = table.find(id).expect("it is there while its socket is");
         if surely || !source.ended {
             source.side(way).exhausted(news);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SourceTable> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl SourceTable {
     fn find(&mut self, id: SourceId) -> Option<&mut Source> {
         let source = self.slots.get_mut(id.slot as usize)?;
         (source.generation == id.generation).then_some(source)
@@ -180,18 +180,18 @@ impl State {
 /// A connection to another server. Dropped, it is closed.
 pub struct Outgoing {
     socket: Box<dyn Socket>,
-    place: Place,
+    registration: Registration,
 }
 
-/// A socket's place in a worker's table; given back when it is dropped.
-struct Place {
+/// A socket in a worker's table; given back when it is dropped.
+struct Registration {
     sources: Sources,
     id: SourceId,
 }
 
-impl Place {
-    fn new(sources: &Sources, rest: Source) -> Place {
-        Place {
+impl Registration {
+    fn new(sources: &Sources, rest: Source) -> Registration {
+        Registration {
             id: sources.add(rest),
             sources: sources.clone(),
         }
@@ -202,7 +202,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Registration {
     fn drop(&mut self) {
         drop(self.sources.remove(self.id));
     }
@@ -221,16 +221,19 @@ impl Outgoing {
             writing: Side::default(),
             ended: false,
         };
-        let place = Place::new(sources, rest);
-        let connecting = sources.0.network.connect(to, place.id)?;
+        let registration = Registration::new(sources, rest);
+        let connecting = sources.0.network.connect(to, registration.id)?;
         let mut socket = connecting.socket;
         if connecting.connected {
-            sources.set_ready(place.id, Way::Out);
+            sources.set_ready(registration.id, Way::Out);
         } else {
-            poll_fn(|context| place.poll(Way::Out, context)).await;
+            poll_fn(|context| registration.poll(Way::Out, context)).await;
             socket.connected()?;
         }
-        Ok(Outgoing { socket, place })
+        Ok(Outgoing {
+            socket,
+            registration,
+        })
     }
 
     /// Lets another worker hear of it from now on.
@@ -238,15 +241,15 @@ impl Outgoing {
     /// # Errors
     /// What the system says; the connection is of no use then.
     pub fn move_to(&mut self, sources: &Sources) -> io::Result<()> {
-        let old = &self.place;
+        let old = &self.registration;
         if Arc::ptr_eq(&sources.0, &old.sources.0) {
             return Ok(());
         }
         let source = old.sources.remove(old.id);
         // Whatever there is, it is reported anew.
         let source = source.expect("it is there while its socket is");
-        self.place = Place::new(sources, source);
-        let id = self.place.id;
+        self.registration = Registration::new(sources, source);
+        let id = self.registration.id;
         sources.0.network.adopt(&mut *self.socket, id)
     }
 
@@ -260,7 +263,7 @@ impl Outgoing {
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            let news = ready!(self.place.poll(Way::In, context));
+            let news = ready!(self.registration.poll(Way::In, context));
             match self.socket.receive(into) {
                 Ok(len) => {
                     // Less than there was room for is all that there was, for what comes is told;
@@ -285,7 +288,7 @@ impl Outgoing {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         loop {
-            let news = ready!(self.place.poll(Way::Out, context));
+            let news = ready!(self.registration.poll(Way::Out, context));
             match self.socket.send(pieces) {
                 Ok(len) => return Poll::Ready(Ok(len)),
                 Err(error) => self.failed(Way::Out, news, error)?,
@@ -294,9 +297,9 @@ impl Outgoing {
     }
 
     fn exhausted(&self, way: Way, news: u32, surely: bool) {
-        self.place
+        self.registration
             .sources
-            .exhausted(self.place.id, way, news, surely);
+            .exhausted(self.registration.id, way, news, surely);
     }
 
     /// Whether an error only says that there is nothing now, or that a call was interrupted.

@@ -240,8 +240,8 @@ impl Driver for SimDriver {
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
         let (calls, now_ms) = {
             let mut world = self.world.lock();
-            // What it does is done by this thread, too: nobody rings while it sleeps.
-            self.local.bell.lie_down();
+            // What it does is done by this thread, too: nobody notifies it while it is parked.
+            self.local.bell.prepare();
             let timeout_ms = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
             world.pass_time(timeout_ms);
             if world.dice(1000) < world.faults.clock_jumps {
@@ -252,7 +252,7 @@ impl Driver for SimDriver {
         };
         calls.into_iter().for_each(|call| call());
         events.extend(self.world.lock().drivers[self.number].events.drain(..));
-        self.local.get_up(now_ms);
+        self.local.resume(now_ms);
     }
 
     fn now_ms(&self) -> u64 {

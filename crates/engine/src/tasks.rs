@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use slab::Slab;
 
 use crate::bell::Bell;
-use crate::mailbox::Wake as _;
+use crate::mailbox::Notify as _;
 
 /// How often tasks that others woke are polled in one run.
 const PASSES_MAX: usize = 4;
@@ -37,12 +37,12 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Tasks(Arc<Shared>);
 
 struct Shared {
-    state: Mutex<State>,
+    table: Mutex<TaskTable>,
     bell: Arc<Bell>,
 }
 
 #[derive(Default)]
-struct State {
+struct TaskTable {
     slots: Slab<Slot>,
     ready: Vec<Id>,
     generation: u32,
@@ -109,7 +109,7 @@ impl Tasks {
     /// No tasks; the bell is that of the worker who will run them.
     pub fn new(bell: Arc<Bell>) -> Tasks {
         Tasks(Arc::new(Shared {
-            state: Mutex::default(),
+            table: Mutex::default(),
             bell,
         }))
     }
@@ -141,23 +141,23 @@ impl Tasks {
                 self.poll(id);
             }
         }
-        let mut state = self.lock();
-        if state.ready.capacity() == 0 {
-            state.ready = ready;
+        let mut table = self.lock();
+        if table.ready.capacity() == 0 {
+            table.ready = ready;
         }
     }
 
     /// Gives up all tasks, and those that come from now on.
     pub fn end(&self) {
-        let mut state = self.lock();
-        state.ended = true;
-        state.ready.clear();
-        let ids: Vec<Id> = state
+        let mut table = self.lock();
+        table.ended = true;
+        table.ready.clear();
+        let ids: Vec<Id> = table
             .slots
             .iter()
             .map(|(slot, at)| id_of(slot, at))
             .collect();
-        drop(state);
+        drop(table);
         ids.into_iter().for_each(|id| self.give_up(id));
     }
 
@@ -167,18 +167,18 @@ impl Tasks {
     }
 
     fn add(&self, work: Work) -> Task {
-        let mut state = self.lock();
-        state.generation = state.generation.wrapping_add(1);
-        let generation = state.generation;
-        if state.ended {
-            drop(state);
+        let mut table = self.lock();
+        table.generation = table.generation.wrapping_add(1);
+        let generation = table.generation;
+        if table.ended {
+            drop(table);
             drop(work);
             let slot = NOWHERE;
             let tasks = self.clone();
             let id = Id { slot, generation };
             return Task { tasks, id };
         }
-        let place = state.slots.vacant_entry();
+        let place = table.slots.vacant_entry();
         let id = Id {
             slot: place.key() as u32,
             generation,
@@ -190,25 +190,25 @@ impl Tasks {
             ready: false,
             stage: Stage::Waiting(work, waker),
         });
-        drop(state);
+        drop(table);
         let tasks = self.clone();
         Task { tasks, id }
     }
 
     fn ready(&self, id: Id) {
-        let mut state = self.lock();
-        let Some(slot) = state.find(id) else { return };
+        let mut table = self.lock();
+        let Some(slot) = table.find(id) else { return };
         if std::mem::replace(&mut slot.ready, true) {
             return;
         }
-        state.ready.push(id);
-        drop(state);
-        self.0.bell.wake();
+        table.ready.push(id);
+        drop(table);
+        self.0.bell.notify();
     }
 
     fn poll(&self, id: Id) {
-        let mut state = self.lock();
-        let Some(slot) = state.find(id) else { return };
+        let mut table = self.lock();
+        let Some(slot) = table.find(id) else { return };
         slot.ready = false;
         let (mut work, waker) = match std::mem::replace(&mut slot.stage, Stage::Polled) {
             Stage::Waiting(work, waker) => (work, waker),
@@ -217,18 +217,18 @@ impl Tasks {
                 return;
             }
         };
-        drop(state);
+        drop(table);
         let mut context = Context::from_waker(&waker);
         // A task that panics is over; the worker goes on. What it owned says so when it is dropped.
         let outer = POLLS.replace(true);
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut context)));
         POLLS.set(outer);
         let over = !matches!(polled, Ok(Poll::Pending));
-        let mut state = self.lock();
-        let Some(slot) = state.find(id) else { return };
+        let mut table = self.lock();
+        let Some(slot) = table.find(id) else { return };
         if over || matches!(slot.stage, Stage::GivenUp) {
-            state.slots.remove(id.slot as usize);
-            drop(state);
+            table.slots.remove(id.slot as usize);
+            drop(table);
             // What it owns may call us when it is dropped.
             drop(work);
         } else {
@@ -237,26 +237,26 @@ impl Tasks {
     }
 
     fn give_up(&self, id: Id) {
-        let mut state = self.lock();
-        let Some(slot) = state.find(id) else { return };
+        let mut table = self.lock();
+        let Some(slot) = table.find(id) else { return };
         match slot.stage {
             // Whoever polls it sees to the rest.
             Stage::Polled | Stage::GivenUp => slot.stage = Stage::GivenUp,
             Stage::Waiting(..) => {
-                let slot = state.slots.remove(id.slot as usize);
-                drop(state);
+                let slot = table.slots.remove(id.slot as usize);
+                drop(table);
                 // What it owns may call us when it is dropped.
                 drop(slot);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, TaskTable> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl TaskTable {
     fn find(&mut self, id: Id) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         (slot.generation == id.generation).then_some(slot)

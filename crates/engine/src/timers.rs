@@ -1,7 +1,7 @@
 //! Timers for the tasks of a worker, in the time of its driver: monotonic ms as of the last wait.
 //!
-//! A timer costs two stores and no list: its place in a table keeps the note of it in the wheel
-//! when the timer is gone, and the place's next timer mostly needs no other. So what is begun and
+//! A timer costs two stores and no list: its entry in a table keeps the note of it in the wheel
+//! when the timer is gone, and the entry's next timer mostly needs no other. So what is begun and
 //! dropped for each request is noted once in a turn of the wheel. A driver lets no wait last
 //! beyond [`Timers::bound`], then tells the time and has those woken that are due. Knows no clock.
 
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::bell::Bell;
-use crate::mailbox::Wake as _;
+use crate::mailbox::Notify as _;
 use crate::wheel::Wheel;
 
 /// No deadline, and no note.
@@ -28,13 +28,13 @@ struct Shared {
     now_ms: AtomicU64,
     /// When the wheel wants to be looked at.
     next_ms: AtomicU64,
-    state: Mutex<State>,
+    table: Mutex<TimerTable>,
     bell: Arc<Bell>,
 }
 
-struct State {
+struct TimerTable {
     wheel: Wheel<u32>,
-    places: Vec<Place>,
+    entries: Vec<TimerEntry>,
     free: Vec<u32>,
     /// Places of timers that were begun by others while the worker slept: their time runs from the
     /// end of that wait.
@@ -43,10 +43,10 @@ struct State {
     wakers: Vec<Waker>,
 }
 
-struct Place {
+struct TimerEntry {
     /// Of the timer that is here; how long it is to last, while it is unset.
     deadline_ms: u64,
-    /// The first note of this place in the wheel.
+    /// The first note of this entry in the wheel.
     noted_ms: u64,
     /// It is among those that are unset.
     is_unset: bool,
@@ -63,9 +63,9 @@ impl Timers {
         Timers(Arc::new(Shared {
             now_ms: AtomicU64::new(now_ms),
             next_ms: AtomicU64::new(NEVER),
-            state: Mutex::new(State {
+            table: Mutex::new(TimerTable {
                 wheel: Wheel::new(now_ms),
-                places: Vec::new(),
+                entries: Vec::new(),
                 free: Vec::new(),
                 unset: Vec::new(),
                 due: Vec::new(),
@@ -86,7 +86,7 @@ impl Timers {
     }
 
     /// How long a wait may last that otherwise lasts up to `timeout_ms`. To be asked once the worker
-    /// has lain down: who begins a timer after that rouses it.
+    /// is prepared to park: who begins a timer after that ends its wait.
     pub fn bound(&self, timeout_ms: Option<u64>) -> Option<u64> {
         let next_ms = self.next_ms();
         let left_ms = next_ms.map(|next_ms| next_ms.saturating_sub(self.now_ms()));
@@ -105,12 +105,12 @@ impl Timers {
         if now_ms < self.0.next_ms.load(Relaxed) {
             return;
         }
-        let mut state = self.lock();
-        state.set_unset(now_ms);
-        state.look(now_ms);
-        self.store_next(&state);
-        let mut wakers = std::mem::take(&mut state.wakers);
-        drop(state);
+        let mut table = self.lock();
+        table.set_unset(now_ms);
+        table.look(now_ms);
+        self.store_next(&table);
+        let mut wakers = std::mem::take(&mut table.wakers);
+        drop(table);
         // Without the lock: who is woken may begin or drop timers.
         wakers.drain(..).for_each(Waker::wake);
         self.lock().wakers = wakers;
@@ -122,7 +122,7 @@ impl Timers {
         Sleep {
             timers: self.clone(),
             wanted: self.wanted(time_ms),
-            place: None,
+            entry: None,
         }
     }
 
@@ -148,22 +148,22 @@ impl Timers {
 
     /// How many timers there are.
     pub fn count(&self) -> usize {
-        let state = self.lock();
-        state.places.len() - state.free.len()
+        let table = self.lock();
+        table.entries.len() - table.free.len()
     }
 
     fn wanted(&self, time_ms: u64) -> Wanted {
         match time_ms {
             NEVER => Wanted::At(NEVER),
             // What it says for now was said long ago.
-            _ if self.0.bell.is_asleep() => Wanted::In(time_ms),
+            _ if self.0.bell.is_parked() => Wanted::In(time_ms),
             _ => Wanted::At(self.now_ms().saturating_add(time_ms)),
         }
     }
 
-    fn store_next(&self, state: &State) {
-        let next_ms = match state.unset.is_empty() {
-            true => state.wheel.next_ms().unwrap_or(NEVER),
+    fn store_next(&self, table: &TimerTable) {
+        let next_ms = match table.unset.is_empty() {
+            true => table.wheel.next_ms().unwrap_or(NEVER),
             false => 0,
         };
         self.0.next_ms.store(next_ms, Relaxed);
@@ -173,41 +173,41 @@ impl Timers {
     fn hurry(&self, at_ms: u64) {
         if at_ms < self.0.next_ms.load(Relaxed) {
             self.0.next_ms.store(at_ms, Relaxed);
-            self.0.bell.wake();
+            self.0.bell.notify();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, TimerTable> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl TimerTable {
     fn set_unset(&mut self, now_ms: u64) {
         for at in std::mem::take(&mut self.unset) {
-            let place = &mut self.places[at as usize];
-            if std::mem::take(&mut place.is_unset) {
-                place.deadline_ms = place.deadline_ms.saturating_add(now_ms);
+            let entry = &mut self.entries[at as usize];
+            if std::mem::take(&mut entry.is_unset) {
+                entry.deadline_ms = entry.deadline_ms.saturating_add(now_ms);
                 self.note(at);
             }
         }
     }
 
-    /// Looks at the places whose notes are due.
+    /// Looks at the entries whose notes are due.
     fn look(&mut self, now_ms: u64) {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.advance(now_ms, &mut due);
         for at in due.drain(..) {
-            let place = &mut self.places[at as usize];
-            if place.noted_ms > now_ms {
+            let entry = &mut self.entries[at as usize];
+            if entry.noted_ms > now_ms {
                 continue; // an older note; a later one stands
             }
-            place.noted_ms = NEVER;
-            if place.is_unset || place.deadline_ms == NEVER {
+            entry.noted_ms = NEVER;
+            if entry.is_unset || entry.deadline_ms == NEVER {
                 continue;
             }
-            if place.deadline_ms <= now_ms {
-                self.wakers.extend(place.waker.take());
+            if entry.deadline_ms <= now_ms {
+                self.wakers.extend(entry.waker.take());
             } else {
                 self.note(at);
             }
@@ -215,27 +215,27 @@ impl State {
         self.due = due;
     }
 
-    /// Sees to it that the place is looked at when its deadline comes; gives when that is, if it
+    /// Sees to it that the entry is looked at when its deadline comes; gives when that is, if it
     /// needed a note.
     fn note(&mut self, at: u32) -> Option<u64> {
-        let place = &mut self.places[at as usize];
-        if place.deadline_ms >= place.noted_ms {
+        let entry = &mut self.entries[at as usize];
+        if entry.deadline_ms >= entry.noted_ms {
             return None;
         }
-        let noted_ms = self.wheel.note(at, place.deadline_ms);
-        place.noted_ms = noted_ms;
+        let noted_ms = self.wheel.note(at, entry.deadline_ms);
+        entry.noted_ms = noted_ms;
         Some(noted_ms)
     }
 
-    fn take_place(&mut self) -> u32 {
+    fn take_entry(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place {
+            self.entries.push(TimerEntry {
                 deadline_ms: NEVER,
                 noted_ms: NEVER,
                 is_unset: false,
                 waker: None,
             });
-            self.places.len() as u32 - 1
+            self.entries.len() as u32 - 1
         })
     }
 }
@@ -252,7 +252,7 @@ enum Wanted {
 pub struct Sleep {
     timers: Timers,
     wanted: Wanted,
-    place: Option<u32>,
+    entry: Option<u32>,
 }
 
 impl Sleep {
@@ -264,7 +264,7 @@ impl Sleep {
 
     /// Ready once it is due.
     pub fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        match self.place {
+        match self.entry {
             None => self.begin(context),
             Some(at) => self.look(at, context),
         }
@@ -277,22 +277,22 @@ impl Sleep {
             Wanted::At(at_ms) if at_ms <= timers.now_ms() => return Poll::Ready(()),
             _ => {}
         }
-        let mut state = timers.lock();
-        let at = state.take_place();
-        self.place = Some(at);
+        let mut table = timers.lock();
+        let at = table.take_entry();
+        self.entry = Some(at);
         if timers.0.next_ms.load(Relaxed) == NEVER {
-            state.wheel.skip_to(timers.now_ms());
+            table.wheel.skip_to(timers.now_ms());
         }
-        let place = &mut state.places[at as usize];
-        place.waker = Some(context.waker().clone());
+        let entry = &mut table.entries[at as usize];
+        entry.waker = Some(context.waker().clone());
         let hurry = match wanted {
             Wanted::At(at_ms) => {
-                place.deadline_ms = at_ms;
-                state.note(at)
+                entry.deadline_ms = at_ms;
+                table.note(at)
             }
             Wanted::In(time_ms) => {
-                (place.deadline_ms, place.is_unset) = (time_ms, true);
-                state.unset.push(at);
+                (entry.deadline_ms, entry.is_unset) = (time_ms, true);
+                table.unset.push(at);
                 Some(0)
             }
         };
@@ -304,34 +304,34 @@ impl Sleep {
     }
 
     fn look(&mut self, at: u32, context: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.timers.lock();
-        let place = &mut state.places[at as usize];
-        if !place.is_unset && place.deadline_ms <= self.timers.now_ms() {
-            drop(state);
+        let mut table = self.timers.lock();
+        let entry = &mut table.entries[at as usize];
+        if !entry.is_unset && entry.deadline_ms <= self.timers.now_ms() {
+            drop(table);
             self.leave();
             // Whoever asks again is told the same.
             self.wanted = Wanted::At(0);
             return Poll::Ready(());
         }
-        match &mut place.waker {
+        match &mut entry.waker {
             Some(known) if known.will_wake(context.waker()) => {}
             other => *other = Some(context.waker().clone()),
         }
         Poll::Pending
     }
 
-    /// Leaves the place to another, with its note.
+    /// Leaves the entry to another, with its note.
     fn leave(&mut self) {
-        let Some(at) = self.place.take() else { return };
-        let mut state = self.timers.lock();
-        let place = &mut state.places[at as usize];
-        place.deadline_ms = NEVER;
-        let waker = place.waker.take();
-        if std::mem::take(&mut place.is_unset) {
-            state.unset.retain(|unset| *unset != at);
+        let Some(at) = self.entry.take() else { return };
+        let mut table = self.timers.lock();
+        let entry = &mut table.entries[at as usize];
+        entry.deadline_ms = NEVER;
+        let waker = entry.waker.take();
+        if std::mem::take(&mut entry.is_unset) {
+            table.unset.retain(|unset| *unset != at);
         }
-        state.free.push(at);
-        drop(state);
+        table.free.push(at);
+        drop(table);
         drop(waker);
     }
 }

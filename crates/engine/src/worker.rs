@@ -207,7 +207,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// again waits until sockets had their turn.
     fn answer_bell(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            if !self.local.bell.was_rung() {
+            if !self.local.bell.take_notified() {
                 return;
             }
             // First what others wait for elsewhere, then the answers that came of it.

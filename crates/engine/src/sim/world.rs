@@ -44,7 +44,7 @@ pub struct Waiting {
 impl Waiting {
     /// Whether it would not wait now.
     fn has_work(&self) -> bool {
-        !self.events.is_empty() || self.bell.is_rung()
+        !self.events.is_empty() || self.bell.is_notified()
     }
 }
 

@@ -80,14 +80,14 @@ fn what_is_begun_and_dropped_again_and_again_is_noted_once() {
     }
     let bound = timers.bound(None).expect("the first one's note");
     assert!(bound <= 6000 + TICK_MS, "{bound}");
-    assert_eq!(timers.lock().places.len(), 1);
+    assert_eq!(timers.lock().entries.len(), 1);
     advance(&timers, 20_000);
     assert_eq!(woken.0.load(SeqCst), 0, "nobody waits any more");
     assert_eq!(timers.bound(None), None);
 }
 
 #[test]
-fn a_place_with_a_later_note_is_looked_at_for_an_earlier_timer() {
+fn an_entry_with_a_later_note_is_looked_at_for_an_earlier_timer() {
     let (timers, woken, waker) = timers();
     let mut context = Context::from_waker(&waker);
     let mut long = timers.sleep(ms(1000));
@@ -137,8 +137,8 @@ fn no_time_at_all_is_over_at_once_and_for_ever_is_not_noted() {
 /// Another thread begins a timer while the worker sleeps: its clock stands where the wait began.
 #[test]
 fn time_that_was_slept_does_not_count() {
-    let roused = Arc::new(AtomicUsize::new(0));
-    let count = roused.clone();
+    let unparked = Arc::new(AtomicUsize::new(0));
+    let count = unparked.clone();
     let bell = Bell::new(move || {
         count.fetch_add(1, SeqCst);
     });
@@ -146,17 +146,17 @@ fn time_that_was_slept_does_not_count() {
     let woken = Arc::new(Count::default());
     let waker = Waker::from(woken.clone());
     let mut context = Context::from_waker(&waker);
-    assert!(bell.lie_down());
+    assert!(bell.prepare());
     // Five seconds later.
     let mut sleep = timers.sleep(ms(100));
     let mut dropped = timers.sleep(ms(100));
     assert!(sleep.poll_due(&mut context).is_pending());
     assert!(dropped.poll_due(&mut context).is_pending());
     drop(dropped);
-    assert_eq!(roused.load(SeqCst), 1, "the wait takes no account of it");
+    assert_eq!(unparked.load(SeqCst), 1, "the wait takes no account of it");
     assert_eq!(timers.bound(None), Some(0));
     advance(&timers, 6000);
-    bell.get_up();
+    bell.resume();
     assert_eq!(woken.0.load(SeqCst), 0);
     assert!(sleep.poll_due(&mut context).is_pending());
     advance(&timers, 6099);
