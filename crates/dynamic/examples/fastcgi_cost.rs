@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use bytes::Bytes;
 use lowroad_config::{FastCgi, Pattern, Route, RouteTo, Symlinks, Upstream};
 use lowroad_dynamic::fastcgi::FastCgiHandler;
-use lowroad_dynamic::fastcgi::pool::Pools;
+use lowroad_dynamic::fastcgi::server::Servers;
 use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Begun, Body, Content, Handler, Loading, Objects, Request};
 use lowroad_engine::driver::{Driver, Event};
@@ -61,8 +61,8 @@ fn ask(count: usize, socket: &Path) {
     let helpers = Helpers::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");
     let local = driver.local().clone();
-    let pools = Pools::new(std::slice::from_ref(&local));
-    let handler = handler(socket, &pools);
+    let servers = Servers::new(std::slice::from_ref(&local));
+    let handler = handler(socket, &servers);
     let (objects, root): (Arc<dyn Objects>, Arc<Path>) =
         (Arc::new(Nothing), Arc::from(Path::new("/srv")));
     let done = Arc::new(AtomicUsize::new(0));
@@ -90,7 +90,7 @@ fn ask(count: usize, socket: &Path) {
     }
 }
 
-fn handler(socket: &Path, pools: &Pools) -> Arc<FastCgiHandler> {
+fn handler(socket: &Path, servers: &Servers) -> Arc<FastCgiHandler> {
     let fastcgi = FastCgi {
         address: Upstream::Unix(socket.to_path_buf()),
         script: Some("/index.php".to_string()),
@@ -108,7 +108,7 @@ fn handler(socket: &Path, pools: &Pools) -> Arc<FastCgiHandler> {
         response_buffering: true,
     };
     let notice = Arc::new(|line: &str| eprintln!("{line}"));
-    let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, pools, notice);
+    let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, servers, notice);
     Arc::new(handler)
 }
 

@@ -7,7 +7,6 @@
 //!
 //! It knows nothing of sites, nor how a path is found to be this handler's.
 
-pub mod collect;
 pub mod environment;
 pub mod group;
 pub mod limits;
@@ -22,13 +21,14 @@ use lowroad_config::{Cgi, Route, Symlinks};
 use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_http::status::Status;
 
-use self::collect::Gathered;
 use self::environment::Environment;
 use self::process::Process;
+use crate::collect::Gathered;
 use crate::head::Form;
 use crate::head::reply::Reply;
+use crate::notice::Notice;
 use crate::script::lookup::{self, kind};
-use crate::script::talk::{self, Notice, Terms};
+use crate::script::talk::{self, Terms};
 use crate::script::{Meaning, Rules, Script, base_of, find};
 use crate::spool::Spools;
 use crate::{Begun, Failure, Handler, Request};

@@ -1,18 +1,16 @@
 //! FastCGI servers: php-fpm above all.
 //!
-//! A request is one write to a connection that was kept ([`pool`]), and its response one read, if
-//! it is short. Servers that say they can are given several requests on a connection ([`shared`]);
+//! A request is one write to a connection that was kept ([`server`]), and its response one read, if
+//! it is short. Servers that say they can are given several requests on a connection ([`multiplexed`]);
 //! php-fpm is not one of them ([`lone`]). It knows nothing of sites, nor how a path is found to be
 //! this handler's.
 
 mod guest;
 pub mod link;
 mod lone;
-mod permits;
-pub mod pool;
+mod multiplexed;
 pub mod record;
-mod shared;
-mod stock;
+pub mod server;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,22 +18,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_config::{FastCgi, Route, Symlinks};
+use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use lowroad_origin::Counts;
 
 use self::guest::Guest;
-use self::link::Link;
 use self::lone::Lone;
-use self::pool::{Counts, Pool, Pools};
-use self::record::{Event, Params};
-use crate::cgi::collect::Gathered;
+use self::record::Params;
+use self::server::{Server, Servers};
 use crate::cgi::environment::Environment;
 use crate::cgi::stderr::Complaints;
+use crate::collect::Gathered;
 use crate::head::Form;
 use crate::head::reply::Reply;
+use crate::notice::Notice;
 use crate::script::lookup::{Lately, kind};
-use crate::script::talk::{Notice, Stopped, Terms, answer};
+use crate::script::talk::{Stopped, Terms, answer};
 use crate::script::{Meaning, Rules, Script, find, front, is_hidden};
 use crate::spool::Spools;
 use crate::{Begun, Content, Failure, Handler, Request, Response};
@@ -46,20 +45,19 @@ pub struct FastCgiHandler {
     fastcgi: FastCgi,
     symlinks: Symlinks,
     lately: Lately,
-    concurrency_max: usize,
-    answering: Arc<Semaphore>,
-    pool: Arc<Pool>,
+    concurrency: Arc<Concurrency>,
+    server: Arc<Server>,
     terms: Terms,
 }
 
 impl FastCgiHandler {
-    /// A handler for `route`, which goes to `fastcgi`, with connections of `pools`. `symlinks` are
+    /// A handler for `route`, which goes to `fastcgi`, one of `servers`. `symlinks` are
     /// those of the site.
     pub fn new(
         route: &Route,
         fastcgi: &FastCgi,
         symlinks: Symlinks,
-        pools: &Pools,
+        servers: &Servers,
         notice: Notice,
     ) -> FastCgiHandler {
         let ending = Path::new(&fastcgi.index)
@@ -75,9 +73,8 @@ impl FastCgiHandler {
             fastcgi: fastcgi.clone(),
             symlinks,
             lately: Lately::default(),
-            concurrency_max: route.concurrency_max,
-            answering: Arc::new(Semaphore::new(route.concurrency_max)),
-            pool: pools.get(&fastcgi.address, fastcgi.connections_max),
+            concurrency: Concurrency::new(route.concurrency_max),
+            server: servers.get(&fastcgi.address, fastcgi.connections_max),
             terms: Terms {
                 silence: Duration::from_millis(route.timeout_ms),
                 notice,
@@ -88,12 +85,12 @@ impl FastCgiHandler {
 
     /// How many requests are under way.
     pub fn answering(&self) -> usize {
-        self.concurrency_max - self.answering.available_permits()
+        self.concurrency.under_way()
     }
 
-    /// What its pool has, which other routes may use too.
+    /// What its server's pool has, which other routes may use too.
     pub fn pool(&self) -> Counts {
-        self.pool.counts()
+        self.server.pool.counts()
     }
 
     /// Has responses wait in spools that their clients take slowly.
@@ -107,7 +104,7 @@ impl FastCgiHandler {
         self: Arc<Self>,
         worker: usize,
         mut request: Request,
-        permit: OwnedSemaphorePermit,
+        permit: Permit,
     ) -> Result<Response, Failure> {
         let script = match self.meaning(worker, &request).await? {
             Meaning::Script(script) => script,
@@ -117,7 +114,7 @@ impl FastCgiHandler {
         let body = std::mem::take(&mut request.body);
         let (body, permit) = Gathered::with_leave(body, permit, || self.permit()).await?;
         let body_len = body.len;
-        let asked = Asked {
+        let asked = ScriptRequest {
             worker,
             file: file_of(&request, &script),
             request,
@@ -136,22 +133,22 @@ impl FastCgiHandler {
 }
 
 /// A request and what was found out about it.
-struct Asked {
+struct ScriptRequest {
     worker: usize,
     request: Request,
     script: Script,
     file: Arc<Path>,
     body_len: Option<u64>,
-    permit: Arc<OwnedSemaphorePermit>,
+    permit: Arc<Permit>,
 }
 
 impl FastCgiHandler {
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        self.answering.clone().try_acquire_owned().map_err(|_| {
+    fn permit(&self) -> Result<Permit, Failure> {
+        self.concurrency.try_acquire().ok_or_else(|| {
             let detail = format!(
                 "{} requests to {} are under way already; the route's concurrency allows no more",
-                self.concurrency_max,
-                self.pool.name()
+                self.concurrency.max(),
+                self.server.name()
             );
             Failure::new(Status::SERVICE_UNAVAILABLE, detail)
         })
@@ -169,7 +166,7 @@ impl FastCgiHandler {
         if let Some(script) = &self.fastcgi.script {
             return Ok(Meaning::Script(front(request.path(), script)));
         }
-        let local = self.pool.local(worker);
+        let local = self.server.pool.local(worker);
         let now_ms = local.timers.now_ms();
         if let Some(meaning) = self.lately.known(&request.root, request.path(), now_ms) {
             return Ok(meaning);
@@ -199,36 +196,31 @@ impl FastCgiHandler {
     /// Puts the request to the server. `fresh` = on no connection that was used before.
     async fn try_answer(
         &self,
-        asked: &Asked,
+        asked: &ScriptRequest,
         body: Gathered,
         fresh: bool,
     ) -> Result<Response, Stopped> {
         let idempotent = !matches!(asked.request.method, Method::Post | Method::Patch);
         let reply = Reply::new(asked.file.clone(), Form::Cgi, asked.request.method);
         let complaints = Complaints::new(asked.file.clone(), self.terms.notice.clone());
-        if self.pool.multiplexes() {
-            let shared = self
-                .in_time(asked.worker, self.pool.shared(asked.worker, fresh))
-                .await?;
+        if self.server.multiplexes() {
+            let silence = self.terms.silence;
+            let shared = self.server.shared(asked.worker, fresh, silence).await;
+            let shared = shared.map_err(not_again)?;
             // Where it was lost this moment, there is still a connection of one's own.
             if let Some(ticket) = shared.ticket(complaints.clone()) {
                 let out = self.encode(asked, ticket.id);
-                let (pool, permit) = (self.pool.clone(), asked.permit.clone());
-                let guest = Guest::new(ticket, pool, asked.worker, out, idempotent, permit);
+                let (server, permit) = (self.server.clone(), asked.permit.clone());
+                let guest = Guest::new(ticket, server, asked.worker, out, idempotent, permit);
                 return answer(guest, body, reply, &self.terms).await;
             }
         }
-        let now = (!fresh).then(|| self.pool.lease_now(asked.worker));
-        let lease = match now.flatten() {
-            Some(lease) => lease,
-            None => {
-                self.in_time(asked.worker, self.pool.lease(asked.worker, fresh))
-                    .await?
-            }
-        };
+        let silence = self.terms.silence;
+        let lease = self.server.lease(asked.worker, fresh, silence).await;
+        let lease = lease.map_err(not_again)?;
         let lone = Lone::new(
             lease,
-            self.pool.clone(),
+            self.server.clone(),
             self.encode(asked, lone::ID),
             idempotent,
             complaints,
@@ -237,32 +229,8 @@ impl FastCgiHandler {
         answer(lone, body, reply, &self.terms).await
     }
 
-    async fn in_time<T>(
-        &self,
-        worker: usize,
-        connecting: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Stopped> {
-        let timers = &self.pool.local(worker).timers;
-        let connected = match timers.timeout(self.terms.silence, connecting).await {
-            Ok(connected) => connected,
-            Err(_) => Err(Failure::new(
-                Status::SERVICE_UNAVAILABLE,
-                format!(
-                    "no connection to {} was free within {} ms; it has too much to do, or the \
-                     route too few connections",
-                    self.pool.name(),
-                    self.terms.silence.as_millis()
-                ),
-            )),
-        };
-        connected.map_err(|failure| Stopped {
-            failure,
-            again: None,
-        })
-    }
-
     /// What begins the request.
-    fn encode(&self, asked: &Asked, id: u16) -> Vec<u8> {
+    fn encode(&self, asked: &ScriptRequest, id: u16) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024 + asked.request.lines().len());
         record::put_begin(&mut out, id);
         let mut params = Params::start(&mut out, id);
@@ -286,6 +254,13 @@ impl Handler for FastCgiHandler {
             Ok(permit) => Begun::Here(Box::pin(self.answer(worker, request, permit))),
             Err(failure) => Begun::Answered(Err(failure)),
         }
+    }
+}
+
+fn not_again(failure: Failure) -> Stopped {
+    Stopped {
+        failure,
+        again: None,
     }
 }
 
@@ -313,32 +288,4 @@ fn with_slash(request: &Request) -> Response {
         content: Content::Bytes(bytes::Bytes::new()),
     };
     response.field("Location", location)
-}
-
-/// Asks a server whether it multiplexes; `None` if it does not say.
-async fn ask(link: &mut Link) -> Option<bool> {
-    let mut question = Vec::new();
-    record::put_question(&mut question);
-    let mut written = 0;
-    std::future::poll_fn(|context| {
-        while written < question.len() {
-            match std::task::ready!(link.poll_write(context, &question[written..], &[])) {
-                Ok(len @ 1..) => written += len,
-                _ => return std::task::Poll::Ready(None),
-            }
-        }
-        loop {
-            match link.event() {
-                Ok(Some((Event::Multiplexes(does), _))) => {
-                    return std::task::Poll::Ready(Some(does));
-                }
-                Ok(None) => {}
-                _ => return std::task::Poll::Ready(None),
-            }
-            if std::task::ready!(link.poll_read(context)).is_err() {
-                return std::task::Poll::Ready(None);
-            }
-        }
-    })
-    .await
 }

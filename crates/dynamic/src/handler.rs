@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use lowroad_http::status::Status;
 
-use crate::{Request, Response};
+use crate::request::Request;
+use crate::response::Response;
 
 /// An answer being made. Dropping it gives it up: what works for it is ended.
 pub type Answering = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>>;

@@ -7,6 +7,7 @@
 //! connections or caches.
 
 pub mod cgi;
+pub mod collect;
 pub mod executor;
 pub mod fastcgi;
 pub mod fields;
@@ -15,6 +16,7 @@ pub mod head;
 pub mod limited;
 pub mod memory;
 pub mod module;
+pub mod notice;
 pub mod pages;
 pub mod request;
 pub mod response;

@@ -7,6 +7,7 @@
 
 pub mod call;
 pub mod catalog;
+mod clock;
 pub mod counts;
 mod fetch;
 pub mod identity;
@@ -26,8 +27,9 @@ use std::future::Future;
 use lowroad_module::{Event, Next};
 
 use crate::Failure;
-pub use call::{Call, now_ms};
+pub use call::Call;
 pub use catalog::{Catalog, Opened, Ready, open_native, open_separate};
+pub use clock::now_ms;
 pub use counts::Counts;
 pub use identity::{Identity, Starting};
 pub use run::{Limits, Running};

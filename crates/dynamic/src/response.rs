@@ -5,7 +5,7 @@ use bytes::Bytes;
 use lowroad_engine::stream::Receiver;
 use lowroad_http::status::Status;
 
-use crate::Fields;
+use crate::fields::Fields;
 
 /// A response.
 pub struct Response {

@@ -24,7 +24,7 @@ pub use request::Buffered;
 pub use response::STALL;
 use trouble::Trouble;
 
-use crate::script::talk::Notice;
+use crate::notice::Notice;
 
 /// Where files are made if the configuration does not say: on a disk, where there is one.
 const FOLDERS: [&str; 2] = ["/var/tmp", "/tmp"];

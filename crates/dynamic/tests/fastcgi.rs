@@ -14,7 +14,7 @@ use fastcgi_support::Fpm;
 use lowroad_config::{FastCgi, Route, Symlinks, Upstream};
 use lowroad_dynamic::Content;
 use lowroad_dynamic::fastcgi::FastCgiHandler;
-use lowroad_dynamic::fastcgi::pool::Pools;
+use lowroad_dynamic::fastcgi::server::Servers;
 use lowroad_engine::stream::Next;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
@@ -24,7 +24,7 @@ use lowroad_testkit::Folder;
 struct Site {
     folder: Folder,
     notices: Notices,
-    pools: Pools,
+    servers: Servers,
 }
 
 const SHOW: &str = "<?php foreach (['SCRIPT_NAME', 'PATH_INFO', 'SCRIPT_FILENAME', \
@@ -77,7 +77,7 @@ impl Site {
         Site {
             folder,
             notices: Notices::default(),
-            pools: Pools::new(&[fastcgi_support::local()]),
+            servers: Servers::new(&[fastcgi_support::local()]),
         }
     }
 
@@ -98,7 +98,7 @@ impl Site {
             &route,
             &fastcgi,
             Symlinks::Beneath,
-            &self.pools,
+            &self.servers,
             notice,
         ))
     }

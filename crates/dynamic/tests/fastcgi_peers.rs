@@ -18,7 +18,7 @@ use fastcgi_support::{
 use lowroad_config::{FastCgi, Route, Symlinks, Upstream};
 use lowroad_dynamic::Content;
 use lowroad_dynamic::fastcgi::FastCgiHandler;
-use lowroad_dynamic::fastcgi::pool::Pools;
+use lowroad_dynamic::fastcgi::server::Servers;
 use lowroad_engine::stream::{Next, stream};
 use lowroad_http::status::Status;
 use tokio::sync::mpsc;
@@ -35,11 +35,11 @@ fn handler_with(
     notices: &Notices,
     change: impl FnOnce(&mut Route, &mut FastCgi),
 ) -> Arc<FastCgiHandler> {
-    handler_of(&Pools::new(&[local()]), responder, notices, change)
+    handler_of(&Servers::new(&[local()]), responder, notices, change)
 }
 
 fn handler_of(
-    pools: &Pools,
+    servers: &Servers,
     responder: &Responder,
     notices: &Notices,
     change: impl FnOnce(&mut Route, &mut FastCgi),
@@ -48,7 +48,7 @@ fn handler_of(
     fastcgi.script = Some("/index.php".to_string());
     change(&mut route, &mut fastcgi);
     let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
-    let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, pools, notice);
+    let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, servers, notice);
     Arc::new(handler)
 }
 
@@ -83,8 +83,8 @@ fn a_connection_is_kept() {
 fn a_kept_connection_serves_all_workers_in_turn() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
-        let pools = Pools::new(&[local(), start_local()]);
-        let handler = handler_of(&pools, &responder, &Notices::default(), |_, _| {});
+        let servers = Servers::new(&[local(), start_local()]);
+        let handler = handler_of(&servers, &responder, &Notices::default(), |_, _| {});
         for turn in 0..50 {
             let response = ask_on(&handler, turn % 2, request())
                 .await
@@ -98,9 +98,9 @@ fn a_kept_connection_serves_all_workers_in_turn() {
 fn all_workers_get_their_turn_on_few_connections() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
-        let pools = Pools::new(&[local(), start_local(), start_local()]);
+        let servers = Servers::new(&[local(), start_local(), start_local()]);
         let change = |_: &mut Route, fastcgi: &mut FastCgi| fastcgi.connections_max = 2;
-        let handler = handler_of(&pools, &responder, &Notices::default(), change);
+        let handler = handler_of(&servers, &responder, &Notices::default(), change);
         let tasks: Vec<_> = (0..60)
             .map(|number| {
                 let handler = handler.clone();

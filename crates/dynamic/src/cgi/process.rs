@@ -25,7 +25,8 @@ use super::group::Group;
 use super::limits::{Limits, limit};
 use super::stderr::Complaints;
 use crate::Failure;
-use crate::script::talk::{Fed, Notice, Part, Program};
+use crate::notice::Notice;
+use crate::script::talk::{Fed, Part, Program};
 
 /// Where programs look for others if the configuration does not say.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::script::talk::Notice;
+use crate::notice::Notice;
 
 /// Longer lines are cut.
 const LINE_LEN_MAX: usize = 2048;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use lowroad_engine::concurrency::Permit;
 use lowroad_engine::stream::Next;
 use lowroad_http::status::Status;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::lone::end;
-use super::pool::Pool;
+use super::multiplexed::Ticket;
 use super::record::CONTENT_LEN_MAX;
-use super::shared::Ticket;
+use super::server::Server;
 use crate::Failure;
 use crate::executor::Executor;
 use crate::script::talk::{Fed, Part, Program};
@@ -20,23 +20,23 @@ use crate::script::talk::{Fed, Part, Program};
 /// A request under way. Dropped, it is aborted.
 pub struct Guest {
     ticket: Ticket,
-    pool: Arc<Pool>,
+    server: Arc<Server>,
     /// Where it is polled; its connection may be another's.
     worker: usize,
     idempotent: bool,
     heard: bool,
-    _permit: Arc<OwnedSemaphorePermit>,
+    _permit: Arc<Permit>,
 }
 
 impl Guest {
     /// A request whose begin and parameters are in `out`.
     pub fn new(
         ticket: Ticket,
-        pool: Arc<Pool>,
+        server: Arc<Server>,
         worker: usize,
         out: Vec<u8>,
         idempotent: bool,
-        permit: Arc<OwnedSemaphorePermit>,
+        permit: Arc<Permit>,
     ) -> Guest {
         if let Some(input) = &ticket.input {
             // If the connection is lost already, the output says so.
@@ -44,7 +44,7 @@ impl Guest {
         }
         Guest {
             ticket,
-            pool,
+            server,
             worker,
             idempotent,
             heard: false,
@@ -88,17 +88,17 @@ impl Program for Guest {
                 output.extend_from_slice(&bytes);
                 Ok(Part::Output)
             }
-            (Next::End, Some(ended)) => end(ended, self.pool.name()),
+            (Next::End, Some(ended)) => end(ended, self.server.name()),
             // Also if the server has ended it meanwhile: what was taken from it is not all.
             _ => {
-                let detail = format!("{} lost a request that it had begun", self.pool.name());
+                let detail = format!("{} lost a request that it had begun", self.server.name());
                 Err(Failure::new(Status::BAD_GATEWAY, detail))
             }
         })
     }
 
     fn executor(&self) -> Executor {
-        Executor::Worker(self.pool.local(self.worker).clone())
+        Executor::Worker(self.server.pool.local(self.worker).clone())
     }
 
     fn is_unused(&self) -> bool {

@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
 
-use lowroad_engine::outgoing::{Outgoing, Sources};
+use lowroad_engine::outgoing::Outgoing;
 
 use super::record::{BadRecord, Decoder, Event};
 
@@ -45,17 +45,14 @@ impl Link {
     }
 
     /// Whether it is still there, and quiet as an idle connection must be. No system call if so.
-    pub fn is_idle(&mut self) -> bool {
+    pub fn is_quiet(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.start == self.end && self.poll_read(&mut context).is_pending()
     }
 
-    /// Lets another worker hear of it from now on.
-    ///
-    /// # Errors
-    /// The connection is of no use any more.
-    pub fn move_to(&mut self, sources: &Sources) -> io::Result<()> {
-        self.socket.move_to(sources)
+    /// Its socket.
+    pub fn socket_mut(&mut self) -> &mut Outgoing {
+        &mut self.socket
     }
 
     /// Writes some of two pieces; gives how many bytes.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use lowroad_engine::concurrency::Permit;
 use lowroad_http::status::Status;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::link::Broken;
-use super::pool::{Lease, Pool};
 use super::record::{self, CONTENT_LEN_MAX, Ended, Event};
+use super::server::{Lease, Server};
 use crate::Failure;
 use crate::cgi::stderr::Complaints;
 use crate::executor::Executor;
@@ -21,7 +21,7 @@ pub const ID: u16 = 1;
 /// A request under way. Dropped, its connection is closed, by which the server knows.
 pub struct Lone {
     lease: Lease,
-    pool: Arc<Pool>,
+    server: Arc<Server>,
     /// May be sent twice without harm (RFC 9110 §9.2.2).
     idempotent: bool,
     complaints: Complaints,
@@ -36,22 +36,22 @@ pub struct Lone {
     wrote: bool,
     heard: bool,
     ended: Option<Ended>,
-    _permit: Arc<OwnedSemaphorePermit>,
+    _permit: Arc<Permit>,
 }
 
 impl Lone {
     /// A request whose begin and parameters are in `out`.
     pub fn new(
         lease: Lease,
-        pool: Arc<Pool>,
+        server: Arc<Server>,
         out: Vec<u8>,
         idempotent: bool,
         complaints: Complaints,
-        permit: Arc<OwnedSemaphorePermit>,
+        permit: Arc<Permit>,
     ) -> Lone {
         Lone {
             lease,
-            pool,
+            server,
             idempotent,
             complaints,
             out,
@@ -74,7 +74,7 @@ impl Lone {
             if self.deaf || waiting.is_empty() && more.is_empty() {
                 return Poll::Ready(0);
             }
-            match ready!(self.lease.link.poll_write(context, waiting, more)) {
+            match ready!(self.lease.connection.poll_write(context, waiting, more)) {
                 Ok(len @ 1..) => {
                     self.wrote = true;
                     let more_len = len.saturating_sub(waiting.len());
@@ -99,7 +99,7 @@ impl Lone {
     /// Takes all that was read. Whether something was said.
     fn decode(&mut self, output: &mut Vec<u8>) -> Result<Option<Part>, Broken> {
         let mut part = None;
-        while let Some((event, bytes)) = self.lease.link.event()? {
+        while let Some((event, bytes)) = self.lease.connection.event()? {
             match event {
                 Event::Output(ID, range) => {
                     output.extend_from_slice(&bytes[range]);
@@ -131,9 +131,9 @@ impl Lone {
             if let Some(part) = self.decode(output)? {
                 return Poll::Ready(Ok(part));
             }
-            ready!(self.lease.link.poll_read(context))?;
+            ready!(self.lease.connection.poll_read(context))?;
             self.heard = true;
-            self.lease.unheard = None;
+            self.lease.heard();
         }
     }
 }
@@ -171,18 +171,18 @@ impl Program for Lone {
     ) -> Poll<Result<Part, Failure>> {
         if let Some(ended) = self.ended {
             self.complaints.end_line();
-            return Poll::Ready(end(ended, self.pool.name()));
+            return Poll::Ready(end(ended, self.server.name()));
         }
         let _ = self.poll_write(context, &[]);
         let part = ready!(self.read(context, output));
         Poll::Ready(part.map_err(|broken| {
-            let detail = format!("{} {broken}", self.pool.name());
+            let detail = format!("{} {broken}", self.server.name());
             Failure::new(Status::BAD_GATEWAY, detail)
         }))
     }
 
     fn executor(&self) -> Executor {
-        Executor::Worker(self.pool.local(self.lease.worker).clone())
+        Executor::Worker(self.server.pool.local(self.lease.worker).clone())
     }
 
     fn is_unused(&self) -> bool {
@@ -190,9 +190,9 @@ impl Program for Lone {
     }
 
     fn finish(self, fed: bool) {
-        self.pool.ask_once(self.lease.worker);
+        self.server.ask_once(self.lease.worker);
         if fed && !self.deaf && self.out_written == self.out.len() {
-            self.pool.give_back(self.lease);
+            self.server.pool.give_back(self.lease);
         }
     }
 }

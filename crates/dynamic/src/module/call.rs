@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes};
 use lowroad_engine::stream::Next as Part;
@@ -13,6 +12,7 @@ use lowroad_http::status::Status;
 use lowroad_module::linked::Kept;
 use lowroad_module::{Event, Host, Level, Sent, Ticket, What};
 
+use super::clock::now_ms;
 use super::identity::Identity;
 use super::outgoing::{Outgoing, Progress};
 use super::parts;
@@ -332,10 +332,4 @@ impl Host for Call {
     fn set_memory(&mut self, memory: u64) {
         self.memory = memory;
     }
-}
-
-/// Milliseconds since 1970.
-pub fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }

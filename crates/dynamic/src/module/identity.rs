@@ -7,7 +7,7 @@ use lowroad_config::{Destination, Module};
 use lowroad_log::{Level as LogLevel, Logger};
 use lowroad_module::{Host, Level, Sent, Ticket, What};
 
-use super::call::now_ms;
+use super::clock::now_ms;
 use super::counts::Counts;
 use super::parts;
 

@@ -8,7 +8,7 @@ use lowroad_module::{Event, Next};
 use super::Code;
 use super::call::Call;
 use super::identity::{Identity, Starting};
-use super::native::{Calling, State, Worker as Native};
+use super::native::{Calling, Worker as Native, WorkerState};
 use crate::Failure;
 
 /// A module that is linked in, started for every worker.
@@ -49,7 +49,7 @@ impl Code for LinkedCode {
 /// A module started for one worker; there until it is dropped.
 pub struct Started(Option<Box<dyn Worker>>);
 
-impl State for Started {
+impl WorkerState for Started {
     fn handle(&mut self, call: &mut Call, event: Event) -> Next {
         let Some(module) = &mut self.0 else {
             return Next::Failed;

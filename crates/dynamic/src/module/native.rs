@@ -12,13 +12,13 @@ use super::call::Call;
 use crate::Failure;
 
 /// A module started for one worker.
-pub trait State: Send + 'static {
+pub trait WorkerState: Send + 'static {
     /// Gives it an event of a call.
     fn handle(&mut self, call: &mut Call, event: Event) -> Next;
 }
 
 /// A worker's state.
-pub struct Worker<S: State> {
+pub struct Worker<S: WorkerState> {
     /// The lock is tokio's, so that who finds it taken waits without a thread.
     state: Turns<S>,
     /// Calls that were given up while the state was in use: the module is told at its next use.
@@ -26,7 +26,7 @@ pub struct Worker<S: State> {
     any_given_up: AtomicBool,
 }
 
-impl<S: State> Worker<S> {
+impl<S: WorkerState> Worker<S> {
     /// With this state.
     pub fn new(state: S) -> Worker<S> {
         Worker {
@@ -66,7 +66,7 @@ impl<S: State> Worker<S> {
     }
 }
 
-impl<S: State> Drop for Worker<S> {
+impl<S: WorkerState> Drop for Worker<S> {
     fn drop(&mut self) {
         let calls = self.given_up.get_mut();
         let calls = std::mem::take(calls.unwrap_or_else(PoisonError::into_inner));
@@ -77,14 +77,14 @@ impl<S: State> Drop for Worker<S> {
 }
 
 /// A call with the state of its worker.
-pub struct Calling<S: State> {
+pub struct Calling<S: WorkerState> {
     /// `None` only while it is dropped.
     parts: Option<(Arc<Worker<S>>, Call)>,
     /// The module waits: it is to hear of the call's end.
     waits: bool,
 }
 
-impl<S: State> Calling<S> {
+impl<S: WorkerState> Calling<S> {
     /// A call that is to be made.
     pub fn new(worker: Arc<Worker<S>>, call: Call) -> Calling<S> {
         Calling {
@@ -98,7 +98,7 @@ impl<S: State> Calling<S> {
     }
 }
 
-impl<S: State> Instance for Calling<S> {
+impl<S: WorkerState> Instance for Calling<S> {
     fn call(&mut self) -> &mut Call {
         &mut self.parts().1
     }
@@ -123,7 +123,7 @@ impl<S: State> Instance for Calling<S> {
 }
 
 /// A call that is given up: the module is told, so that it frees what it holds.
-impl<S: State> Drop for Calling<S> {
+impl<S: WorkerState> Drop for Calling<S> {
     fn drop(&mut self) {
         if !self.waits {
             return;

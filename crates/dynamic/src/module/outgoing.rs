@@ -28,14 +28,14 @@ pub struct Outgoing {
     len_max: usize,
     /// The path of a stored object, and where in `bytes` it stands.
     stored: Option<(Bytes, usize)>,
-    state: State,
+    state: Stage,
     /// The module was told to wait for room.
     full: bool,
     /// Where a stream waits that its client takes slowly; `None`: the module waits.
     spools: Option<Arc<Spools>>,
 }
 
-enum State {
+enum Stage {
     /// Everything is held.
     Held,
     /// The module flushed; the head is to be sent.
@@ -53,7 +53,7 @@ impl Outgoing {
             bytes: Vec::new(),
             len_max,
             stored: None,
-            state: State::Held,
+            state: Stage::Held,
             full: false,
             spools: None,
         }
@@ -67,7 +67,7 @@ impl Outgoing {
 
     /// Sets the status; false once the head is made.
     pub fn status(&mut self, status: Status) -> bool {
-        let good = matches!(self.state, State::Held);
+        let good = matches!(self.state, Stage::Held);
         if good {
             self.status = status;
         }
@@ -76,7 +76,7 @@ impl Outgoing {
 
     /// Adds a field; false if it is none, or the head is made.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
-        matches!(self.state, State::Held)
+        matches!(self.state, Stage::Held)
             && self.fields.len() < FIELDS_MAX
             && self.fields.try_push(name, value)
     }
@@ -86,7 +86,7 @@ impl Outgoing {
         if self.bytes.len() + bytes.len() > self.len_max {
             return Sent::Refused;
         }
-        let held = matches!(self.state, State::Held);
+        let held = matches!(self.state, Stage::Held);
         // Parts of a stream wait in their own memory, of which only the bytes are counted.
         if held && self.bytes.capacity() == 0 {
             self.bytes = Vec::with_capacity(FIRST_LEN.max(bytes.len()));
@@ -101,7 +101,7 @@ impl Outgoing {
 
     /// Puts a stored object here; false if there is one, or the head is made.
     pub fn send_stored(&mut self, path: &[u8]) -> bool {
-        let good = matches!(self.state, State::Held) && self.stored.is_none();
+        let good = matches!(self.state, Stage::Held) && self.stored.is_none();
         if good {
             self.stored = Some((Bytes::copy_from_slice(path), self.bytes.len()));
         }
@@ -111,26 +111,26 @@ impl Outgoing {
     /// Has the head sent; false if there is a stored object.
     pub fn flush(&mut self) -> bool {
         let good = self.stored.is_none();
-        if good && matches!(self.state, State::Held) {
-            self.state = State::Flushed;
+        if good && matches!(self.state, Stage::Held) {
+            self.state = Stage::Flushed;
         }
         good
     }
 
     /// Whether nothing was sent or is to be.
     pub fn is_held(&self) -> bool {
-        matches!(self.state, State::Held)
+        matches!(self.state, Stage::Held)
     }
 
     /// Whether the head is to be sent now.
     pub fn is_flushed(&self) -> bool {
-        matches!(self.state, State::Flushed)
+        matches!(self.state, Stage::Flushed)
     }
 
     /// Begins to stream: gives the response.
     pub fn begin_stream(&mut self) -> Response {
         let (sender, stream) = stream(STREAM_LEN_MAX);
-        self.state = State::Streaming(sender);
+        self.state = Stage::Streaming(sender);
         let content = Content::Stream { len: None, stream };
         self.response(content)
     }
@@ -178,7 +178,7 @@ impl Outgoing {
     /// # Errors
     /// [`Closed`] when nobody takes the bytes any more.
     pub fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<Progress, Closed>> {
-        let State::Streaming(sender) = &self.state else {
+        let Stage::Streaming(sender) = &self.state else {
             return Poll::Pending;
         };
         if !self.bytes.is_empty() {
@@ -197,7 +197,7 @@ impl Outgoing {
     /// Whether the module waits for its client, and need not.
     pub fn is_stalled(&self) -> bool {
         let waits = self.full || !self.bytes.is_empty();
-        waits && self.spools.is_some() && matches!(self.state, State::Streaming(_))
+        waits && self.spools.is_some() && matches!(self.state, Stage::Streaming(_))
     }
 
     /// From now on what the client does not take waits in a spool. Needs a runtime.
@@ -205,15 +205,15 @@ impl Outgoing {
         let Some(spools) = self.spools.take() else {
             return;
         };
-        self.state = match std::mem::replace(&mut self.state, State::Held) {
-            State::Streaming(client) => State::Streaming(spools.behind(client, &Executor::Runtime)),
+        self.state = match std::mem::replace(&mut self.state, Stage::Held) {
+            Stage::Streaming(client) => Stage::Streaming(spools.behind(client, &Executor::Runtime)),
             state => state,
         };
     }
 
     /// Ends the stream with what is left.
     pub fn end_stream(&mut self) {
-        if let State::Streaming(sender) = std::mem::replace(&mut self.state, State::Held) {
+        if let Stage::Streaming(sender) = std::mem::replace(&mut self.state, Stage::Held) {
             // Whether anybody takes it makes no difference any more.
             let _ = sender.push(std::mem::take(&mut self.bytes).into());
             sender.end();

@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 use lowroad_module::abi::{ABI, CallPointer, Table};
 use lowroad_module::{Host, Level, What};
 
-use super::{call, tickets};
+use super::{clock, tickets};
 
 const REFUSED: c_int = -1;
 const DONE: c_int = 0;
@@ -234,5 +234,5 @@ unsafe extern "C" fn log(call: CallPointer, level: u32, text: *const c_char, len
 }
 
 unsafe extern "C" fn now_ms() -> u64 {
-    call::now_ms()
+    clock::now_ms()
 }

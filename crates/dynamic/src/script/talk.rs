@@ -15,14 +15,12 @@ use bytes::Bytes;
 use lowroad_engine::stream::Next;
 use lowroad_http::status::Status;
 
-use crate::cgi::collect::{Gathered, cut};
+use crate::collect::{Gathered, cut};
 use crate::executor::Executor;
 use crate::head::reply::{Reply, Rest};
+use crate::notice::Notice;
 use crate::spool::{STALL, Spools};
 use crate::{Failure, Response};
-
-/// Takes what an operator should know: a program's complaints, how it ended.
-pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A program, running or reached by a connection.
 pub trait Program: Send + Unpin + 'static {

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::Spools;
 use super::account::one;
 use super::file::TempFile;
-use crate::cgi::collect::cut;
+use crate::collect::cut;
 use crate::{Begun, Body, Failure, Handler, Request, Response};
 
 /// How much of what comes quickly is written at a time.

@@ -23,10 +23,10 @@ use crate::Failure;
 use crate::module::{Call, Starting};
 
 /// The places of all workers.
-pub(super) struct Keeper(Box<[Lock<Option<Arc<Place>>>]>);
+pub(super) struct Keeper(Box<[Lock<Option<Arc<Home>>>]>);
 
 /// Where one version of the code has its instance.
-struct Place {
+struct Home {
     code: Arc<Code>,
     live: Mutex<Life>,
     /// Calls of which the instance is still to hear that they were given up.
@@ -74,9 +74,9 @@ impl Live {
     }
 }
 
-impl Place {
-    fn new(code: Arc<Code>) -> Place {
-        Place {
+impl Home {
+    fn new(code: Arc<Code>) -> Home {
+        Home {
             code,
             live: Mutex::default(),
             given_up: Lock::default(),
@@ -133,7 +133,7 @@ impl Keeper {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let place = match &*slot {
             Some(place) if Arc::ptr_eq(&place.code, &code) => place.clone(),
-            _ => slot.insert(Arc::new(Place::new(code))).clone(),
+            _ => slot.insert(Arc::new(Home::new(code))).clone(),
         };
         Kept {
             shared: shared.clone(),
@@ -148,7 +148,7 @@ impl Keeper {
 /// A call with a kept instance.
 pub struct Kept {
     shared: Arc<Shared>,
-    place: Arc<Place>,
+    place: Arc<Home>,
     /// Taken while the instance has it.
     call: Option<Call>,
     /// The instance that it began with, and its number there.

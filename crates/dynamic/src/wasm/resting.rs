@@ -10,16 +10,16 @@ use super::instance::Live;
 use super::runtime::Runtime;
 
 /// The places of all workers.
-pub(super) struct Resting(Box<[Mutex<Option<Place>>]>);
+pub(super) struct Resting(Box<[Mutex<Option<AtRest>>]>);
 
 /// An instance at rest.
-struct Place {
+struct AtRest {
     code: Arc<Code>,
     live: Option<Live>,
     counts: Arc<Counts>,
 }
 
-impl Drop for Place {
+impl Drop for AtRest {
     fn drop(&mut self) {
         self.counts.now_resting.fetch_sub(1, Relaxed);
     }
@@ -51,14 +51,14 @@ impl Resting {
             return;
         }
         counts.now_resting.fetch_add(1, Relaxed);
-        *place = Some(Place {
+        *place = Some(AtRest {
             code: code.clone(),
             live: Some(live),
             counts: counts.clone(),
         });
     }
 
-    fn place(&self, worker: usize) -> std::sync::MutexGuard<'_, Option<Place>> {
+    fn place(&self, worker: usize) -> std::sync::MutexGuard<'_, Option<AtRest>> {
         let place = &self.0[worker % self.0.len()];
         place.lock().unwrap_or_else(PoisonError::into_inner)
     }

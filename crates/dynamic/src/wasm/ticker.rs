@@ -19,12 +19,12 @@ const LOOK_MS: u64 = 60_000;
 
 /// Wakes and ends the thread.
 pub struct Ticker {
-    state: Arc<State>,
+    state: Arc<Flags>,
     thread: Thread,
 }
 
 #[derive(Default)]
-struct State {
+struct Flags {
     computing: AtomicUsize,
     asleep: AtomicBool,
     ended: AtomicBool,
@@ -36,7 +36,7 @@ impl Ticker {
     /// # Errors
     /// What the system says when it gives no thread.
     pub fn start(engine: &Engine) -> std::io::Result<Ticker> {
-        let state = Arc::<State>::default();
+        let state = Arc::<Flags>::default();
         let (seen, engine) = (state.clone(), engine.weak());
         let builder = thread::Builder::new().name("wasm-ticker".into());
         let thread = builder
@@ -66,7 +66,7 @@ impl Drop for Ticker {
 }
 
 /// Something computes.
-pub struct Computing<'a>(&'a State);
+pub struct Computing<'a>(&'a Flags);
 
 impl Drop for Computing<'_> {
     fn drop(&mut self) {
@@ -74,7 +74,7 @@ impl Drop for Computing<'_> {
     }
 }
 
-fn tick(state: &State, engine: &EngineWeak) {
+fn tick(state: &Flags, engine: &EngineWeak) {
     let mut idle_ticks = 0;
     while !state.ended.load(SeqCst) {
         if state.computing.load(SeqCst) > 0 {
@@ -95,7 +95,7 @@ fn tick(state: &State, engine: &EngineWeak) {
     }
 }
 
-fn sleep(state: &State) {
+fn sleep(state: &Flags) {
     state.asleep.store(true, SeqCst);
     if state.computing.load(SeqCst) == 0 && !state.ended.load(SeqCst) {
         thread::park_timeout(Duration::from_millis(LOOK_MS));

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_config::{Cgi, FastCgi, Pattern, Route, RouteTo, Upstream};
+use lowroad_dynamic::notice::Notice;
 use lowroad_dynamic::request::Head;
-use lowroad_dynamic::script::talk::Notice;
 use lowroad_dynamic::{
     Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lowroad_config::{Symlinks, Upstream};
 use lowroad_dynamic::fastcgi::FastCgiHandler;
-use lowroad_dynamic::fastcgi::pool::Pools;
+use lowroad_dynamic::fastcgi::server::Servers;
 use lowroad_engine::Local;
 use lowroad_engine::driver::{Driver, Event};
 use lowroad_engine::sim::{Elsewhere, Faults, Shared, SimDriver};
@@ -62,9 +62,9 @@ impl Case {
         route.timeout_ms = setting.silence_ms;
         fastcgi.connections_max = setting.connections_max;
         fastcgi.script = (!setting.looks).then(|| "/index.php".to_string());
-        let (pools, notices) = (Pools::new(&locals), Notices::default());
+        let (servers, notices) = (Servers::new(&locals), Notices::default());
         let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
-        let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, &pools, notice);
+        let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, &servers, notice);
         Case {
             server: Server::new(&world, setting.manners.clone()),
             world,

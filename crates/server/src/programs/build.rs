@@ -9,11 +9,11 @@ use lowroad_config::{ModuleCode, RouteTo, Upstream};
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::cgi::CgiHandler;
 use lowroad_dynamic::fastcgi::FastCgiHandler;
-use lowroad_dynamic::fastcgi::pool::Pools;
+use lowroad_dynamic::fastcgi::server::Servers;
 use lowroad_dynamic::limited::Limited;
 use lowroad_dynamic::module::{Catalog, Limits, open_native, open_separate};
+use lowroad_dynamic::notice::Notice;
 use lowroad_dynamic::pages::{Databases, Key, Pages};
-use lowroad_dynamic::script::talk::Notice;
 use lowroad_dynamic::spool::{Account, Buffered, Spools};
 use lowroad_dynamic::wasm;
 use lowroad_engine::Local;
@@ -34,7 +34,7 @@ pub struct Programs {
     /// From the first configuration with such a module on.
     wasm: OnceLock<Arc<wasm::Runtime>>,
     /// Connections to FastCGI servers, which routes and configurations share.
-    pools: Pools,
+    servers: Servers,
     /// Signs what forms of pages carry; forms outlive a configuration.
     key: Key,
     /// What waits between clients and programs, of all configurations.
@@ -57,7 +57,7 @@ impl Programs {
     pub fn start(logger: Logger, workers: Vec<Local>) -> io::Result<Programs> {
         Ok(Programs {
             lanes: Lanes::start(workers.len())?,
-            pools: Pools::new(&workers),
+            servers: Servers::new(&workers),
             logger,
             workers,
             wasm: OnceLock::new(),
@@ -196,8 +196,8 @@ impl Opened<'_> {
             }
             RouteTo::FastCgi(fastcgi) => {
                 let label = format!("fastcgi {}", shown(&fastcgi.address));
-                let (pools, notice) = (&self.programs.pools, self.notice(&label));
-                let handler = FastCgiHandler::new(rules, fastcgi, symlinks, pools, notice);
+                let (servers, notice) = (&self.programs.servers, self.notice(&label));
+                let handler = FastCgiHandler::new(rules, fastcgi, symlinks, servers, notice);
                 Ok((label, Arc::new(handler.with_spools(spools))))
             }
             RouteTo::Pages(pages) => {

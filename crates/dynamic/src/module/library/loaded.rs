@@ -17,7 +17,7 @@ use lowroad_module::{Event, Next};
 
 use super::super::call::Call;
 use super::super::identity::{Identity, Starting};
-use super::super::native::State;
+use super::super::native::WorkerState;
 use super::super::table::{Passed, TABLE};
 
 /// The longest library in bytes.
@@ -176,7 +176,7 @@ impl Started {
     }
 }
 
-impl State for Started {
+impl WorkerState for Started {
     fn handle(&mut self, call: &mut Call, event: Event) -> Next {
         let (event, number) = event.to_numbers();
         let mut passed = Passed::new(call);

@@ -102,12 +102,12 @@ impl Drop for Process {
 /// The calls that a process has.
 pub struct Connection {
     out: mpsc::UnboundedSender<Vec<u8>>,
-    state: Mutex<State>,
+    state: Mutex<Pending>,
     kill: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct Pending {
     closed: bool,
     replies: HashMap<u64, oneshot::Sender<Box<Handled>>>,
     /// Our tickets for calls that wait.
@@ -157,7 +157,7 @@ impl Connection {
         self.kill.notify_one();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Pending> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

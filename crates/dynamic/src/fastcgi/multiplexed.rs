@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use lowroad_engine::Local;
+use lowroad_engine::concurrency::Permit;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_engine::timers::Sleep;
+use lowroad_origin::Carrier;
 
 use super::link::Link;
-use super::permits::Permit;
 use super::record::{self, Ended, Event, Header};
 use crate::cgi::stderr::Complaints;
 
@@ -34,12 +35,13 @@ const STALL_MAX: Duration = Duration::from_secs(5);
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// A connection with several requests.
-pub struct Shared {
-    state: Mutex<State>,
+pub struct Multiplexed {
+    requests: Mutex<Requests>,
     worker: usize,
 }
 
-struct State {
+/// What is under way on it.
+struct Requests {
     slots: BTreeMap<u16, Slot>,
     /// Requests whose owners are gone.
     given_up: Vec<u16>,
@@ -70,7 +72,7 @@ pub struct Ticket {
     pub input: Option<Sender>,
     /// Gives output.
     pub output: Receiver,
-    shared: Arc<Shared>,
+    shared: Arc<Multiplexed>,
     ended: Arc<Mutex<Option<Ended>>>,
 }
 
@@ -92,21 +94,21 @@ impl Drop for Ticket {
     }
 }
 
-impl Shared {
+impl Multiplexed {
     /// Begins to use a new connection, on the worker in whose epoll it is.
-    pub fn start(link: Link, permit: Permit, worker: usize, local: &Local) -> Arc<Shared> {
-        let state = State {
+    pub fn start(link: Link, permit: Permit, worker: usize, local: &Local) -> Arc<Multiplexed> {
+        let requests = Requests {
             slots: BTreeMap::new(),
             given_up: Vec::new(),
             stalled: None,
             over: false,
             driver: Waker::noop().clone(),
         };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
+        let shared = Arc::new(Multiplexed {
+            requests: Mutex::new(requests),
             worker,
         });
-        let mut driver = Driver {
+        let mut driver = Pump {
             shared: shared.clone(),
             link,
             out: Record::default(),
@@ -120,22 +122,6 @@ impl Shared {
         };
         local.tasks.spawn(drive).detach();
         shared
-    }
-
-    /// The worker that drives it.
-    pub fn worker(&self) -> usize {
-        self.worker
-    }
-
-    /// Whether it takes another request.
-    pub fn has_room(&self) -> bool {
-        let state = self.lock();
-        !state.over && state.stalled.is_none() && state.slots.len() < REQUESTS_MAX
-    }
-
-    /// Whether the connection is no more.
-    pub fn is_over(&self) -> bool {
-        self.lock().over
     }
 
     /// A place for a request; `None` if there is none any more.
@@ -166,8 +152,23 @@ impl Shared {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Carrier for Multiplexed {
+    fn worker(&self) -> usize {
+        self.worker
+    }
+
+    fn has_room(&self) -> bool {
+        let state = self.lock();
+        !state.over && state.stalled.is_none() && state.slots.len() < REQUESTS_MAX
+    }
+
+    fn is_over(&self) -> bool {
+        self.lock().over
     }
 }
 
@@ -179,8 +180,8 @@ enum TimerFor {
 }
 
 /// The task that owns the connection.
-struct Driver {
-    shared: Arc<Shared>,
+struct Pump {
+    shared: Arc<Multiplexed>,
     link: Link,
     /// What is being sent.
     out: Record,
@@ -239,7 +240,7 @@ impl Record {
 /// Why the connection is over.
 struct Over;
 
-impl Drop for Driver {
+impl Drop for Pump {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.over = true;
@@ -248,7 +249,7 @@ impl Drop for Driver {
     }
 }
 
-impl Driver {
+impl Pump {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let shared = self.shared.clone();
         let mut state = shared.lock();
@@ -273,7 +274,7 @@ impl Driver {
     }
 
     /// Whether something was written.
-    fn write(&mut self, state: &mut State, context: &mut Context<'_>) -> Result<bool, Over> {
+    fn write(&mut self, state: &mut Requests, context: &mut Context<'_>) -> Result<bool, Over> {
         if self.out.is_empty() {
             let Some(out) = state.next_record(&mut self.turn, context) else {
                 return Ok(false);
@@ -292,7 +293,7 @@ impl Driver {
     }
 
     /// Whether something was read.
-    fn read(&mut self, state: &mut State, context: &mut Context<'_>) -> Result<bool, Over> {
+    fn read(&mut self, state: &mut Requests, context: &mut Context<'_>) -> Result<bool, Over> {
         if state.is_stalled(context) {
             return Ok(false);
         }
@@ -312,7 +313,7 @@ impl Driver {
     /// Sets the timer to what is waited for, and acts when it is due. Whether it acted.
     fn look_at_timer(
         &mut self,
-        state: &mut State,
+        state: &mut Requests,
         context: &mut Context<'_>,
     ) -> Result<bool, Over> {
         let wanted = match state.stalled {
@@ -348,7 +349,7 @@ impl Driver {
     }
 }
 
-impl State {
+impl Requests {
     fn is_idle(&self) -> bool {
         self.slots.values().all(|slot| slot.output.is_none())
     }
@@ -456,7 +457,7 @@ mod tests {
 
     use super::*;
 
-    fn state(id: u16) -> State {
+    fn requests(id: u16) -> Requests {
         let slot = Slot {
             input: None,
             begun: true,
@@ -464,7 +465,7 @@ mod tests {
             ended: Arc::default(),
             complaints: Complaints::new(Arc::from(Path::new("a")), Arc::new(|_| {})),
         };
-        State {
+        Requests {
             slots: BTreeMap::from([(id, slot)]),
             given_up: Vec::new(),
             stalled: None,
@@ -475,11 +476,11 @@ mod tests {
 
     #[test]
     fn giving_up_does_not_reach_the_next_user_of_a_number() {
-        let mut before = state(1);
+        let mut before = requests(1);
         before.given_up.push(1);
         let ended = before.deliver(Event::End(1, Ended::Complete), &[]);
         assert!(ended.is_ok());
-        let mut after = state(1);
+        let mut after = requests(1);
         after.given_up = before.given_up;
         let mut context = Context::from_waker(Waker::noop());
         assert_eq!(after.next_record(&mut 0, &mut context), None);

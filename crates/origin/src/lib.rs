@@ -1,0 +1,23 @@
+//! Connections to servers elsewhere, pooled: how many there may be, who waits for one, which are
+//! kept and when they are closed.
+//!
+//! A [`Pool`] leads to one [`Address`] and serves all workers. It opens connections with sockets of
+//! the worker's driver, so that all of it runs in the simulator, too. What is spoken on them is an
+//! [`Open`]'s affair: nothing here knows HTTP, FastCGI or TLS. A request whose server takes only one
+//! at a time on a connection leases it ([`Pool::lease`]); where it takes several, they share it
+//! ([`Shared`]).
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod idle;
+mod open;
+mod pool;
+mod shared;
+mod tending;
+
+pub use address::Address;
+pub use idle::CROWDED_MS;
+pub use open::{Connection, Open, Unavailable};
+pub use pool::{Counts, Lease, Limits, Patience, Pool};
+pub use shared::{Carrier, Shared};

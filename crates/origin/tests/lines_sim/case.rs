@@ -1,0 +1,288 @@
+//! One case: a world by its seed, workers, a server and requests, until all is over; and what must be
+//! true then.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lowroad_engine::Local;
+use lowroad_engine::driver::{Driver, Event};
+use lowroad_engine::sim::{Elsewhere, Faults, Shared, SimDriver};
+use lowroad_engine::tasks::Task;
+use lowroad_origin::{Address, Lease, Limits, Patience, Pool, Unavailable};
+
+use crate::line::{Lines, answer};
+use crate::peer::{Manners, Server};
+
+/// How often workers and server may be asked in vain before it is a busy loop.
+const VAIN_MAX: usize = 40;
+/// What is kept for a while is closed by then, virtual ms.
+const QUIET_MS: u64 = 30_000;
+
+/// What a case is made of.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub workers: usize,
+    pub tcp: bool,
+    pub limits: Limits,
+    pub patience: Patience,
+    /// How long an answer may take.
+    pub answer_max: Duration,
+    /// What was lost on a connection that was kept is asked again on a new one.
+    pub again: bool,
+    pub faults: Faults,
+    pub elsewhere: Elsewhere,
+    pub manners: Manners,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub start_ms: u64,
+    pub worker: usize,
+    pub number: usize,
+    pub len: usize,
+    pub leave_ms: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Right,
+    TooManyWait,
+    NoneFree,
+    ConnectTimeout,
+    Refused,
+    /// The connection was lost.
+    Lost,
+    /// The answer took too long.
+    Slow,
+}
+
+/// A request under way.
+struct Client {
+    plan: Plan,
+    task: Option<Task>,
+    left: bool,
+    outcome: Arc<Mutex<Option<(Outcome, u64)>>>,
+}
+
+/// One case.
+pub struct Case {
+    pub world: Shared,
+    pub server: Server,
+    pub pool: Arc<Pool<Lines>>,
+    setting: Setting,
+    clients: Vec<Client>,
+    drivers: Vec<SimDriver>,
+    pub locals: Arc<[Local]>,
+    turn: usize,
+    leased: Arc<AtomicUsize>,
+}
+
+impl Case {
+    pub fn new(seed: u64, setting: &Setting) -> Case {
+        let world = Shared::new(seed, setting.faults.clone());
+        world.set_elsewhere(setting.elsewhere.clone());
+        let drivers: Vec<SimDriver> = (0..setting.workers).map(|_| world.driver()).collect();
+        let locals: Arc<[Local]> = drivers
+            .iter()
+            .map(|driver| driver.local().clone())
+            .collect();
+        let address = match setting.tcp {
+            true => Address::Tcp("192.0.2.9:7".parse().expect("an address")),
+            false => Address::Unix("/run/lines".into()),
+        };
+        let pool = Pool::new(address, Lines, setting.limits, locals.clone());
+        Case {
+            server: Server::new(&world, setting.manners.clone()),
+            world,
+            pool: Arc::new(pool),
+            setting: setting.clone(),
+            clients: Vec::new(),
+            drivers,
+            locals,
+            turn: 0,
+            leased: Arc::default(),
+        }
+    }
+
+    /// A request; times count from now.
+    pub fn add(&mut self, mut plan: Plan) {
+        let now_ms = self.world.now_ms();
+        plan.start_ms += now_ms;
+        plan.leave_ms = plan.leave_ms.map(|leave_ms| now_ms + leave_ms);
+        self.world.alarm(plan.start_ms);
+        let leave = plan.leave_ms.into_iter();
+        leave.for_each(|leave_ms| self.world.alarm(leave_ms));
+        self.clients.push(Client {
+            plan,
+            task: None,
+            left: false,
+            outcome: Arc::default(),
+        });
+    }
+
+    /// Lets everything happen until all requests have an end, and then until all is quiet; gives the
+    /// ends, and after how many ms. `None`: it left.
+    pub fn run(&mut self) -> Vec<Option<(Outcome, u64)>> {
+        self.turn_until(|case| case.clients.iter().all(Client::is_over));
+        self.run_until_quiet();
+        let clients = self.clients.iter();
+        clients
+            .map(|client| {
+                let outcome = *client.outcome.lock().expect("a lock");
+                // A worker that waits does not know of a jump of the clock yet.
+                let after_ms = |end_ms: u64| end_ms.saturating_sub(client.plan.start_ms);
+                outcome.map(|(outcome, end_ms)| (outcome, after_ms(end_ms)))
+            })
+            .collect()
+    }
+
+    /// Lets time pass until nothing should be left, and looks whether that is so.
+    pub fn run_until_quiet(&mut self) {
+        let end_ms = self.world.now_ms() + QUIET_MS;
+        self.world.alarm(end_ms);
+        self.turn_until(|case| case.world.now_ms() >= end_ms);
+        let counts = self.pool.counts();
+        assert_eq!(counts.free, counts.connections_max, "leave that was lost");
+        assert_eq!((counts.idle, counts.waiting), (0, 0), "kept for ever");
+        assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
+        for local in self.locals.iter() {
+            assert_eq!(local.tasks.count(), 0, "tasks");
+            assert_eq!(local.sources.count(), 0, "sockets' places");
+            assert_eq!(local.timers.count(), 0, "timers");
+        }
+    }
+
+    pub fn turn_until(&mut self, done: impl Fn(&Case) -> bool) {
+        let mut vain = 0;
+        for _ in 0..1_000_000 {
+            if done(self) {
+                return;
+            }
+            let before_ms = self.world.now_ms();
+            let did = self.turn();
+            vain = match did || self.world.now_ms() > before_ms {
+                true => 0,
+                false => vain + 1,
+            };
+            assert!(vain <= VAIN_MAX, "a busy loop");
+        }
+        panic!("no end at {} ms", self.world.now_ms());
+    }
+
+    /// One wait of the worker whose turn it is, and all that follows. Whether anything did.
+    fn turn(&mut self) -> bool {
+        self.turn = (self.turn + 1) % self.drivers.len();
+        let (driver, local) = (&mut self.drivers[self.turn], &self.locals[self.turn]);
+        let mut events = Vec::new();
+        driver.wait(None, &mut events);
+        let came = !events.is_empty();
+        for event in events {
+            if let Event::Outgoing(news) = event {
+                local.sources.happened(news);
+            }
+        }
+        local.run();
+        self.begin_and_leave();
+        let connections_max = self.pool.counts().connections_max;
+        assert!(self.leased.load(Relaxed) <= connections_max);
+        if !self.setting.again {
+            // Who must have a new one leaves the idle ones alone.
+            assert!(self.world.open_count() <= connections_max);
+        }
+        self.server.step() || came
+    }
+
+    fn begin_and_leave(&mut self) {
+        let now_ms = self.world.now_ms();
+        for client in &mut self.clients {
+            let plan = client.plan;
+            if client.task.is_none() && now_ms >= plan.start_ms && !client.left {
+                let (setting, pool) = (self.setting.clone(), self.pool.clone());
+                let (leased, to) = (self.leased.clone(), client.outcome.clone());
+                let local = self.locals[plan.worker].clone();
+                let timers = local.timers.clone();
+                client.task = Some(local.tasks.start(async move {
+                    let outcome = ask(plan, &setting, &pool, &leased).await;
+                    let mut to = to.lock().expect("a lock");
+                    let before = to.replace((outcome, timers.now_ms()));
+                    assert!(before.is_none(), "two ends");
+                }));
+            }
+            if plan.leave_ms.is_some_and(|leave_ms| now_ms >= leave_ms) && !client.is_over() {
+                (client.left, client.task) = (true, None);
+            }
+        }
+    }
+}
+
+impl Client {
+    fn is_over(&self) -> bool {
+        self.left || self.outcome.lock().expect("a lock").is_some()
+    }
+}
+
+/// Counts what is leased, until it is dropped.
+struct Leased<'a>(&'a AtomicUsize);
+
+impl Drop for Leased<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn ask(
+    plan: Plan,
+    setting: &Setting,
+    pool: &Arc<Pool<Lines>>,
+    leased: &AtomicUsize,
+) -> Outcome {
+    for fresh in [false, true] {
+        let lease = match pool.lease(plan.worker, fresh, setting.patience).await {
+            Ok(lease) => lease,
+            Err(why) => return unavailable(&why),
+        };
+        leased.fetch_add(1, Relaxed);
+        let _leased = Leased(leased);
+        assert!(!(fresh && lease.kept), "it was to be new");
+        let (kept, mut heard) = (lease.kept, false);
+        let timers = &pool.local(plan.worker).timers;
+        let talk = talk(plan, lease, pool, &mut heard);
+        match timers.timeout(setting.answer_max, talk).await {
+            Err(_) => return Outcome::Slow,
+            Ok(Some(())) => return Outcome::Right,
+            // Nothing was said: the server may have closed it before it heard the request.
+            Ok(None) if kept && !heard && setting.again => {}
+            Ok(None) => return Outcome::Lost,
+        }
+    }
+    Outcome::Lost
+}
+
+/// `None` if the connection was lost.
+async fn talk(
+    plan: Plan,
+    mut lease: Lease<Lines>,
+    pool: &Arc<Pool<Lines>>,
+    heard: &mut bool,
+) -> Option<()> {
+    lease.connection.ask(plan.number, plan.len).await.ok()?;
+    lease.connection.hear().await.ok()?;
+    lease.heard();
+    *heard = true;
+    let line = lease.connection.read().await.ok()?;
+    assert!(line == answer(plan.number, plan.len), "another's: {plan:?}");
+    pool.give_back(lease);
+    Some(())
+}
+
+fn unavailable(why: &Unavailable) -> Outcome {
+    match why {
+        Unavailable::TooManyWait => Outcome::TooManyWait,
+        Unavailable::NoneFree => Outcome::NoneFree,
+        Unavailable::ConnectTimeout => Outcome::ConnectTimeout,
+        Unavailable::Failed(_) => Outcome::Refused,
+    }
+}
