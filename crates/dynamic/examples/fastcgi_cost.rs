@@ -1,12 +1,11 @@
 //! Puts many requests to a FastCGI server, one after the other, to be counted under callgrind:
-//! `valgrind --tool=callgrind target/release/examples/fastcgi_cost COUNT`. The difference between two
-//! numbers of requests, divided by theirs, is the cost of one in user space. The server is a process
-//! of its own, which callgrind does not count.
+//! `fastcgi_cost serve SOCKET &`, then `valgrind --tool=callgrind fastcgi_cost COUNT SOCKET`. The
+//! difference between two numbers of requests, divided by theirs, is the cost of one in user space.
+//! The server is a process of its own, which is not counted; valgrind cannot start it.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -36,24 +35,14 @@ impl Objects for Nothing {
 
 fn main() {
     let arguments: Vec<_> = std::env::args().collect();
-    if arguments.get(1).is_some_and(|first| first == "serve") {
-        return serve(Path::new(&arguments[2]));
+    let [_, first, socket] = &arguments[..] else {
+        eprintln!("fastcgi_cost serve SOCKET | fastcgi_cost COUNT SOCKET");
+        return;
+    };
+    match first.parse() {
+        Ok(count) => ask(count, Path::new(socket)),
+        Err(_) => serve(Path::new(socket)),
     }
-    let count = arguments.get(1).and_then(|count| count.parse().ok());
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("socket");
-    let program = std::env::current_exe().expect("its path");
-    let mut server = Command::new(program)
-        .arg("serve")
-        .arg(&socket)
-        .spawn()
-        .expect("it starts");
-    while UnixStream::connect(&socket).is_err() {
-        std::thread::yield_now();
-    }
-    ask(count.unwrap_or(1000), &socket);
-    server.kill().expect("it runs");
-    server.wait().expect("it ends");
 }
 
 /// Asks `count` times, as a worker would.
