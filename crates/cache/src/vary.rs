@@ -8,11 +8,14 @@ use alloc::vec::Vec;
 /// More names are not told apart.
 const NAMES_MAX: usize = 16;
 
+/// A name in small letters, and the value.
+type Field = (Box<[u8]>, Box<[u8]>);
+
 /// The fields of a request that a response depends on, with their values; none where Vary names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selecting {
     /// Names in small letters, in their order, each once.
-    fields: Box<[(Box<[u8]>, Box<[u8]>)]>,
+    fields: Box<[Field]>,
 }
 
 impl Selecting {
@@ -64,8 +67,7 @@ impl Selecting {
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
-        let same =
-            |(name, value): &(Box<[u8]>, Box<[u8]>)| value_of(name, request.clone()) == *value;
+        let same = |(name, value): &Field| value_of(name, request.clone()) == *value;
         self.fields.iter().all(same)
     }
 
@@ -80,7 +82,7 @@ impl Selecting {
     /// Bytes that it takes.
     #[must_use]
     pub fn size(&self) -> usize {
-        let size = |(name, value): &(Box<[u8]>, Box<[u8]>)| name.len() + value.len() + 32;
+        let size = |(name, value): &Field| name.len() + value.len() + 32;
         self.fields.iter().map(size).sum()
     }
 
@@ -107,31 +109,31 @@ fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>
 mod tests {
     use super::*;
 
-    type Field = (&'static [u8], &'static [u8]);
+    type Given = (&'static [u8], &'static [u8]);
 
-    fn selecting(vary: &[&'static [u8]], request: &[Field]) -> Option<Selecting> {
+    fn selecting(vary: &[&'static [u8]], request: &[Given]) -> Option<Selecting> {
         Selecting::of(vary.iter().copied(), request.iter().copied())
     }
 
     #[test]
     fn a_response_answers_who_asks_in_the_same_way() {
-        let german: &[Field] = &[(b"Accept-Language", b"de"), (b"Cookie", b"a=b")];
+        let german: &[Given] = &[(b"Accept-Language", b"de"), (b"Cookie", b"a=b")];
         let made = selecting(&[b"accept-language"], german).expect("it may be stored");
         assert!(made.takes(german.iter().copied()));
-        let other: &[Field] = &[(b"ACCEPT-LANGUAGE", b" de "), (b"Cookie", b"other")];
+        let other: &[Given] = &[(b"ACCEPT-LANGUAGE", b" de "), (b"Cookie", b"other")];
         assert!(made.takes(other.iter().copied()));
-        let english: &[Field] = &[(b"Accept-Language", b"en")];
+        let english: &[Given] = &[(b"Accept-Language", b"en")];
         assert!(!made.takes(english.iter().copied()));
         assert!(!made.takes([].into_iter()));
     }
 
     #[test]
     fn lines_of_one_field_are_one_list() {
-        let two: &[Field] = &[(b"Accept", b"a"), (b"X", b"1"), (b"accept", b"b")];
+        let two: &[Given] = &[(b"Accept", b"a"), (b"X", b"1"), (b"accept", b"b")];
         let made = selecting(&[b"Accept"], two).expect("it may be stored");
-        let one: &[Field] = &[(b"Accept", b"a, b")];
+        let one: &[Given] = &[(b"Accept", b"a, b")];
         assert!(made.takes(one.iter().copied()));
-        let turned: &[Field] = &[(b"Accept", b"b, a")];
+        let turned: &[Given] = &[(b"Accept", b"b, a")];
         assert!(!made.takes(turned.iter().copied()));
     }
 
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn names_are_told_apart_by_what_they_are() {
-        let request: &[Field] = &[(b"A", b"1"), (b"B", b"2")];
+        let request: &[Given] = &[(b"A", b"1"), (b"B", b"2")];
         let one = selecting(&[b"B, a", b"A"], request).expect("it may be stored");
         let two = selecting(&[b"a,b"], &[]).expect("it may be stored");
         assert!(one.has_names_of(&two) && one != two);

@@ -252,7 +252,9 @@ impl<W: World> Lookup<'_, W> {
         self.world.note(Step::Route(route));
         let world = self.world;
         let has_body = to.exchange.body_len != Some(0);
-        let key = Key::of((to.request, has_body), asked.site.id, self.key, |key| world.hash(key));
+        let key = Key::of((to.request, has_body), asked.site.id, self.key, |key| {
+            world.hash(key)
+        });
         if let Some(key) = &key
             && route.is_storing()
             && let Some(entry) = self.world.find(key.hash, &key.bytes)

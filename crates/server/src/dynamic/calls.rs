@@ -148,12 +148,15 @@ impl Calls {
         };
         let storing = self.storing(call, purges, executor.clone());
         let (shared, work) = shared.unzip();
+        let if_stored = |bytes: &[u8]| match storing {
+            Some(_) => bytes.into(),
+            None => Box::default(),
+        };
         let task = Task {
             answering,
             objects,
-            request: storing
-                .is_some()
-                .then(|| (call.path.into(), call.request.lines().into())),
+            path: if_stored(call.path),
+            lines: if_stored(call.request.lines()),
             storing,
             changed,
             waits: Waits::at(route),
@@ -263,8 +266,10 @@ struct Task {
     answering: Answering,
     objects: Arc<SiteObjects>,
     storing: Option<Storing>,
-    /// Decoded path and field lines, where the response may be stored.
-    request: Option<(Box<[u8]>, Box<[u8]>)>,
+    /// Decoded path, where the response may be stored; else empty.
+    path: Box<[u8]>,
+    /// Field lines, the same.
+    lines: Box<[u8]>,
     /// Where something is stored that the request may change.
     changed: Option<Key>,
     waits: Waits,
@@ -299,8 +304,7 @@ impl Task {
         match answer {
             Ok(reply) => {
                 forget_if_changed(self.changed.as_ref(), &reply, &objects.store);
-                let (path, lines) = self.request.unwrap_or_default();
-                match store(self.storing, reply, &path, &lines, shared) {
+                match store(self.storing, reply, &self.path, &self.lines, shared) {
                     Ok(stored) => Outcome::Stored(stored),
                     Err(reply) => Outcome::Reply(Ok(Box::new(reply))),
                 }

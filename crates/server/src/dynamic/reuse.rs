@@ -11,8 +11,8 @@ use lowroad_cache::storable;
 use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_dynamic::{Fields, Response};
-use lowroad_http::method::Method;
 use lowroad_http::fields::Lines;
+use lowroad_http::method::Method;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
@@ -113,7 +113,7 @@ pub fn judge(
     if !fields.give_lifetime() || response.status == Status::NOT_MODIFIED {
         return None;
     }
-    let selecting = Selecting::of(fields.values("Vary"), Lines::of_lines(lines))?;
+    let selecting = Selecting::of(fields.values("Vary"), Lines::of(lines))?;
     let left_ms = left_ms(response.status, fields)?;
     let lifetime = Lifetime {
         made_ms: now_ms,
@@ -179,7 +179,7 @@ mod tests {
         let (lifetime, selecting) =
             judge(&response, b"Cookie: a\r\n", 0, 0).expect("it may be stored");
         assert!(lifetime.has_tag(b"c") && lifetime.has_tag(b"B"));
-        let takes = |lines| selecting.takes(Lines::of_lines(lines));
+        let takes = |lines: &[u8]| selecting.takes(Lines::of(lines));
         assert!(takes(b"cookie: a\r\nX: y\r\n") && !takes(b"Cookie: b\r\n") && !takes(b""));
     }
 }
