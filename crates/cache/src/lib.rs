@@ -1,9 +1,9 @@
 //! Where stored responses are kept: the bytes of an arena, and what is in it under which key; and
 //! which responses may be kept, and for how long.
 //!
-//! Three independent parts. [`Extents`] says which bytes of an arena are free; [`Store`] maps keys to
+//! Four independent parts. [`Extents`] says which bytes of an arena are free; [`Store`] maps keys to
 //! values within a bound in bytes and chooses what to evict; [`storable`] with [`freshness`] and
-//! [`cache_control`] judges responses by RFC 9111. None knows the others, nor a clock, a thread, a
+//! [`cache_control`] judges responses by RFC 9111; [`pattern`] says which a purge means. None knows the others, nor a clock, a thread, a
 //! file or a socket: the values are the caller's, and so are the arena's memory and the time. The
 //! first two know no HTTP either: a key is opaque bytes.
 
@@ -17,6 +17,7 @@ mod extents;
 pub mod freshness;
 mod ghost;
 mod nodes;
+pub mod pattern;
 pub mod storable;
 mod store;
 pub mod vary;

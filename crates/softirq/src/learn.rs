@@ -38,7 +38,7 @@ use self::published::{Entries, Entry};
 pub use self::verdict::{Accepted, Denial, Terms, judge};
 use crate::layout::{PARTS_MAX, RESPONSE_MAX, RESPONSE_MAX_V6};
 use crate::learn::exclude::Excluded;
-use crate::pattern::Pattern;
+use crate::pattern::{Pattern, is_meant};
 use crate::response::FetchError;
 use crate::response::fetched::{Fetched, Validators};
 use lowroad_wire::key::{Key, KeyParts};
@@ -304,10 +304,10 @@ impl Learner {
     /// Retires what is meant. What is being fetched meanwhile is thrown away and fetched again, since
     /// the origin may have answered before whatever the purge is for.
     pub fn purge(&mut self, pattern: &Pattern, out: &mut Vec<Action>) {
-        let gone = self.published.remove_where(|e| pattern.matches(&e.key));
+        let gone = self.published.remove_where(|e| is_meant(pattern, &e.key));
         self.counters.purged += gone.len() as u64;
         retire(gone, out);
-        self.jobs.overtake(|key| pattern.matches(key));
+        self.jobs.overtake(|key| is_meant(pattern, key));
         if *pattern == Pattern::All {
             self.denied.clear();
         }

@@ -1,13 +1,13 @@
 //! Which kept responses a purge means: all, those of one URL or of URLs that begin alike, those of
 //! a tag. Knows nothing of who asks.
 //!
-//! In doubt more is meant than less, as below the socket (`lowroad_softirq::pattern`): a response
+//! In doubt more is meant than less, as below the socket (`lowroad_cache::pattern`): a response
 //! that is made again for nothing costs a run, one that is forgotten is a stale answer.
 
 use std::fmt;
 use std::str::FromStr;
 
-use lowroad_softirq::pattern::Pattern;
+use lowroad_cache::pattern::Pattern;
 
 use crate::store::SharedStore;
 use crate::store::key;

@@ -14,7 +14,7 @@ use lowroad_softirq::learn::{self, Accepted, Denial, Settings, Terms};
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::publish::{self, Published};
 use lowroad_softirq::machine::interfaces;
-use lowroad_softirq::pattern::Pattern;
+use lowroad_softirq::pattern::{self, Pattern};
 use lowroad_softirq::programs::links;
 use lowroad_softirq::programs::load::Tier;
 use lowroad_softirq::response::fetched::Validators;
@@ -328,7 +328,7 @@ fn variants(published: &[Named<'_>], url: &str, out: &mut String) {
     };
     let mut others: Vec<&Published> = published
         .iter()
-        .filter(|(_, key)| pattern.matches(key))
+        .filter(|(_, key)| pattern::is_meant(&pattern, key))
         .map(|(one, _)| *one)
         .collect();
     others.sort_by_key(|one| std::cmp::Reverse(one.hits));

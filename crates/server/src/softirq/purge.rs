@@ -4,7 +4,7 @@
 use lowroad_softirq::key::Key;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::publish::{self, Published};
-use lowroad_softirq::pattern::Pattern;
+use lowroad_softirq::pattern::{self, Pattern};
 
 use super::{levels, namespace};
 use crate::admin;
@@ -91,5 +91,5 @@ fn is_meant(one: &Published, pattern: &Pattern, at: impl Fn(u16) -> bool) -> boo
     let Some(key) = Key::read(&one.key) else {
         return true;
     };
-    at(key.parts().port) && pattern.matches(&key)
+    at(key.parts().port) && pattern::is_meant(pattern, &key)
 }

@@ -1,0 +1,256 @@
+//! What a purge means: everything, one URL, or all URLs that begin alike. It knows nothing of what
+//! is stored or published.
+//!
+//! Where it is in doubt, a pattern takes in more rather than less: a response purged for nothing
+//! costs a fetch, one that is forgotten is a stale answer. So percent escapes are compared decoded,
+//! and a Host that says no port stands for both the default one and the one that was asked.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use lowroad_http::host;
+
+/// The port of `http://` without one.
+const PORT_DEFAULT: u16 = 80;
+
+/// A set of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Every one.
+    All,
+    /// Those of one URL, in all variants, or of those that begin with it.
+    Url {
+        /// Lower case, without port and final dot.
+        host: Vec<u8>,
+        /// The port.
+        port: u16,
+        /// Path and query, percent escapes decoded.
+        target: Vec<u8>,
+        /// What begins with `target` is meant as well.
+        is_prefix: bool,
+    },
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatternError {
+    /// It does not begin with `http://`.
+    Scheme,
+    /// The host is missing or malformed.
+    Host,
+    /// A `*` stands before the path.
+    StarInHost,
+    /// It holds a space, a `#`, or what is not ASCII.
+    Target,
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PatternError::Scheme => {
+                "a purge takes `all` or a URL that begins with http://, perhaps with * at its end"
+            }
+            PatternError::Host => "the URL has no valid host; write http://host[:port]/path",
+            PatternError::StarInHost => {
+                "* may only end a path; write http://host/* for a whole host, or all"
+            }
+            PatternError::Target => {
+                "the URL holds a space, a # or a character that is not ASCII; write it percent-encoded, without fragment"
+            }
+        })
+    }
+}
+
+impl core::error::Error for PatternError {}
+
+impl Pattern {
+    /// Reads `all`, `http://host[:port]/path?query`, or that with a `*` at its end.
+    ///
+    /// # Errors
+    /// The text is none of these.
+    pub fn parse(text: &str) -> Result<Pattern, PatternError> {
+        if text == "all" {
+            return Ok(Pattern::All);
+        }
+        let (scheme, rest) = text.split_at_checked(7).ok_or(PatternError::Scheme)?;
+        if !scheme.eq_ignore_ascii_case("http://") {
+            return Err(PatternError::Scheme);
+        }
+        let host_len = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(host_len);
+        if authority.contains('*') {
+            return Err(PatternError::StarInHost);
+        }
+        let (host, port) = read_authority(authority.as_bytes()).ok_or(PatternError::Host)?;
+        let (target, is_prefix) = read_target(target)?;
+        Ok(Pattern::Url {
+            host,
+            port,
+            target,
+            is_prefix,
+        })
+    }
+
+    /// Whether what was asked with this Host and target is meant; `at_port` is where, if that is
+    /// known.
+    pub fn takes(&self, asked_host: &[u8], at_port: Option<u16>, asked: &[u8]) -> bool {
+        match self {
+            Pattern::All => true,
+            Pattern::Url {
+                host,
+                port,
+                target,
+                is_prefix,
+            } => {
+                let asked = decode_escapes(asked);
+                let same_target = asked == *target || (*is_prefix && asked.starts_with(target));
+                same_target && is_authority(asked_host, at_port, host, *port)
+            }
+        }
+    }
+}
+
+/// Whether a Host field, that came in at a port, may mean this host and port.
+fn is_authority(asked: &[u8], at_port: Option<u16>, host: &[u8], port: u16) -> bool {
+    let mut out = [0; 256];
+    // An empty Host, or one that is no name, may mean any host.
+    let same_host = host::normalize(asked, &mut out).is_none_or(|name| name == host);
+    let same_port = match host::port(asked) {
+        Some(said) => said == port,
+        None => port == PORT_DEFAULT || at_port.is_none_or(|at_port| at_port == port),
+    };
+    same_host && same_port
+}
+
+fn read_authority(authority: &[u8]) -> Option<(Vec<u8>, u16)> {
+    let mut out = [0; 256];
+    let name = host::normalize(authority, &mut out)?.to_vec();
+    Some((name, host::port(authority).unwrap_or(PORT_DEFAULT)))
+}
+
+/// The decoded target, and whether it is a prefix.
+fn read_target(target: &str) -> Result<(Vec<u8>, bool), PatternError> {
+    let visible = |b: u8| b.is_ascii_graphic() && b != b'#';
+    if !target.bytes().all(visible) {
+        return Err(PatternError::Target);
+    }
+    let (target, is_prefix) = match target.strip_suffix('*') {
+        Some(prefix) => (prefix, true),
+        None => (target, false),
+    };
+    let mut decoded = decode_escapes(target.as_bytes());
+    if !decoded.starts_with(b"/") {
+        decoded.insert(0, b'/');
+    }
+    Ok((decoded, is_prefix))
+}
+
+/// Each `%XX` as the byte that it means; what is no escape stays.
+pub fn decode_escapes(target: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(target.len());
+    let mut rest = target;
+    while let [byte, after @ ..] = rest {
+        match escaped(rest) {
+            Some((meant, after)) => {
+                out.push(meant);
+                rest = after;
+            }
+            None => {
+                out.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
+    let [b'%', high, low, after @ ..] = text else {
+        return None;
+    };
+    let digit = |b: u8| char::from(b).to_digit(16);
+    let meant = digit(*high)? * 16 + digit(*low)?;
+    Some((u8::try_from(meant).ok()?, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    fn matches(pattern: &str, host: &str, port: u16, target: &str) -> bool {
+        let pattern = Pattern::parse(pattern).expect(pattern);
+        pattern.takes(host.as_bytes(), Some(port), target.as_bytes())
+    }
+
+    #[test]
+    fn all_means_all() {
+        assert!(matches("all", "a", 1, "/x"));
+        assert!(matches("all", "", 1, "/x"));
+    }
+
+    #[test]
+    fn a_url_means_itself() {
+        assert!(matches("http://a.example/x?y", "a.example", 80, "/x?y"));
+        assert!(!matches("http://a.example/x", "a.example", 80, "/x?y"));
+        assert!(!matches("http://a.example/x", "b.example", 80, "/x"));
+        assert!(!matches("http://a.example/x", "a.example", 80, "/xx"));
+        assert!(matches("http://a.example", "a.example", 80, "/"));
+        assert!(matches("http://a.example?q", "a.example", 80, "/?q"));
+    }
+
+    #[test]
+    fn a_prefix_means_what_begins_so() {
+        assert!(matches("http://a/x*", "a", 80, "/x"));
+        assert!(matches("http://a/x*", "a", 80, "/xyz?q"));
+        assert!(!matches("http://a/x*", "a", 80, "/y"));
+        assert!(matches("http://a/*", "a", 80, "/"));
+    }
+
+    #[test]
+    fn hosts_are_compared_without_case_final_dot_and_default_port() {
+        for host in ["A.Example", "a.example:80", "a.EXAMPLE.", "a.example.:80"] {
+            assert!(matches("http://a.example/", host, 80, "/"), "{host}");
+            assert!(matches("HTTP://A.example:80/", host, 80, "/"), "{host}");
+        }
+        assert!(!matches("http://a.example/", "a.example:8080", 8080, "/"));
+        assert!(matches("http://a.example:8080/", "a.example:8080", 9, "/"));
+        assert!(matches("http://[::1]:8080/", "[::1]:8080", 8080, "/"));
+    }
+
+    #[test]
+    fn in_doubt_it_matches() {
+        assert!(matches("http://a:8080/", "a", 8080, "/"));
+        assert!(matches("http://a/", "a", 8080, "/"));
+        assert!(!matches("http://a:81/", "a", 8080, "/"));
+        assert!(matches("http://a:8080/", "", 8080, "/"));
+        assert!(matches("http://a/", "not a name", 80, "/"));
+        assert!(matches("http://a/%61b", "a", 80, "/a%62"));
+        assert!(matches("http://a/100%", "a", 80, "/100%"));
+        let pattern = Pattern::parse("http://a:81/x").expect("a URL");
+        assert!(
+            pattern.takes(b"a", None, b"/x"),
+            "at a port that is not known"
+        );
+        assert!(!pattern.takes(b"a:80", None, b"/x"));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for (text, error) in [
+            ("", PatternError::Scheme),
+            ("ALL", PatternError::Scheme),
+            ("https://a/", PatternError::Scheme),
+            ("/x", PatternError::Scheme),
+            ("http://", PatternError::Host),
+            ("http:///x", PatternError::Host),
+            ("http://a b/x", PatternError::Host),
+            ("http://u@a/", PatternError::Host),
+            ("http://*", PatternError::StarInHost),
+            ("http://a*", PatternError::StarInHost),
+            ("http://a/x y", PatternError::Target),
+            ("http://a/x#y", PatternError::Target),
+            ("http://a/\u{e4}", PatternError::Target),
+        ] {
+            assert_eq!(Pattern::parse(text), Err(error), "{text}");
+        }
+    }
+}
