@@ -19,7 +19,7 @@ use lowroad_engine::driver::{Driver, Event};
 use lowroad_engine::epoll::EpollDriver;
 use lowroad_engine::helpers::Helpers;
 use lowroad_http::method::Method;
-use lowroad_http::request::Version;
+use lowroad_http::version::Version;
 
 struct Nothing;
 

@@ -1,0 +1,119 @@
+//! A worker with a service that only knows bodies of so many bytes, `/LEN`: for counting what the engine and the kernel
+//! cost for a request.
+//!
+//! `lowroad-lab icount --file target/release/examples/request_cost --cmd 'request_cost 80 &' --url /1024 --url /102400`
+
+use std::sync::Arc;
+
+use lowroad_engine::admission::Admission;
+use lowroad_engine::arena::{Arena, Block, PAGED_LEN_MIN};
+use lowroad_engine::counters::Counters;
+use lowroad_engine::driver::{Driver, ListenerId};
+use lowroad_engine::epoll::EpollDriver;
+use lowroad_engine::helpers::Helpers;
+use lowroad_engine::listener::Listener;
+use lowroad_engine::mailbox::Mailbox;
+use lowroad_engine::service::{Answer, Exchange, Refused, Service};
+use lowroad_engine::settings::Settings;
+use lowroad_engine::worker::{Message, Worker};
+use lowroad_engine::{Part, Response};
+use lowroad_http::h1::BodyLen;
+use lowroad_http::request::{Request, Target};
+use lowroad_http::status::Status;
+
+const BLOCK_LEN: usize = 1 << 20;
+
+/// Bodies are starts of a block.
+struct Starts(Block);
+
+impl Service for Starts {
+    type Pending = ();
+    type Outcome = ();
+    type Record = u64;
+    type Command = ();
+
+    fn request(
+        &mut self,
+        request: &Request<'_>,
+        _: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<(), u64> {
+        let len = match request.target {
+            Target::Origin { path, .. } => std::str::from_utf8(&path[1..]).unwrap_or(""),
+            _ => "",
+        };
+        let len = len.parse().unwrap_or(0).min(BLOCK_LEN);
+        if response.head(Status::OK).end(BodyLen::Known(len as u64)) {
+            match len < PAGED_LEN_MIN {
+                true => response.copied(&self.0[..len]),
+                false => response.part(Part::Block {
+                    block: self.0.clone(),
+                    range: 0..len,
+                }),
+            }
+        }
+        Answer::Ready(Some(1))
+    }
+
+    fn resume(
+        &mut self,
+        (): (),
+        (): (),
+        _: &mut Exchange,
+        _: &mut Response<'_>,
+    ) -> Answer<(), u64> {
+        Answer::Ready(None)
+    }
+
+    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut Response<'_>) -> Answer<(), u64> {
+        Answer::Ready(None)
+    }
+
+    fn refuse(
+        &mut self,
+        _: Refused,
+        _: &[u8],
+        _: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Option<u64> {
+        response.head(Status::BAD_REQUEST).end(BodyLen::None);
+        None
+    }
+
+    fn sent(&mut self, _: u64, _: u64, _: bool, _: u64) {}
+    fn command(&mut self, (): ()) {}
+    fn turn_ended(&mut self, _: u64) {}
+}
+
+fn settings() -> Settings {
+    Settings {
+        accept_max: 16,
+        header_timeout_ms: 10_000,
+        body_timeout_ms: 10_000,
+        idle_timeout_ms: 60_000,
+        send_timeout_ms: 10_000,
+        rate_min: 0,
+        rate_grace_ms: 10_000,
+        connections_max: 10_000,
+        connections_per_address_max: 10_000,
+        requests_max: 0,
+        http: lowroad_http::limits::Limits::default(),
+    }
+}
+
+fn main() {
+    let port = std::env::args().nth(1).and_then(|port| port.parse().ok());
+    let address = ([0, 0, 0, 0], port.unwrap_or(8080)).into();
+    let helpers = Helpers::start(1).expect("a thread");
+    let driver = EpollDriver::new(helpers).expect("an epoll");
+    let arena = Arena::new(2 * BLOCK_LEN).expect("memory");
+    let mut draft = arena.allocate(BLOCK_LEN).expect("space");
+    draft.fill(b'x');
+    let mailbox = Mailbox::new(driver.waker());
+    let listener = Listener::open(address).expect("a free port");
+    mailbox.post(Message::Listen(ListenerId(0), listener));
+    let (admission, counters) = (Arc::<Admission>::default(), Arc::<Counters>::default());
+    let service = Starts(draft.finish());
+    let settings = Arc::new(settings());
+    Worker::new(driver, service, mailbox, settings, admission, counters).run();
+}
