@@ -10,10 +10,12 @@ export LOWROAD_SKIPPED
 log=$(mktemp)
 trap 'rm -f "$LOWROAD_SKIPPED" "$log"' EXIT
 
-# The image's kernel is a workspace of its own. The status is that of what failed, not of tee.
+# The image's kernel is a workspace of its own, and a server without features another build. The status is
+# that of what failed, not of tee.
 {
     cargo test --locked --workspace --all-targets --no-fail-fast 2>&1; echo "status $?"
     ./bare/try.sh 2>&1; echo "status $?"
+    ./tools/static.sh 2>&1; echo "status $?"
 } | tee "$log"
 status=$(sed -n 's/^status //p' "$log" | sort -n | tail -n 1)
 

@@ -14,6 +14,7 @@ mod buffering;
 mod check;
 mod database;
 mod destination;
+mod feature;
 mod module;
 mod name;
 mod named;
@@ -28,6 +29,7 @@ mod site;
 pub mod value;
 
 pub use destination::Destination;
+pub use feature::{Feature, Lacking};
 pub use pattern::{Pattern, PatternError};
 pub use problem::Problem;
 pub use schema::*;
@@ -46,15 +48,15 @@ mod tests;
 /// # Errors
 /// All problems of the text in the order of their lines; a syntax error is reported alone.
 pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<Problem>> {
-    read(text, file, |_, _, _| ())
+    read(text, file, &[], |_, _, _| ())
 }
 
 /// Reads a configuration file, as [`parse`] does, and checks that roots and folders of programs are
-/// folders and that error pages and modules are files.
+/// folders and that error pages and modules are files. What needs a feature that is `lacking` is a problem.
 ///
 /// # Errors
 /// All problems found; a file that cannot be read is one problem, at line 1.
-pub fn load(file: &Path) -> Result<Config, Vec<Problem>> {
+pub fn load(file: &Path, lacking: &[Feature]) -> Result<Config, Vec<Problem>> {
     let bytes = std::fs::read(file).map_err(|error| {
         vec![file_problem(
             file,
@@ -70,12 +72,13 @@ pub fn load(file: &Path) -> Result<Config, Vec<Problem>> {
             "is not UTF-8 from here on".to_string(),
         )]
     })?;
-    read(text, file, check::paths)
+    read(text, file, lacking, check::paths)
 }
 
 fn read(
     text: &str,
     file: &Path,
+    lacking: &[Feature],
     more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)], &[(Module, module::Marks)]),
 ) -> Result<Config, Vec<Problem>> {
     let table = DeTable::parse(text).map_err(|error| {
@@ -87,7 +90,8 @@ fn read(
         )]
     })?;
     let source = Source::new(text, file);
-    let config = config(&source, Section::top(&source, table.get_ref()), more_checks);
+    let top = Section::top(&source, table.get_ref());
+    let config = config(&source, top, lacking, more_checks);
     let problems = source.into_problems();
     if problems.is_empty() {
         Ok(config)
@@ -99,11 +103,12 @@ fn read(
 fn config(
     source: &Source<'_>,
     top: Section<'_>,
+    lacking: &[Feature],
     more_checks: impl FnOnce(&Source<'_>, &[(Site, Marks)], &[(Module, module::Marks)]),
 ) -> Config {
     let server = top
         .section("server")
-        .map(process::server)
+        .map(|section| process::server(section, lacking))
         .unwrap_or_default();
     let limits = top
         .section("limits")
@@ -135,6 +140,7 @@ fn config(
     top.finish();
     check::names_and_listeners(source, &sites);
     more_checks(source, &sites, &modules);
+    feature::check(source, &sites, &modules, &databases, lacking);
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));
     named::each_once(source, "module", module_names);
     let database_names = databases.iter().map(|(it, at)| (&*it.name, at));

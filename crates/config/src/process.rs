@@ -5,7 +5,7 @@
 use crate::named::{DAY_MS, HOUR_MS};
 use crate::reader::{Item, Section, size_text};
 use crate::value;
-use crate::{AccessLog, Format, Level, Limits, Log, LogTarget, Server};
+use crate::{AccessLog, Feature, Format, Lacking, Level, Limits, Log, LogTarget, Server, Softirq};
 use std::ops::RangeInclusive;
 
 const CACHE_LEN_MIN: u64 = 64 << 10;
@@ -14,7 +14,7 @@ const TIB: u64 = 1 << 40;
 /// What a connection or descriptor limit may be at most, whatever the machine.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
-pub(crate) fn server(section: Section<'_>) -> Server {
+pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
     let default = Server::default();
     let cache_len_max = cache(&section, default.cache_len_max);
     let server = Server {
@@ -38,10 +38,7 @@ pub(crate) fn server(section: Section<'_>) -> Server {
             0..=HOUR_MS,
         ),
         admin: section.item("admin").and_then(|item| item.path()),
-        softirq: section
-            .item("softirq")
-            .and_then(|item| item.read(value::softirq))
-            .unwrap_or(default.softirq),
+        softirq: softirq(&section, lacking).unwrap_or(default.softirq),
         fd_limit: fd_limit(&section),
     };
     if server.group.is_some() && server.user.is_none() {
@@ -49,6 +46,15 @@ pub(crate) fn server(section: Section<'_>) -> Server {
     }
     section.finish();
     server
+}
+
+fn softirq(section: &Section<'_>, lacking: &[Feature]) -> Option<Softirq> {
+    let item = section.item("softirq")?;
+    let softirq = item.read(value::softirq)?;
+    if softirq != Softirq::Off && lacking.contains(&Feature::Softirq) {
+        item.report(Lacking(Feature::Softirq).to_string(), "");
+    }
+    Some(softirq)
 }
 
 pub(crate) fn limits(section: Section<'_>) -> Limits {

@@ -830,11 +830,11 @@ fn loading_checks_the_paths() {
     folder.write("root/404.html", b"x");
     let text = "[[site]]\nroot = \"root\"\nerror_pages.404 = \"/404.html\"\n[[site]]\nlisten = 1\nroot = \"{host}\"\nerror_pages.404 = \"/none\"\n";
     let file = folder.write("good.toml", text.as_bytes());
-    assert_eq!(load(&file).map(|config| config.sites.len()), Ok(2));
+    assert_eq!(load(&file, &[]).map(|config| config.sites.len()), Ok(2));
 
     let text = "[[site]]\nroot = \"root\"\nerror_pages.404 = \"/405.html\"\n[[site]]\nlisten = 1\nroot = \"good.toml\"\n[[site]]\nlisten = 2\nroot = \"none\"\nx = 1\n";
     let file = folder.write("bad.toml", text.as_bytes());
-    let problems = load(&file).expect_err("four problems");
+    let problems = load(&file, &[]).expect_err("four problems");
     let found: Vec<_> = problems
         .iter()
         .map(|p| (p.line, p.key.as_str(), p.allowed.as_str()))
@@ -860,9 +860,39 @@ fn loading_checks_the_paths() {
 }
 
 #[test]
+fn what_needs_a_feature_that_is_lacking_is_told_with_its_place() {
+    let text = "[server]\nsoftirq = \"auto\"\n\
+        [[module]]\nname = \"m\"\nwasm = \"m.wasm\"\n\
+        [[module]]\nname = \"l\"\nlinked = \"l\"\n\
+        [[database]]\nname = \"d\"\nurl = \"sqlite:d\"\n\
+        [[site]]\nroot = \"r\"\n\
+        route = [\n\
+        { pattern = \"*.php\", fastcgi = \"9000\" },\n\
+        { pattern = \"/m\", module = \"m\" },\n\
+        { pattern = \"*.sql\", pages = \"d\" }]\n";
+    let all = |lacking: &[Feature]| match read(text, Path::new("f"), lacking, |_, _, _| ()) {
+        Ok(_) => String::new(),
+        Err(problems) => lines(&problems),
+    };
+    assert_eq!(all(&[Feature::Image]), "");
+    assert_eq!(
+        all(&Feature::ALL),
+        "f:2:11: server.softirq: this lowroad was built without softirq\n\
+         f:5:8: module[0].wasm: this lowroad was built without wasm\n\
+         f:7:8: module[1].name: this lowroad was built without modules\n\
+         f:10:8: database[0].name: this lowroad was built without sql\n\
+         f:15:32: site[0].route[0].fastcgi: this lowroad was built without programs\n\
+         f:17:30: site[0].route[2].pages: this lowroad was built without sql\n"
+    );
+    assert_eq!(all(&[Feature::Wasm]).lines().count(), 1);
+    let off = "server.softirq = \"off\"\nsite = [{ root = \"r\" }]\n";
+    assert!(read(off, Path::new("f"), &Feature::ALL, |_, _, _| ()).is_ok());
+}
+
+#[test]
 fn files_that_cannot_be_read() {
     let folder = Folder::new("unreadable");
-    let problems = load(&folder.0.join("none.toml")).expect_err("there is no such file");
+    let problems = load(&folder.0.join("none.toml"), &[]).expect_err("there is no such file");
     assert_eq!(
         (problems.len(), problems[0].line, problems[0].column),
         (1, 1, 1)
@@ -873,7 +903,7 @@ fn files_that_cannot_be_read() {
         problems[0].what
     );
     let file = folder.write("latin1.toml", b"# a\n# \xe4\n");
-    let problems = load(&file).expect_err("not UTF-8");
+    let problems = load(&file, &[]).expect_err("not UTF-8");
     assert!(
         problems[0]
             .to_string()

@@ -144,7 +144,7 @@ fn the_examples_comments_tell_the_defaults() {
 #[test]
 fn the_example_can_be_loaded_once_its_site_is_there() {
     let file = project("examples/lowroad.toml");
-    let loaded = load(&file);
+    let loaded = load(&file, &[]);
     let is_there = project("examples/site/404.html").is_file();
     assert_eq!(loaded.is_ok(), is_there, "{loaded:?}");
 }

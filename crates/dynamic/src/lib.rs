@@ -5,24 +5,33 @@
 //! needs tokio's I/O runs beside the workers, what only waits for sockets on them ([`executor`]); how
 //! a request gets here and an answer back is the server's affair. Nothing here knows sites,
 //! connections or caches.
+//!
+//! Each kind of content is a cargo feature: `modules`, `wasm`, `programs` (CGI, FastCGI) and `sql`.
 
+#[cfg(feature = "programs")]
 pub mod cgi;
 pub mod collect;
 pub mod executor;
+#[cfg(feature = "programs")]
 pub mod fastcgi;
 pub mod fields;
 pub mod handler;
+#[cfg(feature = "programs")]
 pub mod head;
 pub mod limited;
 pub mod memory;
+#[cfg(feature = "modules")]
 pub mod module;
 pub mod notice;
+#[cfg(feature = "sql")]
 pub mod pages;
 pub mod request;
 pub mod response;
+#[cfg(feature = "programs")]
 pub mod script;
 pub mod secrets;
 pub mod spool;
+#[cfg(feature = "wasm")]
 pub mod wasm;
 
 pub use fields::Fields;

@@ -1,17 +1,19 @@
 //! The command line. `serve` is a configuration of one site written as options; the values are
 //! read as in the file.
 
+#[cfg_attr(not(feature = "softirq"), path = "without/softirq_options.rs")]
 pub mod softirq;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use lowroad_config::{self as config, Config, value};
-use lowroad_dynamic::wasm;
+use lowroad_config::{self as config, Config, Feature, value};
 
+use crate::features;
 use crate::image::options as image;
 use crate::new::Language;
+use crate::programs::modules;
 use crate::say;
 
 use self::softirq::{Attach, Detach, Doctor, Purge, Status, Top};
@@ -210,6 +212,9 @@ impl Serve {
                 self.softirq
             )
         })?;
+        if config.server.softirq != config::Softirq::Off {
+            features::need(Feature::Softirq, &format!("--softirq {}", self.softirq))?;
+        }
         config.server.user.clone_from(&self.user);
         config.log.access = self.log.as_deref().map(|format| config::AccessLog {
             path: config::LogTarget::Stdout,
@@ -228,7 +233,7 @@ impl Serve {
 /// # Errors
 /// All that is wrong with it, a line each.
 pub fn load(file: &Path) -> Result<Config, String> {
-    config::load(file).map_err(|problems| {
+    config::load(file, features::LACKING).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         format!("the configuration can't be used\n{}", lines.join("\n"))
     })
@@ -240,31 +245,13 @@ pub fn load(file: &Path) -> Result<Config, String> {
 /// All that is wrong with it, a line each.
 pub fn check(file: &Path) -> Result<(), String> {
     let config = load(file)?;
-    check_modules(&config)?;
+    modules::check(&config)?;
     let count = config.sites.len();
     let sites = if count == 1 { "site" } else { "sites" };
     say::out(format_args!(
         "{}: {count} {sites}, nothing wrong\n",
         file.display()
     ))
-}
-
-/// Compiles the WebAssembly modules. Native ones are not loaded, as that would run their code.
-fn check_modules(config: &Config) -> Result<(), String> {
-    let is_wasm = |module: &&config::Module| matches!(module.code, config::ModuleCode::Wasm(_));
-    let modules: Vec<_> = config.modules.iter().filter(is_wasm).collect();
-    if modules.is_empty() {
-        return Ok(());
-    }
-    let runtime = wasm::Runtime::new(wasm::Limits::default())?;
-    let wrong = modules
-        .iter()
-        .filter_map(|module| wasm::check(&runtime, module).err());
-    let lines: Vec<_> = wrong.collect();
-    match lines.is_empty() {
-        true => Ok(()),
-        false => Err(lines.join("\n")),
-    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -4,6 +4,16 @@
 //! is decided. ARCHITECTURE.md has the whole way of a request.
 
 #![forbid(unsafe_code)]
+// What nobody uses is found in a build with everything; in others some is there for what is left out.
+#![cfg_attr(
+    not(all(
+        feature = "image",
+        feature = "programs",
+        feature = "softirq",
+        feature = "wasm"
+    )),
+    allow(dead_code)
+)]
 
 mod access;
 mod admin;
@@ -15,10 +25,12 @@ mod compress;
 mod dynamic;
 mod endpoint;
 mod explain;
+mod features;
 mod fetch;
 mod files;
 mod heads;
 mod hidden;
+#[cfg_attr(not(feature = "image"), path = "without/image.rs")]
 mod image;
 mod limits;
 mod listeners;
@@ -36,14 +48,15 @@ mod running;
 mod say;
 mod scaffold;
 mod sites;
+#[cfg_attr(not(feature = "softirq"), path = "without/softirq.rs")]
 mod softirq;
 mod status;
 mod store;
 mod user;
 mod watch;
+#[cfg(not(all(feature = "image", feature = "softirq")))]
+mod without;
 
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -51,6 +64,7 @@ use lowroad_dynamic::memory::Counting;
 use lowroad_engine::{background, tasks};
 
 use cli::{Cli, Command};
+use programs::modules;
 
 /// A request to a program takes a dozen pieces of memory, which the C library's allocator makes
 /// slow (docs/performance.md). Counted for pages, which may take so much and no more.
@@ -86,7 +100,7 @@ fn run(command: Command) -> ExitCode {
         }
         Command::Check { config } => cli::check(&config),
         Command::Image { image } => image::run(&image),
-        Command::ModuleHost => module_host(),
+        Command::ModuleHost => modules::host(),
         Command::New { what } => scaffold::write(&what),
         Command::Explain(explain) => softirq::explain(&explain),
         Command::Attach(attach) => softirq::attach(&attach),
@@ -103,14 +117,4 @@ fn run(command: Command) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Serves a module over the socket that is the standard input.
-fn module_host() -> Result<(), String> {
-    hidden::hide()?;
-    let socket = std::io::stdin().as_fd().try_clone_to_owned();
-    socket
-        .map(UnixStream::from)
-        .and_then(lowroad_dynamic::module::separate::serve)
-        .map_err(|error| error.to_string())
 }

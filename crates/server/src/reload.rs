@@ -10,6 +10,7 @@ use lowroad_config::Config;
 use lowroad_engine::worker::Message;
 
 use crate::answer::Command;
+use crate::features;
 use crate::limits;
 use crate::running::{Running, lock};
 use crate::sites::Sites;
@@ -24,7 +25,7 @@ pub fn reload(running: &mut Running, source: Option<&Path>) {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
     // Counted, so that no two messages are the same: the log would keep the second one back.
     running.reloads += 1;
-    match lowroad_config::load(source) {
+    match lowroad_config::load(source, features::LACKING) {
         Ok(config) => match apply(running, config) {
             Ok(()) => running.logger.info(format_args!(
                 "reload {}: {} is in force",

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lowroad_config::Config;
-use lowroad_dynamic::module::Catalog;
 use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::epoll::EpollDriver;
@@ -17,6 +16,7 @@ use crate::changes::Changes;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
 use crate::programs::build::Programs;
+use crate::programs::modules::Catalog;
 use crate::sites::Sites;
 use crate::softirq::own::health::Health;
 use crate::store::SharedStore;

@@ -74,9 +74,7 @@ fn programs(running: &Running, out: &mut String) {
             line(out, &format!("module.{module}.{name}"), &value.to_string());
         }
     }
-    let of_kinds = running.programs.wasm_counts().into_iter();
-    let of_kinds = of_kinds.chain(lowroad_dynamic::pages::counts());
-    for (name, value) in of_kinds.chain(running.programs.spool_counts()) {
+    for (name, value) in running.programs.counts() {
         line(out, name, &value.to_string());
     }
 }

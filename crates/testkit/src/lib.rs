@@ -23,6 +23,10 @@ use std::time::{Duration, Instant, SystemTime};
 /// When a test gives up.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The environment variable that names another server for tests to start, as one that was built
+/// without features.
+pub const PROGRAM: &str = "LOWROAD_PROGRAM";
+
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
 
@@ -115,10 +119,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `program` with these arguments and waits until it says where it listens. Arguments
-    /// should ask for port 0.
+    /// Starts `program`, or what [`PROGRAM`] names, with these arguments and waits until it says where it
+    /// listens. Arguments should ask for port 0.
     pub fn start(program: &str, arguments: &[&str]) -> Server {
-        let mut command = Command::new(program);
+        let other = std::env::var_os(PROGRAM);
+        let mut command = Command::new(other.unwrap_or_else(|| program.into()));
         command.args(arguments).stdin(Stdio::null());
         Server::spawn(command)
     }

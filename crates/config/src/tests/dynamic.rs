@@ -469,12 +469,12 @@ fn loading_looks_for_the_files_of_modules_and_the_folders_of_programs() {
     let good = "[[module]]\nname = \"m\"\nwasm = \"m.wasm\"\n[[site]]\nroot = \"root\"\n\
                 [[site.route]]\npattern = \"/c/*\"\ncgi = \"root\"\n";
     let file = folder.write("good.toml", good.as_bytes());
-    assert!(load(&file).is_ok());
+    assert!(load(&file, &[]).is_ok());
     let bad = good
         .replace("m.wasm", "n.wasm")
         .replace("cgi = \"root\"", "cgi = \"none\"");
     let file = folder.write("bad.toml", bad.as_bytes());
-    let problems = load(&file).expect_err("two problems");
+    let problems = load(&file, &[]).expect_err("two problems");
     let found: Vec<_> = problems
         .iter()
         .map(|problem| (problem.line, problem.key.as_str()))

@@ -20,7 +20,7 @@ fn page_example(name: &str) -> String {
 #[test]
 fn only_pages_lie_below_the_root() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pages/lowroad.toml");
-    let config = lowroad_config::load(&file).expect("a configuration");
+    let config = lowroad_config::load(&file, &[]).expect("a configuration");
     let lowroad_config::Root::Folder(root) = &config.sites[0].root else {
         panic!("the root depends on the host");
     };

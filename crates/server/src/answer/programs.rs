@@ -8,14 +8,13 @@ use lowroad_http::h1::BodyLen;
 use lowroad_http::range::ByteRange;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
-use lowroad_softirq::fetch::USER_AGENT;
 
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::Stored;
 use crate::heads;
 use crate::respond::{Responder, append};
 use crate::sites::At;
-use crate::softirq::attach::origin::may_ask_from;
+use crate::softirq;
 use crate::store::filling::Filling;
 use crate::store::object::{Kind, Representation};
 
@@ -98,8 +97,8 @@ impl Responder<'_, '_> {
         out.fields(head.fields);
         // The level below keeps for a while what says nothing, since it is told when files change. Of
         // what programs make nobody tells it.
-        let says = self.request.user_agent() == Some(USER_AGENT);
-        if says && !head.fields.give_lifetime() && may_ask_from(self.exchange.peer) {
+        let (agent, peer) = (self.request.user_agent(), self.exchange.peer);
+        if !head.fields.give_lifetime() && softirq::asks(agent, peer) {
             out.field("Cache-Control", b"no-store");
         }
         for (name, value) in heads::fields_for_all(at, status) {

@@ -1,8 +1,15 @@
 //! The programs of sites: `routes` says which program a path belongs to, with `counts` for the operator; `build` makes the
-//! programs from the configuration, `lanes` are the threads on which they are waited for. What programs are and how they
-//! work is told in the crate `lowroad-dynamic`; knows nothing of requests.
+//! programs from the configuration (`modules`, `scripts`, `pages`, any of which a build may lack), `lanes` are the threads
+//! on which they are waited for. What programs are and how they work is told in the crate `lowroad-dynamic`; knows nothing
+//! of requests.
 
 pub mod build;
 pub mod counts;
 mod lanes;
+#[cfg_attr(not(feature = "modules"), path = "../without/modules.rs")]
+pub mod modules;
+#[cfg_attr(not(feature = "sql"), path = "../without/pages.rs")]
+mod pages;
 pub mod routes;
+#[cfg_attr(not(feature = "programs"), path = "../without/scripts.rs")]
+mod scripts;

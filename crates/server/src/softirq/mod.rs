@@ -22,6 +22,7 @@ mod top;
 mod view;
 
 pub use attach::attach;
+pub use attach::origin::asks;
 pub use detach::detach;
 pub use doctor::doctor;
 pub use explain::explain;

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lowroad_softirq::fetch::USER_AGENT;
 use lowroad_softirq::fetch::asker::{AskedFrom, Connect};
 use lowroad_softirq::level::Level;
 use lowroad_softirq::machine::interfaces;
@@ -29,10 +30,15 @@ pub fn connector(level: Arc<Level>) -> Connect {
     Arc::new(move |local, from| connect(&level, interfaces::own(local)?, from, &exempt))
 }
 
+/// Whether a request with this User-Agent, from this address, may be one of the daemon's.
+pub fn asks(agent: Option<&[u8]>, peer: IpAddr) -> bool {
+    agent == Some(USER_AGENT) && may_ask_from(peer)
+}
+
 /// Whether a connection from this address may be one of the daemon's: it asks as an outsider, whose address
 /// is nobody's, or from the server's own address, which nobody else on the network can have, as the kernel
 /// takes no packets from outside that say so. Costs a few system calls.
-pub fn may_ask_from(peer: IpAddr) -> bool {
+fn may_ask_from(peer: IpAddr) -> bool {
     if outsider::is_outsider(peer) {
         return true;
     }

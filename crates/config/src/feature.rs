@@ -1,0 +1,101 @@
+//! What a server may be built without, and what of a configuration asks for it. Which features a
+//! server has, it says itself.
+
+use std::fmt;
+
+use crate::module::Marks as ModuleMarks;
+use crate::reader::{At, Source};
+use crate::site::Marks;
+use crate::{Database, Module, ModuleCode, RouteTo, Site};
+
+/// A part of the server that a build may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// `lowroad image`.
+    Image,
+    /// Modules that are linked in or libraries.
+    Modules,
+    /// CGI and FastCGI.
+    Programs,
+    /// The soft-interrupt level.
+    Softirq,
+    /// Pages and their databases.
+    Sql,
+    /// WebAssembly modules.
+    Wasm,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Feature; 6] = [
+        Feature::Image,
+        Feature::Modules,
+        Feature::Programs,
+        Feature::Softirq,
+        Feature::Sql,
+        Feature::Wasm,
+    ];
+
+    /// Its name for cargo.
+    pub fn name(self) -> &'static str {
+        match self {
+            Feature::Image => "image",
+            Feature::Modules => "modules",
+            Feature::Programs => "programs",
+            Feature::Softirq => "softirq",
+            Feature::Sql => "sql",
+            Feature::Wasm => "wasm",
+        }
+    }
+
+    /// Which one a module needs.
+    pub fn of_module(code: &ModuleCode) -> Feature {
+        match code {
+            ModuleCode::Linked(_) | ModuleCode::Library(_) => Feature::Modules,
+            ModuleCode::Wasm(_) => Feature::Wasm,
+        }
+    }
+
+    /// Which one a route needs; what a module needs is said where it is defined.
+    fn of_route(to: &RouteTo) -> Option<Feature> {
+        match to {
+            RouteTo::Module(_) => None,
+            RouteTo::Cgi(_) | RouteTo::FastCgi(_) => Some(Feature::Programs),
+            RouteTo::Pages(_) => Some(Feature::Sql),
+        }
+    }
+}
+
+/// Says that it is not there: `this lowroad was built without sql`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lacking(pub Feature);
+
+impl fmt::Display for Lacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this lowroad was built without {}", self.0.name())
+    }
+}
+
+/// Reports what sites, modules and databases need and the build lacks.
+pub(crate) fn check(
+    source: &Source<'_>,
+    sites: &[(Site, Marks)],
+    modules: &[(Module, ModuleMarks)],
+    databases: &[(Database, At)],
+    lacking: &[Feature],
+) {
+    let of_modules = modules.iter().map(|(module, marks)| {
+        let at = marks.file.as_ref().unwrap_or(&marks.name);
+        (Feature::of_module(&module.code), at)
+    });
+    let of_databases = databases.iter().map(|(_, at)| (Feature::Sql, at));
+    let routes = sites
+        .iter()
+        .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
+    let of_routes = routes.filter_map(|(route, at)| Some((Feature::of_route(&route.to)?, at)));
+    for (feature, at) in of_modules.chain(of_databases).chain(of_routes) {
+        if lacking.contains(&feature) {
+            source.report(at, Lacking(feature).to_string(), "");
+        }
+    }
+}

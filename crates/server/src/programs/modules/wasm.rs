@@ -1,0 +1,63 @@
+//! WebAssembly modules of configurations, and the runtime that all of them share.
+
+use std::sync::{Arc, OnceLock};
+
+use lowroad_config::{Config, Module, ModuleCode};
+use lowroad_dynamic::module::Opened;
+use lowroad_dynamic::wasm;
+use lowroad_log::Logger;
+
+/// The runtime, from the first configuration with such a module on.
+#[derive(Default)]
+pub struct Wasm(OnceLock<Arc<wasm::Runtime>>);
+
+impl Wasm {
+    /// Opens a module, for so many workers.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn open(
+        &self,
+        module: &Module,
+        workers: usize,
+        logger: &Logger,
+    ) -> Result<Box<dyn Opened>, String> {
+        wasm::open(&self.runtime()?, module, workers, Some(logger.clone()))
+    }
+
+    /// What happened to all of them; empty where there never was one.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let runtime = self.0.get();
+        runtime.map_or(Vec::new(), |runtime| runtime.counts().list())
+    }
+
+    fn runtime(&self) -> Result<Arc<wasm::Runtime>, String> {
+        if let Some(runtime) = self.0.get() {
+            return Ok(runtime.clone());
+        }
+        let runtime = wasm::Runtime::new(wasm::Limits::default())?;
+        Ok(self.0.get_or_init(|| runtime).clone())
+    }
+}
+
+/// Compiles the WebAssembly modules of a configuration. Native ones are not loaded, as that would run
+/// their code.
+///
+/// # Errors
+/// What is wrong with them, a line each.
+pub fn check(config: &Config) -> Result<(), String> {
+    let is_wasm = |module: &&Module| matches!(module.code, ModuleCode::Wasm(_));
+    let modules: Vec<_> = config.modules.iter().filter(is_wasm).collect();
+    if modules.is_empty() {
+        return Ok(());
+    }
+    let runtime = wasm::Runtime::new(wasm::Limits::default())?;
+    let wrong = modules
+        .iter()
+        .filter_map(|module| wasm::check(&runtime, module).err());
+    let lines: Vec<_> = wrong.collect();
+    match lines.is_empty() {
+        true => Ok(()),
+        false => Err(lines.join("\n")),
+    }
+}

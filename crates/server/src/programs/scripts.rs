@@ -1,0 +1,61 @@
+//! CGI programs and FastCGI servers of configurations.
+
+use std::sync::Arc;
+
+use lowroad_config as config;
+use lowroad_dynamic::Handler;
+use lowroad_dynamic::cgi::CgiHandler;
+use lowroad_dynamic::fastcgi::FastCgiHandler;
+use lowroad_dynamic::fastcgi::server::Servers;
+use lowroad_dynamic::notice::Notice;
+use lowroad_dynamic::spool::Spools;
+use lowroad_engine::Local;
+
+use crate::user;
+
+/// Connections to FastCGI servers, which routes and configurations share.
+pub struct Scripts(Servers);
+
+impl Scripts {
+    /// For these workers.
+    pub fn new(workers: &[Local]) -> Scripts {
+        Scripts(Servers::new(workers))
+    }
+
+    /// What answers a route to a folder of programs.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn cgi(
+        &self,
+        rules: &config::Route,
+        cgi: &config::Cgi,
+        symlinks: config::Symlinks,
+        notice: Notice,
+        spools: Option<Arc<Spools>>,
+    ) -> Result<Arc<dyn Handler>, String> {
+        let handler =
+            CgiHandler::new(rules, cgi, symlinks, notice).map_err(|error| error.to_string())?;
+        let handler = match user::of_programs(cgi.user.as_deref())? {
+            Some(user) => handler.as_user(user),
+            None => handler,
+        };
+        Ok(Arc::new(handler.with_spools(spools)))
+    }
+
+    /// What answers a route to a FastCGI server.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn fastcgi(
+        &self,
+        rules: &config::Route,
+        fastcgi: &config::FastCgi,
+        symlinks: config::Symlinks,
+        notice: Notice,
+        spools: Option<Arc<Spools>>,
+    ) -> Result<Arc<dyn Handler>, String> {
+        let handler = FastCgiHandler::new(rules, fastcgi, symlinks, &self.0, notice);
+        Ok(Arc::new(handler.with_spools(spools)))
+    }
+}

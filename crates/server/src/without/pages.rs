@@ -1,0 +1,43 @@
+//! Pages where they are not built in.
+
+use std::sync::Arc;
+
+use lowroad_config::{Config, Feature, Pages, Route};
+use lowroad_dynamic::Handler;
+
+use crate::features;
+
+/// What pages share: nothing.
+pub struct Forms;
+
+/// The databases of a configuration: none.
+pub struct Databases;
+
+impl Forms {
+    /// Nothing.
+    pub fn new() -> Result<Forms, String> {
+        Ok(Forms)
+    }
+
+    /// Opens none.
+    pub fn open(&self, config: &Config) -> Result<Databases, String> {
+        match config.databases.first() {
+            Some(base) => lacking(&format!("database {}", base.name)).map(|()| Databases),
+            None => Ok(Databases),
+        }
+    }
+
+    /// Refuses a route.
+    pub fn handler(&self, _: &Route, _: &Pages, _: &Databases) -> Result<Arc<dyn Handler>, String> {
+        lacking("pages").and(Err("pages".into()))
+    }
+}
+
+/// No counters.
+pub fn counts() -> Vec<(&'static str, u64)> {
+    Vec::new()
+}
+
+fn lacking(what: &str) -> Result<(), String> {
+    features::need(Feature::Sql, what)
+}

@@ -1,0 +1,49 @@
+//! CGI and FastCGI where they are not built in.
+
+use std::sync::Arc;
+
+use lowroad_config::{Cgi, FastCgi, Feature, Route, Symlinks};
+use lowroad_dynamic::Handler;
+use lowroad_dynamic::notice::Notice;
+use lowroad_dynamic::spool::Spools;
+use lowroad_engine::Local;
+
+use crate::features;
+
+/// What programs share: nothing.
+pub struct Scripts;
+
+impl Scripts {
+    /// Nothing.
+    pub fn new(_: &[Local]) -> Scripts {
+        Scripts
+    }
+
+    /// Refuses a route.
+    pub fn cgi(
+        &self,
+        _: &Route,
+        _: &Cgi,
+        _: Symlinks,
+        _: Notice,
+        _: Option<Arc<Spools>>,
+    ) -> Result<Arc<dyn Handler>, String> {
+        lacking("cgi")
+    }
+
+    /// Refuses a route.
+    pub fn fastcgi(
+        &self,
+        _: &Route,
+        _: &FastCgi,
+        _: Symlinks,
+        _: Notice,
+        _: Option<Arc<Spools>>,
+    ) -> Result<Arc<dyn Handler>, String> {
+        lacking("fastcgi")
+    }
+}
+
+fn lacking(what: &str) -> Result<Arc<dyn Handler>, String> {
+    features::need(Feature::Programs, what).and(Err(what.into()))
+}
