@@ -2,8 +2,9 @@
 //! the connection outlives it, is decided here and in `lowroad_http::h1`.
 
 use bytes::Bytes;
+use lowroad_http::encoded::Section;
 use lowroad_http::fields::Fields;
-use lowroad_http::h1::{BodyLen, Event, Server, put_fields};
+use lowroad_http::h1::{BodyLen, Event, Server, put_encoded, put_fields};
 use lowroad_http::head::{HeadWriter, date_offset};
 use lowroad_http::limits::Limits;
 use lowroad_http::request::Request;
@@ -157,9 +158,9 @@ impl Head<'_> {
         self
     }
 
-    /// Adds fields that are lines already, `name: value\r\n` each.
-    pub fn lines(&mut self, lines: &[u8]) -> &mut Self {
-        self.out.extend_from_slice(lines);
+    /// Adds fields of a stored head.
+    pub fn encoded(&mut self, section: Section<'_>) -> &mut Self {
+        put_encoded(section, self.out);
         self
     }
 

@@ -25,6 +25,7 @@ mod scan;
 pub mod body;
 pub mod conditional;
 pub mod date;
+pub mod encoded;
 pub mod encoding;
 pub mod error_page;
 pub mod fields;

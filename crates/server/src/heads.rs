@@ -7,12 +7,11 @@ use lowroad_config as config;
 use lowroad_dynamic::Fields;
 use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_http::date;
+use lowroad_http::encoded::{Encoded, Encoder};
 use lowroad_http::encoding::Encoding;
-use lowroad_http::head::HeadWriter;
 use lowroad_http::status::Status;
 
 use crate::sites::At;
-use crate::store::head::HeadMap;
 
 /// What a head says.
 pub struct HeadFacts<'a> {
@@ -33,10 +32,9 @@ pub struct HeadFacts<'a> {
 }
 
 /// Builds the head, with a date to be overwritten, up to but without the empty line.
-pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, HeadMap) {
+pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, Encoded) {
     let rules = Rules::of(site, facts.path);
-    let mut out = Vec::with_capacity(320);
-    let mut head = HeadWriter::start(&mut out, Status::OK, &date::format(0));
+    let mut head = Encoder::start(Status::OK);
     let mut field = |name: &str, value: &[u8]| {
         if rules.keeps(name) {
             head.field(name, value);
@@ -57,9 +55,7 @@ pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, HeadMap) {
     for (name, value) in &rules.set {
         head.field(name, value.as_bytes());
     }
-    head.finish_open();
-    let shared_at = lowroad_http::head::date_offset(Status::OK) + 31;
-    let content_at = out.len();
+    head.begin_content();
     let content = [
         ("Content-Type", facts.content_type),
         ("Content-Encoding", facts.encoding.as_str()),
@@ -68,28 +64,15 @@ pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, HeadMap) {
     let encoded = facts.encoding != Encoding::Identity;
     for (name, value) in content {
         if (encoded || name != "Content-Encoding") && rules.keeps(name) {
-            line(&mut out, name, value.as_bytes());
+            head.field(name, value.as_bytes());
         }
     }
-    let length_at = out.len();
-    line(&mut out, "Content-Length", facts.len.to_string().as_bytes());
-    let end = out.len();
-    let map = HeadMap {
-        shared_at,
-        content_at,
-        length_at,
-        end,
-        etag: value_of(&out[..content_at], shared_at, b"ETag: "),
-        content_type: value_of(&out[..length_at], content_at, b"Content-Type: "),
-    };
-    (out, map)
+    head.finish(facts.len)
 }
 
-/// Builds the head of a program's response, with a date to be overwritten, up to but without Content-Length and the empty
-/// line.
-pub fn of_program(status: Status, fields: &Fields, at: At<'_>) -> (Vec<u8>, HeadMap) {
-    let mut out = Vec::with_capacity(128 + fields.size());
-    let mut head = HeadWriter::start(&mut out, status, &date::format(0));
+/// Builds the head of a program's response, with a date to be overwritten, without Content-Length.
+pub fn of_program(status: Status, fields: &Fields, at: At<'_>) -> (Vec<u8>, Encoded) {
+    let mut head = Encoder::start(status);
     for (name, value) in fields.iter() {
         if !name.eq_ignore_ascii_case(TAG_FIELD) {
             head.field(name, value);
@@ -98,18 +81,7 @@ pub fn of_program(status: Status, fields: &Fields, at: At<'_>) -> (Vec<u8>, Head
     for (name, value) in fields_for_all(at, status) {
         head.field(name, value.as_bytes());
     }
-    head.finish_open();
-    let shared_at = lowroad_http::head::date_offset(status) + 31;
-    let end = out.len();
-    let map = HeadMap {
-        shared_at,
-        content_at: end,
-        length_at: end,
-        end,
-        etag: value_of(&out, shared_at, b"ETag: "),
-        content_type: value_of(&out, shared_at, b"Content-Type: "),
-    };
-    (out, map)
+    head.finish_open()
 }
 
 /// The fields that a site's rules set on answers without a file: redirects, refusals, OPTIONS.
@@ -190,33 +162,11 @@ impl<'a> Rules<'a> {
     }
 }
 
-fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Where the value of the line that begins with `name` stands; (0, 0) if there is none.
-fn value_of(head: &[u8], from: usize, name: &[u8]) -> (usize, usize) {
-    let mut at = from;
-    while at < head.len() {
-        let end = head[at..]
-            .iter()
-            .position(|b| *b == b'\r')
-            .map_or(head.len(), |len| at + len);
-        let line = &head[at..end];
-        if line.len() >= name.len() && line[..name.len()].eq_ignore_ascii_case(name) {
-            return (at + name.len(), end);
-        }
-        at = end + 2;
-    }
-    (0, 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowroad_http::encoded::Section;
+    use lowroad_http::fields::Name;
 
     fn facts() -> HeadFacts<'static> {
         HeadFacts {
@@ -231,21 +181,24 @@ mod tests {
     }
 
     #[test]
-    fn the_map_points_at_what_it_names() {
-        let (head, map) = build(&facts(), &config::site_for_folder("/".into()));
-        let text = |from: usize, to: usize| String::from_utf8_lossy(&head[from..to]).into_owned();
-        assert_eq!(text(0, 17), "HTTP/1.1 200 OK\r\n");
-        assert_eq!(
-            text(map.shared_at, map.content_at),
-            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"e\"\r\nVary: Accept-Encoding\r\n"
-        );
-        assert_eq!(
-            text(map.content_at, map.length_at),
-            "Content-Type: text/css\r\nContent-Encoding: br\r\nAccept-Ranges: bytes\r\n"
-        );
-        assert_eq!(text(map.length_at, map.end), "Content-Length: 1234\r\n");
-        assert_eq!(text(map.etag.0, map.etag.1), "\"e\"");
-        assert_eq!(text(map.content_type.0, map.content_type.1), "text/css");
+    fn the_order_is_that_of_304_and_206() {
+        let (head, encoded) = build(&facts(), &config::site_for_folder("/".into()));
+        let text = |fields: Section<'_>| {
+            let line = |(name, value): (Name<'_>, &[u8])| {
+                format!("{}: {}\n", name.as_str(), String::from_utf8_lossy(value))
+            };
+            fields.fields().map(line).collect::<String>()
+        };
+        let shared =
+            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\nETag: \"e\"\nVary: Accept-Encoding\n";
+        assert_eq!(text(encoded.shared(&head)), shared);
+        let about = "Content-Type: text/css\nContent-Encoding: br\nAccept-Ranges: bytes\n";
+        assert_eq!(text(encoded.all(&head)), format!("{shared}{about}"));
+        assert!(head.starts_with(b"HTTP/1.1 200 OK\r\n"));
+        assert!(head.ends_with(b"\r\nContent-Length: 1234\r\n"));
+        assert_eq!(encoded.h1_len(), head.len());
+        assert_eq!(encoded.etag(&head), b"\"e\"");
+        assert_eq!(encoded.content_type(&head), b"text/css");
     }
 
     #[test]
@@ -264,12 +217,12 @@ mod tests {
             ],
             remove: vec!["etag".into()],
         });
-        let (head, map) = build(&facts(), &site);
-        let head = String::from_utf8_lossy(&head);
+        let (bytes, encoded) = build(&facts(), &site);
+        let head = String::from_utf8_lossy(&bytes);
         assert!(
             head.contains("Cache-Control: max-age=60\r\nX-Own: 1\r\nContent-Type: text/own\r\n")
         );
         assert!(!head.contains("ETag") && !head.contains("text/css"));
-        assert_eq!(map.etag, (0, 0));
+        assert_eq!(encoded.etag(&bytes), b"");
     }
 }

@@ -448,7 +448,6 @@ impl About<'_> {
                 modified_s: self.facts.modified_s,
                 encoding: self.facts.encoding,
                 encoding_bits: self.encodings.bits().into(),
-                status: Status::OK,
                 selecting: Selecting::default(),
                 sources: self.sources.clone(),
             },

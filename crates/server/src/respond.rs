@@ -48,9 +48,9 @@ impl Responder<'_, '_> {
     #[inline]
     fn send_whole(&mut self, representation: &Representation) {
         let built = Built {
-            status: Status::OK,
+            status: representation.head.status(),
             bytes: &representation.bytes,
-            head_len: representation.head.end,
+            head_len: representation.head.h1_len(),
             body_len: representation.len,
             is_inline: matches!(representation.content, Content::Inline),
         };
@@ -85,17 +85,15 @@ impl Responder<'_, '_> {
     }
 
     fn not_modified(&mut self, representation: &Representation) -> Status {
-        let map = representation.head;
         let mut head = self.response.head(Status::NOT_MODIFIED);
-        head.lines(&representation.bytes[map.shared_at..map.content_at]);
+        head.encoded(representation.head.shared(&representation.bytes));
         head.end(BodyLen::None);
         Status::NOT_MODIFIED
     }
 
     fn send_range(&mut self, representation: &Representation, range: ByteRange) -> Status {
-        let map = representation.head;
         let mut head = self.response.head(Status::PARTIAL_CONTENT);
-        head.lines(&representation.bytes[map.shared_at..map.length_at])
+        head.encoded(representation.head.all(&representation.bytes))
             .content_range(range.start, range.end, representation.len);
         if head.end(BodyLen::Known(range.end - range.start)) {
             append(representation, range, self.response);
@@ -114,9 +112,8 @@ impl Responder<'_, '_> {
         let heads_len: usize = part_heads.iter().map(Vec::len).sum();
         let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let len = heads_len as u64 + ranges_len + end.len() as u64;
-        let map = representation.head;
         let mut head = self.response.head(Status::PARTIAL_CONTENT);
-        head.lines(&representation.bytes[map.shared_at..map.content_at]);
+        head.encoded(representation.head.shared(&representation.bytes));
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         head.field("Content-Type", content_type.as_bytes());
         let encoding = representation.encoding;

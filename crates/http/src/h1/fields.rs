@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::encoded::Section;
 use crate::fields::Fields;
 
 /// Writes the fields that are for clients as lines.
@@ -11,6 +12,12 @@ pub fn put_fields(fields: &Fields, out: &mut Vec<u8>) {
         Some(text) => out.extend_from_slice(text),
         None => put_each(fields, out),
     }
+}
+
+/// Writes fields of a stored head, which are lines already.
+#[inline]
+pub fn put_encoded(section: Section<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(section.h1());
 }
 
 fn put_each(fields: &Fields, out: &mut Vec<u8>) {

@@ -25,7 +25,7 @@ mod tests;
 use crate::limits::Limits;
 
 pub use client::{Client, ClientEvent};
-pub use fields::put_fields;
+pub use fields::{put_encoded, put_fields};
 pub use outgoing::{BodyLen, Broken};
 pub use request::{Head, first_line, head_complete, parse};
 pub use response::{Fault, ResponseHead};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_dynamic::{Content, Failure, Fields};
-use lowroad_http::conditional::{self, Precondition};
+use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::range::ByteRange;
 use lowroad_http::status::Status;
@@ -15,7 +15,6 @@ use crate::heads;
 use crate::respond::{Responder, append};
 use crate::sites::At;
 use crate::softirq;
-use crate::store::filling::Filling;
 use crate::store::object::{Kind, Representation};
 
 /// A head to be written.
@@ -46,37 +45,32 @@ impl Responder<'_, '_> {
     /// Sends a program's response from the store. `None`, and nothing is written, if that is not to be had any more.
     pub fn reuse(&mut self, stored: Stored) -> Option<Status> {
         let object = &*stored.object;
-        let (status, bytes, map, modified_s, len) = match &object.kind {
+        let (bytes, forms, last_modified, len) = match &object.kind {
             Kind::Representation(whole) => {
                 let len = BodyLen::Known(whole.len);
-                (
-                    whole.status,
-                    &*whole.bytes,
-                    &whole.head,
-                    whole.modified_s,
-                    len,
-                )
+                (&*whole.bytes, &whole.head, whole.modified_s, len)
             }
             Kind::Filling(filling) => {
                 let len = filling.len.map_or(BodyLen::Unknown, BodyLen::Known);
-                let Filling { status, bytes, .. } = &**filling;
-                (*status, &**bytes, &filling.head, filling.modified_s, len)
+                (&*filling.bytes, &filling.head, filling.modified_s, len)
             }
             Kind::Folder | Kind::Refused(_) | Kind::Index(_) => return None,
         };
         if matches!(object.kind, Kind::Filling(_)) && stored.body.is_none() {
             return None;
         }
-        let validators = map.validators(bytes, modified_s);
+        let validators = Validators {
+            etag: forms.etag(bytes),
+            last_modified,
+        };
         let precondition = conditional::evaluate(self.request, &validators, self.exchange.unix_s);
-        let is_known = status == Status::OK && precondition == Precondition::NotModified;
-        let status = if is_known {
-            Status::NOT_MODIFIED
-        } else {
-            status
+        let is_known = forms.status() == Status::OK && precondition == Precondition::NotModified;
+        let status = match is_known {
+            true => Status::NOT_MODIFIED,
+            false => forms.status(),
         };
         let mut head = self.response.head(status);
-        head.lines(&bytes[map.shared_at..map.length_at]);
+        head.encoded(forms.all(bytes));
         if let (false, Some(lifetime)) = (stored.is_first, object.validity.lifetime()) {
             head.field_u64("Age", lifetime.age_s(self.exchange.now_ms));
         }

@@ -10,8 +10,8 @@ use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::{Content, Response};
 use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_http::date;
+use lowroad_http::encoded::Encoded;
 use lowroad_http::encoding::{Encoding, EncodingSet};
-use lowroad_http::status::Status;
 
 use crate::clock;
 use crate::dynamic::reply::Reply;
@@ -20,7 +20,6 @@ use crate::heads;
 use crate::programs::routes::Route;
 use crate::sites::{At, Site};
 use crate::store::filling::{BODY_LEN_MAX, Filling, Grown};
-use crate::store::head::HeadMap;
 use crate::store::object::{Kind, Representation, Sources};
 use crate::store::place::{self, OVERHEAD, Placed};
 use crate::store::validity::{Lifetime, Validity};
@@ -78,8 +77,7 @@ pub struct Storing {
 
 /// What is known of a response before its body is there.
 struct Head {
-    status: Status,
-    built: (Vec<u8>, HeadMap),
+    built: (Vec<u8>, Encoded),
     modified_s: Option<u64>,
     lifetime: Lifetime,
     selecting: Selecting,
@@ -133,7 +131,6 @@ impl Storing {
         let modified = response.fields.values("Last-Modified").next();
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
         Head {
-            status: response.status,
             built: heads::of_program(response.status, &response.fields, at),
             modified_s: modified.and_then(|value| date::parse(value, now_s)),
             lifetime,
@@ -152,13 +149,7 @@ impl Storing {
     /// Stores a response whose body comes, and lets it come.
     fn fill(self, head: Head, len: Option<u64>, from: Receiver) -> Stored {
         let (bytes, map) = head.built;
-        let filling = Filling::new(
-            head.status,
-            (bytes.into(), map),
-            head.modified_s,
-            len,
-            head.selecting,
-        );
+        let filling = Filling::new((bytes.into(), map), head.modified_s, len, head.selecting);
         let object = Arc::new(Object {
             kind: Kind::Filling(Box::new(filling)),
             // What it may need: there is to be room for it when it is whole.
@@ -239,7 +230,6 @@ impl Fill {
     fn whole(&self, filling: &Filling, parts: &[Bytes]) -> Option<Object> {
         let lifetime = self.object.validity.lifetime()?;
         let head = Head {
-            status: filling.status,
             built: (filling.bytes.to_vec(), filling.head),
             modified_s: filling.modified_s,
             lifetime: lifetime.clone(),
@@ -294,7 +284,6 @@ fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<
         modified_s: head.modified_s,
         encoding: Encoding::Identity,
         encoding_bits: EncodingSet::EMPTY.bits().into(),
-        status: head.status,
         sources: Sources::default(),
         selecting: head.selecting,
     };

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use lowroad_bare::archive::NewVariant;
 use lowroad_config as config;
+use lowroad_http::encoded::Section;
 use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::h1::put_encoded;
 
 use crate::heads::{self, HeadFacts};
 use crate::{clock, compress, mime};
@@ -94,8 +96,8 @@ impl Said<'_> {
         let (head, map) = heads::build(&facts, self.rules);
         NewVariant {
             encoding,
-            shared_fields: head[map.shared_at..map.content_at].to_vec(),
-            own_fields: head[map.content_at..map.length_at].to_vec(),
+            shared_fields: lines(map.shared(&head)),
+            own_fields: lines(map.content(&head)),
             etag: etag.to_string(),
             content_type: self.content_type.to_string(),
             last_modified_s,
@@ -123,4 +125,11 @@ fn sibling(from: &Path, encoding: Encoding, modified_ns: i64) -> Option<Read> {
     name.push(encoding.file_suffix());
     let sibling = read(Path::new(&name)).ok()?;
     (sibling.modified_ns >= modified_ns).then_some(sibling)
+}
+
+/// Fields as the image keeps them.
+fn lines(section: Section<'_>) -> Vec<u8> {
+    let mut lines = Vec::new();
+    put_encoded(section, &mut lines);
+    lines
 }

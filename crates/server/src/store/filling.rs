@@ -10,9 +10,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use lowroad_cache::vary::Selecting;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
-use lowroad_http::status::Status;
-
-use super::head::HeadMap;
+use lowroad_http::encoded::Encoded;
 
 /// A longer body is not stored.
 pub const BODY_LEN_MAX: usize = 1 << 20;
@@ -21,12 +19,10 @@ const WAITING_LEN_MAX: usize = 64 << 10;
 
 /// A response whose head is known and whose body comes.
 pub struct Filling {
-    /// Its status.
-    pub status: Status,
     /// Its head for HTTP/1, without Content-Length.
     pub bytes: Box<[u8]>,
-    /// Where things are in it.
-    pub head: HeadMap,
+    /// See [`Encoded`]; it has the status.
+    pub head: Encoded,
     /// Last-Modified, seconds since 1970.
     pub modified_s: Option<u64>,
     /// Length of the body in bytes, if that was said.
@@ -77,14 +73,12 @@ pub enum Grown {
 impl Filling {
     /// A response with this head, and nothing of its body yet.
     pub fn new(
-        status: Status,
-        (bytes, head): (Box<[u8]>, HeadMap),
+        (bytes, head): (Box<[u8]>, Encoded),
         modified_s: Option<u64>,
         len: Option<u64>,
         selecting: Selecting,
     ) -> Filling {
         Filling {
-            status,
             bytes,
             head,
             modified_s,
@@ -207,23 +201,12 @@ fn keep(waiting: &mut Option<Waker>, context: &Context<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lowroad_http::encoded::Encoder;
+    use lowroad_http::status::Status;
 
     fn filling(len: Option<u64>) -> Filling {
-        let map = HeadMap {
-            shared_at: 0,
-            content_at: 0,
-            length_at: 0,
-            end: 0,
-            etag: (0, 0),
-            content_type: (0, 0),
-        };
-        Filling::new(
-            Status::OK,
-            (Box::default(), map),
-            None,
-            len,
-            Selecting::default(),
-        )
+        let (bytes, head) = Encoder::start(Status::OK).finish_open();
+        Filling::new((bytes.into(), head), None, len, Selecting::default())
     }
 
     fn waiting(from: &Receiver) -> (String, Option<Next>) {

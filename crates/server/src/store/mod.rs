@@ -12,7 +12,6 @@
 
 pub mod entry;
 pub mod filling;
-pub mod head;
 pub mod key;
 pub mod makings;
 pub mod object;

@@ -11,11 +11,11 @@ use lowroad_cache::vary::Selecting;
 use lowroad_engine::arena::Block;
 use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::conditional::Validators;
+use lowroad_http::encoded::Encoded;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
 use super::filling::Filling;
-use super::head::HeadMap;
 use super::validity::Validity;
 
 /// What is known under one key, for those requests that it answers.
@@ -49,10 +49,10 @@ pub enum Kind {
 /// The bytes of one encoding of a file, of a page of ours or of a program's response, and their prebuilt head.
 pub struct Representation {
     /// Its head for HTTP/1, ending before the connection's own fields, and, if `content` is inline, the empty line and
-    /// the body directly behind it. Other protocols' forms of the head belong beside it.
+    /// the body directly behind it.
     pub bytes: Bytes,
-    /// Where things are in the head.
-    pub head: HeadMap,
+    /// The forms of its head, and its status.
+    pub head: Encoded,
     /// Where the body is.
     pub content: Content,
     /// Length of the body in bytes.
@@ -63,8 +63,6 @@ pub struct Representation {
     pub encoding: Encoding,
     /// Other encodings to be had of it ([`EncodingSet`] as bits); of the identity only.
     pub encoding_bits: AtomicU8,
-    /// 200 for all but programs' responses.
-    pub status: Status,
     /// Which requests it answers, of those with its key.
     pub selecting: Selecting,
     /// The files that it was made from, to see whether they changed: the original, then siblings.
@@ -148,18 +146,20 @@ impl Representation {
 
     /// What conditional requests compare with.
     pub fn validators(&self) -> Validators<'_> {
-        self.head.validators(&self.bytes, self.modified_s)
+        Validators {
+            etag: self.head.etag(&self.bytes),
+            last_modified: self.modified_s,
+        }
     }
 
     /// The value of Content-Type.
     pub fn content_type(&self) -> &[u8] {
-        let (start, end) = self.head.content_type;
-        &self.bytes[start..end]
+        self.head.content_type(&self.bytes)
     }
 
     /// A range of the body, if it is in memory.
     pub fn body(&self, range: Range<usize>) -> Option<&[u8]> {
-        let start = self.head.end + 2;
+        let start = self.head.h1_len() + 2;
         match &self.content {
             Content::Inline => self.bytes.get(start + range.start..start + range.end),
             Content::Block(block) => block.get(range),

@@ -4,9 +4,9 @@
 //! Knows nothing of where the bytes come from.
 
 use super::SharedStore;
-use super::head::HeadMap;
 use super::object::{Bytes, Content, Object};
 use lowroad_engine::arena::PAGED_LEN_MIN;
+use lowroad_http::encoded::Encoded;
 
 /// What a stored object costs besides its bytes.
 pub const OVERHEAD: u64 = size_of::<Object>() as u64 + 16;
@@ -15,8 +15,8 @@ pub const OVERHEAD: u64 = size_of::<Object>() as u64 + 16;
 pub struct Placed {
     /// The head, and the body if it is inline.
     pub bytes: Bytes,
-    /// Where things are in the head.
-    pub head: HeadMap,
+    /// See [`Encoded`].
+    pub head: Encoded,
     /// Where the body is.
     pub content: Content,
     /// Bytes for the store's account.
@@ -42,7 +42,7 @@ pub enum Unplaced {
 pub fn in_memory(
     store: &SharedStore,
     hash: u64,
-    (mut head, map): (Vec<u8>, HeadMap),
+    (mut head, map): (Vec<u8>, Encoded),
     body_len: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
 ) -> Result<Placed, Unplaced> {

@@ -1,10 +1,10 @@
 //! The store with its entries: purges, variants, what fills.
 
 use lowroad_cache::vary::Selecting;
+use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
 
 use super::filling::Filling;
-use super::head::HeadMap;
 use super::object::Kind;
 use super::validity::{Lifetime, Validity};
 use super::*;
@@ -13,19 +13,11 @@ const KEY: &[u8] = b"key";
 
 /// An object that answers requests with this language.
 fn object(purges: u64, language: &'static str) -> Arc<Object> {
-    let map = HeadMap {
-        shared_at: 0,
-        content_at: 0,
-        length_at: 0,
-        end: 0,
-        etag: (0, 0),
-        content_type: (0, 0),
-    };
     let request = [(&b"Accept-Language"[..], language.as_bytes())];
     let vary = (!language.is_empty()).then_some(&b"Accept-Language"[..]);
     let selecting = Selecting::of(vary, request.into_iter()).expect("it may be stored");
-    let head = (Box::default(), map);
-    let filling = Filling::new(Status::OK, head, None, None, selecting);
+    let (bytes, head) = Encoder::start(Status::OK).finish_open();
+    let filling = Filling::new((bytes.into(), head), None, None, selecting);
     Arc::new(Object {
         kind: Kind::Filling(Box::new(filling)),
         size: 10,

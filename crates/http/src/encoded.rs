@@ -1,0 +1,246 @@
+//! The head of a stored response in the forms in which protocols send it, made once.
+//!
+//! There is one form now, the text of HTTP/1. It lies where the response does, mostly with the body behind it, so that a
+//! hit is one copy, and [`Encoded`] has the places in it. The blocks that HPACK and QPACK would make of the same fields
+//! belong beside it in [`Encoded`] and in [`Section`], each made of [`Section::fields`] when such a client first asks.
+//!
+//! ```text
+//! HTTP/1.1 200 OK\r\nDate: …\r\n                status and date
+//! Last-Modified, ETag, Vary, …                  Section of what 304 has too ┐
+//! Content-Type, Content-Encoding, …             about the bytes             ┴ Section of all
+//! Content-Length: …\r\n
+//! ```
+
+use alloc::vec::Vec;
+
+use crate::date;
+use crate::fields::{Known, Lines, Name};
+use crate::head::{HeadWriter, date_offset};
+use crate::status::Status;
+
+/// Places in a stored head. The text that they mean is given to each method.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoded {
+    status: Status,
+    h1: Places,
+}
+
+/// Places in the text for HTTP/1, as offsets into it.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    /// After the status line and the date; fields that 304 has too follow.
+    shared: usize,
+    /// After those; fields about the bytes follow.
+    content: usize,
+    /// After those, before Content-Length.
+    length: usize,
+    /// After Content-Length: the end of the head but for the empty line.
+    end: usize,
+    /// The value of ETag; empty if there is none.
+    etag: (usize, usize),
+    /// The value of Content-Type among the fields about the bytes.
+    content_type: (usize, usize),
+}
+
+/// Some of the fields of a stored head, encoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Section<'t> {
+    h1: &'t [u8],
+}
+
+impl<'t> Section<'t> {
+    /// Name and value of each.
+    pub fn fields(self) -> impl Iterator<Item = (Name<'t>, &'t [u8])> {
+        Lines::of(self.h1).filter_map(|(name, value)| {
+            let name = match Known::find(name) {
+                Some(known) => Name::Known(known),
+                None => Name::Other(str::from_utf8(name).ok()?),
+            };
+            Some((name, value))
+        })
+    }
+
+    /// As lines of HTTP/1.
+    #[must_use]
+    pub(crate) fn h1(self) -> &'t [u8] {
+        self.h1
+    }
+}
+
+impl Encoded {
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Bytes of the head for HTTP/1, without the empty line.
+    #[must_use]
+    #[inline]
+    pub fn h1_len(&self) -> usize {
+        self.h1.end
+    }
+
+    /// The fields that 304 has too.
+    #[must_use]
+    pub fn shared<'t>(&self, text: &'t [u8]) -> Section<'t> {
+        section(text, self.h1.shared, self.h1.content)
+    }
+
+    /// The fields about the bytes.
+    #[must_use]
+    pub fn content<'t>(&self, text: &'t [u8]) -> Section<'t> {
+        section(text, self.h1.content, self.h1.length)
+    }
+
+    /// All fields; how long the body is stands beside them.
+    #[must_use]
+    pub fn all<'t>(&self, text: &'t [u8]) -> Section<'t> {
+        section(text, self.h1.shared, self.h1.length)
+    }
+
+    /// The value of ETag; empty if there is none.
+    #[must_use]
+    pub fn etag<'t>(&self, text: &'t [u8]) -> &'t [u8] {
+        value(text, self.h1.etag)
+    }
+
+    /// The value of Content-Type, unless a rule has set it; then it is empty.
+    #[must_use]
+    pub fn content_type<'t>(&self, text: &'t [u8]) -> &'t [u8] {
+        value(text, self.h1.content_type)
+    }
+}
+
+fn section(text: &[u8], start: usize, end: usize) -> Section<'_> {
+    let h1 = text.get(start..end).unwrap_or_default();
+    Section { h1 }
+}
+
+fn value(text: &[u8], (start, end): (usize, usize)) -> &[u8] {
+    text.get(start..end).unwrap_or_default()
+}
+
+/// Encodes a head: first the fields that 304 has too, then those about the bytes.
+#[derive(Debug)]
+pub struct Encoder {
+    text: Vec<u8>,
+    status: Status,
+    /// Where the fields about the bytes begin, once they have.
+    content: Option<usize>,
+    etag: (usize, usize),
+    content_type: (usize, usize),
+}
+
+impl Encoder {
+    /// Begins a head. Its date is to be overwritten, see [`date_offset`].
+    #[must_use]
+    pub fn start(status: Status) -> Encoder {
+        let mut text = Vec::with_capacity(320);
+        HeadWriter::start(&mut text, status, &date::format(0)).finish_open();
+        Encoder {
+            text,
+            status,
+            content: None,
+            etag: (0, 0),
+            content_type: (0, 0),
+        }
+    }
+
+    /// Adds a field; see [`HeadWriter::field`].
+    pub fn field(&mut self, name: &str, value: &[u8]) {
+        let start = self.text.len() + name.len() + 2;
+        HeadWriter::resume(&mut self.text).field(name, value);
+        let place = (start, start + value.len());
+        match (Known::find(name.as_bytes()), self.content) {
+            (Some(Known::Etag), None) if self.etag == (0, 0) => self.etag = place,
+            (Some(Known::ContentType), Some(_)) => self.content_type = place,
+            _ => {}
+        }
+    }
+
+    /// From here on fields are about the bytes.
+    pub fn begin_content(&mut self) {
+        self.content = Some(self.text.len());
+    }
+
+    /// Ends the head of a response with so many bytes: its text, without the empty line, and the places in it.
+    #[must_use]
+    pub fn finish(mut self, body_len: u64) -> (Vec<u8>, Encoded) {
+        let length = self.text.len();
+        HeadWriter::resume(&mut self.text).field_u64("Content-Length", body_len);
+        self.places(length)
+    }
+
+    /// The same for one of which the length is not known, or is said when it is sent.
+    #[must_use]
+    pub fn finish_open(self) -> (Vec<u8>, Encoded) {
+        let length = self.text.len();
+        self.places(length)
+    }
+
+    fn places(self, length: usize) -> (Vec<u8>, Encoded) {
+        let h1 = Places {
+            shared: date_offset(self.status) + 31,
+            content: self.content.unwrap_or(length),
+            length,
+            end: self.text.len(),
+            etag: self.etag,
+            content_type: self.content_type,
+        };
+        let status = self.status;
+        (self.text, Encoded { status, h1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded() -> (Vec<u8>, Encoded) {
+        let mut encoder = Encoder::start(Status::OK);
+        encoder.field("ETag", b"\"e\"");
+        encoder.field("X-Own", b"1");
+        encoder.begin_content();
+        encoder.field("Content-Type", b"text/css");
+        encoder.finish(1234)
+    }
+
+    #[test]
+    fn places_are_those_of_what_they_name() {
+        let (text, encoded) = encoded();
+        assert_eq!(encoded.etag(&text), b"\"e\"");
+        assert_eq!(encoded.content_type(&text), b"text/css");
+        assert_eq!(encoded.shared(&text).h1(), b"ETag: \"e\"\r\nX-Own: 1\r\n");
+        let all = b"ETag: \"e\"\r\nX-Own: 1\r\nContent-Type: text/css\r\n";
+        assert_eq!(encoded.all(&text).h1(), all);
+        assert_eq!(encoded.h1_len(), text.len());
+        assert!(text.ends_with(b"text/css\r\nContent-Length: 1234\r\n"));
+    }
+
+    #[test]
+    fn a_head_may_be_without_length_and_of_any_status() {
+        let mut encoder = Encoder::start(Status::NOT_FOUND);
+        encoder.field("etag", b"\"e\"");
+        let (text, encoded) = encoder.finish_open();
+        assert_eq!(
+            (encoded.status(), encoded.h1_len()),
+            (Status::NOT_FOUND, text.len())
+        );
+        assert_eq!(encoded.all(&text).h1(), b"etag: \"e\"\r\n");
+        assert_eq!(encoded.shared(&text).h1(), encoded.all(&text).h1());
+        assert_eq!(encoded.etag(&text), b"\"e\"");
+    }
+
+    #[test]
+    fn fields_are_those_of_every_protocol() {
+        let (text, encoded) = encoded();
+        let fields: Vec<_> = encoded.all(&text).fields().collect();
+        let wanted = [
+            (Name::Known(Known::Etag), &b"\"e\""[..]),
+            (Name::Other("X-Own"), b"1"),
+            (Name::Known(Known::ContentType), b"text/css"),
+        ];
+        assert_eq!((encoded.status(), &fields[..]), (Status::OK, &wanted[..]));
+    }
+}
