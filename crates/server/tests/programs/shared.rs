@@ -13,9 +13,9 @@ const MINUTE: &str = "Cache-Control: max-age=60\\n";
 /// A program that notes each call, then waits for the word before its head, then for another before the rest of its body.
 fn gated(fields: &str) -> String {
     format!(
-        "echo x >>DIR/state/n\nwhile ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
+        "echo x >>DIR/state/n\nwhile [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
          printf 'Content-Type: text/plain\\n{fields}\\nbeginning '\n\
-         while ! [ -e DIR/state/rest ]; do sleep 0.01; done\nwc -l <DIR/state/n\n"
+         while [ -d DIR/state ] && ! [ -e DIR/state/rest ]; do sleep 0.01; done\nwc -l <DIR/state/n\n"
     )
 }
 
@@ -167,7 +167,7 @@ fn others_who_ask_for_something_else_do_not_wait() {
 
 #[test]
 fn a_failure_is_everybody_s() {
-    let script = "echo x >>DIR/state/n\nwhile ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
+    let script = "echo x >>DIR/state/n\nwhile [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
                   echo nonsense\n";
     let host = host(script);
     let mut clients = ask_many(&host, 5);
@@ -182,7 +182,7 @@ fn a_failure_is_everybody_s() {
 #[test]
 fn a_body_too_long_to_be_stored_reaches_all_and_nobody_waits_for_the_slow() {
     let script = format!(
-        "echo x >>DIR/state/n\nwhile ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
+        "echo x >>DIR/state/n\nwhile [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
          printf 'Content-Type: text/plain\\n{MINUTE}\\n'\nhead -c 8000000 /dev/zero\n"
     );
     let host = host(&script);
