@@ -162,6 +162,7 @@ impl Storing {
         let fill = Fill {
             storing: self,
             object,
+            drawn: 0,
         };
         executor.spawn(fill.run(from));
         stored
@@ -172,23 +173,37 @@ impl Storing {
 struct Fill {
     storing: Storing,
     object: Arc<Object>,
+    /// Memory drawn for it.
+    drawn: u64,
 }
 
 impl Fill {
-    async fn run(self, from: Receiver) {
+    async fn run(mut self, from: Receiver) {
         loop {
             match poll_fn(|context| self.poll_next(&from, context)).await {
-                Next::Bytes(bytes) => {
-                    if self
-                        .filling()
-                        .is_some_and(|to| to.grow(bytes) == Grown::TooLong)
-                    {
-                        self.remove();
-                    }
-                }
+                Next::Bytes(bytes) => self.grow(bytes),
                 end => return self.end(&end),
             }
         }
+    }
+
+    fn grow(&mut self, bytes: Bytes) {
+        let len = bytes.len() as u64;
+        let has_room = self.storing.store.draw(len);
+        self.drawn += if has_room { len } else { 0 };
+        let grown = self.filling().map(|filling| filling.grow(bytes, has_room));
+        if grown != Some(Grown::Held) {
+            self.give_back();
+        }
+        if grown == Some(Grown::TooLong) {
+            self.remove();
+        }
+    }
+
+    fn give_back(&mut self) {
+        self.storing
+            .store
+            .give_back(std::mem::take(&mut self.drawn));
     }
 
     fn poll_next(&self, from: &Receiver, context: &mut Context<'_>) -> Poll<Next> {
@@ -256,6 +271,7 @@ impl Drop for Fill {
     /// Whatever ended it, nobody waits for more; it is over already where all went well.
     fn drop(&mut self) {
         self.end(&Next::Cut);
+        self.give_back();
     }
 }
 

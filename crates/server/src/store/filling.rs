@@ -64,7 +64,7 @@ enum State {
 pub enum Grown {
     /// It may still become whole.
     Held,
-    /// With these it is too long to be stored.
+    /// With these it is too long to be stored, or for what memory there is.
     TooLong,
     /// It has been for a while.
     Passed,
@@ -148,8 +148,8 @@ impl Filling {
         }
     }
 
-    /// Adds some of the body.
-    pub fn grow(&self, bytes: Bytes) -> Grown {
+    /// Adds some of the body; `has_room`: there is memory to hold it for others.
+    pub fn grow(&self, bytes: Bytes, has_room: bool) -> Grown {
         let mut body = self.lock();
         body.readers
             .retain(|reader| reader.to.push(bytes.clone()).is_ok());
@@ -157,7 +157,7 @@ impl Filling {
             return Grown::Passed;
         }
         body.len += bytes.len();
-        if body.len > BODY_LEN_MAX {
+        if body.len > BODY_LEN_MAX || !has_room {
             body.state = State::Passing;
             body.parts = Vec::new();
             return Grown::TooLong;
@@ -230,9 +230,9 @@ mod tests {
     fn who_comes_late_gets_all_of_it() {
         let body = filling(None);
         let first = body.read().expect("it begins");
-        assert_eq!(body.grow(Bytes::from_static(b"ab")), Grown::Held);
+        assert_eq!(body.grow(Bytes::from_static(b"ab"), true), Grown::Held);
         let second = body.read().expect("it is there");
-        assert_eq!(body.grow(Bytes::from_static(b"c")), Grown::Held);
+        assert_eq!(body.grow(Bytes::from_static(b"c"), true), Grown::Held);
         assert_eq!(waiting(&first), ("abc".into(), None));
         assert_eq!(waiting(&second), ("abc".into(), None));
         let parts = body.end(&Next::End).expect("it is whole");
@@ -247,7 +247,7 @@ mod tests {
     fn what_is_cut_is_cut_for_all_and_read_by_nobody_else() {
         let body = filling(None);
         let (first, second) = (body.read(), body.read());
-        body.grow(Bytes::from_static(b"ab"));
+        body.grow(Bytes::from_static(b"ab"), true);
         assert_eq!(body.end(&Next::Cut), None);
         body.tell_end(&Next::Cut);
         for reader in [first, second].into_iter().flatten() {
@@ -260,7 +260,7 @@ mod tests {
     fn what_is_shorter_than_announced_is_not_whole() {
         let body = filling(Some(3));
         let _reader = body.read();
-        body.grow(Bytes::from_static(b"ab"));
+        body.grow(Bytes::from_static(b"ab"), true);
         assert_eq!(body.end(&Next::End), None);
     }
 
@@ -281,9 +281,9 @@ mod tests {
         let body = filling(None);
         let (first, second) = (body.read().expect("open"), body.read().expect("open"));
         let half = Bytes::from(vec![b'x'; BODY_LEN_MAX / 2 + 1]);
-        assert_eq!(body.grow(half.clone()), Grown::Held);
+        assert_eq!(body.grow(half.clone(), true), Grown::Held);
         assert_eq!(wanted(&body), Poll::Ready(true), "memory holds it");
-        assert_eq!(body.grow(half), Grown::TooLong);
+        assert_eq!(body.grow(half, true), Grown::TooLong);
         assert!(body.read().is_none());
         assert_eq!(waiting(&first).0.len(), BODY_LEN_MAX + 2);
         let mut context = Context::from_waker(Waker::noop());
@@ -298,7 +298,7 @@ mod tests {
             body.poll_wanted(&mut context, &mut behind),
             Poll::Ready(true)
         );
-        assert_eq!(body.grow(Bytes::from(vec![b'y'; 20])), Grown::Passed);
+        assert_eq!(body.grow(Bytes::from(vec![b'y'; 20]), true), Grown::Passed);
         assert_eq!(slow.len(), 1);
         // There is no room elsewhere either.
         assert!(wanted(&body).is_pending());
@@ -308,10 +308,22 @@ mod tests {
     }
 
     #[test]
+    fn without_memory_it_is_for_those_who_read_it_only() {
+        let body = filling(None);
+        let first = body.read().expect("open");
+        assert_eq!(body.grow(Bytes::from_static(b"ab"), true), Grown::Held);
+        assert_eq!(body.grow(Bytes::from_static(b"cd"), false), Grown::TooLong);
+        assert!(body.read().is_none());
+        assert_eq!(body.end(&Next::End), None);
+        body.tell_end(&Next::End);
+        assert_eq!(waiting(&first), ("abcd".into(), Some(Next::End)));
+    }
+
+    #[test]
     fn one_reader_alone_sets_the_pace() {
         let body = filling(None);
         let reader = body.read().expect("open");
-        body.grow(Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]));
+        body.grow(Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]), true);
         assert!(wanted(&body).is_pending());
         assert_eq!(waiting(&reader).0.len(), BODY_LEN_MAX + 1);
         assert_eq!(wanted(&body), Poll::Ready(true));

@@ -20,7 +20,10 @@ pub mod validity;
 
 use std::hash::BuildHasher;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_cache::{Counters, Store};
@@ -32,6 +35,8 @@ pub use object::Object;
 /// A shard below this length could not hold a few large objects.
 const SHARD_LEN_MIN: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;
+/// Bodies that are filling may take the store's length divided by this, beside it.
+const FILLING_SHARE: u64 = 4;
 /// Evictions one after the other that made no larger space, before a new object is given up.
 const EVICTIONS_IN_VAIN_MAX: usize = 16;
 
@@ -42,6 +47,9 @@ pub struct SharedStore {
     hasher: foldhash::fast::RandomState,
     /// How often something was purged.
     purges: AtomicU64,
+    /// Bytes of bodies that are filling, beside the arena.
+    filling: AtomicU64,
+    filling_max: u64,
 }
 
 impl SharedStore {
@@ -64,6 +72,8 @@ impl SharedStore {
             arena,
             hasher: foldhash::fast::RandomState::default(),
             purges: AtomicU64::new(0),
+            filling: AtomicU64::new(0),
+            filling_max: len_max / FILLING_SHARE,
         })
     }
 
@@ -198,6 +208,17 @@ impl SharedStore {
             gone += variants.sum::<u64>();
         }
         gone
+    }
+
+    /// Draws memory for some more of a body that is filling; to be given back. Says whether there is any.
+    pub fn draw(&self, len: u64) -> bool {
+        let more = |drawn: u64| Some(drawn + len).filter(|drawn| *drawn <= self.filling_max);
+        self.filling.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    /// Gives back what was drawn.
+    pub fn give_back(&self, len: u64) {
+        self.filling.fetch_sub(len, Relaxed);
     }
 
     /// Whether anything is stored at all.
