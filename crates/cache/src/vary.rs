@@ -92,13 +92,15 @@ impl Selecting {
     }
 }
 
-/// The values of a field as one list. A field that is missing is another thing than an empty one, but nobody answers
-/// them differently.
+/// The values of a field as one list, as programs get them (RFC 9110 §5.3, RFC 6265 §5.4). A field that is missing is
+/// another thing than an empty one, but nobody answers them differently.
 fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Box<[u8]> {
     let mut value = Vec::new();
-    for (_, line) in request.filter(|(known, _)| known.eq_ignore_ascii_case(name)) {
-        if !value.is_empty() {
-            value.extend_from_slice(b", ");
+    let between: &[u8] = if name == b"cookie" { b"; " } else { b", " };
+    let lines = request.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    for (at, (_, line)) in lines.enumerate() {
+        if at > 0 {
+            value.extend_from_slice(between);
         }
         value.extend_from_slice(line.trim_ascii());
     }
@@ -135,6 +137,18 @@ mod tests {
         assert!(made.takes(one.iter().copied()));
         let turned: &[Given] = &[(b"Accept", b"b, a")];
         assert!(!made.takes(turned.iter().copied()));
+    }
+
+    #[test]
+    fn an_empty_line_is_a_line() {
+        let two: &[Given] = &[(b"X", b""), (b"X", b"fr")];
+        let made = selecting(&[b"X"], two).expect("it may be stored");
+        let one: &[Given] = &[(b"X", b"fr")];
+        assert!(!made.takes(one.iter().copied()));
+        let cookies: &[Given] = &[(b"Cookie", b"a"), (b"Cookie", b"b")];
+        let made = selecting(&[b"Cookie"], cookies).expect("it may be stored");
+        let joined: &[Given] = &[(b"Cookie", b"a; b")];
+        assert!(made.takes(joined.iter().copied()));
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl<W: World> Decider<'_, W> {
             path: &pending.path,
             query,
         };
-        let lookup = Lookup {
+        let mut lookup = Lookup {
             sites: self.sites,
             world: self.world,
             logger: self.logger,
@@ -240,7 +240,7 @@ impl<W: World> Decider<'_, W> {
                 lookup.stored(&asked, path, route, stored, to)
             }
             (Some(Outcome::Alone), WaitsFor::Program { route, path, .. }) => {
-                lookup.call(&asked, path, route, None, to)
+                lookup.call_alone(&asked, path, route, to)
             }
             (Some(_) | None, _) => lookup.serve(&asked, to),
         }

@@ -74,7 +74,8 @@ pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, Encoded) {
 pub fn of_program(status: Status, fields: &Fields, at: At<'_>) -> (Vec<u8>, Encoded) {
     let mut head = Encoder::start(status);
     for (name, value) in fields.iter() {
-        if !name.eq_ignore_ascii_case(TAG_FIELD) {
+        // Its age counts on from what the program said.
+        if !name.eq_ignore_ascii_case(TAG_FIELD) && !name.eq_ignore_ascii_case("Age") {
             head.field(name, value);
         }
     }

@@ -250,16 +250,13 @@ impl<W: World> Lookup<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         self.world.note(Step::Route(route));
-        let world = self.world;
-        let has_body = to.exchange.body_len != Some(0);
-        let key = Key::of((to.request, has_body), asked.site.id, self.key, |key| {
-            world.hash(key)
-        });
+        let key = self.key_of(asked, to);
         if let Some(key) = &key
             && route.is_storing()
             && let Some(entry) = self.world.find(key.hash, &key.bytes)
             && let Some(object) = entry.selected(to.request.fields())
             && object.validity.holds(to.exchange.now_ms)
+            && (object.representation().is_some() || route.spools.is_some())
             && let Some(status) = to.reuse(Stored::of_store(object))
         {
             self.world.note(Step::Reused(route, object));
@@ -270,7 +267,7 @@ impl<W: World> Lookup<'_, W> {
 
     /// Puts a request to the program of a route; with a key, others may share what comes of it.
     pub fn call(
-        &self,
+        &mut self,
         asked: &Asked<'_>,
         path: &[u8],
         route: &Arc<Route>,
@@ -300,9 +297,32 @@ impl<W: World> Lookup<'_, W> {
         }
     }
 
+    /// Puts a request to the program that has waited for another's response. What comes of it may be stored, too.
+    pub fn call_alone(
+        &mut self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        let key = self.key_of(asked, to).map(|key| Key {
+            has_waited: true,
+            ..key
+        });
+        self.call(asked, path, route, key, to)
+    }
+
+    /// Under what the response of a program would be stored.
+    fn key_of(&mut self, asked: &Asked<'_>, to: &Responder<'_, '_>) -> Option<Key> {
+        let world = self.world;
+        let has_body = to.exchange.body_len != Some(0);
+        let request = (to.request, has_body);
+        Key::of(request, asked.site.id, self.key, |key| world.hash(key))
+    }
+
     /// Answers with what a program's response has become in the store.
     pub fn stored(
-        &self,
+        &mut self,
         asked: &Asked<'_>,
         path: &[u8],
         route: &Arc<Route>,
@@ -315,7 +335,7 @@ impl<W: World> Lookup<'_, W> {
         match is_for_it.then(|| to.reuse(stored)).flatten() {
             Some(status) => Decision::Answered(status, Logged::Program),
             // It is for others, or was too long before this one came to it.
-            None => self.call(asked, path, route, None, to),
+            None => self.call_alone(asked, path, route, to),
         }
     }
 

@@ -71,8 +71,12 @@ impl Responder<'_, '_> {
         };
         let mut head = self.response.head(status);
         head.encoded(forms.all(bytes));
-        if let (false, Some(lifetime)) = (stored.is_first, object.validity.lifetime()) {
-            head.field_u64("Age", lifetime.age_s(self.exchange.now_ms));
+        let age_s = object
+            .validity
+            .lifetime()
+            .map(|lifetime| lifetime.age_s(self.exchange.now_ms));
+        if let Some(age_s) = age_s.filter(|age_s| !stored.is_first || *age_s > 0) {
+            head.field_u64("Age", age_s);
         }
         if head.end(len) {
             match (stored.body, object.representation()) {

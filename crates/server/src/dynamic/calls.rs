@@ -86,7 +86,8 @@ impl Calls {
     pub fn start(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
         let route = call.route;
         // Before the program sees anything: what is purged from now on, it may have seen.
-        let purges = self.store.purges();
+        let hash = call.key.as_ref().map_or(0, |key| key.hash);
+        let purges = self.store.purges(hash);
         let shared = match &call.key {
             Some(key) => match self.share(key, route, exchange.id, purges) {
                 Some(Role::Waits(work)) => {
@@ -122,9 +123,6 @@ impl Calls {
         let (answering, executor) = match begun {
             Begun::Answered(Err(failure)) => {
                 one(&route.counts.failed);
-                if let Some((shared, _)) = shared {
-                    shared.failed(&failure);
-                }
                 return Called::Over(Err(failure));
             }
             Begun::Answered(Ok(response)) => match objects.complete_now(response) {
@@ -178,7 +176,8 @@ impl Calls {
     /// wait.
     fn share(&self, key: &Key, route: &Route, id: ExchangeId, purges: u64) -> Option<Role> {
         let makings = self.fetcher.makings();
-        if !key.is_shareable() || route.is_instant() || makings.is_unshared(key.hash) {
+        let is_for_many = route.spools.is_some() && !route.is_instant();
+        if !key.is_shareable() || !is_for_many || makings.is_unshared(key.hash) {
             return None;
         }
         // What began before a purge is not for who came after it.
@@ -192,6 +191,7 @@ impl Calls {
             key,
             purges,
             store: self.store.clone(),
+            makings: self.fetcher.makings().clone(),
             route: call.route.clone(),
             site: call.site.clone(),
             executor,
@@ -295,7 +295,7 @@ impl Task {
             Some(others) => match self.executor.timeout(SHARED_WAIT, &mut answer).await {
                 Ok(answer) => answer,
                 Err(_) => {
-                    others.tell(|| Outcome::Alone);
+                    others.release();
                     answer.await
                 }
             },
@@ -311,9 +311,6 @@ impl Task {
             }
             Err(failure) => {
                 one(&self.route.counts.failed);
-                if let Some(shared) = shared {
-                    shared.failed(&failure);
-                }
                 Outcome::Reply(Err(failure))
             }
         }
@@ -338,9 +335,10 @@ impl Shared {
         }
     }
 
-    /// There is no response: asking again and again would not help who does not answer.
-    fn failed(mut self, failure: &Failure) {
-        self.tell(|| Outcome::Reply(Err(failure.clone())));
+    /// It takes too long. The next ones do not wait, either.
+    fn release(&mut self) {
+        self.makings.mark(self.hash, false);
+        self.tell(|| Outcome::Alone);
     }
 
     fn tell(&mut self, outcome: impl Fn() -> Outcome) {
@@ -352,7 +350,7 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// It was given up, by a worker's end or a panic.
+    /// It failed, perhaps for something in the request that others have not; or it was given up, by a worker's end.
     fn drop(&mut self) {
         self.tell(|| Outcome::Alone);
     }

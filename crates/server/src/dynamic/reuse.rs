@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lowroad_cache::freshness::{Received, Source};
+use lowroad_cache::freshness::{Freshness, Received, Source};
 use lowroad_cache::storable;
 use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::fields::TAG_FIELD;
@@ -39,6 +39,8 @@ pub struct Key {
     pub is_whole: bool,
     /// The response may say that nothing has changed, which is of no use to others.
     pub is_conditional: bool,
+    /// It has waited for another's response already.
+    pub has_waited: bool,
 }
 
 impl Key {
@@ -52,7 +54,8 @@ impl Key {
     ) -> Option<Key> {
         let reads = matches!(request.method, Method::Get | Method::Head);
         let mut fields = request.fields();
-        let plain = !fields.any(|(name, _)| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f)));
+        let is_special = |name: &[u8]| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f));
+        let plain = !fields.any(|(name, value)| is_special(name) || hides_fields(name, value));
         if !reads || has_body || !plain {
             return None;
         }
@@ -91,13 +94,25 @@ impl Key {
             hash: hash(scratch),
             is_whole: request.method == Method::Get,
             is_conditional: has_condition,
+            has_waited: false,
         })
     }
 
     /// Whether others may wait for what comes of the request.
     pub fn is_shareable(&self) -> bool {
-        self.is_whole && !self.is_conditional
+        self.is_whole && !self.is_conditional && !self.has_waited
     }
+}
+
+/// Whether programs may not get to see all fields of the request: what Connection names is for the next hop (RFC 9110
+/// §7.6.1). What they answer then is not what they would answer to who sends the same otherwise.
+fn hides_fields(name: &[u8], value: &[u8]) -> bool {
+    let known = |option: &[u8]| {
+        let option = option.trim_ascii();
+        let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
+        option.is_empty() || is(b"close") || is(b"keep-alive")
+    };
+    name.eq_ignore_ascii_case(b"connection") && !value.split(|b| *b == b',').all(known)
 }
 
 /// Until when, and for whom, a response may be used again; `lines` are the field lines of its request. `None` if it may
@@ -114,10 +129,10 @@ pub fn judge(
         return None;
     }
     let selecting = Selecting::of(fields.values("Vary"), Lines::of(lines))?;
-    let left_ms = left_ms(response.status, fields)?;
+    let freshness = freshness(response.status, fields)?;
     let lifetime = Lifetime {
-        made_ms: now_ms,
-        until_ms: now_ms.saturating_add(left_ms),
+        made_ms: now_ms.saturating_sub(freshness.age_ms),
+        until_ms: now_ms.saturating_add(freshness.left_ms()),
         purges,
         tags: tags(fields),
     };
@@ -125,7 +140,7 @@ pub fn judge(
 }
 
 /// For how long a response may be stored, if it may be at all.
-fn left_ms(status: Status, fields: &Fields) -> Option<u64> {
+fn freshness(status: Status, fields: &Fields) -> Option<Freshness> {
     let fields = fields
         .iter()
         .map(|(name, value)| (name.as_bytes(), value))
@@ -135,7 +150,7 @@ fn left_ms(status: Status, fields: &Fields) -> Option<u64> {
         delay_ms: 0,
     };
     let freshness = storable::judge(status.code(), fields, &received, None).ok()?;
-    (freshness.source != Source::Heuristic).then(|| freshness.left_ms())
+    (freshness.source != Source::Heuristic).then_some(freshness)
 }
 
 /// What the program named it by, with commas between.

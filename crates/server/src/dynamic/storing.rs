@@ -17,9 +17,11 @@ use crate::clock;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{self, Key};
 use crate::heads;
+use crate::outcome::Waiter;
 use crate::programs::routes::Route;
 use crate::sites::{At, Site};
 use crate::store::filling::{BODY_LEN_MAX, Filling, Grown};
+use crate::store::makings::Makings;
 use crate::store::object::{Kind, Representation, Sources};
 use crate::store::place::{self, OVERHEAD, Placed};
 use crate::store::validity::{Lifetime, Validity};
@@ -43,7 +45,7 @@ impl Stored {
 
     fn new(object: &Arc<Object>, is_first: bool) -> Stored {
         let body = match &object.kind {
-            Kind::Filling(filling) => filling.read(),
+            Kind::Filling(filling) => filling.read(clock::now_ms()),
             _ => None,
         };
         Stored {
@@ -67,6 +69,8 @@ pub struct Storing {
     pub purges: u64,
     /// In what.
     pub store: Arc<SharedStore>,
+    /// What is being made.
+    pub makings: Arc<Makings<Waiter>>,
     /// Whose it is.
     pub route: Arc<Route>,
     /// The site, whose rules add to its head.
@@ -142,6 +146,7 @@ impl Storing {
     fn insert(&self, object: Arc<Object>) {
         let Key { hash, bytes, .. } = &self.key;
         if self.store.insert_selected(*hash, bytes, object) {
+            self.makings.mark(*hash, true);
             self.route.begin_storing();
         }
     }
@@ -149,7 +154,13 @@ impl Storing {
     /// Stores a response whose body comes, and lets it come.
     fn fill(self, head: Head, len: Option<u64>, from: Receiver) -> Stored {
         let (bytes, map) = head.built;
-        let filling = Filling::new((bytes.into(), map), head.modified_s, len, head.selecting);
+        let filling = Filling::new(
+            (bytes.into(), map),
+            head.modified_s,
+            len,
+            head.selecting,
+            clock::now_ms(),
+        );
         let object = Arc::new(Object {
             kind: Kind::Filling(Box::new(filling)),
             // What it may need: there is to be room for it when it is whole.
@@ -162,7 +173,6 @@ impl Storing {
         let fill = Fill {
             storing: self,
             object,
-            drawn: 0,
         };
         executor.spawn(fill.run(from));
         stored
@@ -173,12 +183,10 @@ impl Storing {
 struct Fill {
     storing: Storing,
     object: Arc<Object>,
-    /// Memory drawn for it.
-    drawn: u64,
 }
 
 impl Fill {
-    async fn run(mut self, from: Receiver) {
+    async fn run(self, from: Receiver) {
         loop {
             match poll_fn(|context| self.poll_next(&from, context)).await {
                 Next::Bytes(bytes) => self.grow(bytes),
@@ -187,23 +195,17 @@ impl Fill {
         }
     }
 
-    fn grow(&mut self, bytes: Bytes) {
-        let len = bytes.len() as u64;
-        let has_room = self.storing.store.draw(len);
-        self.drawn += if has_room { len } else { 0 };
-        let grown = self.filling().map(|filling| filling.grow(bytes, has_room));
-        if grown != Some(Grown::Held) {
-            self.give_back();
-        }
+    fn grow(&self, bytes: Bytes) {
+        let drawn = self.storing.store.draw(bytes);
+        let has_room = drawn.is_ok();
+        let bytes = drawn.unwrap_or_else(|bytes| bytes);
+        let now_ms = clock::now_ms();
+        let grown = self
+            .filling()
+            .map(|filling| filling.grow(bytes, has_room, now_ms));
         if grown == Some(Grown::TooLong) {
             self.remove();
         }
-    }
-
-    fn give_back(&mut self) {
-        self.storing
-            .store
-            .give_back(std::mem::take(&mut self.drawn));
     }
 
     fn poll_next(&self, from: &Receiver, context: &mut Context<'_>) -> Poll<Next> {
@@ -271,7 +273,6 @@ impl Drop for Fill {
     /// Whatever ended it, nobody waits for more; it is over already where all went well.
     fn drop(&mut self) {
         self.end(&Next::Cut);
-        self.give_back();
     }
 }
 

@@ -80,6 +80,16 @@ impl Entry {
         }
     }
 
+    /// The same with no more than so many bytes, or only its base: the oldest go.
+    pub fn within(mut self, len_max: u64) -> Entry {
+        while self.size() > len_max
+            && let Some((_, younger)) = self.others().split_first()
+        {
+            self.others = (!younger.is_empty()).then(|| younger.into());
+        }
+        self
+    }
+
     /// The same without this variant; `None` if it was the only one.
     pub fn without(&self, object: &Arc<Object>) -> Option<Entry> {
         let mut left: Vec<Arc<Object>> = self

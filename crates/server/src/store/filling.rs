@@ -14,6 +14,8 @@ use lowroad_http::encoded::Encoded;
 
 /// A longer body is not stored.
 pub const BODY_LEN_MAX: usize = 1 << 20;
+/// Who comes when nothing has come for so long had better ask for itself, ms.
+const STUCK_MS: u64 = 5_000;
 /// What may wait for each reader once the body is too long to be stored.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
@@ -38,6 +40,8 @@ struct Body {
     len: usize,
     readers: Vec<Reader>,
     state: State,
+    /// When the last of it came, monotonic ms.
+    grown_ms: u64,
     /// Who fills it, while it waits.
     filler: Option<Waker>,
 }
@@ -77,6 +81,7 @@ impl Filling {
         modified_s: Option<u64>,
         len: Option<u64>,
         selecting: Selecting,
+        now_ms: u64,
     ) -> Filling {
         Filling {
             bytes,
@@ -84,13 +89,19 @@ impl Filling {
             modified_s,
             len,
             selecting,
-            body: Mutex::default(),
+            body: Mutex::new(Body {
+                grown_ms: now_ms,
+                ..Body::default()
+            }),
         }
     }
 
-    /// The body from its start; `None` if that can't be had any more.
-    pub fn read(&self) -> Option<Receiver> {
+    /// The body from its start; `None` if that can't be had any more, or nothing has come for [`STUCK_MS`].
+    pub fn read(&self, now_ms: u64) -> Option<Receiver> {
         let mut body = self.lock();
+        if body.state == State::Growing && now_ms.saturating_sub(body.grown_ms) > STUCK_MS {
+            return None;
+        }
         let (to, from) = stream(WAITING_LEN_MAX);
         match body.state {
             State::Passing | State::Cut => return None,
@@ -137,6 +148,8 @@ impl Filling {
                 let (unused, _) = stream(0);
                 reader.to = behind(std::mem::replace(&mut reader.to, unused));
                 reader.is_behind = true;
+                // So that its end is heard of.
+                let _ = reader.to.poll_closed(context);
             } else {
                 has_room = false;
             }
@@ -149,8 +162,9 @@ impl Filling {
     }
 
     /// Adds some of the body; `has_room`: there is memory to hold it for others.
-    pub fn grow(&self, bytes: Bytes, has_room: bool) -> Grown {
+    pub fn grow(&self, bytes: Bytes, has_room: bool, now_ms: u64) -> Grown {
         let mut body = self.lock();
+        body.grown_ms = now_ms;
         body.readers
             .retain(|reader| reader.to.push(bytes.clone()).is_ok());
         if body.state == State::Passing {
@@ -206,7 +220,7 @@ mod tests {
 
     fn filling(len: Option<u64>) -> Filling {
         let (bytes, head) = Encoder::start(Status::OK).finish_open();
-        Filling::new((bytes.into(), head), None, len, Selecting::default())
+        Filling::new((bytes.into(), head), None, len, Selecting::default(), 0)
     }
 
     fn waiting(from: &Receiver) -> (String, Option<Next>) {
@@ -229,15 +243,15 @@ mod tests {
     #[test]
     fn who_comes_late_gets_all_of_it() {
         let body = filling(None);
-        let first = body.read().expect("it begins");
-        assert_eq!(body.grow(Bytes::from_static(b"ab"), true), Grown::Held);
-        let second = body.read().expect("it is there");
-        assert_eq!(body.grow(Bytes::from_static(b"c"), true), Grown::Held);
+        let first = body.read(0).expect("it begins");
+        assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), Grown::Held);
+        let second = body.read(0).expect("it is there");
+        assert_eq!(body.grow(Bytes::from_static(b"c"), true, 0), Grown::Held);
         assert_eq!(waiting(&first), ("abc".into(), None));
         assert_eq!(waiting(&second), ("abc".into(), None));
         let parts = body.end(&Next::End).expect("it is whole");
         assert_eq!(parts.concat(), b"abc");
-        let third = body.read().expect("it is there");
+        let third = body.read(0).expect("it is there");
         body.tell_end(&Next::End);
         assert_eq!(waiting(&third), ("abc".into(), Some(Next::End)));
         assert_eq!(waiting(&first), (String::new(), Some(Next::End)));
@@ -246,30 +260,30 @@ mod tests {
     #[test]
     fn what_is_cut_is_cut_for_all_and_read_by_nobody_else() {
         let body = filling(None);
-        let (first, second) = (body.read(), body.read());
-        body.grow(Bytes::from_static(b"ab"), true);
+        let (first, second) = (body.read(0), body.read(0));
+        body.grow(Bytes::from_static(b"ab"), true, 0);
         assert_eq!(body.end(&Next::Cut), None);
         body.tell_end(&Next::Cut);
         for reader in [first, second].into_iter().flatten() {
             assert_eq!(waiting(&reader), ("ab".into(), Some(Next::Cut)));
         }
-        assert!(body.read().is_none());
+        assert!(body.read(0).is_none());
     }
 
     #[test]
     fn what_is_shorter_than_announced_is_not_whole() {
         let body = filling(Some(3));
-        let _reader = body.read();
-        body.grow(Bytes::from_static(b"ab"), true);
+        let _reader = body.read(0);
+        body.grow(Bytes::from_static(b"ab"), true, 0);
         assert_eq!(body.end(&Next::End), None);
     }
 
     #[test]
     fn what_nobody_reads_is_not_wanted() {
         let body = filling(None);
-        let first = body.read();
+        let first = body.read(0);
         assert_eq!(wanted(&body), Poll::Ready(true));
-        let second = body.read();
+        let second = body.read(0);
         drop(first);
         assert_eq!(wanted(&body), Poll::Ready(true));
         drop(second);
@@ -279,12 +293,12 @@ mod tests {
     #[test]
     fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
         let body = filling(None);
-        let (first, second) = (body.read().expect("open"), body.read().expect("open"));
+        let (first, second) = (body.read(0).expect("open"), body.read(0).expect("open"));
         let half = Bytes::from(vec![b'x'; BODY_LEN_MAX / 2 + 1]);
-        assert_eq!(body.grow(half.clone(), true), Grown::Held);
+        assert_eq!(body.grow(half.clone(), true, 0), Grown::Held);
         assert_eq!(wanted(&body), Poll::Ready(true), "memory holds it");
-        assert_eq!(body.grow(half, true), Grown::TooLong);
-        assert!(body.read().is_none());
+        assert_eq!(body.grow(half, true, 0), Grown::TooLong);
+        assert!(body.read(0).is_none());
         assert_eq!(waiting(&first).0.len(), BODY_LEN_MAX + 2);
         let mut context = Context::from_waker(Waker::noop());
         let mut slow = Vec::new();
@@ -298,7 +312,10 @@ mod tests {
             body.poll_wanted(&mut context, &mut behind),
             Poll::Ready(true)
         );
-        assert_eq!(body.grow(Bytes::from(vec![b'y'; 20]), true), Grown::Passed);
+        assert_eq!(
+            body.grow(Bytes::from(vec![b'y'; 20]), true, 0),
+            Grown::Passed
+        );
         assert_eq!(slow.len(), 1);
         // There is no room elsewhere either.
         assert!(wanted(&body).is_pending());
@@ -310,20 +327,31 @@ mod tests {
     #[test]
     fn without_memory_it_is_for_those_who_read_it_only() {
         let body = filling(None);
-        let first = body.read().expect("open");
-        assert_eq!(body.grow(Bytes::from_static(b"ab"), true), Grown::Held);
-        assert_eq!(body.grow(Bytes::from_static(b"cd"), false), Grown::TooLong);
-        assert!(body.read().is_none());
+        let first = body.read(0).expect("open");
+        assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), Grown::Held);
+        assert_eq!(
+            body.grow(Bytes::from_static(b"cd"), false, 0),
+            Grown::TooLong
+        );
+        assert!(body.read(0).is_none());
         assert_eq!(body.end(&Next::End), None);
         body.tell_end(&Next::End);
         assert_eq!(waiting(&first), ("abcd".into(), Some(Next::End)));
     }
 
     #[test]
+    fn nobody_joins_where_nothing_comes() {
+        let body = filling(None);
+        assert!(body.read(STUCK_MS).is_some() && body.read(STUCK_MS + 1).is_none());
+        body.grow(Bytes::from_static(b"ab"), true, STUCK_MS + 1);
+        assert!(body.read(2 * STUCK_MS).is_some());
+    }
+
+    #[test]
     fn one_reader_alone_sets_the_pace() {
         let body = filling(None);
-        let reader = body.read().expect("open");
-        body.grow(Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]), true);
+        let reader = body.read(0).expect("open");
+        body.grow(Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]), true, 0);
         assert!(wanted(&body).is_pending());
         assert_eq!(waiting(&reader).0.len(), BODY_LEN_MAX + 1);
         assert_eq!(wanted(&body), Poll::Ready(true));

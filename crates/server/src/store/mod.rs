@@ -35,6 +35,10 @@ pub use object::Object;
 /// A shard below this length could not hold a few large objects.
 const SHARD_LEN_MIN: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;
+/// Variants under one key may take a shard's length divided by this; the shard itself refuses more than a quarter.
+const ENTRY_SHARE: u64 = 5;
+/// Counts of forgotten keys; what shares one is made anew for nothing.
+const FORGOTTEN: usize = 4096;
 /// Bodies that are filling may take the store's length divided by this, beside it.
 const FILLING_SHARE: u64 = 4;
 /// Evictions one after the other that made no larger space, before a new object is given up.
@@ -47,9 +51,13 @@ pub struct SharedStore {
     hasher: foldhash::fast::RandomState,
     /// How often something was purged.
     purges: AtomicU64,
+    /// How often a key was forgotten, in the place that its hash says.
+    forgotten: Box<[AtomicU64]>,
     /// Bytes of bodies that are filling, beside the arena.
     filling: AtomicU64,
     filling_max: u64,
+    /// What all variants under one key may take.
+    entry_len_max: u64,
 }
 
 impl SharedStore {
@@ -72,8 +80,10 @@ impl SharedStore {
             arena,
             hasher: foldhash::fast::RandomState::default(),
             purges: AtomicU64::new(0),
+            forgotten: (0..FORGOTTEN).map(|_| AtomicU64::new(0)).collect(),
             filling: AtomicU64::new(0),
             filling_max: len_max / FILLING_SHARE,
+            entry_len_max: len_max / count / ENTRY_SHARE,
         })
     }
 
@@ -107,9 +117,14 @@ impl SharedStore {
         });
     }
 
-    /// How often something was purged: what is made after this was asked is made after so many.
-    pub fn purges(&self) -> u64 {
-        self.purges.load(SeqCst)
+    /// How often what lies under keys with this hash may have been purged: what is made after this was asked is made after
+    /// so many.
+    pub fn purges(&self, hash: u64) -> u64 {
+        self.purges.load(SeqCst) + self.forgotten_of(hash).load(SeqCst)
+    }
+
+    fn forgotten_of(&self, hash: u64) -> &AtomicU64 {
+        &self.forgotten[(hash >> 32) as usize % FORGOTTEN]
     }
 
     /// Stores an object with a lifetime beside its variants, unless there was a purge since its making began: it may be
@@ -118,11 +133,11 @@ impl SharedStore {
         self.change(hash, key, |entry| {
             // A purge counts itself before it looks into a shard, so none falls between.
             let lifetime = object.validity.lifetime()?;
-            if lifetime.purges != self.purges() {
+            if lifetime.purges != self.purges(hash) {
                 return None;
             }
             Some(match entry {
-                Some(entry) => entry.with_selected(object),
+                Some(entry) => entry.with_selected(object).within(self.entry_len_max),
                 None => Entry::new(object),
             })
         })
@@ -188,9 +203,9 @@ impl SharedStore {
         is_stored
     }
 
-    /// Forgets what is under a key, and lets nothing be stored that was asked for before.
+    /// Forgets what is under a key, and lets nothing be stored there that was asked for before.
     pub fn forget(&self, hash: u64, key: &[u8]) {
-        self.purges.fetch_add(1, SeqCst);
+        self.forgotten_of(hash).fetch_add(1, SeqCst);
         let gone = self.shard(hash).remove(hash, key);
         drop(gone);
     }
@@ -210,15 +225,21 @@ impl SharedStore {
         gone
     }
 
-    /// Draws memory for some more of a body that is filling; to be given back. Says whether there is any.
-    pub fn draw(&self, len: u64) -> bool {
+    /// Draws memory for some more of a body that is filling: the same bytes, which give it back when the last one who reads
+    /// them has dropped them.
+    ///
+    /// # Errors
+    /// There is no more: the bytes.
+    pub fn draw(self: &Arc<Self>, bytes: bytes::Bytes) -> Result<bytes::Bytes, bytes::Bytes> {
+        let len = bytes.len() as u64;
         let more = |drawn: u64| Some(drawn + len).filter(|drawn| *drawn <= self.filling_max);
-        self.filling.fetch_update(Relaxed, Relaxed, more).is_ok()
-    }
-
-    /// Gives back what was drawn.
-    pub fn give_back(&self, len: u64) {
-        self.filling.fetch_sub(len, Relaxed);
+        match self.filling.fetch_update(Relaxed, Relaxed, more) {
+            Ok(_) => Ok(bytes::Bytes::from_owner(Drawn {
+                store: self.clone(),
+                bytes,
+            })),
+            Err(_) => Err(bytes),
+        }
     }
 
     /// Whether anything is stored at all.
@@ -278,6 +299,25 @@ impl SharedStore {
         // The store's own table uses the hash's other end.
         let at = (hash >> 48) % self.shards.len() as u64;
         lock(&self.shards[at as usize])
+    }
+}
+
+/// Bytes for which memory was drawn.
+struct Drawn {
+    store: Arc<SharedStore>,
+    bytes: bytes::Bytes,
+}
+
+impl AsRef<[u8]> for Drawn {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Drawn {
+    fn drop(&mut self) {
+        let len = self.bytes.len() as u64;
+        self.store.filling.fetch_sub(len, Relaxed);
     }
 }
 

@@ -17,7 +17,7 @@ fn object(purges: u64, language: &'static str) -> Arc<Object> {
     let vary = (!language.is_empty()).then_some(&b"Accept-Language"[..]);
     let selecting = Selecting::of(vary, request.into_iter()).expect("it may be stored");
     let (bytes, head) = Encoder::start(Status::OK).finish_open();
-    let filling = Filling::new((bytes.into(), head), None, None, selecting);
+    let filling = Filling::new((bytes.into(), head), None, None, selecting, 0);
     Arc::new(Object {
         kind: Kind::Filling(Box::new(filling)),
         size: 10,
@@ -44,7 +44,7 @@ fn found(store: &SharedStore, language: &str) -> Option<Arc<Object>> {
 fn a_purge_takes_what_it_means_and_what_is_being_made() {
     // As many shards as there can be.
     let store = SharedStore::new(SHARDS_MAX * SHARD_LEN_MIN).expect("memory");
-    let before = store.purges();
+    let before = store.purges(0);
     for number in 0..100u8 {
         assert!(store_one(&store, before, &[number]));
     }
@@ -53,7 +53,7 @@ fn a_purge_takes_what_it_means_and_what_is_being_made() {
     let left: Vec<u8> = (0..100).filter(|number| there(&[*number])).collect();
     assert_eq!(left, (30..100).collect::<Vec<u8>>());
     assert!(!store_one(&store, before, &[1]) && !there(&[1]));
-    assert!(store_one(&store, store.purges(), &[1]) && there(&[1]));
+    assert!(store_one(&store, store.purges(0), &[1]) && there(&[1]));
 }
 
 #[test]
@@ -115,4 +115,30 @@ fn what_has_filled_takes_its_own_place_only() {
     assert!(store.insert_selected(hash, KEY, filling.clone()));
     assert_eq!(store.purge(|_, _| false), 1);
     assert!(!store.complete(hash, KEY, &filling, whole));
+}
+
+#[test]
+fn what_is_forgotten_is_one_key() {
+    let store = SharedStore::new(1 << 20).expect("memory");
+    let (one, other) = (store.hash(b"one"), store.hash(b"other"));
+    let before = (store.purges(one), store.purges(other));
+    store.forget(one, b"one");
+    assert!(!store.insert_selected(one, b"one", object(before.0, "")));
+    assert!(store.insert_selected(other, b"other", object(before.1, "")));
+}
+
+#[test]
+fn variants_that_take_too_much_drive_out_each_other_only() {
+    let entry = Entry::new(object(0, "a"))
+        .with_selected(object(0, "b"))
+        .with_selected(object(0, "c"));
+    assert_eq!(entry.size(), 30);
+    let there = |entry: &Entry, language: &str| {
+        let request = [(&b"accept-language"[..], language.as_bytes())];
+        entry.selected(request.into_iter()).is_some()
+    };
+    let left = entry.within(20);
+    assert!(there(&left, "c") && there(&left, "b") && !there(&left, "a"));
+    let left = left.within(1);
+    assert!(there(&left, "c") && !there(&left, "b"));
 }

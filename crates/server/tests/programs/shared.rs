@@ -89,7 +89,7 @@ fn what_may_not_be_stored_releases_the_others_at_once() {
     let host = host(&gated(""));
     let mut clients = ask_many(&host, 8);
     wait_for_shared(&host, 7);
-    assert_eq!(calls(&host), 1);
+    wait_until("a call", || (calls(&host) == 1).then_some(()));
     host.file("state/head", "");
     // They run side by side: none waits for another's end.
     wait_until("all calls", || (calls(&host) == 8).then_some(()));
@@ -166,17 +166,41 @@ fn others_who_ask_for_something_else_do_not_wait() {
 }
 
 #[test]
-fn a_failure_is_everybody_s() {
-    let script = "echo x >>DIR/state/n\nwhile [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
-                  echo nonsense\n";
+fn a_failure_is_nobody_else_s() {
+    let script = "echo x >>DIR/state/n\n\
+                  while [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
+                  [ -n \"$HTTP_X_FAIL\" ] && exit\n\
+                  printf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\ngood'\n";
     let host = host(script);
-    let mut clients = ask_many(&host, 5);
-    wait_for_shared(&host, 4);
+    let mut bad = host.connect();
+    bad.send("GET /cgi/n HTTP/1.1\r\nHost: a\r\nX-Fail: 1\r\n\r\n");
+    wait_until("a call", || (calls(&host) == 1).then_some(()));
+    let mut good = ask_many(&host, 3);
+    wait_for_shared(&host, 3);
     host.file("state/head", "");
-    for client in &mut clients {
-        assert_eq!(talk::answer(client, "GET").0.status, 502);
+    assert_eq!(talk::answer(&mut bad, "GET").0.status, 502);
+    for client in &mut good {
+        assert_eq!(body(client), "good");
     }
-    assert_eq!(calls(&host), 1);
+    // What they made by themselves is stored.
+    let before = calls(&host);
+    assert_eq!(body(&mut ask_many(&host, 1)[0]), "good");
+    assert_eq!(calls(&host), before);
+}
+
+#[test]
+fn fields_that_the_program_does_not_see_make_no_variant() {
+    let script = "echo x >>DIR/state/n\nprintf 'Content-Type: text/plain\\nVary: X-Lang\\n'\n\
+                  printf 'Cache-Control: max-age=60\\n\\n%s' \"$HTTP_X_LANG\"\n";
+    let host = host(script);
+    let ask = |fields: &str| {
+        let (got, _) = talk::on(&mut host.connect(), "GET", "/cgi/n", fields);
+        got.text()
+    };
+    assert_eq!(ask("X-Lang: de\r\nConnection: X-Lang\r\n"), "");
+    assert_eq!(ask("X-Lang: de\r\n"), "de");
+    assert_eq!(ask("X-Lang:\r\nX-Lang: fr\r\n"), ", fr");
+    assert_eq!(ask("X-Lang: fr\r\n"), "fr");
 }
 
 #[test]
