@@ -16,7 +16,7 @@ use crate::input::Input;
 use crate::response::Response;
 use crate::service::{Exchange, Refused, Service};
 use crate::transport::Transport;
-use crate::underway::{ExchangeId, Exchanges};
+use crate::underway::Exchanges;
 use crate::worker::Worker;
 
 /// How long accepting pauses when descriptors or memory ran out.
@@ -99,18 +99,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         let mut http = Server::default();
         http.give_up();
-        let mut exchange = Exchange {
-            id: ExchangeId::NOBODY,
-            peer: transport.peer,
-            listener,
-            protocol: http.version(),
-            now_ms: self.driver.now_ms(),
-            started_ms: self.driver.now_ms(),
-            unix_s: self.unix_s,
-            body: None,
-            body_len: Some(0),
-            is_body_coming: false,
-        };
+        let from = (listener, transport.peer);
+        let now_ms = self.driver.now_ms();
+        let mut exchange = Exchange::of_nobody(from, http.version(), now_ms, self.unix_s);
         let mut out = Out::default();
         let mut response = Response::new(&mut http, &mut out, &self.date);
         let record = self

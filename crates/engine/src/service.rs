@@ -39,6 +39,29 @@ pub struct Exchange {
     pub is_body_coming: bool,
 }
 
+impl Exchange {
+    /// That of a request without a body over no connection of a worker's: no outcome comes for it.
+    pub fn of_nobody(
+        (listener, peer): (ListenerId, IpAddr),
+        protocol: Version,
+        now_ms: u64,
+        unix_s: u64,
+    ) -> Exchange {
+        Exchange {
+            id: ExchangeId::NOBODY,
+            peer,
+            listener,
+            protocol,
+            now_ms,
+            started_ms: now_ms,
+            unix_s,
+            body: None,
+            body_len: Some(0),
+            is_body_coming: false,
+        }
+    }
+}
+
 /// What became of a request.
 pub enum Answer<P, R> {
     /// The response is written. The record, if any, comes back when it has been sent.

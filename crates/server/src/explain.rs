@@ -96,19 +96,9 @@ fn walk(view: &View, listener: ListenerId, head: &str, out: &mut String) {
     let Some(request) = unsent.request(head.as_bytes(), &view.limits) else {
         return line(out, "answer", "none: the request is not complete");
     };
-    let mut exchange = Exchange {
-        // Nobody's: nothing is posted to it.
-        id: ExchangeId::NOBODY,
-        peer: Ipv4Addr::LOCALHOST.into(),
-        listener,
-        protocol: unsent.protocol(),
-        now_ms: clock::now_ms(),
-        started_ms: clock::now_ms(),
-        unix_s: (clock::unix_ns() / 1_000_000_000) as u64,
-        body: None,
-        body_len: Some(0),
-        is_body_coming: false,
-    };
+    let from = (listener, Ipv4Addr::LOCALHOST.into());
+    let unix_s = (clock::unix_ns() / 1_000_000_000) as u64;
+    let mut exchange = Exchange::of_nobody(from, unsent.protocol(), clock::now_ms(), unix_s);
     let date = date::format(exchange.unix_s);
     let mut to = Responder {
         request: &request,

@@ -1,25 +1,24 @@
 //! Makes the answer for a path from the file system: on a helper thread, as all of it may block.
 
 mod encoded;
+mod made;
 
 use std::ffi::OsString;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lowroad_cache::vary::Selecting;
-use lowroad_config as config;
 use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
+use self::made::{About, Made, bare, keeps, refused};
 use crate::changes::Changes;
 use crate::files::{self, Folder, Place, is_hidden};
 use crate::heads::{self, HeadFacts};
 use crate::sites::Site;
-use crate::store::object::{Bytes, Content, Kind, Representation, Sources};
-use crate::store::place::{self, OVERHEAD, Placed, Unplaced};
-use crate::store::validity::Validity;
+use crate::store::object::{Kind, Sources};
+use crate::store::place::Unplaced;
 use crate::store::{Object, SharedStore};
 use crate::watch::{Trust, Watcher};
 use crate::{clock, listing, mime};
@@ -396,104 +395,10 @@ impl Loader {
     }
 }
 
-/// What is known of a representation before it has a place.
-#[derive(Clone)]
-struct About<'a> {
-    facts: &'a HeadFacts<'a>,
-    rules: &'a config::Site,
-    /// Encodings to be had besides this one.
-    encodings: EncodingSet,
-    /// The files behind it.
-    sources: Sources,
-    /// The hash of its key.
-    hash: u64,
-}
-
-/// A representation and its account.
-struct Made {
-    representation: Representation,
-    size: u64,
-}
-
-impl About<'_> {
-    /// The body stays in its file.
-    fn in_file(&self, file: Arc<OpenFile>) -> Made {
-        let (bytes, head) = heads::build(self.facts, self.rules);
-        self.made(Placed {
-            bytes: Bytes::Heap(bytes.into()),
-            head,
-            content: Content::File(file),
-            size: OVERHEAD,
-        })
-    }
-
-    /// The body is written into memory by `fill`.
-    fn in_memory(
-        &self,
-        store: &SharedStore,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
-    ) -> Result<Made, Unplaced> {
-        let head = heads::build(self.facts, self.rules);
-        let len = self.facts.len as usize; // bounded by who asks, far below 2^64
-        Ok(self.made(place::in_memory(store, self.hash, head, len, fill)?))
-    }
-
-    fn made(&self, placed: Placed) -> Made {
-        Made {
-            representation: Representation {
-                bytes: placed.bytes,
-                head: placed.head,
-                content: placed.content,
-                len: self.facts.len,
-                modified_s: self.facts.modified_s,
-                encoding: self.facts.encoding,
-                encoding_bits: self.encodings.bits().into(),
-                selecting: Selecting::default(),
-                sources: self.sources.clone(),
-            },
-            size: placed.size,
-        }
-    }
-}
-
-impl Made {
-    /// What is stored.
-    fn object(self, trust: Trust, checked_ms: u64) -> Object {
-        Object {
-            kind: Kind::Representation(self.representation),
-            size: self.size,
-            validity: Validity::of_files(trust, checked_ms),
-        }
-    }
-}
-
 enum Taken {
     Made(Box<Made>),
     /// The file changed while it was read.
     Changed,
-}
-
-/// Whether an object may be stored: an open file would hold a descriptor for as long as it is.
-fn keeps(kind: &Kind) -> bool {
-    match kind {
-        Kind::Representation(representation) => !matches!(representation.content, Content::File(_)),
-        Kind::Refused(status) => status.code() < 500,
-        Kind::Folder | Kind::Index(_) => true,
-        Kind::Filling(_) => false,
-    }
-}
-
-fn refused(status: Status, trust: Trust, checked_ms: u64) -> Object {
-    bare(Kind::Refused(status), trust, checked_ms)
-}
-
-/// An object without bytes of its own.
-fn bare(kind: Kind, trust: Trust, checked_ms: u64) -> Object {
-    Object {
-        kind,
-        size: OVERHEAD,
-        validity: Validity::of_files(trust, checked_ms),
-    }
 }
 
 fn seconds(stamp: &Stamp) -> Option<u64> {

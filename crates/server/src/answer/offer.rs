@@ -66,19 +66,8 @@ impl Web {
         response: &mut Response<'_>,
     ) -> bool {
         let now_ms = clock::now_ms();
-        let mut exchange = Exchange {
-            // Nobody's: nothing is loaded for it.
-            id: ExchangeId::NOBODY,
-            peer: offer.peer,
-            listener: offer.listener,
-            protocol,
-            now_ms,
-            started_ms: now_ms,
-            unix_s,
-            body: None,
-            body_len: Some(0),
-            is_body_coming: false,
-        };
+        let from = (offer.listener, offer.peer);
+        let mut exchange = Exchange::of_nobody(from, protocol, now_ms, unix_s);
         let mut to = Responder {
             request,
             exchange: &mut exchange,

@@ -88,24 +88,21 @@ impl Calls {
         // Before the program sees anything: what is purged from now on, it may have seen.
         let hash = call.key.as_ref().map_or(0, |key| key.hash);
         let purges = self.store.purges(hash);
-        let shared = match &call.key {
-            Some(key) => match self.share(key, route, exchange.id, purges) {
-                Some(Role::Waits(work)) => {
-                    one(&route.counts.shared);
-                    return Called::Runs(Box::new(work));
-                }
-                Some(Role::Makes(ticket, work)) => {
-                    let makings = self.fetcher.makings().clone();
-                    let hash = key.hash;
-                    let shared = Shared {
-                        makings,
-                        ticket: Some(ticket),
-                        hash,
-                    };
-                    Some((shared, work))
-                }
-                None => None,
-            },
+        let key = call.key.as_ref();
+        let role = key.and_then(|key| self.share(key, route, exchange.id, purges));
+        let shared = match role {
+            Some(Role::Waits(work)) => {
+                one(&route.counts.shared);
+                return Called::Runs(Box::new(work));
+            }
+            Some(Role::Makes(ticket, work)) => {
+                let shared = Shared {
+                    makings: self.fetcher.makings().clone(),
+                    ticket: Some(ticket),
+                    hash,
+                };
+                Some((shared, work))
+            }
             None => None,
         };
         one(&route.counts.calls);

@@ -173,6 +173,7 @@ impl Storing {
         let fill = Fill {
             storing: self,
             object,
+            ended: Next::Cut,
         };
         executor.spawn(fill.run(from));
         stored
@@ -183,14 +184,17 @@ impl Storing {
 struct Fill {
     storing: Storing,
     object: Arc<Object>,
+    /// How it ended; cut, as long as it has not.
+    ended: Next,
 }
 
 impl Fill {
-    async fn run(self, from: Receiver) {
+    /// Lets it come until its end; what becomes of it is the drop's to do.
+    async fn run(mut self, from: Receiver) {
         loop {
             match poll_fn(|context| self.poll_next(&from, context)).await {
                 Next::Bytes(bytes) => self.grow(bytes),
-                end => return self.end(&end),
+                ended => return self.ended = ended,
             }
         }
     }
@@ -226,24 +230,6 @@ impl Fill {
         }
     }
 
-    /// Stores the body if it is whole, and then tells those who read it.
-    fn end(&self, how: &Next) {
-        let Some(filling) = self.filling() else {
-            return;
-        };
-        let whole = filling
-            .end(how)
-            .and_then(|parts| self.whole(filling, &parts));
-        let Storing { key, store, .. } = &self.storing;
-        match whole {
-            Some(object) => {
-                store.complete(key.hash, &key.bytes, &self.object, Arc::new(object));
-            }
-            None => self.remove(),
-        }
-        filling.tell_end(how);
-    }
-
     fn whole(&self, filling: &Filling, parts: &[Bytes]) -> Option<Object> {
         let lifetime = self.object.validity.lifetime()?;
         let head = Head {
@@ -270,9 +256,21 @@ impl Fill {
 }
 
 impl Drop for Fill {
-    /// Whatever ended it, nobody waits for more; it is over already where all went well.
+    /// Stores the body if it is whole, and then tells those who read it, whatever ended it: nobody waits for more.
     fn drop(&mut self) {
-        self.end(&Next::Cut);
+        let Some(filling) = self.filling() else {
+            return;
+        };
+        let parts = filling.end(&self.ended);
+        let whole = parts.and_then(|parts| self.whole(filling, &parts));
+        let Storing { key, store, .. } = &self.storing;
+        match whole {
+            Some(object) => {
+                store.complete(key.hash, &key.bytes, &self.object, Arc::new(object));
+            }
+            None => self.remove(),
+        }
+        filling.tell_end(&self.ended);
     }
 }
 

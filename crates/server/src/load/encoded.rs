@@ -6,7 +6,8 @@ use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::encoding::EncodingSet;
 use lowroad_http::status::Status;
 
-use super::{Loader, Made, Taken, Want, place_of, sibling};
+use super::made::Made;
+use super::{Loader, Taken, Want, place_of, sibling};
 use crate::compress;
 use crate::files::{self, Folder, Place};
 use crate::heads::{self, HeadFacts};

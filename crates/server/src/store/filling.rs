@@ -136,7 +136,9 @@ impl Filling {
         let mut body = self.lock();
         body.readers
             .retain(|reader| reader.to.poll_closed(context).is_pending());
-        keep(&mut body.filler, context);
+        let waker = context.waker();
+        let filler = body.filler.get_or_insert_with(|| waker.clone());
+        filler.clone_from(waker);
         let is_shared = body.readers.len() > 1;
         let is_passing = body.state == State::Passing;
         let mut has_room = true;
@@ -202,13 +204,6 @@ impl Filling {
 
     fn lock(&self) -> MutexGuard<'_, Body> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn keep(waiting: &mut Option<Waker>, context: &Context<'_>) {
-    match waiting {
-        Some(known) if known.will_wake(context.waker()) => {}
-        other => *other = Some(context.waker().clone()),
     }
 }
 
