@@ -7,9 +7,12 @@ export CARGO_TERM_COLOR ?= auto
 
 .PHONY: run test check fuzz bench clean packages test-packages test-peers
 
+# All that the sample site can use. WebAssembly and SQL pages double the time of the build (docs/performance.md).
+FEATURES ?= image,modules,programs,softirq
+
 # Builds the server and serves the sample site.
 run: packages examples/site/downloads/large.bin
-	cargo build --release --locked -p lowroad
+	cargo build --release --locked -p lowroad --no-default-features --features $(FEATURES)
 	$(or $(CARGO_TARGET_DIR),./target)/release/lowroad serve $(SITE) --listen $(LISTEN) --listing
 
 # Everything that is checked: form, units, simulator, sockets, browser, fuzz targets.
