@@ -55,6 +55,7 @@ pub(crate) fn paths(
         let folder = match &site.root {
             Root::Folder(folder) => folder,
             Root::PerHost { prefix, .. } => prefix,
+            Root::None => continue,
         };
         if let Err(reason) = folder_problem(folder) {
             source.report(at, format!("{} {reason}", folder.display()), "a folder");

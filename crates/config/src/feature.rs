@@ -15,7 +15,7 @@ pub enum Feature {
     Image,
     /// Modules that are linked in or libraries.
     Modules,
-    /// CGI and FastCGI.
+    /// CGI, FastCGI and origins.
     Programs,
     /// The soft-interrupt level.
     Softirq,
@@ -60,7 +60,7 @@ impl Feature {
     fn of_route(to: &RouteTo) -> Option<Feature> {
         match to {
             RouteTo::Module(_) => None,
-            RouteTo::Cgi(_) | RouteTo::FastCgi(_) => Some(Feature::Programs),
+            RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => Some(Feature::Programs),
             RouteTo::Pages(_) => Some(Feature::Sql),
         }
     }

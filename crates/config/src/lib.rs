@@ -18,6 +18,7 @@ mod feature;
 mod module;
 mod name;
 mod named;
+mod origin;
 mod pattern;
 mod problem;
 mod process;

@@ -4,6 +4,7 @@
 //! that a route names is there, is checked once all of the file is read.
 
 use crate::named::{self, DAY_MS};
+use crate::origin;
 use crate::process::{account, count};
 use crate::reader::{At, Item, Section, Source};
 use crate::site::{Marks, absolute_path, file_name};
@@ -12,19 +13,23 @@ use crate::{Cgi, Database, FastCgi, Module, Pages, Pattern, Route, RouteTo, Site
 use std::path::PathBuf;
 
 /// The keys of which a route has one.
-const TARGETS: [&str; 4] = ["module", "cgi", "fastcgi", "pages"];
+const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 9] = [
-    ("request_buffering", &["module", "cgi", "fastcgi"]),
-    ("response_buffering", &["module", "cgi", "fastcgi"]),
+const KEYS_OF_TARGETS: [(&str, &[&str]); 10] = [
+    ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
+    (
+        "response_buffering",
+        &["module", "cgi", "fastcgi", "origin"],
+    ),
     ("env", &["cgi", "fastcgi"]),
     ("memory", &["cgi", "pages"]),
     ("cpu", &["cgi"]),
     ("user", &["cgi"]),
     ("script", &["fastcgi"]),
     ("index", &["fastcgi"]),
-    ("connections", &["fastcgi"]),
+    ("connections", &["fastcgi", "origin"]),
+    ("connect_timeout", &["origin"]),
 ];
 
 /// The least address space that a program can begin in.
@@ -93,7 +98,7 @@ pub(crate) fn check_names(
                 database: Some(name),
                 ..
             }) => named::check_known(source, "database", name, at, &databases),
-            RouteTo::Pages(_) | RouteTo::Cgi(_) | RouteTo::FastCgi(_) => {}
+            RouteTo::Pages(_) | RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => {}
         }
     }
 }
@@ -108,7 +113,7 @@ fn target<'d>(section: &Section<'d>) -> Option<(&'static str, Item<'d>)> {
         (None, _) => "nothing answers".to_string(),
         (Some((one, _)), Some((other, _))) => format!("{one} and {other} cannot both answer"),
     };
-    section.report(what, "one of module, cgi, fastcgi and pages");
+    section.report(what, "one of module, cgi, fastcgi, origin and pages");
     None
 }
 
@@ -117,6 +122,7 @@ fn to(section: &Section<'_>, kind: &str, item: &Item<'_>) -> Option<RouteTo> {
         "module" => named::name(item).map(RouteTo::Module),
         "cgi" => cgi(section, item).map(RouteTo::Cgi),
         "fastcgi" => fastcgi(section, item).map(RouteTo::FastCgi),
+        "origin" => origin::origin(section, item).map(RouteTo::Origin),
         _ => pages(section, item).map(RouteTo::Pages),
     }
 }

@@ -16,7 +16,7 @@ pub use limits::{Buffering, Limits};
 pub use log::{AccessLog, Format, Level, Log, LogTarget};
 pub use program::{Database, Module, ModuleCode};
 pub use representation::{Compress, Encoding, HeaderRule, PatternRule, Redirect};
-pub use route::{Cgi, FastCgi, Pages, Route, RouteTo, Upstream};
+pub use route::{Cgi, FastCgi, Origin, OriginUrl, Pages, Route, RouteTo, Upstream};
 pub use server::{Accept, Server, Softirq};
 pub use site::{Name, Root, Site, Symlinks, site_for_folder};
 

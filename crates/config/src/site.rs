@@ -4,7 +4,7 @@
 //! concerns several keys or several sites in [`crate::check`].
 
 use crate::reader::{At, Item, Section};
-use crate::{Compress, Encoding, Name, Root, Site, Symlinks};
+use crate::{Compress, Encoding, Name, Pattern, Root, Route, Site, Symlinks};
 use crate::{route, rules, site_for_folder, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,19 +27,14 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
     let default = site_for_folder(PathBuf::new());
     let (names, name_marks) = names(&section);
     let (listen, listen_marks) = listen(&section, &default);
-    let (root, root_mark) = match section
-        .required("root")
-        .and_then(|item| Some((root(&item)?, item.at)))
-    {
-        Some((root, at)) => (root, Some(at)),
-        None => (default.root, None),
-    };
+    let root_item = section.item("root");
     let (error_pages, page_marks) = error_pages(&section);
-    let (routes, route_marks) = section
+    let (routes, route_marks): (Vec<Route>, Vec<At>) = section
         .sections("route")
         .into_iter()
         .filter_map(route::route)
         .unzip();
+    let (root, root_mark) = root_of(&section, root_item, &routes);
     let links = [
         ("beneath", Symlinks::Beneath),
         ("none", Symlinks::None),
@@ -84,6 +79,19 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         routes: route_marks,
     };
     (site, marks)
+}
+
+/// The folder, unless no path needs one.
+fn root_of(section: &Section<'_>, item: Option<Item<'_>>, routes: &[Route]) -> (Root, Option<At>) {
+    let is_all = |route: &Route| !route.missing && route.pattern == Pattern::everything();
+    if item.is_none() && !routes.iter().any(is_all) {
+        section.report("root is missing", "");
+    }
+    let root = item.and_then(|item| Some((root(&item)?, item.at)));
+    match root {
+        Some((root, at)) => (root, Some(at)),
+        None => (Root::None, None),
+    }
 }
 
 fn names(section: &Section<'_>) -> (Vec<Name>, Vec<At>) {

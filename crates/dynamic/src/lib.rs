@@ -25,6 +25,8 @@ pub mod module;
 pub mod notice;
 #[cfg(feature = "sql")]
 pub mod pages;
+#[cfg(feature = "programs")]
+pub mod proxy;
 pub mod request;
 pub mod response;
 #[cfg(feature = "programs")]

@@ -235,6 +235,7 @@ impl Site {
         }
         let label = match rules.names.first() {
             Some(Name::Exact(name) | Name::Wildcard(name)) => name.clone(),
+            _ if rules.root == Root::None => "any host".into(),
             _ => base.display().to_string(),
         };
         Site {
@@ -264,7 +265,7 @@ impl Site {
     /// The folder of a host, relative to [`Site::base`]; empty where all hosts share one.
     pub fn host_folder(&self, host: &[u8]) -> PathBuf {
         match &self.rules.root {
-            Root::Folder(_) => PathBuf::new(),
+            Root::None | Root::Folder(_) => PathBuf::new(),
             Root::PerHost { suffix, .. } => {
                 // A normalised host name has no slash and is not made of dots.
                 let host = String::from_utf8_lossy(host);

@@ -102,6 +102,7 @@ fn default_user(config: &Config) -> Option<User> {
     let readable = config.sites.iter().all(|site| match &site.root {
         Root::Folder(folder) => world_readable(folder),
         Root::PerHost { prefix, .. } => world_readable(prefix),
+        Root::None => true,
     });
     User::from_name(DEFAULT_USER).ok()?.filter(|_| readable)
 }

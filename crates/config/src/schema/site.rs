@@ -15,7 +15,7 @@ pub struct Site {
     ///
     /// An IPv6 wildcard address (`[::]`, in the file also `*:PORT`) stands for IPv4 as well.
     pub listen: Vec<SocketAddr>,
-    /// The folder of its files. No default.
+    /// The folder of its files. No default, but a site whose every path is a route's needs none.
     pub root: Root,
     /// File names that are tried, in this order, for a path that is a folder; may be empty.
     /// Default `index.html`.
@@ -79,6 +79,8 @@ pub enum Name {
 /// Where a site's files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
+    /// There are no files: a route answers for every path.
+    None,
     /// One folder for every host.
     Folder(PathBuf),
     /// A folder for each host: `/srv/{host}/htdocs` is prefix `/srv` and suffix `htdocs`.

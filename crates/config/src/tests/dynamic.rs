@@ -245,7 +245,7 @@ fn a_module_fetches_from_hosts_with_ports() {
 
 #[test]
 fn a_route_has_one_target() {
-    let one = "one of module, cgi, fastcgi and pages";
+    let one = "one of module, cgi, fastcgi, origin and pages";
     assert_eq!(
         shown(&in_route("pattern = \"/a\"")),
         format!("3:1: site[0].route[0]: nothing answers (allowed: {one})")
@@ -275,7 +275,7 @@ fn keys_of_other_targets_are_refused() {
         (
             "pages = true",
             "request_buffering = 0",
-            "only with module or cgi or fastcgi",
+            "only with module or cgi or fastcgi or origin",
         ),
     ] {
         let found = shown(&in_route(&format!("pattern = \"/a/**\"\n{target}\n{line}")));

@@ -70,6 +70,17 @@ pub struct ResponseHead<'b> {
     pub(super) len: usize,
 }
 
+impl ResponseHead<'_> {
+    /// The length that it gives for the body; for a HEAD that of GET's.
+    #[must_use]
+    pub fn content_len(&self) -> Option<u64> {
+        match self.framing {
+            ResponseFraming::Length(len) => Some(len),
+            ResponseFraming::Chunked | ResponseFraming::UntilClose => None,
+        }
+    }
+}
+
 /// How the body of a response is delimited, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseFraming {

@@ -145,6 +145,12 @@ impl Opened<'_> {
                 let handler = scripts.fastcgi(rules, fastcgi, symlinks, notice, spools);
                 Ok((label, handler?))
             }
+            RouteTo::Origin(origin) => {
+                let label = format!("origin {}", origin.url);
+                let (scripts, notice) = (&self.programs.scripts, self.notice(&label));
+                let handler = scripts.origin(rules, origin, notice, spools)?;
+                Ok((label, handler))
+            }
             RouteTo::Pages(pages) => {
                 let forms = &self.programs.forms;
                 let handler = forms.handler(rules, pages, &self.databases)?;

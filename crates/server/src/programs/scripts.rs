@@ -1,4 +1,4 @@
-//! CGI programs and FastCGI servers of configurations.
+//! CGI programs, FastCGI servers and origins of configurations.
 
 use std::sync::Arc;
 
@@ -8,18 +8,25 @@ use lowroad_dynamic::cgi::CgiHandler;
 use lowroad_dynamic::fastcgi::FastCgiHandler;
 use lowroad_dynamic::fastcgi::server::Servers;
 use lowroad_dynamic::notice::Notice;
+use lowroad_dynamic::proxy::{Origins, ProxyHandler};
 use lowroad_dynamic::spool::Spools;
 use lowroad_engine::Local;
 
 use crate::user;
 
-/// Connections to FastCGI servers, which routes and configurations share.
-pub struct Scripts(Servers);
+/// Connections to FastCGI servers and origins, which routes and configurations share.
+pub struct Scripts {
+    servers: Servers,
+    origins: Origins,
+}
 
 impl Scripts {
     /// For these workers.
     pub fn new(workers: &[Local]) -> Scripts {
-        Scripts(Servers::new(workers))
+        Scripts {
+            servers: Servers::new(workers),
+            origins: Origins::new(workers),
+        }
     }
 
     /// What answers a route to a folder of programs.
@@ -55,7 +62,22 @@ impl Scripts {
         notice: Notice,
         spools: Option<Arc<Spools>>,
     ) -> Result<Arc<dyn Handler>, String> {
-        let handler = FastCgiHandler::new(rules, fastcgi, symlinks, &self.0, notice);
+        let handler = FastCgiHandler::new(rules, fastcgi, symlinks, &self.servers, notice);
         Ok(Arc::new(handler.with_spools(spools)))
+    }
+
+    /// What answers a route to an origin. Looks its name up.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn origin(
+        &self,
+        rules: &config::Route,
+        origin: &config::Origin,
+        notice: Notice,
+        spools: Option<Arc<Spools>>,
+    ) -> Result<Arc<dyn Handler>, String> {
+        let handler = ProxyHandler::new(rules, origin, &self.origins, notice, spools)?;
+        Ok(Arc::new(handler))
     }
 }

@@ -82,12 +82,23 @@ impl Base {
     /// # Errors
     /// When it can't be served; the text says which and why.
     pub fn of(rules: &config::Site) -> io::Result<Base> {
-        let (Root::Folder(folder) | Root::PerHost { prefix: folder, .. }) = &rules.root;
+        let folder = match &rules.root {
+            Root::Folder(folder) | Root::PerHost { prefix: folder, .. } => folder,
+            Root::None => return Ok(Base::none()),
+        };
         let found = folder.canonicalize().and_then(readable);
         found.map_err(|error| {
             let text = format!("the folder {} can't be served: {error}", folder.display());
             io::Error::new(error.kind(), text)
         })
+    }
+
+    /// No folder: there is nothing at its path.
+    fn none() -> Base {
+        Base {
+            path: PathBuf::from("/nonexistent"),
+            file: None,
+        }
     }
 }
 

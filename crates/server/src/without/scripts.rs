@@ -1,8 +1,8 @@
-//! CGI and FastCGI where they are not built in.
+//! CGI, FastCGI and origins where they are not built in.
 
 use std::sync::Arc;
 
-use lowroad_config::{Cgi, FastCgi, Feature, Route, Symlinks};
+use lowroad_config::{Cgi, FastCgi, Feature, Origin, Route, Symlinks};
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::notice::Notice;
 use lowroad_dynamic::spool::Spools;
@@ -41,6 +41,17 @@ impl Scripts {
         _: Option<Arc<Spools>>,
     ) -> Result<Arc<dyn Handler>, String> {
         lacking("fastcgi")
+    }
+
+    /// Refuses a route.
+    pub fn origin(
+        &self,
+        _: &Route,
+        _: &Origin,
+        _: Notice,
+        _: Option<Arc<Spools>>,
+    ) -> Result<Arc<dyn Handler>, String> {
+        lacking("origin")
     }
 }
 

@@ -1,0 +1,107 @@
+//! What an origin gets to see of a request, and a client of its response: written anew from the parsed form, without
+//! what belongs to a connection (RFC 9110 §7.6). Knows neither connections nor bodies.
+
+use lowroad_http::fields::{Fields, Lines};
+
+use crate::Request;
+
+/// What we are called in Via.
+const PSEUDONYM: &[u8] = b"lowroad";
+
+/// Fields that are for the next hop only, whether Connection names them or not; those that our own side of the
+/// connection says; and those that say where a request comes from, which only we know.
+const NOT_FORWARDED: [&[u8]; 18] = [
+    b"connection",
+    b"content-length",
+    b"expect",
+    b"forwarded",
+    b"host",
+    b"http2-settings",
+    b"keep-alive",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+    b"via",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"x-real-ip",
+];
+
+/// Fields of a response that are for us, beside those that [`Fields`] drops.
+const NOT_PASSED_ON: [&[u8]; 3] = [b"proxy-authenticate", b"proxy-authentication-info", b"via"];
+
+/// Appends the field lines for the origin.
+pub fn request_lines(request: &Request, out: &mut Vec<u8>) {
+    let mut put = |name: &[u8], value: &[u8]| {
+        for part in [name, b": ", value, b"\r\n"] {
+            out.extend_from_slice(part);
+        }
+    };
+    put(b"Host", request.host());
+    let named = Named::of(request.fields());
+    for (name, value) in request.fields() {
+        if !is_one_of(name, &NOT_FORWARDED) && !named.has(name) {
+            put(name, value);
+        }
+    }
+    // Without the form that an IPv6 socket gives to IPv4 addresses.
+    let peer = request.peer.to_canonical().to_string();
+    put(b"X-Forwarded-For", peer.as_bytes());
+    put(b"X-Real-IP", peer.as_bytes());
+    put(b"X-Forwarded-Proto", b"http");
+    if !request.host().is_empty() {
+        put(b"X-Forwarded-Host", request.host());
+    }
+    let via = via(request.fields(), request.version.as_str().as_bytes());
+    put(b"Via", &via);
+}
+
+/// The fields of a response that clients get; false if one of them is none.
+pub fn response_fields(lines: Lines<'_>) -> Option<Fields> {
+    let named = Named::of(lines.clone());
+    let mut fields = Fields::new();
+    for (name, value) in lines {
+        let stays = !is_one_of(name, &NOT_PASSED_ON) && !named.has(name);
+        if stays && !fields.try_push(name, value) {
+            return None;
+        }
+    }
+    Some(fields)
+}
+
+/// The Via that came, and our own: the protocol in which the request came to us.
+fn via(fields: Lines<'_>, version: &[u8]) -> Vec<u8> {
+    let mut via = Vec::new();
+    for (_, value) in fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"via")) {
+        via.extend_from_slice(value);
+        via.extend_from_slice(b", ");
+    }
+    // The protocol's name is left out for HTTP.
+    via.extend_from_slice(version.strip_prefix(b"HTTP/").unwrap_or(version));
+    via.push(b' ');
+    via.extend_from_slice(PSEUDONYM);
+    via
+}
+
+/// The fields that Connection names.
+struct Named<'l>(Vec<&'l [u8]>);
+
+impl<'l> Named<'l> {
+    fn of(fields: Lines<'l>) -> Named<'l> {
+        let of_connection = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+        let options = of_connection.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+        Named(options.map(<[u8]>::trim_ascii).collect())
+    }
+
+    fn has(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|named| named.eq_ignore_ascii_case(name))
+    }
+}
+
+fn is_one_of(name: &[u8], known: &[&[u8]]) -> bool {
+    known.iter().any(|known| name.eq_ignore_ascii_case(known))
+}

@@ -1,0 +1,189 @@
+//! A connection to an origin: bytes go out, the events of its HTTP come in. Knows nothing of requests, nor where it leads.
+
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use lowroad_engine::Local;
+use lowroad_engine::outgoing::Outgoing;
+use lowroad_http::h1::{Client, ClientEvent};
+use lowroad_http::h1::{Fault, Step};
+use lowroad_http::limits::Limits;
+use lowroad_http::status::Status;
+use lowroad_origin::{Connection, Open};
+
+use super::forward;
+use crate::Fields;
+
+/// How much is read at a time, and so how long a head may be.
+const READ_LEN: usize = 64 << 10;
+
+/// What an origin may send; its bodies are as long as they are.
+const LIMITS: Limits = Limits {
+    head_len_max: READ_LEN,
+    target_len_max: 0,
+    fields_max: 512,
+    body_len_max: u64::MAX,
+    chunk_extension_len_max: 1024,
+    trailers_len_max: 16 << 10,
+};
+
+/// A connection.
+pub struct Link {
+    socket: Outgoing,
+    /// What is spoken.
+    pub http: Client,
+    input: Box<[u8]>,
+    /// The part of `input` that was read and not yet used.
+    start: usize,
+    end: usize,
+    /// The origin has sent its last byte.
+    is_over: bool,
+}
+
+/// Makes links of sockets.
+pub struct Links;
+
+/// What an origin said.
+#[derive(Debug)]
+pub enum Said {
+    /// The head of its response.
+    Head(Status, Fields, Option<u64>),
+    /// Some of the body.
+    Data(Bytes),
+    /// That was all.
+    End,
+}
+
+/// Why a connection is of no use any more: the end of a sentence that begins with the origin's name.
+#[derive(Debug)]
+pub enum Broken {
+    /// The origin closed it before it had said all.
+    Closed,
+    /// The system says so.
+    Failed(io::Error),
+    /// What it said is no HTTP, or no answer.
+    Bad(&'static str),
+}
+
+impl Open for Links {
+    type Connection = Link;
+
+    async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Link> {
+        Ok(Link {
+            socket,
+            http: Client::default(),
+            input: vec![0; READ_LEN].into(),
+            start: 0,
+            end: 0,
+            is_over: false,
+        })
+    }
+}
+
+impl Connection for Link {
+    /// No system call if it is.
+    fn is_idle(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        self.start == self.end && self.http.is_idle() && self.poll_read(&mut context).is_pending()
+    }
+
+    fn socket(&mut self) -> &mut Outgoing {
+        &mut self.socket
+    }
+}
+
+impl Link {
+    /// Writes some of these pieces; gives how many bytes.
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.socket.poll_send(context, pieces)
+    }
+
+    /// Waits for what the origin says next.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    pub fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<Result<Said, Broken>> {
+        loop {
+            if let Some(said) = self.said()? {
+                return Poll::Ready(Ok(said));
+            }
+            if self.is_over {
+                return Poll::Ready(self.ended());
+            }
+            ready!(self.poll_read(context))?;
+        }
+    }
+
+    fn said(&mut self) -> Result<Option<Said>, Broken> {
+        loop {
+            let input = &self.input[self.start..self.end];
+            let Step { used, event } = self.http.next(input, &LIMITS)?;
+            let said = match event {
+                Some(ClientEvent::Response(head)) => {
+                    let len = head.content_len();
+                    let fields = forward::response_fields(head.fields);
+                    let fields = fields.ok_or(Broken::Bad("sent a field that is none"))?;
+                    Some(Said::Head(head.status, fields, len))
+                }
+                Some(ClientEvent::Data(data)) => Some(Said::Data(Bytes::copy_from_slice(data))),
+                Some(ClientEvent::End { .. }) => Some(Said::End),
+                Some(ClientEvent::Interim(_)) => None,
+                None => {
+                    self.start += used;
+                    return Ok(None);
+                }
+            };
+            self.start += used;
+            if said.is_some() {
+                return Ok(said);
+            }
+        }
+    }
+
+    /// What the end of the connection means.
+    fn ended(&mut self) -> Result<Said, Broken> {
+        match self.http.ended() {
+            Ok(true) => Ok(Said::End),
+            Ok(false) | Err(Fault::Cut) => Err(Broken::Closed),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.input.len() {
+            self.input.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let read = ready!(self.socket.poll_recv(context, &mut self.input[self.end..]));
+        match read {
+            Ok(0) => self.is_over = true,
+            Ok(len) => self.end += len,
+            Err(error) => return Poll::Ready(Err(Broken::Failed(error))),
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl From<Fault> for Broken {
+    fn from(fault: Fault) -> Broken {
+        Broken::Bad(fault.as_str())
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Broken::Closed => to.write_str("closed the connection before its response was whole"),
+            Broken::Failed(error) => write!(to, "was lost: {error}"),
+            Broken::Bad(what) => write!(to, "sent what is no response: {what}"),
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! The conversation with an origin about one request: the request goes out while its response comes in, each as fast as
+//! the other side takes it. Knows neither how an origin is chosen nor what is done with its response.
+//!
+//! What is held at a time is one piece of the request's body, one part of the response, and what the streams hold.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use lowroad_engine::concurrency::Permit;
+use lowroad_engine::stream::{Next, Receiver, Sender, stream};
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+use lowroad_origin::Pool;
+
+use super::link::{Links, Said};
+use crate::collect::cut;
+use crate::executor::Executor;
+use crate::script::talk::Terms;
+use crate::spool::STALL;
+use crate::{Content, Failure, Fields, Response};
+
+/// A connection for one request.
+type Lease = lowroad_origin::Lease<Links>;
+
+/// How much of a body is taken, if it is there at once, before it is streamed.
+const AT_ONCE_LEN_MAX: usize = 64 << 10;
+/// How many bytes of a response wait for the client.
+const WAITING_LEN_MAX: usize = 64 << 10;
+/// How long a client that went away can stay unnoticed while the origin says nothing.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A request under way. Dropped, its connection is closed, by which the origin knows.
+pub struct Talk {
+    /// Whom it is with.
+    pub name: Arc<str>,
+    /// Where.
+    pub pool: Arc<Pool<Links>>,
+    /// Its connection.
+    pub lease: Lease,
+    /// What of the request is still to be sent.
+    pub body: Body,
+    /// The request's.
+    pub method: Method,
+    /// Leave to be under way.
+    pub permit: Permit,
+}
+
+/// The body of the request.
+pub enum Body {
+    /// There is none, or nothing of it was taken.
+    Untouched(Option<Receiver>),
+    /// More is to come.
+    Coming(Receiver),
+    /// It was all.
+    Sent,
+    /// The origin takes no more.
+    Refused,
+}
+
+/// How a response was not got.
+pub struct Stopped {
+    /// Why.
+    pub failure: Failure,
+    /// The same request may be sent on another connection: the origin had closed this one before it came.
+    pub again: Option<(Option<Receiver>, Permit)>,
+}
+
+/// What happened.
+enum Turn {
+    /// Some of the request was sent.
+    Sent,
+    Said(Said),
+}
+
+/// What a response began with.
+struct Head {
+    status: Status,
+    fields: Fields,
+    len: Option<u64>,
+}
+
+impl Talk {
+    /// Gets a response: waits for its head, and leaves a task to stream the rest if there is more.
+    ///
+    /// # Errors
+    /// [`Stopped`]
+    pub async fn response(
+        mut self,
+        mut sending: Sending,
+        terms: Terms,
+    ) -> Result<Response, Stopped> {
+        let head = match self.head(&mut sending, terms.silence).await {
+            Ok(head) => head,
+            Err(failure) => return Err(self.stop(failure, &sending)),
+        };
+        let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
+        let (parts, ended) = match self.at_once(&mut sending).await {
+            Ok(had) => had,
+            Err(failure) => return Err(self.stop(failure, &sending)),
+        };
+        let content = match (ended, is_bodiless) {
+            (true, false) => Content::Bytes(joined(parts)),
+            (true, true) => {
+                let (to, stream) = stream(1);
+                to.end();
+                Content::Stream {
+                    len: head.len,
+                    stream,
+                }
+            }
+            (false, _) => {
+                let (to, stream) = stream(WAITING_LEN_MAX);
+                for part in parts {
+                    // It is open: this function holds the other end.
+                    let _ = to.push(part);
+                }
+                let content = Content::Stream {
+                    len: head.len,
+                    stream,
+                };
+                let executor = self.executor();
+                executor.spawn(self.pass_on(sending, to, terms));
+                return Ok(head.response(content));
+            }
+        };
+        self.finish(&sending);
+        Ok(head.response(content))
+    }
+
+    async fn head(&mut self, sending: &mut Sending, silence: Duration) -> Result<Head, Failure> {
+        let executor = self.executor();
+        loop {
+            let turn = poll_fn(|context| self.poll_turn(sending, context));
+            match executor.timeout(silence, turn).await {
+                Err(_) => return Err(self.silent(silence)),
+                Ok(Ok(Turn::Said(Said::Head(status, fields, len)))) => {
+                    return Ok(Head {
+                        status,
+                        fields,
+                        len,
+                    });
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(failure)) => return Err(failure),
+            }
+        }
+    }
+
+    /// Takes what of the body is there at once, so that a short one needs neither a task nor a stream. Whether that was all.
+    async fn at_once(&mut self, sending: &mut Sending) -> Result<(VecDeque<Bytes>, bool), Failure> {
+        let (mut parts, mut len) = (VecDeque::new(), 0);
+        while len < AT_ONCE_LEN_MAX {
+            let turn = poll_fn(|context| Poll::Ready(self.poll_turn(sending, context))).await;
+            match turn {
+                Poll::Pending => break,
+                Poll::Ready(turn) => match turn? {
+                    Turn::Said(Said::Data(data)) => {
+                        len += data.len();
+                        parts.push_back(data);
+                    }
+                    Turn::Said(Said::End) => return Ok((parts, true)),
+                    Turn::Said(Said::Head(..)) | Turn::Sent => {}
+                },
+            }
+        }
+        Ok((parts, false))
+    }
+
+    /// Passes the rest of a body on. What goes wrong now cuts it short.
+    async fn pass_on(mut self, mut sending: Sending, to: Sender, terms: Terms) {
+        match self.pass_parts(&mut sending, to, &terms).await {
+            Ok(Some(to)) => {
+                self.finish(&sending);
+                to.end();
+            }
+            // The client went away, which is nobody's fault.
+            Ok(None) => {}
+            Err(failure) if failure.detail.is_empty() => {}
+            Err(failure) => (terms.notice)(&failure.detail),
+        }
+    }
+
+    /// The stream, if it came to its end; else the client went away.
+    async fn pass_parts(
+        &mut self,
+        sending: &mut Sending,
+        mut to: Sender,
+        terms: &Terms,
+    ) -> Result<Option<Sender>, Failure> {
+        let silence = terms.silence;
+        let (executor, tick) = (self.executor(), TICK.min(silence));
+        let mut spools = terms.spools.as_ref();
+        // For how long nothing was heard, at least.
+        let mut quiet = Duration::ZERO;
+        loop {
+            let stall = spools.map_or(Duration::MAX, |_| STALL);
+            let room = poll_fn(|context| self.poll_room(sending, &to, context));
+            match executor.timeout(stall, room).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(_) => {
+                    if let Some(spools) = spools.take() {
+                        to = spools.behind(to, &executor);
+                    }
+                    quiet = Duration::ZERO;
+                }
+            }
+            let turn = poll_fn(|context| self.poll_turn(sending, context));
+            let Ok(turn) = executor.timeout(tick, turn).await else {
+                quiet += tick;
+                match quiet >= silence {
+                    true => return Err(self.silent(silence)),
+                    false => continue,
+                }
+            };
+            quiet = Duration::ZERO;
+            match turn? {
+                Turn::Said(Said::Data(data)) => {
+                    if to.push(data).is_err() {
+                        return Ok(None);
+                    }
+                }
+                Turn::Said(Said::End) => return Ok(Some(to)),
+                Turn::Said(Said::Head(..)) | Turn::Sent => {}
+            }
+        }
+    }
+
+    /// Ready when the client has room: false if it went away. The request goes on being sent meanwhile.
+    fn poll_room(
+        &mut self,
+        sending: &mut Sending,
+        to: &Sender,
+        context: &mut Context<'_>,
+    ) -> Poll<bool> {
+        match to.poll_room(context) {
+            Poll::Ready(room) => Poll::Ready(room.is_ok()),
+            Poll::Pending => match self.poll_send(sending, context) {
+                Err(_) => Poll::Ready(false),
+                Ok(_) => Poll::Pending,
+            },
+        }
+    }
+
+    fn poll_turn(
+        &mut self,
+        sending: &mut Sending,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Turn, Failure>> {
+        let sent = self.poll_send(sending, context)?;
+        match self.lease.connection.poll_said(context) {
+            Poll::Ready(Ok(said)) => {
+                self.lease.heard();
+                sending.is_answered = true;
+                Poll::Ready(Ok(Turn::Said(said)))
+            }
+            Poll::Ready(Err(broken)) => {
+                let detail = format!("{} {broken}", self.name);
+                Poll::Ready(Err(Failure::new(Status::BAD_GATEWAY, detail)))
+            }
+            Poll::Pending if sent => Poll::Ready(Ok(Turn::Sent)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Sends what the origin takes of the request. Whether it took anything.
+    ///
+    /// # Errors
+    /// The client broke off its body.
+    fn poll_send(
+        &mut self,
+        sending: &mut Sending,
+        context: &mut Context<'_>,
+    ) -> Result<bool, Failure> {
+        let mut has_sent = false;
+        // Not for ever: a client and an origin that are both fast must not keep others waiting.
+        for _ in 0..16 {
+            if !sending.has_more() {
+                match self.next_piece(sending, context)? {
+                    true => continue,
+                    false => return Ok(has_sent),
+                }
+            }
+            let pieces = sending.pieces().map(IoSlice::new);
+            match self.lease.connection.poll_write(context, &pieces) {
+                Poll::Pending => return Ok(has_sent),
+                Poll::Ready(Ok(len @ 1..)) => {
+                    sending.sent(len);
+                    has_sent = true;
+                }
+                // It may have answered all the same.
+                Poll::Ready(_) => {
+                    self.body = Body::Refused;
+                    sending.give_up();
+                }
+            }
+        }
+        context.waker().wake_by_ref();
+        Ok(has_sent)
+    }
+
+    /// Takes more of the body, if there is to be more and some has come.
+    fn next_piece(
+        &mut self,
+        sending: &mut Sending,
+        context: &mut Context<'_>,
+    ) -> Result<bool, Failure> {
+        if let Body::Untouched(body) = &mut self.body {
+            self.body = match body.take() {
+                Some(body) => Body::Coming(body),
+                None => Body::Sent,
+            };
+        }
+        let Body::Coming(body) = &self.body else {
+            return Ok(false);
+        };
+        let Poll::Ready(next) = body.poll_next(context) else {
+            return Ok(false);
+        };
+        let http = &mut self.lease.connection.http;
+        let framed = match next {
+            Next::Bytes(bytes) => {
+                let framed = http.data(bytes.len() as u64, sending.fresh());
+                (sending.piece, sending.behind) = (bytes, http.data_end());
+                framed
+            }
+            Next::End => {
+                self.body = Body::Sent;
+                http.end(&[], sending.fresh())
+            }
+            Next::Cut => return Err(cut()),
+        };
+        framed.map_err(|_| cut())?;
+        Ok(true)
+    }
+
+    /// All was said: the connection is kept if that holds for both sides.
+    fn finish(self, sending: &Sending) {
+        let is_sent = matches!(self.body, Body::Sent | Body::Untouched(None));
+        if is_sent && !sending.has_more() && self.lease.connection.http.is_idle() {
+            self.pool.give_back(self.lease);
+        }
+    }
+
+    /// Whether the request may be sent again: the connection was kept, and the origin closed it before it said anything; it
+    /// cannot have used a request that is idempotent or was not sent (RFC 9110 §9.2.2).
+    fn stop(self, failure: Failure, sending: &Sending) -> Stopped {
+        let is_idempotent = !matches!(self.method, Method::Post | Method::Patch);
+        let is_unused = self.lease.kept
+            && !sending.is_answered
+            && failure.status == Status::BAD_GATEWAY
+            && (is_idempotent || sending.len == 0);
+        let again = match self.body {
+            Body::Untouched(body) if is_unused => Some((body, self.permit)),
+            Body::Sent | Body::Refused if is_unused && sending.is_without_body => {
+                Some((None, self.permit))
+            }
+            _ => None,
+        };
+        Stopped { failure, again }
+    }
+
+    fn silent(&self, silence: Duration) -> Failure {
+        let detail = format!("{} said nothing for {} ms", self.name, silence.as_millis());
+        Failure::new(Status::GATEWAY_TIMEOUT, detail)
+    }
+
+    fn executor(&self) -> Executor {
+        Executor::Worker(self.pool.local(self.lease.worker).clone())
+    }
+}
+
+/// What of a request is on its way.
+#[derive(Default)]
+pub struct Sending {
+    /// The head, and later what frames the body.
+    pub out: Vec<u8>,
+    out_written: usize,
+    /// Of the body.
+    piece: Bytes,
+    /// What stands behind the piece.
+    behind: &'static [u8],
+    /// Bytes sent so far.
+    len: u64,
+    /// The request has no body.
+    pub is_without_body: bool,
+    /// Something was heard.
+    is_answered: bool,
+}
+
+impl Sending {
+    fn has_more(&self) -> bool {
+        self.out_written < self.out.len() || !self.piece.is_empty() || !self.behind.is_empty()
+    }
+
+    fn pieces(&self) -> [&[u8]; 3] {
+        [
+            self.out.get(self.out_written..).unwrap_or_default(),
+            &self.piece,
+            self.behind,
+        ]
+    }
+
+    fn sent(&mut self, len: usize) {
+        self.len += len as u64;
+        let of_out = len.min(self.out.len() - self.out_written);
+        self.out_written += of_out;
+        let of_piece = (len - of_out).min(self.piece.len());
+        self.piece.advance(of_piece);
+        let of_behind = len - of_out - of_piece;
+        self.behind = self.behind.get(of_behind..).unwrap_or_default();
+    }
+
+    /// Where more is written, once all was sent.
+    fn fresh(&mut self) -> &mut Vec<u8> {
+        self.out.clear();
+        self.out_written = 0;
+        &mut self.out
+    }
+
+    fn give_up(&mut self) {
+        self.fresh();
+        self.piece = Bytes::new();
+        self.behind = &[];
+    }
+}
+
+impl Head {
+    fn response(self, content: Content) -> Response {
+        Response {
+            status: self.status,
+            fields: self.fields,
+            content,
+        }
+    }
+}
+
+fn joined(mut parts: VecDeque<Bytes>) -> Bytes {
+    if parts.len() > 1 {
+        let mut all = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+        parts.iter().for_each(|part| all.extend_from_slice(part));
+        return all.into();
+    }
+    parts.pop_front().unwrap_or_default()
+}
