@@ -2,6 +2,8 @@
 //!
 //! They take text and know neither keys nor lines; what they refuse, they explain with [`Refused`].
 
+pub use crate::origin::url as origin_url;
+
 use crate::{Accept, Softirq};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

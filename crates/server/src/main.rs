@@ -88,13 +88,19 @@ fn end_on_panic(is_server: bool) {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    end_on_panic(matches!(command, Command::Serve(_) | Command::Run { .. }));
+    end_on_panic(matches!(
+        command,
+        Command::Serve(_) | Command::Accelerate(_) | Command::Run { .. }
+    ));
     background::vital(|| run(command))
 }
 
 fn run(command: Command) -> ExitCode {
     let done = match command {
         Command::Serve(serve) => serve.config().and_then(|config| process::run(config, None)),
+        Command::Accelerate(accelerate) => accelerate
+            .config()
+            .and_then(|config| process::run(config, None)),
         Command::Run { config } => {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config)))
         }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_config::{Config, Format, Level, LogTarget};
+use lowroad_config::{Config, Format, Level, LogTarget, Root};
 use lowroad_dynamic::secrets;
 use lowroad_engine::background;
 use lowroad_engine::counters::Counters;
@@ -36,6 +36,7 @@ use crate::listeners::Listeners;
 use crate::load::Loader;
 use crate::outcome::{Outcome, Post};
 use crate::programs::build::Programs;
+use crate::programs::routes::Route;
 use crate::reload;
 use crate::running::{Running, WorkerBox, lock};
 use crate::sites::Sites;
@@ -380,11 +381,16 @@ fn announce(running: &Running) {
         } else {
             ""
         };
-        let line = format!(
-            "serving {}{listing} at {}\n",
-            site.base().display(),
-            urls.join(" ")
-        );
+        let what = match site.rules.root {
+            Root::None => site
+                .routes
+                .iter()
+                .map(Route::name)
+                .collect::<Vec<_>>()
+                .join(", "),
+            _ => site.base().display().to_string(),
+        };
+        let line = format!("serving {what}{listing} at {}\n", urls.join(" "));
         lines.push_str(&line);
     }
     let cache_mb = running.config.server.cache_len_max >> 20;

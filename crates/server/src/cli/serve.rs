@@ -1,0 +1,161 @@
+//! `lowroad serve` and `lowroad accelerate`: configurations of one site, written as options. The values are read as in
+//! the file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use lowroad_config::{
+    self as config, Config, Feature, Origin, Pattern, Root, Route, RouteTo, value,
+};
+
+use crate::features;
+
+/// `lowroad serve`.
+#[derive(Args)]
+pub struct Serve {
+    /// The folder
+    #[arg(value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// List folders that have no index.html
+    #[arg(long)]
+    listing: bool,
+    /// Serve names that begin with a dot, too
+    #[arg(long)]
+    hidden: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// `lowroad accelerate`.
+#[derive(Args)]
+pub struct Accelerate {
+    /// The server: http://HOST:PORT or unix:/PATH
+    #[arg(value_name = "URL")]
+    origin: String,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// What both have.
+#[derive(Args)]
+struct Server {
+    /// Where to listen: ADDR:PORT, or PORT for this machine alone, or *:PORT for everybody
+    #[arg(
+        short,
+        long,
+        value_name = "ADDR:PORT",
+        default_value = "127.0.0.1:8080"
+    )]
+    listen: Vec<String>,
+    /// Write an access log to standard output: combined or json
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
+          value_parser = ["combined", "json"])]
+    log: Option<String>,
+    /// Event loops, each a thread; 0 for one per CPU
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    workers: usize,
+    /// Bind each event loop to a CPU
+    #[arg(long)]
+    affinity: bool,
+    /// Connections accepted per wake-up: one, all, or a number
+    #[arg(long, value_name = "N", default_value = "32")]
+    accept: String,
+    /// Memory for stored responses; 0 for none
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    cache: String,
+    /// Answer hot small responses in the kernel's soft interrupt: auto, off, or an interface
+    #[arg(long, value_name = "WHERE", default_value = "off")]
+    softirq: String,
+    /// Become this user after the start as root [default: nobody, if it can read what is served]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+}
+
+impl Serve {
+    /// The configuration that the options stand for.
+    ///
+    /// # Errors
+    /// A text that names the option, its value and what is allowed.
+    pub fn config(&self) -> Result<Config, String> {
+        let mut site = config::site_for_folder(self.dir.clone());
+        site.listing = self.listing;
+        site.hidden = self.hidden;
+        if self.dir.join("404.html").is_file() {
+            site.error_pages.insert(404, "/404.html".into());
+        }
+        self.server.config(site)
+    }
+}
+
+impl Accelerate {
+    /// The configuration that the options stand for.
+    ///
+    /// # Errors
+    /// A text that names the option, its value and what is allowed.
+    pub fn config(&self) -> Result<Config, String> {
+        features::need(Feature::Programs, "accelerate")?;
+        let url = value::origin_url(&self.origin)
+            .map_err(|allowed| format!("{}: not understood (allowed: {allowed})", self.origin))?;
+        let mut site = config::site_for_folder(PathBuf::new());
+        site.root = Root::None;
+        let to = RouteTo::Origin(Origin::new(url));
+        site.routes.push(Route::new(Pattern::everything(), to));
+        self.server.config(site)
+    }
+}
+
+impl Server {
+    /// A configuration of this site.
+    fn config(&self, mut site: config::Site) -> Result<Config, String> {
+        site.listen = self
+            .listen
+            .iter()
+            .map(|text| address(text))
+            .collect::<Result<_, _>>()?;
+        let mut config = Config {
+            sites: vec![site],
+            ..Config::default()
+        };
+        config.server.workers = self.workers;
+        config.server.affinity = self.affinity;
+        config.server.accept = value::accept(&self.accept).map_err(|allowed| {
+            format!(
+                "--accept {}: not understood (allowed: {allowed})",
+                self.accept
+            )
+        })?;
+        config.server.cache_len_max = value::size(&self.cache).map_err(|allowed| {
+            format!(
+                "--cache {}: not understood (allowed: {allowed})",
+                self.cache
+            )
+        })?;
+        config.server.cache_object_len_max =
+            config::Server::cache_object_default(config.server.cache_len_max);
+        config.server.softirq = value::softirq(&self.softirq).map_err(|refused| {
+            format!(
+                "--softirq {}: not understood (allowed: {refused})",
+                self.softirq
+            )
+        })?;
+        if config.server.softirq != config::Softirq::Off {
+            features::need(Feature::Softirq, &format!("--softirq {}", self.softirq))?;
+        }
+        config.server.user.clone_from(&self.user);
+        config.log.access = self.log.as_deref().map(|format| config::AccessLog {
+            path: config::LogTarget::Stdout,
+            format: if format == "json" {
+                config::Format::Json
+            } else {
+                config::Format::Combined
+            },
+        });
+        Ok(config)
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    value::address(text)
+        .map_err(|allowed| format!("--listen {text}: not understood (allowed: {allowed})"))
+}
