@@ -60,8 +60,13 @@ impl<'r> Response<'r> {
 
     /// Begins the head.
     pub fn head(&mut self, status: Status) -> Head<'_> {
+        self.head_dated(status, None)
+    }
+
+    /// Begins the head of a response that was made at another time than now: its Date.
+    pub fn head_dated(&mut self, status: Status, date: Option<&[u8; 29]>) -> Head<'_> {
         self.close_over_body();
-        HeadWriter::start(&mut self.out.bytes, status, self.date);
+        HeadWriter::start(&mut self.out.bytes, status, date.unwrap_or(self.date));
         Head {
             http: self.http,
             out: &mut self.out.bytes,

@@ -22,6 +22,8 @@ use crate::status::Status;
 #[derive(Clone, Copy, Debug)]
 pub struct Encoded {
     status: Status,
+    /// The date in the text is that of whoever made the response.
+    is_dated: bool,
     h1: Places,
 }
 
@@ -72,6 +74,15 @@ impl Encoded {
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
+    }
+
+    /// When the response was made, if it was not by us.
+    #[must_use]
+    pub fn date<'t>(&self, text: &'t [u8]) -> Option<&'t [u8; 29]> {
+        let dated = text
+            .get(date_offset(self.status)..)
+            .filter(|_| self.is_dated)?;
+        dated.first_chunk()
     }
 
     /// Bytes of the head for HTTP/1, without the empty line.
@@ -126,6 +137,7 @@ fn value(text: &[u8], (start, end): (usize, usize)) -> &[u8] {
 pub struct Encoder {
     text: Vec<u8>,
     status: Status,
+    is_dated: bool,
     /// Where the fields about the bytes begin, once they have.
     content: Option<usize>,
     etag: (usize, usize),
@@ -141,9 +153,19 @@ impl Encoder {
         Encoder {
             text,
             status,
+            is_dated: false,
             content: None,
             etag: (0, 0),
             content_type: (0, 0),
+        }
+    }
+
+    /// Says when the response was made, if it was not by us.
+    pub fn set_date(&mut self, date: &[u8; 29]) {
+        let start = date_offset(self.status);
+        if let Some(place) = self.text.get_mut(start..start + date.len()) {
+            place.copy_from_slice(date);
+            self.is_dated = true;
         }
     }
 
@@ -188,8 +210,12 @@ impl Encoder {
             etag: self.etag,
             content_type: self.content_type,
         };
-        let status = self.status;
-        (self.text, Encoded { status, h1 })
+        let encoded = Encoded {
+            status: self.status,
+            is_dated: self.is_dated,
+            h1,
+        };
+        (self.text, encoded)
     }
 }
 

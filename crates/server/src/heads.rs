@@ -73,6 +73,9 @@ pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, Encoded) {
 /// Builds the head of a program's response, with a date to be overwritten, without Content-Length.
 pub fn of_program(status: Status, fields: &Fields, at: At<'_>) -> (Vec<u8>, Encoded) {
     let mut head = Encoder::start(status);
+    if let Some(date) = fields.date() {
+        head.set_date(date);
+    }
     for (name, value) in fields.iter() {
         // Its age counts on from what the program said.
         if !name.eq_ignore_ascii_case(TAG_FIELD) && !name.eq_ignore_ascii_case("Age") {

@@ -1,6 +1,7 @@
 //! What an origin gets to see of a request, and a client of its response: written anew from the parsed form, without
 //! what belongs to a connection (RFC 9110 §7.6). Knows neither connections nor bodies.
 
+use lowroad_http::date;
 use lowroad_http::fields::{Fields, Lines};
 
 use crate::Request;
@@ -61,9 +62,12 @@ pub fn request_lines(request: &Request, out: &mut Vec<u8>) {
 }
 
 /// The fields of a response that clients get; false if one of them is none.
-pub fn response_fields(lines: Lines<'_>) -> Option<Fields> {
+pub fn response_fields(lines: Lines<'_>, now_s: u64) -> Option<Fields> {
     let named = Named::of(lines.clone());
     let mut fields = Fields::new();
+    if let Some(date_s) = date_s(lines.clone(), now_s) {
+        fields.set_date(date::format(date_s));
+    }
     for (name, value) in lines {
         let stays = !is_one_of(name, &NOT_PASSED_ON) && !named.has(name);
         if stays && !fields.try_push(name, value) {
@@ -71,6 +75,12 @@ pub fn response_fields(lines: Lines<'_>) -> Option<Fields> {
         }
     }
     Some(fields)
+}
+
+/// When an origin made its response, if it says so once and clearly.
+fn date_s(mut fields: Lines<'_>, now_s: u64) -> Option<u64> {
+    let (_, value) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"date"))?;
+    date::parse(value, now_s)
 }
 
 /// The Via that came, and our own: the protocol in which the request came to us.

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use lowroad_engine::Local;
@@ -126,7 +127,7 @@ impl Link {
             let said = match event {
                 Some(ClientEvent::Response(head)) => {
                     let len = head.content_len();
-                    let fields = forward::response_fields(head.fields);
+                    let fields = forward::response_fields(head.fields, unix_s());
                     let fields = fields.ok_or(Broken::Bad("sent a field that is none"))?;
                     Some(Said::Head(head.status, fields, len))
                 }
@@ -170,6 +171,12 @@ impl Link {
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// For dates that leave out the century.
+fn unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 impl From<Fault> for Broken {

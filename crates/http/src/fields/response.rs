@@ -30,6 +30,7 @@ pub struct Fields {
     gives_lifetime: bool,
     has_tags: bool,
     names: [u8; NOTED_MAX],
+    date: Option<[u8; 29]>,
 }
 
 /// A field's name.
@@ -104,6 +105,18 @@ impl Fields {
     #[must_use]
     pub fn give_lifetime(&self) -> bool {
         self.gives_lifetime
+    }
+
+    /// When the message was made, if somebody else made it than who sends it: Date as [`crate::date::format`] writes it
+    /// (RFC 9110 §6.6.1).
+    #[must_use]
+    pub fn date(&self) -> Option<&[u8; 29]> {
+        self.date.as_ref()
+    }
+
+    /// Says when the message was made.
+    pub fn set_date(&mut self, date: [u8; 29]) {
+        self.date = Some(date);
     }
 
     /// Adds a field, unless it is the sender's own affair. `name` must be a token; what a value

@@ -69,7 +69,7 @@ impl Responder<'_, '_> {
             true => Status::NOT_MODIFIED,
             false => forms.status(),
         };
-        let mut head = self.response.head(status);
+        let mut head = self.response.head_dated(status, forms.date(bytes));
         head.encoded(forms.all(bytes));
         let age_s = object
             .validity
@@ -91,7 +91,7 @@ impl Responder<'_, '_> {
     /// Writes the head; whether a body is wanted.
     fn head(&mut self, at: At<'_>, head: &Head<'_>) -> bool {
         let status = head.status;
-        let mut out = self.response.head(status);
+        let mut out = self.response.head_dated(status, head.fields.date());
         out.fields(head.fields);
         // The level below keeps for a while what says nothing, since it is told when files change. Of
         // what programs make nobody tells it.

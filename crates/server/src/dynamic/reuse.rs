@@ -141,10 +141,12 @@ pub fn judge(
 
 /// For how long a response may be stored, if it may be at all.
 fn freshness(status: Status, fields: &Fields) -> Option<Freshness> {
+    let date = fields.date();
     let fields = fields
         .iter()
         .map(|(name, value)| (name.as_bytes(), value))
-        .filter(|(name, _)| !name.eq_ignore_ascii_case(b"vary"));
+        .filter(|(name, _)| !name.eq_ignore_ascii_case(b"vary"))
+        .chain(date.map(|date| (&b"Date"[..], &date[..])));
     let received = Received {
         at_unix_secs: (crate::clock::unix_ns() / 1_000_000_000) as u64,
         delay_ms: 0,
