@@ -58,7 +58,7 @@ pub mod worker;
 pub use body::Part;
 pub use driver::{Driver, ListenerId, Token};
 pub use local::Local;
-pub use response::{Built, Response, Unsent};
+pub use response::{Built, Head, Response, Unsent};
 pub use service::{Answer, Exchange, Service};
 pub use sys::{forget_variable, keep_descriptors};
 pub use underway::{ExchangeId, StreamId};

@@ -76,16 +76,35 @@ pub fn of_program(status: Status, fields: &Fields, at: At<'_>) -> (Vec<u8>, Enco
     if let Some(date) = fields.date() {
         head.set_date(date);
     }
-    for (name, value) in fields.iter() {
-        // Its age counts on from what the program said.
-        if !name.eq_ignore_ascii_case(TAG_FIELD) && !name.eq_ignore_ascii_case("Age") {
-            head.field(name, value);
-        }
+    // Its age counts on from what the program said.
+    let kept = |name: &str| !is(name, TAG_FIELD) && !is(name, "Age");
+    let fields = || fields.iter().filter(|(name, _)| kept(name));
+    for (name, value) in fields().filter(|(name, _)| !is_about_bytes(name)) {
+        head.field(name, value);
     }
     for (name, value) in fields_for_all(at, status) {
         head.field(name, value.as_bytes());
     }
+    head.begin_content();
+    for (name, value) in fields().filter(|(name, _)| is_about_bytes(name)) {
+        head.field(name, value);
+    }
     head.finish_open()
+}
+
+/// Whether a field says something about the bytes, which 304 leaves out (RFC 9110 §15.4.5).
+fn is_about_bytes(name: &str) -> bool {
+    const ABOUT: [&str; 4] = [
+        "Content-Encoding",
+        "Content-Language",
+        "Content-Type",
+        "Accept-Ranges",
+    ];
+    ABOUT.iter().any(|known| is(name, known))
+}
+
+fn is(name: &str, known: &str) -> bool {
+    name.eq_ignore_ascii_case(known)
 }
 
 /// The fields that a site's rules set on answers without a file: redirects, refusals, OPTIONS.

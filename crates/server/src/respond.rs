@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 use lowroad_engine::service::Refused;
-use lowroad_engine::{Built, Exchange, Part, Response};
+use lowroad_engine::{Built, Exchange, Head, Part, Response};
 use lowroad_http::conditional::{self, Precondition};
+use lowroad_http::encoded::Section;
 use lowroad_http::error_page;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::head::HeadWriter;
@@ -33,15 +34,73 @@ pub struct Responder<'r, 'o> {
     pub response: &'r mut Response<'o>,
 }
 
+/// What is said about a response from the store beside what it says itself.
+#[derive(Clone, Copy)]
+pub struct Aside<'a> {
+    /// When it was made, if not by us.
+    pub date: Option<&'a [u8; 29]>,
+    /// Its age in seconds, where that is said.
+    pub age_s: Option<u64>,
+    /// What the cache did, for Cache-Status.
+    pub cache_status: Option<&'a [u8]>,
+}
+
 impl Responder<'_, '_> {
     /// Sends a representation, as far and in the form that the request asks for.
     #[inline]
     pub fn send(&mut self, at: At<'_>, representation: &Representation) -> Status {
         if conditional::may_differ(self.request) {
-            return self.send_on_condition(at, representation);
+            return self.send_on_condition(at, representation, None);
         }
         self.send_whole(representation);
         Status::OK
+    }
+
+    /// Sends a representation that was made for another, with what is to be said about that. Conditions and ranges
+    /// count only for what is 200 (RFC 9110 §13.2.1).
+    pub fn send_again(
+        &mut self,
+        at: At<'_>,
+        representation: &Representation,
+        aside: &Aside<'_>,
+    ) -> Status {
+        let status = representation.head.status();
+        if status == Status::OK && conditional::may_differ(self.request) {
+            return self.send_on_condition(at, representation, Some(aside));
+        }
+        self.send_whole_with(representation, aside);
+        status
+    }
+
+    fn send_whole_with(&mut self, representation: &Representation, aside: &Aside<'_>) {
+        let fields = representation.head.all(&representation.bytes);
+        let head = self.begin(representation.head.status(), fields, Some(aside));
+        if head.end(BodyLen::Known(representation.len)) {
+            let whole = ByteRange {
+                start: 0,
+                end: representation.len,
+            };
+            append(representation, whole, self.response);
+        }
+    }
+
+    /// Begins a head with fields of a stored one.
+    pub fn begin(
+        &mut self,
+        status: Status,
+        fields: Section<'_>,
+        aside: Option<&Aside<'_>>,
+    ) -> Head<'_> {
+        let date = aside.and_then(|aside| aside.date);
+        let mut head = self.response.head_dated(status, date);
+        head.encoded(fields);
+        if let Some(age_s) = aside.and_then(|aside| aside.age_s) {
+            head.field_u64("Age", age_s);
+        }
+        if let Some(value) = aside.and_then(|aside| aside.cache_status) {
+            head.field("Cache-Status", value);
+        }
+        head
     }
 
     /// The common case: head and body as they are stored.
@@ -64,37 +123,54 @@ impl Responder<'_, '_> {
     }
 
     /// RFC 9110 §13.2.2: preconditions first, then the range if If-Range lets it.
-    fn send_on_condition(&mut self, at: At<'_>, representation: &Representation) -> Status {
+    fn send_on_condition(
+        &mut self,
+        at: At<'_>,
+        representation: &Representation,
+        aside: Option<&Aside<'_>>,
+    ) -> Status {
         let validators = representation.validators();
         let now_s = self.exchange.unix_s;
         match conditional::evaluate(self.request, &validators, now_s) {
-            Precondition::NotModified => return self.not_modified(representation),
+            Precondition::NotModified => return self.not_modified(representation, aside),
             Precondition::Failed => return self.refuse(Some(at), Status::PRECONDITION_FAILED),
             Precondition::Proceed => {}
         }
         let ranges = conditional::ranges(self.request, &validators, now_s, representation.len);
         match ranges {
             Ranges::Whole => {
-                self.send_whole(representation);
+                match aside {
+                    Some(aside) => self.send_whole_with(representation, aside),
+                    None => self.send_whole(representation),
+                }
                 Status::OK
             }
-            Ranges::One(range) => self.send_range(representation, range),
-            Ranges::Many(ranges) => self.send_ranges(representation, &ranges),
+            Ranges::One(range) => self.send_range(representation, range, aside),
+            Ranges::Many(ranges) => self.send_ranges(representation, &ranges, aside),
             Ranges::Unsatisfiable => self.unsatisfiable(at, representation),
         }
     }
 
-    fn not_modified(&mut self, representation: &Representation) -> Status {
-        let mut head = self.response.head(Status::NOT_MODIFIED);
-        head.encoded(representation.head.shared(&representation.bytes));
+    fn not_modified(
+        &mut self,
+        representation: &Representation,
+        aside: Option<&Aside<'_>>,
+    ) -> Status {
+        let fields = representation.head.shared(&representation.bytes);
+        let head = self.begin(Status::NOT_MODIFIED, fields, aside);
         head.end(BodyLen::None);
         Status::NOT_MODIFIED
     }
 
-    fn send_range(&mut self, representation: &Representation, range: ByteRange) -> Status {
-        let mut head = self.response.head(Status::PARTIAL_CONTENT);
-        head.encoded(representation.head.all(&representation.bytes))
-            .content_range(range.start, range.end, representation.len);
+    fn send_range(
+        &mut self,
+        representation: &Representation,
+        range: ByteRange,
+        aside: Option<&Aside<'_>>,
+    ) -> Status {
+        let fields = representation.head.all(&representation.bytes);
+        let mut head = self.begin(Status::PARTIAL_CONTENT, fields, aside);
+        head.content_range(range.start, range.end, representation.len);
         if head.end(BodyLen::Known(range.end - range.start)) {
             append(representation, range, self.response);
         }
@@ -102,7 +178,12 @@ impl Responder<'_, '_> {
     }
 
     /// multipart/byteranges, RFC 9110 §14.6.
-    fn send_ranges(&mut self, representation: &Representation, ranges: &RangeSet) -> Status {
+    fn send_ranges(
+        &mut self,
+        representation: &Representation,
+        ranges: &RangeSet,
+        aside: Option<&Aside<'_>>,
+    ) -> Status {
         let boundary = boundary(self.exchange, representation);
         let part_heads: Vec<Vec<u8>> = ranges
             .iter()
@@ -112,8 +193,8 @@ impl Responder<'_, '_> {
         let heads_len: usize = part_heads.iter().map(Vec::len).sum();
         let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let len = heads_len as u64 + ranges_len + end.len() as u64;
-        let mut head = self.response.head(Status::PARTIAL_CONTENT);
-        head.encoded(representation.head.shared(&representation.bytes));
+        let fields = representation.head.shared(&representation.bytes);
+        let mut head = self.begin(Status::PARTIAL_CONTENT, fields, aside);
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         head.field("Content-Type", content_type.as_bytes());
         let encoding = representation.encoding;

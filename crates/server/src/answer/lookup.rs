@@ -257,7 +257,7 @@ impl<W: World> Lookup<'_, W> {
             && let Some(object) = entry.selected(to.request.fields())
             && object.validity.holds(to.exchange.now_ms)
             && (object.representation().is_some() || route.spools.is_some())
-            && let Some(status) = to.reuse(Stored::of_store(object))
+            && let Some(status) = to.reuse(asked.at(), Stored::of_store(object), None)
         {
             self.world.note(Step::Reused(route, object));
             return Decision::Answered(status, Logged::Hit);
@@ -332,7 +332,10 @@ impl<W: World> Lookup<'_, W> {
         let selecting = stored.object.selecting();
         let is_for_it = stored.is_first
             || selecting.is_none_or(|selecting| selecting.takes(to.request.fields()));
-        match is_for_it.then(|| to.reuse(stored)).flatten() {
+        match is_for_it
+            .then(|| to.reuse(asked.at(), stored, None))
+            .flatten()
+        {
             Some(status) => Decision::Answered(status, Logged::Program),
             // It is for others, or was too long before this one came to it.
             None => self.call_alone(asked, path, route, to),

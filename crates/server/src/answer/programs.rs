@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_dynamic::{Content, Failure, Fields};
+use lowroad_engine::stream::Receiver;
 use lowroad_http::conditional::{self, Precondition, Validators};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::range::ByteRange;
@@ -12,9 +13,10 @@ use lowroad_log::Logger;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::Stored;
 use crate::heads;
-use crate::respond::{Responder, append};
+use crate::respond::{Aside, Responder, append};
 use crate::sites::At;
 use crate::softirq;
+use crate::store::filling::Filling;
 use crate::store::object::{Kind, Representation};
 
 /// A head to be written.
@@ -42,50 +44,57 @@ impl Responder<'_, '_> {
         status
     }
 
-    /// Sends a program's response from the store. `None`, and nothing is written, if that is not to be had any more.
-    pub fn reuse(&mut self, stored: Stored) -> Option<Status> {
+    /// Sends a program's response from the store; `cache_status` says what
+    /// the cache did. `None`, and nothing is written, if it is not to be had any more.
+    pub fn reuse(
+        &mut self,
+        at: At<'_>,
+        stored: Stored,
+        cache_status: Option<&[u8]>,
+    ) -> Option<Status> {
         let object = &*stored.object;
-        let (bytes, forms, last_modified, len) = match &object.kind {
-            Kind::Representation(whole) => {
-                let len = BodyLen::Known(whole.len);
-                (&*whole.bytes, &whole.head, whole.modified_s, len)
-            }
-            Kind::Filling(filling) => {
-                let len = filling.len.map_or(BodyLen::Unknown, BodyLen::Known);
-                (&*filling.bytes, &filling.head, filling.modified_s, len)
-            }
-            Kind::Folder | Kind::Refused(_) | Kind::Index(_) => return None,
-        };
-        if matches!(object.kind, Kind::Filling(_)) && stored.body.is_none() {
-            return None;
-        }
-        let validators = Validators {
-            etag: forms.etag(bytes),
-            last_modified,
-        };
-        let precondition = conditional::evaluate(self.request, &validators, self.exchange.unix_s);
-        let is_known = forms.status() == Status::OK && precondition == Precondition::NotModified;
-        let status = match is_known {
-            true => Status::NOT_MODIFIED,
-            false => forms.status(),
-        };
-        let mut head = self.response.head_dated(status, forms.date(bytes));
-        head.encoded(forms.all(bytes));
+        let now_ms = self.exchange.now_ms;
         let age_s = object
             .validity
             .lifetime()
-            .map(|lifetime| lifetime.age_s(self.exchange.now_ms));
-        if let Some(age_s) = age_s.filter(|age_s| !stored.is_first || *age_s > 0) {
-            head.field_u64("Age", age_s);
-        }
-        if head.end(len) {
-            match (stored.body, object.representation()) {
-                (Some(body), _) => self.response.stream(body),
-                (None, Some(whole)) => append(whole, all_of(whole), self.response),
-                (None, None) => {}
+            .map(|lifetime| lifetime.age_s(now_ms));
+        let aside = |date| Aside {
+            date,
+            age_s: age_s.filter(|age_s| !stored.is_first || *age_s > 0),
+            cache_status,
+        };
+        match &object.kind {
+            Kind::Representation(whole) => {
+                let aside = aside(whole.head.date(&whole.bytes));
+                Some(self.send_again(at, whole, &aside))
             }
+            Kind::Filling(filling) => {
+                let aside = aside(filling.head.date(&filling.bytes));
+                Some(self.send_filling(filling, stored.body?, &aside))
+            }
+            Kind::Folder | Kind::Refused(_) | Kind::Index(_) => None,
         }
-        Some(status)
+    }
+
+    /// Sends a response whose body still comes: all of it, whatever range was asked for.
+    fn send_filling(&mut self, filling: &Filling, body: Receiver, aside: &Aside<'_>) -> Status {
+        let (bytes, forms) = (&*filling.bytes, &filling.head);
+        let validators = Validators {
+            etag: forms.etag(bytes),
+            last_modified: filling.modified_s,
+        };
+        let precondition = conditional::evaluate(self.request, &validators, self.exchange.unix_s);
+        let is_known = forms.status() == Status::OK && precondition == Precondition::NotModified;
+        if is_known {
+            let head = self.begin(Status::NOT_MODIFIED, forms.shared(bytes), Some(aside));
+            head.end(BodyLen::None);
+            return Status::NOT_MODIFIED;
+        }
+        let head = self.begin(forms.status(), forms.all(bytes), Some(aside));
+        if head.end(filling.len.map_or(BodyLen::Unknown, BodyLen::Known)) {
+            self.response.stream(body);
+        }
+        forms.status()
     }
 
     /// Writes the head; whether a body is wanted.

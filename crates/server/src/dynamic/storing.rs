@@ -20,7 +20,7 @@ use crate::heads;
 use crate::outcome::Waiter;
 use crate::programs::routes::Route;
 use crate::sites::{At, Site};
-use crate::store::filling::{BODY_LEN_MAX, Filling, Grown};
+use crate::store::filling::{Filling, Grown};
 use crate::store::makings::Makings;
 use crate::store::object::{Kind, Representation, Sources};
 use crate::store::place::{self, OVERHEAD, Placed};
@@ -94,7 +94,7 @@ impl Storing {
     /// # Errors
     /// It may not be stored, or there is no room: the response.
     pub fn store(self, mut reply: Reply, path: &[u8], lines: &[u8]) -> Result<Stored, Reply> {
-        if !self.key.is_whole || !is_short(&reply.response.content) {
+        if !self.key.is_whole || !is_short(&reply.response.content, self.store.body_len_max()) {
             return Err(reply);
         }
         let judged = reuse::judge(&reply.response, lines, clock::now_ms(), self.purges);
@@ -159,6 +159,7 @@ impl Storing {
             head.modified_s,
             len,
             head.selecting,
+            self.store.body_len_max(),
             clock::now_ms(),
         );
         let object = Arc::new(Object {
@@ -311,10 +312,10 @@ fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<
 }
 
 /// Whether a body may be short enough.
-fn is_short(content: &Content) -> bool {
+fn is_short(content: &Content, len_max: u64) -> bool {
     match content {
-        Content::Bytes(body) => body.len() <= BODY_LEN_MAX,
-        Content::Stream { len, .. } => len.is_none_or(|len| len <= BODY_LEN_MAX as u64),
+        Content::Bytes(body) => body.len() as u64 <= len_max,
+        Content::Stream { len, .. } => len.is_none_or(|len| len <= len_max),
         Content::Stored(_) => false,
     }
 }

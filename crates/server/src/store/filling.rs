@@ -12,8 +12,6 @@ use lowroad_cache::vary::Selecting;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_http::encoded::Encoded;
 
-/// A longer body is not stored.
-pub const BODY_LEN_MAX: usize = 1 << 20;
 /// Who comes when nothing has come for so long had better ask for itself, ms.
 const STUCK_MS: u64 = 5_000;
 /// What may wait for each reader once the body is too long to be stored.
@@ -31,6 +29,8 @@ pub struct Filling {
     pub len: Option<u64>,
     /// Which requests it answers, of those with its key.
     pub selecting: Selecting,
+    /// A longer body is not held for others.
+    body_len_max: u64,
     body: Mutex<Body>,
 }
 
@@ -81,9 +81,11 @@ impl Filling {
         modified_s: Option<u64>,
         len: Option<u64>,
         selecting: Selecting,
+        body_len_max: u64,
         now_ms: u64,
     ) -> Filling {
         Filling {
+            body_len_max,
             bytes,
             head,
             modified_s,
@@ -173,7 +175,7 @@ impl Filling {
             return Grown::Passed;
         }
         body.len += bytes.len();
-        if body.len > BODY_LEN_MAX || !has_room {
+        if body.len as u64 > self.body_len_max || !has_room {
             body.state = State::Passing;
             body.parts = Vec::new();
             return Grown::TooLong;
@@ -213,9 +215,12 @@ mod tests {
     use lowroad_http::encoded::Encoder;
     use lowroad_http::status::Status;
 
+    const BODY_LEN_MAX: usize = 1 << 20;
+
     fn filling(len: Option<u64>) -> Filling {
         let (bytes, head) = Encoder::start(Status::OK).finish_open();
-        Filling::new((bytes.into(), head), None, len, Selecting::default(), 0)
+        let bytes = bytes.into();
+        Filling::new((bytes, head), None, len, Selecting::default(), BODY_LEN_MAX as u64, 0)
     }
 
     fn waiting(from: &Receiver) -> (String, Option<Next>) {

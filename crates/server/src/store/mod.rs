@@ -41,6 +41,9 @@ const ENTRY_SHARE: u64 = 5;
 const FORGOTTEN: usize = 4096;
 /// Bodies that are filling may take the store's length divided by this, beside it.
 const FILLING_SHARE: u64 = 4;
+/// One of them may have the store's length divided by this, but [`BODY_LEN_MIN`] at least.
+const BODY_SHARE: u64 = 16;
+const BODY_LEN_MIN: u64 = 1 << 20;
 /// Evictions one after the other that made no larger space, before a new object is given up.
 const EVICTIONS_IN_VAIN_MAX: usize = 16;
 
@@ -240,6 +243,11 @@ impl SharedStore {
             })),
             Err(_) => Err(bytes),
         }
+    }
+
+    /// A longer body is passed on, but not held for others.
+    pub fn body_len_max(&self) -> u64 {
+        (self.filling_max * FILLING_SHARE / BODY_SHARE).max(BODY_LEN_MIN)
     }
 
     /// Whether anything is stored at all.
