@@ -160,6 +160,8 @@ impl World for Trace<'_> {
         Called::Runs(Box::new(()))
     }
 
+    fn refresh(&self, _: &Call<'_>, _: &mut Exchange) {}
+
     fn note(&self, step: Step<'_>) {
         let mut seen = self.seen.borrow_mut();
         match step {

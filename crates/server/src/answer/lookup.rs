@@ -17,13 +17,14 @@ use crate::access::Outcome as Logged;
 use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Key;
-use crate::dynamic::storing::Stored;
+use crate::dynamic::storing::{Stored, Way};
 use crate::load::{Loaded, Want};
 use crate::programs::routes::{self, Route};
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
 use crate::store::key;
 use crate::store::object::Kind;
+use crate::store::validity::Use;
 use crate::store::{Entry, Object};
 
 /// What the decision came to.
@@ -251,30 +252,49 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         self.world.note(Step::Route(route));
         let key = self.key_of(asked, to);
-        if let Some(key) = &key
-            && route.is_storing()
-            && let Some(entry) = self.world.find(key.hash, &key.bytes)
-            && let Some(object) = entry.selected(to.request.fields())
-            && object.validity.holds(to.exchange.now_ms)
-            && (object.representation().is_some() || route.spools.is_some())
-            && let Some(status) = to.reuse(asked.at(), Stored::of_store(object), None)
+        let found = key.as_ref().and_then(|key| self.found(route, key, to));
+        let Some((object, now)) = found else {
+            return self.call(asked, path, route, (key, None), to);
+        };
+        let stored = Stored::of_store(&object, Way::Hit);
+        if now != Use::Validate
+            && let Some(status) = to.reuse(asked.at(), stored, route)
         {
-            self.world.note(Step::Reused(route, object));
+            self.world.note(Step::Reused(route, &object));
+            if now == Use::Meanwhile {
+                let call = self.call_of(asked, path, route, (key, Some(object)), to);
+                self.world.refresh(&call, to.exchange);
+            }
             return Decision::Answered(status, Logged::Hit);
         }
-        self.call(asked, path, route, key, to)
+        self.call(asked, path, route, (key, Some(object)), to)
     }
 
-    /// Puts a request to the program of a route; with a key, others may share what comes of it.
-    pub fn call(
-        &mut self,
-        asked: &Asked<'_>,
-        path: &[u8],
-        route: &Arc<Route>,
-        key: Option<Key>,
-        to: &mut Responder<'_, '_>,
-    ) -> Decision {
-        let call = Call {
+    /// What is stored for a request, and how it may be used.
+    fn found(
+        &self,
+        route: &Route,
+        key: &Key,
+        to: &Responder<'_, '_>,
+    ) -> Option<(Arc<Object>, Use)> {
+        if !route.is_storing() {
+            return None;
+        }
+        let entry = self.world.find(key.hash, &key.bytes)?;
+        let object = entry.selected(to.request.fields())?;
+        let is_ready = object.representation().is_some() || route.spools.is_some();
+        is_ready.then(|| (object.clone(), object.validity.usable(to.exchange.now_ms)))
+    }
+
+    fn call_of<'c>(
+        &self,
+        asked: &'c Asked<'c>,
+        path: &'c [u8],
+        route: &'c Arc<Route>,
+        (key, stale): (Option<Key>, Option<Arc<Object>>),
+        to: &Responder<'c, '_>,
+    ) -> Call<'c> {
+        Call {
             site: asked.site,
             host: asked.host,
             path,
@@ -282,7 +302,21 @@ impl<W: World> Lookup<'_, W> {
             request: to.request,
             route,
             key,
-        };
+            stale,
+        }
+    }
+
+    /// Puts a request to the program of a route; with a key, others may share what comes of it. What is stored but stale
+    /// may turn out to hold still.
+    pub fn call(
+        &mut self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        stored: (Option<Key>, Option<Arc<Object>>),
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
+        let call = self.call_of(asked, path, route, stored, to);
         match self.world.call(&call, to.exchange) {
             Called::Runs(work) => asked.wait(
                 to,
@@ -309,7 +343,7 @@ impl<W: World> Lookup<'_, W> {
             has_waited: true,
             ..key
         });
-        self.call(asked, path, route, key, to)
+        self.call(asked, path, route, (key, None), to)
     }
 
     /// Under what the response of a program would be stored.
@@ -330,10 +364,10 @@ impl<W: World> Lookup<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         let selecting = stored.object.selecting();
-        let is_for_it = stored.is_first
+        let is_for_it = stored.way.is_own()
             || selecting.is_none_or(|selecting| selecting.takes(to.request.fields()));
         match is_for_it
-            .then(|| to.reuse(asked.at(), stored, None))
+            .then(|| to.reuse(asked.at(), stored, route))
             .flatten()
         {
             Some(status) => Decision::Answered(status, Logged::Program),

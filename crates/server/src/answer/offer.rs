@@ -112,6 +112,8 @@ impl World for InMemory<'_> {
         Called::Runs(Box::new(()))
     }
 
+    fn refresh(&self, _: &Call<'_>, _: &mut Exchange) {}
+
     fn note(&self, step: Step<'_>) {
         if let Step::Route(_) = step {
             self.is_programs.set(true);

@@ -11,8 +11,9 @@ use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
 use crate::dynamic::reply::Reply;
-use crate::dynamic::storing::Stored;
+use crate::dynamic::storing::{Stored, Way};
 use crate::heads;
+use crate::programs::routes::Route;
 use crate::respond::{Aside, Responder, append};
 use crate::sites::At;
 use crate::softirq;
@@ -46,22 +47,18 @@ impl Responder<'_, '_> {
 
     /// Sends a program's response from the store; `cache_status` says what
     /// the cache did. `None`, and nothing is written, if it is not to be had any more.
-    pub fn reuse(
-        &mut self,
-        at: At<'_>,
-        stored: Stored,
-        cache_status: Option<&[u8]>,
-    ) -> Option<Status> {
+    pub fn reuse(&mut self, at: At<'_>, stored: Stored, route: &Route) -> Option<Status> {
         let object = &*stored.object;
         let now_ms = self.exchange.now_ms;
         let age_s = object
             .validity
             .lifetime()
             .map(|lifetime| lifetime.age_s(now_ms));
+        let cache_status = route.cache_status(&stored, now_ms);
         let aside = |date| Aside {
             date,
-            age_s: age_s.filter(|age_s| !stored.is_first || *age_s > 0),
-            cache_status,
+            age_s: age_s.filter(|age_s| stored.way != Way::Made || *age_s > 0),
+            cache_status: cache_status.as_deref(),
         };
         match &object.kind {
             Kind::Representation(whole) => {

@@ -25,6 +25,9 @@ pub trait World {
     /// Puts a request to a program.
     fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called;
 
+    /// Puts a request to a program whose stored response was just used, to have a fresh one. Nobody waits for it.
+    fn refresh(&self, call: &Call<'_>, exchange: &mut Exchange);
+
     /// Hears what was found or chosen, in its order.
     fn note(&self, step: Step<'_>);
 }
@@ -79,6 +82,10 @@ impl World for Calls {
 
     fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
         self.start(call, exchange)
+    }
+
+    fn refresh(&self, call: &Call<'_>, exchange: &mut Exchange) {
+        self.start_refresh(call, exchange);
     }
 
     #[inline]

@@ -14,6 +14,7 @@ use std::time::Duration;
 use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as ProgramRequest};
+use lowroad_engine::stream::Next;
 use lowroad_engine::{Exchange, ExchangeId, Local};
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
@@ -24,13 +25,14 @@ use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::{Stored, Storing};
+use crate::dynamic::validating;
 use crate::fetch::Fetcher;
 use crate::outcome::{Outcome, Post, Waiter};
 use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
 use crate::sites::Site;
-use crate::store::SharedStore;
-use crate::store::makings::{Makings, Role, Ticket};
+use crate::store::makings::{Job, Makings, Role, Ticket};
+use crate::store::{Object, SharedStore};
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.
 const SHARED_WAIT: Duration = Duration::from_secs(5);
@@ -69,6 +71,8 @@ pub struct Call<'a> {
     pub route: &'a Arc<Route>,
     /// Under what its response may be stored and shared.
     pub key: Option<Key>,
+    /// What is stored for it, and does not hold any more unless its maker says so.
+    pub stale: Option<Arc<Object>>,
 }
 
 /// How far a call has come.
@@ -85,79 +89,20 @@ impl Calls {
     /// Puts a request to its route's program, or has it wait for the response to an equal one.
     pub fn start(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
         let route = call.route;
-        // Before the program sees anything: what is purged from now on, it may have seen.
-        let hash = call.key.as_ref().map_or(0, |key| key.hash);
-        let purges = self.store.purges(hash);
+        let purges = self.purges(call);
         let key = call.key.as_ref();
         let role = key.and_then(|key| self.share(key, route, exchange.id, purges));
-        let shared = match role {
+        let (shared, work) = match role {
             Some(Role::Waits(work)) => {
                 one(&route.counts.shared);
                 return Called::Runs(Box::new(work));
             }
-            Some(Role::Makes(ticket, work)) => {
-                let shared = Shared {
-                    makings: self.fetcher.makings().clone(),
-                    ticket: Some(ticket),
-                    hash,
-                };
-                Some((shared, work))
-            }
-            None => None,
+            Some(Role::Makes(ticket, work)) => (Some(self.shared(call, ticket)), Some(work)),
+            None => (None, None),
         };
-        one(&route.counts.calls);
-        let changed = match route.is_storing() {
-            true => {
-                let hash = |key: &[u8]| self.store.hash(key);
-                Key::of_changed(call.request, call.site.id, &mut Vec::new(), hash)
-            }
-            false => None,
-        };
-        let objects = self.objects(call);
-        let request = request_of(call, exchange, objects.clone());
-        let begun = route.handler.clone().begin(self.worker, request);
-        route.set_instant(matches!(begun, Begun::Answered(_)));
-        let (answering, executor) = match begun {
-            Begun::Answered(Err(failure)) => {
-                one(&route.counts.failed);
-                return Called::Over(Err(failure));
-            }
-            Begun::Answered(Ok(response)) => match objects.complete_now(response) {
-                Ok(reply) => {
-                    forget_if_changed(changed.as_ref(), &reply, &self.store);
-                    let storing = self.storing(call, purges, Executor::Worker(self.local.clone()));
-                    let shared = shared.map(|(shared, _)| shared);
-                    let lines = call.request.lines();
-                    return match store(storing, reply, call.path, lines, shared) {
-                        Ok(stored) => Called::Stored(stored),
-                        Err(reply) => Called::Over(Ok(reply)),
-                    };
-                }
-                Err(response) => (
-                    Box::pin(async { Ok(*response) }) as Answering,
-                    Executor::Runtime,
-                ),
-            },
-            Begun::Later(answering) => (answering, Executor::Runtime),
-            Begun::Here(answering) => (answering, Executor::Worker(self.local.clone())),
-        };
-        let storing = self.storing(call, purges, executor.clone());
-        let (shared, work) = shared.unzip();
-        let if_stored = |bytes: &[u8]| match storing {
-            Some(_) => bytes.into(),
-            None => Box::default(),
-        };
-        let task = Task {
-            answering,
-            objects,
-            path: if_stored(call.path),
-            lines: if_stored(call.request.lines()),
-            storing,
-            changed,
-            waits: Waits::at(route),
-            route: route.clone(),
-            shared,
-            executor,
+        let task = match self.begin(call, exchange, purges, shared) {
+            Ok(task) => task,
+            Err(over) => return over,
         };
         let running = self.run(task, exchange.id);
         match work {
@@ -169,17 +114,154 @@ impl Calls {
         }
     }
 
+    /// Puts a request to its route's program of which nobody waits for the response, unless an equal one is on its way.
+    pub fn start_refresh(&self, call: &Call<'_>, exchange: &mut Exchange) {
+        let purges = self.purges(call);
+        let Some(key) = call
+            .key
+            .as_ref()
+            .filter(|key| self.is_for_many(key, call.route))
+        else {
+            return;
+        };
+        let Some((ticket, work)) = self.fetcher.makings().begin(&job(key, purges)) else {
+            return;
+        };
+        let shared = Some(self.shared(call, ticket));
+        let Ok(task) = self.begin(call, exchange, purges, shared) else {
+            return;
+        };
+        let executor = task.executor.clone();
+        let refreshing = async move {
+            // What is stored while its body comes goes on as long as somebody reads it.
+            if let Outcome::Stored(Stored {
+                body: Some(body), ..
+            }) = task.run().await
+            {
+                while let Next::Bytes(_) = body.next().await {}
+            }
+            drop(work);
+        };
+        match executor {
+            Executor::Runtime => drop(self.runtime.spawn(refreshing)),
+            Executor::Worker(local) => local.tasks.spawn(refreshing).detach(),
+        }
+    }
+
+    /// The purges before the program sees anything: what is purged from now on, it may have seen.
+    fn purges(&self, call: &Call<'_>) -> u64 {
+        self.store
+            .purges(call.key.as_ref().map_or(0, |key| key.hash))
+    }
+
+    fn shared(&self, call: &Call<'_>, ticket: Ticket) -> Shared {
+        Shared {
+            makings: self.fetcher.makings().clone(),
+            ticket: Some(ticket),
+            hash: call.key.as_ref().map_or(0, |key| key.hash),
+        }
+    }
+
+    /// Puts a request to its program.
+    ///
+    /// # Errors
+    /// It has answered at once: what came of it.
+    fn begin(
+        &self,
+        call: &Call<'_>,
+        exchange: &mut Exchange,
+        purges: u64,
+        shared: Option<Shared>,
+    ) -> Result<Task, Called> {
+        let route = call.route;
+        one(&route.counts.calls);
+        let changed = match route.is_storing() {
+            true => {
+                let hash = |key: &[u8]| self.store.hash(key);
+                Key::of_changed(call.request, call.site.id, &mut Vec::new(), hash)
+            }
+            false => None,
+        };
+        let objects = self.objects(call);
+        let conditions = self.conditions(call);
+        let is_ours = matches!(conditions, Conditions::Instead(_));
+        let request = request_of(call, exchange, &conditions, objects.clone());
+        let begun = route.handler.clone().begin(self.worker, request);
+        route.set_instant(matches!(begun, Begun::Answered(_)));
+        let (answering, executor) = match begun {
+            Begun::Answered(Err(failure)) => {
+                one(&route.counts.failed);
+                return Err(Called::Over(Err(failure)));
+            }
+            Begun::Answered(Ok(response)) => match objects.complete_now(response) {
+                Ok(reply) => {
+                    forget_if_changed(changed.as_ref(), &reply, &self.store);
+                    let storing = self.storing(call, purges, Executor::Worker(self.local.clone()));
+                    let lines = call.request.lines();
+                    return Err(match store(storing, reply, call.path, lines, shared) {
+                        Ok(stored) => Called::Stored(stored),
+                        Err(reply) => Called::Over(Ok(reply)),
+                    });
+                }
+                Err(response) => (
+                    Box::pin(async { Ok(*response) }) as Answering,
+                    Executor::Runtime,
+                ),
+            },
+            Begun::Later(answering) => (answering, Executor::Runtime),
+            Begun::Here(answering) => (answering, Executor::Worker(self.local.clone())),
+        };
+        let storing = self.storing(call, purges, executor.clone());
+        let if_stored = |bytes: &[u8]| match storing {
+            Some(_) => bytes.into(),
+            None => Box::default(),
+        };
+        Ok(Task {
+            answering,
+            objects,
+            path: if_stored(call.path),
+            lines: if_stored(call.request.lines()),
+            storing,
+            stale: call.stale.clone().filter(|_| is_ours),
+            changed,
+            waits: Waits::at(route),
+            route: route.clone(),
+            shared,
+            executor,
+        })
+    }
+
+    /// Which conditions the program gets. Where it is an origin and its response may be stored, ours: a stored response
+    /// is validated, and one that is to be stored has to come whole. The client's are judged then by what is stored.
+    fn conditions(&self, call: &Call<'_>) -> Conditions {
+        let Some(key) = call.key.as_ref().filter(|key| key.is_whole) else {
+            return Conditions::AsSent;
+        };
+        if !call.route.is_origin {
+            return Conditions::AsSent;
+        }
+        match &call.stale {
+            Some(stale) => Conditions::Instead(validating::conditions(stale)),
+            None if self.fetcher.makings().is_unshared(key.hash) => Conditions::AsSent,
+            None => Conditions::Instead(Vec::new()),
+        }
+    }
+
     /// Whether an equal request is being answered, or this is the one that others may wait for; `None` if nobody is to
     /// wait.
     fn share(&self, key: &Key, route: &Route, id: ExchangeId, purges: u64) -> Option<Role> {
-        let makings = self.fetcher.makings();
-        let is_for_many = route.spools.is_some() && !route.is_instant();
-        if !key.is_shareable() || !is_for_many || makings.is_unshared(key.hash) {
+        if !self.is_for_many(key, route) {
             return None;
         }
-        // What began before a purge is not for who came after it.
-        let job = [&*key.bytes, &[0], &purges.to_le_bytes()].concat();
-        Some(makings.join(&job.into(), (self.post.clone(), id)))
+        let makings = self.fetcher.makings();
+        Some(makings.join(&job(key, purges), (self.post.clone(), id)))
+    }
+
+    /// Whether others may wait for what comes of a request.
+    fn is_for_many(&self, key: &Key, route: &Route) -> bool {
+        let is_shareable = key.is_shareable(route.is_origin);
+        let takes_time = route.spools.is_some() && !route.is_instant();
+        is_shareable && takes_time && !self.fetcher.makings().is_unshared(key.hash)
     }
 
     fn storing(&self, call: &Call<'_>, purges: u64, executor: Executor) -> Option<Storing> {
@@ -240,6 +322,18 @@ impl Calls {
     }
 }
 
+/// What is made. What began before a purge is not for who came after it.
+fn job(key: &Key, purges: u64) -> Job {
+    [&*key.bytes, &[0], &purges.to_le_bytes()].concat().into()
+}
+
+/// The conditions of a request as its program gets it (RFC 9110 §13.1).
+enum Conditions {
+    AsSent,
+    /// These field lines.
+    Instead(Vec<u8>),
+}
+
 /// Stores a response if it may be, and tells those who wait for it.
 fn store(
     storing: Option<Storing>,
@@ -267,6 +361,8 @@ struct Task {
     path: Box<[u8]>,
     /// Field lines, the same.
     lines: Box<[u8]>,
+    /// What is stored already.
+    stale: Option<Arc<Object>>,
     /// Where something is stored that the request may change.
     changed: Option<Key>,
     waits: Waits,
@@ -298,18 +394,27 @@ impl Task {
             },
         };
         drop(waits);
+        if answer.is_err() {
+            one(&self.route.counts.failed);
+        }
+        if let Ok(reply) = &answer {
+            forget_if_changed(self.changed.as_ref(), reply, &objects.store);
+        }
+        let stored = self.stale.and_then(|stale| {
+            validating::outcome(&stale, &answer, self.storing.as_ref(), &self.path)
+        });
+        if let Some(stored) = stored {
+            if let Some(shared) = shared {
+                shared.over(Some(&stored));
+            }
+            return Outcome::Stored(stored);
+        }
         match answer {
-            Ok(reply) => {
-                forget_if_changed(self.changed.as_ref(), &reply, &objects.store);
-                match store(self.storing, reply, &self.path, &self.lines, shared) {
-                    Ok(stored) => Outcome::Stored(stored),
-                    Err(reply) => Outcome::Reply(Ok(Box::new(reply))),
-                }
-            }
-            Err(failure) => {
-                one(&self.route.counts.failed);
-                Outcome::Reply(Err(failure))
-            }
+            Ok(reply) => match store(self.storing, reply, &self.path, &self.lines, shared) {
+                Ok(stored) => Outcome::Stored(stored),
+                Err(reply) => Outcome::Reply(Ok(Box::new(reply))),
+            },
+            Err(failure) => Outcome::Reply(Err(failure)),
         }
     }
 }
@@ -389,6 +494,7 @@ impl Drop for Running {
 fn request_of(
     call: &Call<'_>,
     exchange: &mut Exchange,
+    conditions: &Conditions,
     objects: Arc<dyn Objects>,
 ) -> ProgramRequest {
     let request = call.request;
@@ -403,6 +509,14 @@ fn request_of(
         &other_lines[..]
     } else {
         request.lines()
+    };
+    let own_conditions;
+    let lines = match conditions {
+        Conditions::Instead(instead) if !instead.is_empty() || is_validating(request) => {
+            own_conditions = validating::lines_with(lines, instead);
+            &own_conditions[..]
+        }
+        _ => lines,
     };
     ProgramRequest {
         method: request.method,
@@ -423,6 +537,11 @@ fn request_of(
 /// something else.
 fn names_host_in_target(request: &Request<'_>) -> bool {
     request.raw_target().first() != Some(&b'/')
+}
+
+/// Whether a client has something already, and asks whether it holds.
+fn is_validating(request: &Request<'_>) -> bool {
+    !request.if_none_match().is_empty() || request.if_modified_since().is_some()
 }
 
 /// The field lines with this Host in the place of what was sent.

@@ -10,3 +10,4 @@ pub mod purge;
 pub mod reply;
 pub mod reuse;
 pub mod storing;
+pub mod validating;

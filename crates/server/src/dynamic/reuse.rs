@@ -98,9 +98,9 @@ impl Key {
         })
     }
 
-    /// Whether others may wait for what comes of the request.
-    pub fn is_shareable(&self) -> bool {
-        self.is_whole && !self.is_conditional && !self.has_waited
+    /// Whether others may wait for what comes of the request. An origin does not get to see the client's conditions.
+    pub fn is_shareable(&self, is_origin: bool) -> bool {
+        self.is_whole && (is_origin || !self.is_conditional) && !self.has_waited
     }
 }
 
@@ -125,18 +125,26 @@ pub fn judge(
 ) -> Option<(Lifetime, Selecting)> {
     // 304 answers a condition, and nobody who made none.
     let fields = &response.fields;
-    if !fields.give_lifetime() || response.status == Status::NOT_MODIFIED {
+    if response.status == Status::NOT_MODIFIED {
         return None;
     }
     let selecting = Selecting::of(fields.values("Vary"), Lines::of(lines))?;
-    let freshness = freshness(response.status, fields)?;
-    let lifetime = Lifetime {
+    let lifetime = lifetime(response.status, fields, now_ms, purges)?;
+    Some((lifetime, selecting))
+}
+
+/// The same, without looking for whom.
+pub fn lifetime(status: Status, fields: &Fields, now_ms: u64, purges: u64) -> Option<Lifetime> {
+    if !fields.give_lifetime() {
+        return None;
+    }
+    let freshness = freshness(status, fields)?;
+    Some(Lifetime {
         made_ms: now_ms.saturating_sub(freshness.age_ms),
         until_ms: now_ms.saturating_add(freshness.left_ms()),
         purges,
         tags: tags(fields),
-    };
-    Some((lifetime, selecting))
+    })
 }
 
 /// For how long a response may be stored, if it may be at all.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::executor::Executor;
-use lowroad_dynamic::{Content, Response};
+use lowroad_dynamic::{Content as Made, Fields, Response};
 use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_http::date;
 use lowroad_http::encoded::Encoded;
@@ -22,7 +22,7 @@ use crate::programs::routes::Route;
 use crate::sites::{At, Site};
 use crate::store::filling::{Filling, Grown};
 use crate::store::makings::Makings;
-use crate::store::object::{Kind, Representation, Sources};
+use crate::store::object::{Content, Kind, Representation, Sources};
 use crate::store::place::{self, OVERHEAD, Placed};
 use crate::store::validity::{Lifetime, Validity};
 use crate::store::{Object, SharedStore};
@@ -33,17 +33,35 @@ pub struct Stored {
     pub object: Arc<Object>,
     /// Its body, if it is filling.
     pub body: Option<Receiver>,
+    /// How the request came by it.
+    pub way: Way,
+}
+
+/// How a request came by a response in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It was there.
+    Hit,
     /// It was made for this request.
-    pub is_first: bool,
+    Made,
+    /// It was made for an equal request.
+    Shared,
+    /// It was there, and whoever made it said that it holds still.
+    Validated,
+    /// It was there, and no better response was to be had.
+    OnError,
+}
+
+impl Way {
+    /// Whether the response is for this very request, so that it need not be compared.
+    pub fn is_own(self) -> bool {
+        self != Way::Shared
+    }
 }
 
 impl Stored {
-    /// For one who found it there.
-    pub fn of_store(object: &Arc<Object>) -> Stored {
-        Stored::new(object, false)
-    }
-
-    fn new(object: &Arc<Object>, is_first: bool) -> Stored {
+    /// What lies there.
+    pub fn of_store(object: &Arc<Object>, way: Way) -> Stored {
         let body = match &object.kind {
             Kind::Filling(filling) => filling.read(clock::now_ms()),
             _ => None,
@@ -51,13 +69,13 @@ impl Stored {
         Stored {
             object: object.clone(),
             body,
-            is_first,
+            way,
         }
     }
 
     /// The same for another who waits for it.
     pub fn for_other(&self) -> Stored {
-        Stored::of_store(&self.object)
+        Stored::of_store(&self.object, Way::Shared)
     }
 }
 
@@ -103,23 +121,55 @@ impl Storing {
         };
         let head = self.head(&reply.response, path, judged);
         match &mut reply.response.content {
-            Content::Bytes(body) => {
+            Made::Bytes(body) => {
                 let body = std::slice::from_ref(body);
                 let Some(object) = whole(&self.store, self.key.hash, head, body) else {
                     return Err(reply);
                 };
                 let object = Arc::new(object);
                 self.insert(object.clone());
-                Ok(Stored::new(&object, true))
+                Ok(Stored::of_store(&object, Way::Made))
             }
-            Content::Stream { len, stream } => {
+            Made::Stream { len, stream } => {
                 let (unused, rest) = lowroad_engine::stream::stream(0);
                 drop(unused);
                 let (len, from) = (*len, std::mem::replace(stream, rest));
                 Ok(self.fill(head, len, from))
             }
-            Content::Stored(_) => Err(reply),
+            Made::Stored(_) => Err(reply),
         }
+    }
+
+    /// Stores a response anew that its origin says holds still, with the fields that it has now.
+    pub fn renew(
+        &self,
+        stale: &Object,
+        representation: &Representation,
+        fields: &Fields,
+        path: &[u8],
+    ) -> Option<Arc<Object>> {
+        let status = representation.head.status();
+        let selecting = representation.selecting.clone();
+        let lifetime = reuse::lifetime(status, fields, clock::now_ms(), self.purges)?;
+        let at = At {
+            site: &self.site,
+            path,
+        };
+        let head = Head {
+            built: heads::of_program(status, fields, at),
+            modified_s: representation.modified_s,
+            lifetime,
+            selecting,
+        };
+        let object = Arc::new(with_body_of(
+            &self.store,
+            self.key.hash,
+            head,
+            stale,
+            representation,
+        )?);
+        self.insert(object.clone());
+        Some(object)
     }
 
     fn head(
@@ -169,7 +219,7 @@ impl Storing {
             validity: Validity::Lifetime(Box::new(head.lifetime)),
         });
         self.insert(object.clone());
-        let stored = Stored::new(&object, true);
+        let stored = Stored::of_store(&object, Way::Made);
         let executor = self.executor.clone();
         let fill = Fill {
             storing: self,
@@ -311,11 +361,42 @@ fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<
     })
 }
 
+/// A complete object with another head, and the body of one that is stored.
+fn with_body_of(
+    store: &SharedStore,
+    hash: u64,
+    head: Head,
+    stale: &Object,
+    representation: &Representation,
+) -> Option<Object> {
+    let Content::Block(block) = &representation.content else {
+        let len = usize::try_from(representation.len).ok()?;
+        let body = Bytes::copy_from_slice(representation.body(0..len)?);
+        return whole(store, hash, head, &[body]);
+    };
+    let (bytes, map) = place::head_alone(store, hash, head.built).ok()?;
+    Some(Object {
+        size: stale.size,
+        kind: Kind::Representation(Representation {
+            bytes,
+            head: map,
+            content: Content::Block(block.clone()),
+            len: representation.len,
+            modified_s: head.modified_s,
+            encoding: Encoding::Identity,
+            encoding_bits: EncodingSet::EMPTY.bits().into(),
+            sources: Sources::default(),
+            selecting: head.selecting,
+        }),
+        validity: Validity::Lifetime(Box::new(head.lifetime)),
+    })
+}
+
 /// Whether a body may be short enough.
-fn is_short(content: &Content, len_max: u64) -> bool {
+fn is_short(content: &Made, len_max: u64) -> bool {
     match content {
-        Content::Bytes(body) => body.len() as u64 <= len_max,
-        Content::Stream { len, .. } => len.is_none_or(|len| len <= len_max),
-        Content::Stored(_) => false,
+        Made::Bytes(body) => body.len() as u64 <= len_max,
+        Made::Stream { len, .. } => len.is_none_or(|len| len <= len_max),
+        Made::Stored(_) => false,
     }
 }

@@ -8,6 +8,7 @@ use lowroad_dynamic::Handler;
 use lowroad_dynamic::spool::Spools;
 use lowroad_http::method::Method;
 
+use crate::dynamic::storing::Stored;
 use crate::programs::counts::{Counts, one};
 
 /// Paths that a program answers for.
@@ -18,6 +19,8 @@ pub struct Route {
     pub handler: Arc<dyn Handler>,
     /// Where the rest of a response goes that several read and one does not take.
     pub spools: Option<Arc<Spools>>,
+    /// Its program is an origin: what comes of it is stored, used and validated as RFC 9111 says.
+    pub is_origin: bool,
     /// A response of it was stored: it pays to look for one before it is asked.
     stores: Arc<AtomicBool>,
     /// Its program answered at once the last time: nobody could wait for that.
@@ -44,12 +47,18 @@ impl Route {
             label,
             handler,
             spools,
+            is_origin: matches!(rules.to, lowroad_config::RouteTo::Origin(_)),
             stores: Arc::default(),
             is_instant: AtomicBool::new(false),
             counts: Counts::default(),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
         }
+    }
+
+    /// What the store did for a request, for Cache-Status; `None` where that is not said.
+    pub fn cache_status(&self, _: &Stored, _now_ms: u64) -> Option<Vec<u8>> {
+        None
     }
 
     /// Whether a response of it was ever stored.

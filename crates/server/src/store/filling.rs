@@ -220,7 +220,14 @@ mod tests {
     fn filling(len: Option<u64>) -> Filling {
         let (bytes, head) = Encoder::start(Status::OK).finish_open();
         let bytes = bytes.into();
-        Filling::new((bytes, head), None, len, Selecting::default(), BODY_LEN_MAX as u64, 0)
+        Filling::new(
+            (bytes, head),
+            None,
+            len,
+            Selecting::default(),
+            BODY_LEN_MAX as u64,
+            0,
+        )
     }
 
     fn waiting(from: &Receiver) -> (String, Option<Next>) {

@@ -14,11 +14,13 @@ pub type Job = Arc<[u8]>;
 
 /// The makings under way; `W` is who waits for one.
 pub struct Makings<W> {
-    table: Mutex<HashMap<Job, Making<W>, foldhash::fast::RandomState>>,
+    table: Mutex<Table<W>>,
     /// Hashes of keys, each in the place that it says itself.
     unshared: Box<[AtomicU64]>,
     next_id: AtomicU64,
 }
+
+type Table<W> = HashMap<Job, Making<W>, foldhash::fast::RandomState>;
 
 struct Making<W> {
     id: u64,
@@ -101,6 +103,24 @@ impl<W> Makings<W> {
             making.waiting.push(waits);
             return Role::Waits(work);
         }
+        let (ticket, work) = self.insert(&mut table, job);
+        Role::Makes(ticket, work)
+    }
+
+    /// Begins a making that nobody waits for yet, unless there is one; see [`Makings::join`].
+    pub fn begin(&self, job: &Job) -> Option<(Ticket, Arc<Work>)> {
+        let mut table = lock(&self.table);
+        let is_made = |making: &Making<W>| {
+            let work = making.work.as_ref().and_then(Weak::upgrade);
+            work.is_some()
+        };
+        if table.get(job).is_some_and(is_made) {
+            return None;
+        }
+        Some(self.insert(&mut table, job))
+    }
+
+    fn insert(&self, table: &mut Table<W>, job: &Job) -> (Ticket, Arc<Work>) {
         let (ticket, work) = (self.ticket(job), Arc::default());
         let making = Making {
             id: ticket.id,
@@ -108,7 +128,7 @@ impl<W> Makings<W> {
             work: Some(Arc::downgrade(&work)),
         };
         table.insert(job.clone(), making);
-        Role::Makes(ticket, work)
+        (ticket, work)
     }
 
     /// A making is over: those who waited for it.

@@ -77,6 +77,23 @@ pub fn in_memory(
     })
 }
 
+/// The same for a head whose body lies somewhere else already.
+///
+/// # Errors
+/// There is no room.
+pub fn head_alone(
+    store: &SharedStore,
+    hash: u64,
+    (mut head, map): (Vec<u8>, Encoded),
+) -> Result<(Bytes, Encoded), Unplaced> {
+    head.extend_from_slice(b"\r\n");
+    let bytes = filled(store, hash, head.len(), |into| {
+        into.copy_from_slice(&head);
+        Ok(())
+    })?;
+    Ok((bytes, map))
+}
+
 fn account(len: usize) -> u64 {
     len.next_multiple_of(64) as u64 + OVERHEAD
 }

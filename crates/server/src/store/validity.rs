@@ -17,6 +17,17 @@ pub enum Validity {
     Lifetime(Box<Lifetime>),
 }
 
+/// How a stored object may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// As it is.
+    Fresh,
+    /// As it is, while a fresh one is asked for.
+    Meanwhile,
+    /// Once whoever made it has said that it holds still.
+    Validate,
+}
+
 /// What an object made from files is measured by.
 pub struct Unchanged {
     /// Who is told of changes; without, the object holds for [`TRUST_MS`].
@@ -58,6 +69,19 @@ impl Validity {
             Validity::Unchanged(unchanged) => unchanged.holds(now_ms),
             Validity::Lifetime(lifetime) => now_ms < lifetime.until_ms,
         }
+    }
+
+    /// How the object may be used.
+    pub fn usable(&self, now_ms: u64) -> Use {
+        match self.holds(now_ms) {
+            true => Use::Fresh,
+            false => Use::Validate,
+        }
+    }
+
+    /// Whether the object may stand in where its maker fails.
+    pub fn holds_on_error(&self, _now_ms: u64) -> bool {
+        false
     }
 
     /// Whether changes of what it was made from are told.

@@ -1,0 +1,111 @@
+//! What becomes of a stored response that had to be validated (RFC 9111 §4.3): it holds still, another takes its place, or
+//! it is used since no better is to be had. Knows neither who asks nor how a request gets to its origin.
+
+use std::sync::Arc;
+
+use lowroad_dynamic::{Failure, Fields};
+use lowroad_http::date;
+use lowroad_http::fields::Lines;
+use lowroad_http::status::Status;
+
+use crate::clock;
+use crate::dynamic::reply::Reply;
+use crate::dynamic::storing::{Stored, Storing, Way};
+use crate::store::Object;
+use crate::store::object::Representation;
+
+/// The field lines by which an origin is asked whether a stored response holds; empty if it has no validators.
+pub fn conditions(stale: &Object) -> Vec<u8> {
+    let mut lines = Vec::new();
+    let Some(representation) = stale.representation() else {
+        return lines;
+    };
+    let validators = representation.validators();
+    if !validators.etag.is_empty() {
+        put(&mut lines, b"If-None-Match", validators.etag);
+    }
+    if let Some(modified_s) = validators.last_modified {
+        put(&mut lines, b"If-Modified-Since", &date::format(modified_s));
+    }
+    lines
+}
+
+/// Field lines with these conditions in the place of their own.
+pub fn lines_with(lines: &[u8], conditions: &[u8]) -> Vec<u8> {
+    let is_condition = |name: &[u8]| {
+        name.eq_ignore_ascii_case(b"if-none-match")
+            || name.eq_ignore_ascii_case(b"if-modified-since")
+    };
+    let mut out = Vec::with_capacity(lines.len() + conditions.len());
+    for (name, value) in Lines::of(lines).filter(|(name, _)| !is_condition(name)) {
+        put(&mut out, name, value);
+    }
+    out.extend_from_slice(conditions);
+    out
+}
+
+fn put(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        lines.extend_from_slice(part);
+    }
+}
+
+/// What has become of a response that an origin was asked about. `None`: what the origin answered counts.
+pub fn outcome(
+    stale: &Arc<Object>,
+    answer: &Result<Reply, Failure>,
+    storing: Option<&Storing>,
+    path: &[u8],
+) -> Option<Stored> {
+    let status = match answer {
+        Ok(reply) => reply.status(),
+        Err(failure) => failure.status,
+    };
+    if let Ok(reply) = answer
+        && status == Status::NOT_MODIFIED
+    {
+        let renewed =
+            storing.and_then(|storing| renew(storing, stale, &reply.response.fields, path));
+        let object = renewed.as_ref().unwrap_or(stale);
+        return Some(Stored::of_store(object, Way::Validated));
+    }
+    let is_error = matches!(status.code(), 500 | 502..=504);
+    let may_stand_in = is_error && stale.validity.holds_on_error(clock::now_ms());
+    may_stand_in.then(|| Stored::of_store(stale, Way::OnError))
+}
+
+/// A stored response as the origin says that it is now (RFC 9111 §3.2, §4.3.4).
+fn renew(storing: &Storing, stale: &Object, news: &Fields, path: &[u8]) -> Option<Arc<Object>> {
+    let representation = stale.representation()?;
+    let fields = merged(representation, news);
+    storing.renew(stale, representation, &fields, path)
+}
+
+/// The fields of a stored response with those that came.
+fn merged(representation: &Representation, news: &Fields) -> Fields {
+    let is_new = |name: &str| news.values(name).next().is_some();
+    let mut fields = Fields::new();
+    let stored = representation.head.all(&representation.bytes);
+    for (name, value) in stored.fields() {
+        let name = name.as_str();
+        if !is_new(name) || is_of_body(name) {
+            fields.push(name, value);
+        }
+    }
+    for (name, value) in news.iter().filter(|(name, _)| !is_of_body(name)) {
+        fields.push(name, value);
+    }
+    let date = news
+        .date()
+        .or(representation.head.date(&representation.bytes));
+    if let Some(date) = date {
+        fields.set_date(*date);
+    }
+    fields
+}
+
+/// Whether a field belongs to the bytes that are stored, whatever a 304 says.
+fn is_of_body(name: &str) -> bool {
+    const OF_BODY: [&str; 4] = ["Content-Encoding", "Content-Range", "Content-Type", "ETag"];
+    OF_BODY.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
