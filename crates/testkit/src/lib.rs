@@ -9,6 +9,7 @@
 
 pub mod hostile;
 pub mod net;
+pub mod origin;
 pub mod status;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

@@ -20,13 +20,7 @@ use crate::store::key;
 use crate::store::validity::Lifetime;
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary.
-const SPECIAL: [&[u8]; 5] = [
-    b"authorization",
-    b"if-match",
-    b"if-range",
-    b"if-unmodified-since",
-    b"range",
-];
+const SPECIAL: [&[u8]; 3] = [b"authorization", b"if-match", b"if-unmodified-since"];
 
 /// Under what a request's response is stored.
 #[derive(Clone)]
@@ -35,7 +29,7 @@ pub struct Key {
     pub bytes: Arc<[u8]>,
     /// Its hash.
     pub hash: u64,
-    /// What comes of the request has its body: it is a GET.
+    /// What comes of the request has its body, and all of it: it is a GET without a range.
     pub is_whole: bool,
     /// The response may say that nothing has changed, which is of no use to others.
     pub is_conditional: bool,
@@ -45,7 +39,7 @@ pub struct Key {
 
 impl Key {
     /// The key for a request whose response can depend on nothing but target, Host and the fields that Vary names: GET and
-    /// HEAD without a body, credentials and ranges. Conditions are for the stored response to judge.
+    /// HEAD without a body and credentials. Conditions and ranges are for the stored response to judge.
     pub fn of(
         (request, has_body): (&Request<'_>, bool),
         site_id: u32,
@@ -92,7 +86,7 @@ impl Key {
         Some(Key {
             bytes: scratch.as_slice().into(),
             hash: hash(scratch),
-            is_whole: request.method == Method::Get,
+            is_whole: request.method == Method::Get && request.range().is_none(),
             is_conditional: has_condition,
             has_waited: false,
         })

@@ -1,0 +1,87 @@
+//! Origins that misbehave: what their clients get, and that nothing wrong is stored.
+
+use std::io::Write;
+
+use lowroad_testkit::origin::Origin;
+
+use crate::front::{Front, response};
+
+/// The status that a client gets for what an origin says before it closes.
+fn status(said: &'static str) -> u16 {
+    let front = Front::of(Origin::start(move |_, stream| {
+        let _ = stream.write_all(said.as_bytes());
+        false
+    }));
+    front.get("/", "").status
+}
+
+#[test]
+fn what_is_no_response_is_502() {
+    for said in [
+        "",
+        "garbage\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nA b: c\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n A: folded\r\n\r\n",
+        "HTTP/2.0 200 OK\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    ] {
+        assert_eq!(status(said), 502, "{said:?}");
+    }
+}
+
+#[test]
+fn a_cut_response_is_cut_for_the_client_and_not_stored() {
+    let front = Front::of(Origin::start(|asked, stream| {
+        let _ = stream.write_all(
+            b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 100000\r\n\r\n",
+        );
+        let len = if asked.number == 0 { 70_000 } else { 100_000 };
+        let _ = stream.write_all(&vec![b'x'; len]);
+        asked.number > 0
+    }));
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(client.whole_response().is_none(), "it is visibly cut");
+    assert_eq!(front.get("/", "").body.len(), 100_000);
+    assert_eq!(front.get("/", "").body.len(), 100_000);
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn a_post_that_may_have_been_used_is_not_sent_twice() {
+    let front = Front::of(Origin::start(|asked, stream| {
+        if asked.number == 0 {
+            return stream
+                .write_all(response("200 OK", "", "ok").as_bytes())
+                .is_ok();
+        }
+        // The second request on the kept connection is read, and the connection ends without a word.
+        false
+    }));
+    let mut client = front.connect();
+    assert_eq!(client.get("/", "").text(), "ok");
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+    assert_eq!(client.response().status, 502);
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn an_origin_that_is_not_there_is_502() {
+    let origin = Origin::saying(|_| String::new());
+    let front = Front::of(origin);
+    let url = front.origin.url();
+    // Its listener is gone: connections to it are refused.
+    let Front { server, origin } = front;
+    drop(origin);
+    let mut last = 0;
+    lowroad_testkit::wait_until("a refused connection", || {
+        last = server.get("/").status;
+        (last == 502).then_some(())
+    });
+    server.wait_for_error_line(&format!("can't connect to origin {url}"));
+}

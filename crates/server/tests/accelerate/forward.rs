@@ -1,0 +1,77 @@
+//! What an origin gets to see of a request, and a client of its response.
+
+use lowroad_testkit::origin::Origin;
+use std::io::Write;
+
+use crate::front::{Front, response};
+
+#[test]
+fn a_request_is_written_anew_without_what_is_the_connection_s() {
+    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let fields = "Connection: close, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\nX-Kept: 1\r\nKeep-Alive: 5\r\n\
+                  X-Forwarded-For: 192.0.2.9\r\nForwarded: for=192.0.2.9\r\nProxy-Authorization: a\r\nVia: 1.0 a\r\n";
+    assert_eq!(front.get("/a//b?c=%41", fields).text(), "ok");
+    let asked = front.origin.asked().remove(0);
+    assert_eq!(asked.target, "/a//b?c=%41", "as it was written");
+    for gone in [
+        "connection",
+        "x-hop",
+        "te",
+        "keep-alive",
+        "forwarded",
+        "proxy-authorization",
+    ] {
+        assert_eq!(asked.field(gone), None, "{gone}");
+    }
+    assert_eq!(asked.field("x-kept"), Some("1"));
+    assert_eq!(asked.field("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(asked.field("via"), Some("1.0 a, 1.1 lowroad"));
+    assert_eq!(asked.field("host"), Some("test"));
+}
+
+#[test]
+fn bodies_go_both_ways_by_length_and_by_chunks() {
+    let front = Front::saying(|asked| {
+        let body = String::from_utf8_lossy(&asked.body).to_uppercase();
+        format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+            body.len()
+        )
+    });
+    let mut client = front.connect();
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+    assert!(client.response().text().contains("ABC"));
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n");
+    assert!(client.response().text().contains("ABCD"));
+    let asked = front.origin.asked();
+    assert_eq!(asked[0].body, b"abc");
+    assert_eq!(asked[1].body, b"abcd");
+}
+
+#[test]
+fn what_is_the_origin_s_connection_s_stays_there() {
+    let front = Front::saying(|_| {
+        let fields = "Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\nX-Kept: 1\r\nKeep-Alive: timeout=5\r\n\
+                      Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: mine\r\n";
+        response("200 OK", fields, "ok")
+    });
+    let got = front.get("/", "");
+    assert_eq!((got.field("x-hop"), got.field("keep-alive")), (None, None));
+    assert_eq!(got.field("x-kept"), Some("1"));
+    assert_eq!(got.field("server"), Some("mine"));
+    assert_eq!(got.field("date"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+}
+
+#[test]
+fn connections_to_the_origin_are_kept_and_one_that_ended_is_replaced() {
+    let front = Front::of(Origin::start(|asked, stream| {
+        let _ = stream.write_all(response("200 OK", "", "ok").as_bytes());
+        // Every third one is closed behind the answer, without a word before.
+        asked.number % 3 != 2
+    }));
+    let mut client = front.connect();
+    for _ in 0..12 {
+        assert_eq!(client.get("/", "").text(), "ok");
+    }
+    assert_eq!(front.origin.count(), 12);
+}

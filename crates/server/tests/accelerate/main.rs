@@ -1,0 +1,6 @@
+//! The accelerator over real sockets, between real clients and an origin that does what a test says.
+
+mod faults;
+mod forward;
+mod front;
+mod stale;

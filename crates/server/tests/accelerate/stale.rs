@@ -1,0 +1,76 @@
+//! Responses that are stored, and what becomes of them when they are stale.
+
+use lowroad_testkit::wait_until;
+
+use crate::front::{Front, numbered, response};
+
+#[test]
+fn what_is_fresh_is_not_asked_for_again() {
+    let front = Front::saying(|asked| numbered(asked, "Cache-Control: max-age=60\r\n"));
+    assert_eq!(front.get("/", "").text(), "0");
+    assert_eq!(front.get("/", "").text(), "0");
+    assert_eq!(front.get("/?a", "").text(), "1");
+    assert_eq!(front.ask("HEAD", "/", "").status, 200);
+    assert_eq!(front.get("/", "Range: bytes=0-0\r\n").status, 206);
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn what_is_stale_is_validated_and_holds_with_new_fields() {
+    let front = Front::saying(|asked| match asked.field("if-none-match") {
+        Some("\"a\"") => {
+            "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=60\r\nX-New: 1\r\n\r\n".into()
+        }
+        _ => response(
+            "200 OK",
+            "Cache-Control: max-age=1\r\nETag: \"a\"\r\nX-Old: 1\r\n",
+            "body",
+        ),
+    });
+    assert_eq!(front.get("/", "").text(), "body");
+    let renewed = wait_until("a validation", || {
+        let got = front.get("/", "");
+        assert_eq!((got.status, got.text().as_str()), (200, "body"));
+        got.field("x-new").is_some().then_some(got)
+    });
+    assert_eq!(renewed.field("x-old"), Some("1"));
+    assert_eq!(renewed.field("cache-control"), Some("max-age=60"));
+    // The client's own condition is for what is stored.
+    assert_eq!(front.get("/", "If-None-Match: \"a\"\r\n").status, 304);
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn a_long_body_that_holds_stays_where_it_is() {
+    let front = Front::saying(|asked| match asked.field("if-modified-since") {
+        Some("Sun, 06 Nov 1994 08:49:37 GMT") => {
+            "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=60\r\n\r\n".into()
+        }
+        _ => response(
+            "200 OK",
+            "Cache-Control: max-age=1\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+            &"x".repeat(300_000),
+        ),
+    });
+    wait_until("a validation", || {
+        let got = front.get("/", "");
+        assert_eq!(got.body, vec![b'x'; 300_000]);
+        (front.origin.count() == 2).then_some(())
+    });
+    assert_eq!(front.get("/", "").body, vec![b'x'; 300_000]);
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn what_has_changed_takes_its_place() {
+    let front = Front::saying(|asked| {
+        let fields = format!("Cache-Control: max-age=1\r\nETag: \"{}\"\r\n", asked.number);
+        numbered(asked, &fields)
+    });
+    assert_eq!(front.get("/", "").text(), "0");
+    wait_until("another", || {
+        (front.get("/", "").text() == "1").then_some(())
+    });
+    let asked = front.origin.asked();
+    assert_eq!(asked[1].field("if-none-match"), Some("\"0\""));
+}
