@@ -2,8 +2,12 @@
 //! RFC 9111 §5.2 and §4.2.1.
 //!
 //! What is malformed is noted and not guessed at: who reads the result takes the response for stale.
-//! The qualified forms `private="field"` and `no-cache="field"` are taken for the bare ones, which
-//! is allowed and stricter.
+//! The qualified forms `private="field"` and `no-cache="field"` count as the bare ones, which is
+//! allowed and stricter; who can leave fields out looks at [`CacheControl::no_cache_bare`] and
+//! [`CacheControl::private_bare`], and at [`field_names`].
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 /// Longer times mean this many seconds (§1.2.2).
 const DELTA_SECS_MAX: u64 = 1 << 31;
@@ -19,18 +23,28 @@ pub struct CacheControl {
     pub no_store: bool,
     /// `no-cache`, with field names or without.
     pub no_cache: bool,
+    /// `no-cache` without field names.
+    pub no_cache_bare: bool,
     /// `private`, with field names or without.
     pub private: bool,
+    /// `private` without field names.
+    pub private_bare: bool,
     /// `public`
     pub public: bool,
     /// `must-revalidate`, or `proxy-revalidate`, which means the same to a shared cache.
     pub must_revalidate: bool,
     /// `must-understand`
     pub must_understand: bool,
+    /// `immutable` (RFC 8246)
+    pub immutable: bool,
     /// `max-age`
     pub max_age: Delta,
     /// `s-maxage`
     pub s_maxage: Delta,
+    /// `stale-while-revalidate` (RFC 5861)
+    pub stale_while_revalidate: Delta,
+    /// `stale-if-error` (RFC 5861)
+    pub stale_if_error: Delta,
 }
 
 /// The argument of a directive that is a time.
@@ -49,52 +63,127 @@ impl CacheControl {
     /// Reads one line; call it for each.
     pub fn add_line(&mut self, line: &[u8]) {
         self.present = true;
-        let mut rest = line;
-        while !rest.is_empty() {
-            let Some((member, after)) = take_member(rest) else {
-                self.malformed = true;
-                return;
-            };
-            self.add_member(member.trim_ascii());
-            rest = after;
+        for directive in Directives::of(line) {
+            match directive {
+                Some((name, argument)) => self.add_directive(name, argument),
+                None => self.malformed = true,
+            }
         }
     }
 
-    fn add_member(&mut self, member: &[u8]) {
-        if member.is_empty() {
-            return;
-        }
-        let (name, argument) = match member.iter().position(|b| *b == b'=') {
-            Some(at) => (&member[..at], Some(&member[at + 1..])),
-            None => (member, None),
-        };
-        if !name.iter().all(|b| is_token_byte(*b)) {
-            self.malformed = true;
-            return;
-        }
-        self.add_directive(name, argument);
-    }
-
-    fn add_directive(&mut self, name: &[u8], argument: Option<&[u8]>) {
+    /// Adds one directive of any field that has those of Cache-Control.
+    pub(crate) fn add_directive(&mut self, name: &[u8], argument: Option<&[u8]>) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         self.no_store |= is("no-store");
         self.no_cache |= is("no-cache");
+        self.no_cache_bare |= is("no-cache") && argument.is_none_or(names_nothing);
         self.private |= is("private");
+        self.private_bare |= is("private") && argument.is_none_or(names_nothing);
         self.public |= is("public");
         self.must_revalidate |= is("must-revalidate") || is("proxy-revalidate");
         self.must_understand |= is("must-understand");
-        if is("max-age") {
-            self.max_age = self.max_age.and(argument);
-        }
-        if is("s-maxage") {
-            self.s_maxage = self.s_maxage.and(argument);
+        self.immutable |= is("immutable");
+        for (known, delta) in [
+            ("max-age", &mut self.max_age),
+            ("s-maxage", &mut self.s_maxage),
+            ("stale-while-revalidate", &mut self.stale_while_revalidate),
+            ("stale-if-error", &mut self.stale_if_error),
+        ] {
+            if is(known) {
+                *delta = delta.and(argument);
+            }
         }
     }
 }
 
+/// The field names, in small letters, that `private` and `no-cache` have as arguments in a line of Cache-Control. A
+/// shared cache stores the response without these fields (§5.2.2.4, §5.2.2.7).
+pub fn field_names(line: &[u8]) -> Vec<Box<[u8]>> {
+    let qualified = |(name, argument): (&[u8], Option<&[u8]>)| {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        argument
+            .filter(|_| is(b"no-cache") || is(b"private"))
+            .map(<[u8]>::to_vec)
+    };
+    let mut all: Vec<Box<[u8]>> = Vec::new();
+    for argument in Directives::of(line).flatten().filter_map(qualified) {
+        let names = argument
+            .split(|b| matches!(b, b',' | b'"'))
+            .map(<[u8]>::trim_ascii);
+        all.extend(
+            names
+                .filter(|n| !n.is_empty())
+                .map(|n| n.to_ascii_lowercase().into()),
+        );
+    }
+    all
+}
+
+/// Whether an argument holds no field name, so that the directive is the bare one. What is no list of names is taken so,
+/// too.
+fn names_nothing(argument: &[u8]) -> bool {
+    let inner = match argument {
+        [b'"', inner @ .., b'"'] => inner,
+        bare => bare,
+    };
+    let mut names = inner
+        .split(|b| *b == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|n| !n.is_empty())
+        .peekable();
+    names.peek().is_none() || !names.all(|name| name.iter().all(|b| is_token_byte(*b)))
+}
+
+/// The directives of one line, each with its argument; `None` for what is none.
+pub(crate) struct Directives<'l>(&'l [u8]);
+
+impl<'l> Directives<'l> {
+    pub(crate) fn of(line: &'l [u8]) -> Directives<'l> {
+        Directives(line)
+    }
+}
+
+impl<'l> Iterator for Directives<'l> {
+    type Item = Option<(&'l [u8], Option<&'l [u8]>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.0.is_empty() {
+            let Some((member, rest)) = take_member(core::mem::take(&mut self.0)) else {
+                return Some(None);
+            };
+            self.0 = rest;
+            let member = member.trim_ascii();
+            if !member.is_empty() {
+                return Some(split(member));
+            }
+        }
+        None
+    }
+}
+
+/// Name and argument of a directive.
+fn split(member: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+    let (name, argument) = match member.iter().position(|b| *b == b'=') {
+        Some(at) => (&member[..at], Some(&member[at + 1..])),
+        None => (member, None),
+    };
+    name.iter()
+        .all(|b| is_token_byte(*b))
+        .then_some((name, argument))
+}
+
 impl Delta {
+    /// The seconds, if there are any.
+    #[must_use]
+    pub fn secs(self) -> Option<u64> {
+        match self {
+            Delta::Secs(secs) => Some(secs),
+            Delta::Absent | Delta::Invalid => None,
+        }
+    }
+
     /// What holds after another occurrence of the directive.
-    fn and(self, argument: Option<&[u8]>) -> Delta {
+    pub(crate) fn and(self, argument: Option<&[u8]>) -> Delta {
         let new = argument.and_then(delta_secs);
         match (self, new) {
             (Delta::Absent, Some(secs)) => Delta::Secs(secs),
@@ -137,7 +226,7 @@ fn take_member(list: &[u8]) -> Option<(&[u8], &[u8])> {
     (!quoted).then_some((list, &[]))
 }
 
-fn is_token_byte(byte: u8) -> bool {
+pub(crate) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -177,7 +266,20 @@ mod tests {
     #[test]
     fn qualified_forms_are_taken_for_the_bare_ones() {
         let all = read(&[r#"private="a, b", no-cache="Set-Cookie""#]);
-        assert!(all.private && all.no_cache);
+        assert!(all.private && all.no_cache && !all.private_bare && !all.no_cache_bare);
+        let names = field_names(br#"private="a, B", no-cache="Set-Cookie", x="y""#);
+        assert_eq!(names, [&b"a"[..], b"b", b"set-cookie"].map(Box::from));
+        for bare in ["private, private=\"a\"", "private=\"\"", "private=\"a b\""] {
+            assert!(read(&[bare]).private_bare, "{bare}");
+        }
+    }
+
+    #[test]
+    fn times_for_stale_use_are_read() {
+        let all = read(&["stale-while-revalidate=5, stale-if-error=9, immutable"]);
+        assert!(all.immutable);
+        assert_eq!(all.stale_while_revalidate.secs(), Some(5));
+        assert_eq!(all.stale_if_error, Delta::Secs(9));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct Received {
 /// What gave a lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
+    /// `max-age` of CDN-Cache-Control (RFC 9213), or its `s-maxage`.
+    Targeted,
     /// `s-maxage`
     SMaxage,
     /// `max-age`
@@ -56,6 +58,8 @@ pub enum Source {
     Ttl,
     /// A tenth of the time since Last-Modified.
     Heuristic,
+    /// Nothing did: the response is stale from the start, and kept to be validated.
+    Nothing,
 }
 
 /// How long a response may be used, and how much of that is over.
@@ -72,7 +76,9 @@ pub struct Freshness {
 impl Freshness {
     /// What is left of the lifetime; 0 if the response is stale.
     pub fn left_ms(&self) -> u64 {
-        (self.lifetime_secs * 1000).saturating_sub(self.age_ms)
+        self.lifetime_secs
+            .saturating_mul(1000)
+            .saturating_sub(self.age_ms)
     }
 }
 

@@ -12,14 +12,21 @@
 
 extern crate alloc;
 
+pub mod bans;
 pub mod cache_control;
+pub mod cache_status;
 mod extents;
 pub mod freshness;
 mod ghost;
+pub mod lifetime;
 mod nodes;
+pub mod partial;
 pub mod pattern;
+pub mod request;
 pub mod storable;
 mod store;
+mod targeted;
+pub mod validation;
 pub mod vary;
 
 pub use extents::{Align, Extent, Extents, PAGE, UNIT};

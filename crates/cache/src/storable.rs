@@ -1,14 +1,89 @@
-//! Whether a shared cache may store a response to a GET and answer with it unasked, and why not. It
-//! knows nothing of requests: who calls it has made sure that the request had no Authorization, no
-//! Range, and no field that is not part of the key. Read RFC 9111 §3 and §4, RFC 9110 §15.1.
+//! Whether a shared cache may store a response, and why not. Who may use it then, and when, is decided in
+//! [`crate::lifetime`]. Read RFC 9111 §3 and §4, RFC 9110 §15.1.
 //!
-//! Stricter than the RFC: nothing is answered stale, what would have to be validated before each
-//! use is not stored, and neither is what sets a cookie.
+//! [`decide`] knows the request and the caller's [`Policy`]. [`judge`] is the same for those who have made sure that the
+//! request had no Authorization, no Range, and no field that is not part of the key, and who answer unasked: nothing
+//! that would have to be validated before each use is stored, and nothing that sets a cookie.
 
-use crate::cache_control::CacheControl;
+use crate::cache_control::{self, CacheControl};
 use crate::freshness::{self, Freshness, Received, Source, Times};
+use crate::lifetime::Storing;
+use crate::request::Asked;
+use crate::targeted;
+use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
+
+/// What a cache stores beyond what it has to refuse.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// What needs validation before it is used is stored, if it has a validator; so are stale responses.
+    pub validates: bool,
+    /// A lifetime must be given by the response itself.
+    pub explicit_only: bool,
+    /// The operator's lifetime for responses that give none; if it is set, nothing is guessed from Last-Modified.
+    pub ttl_secs: Option<u64>,
+    /// `stale-while-revalidate` for responses that say nothing of it.
+    pub stale_while_revalidate_secs: u64,
+    /// `stale-if-error` for responses that say nothing of it.
+    pub stale_if_error_secs: u64,
+    /// Responses that set cookies.
+    pub cookies: Cookies,
+    /// Vary may name any fields, and the caller tells their values apart ([`crate::vary`]); else Accept-Encoding only.
+    pub varies: bool,
+    /// CDN-Cache-Control counts.
+    pub targeted: bool,
+    /// The fields that `private` and `no-cache` name are left out of what is stored; else they count as unqualified.
+    pub leaves_out: bool,
+    /// 206 may be stored.
+    pub partial: bool,
+}
+
+/// Which responses with Set-Cookie are stored. The RFC lets a cache store all of them (§7.3). An application that starts
+/// a session on a page with `max-age` does not mean everybody to have that session, though, so that a lifetime alone is
+/// not enough for other caches than private ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cookies {
+    /// None.
+    Never,
+    /// Those that are meant for shared caches by their own words: `public`, `s-maxage` or CDN-Cache-Control.
+    Shared,
+    /// All.
+    Always,
+}
+
+impl Policy {
+    /// What is stored is used without a look back.
+    pub const STRICT: Policy = Policy {
+        validates: false,
+        explicit_only: false,
+        ttl_secs: None,
+        stale_while_revalidate_secs: 0,
+        stale_if_error_secs: 0,
+        cookies: Cookies::Never,
+        varies: false,
+        targeted: false,
+        leaves_out: false,
+        partial: false,
+    };
+    /// Programs: any Vary, but only lifetimes that they gave.
+    pub const PROGRAM: Policy = Policy {
+        explicit_only: true,
+        varies: true,
+        ..Policy::STRICT
+    };
+    /// Origins: everything that the RFC allows.
+    pub const ORIGIN: Policy = Policy {
+        validates: true,
+        cookies: Cookies::Shared,
+        varies: true,
+        targeted: true,
+        leaves_out: true,
+        partial: true,
+        ..Policy::STRICT
+    };
+}
 
 /// Why a response is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +112,14 @@ pub enum NotStorable {
     NoLifetime,
     /// It is not fresh when it comes.
     Stale,
+    /// The request's method is not GET.
+    Method,
+    /// The request has `no-store`.
+    Asked,
+    /// The request has Authorization, and the response does not say that others may have it (§3.5).
+    Authorization,
+    /// It has to be validated before it is used, and has no validator.
+    NoValidator,
 }
 
 impl NotStorable {
@@ -55,6 +138,10 @@ impl NotStorable {
             NotStorable::MustRevalidate => "must-revalidate",
             NotStorable::NoLifetime => "no-lifetime",
             NotStorable::Stale => "stale",
+            NotStorable::Method => "method",
+            NotStorable::Asked => "request-no-store",
+            NotStorable::Authorization => "authorization",
+            NotStorable::NoValidator => "no-validator",
         }
     }
 }
@@ -93,6 +180,14 @@ impl fmt::Display for NotStorable {
             NotStorable::Stale => f.write_str(
                 "the response is not fresh when it comes (a lifetime of 0, an Expires that is past or no date, or an Age beyond it)",
             ),
+            NotStorable::Method => f.write_str("only what answers a GET is stored"),
+            NotStorable::Asked => f.write_str("the request's Cache-Control has no-store"),
+            NotStorable::Authorization => f.write_str(
+                "the request has Authorization; say public, s-maxage or must-revalidate if others may have the response",
+            ),
+            NotStorable::NoValidator => f.write_str(
+                "the response has to be validated before each use, and has neither ETag nor Last-Modified",
+            ),
         }
     }
 }
@@ -110,17 +205,46 @@ pub fn judge<'a>(
     received: &Received,
     ttl_secs: Option<u64>,
 ) -> Result<Freshness, NotStorable> {
-    let seen = Seen::read(fields)?;
-    allowed(status, &seen)?;
-    let (lifetime_secs, source) = lifetime(status, &seen, received.at_unix_secs, ttl_secs)?;
+    let policy = Policy {
+        ttl_secs,
+        ..Policy::STRICT
+    };
+    decide(&policy, &Asked::GET, status, fields, received).map(|storing| storing.freshness)
+}
+
+/// Judges a response to a request.
+///
+/// # Errors
+/// The first reason found not to store the response.
+pub fn decide<'a>(
+    policy: &Policy,
+    asked: &Asked,
+    status: u16,
+    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    received: &Received,
+) -> Result<Storing, NotStorable> {
+    if !asked.is_get {
+        return Err(NotStorable::Method);
+    }
+    if asked.no_store {
+        return Err(NotStorable::Asked);
+    }
+    let seen = Seen::read(fields, policy)?;
+    allowed(status, &seen, policy)?;
+    if asked.is_authorized && !seen.is_for_all() {
+        return Err(NotStorable::Authorization);
+    }
+    let (lifetime_secs, source) = lifetime(status, &seen, received.at_unix_secs, policy)?;
     let freshness = Freshness {
         lifetime_secs,
         age_ms: freshness::age_ms(&seen.times, received),
         source,
     };
-    match freshness.left_ms() {
-        0 => Err(NotStorable::Stale),
-        _ => Ok(freshness),
+    let storing = seen.storing(status, freshness, policy);
+    match storing.is_useful(policy.validates && seen.has_validator) {
+        true => Ok(storing),
+        false if !policy.validates => Err(NotStorable::Stale),
+        false => Err(NotStorable::NoValidator),
     }
 }
 
@@ -128,8 +252,12 @@ pub fn judge<'a>(
 #[derive(Debug, Default)]
 struct Seen<'a> {
     control: CacheControl,
+    /// From CDN-Cache-Control, whose directives count instead of the others.
+    is_targeted: bool,
     times: Times<'a>,
     sets_cookie: bool,
+    has_validator: bool,
+    left_out: Vec<Box<[u8]>>,
     /// `Pragma: no-cache`, which is a request field; servers that send it mean Cache-Control.
     pragma_no_cache: bool,
 }
@@ -137,44 +265,104 @@ struct Seen<'a> {
 impl<'a> Seen<'a> {
     fn read(
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+        policy: &Policy,
     ) -> Result<Seen<'a>, NotStorable> {
         let mut seen = Seen::default();
+        let mut targeted = Vec::new();
         for (name, value) in fields {
-            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
             let value = value.trim_ascii();
-            let times = &mut seen.times;
-            if is("cache-control") {
-                seen.control.add_line(value);
-            } else if is("vary") {
-                check_vary(value)?;
-            } else if is("date") {
-                times.date = times.date.and(value);
-            } else if is("expires") {
-                times.expires = times.expires.and(value);
-            } else if is("last-modified") {
-                times.last_modified = times.last_modified.and(value);
-            } else if is("age") {
-                times.age = times.age.or(Some(value));
-            } else if is("pragma") {
-                let says = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
-                seen.pragma_no_cache |= value.split(|b| *b == b',').any(says);
+            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+            if is("vary") {
+                check_vary(value, policy)?;
+            } else if is("cdn-cache-control") && policy.targeted {
+                targeted.push(value);
+            } else {
+                seen.add(name, value);
             }
-            seen.sets_cookie |= is("set-cookie") || is("set-cookie2");
+        }
+        if let Some(control) = targeted::read(&targeted) {
+            seen.control = control;
+            seen.is_targeted = true;
+            seen.times.expires = freshness::Once::Absent;
         }
         Ok(seen)
     }
 
-    fn no_cache(&self) -> bool {
-        self.control.no_cache || (self.pragma_no_cache && !self.control.present)
+    fn add(&mut self, name: &[u8], value: &'a [u8]) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let times = &mut self.times;
+        if is("cache-control") {
+            self.control.add_line(value);
+            self.left_out.extend(cache_control::field_names(value));
+        } else if is("date") {
+            times.date = times.date.and(value);
+        } else if is("expires") {
+            times.expires = times.expires.and(value);
+        } else if is("last-modified") {
+            times.last_modified = times.last_modified.and(value);
+        } else if is("age") {
+            times.age = times.age.or(Some(value));
+        } else if is("pragma") {
+            let says = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
+            self.pragma_no_cache |= value.split(|b| *b == b',').any(says);
+        }
+        self.sets_cookie |= is("set-cookie") || is("set-cookie2");
+        self.has_validator |= is("etag") || is("last-modified");
+    }
+
+    /// Every use has to be validated.
+    fn no_cache(&self, policy: &Policy) -> bool {
+        let said = match policy.leaves_out {
+            true => self.control.no_cache_bare,
+            false => self.control.no_cache,
+        };
+        said || (self.pragma_no_cache && !self.control.present)
+    }
+
+    /// Its author means others than who asked to have it (§3.5).
+    fn is_for_all(&self) -> bool {
+        let control = &self.control;
+        control.public || control.must_revalidate || control.s_maxage.secs().is_some()
+    }
+
+    fn storing(&self, status: u16, freshness: Freshness, policy: &Policy) -> Storing {
+        let control = &self.control;
+        let no_cache = self.no_cache(policy);
+        let s_maxage = control.s_maxage != cache_control::Delta::Absent;
+        let window = |said: cache_control::Delta, own: u64| match said {
+            _ if !policy.validates || control.must_revalidate || no_cache => 0,
+            cache_control::Delta::Secs(secs) => secs,
+            cache_control::Delta::Absent if !s_maxage => own,
+            _ => 0,
+        };
+        Storing {
+            freshness,
+            no_cache,
+            must_revalidate: control.must_revalidate || s_maxage,
+            swr_secs: window(
+                control.stale_while_revalidate,
+                policy.stale_while_revalidate_secs,
+            ),
+            sie_secs: window(control.stale_if_error, policy.stale_if_error_secs),
+            immutable: control.immutable,
+            left_out: match policy.leaves_out {
+                true => self.left_out.clone(),
+                false => Vec::new(),
+            },
+            is_partial: status == 206,
+        }
     }
 }
 
-/// Fails with the first name that is not Accept-Encoding.
-fn check_vary(value: &[u8]) -> Result<(), NotStorable> {
+/// Fails with the first name that the caller does not tell apart, which is all but Accept-Encoding, or `*`.
+fn check_vary(value: &[u8], policy: &Policy) -> Result<(), NotStorable> {
     let foreign = value
         .split(|b| *b == b',')
         .map(<[u8]>::trim_ascii)
-        .find(|name| !name.is_empty() && !name.eq_ignore_ascii_case(b"accept-encoding"));
+        .find(|name| match policy.varies {
+            true => *name == b"*",
+            false => !name.is_empty() && !name.eq_ignore_ascii_case(b"accept-encoding"),
+        });
     match foreign {
         Some(name) => Err(NotStorable::Vary(
             String::from_utf8_lossy(name).into_owned(),
@@ -184,9 +372,9 @@ fn check_vary(value: &[u8]) -> Result<(), NotStorable> {
 }
 
 /// Everything but time.
-fn allowed(status: u16, seen: &Seen<'_>) -> Result<(), NotStorable> {
+fn allowed(status: u16, seen: &Seen<'_>, policy: &Policy) -> Result<(), NotStorable> {
     let control = &seen.control;
-    if !is_plain(status) {
+    if !(is_plain(status) || status == 206 && policy.partial) {
         return Err(NotStorable::Status(status));
     }
     if control.malformed {
@@ -199,39 +387,60 @@ fn allowed(status: u16, seen: &Seen<'_>) -> Result<(), NotStorable> {
     if control.no_store && !control.must_understand {
         return Err(NotStorable::NoStore);
     }
-    if control.private {
+    if control.private_bare || control.private && !policy.leaves_out {
         return Err(NotStorable::Private);
     }
-    if seen.no_cache() {
+    if seen.no_cache(policy) && !policy.validates {
         return Err(NotStorable::NoCache);
     }
-    if seen.sets_cookie {
-        return Err(NotStorable::SetCookie);
+    let is_left_out =
+        policy.leaves_out && seen.left_out.iter().any(|name| **name == *b"set-cookie");
+    let is_meant = match policy.cookies {
+        Cookies::Never => false,
+        Cookies::Shared => seen.is_targeted || control.public || control.s_maxage.secs().is_some(),
+        Cookies::Always => true,
+    };
+    match seen.sets_cookie && !is_left_out && !is_meant {
+        true => Err(NotStorable::SetCookie),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn lifetime(
     status: u16,
     seen: &Seen<'_>,
     at_unix_secs: u64,
-    ttl_secs: Option<u64>,
+    policy: &Policy,
 ) -> Result<(u64, Source), NotStorable> {
-    if let Some(explicit) = freshness::explicit(&seen.control, &seen.times, at_unix_secs) {
-        return Ok(explicit);
+    if let Some((secs, source)) = freshness::explicit(&seen.control, &seen.times, at_unix_secs) {
+        let source = match seen.is_targeted {
+            true => Source::Targeted,
+            false => source,
+        };
+        return Ok((secs, source));
     }
     if !is_heuristic(status) && !seen.control.public {
         return Err(NotStorable::StatusNeedsLifetime(status));
     }
+    // Validation before each use needs no lifetime.
+    let nothing = || match policy.validates && seen.has_validator {
+        true => Ok((0, Source::Nothing)),
+        false if policy.validates && seen.no_cache(policy) => Err(NotStorable::NoValidator),
+        false => Err(NotStorable::NoLifetime),
+    };
     // Its author cares about staleness: a lifetime of our own making is not what is meant.
     if seen.control.must_revalidate {
-        return Err(NotStorable::MustRevalidate);
+        return nothing().map_err(|_| NotStorable::MustRevalidate);
+    }
+    if policy.explicit_only {
+        return nothing();
     }
     let guess = || freshness::heuristic(&seen.times, at_unix_secs).map(|s| (s, Source::Heuristic));
-    ttl_secs
+    let given = policy
+        .ttl_secs
         .map(|secs| (secs, Source::Ttl))
-        .or_else(guess)
-        .ok_or(NotStorable::NoLifetime)
+        .or_else(guess);
+    given.map_or_else(nothing, Ok)
 }
 
 /// Statuses whose meaning is in the response alone. The others are interim ones, or answer what is
@@ -240,12 +449,12 @@ fn is_plain(status: u16) -> bool {
     (200..600).contains(&status) && !matches!(status, 206 | 401 | 407 | 412 | 416)
 }
 
-/// Statuses that may be stored without an explicit lifetime (RFC 9110 §15.1 without 206). 304 is
+/// Statuses that may be stored without an explicit lifetime (RFC 9110 §15.1). 304 is
 /// among them for requests that are conditional themselves: it says what the 200 would have said.
 fn is_heuristic(status: u16) -> bool {
     matches!(
         status,
-        200 | 203 | 204 | 300 | 301 | 304 | 308 | 404 | 405 | 410 | 414 | 501
+        200 | 203 | 204 | 206 | 300 | 301 | 304 | 308 | 404 | 405 | 410 | 414 | 501
     )
 }
 

@@ -38,6 +38,7 @@ pub mod range;
 pub mod refusal;
 pub mod request;
 pub mod status;
+pub mod structured;
 pub mod target;
 pub mod values;
 pub mod version;

@@ -278,6 +278,7 @@ fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
 /// What gives a response its lifetime.
 fn rule(source: Source) -> &'static str {
     match source {
+        Source::Targeted => "CDN-Cache-Control",
         Source::SMaxage => "s-maxage",
         Source::MaxAge => "max-age",
         Source::Expires => "Expires",
@@ -285,6 +286,7 @@ fn rule(source: Source) -> &'static str {
         Source::Heuristic => {
             "a tenth of the time since Last-Modified, 5 s at most (--ttl says another)"
         }
+        Source::Nothing => "nothing",
     }
 }
 

@@ -82,7 +82,12 @@ fn of_response(reason: &NotStorable) -> Kind {
         | NotStorable::Malformed => Kind::CacheControl,
         NotStorable::SetCookie => Kind::SetCookie,
         NotStorable::Vary(_) => Kind::Vary,
-        NotStorable::Status(_) | NotStorable::NotUnderstood(_) => Kind::Other,
+        NotStorable::Status(_)
+        | NotStorable::NotUnderstood(_)
+        | NotStorable::Method
+        | NotStorable::Asked
+        | NotStorable::Authorization
+        | NotStorable::NoValidator => Kind::Other,
     }
 }
 

@@ -1,0 +1,185 @@
+use super::*;
+use crate::freshness::Received;
+use crate::storable::{self, NotStorable, Policy};
+
+const NOW: u64 = 1_795_207_512;
+const AT_MS: u64 = 1_000_000;
+
+fn decide(asked: &Asked, fields: &[(&str, &str)]) -> Result<Storing, NotStorable> {
+    let fields = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
+    let received = Received {
+        at_unix_secs: NOW,
+        delay_ms: 0,
+    };
+    storable::decide(&Policy::ORIGIN, asked, 200, fields, &received)
+}
+
+fn stored(control: &str) -> Lifetime {
+    let fields = [("Cache-Control", control), ("ETag", "\"a\"")];
+    decide(&Asked::GET, &fields)
+        .expect("it may be stored")
+        .lifetime(AT_MS)
+}
+
+fn after(secs: u64) -> u64 {
+    AT_MS + secs * 1000
+}
+
+fn asks(control: &'static str) -> Asked {
+    Asked::read(true, [(&b"cache-control"[..], control.as_bytes())], true)
+}
+
+#[test]
+fn fresh_until_its_lifetime_ends() {
+    let it = stored("max-age=10");
+    assert_eq!(it.use_for(&Asked::GET, after(9)), Use::Fresh);
+    assert_eq!(it.use_for(&Asked::GET, after(10)), Use::Validate);
+    assert_eq!(it.age_ms(after(9)), 9000);
+    assert_eq!(
+        it.expired(after(1)).use_for(&Asked::GET, after(1)),
+        Use::Validate
+    );
+}
+
+#[test]
+fn an_age_beyond_the_time_that_the_clock_has_run_is_kept() {
+    let fields = [("Cache-Control", "max-age=9000"), ("Age", "7200")];
+    let it = decide(&Asked::GET, &fields)
+        .expect("it may be stored")
+        .lifetime(5);
+    assert_eq!(it.age_ms(5), 7_200_000);
+}
+
+#[test]
+fn no_cache_is_validated_each_time() {
+    let it = stored("max-age=10, no-cache");
+    assert_eq!(it.use_for(&Asked::GET, after(0)), Use::Validate);
+    assert!(!it.stands_in(&Asked::GET, after(0)));
+    let bare = [("Cache-Control", "no-cache")];
+    assert_eq!(decide(&Asked::GET, &bare), Err(NotStorable::NoValidator));
+}
+
+#[test]
+fn the_request_limits_what_is_used() {
+    let it = stored("max-age=10");
+    assert_eq!(it.use_for(&asks("max-age=5"), after(5)), Use::Fresh);
+    assert_eq!(it.use_for(&asks("max-age=5"), after(6)), Use::Validate);
+    assert_eq!(it.use_for(&asks("max-age=0"), after(0)), Use::Validate);
+    assert_eq!(it.use_for(&asks("no-cache"), after(0)), Use::Validate);
+    assert_eq!(it.use_for(&asks("min-fresh=5"), after(5)), Use::Fresh);
+    assert_eq!(it.use_for(&asks("min-fresh=5"), after(6)), Use::Validate);
+    assert_eq!(it.use_for(&asks("only-if-cached"), after(5)), Use::Fresh);
+    assert_eq!(
+        it.use_for(&asks("only-if-cached"), after(10)),
+        Use::Unusable
+    );
+}
+
+#[test]
+fn max_stale_takes_what_may_be_stale() {
+    let it = stored("max-age=10");
+    assert_eq!(it.use_for(&asks("max-stale=5"), after(14)), Use::Stale);
+    assert_eq!(it.use_for(&asks("max-stale=5"), after(15)), Use::Validate);
+    assert_eq!(it.use_for(&asks("max-stale"), after(9999)), Use::Stale);
+    for control in [
+        "max-age=10, must-revalidate",
+        "s-maxage=10",
+        "max-age=10, proxy-revalidate",
+    ] {
+        let verdict = stored(control).use_for(&asks("max-stale"), after(11));
+        assert_eq!(verdict, Use::Validate, "{control}");
+    }
+}
+
+#[test]
+fn windows_of_stale_use() {
+    let it = stored("s-maxage=10, stale-while-revalidate=5, stale-if-error=9");
+    assert_eq!(
+        it.use_for(&Asked::GET, after(14)),
+        Use::StaleWhileRevalidate
+    );
+    assert_eq!(it.use_for(&Asked::GET, after(15)), Use::Validate);
+    assert!(it.stands_in(&Asked::GET, after(18)) && !it.stands_in(&Asked::GET, after(19)));
+    let strict = stored("max-age=10, must-revalidate, stale-while-revalidate=5, stale-if-error=9");
+    assert_eq!(strict.use_for(&Asked::GET, after(11)), Use::Validate);
+    assert!(!strict.stands_in(&Asked::GET, after(11)));
+    let client = stored("max-age=10");
+    assert!(client.stands_in(&asks("stale-if-error=5"), after(14)));
+    assert!(!client.stands_in(&asks("stale-if-error=5"), after(15)));
+}
+
+#[test]
+fn stale_responses_are_stored_to_be_validated() {
+    for control in ["max-age=0", "public", "max-age=x"] {
+        assert_eq!(
+            stored(control).use_for(&Asked::GET, after(0)),
+            Use::Validate,
+            "{control}"
+        );
+    }
+    let without = [("Cache-Control", "max-age=0")];
+    assert_eq!(decide(&Asked::GET, &without), Err(NotStorable::NoValidator));
+}
+
+#[test]
+fn requests_that_are_not_for_everybody() {
+    let authorized = Asked {
+        is_authorized: true,
+        ..Asked::GET
+    };
+    let of = |control| decide(&authorized, &[("Cache-Control", control)]).err();
+    assert_eq!(of("max-age=5"), Some(NotStorable::Authorization));
+    for control in [
+        "max-age=5, public",
+        "s-maxage=5",
+        "max-age=5, must-revalidate",
+    ] {
+        assert_eq!(of(control), None, "{control}");
+    }
+    let of = |asked: &Asked| decide(asked, &[("Cache-Control", "max-age=5")]).err();
+    assert_eq!(of(&asks("no-store")), Some(NotStorable::Asked));
+    let head = Asked {
+        is_get: false,
+        ..Asked::GET
+    };
+    assert_eq!(of(&head), Some(NotStorable::Method));
+}
+
+#[test]
+fn cookies_need_words_for_shared_caches() {
+    let of = |control| {
+        decide(
+            &Asked::GET,
+            &[("Cache-Control", control), ("Set-Cookie", "a=b")],
+        )
+        .err()
+    };
+    assert_eq!(of("max-age=5"), Some(NotStorable::SetCookie));
+    for control in [
+        "max-age=5, public",
+        "s-maxage=5",
+        "max-age=5, no-cache=\"set-cookie\"",
+    ] {
+        assert_eq!(of(control), None, "{control}");
+    }
+}
+
+#[test]
+fn named_fields_are_left_out() {
+    let fields = [("Cache-Control", "max-age=5, private=\"a\", no-cache=\"B\"")];
+    let storing = decide(&Asked::GET, &fields).expect("it may be stored");
+    assert!(!storing.no_cache);
+    assert_eq!(storing.left_out, [&b"a"[..], b"b"].map(Box::from));
+}
+
+#[test]
+fn what_is_said_to_cdns_counts() {
+    let of = |cdn, control| {
+        let fields = [("CDN-Cache-Control", cdn), ("Cache-Control", control)];
+        decide(&Asked::GET, &fields).map(|s| s.freshness.lifetime_secs)
+    };
+    assert_eq!(of("max-age=60", "no-store"), Ok(60));
+    assert_eq!(of("max-age=1", "max-age=60"), Ok(1));
+    assert_eq!(of("no-store", "max-age=60"), Err(NotStorable::NoStore));
+    assert_eq!(of("max-age=60, &&", "no-store"), Err(NotStorable::NoStore));
+}

@@ -1,0 +1,139 @@
+//! What a request asks of caches. It decides nothing. Read RFC 9111 §5.2.1, §5.4 and RFC 5861 §4.
+
+use crate::cache_control::{Delta, Directives};
+
+/// The parts of a request that matter to what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its method is GET.
+    pub is_get: bool,
+    /// It has Authorization.
+    pub is_authorized: bool,
+    /// `no-store`
+    pub no_store: bool,
+    /// `no-cache`, or Pragma with it where there is no Cache-Control.
+    pub no_cache: bool,
+    /// `only-if-cached`
+    pub only_if_cached: bool,
+    /// `max-age`; 0 if it is no number.
+    pub max_age_secs: Option<u64>,
+    /// `min-fresh`
+    pub min_fresh_secs: u64,
+    /// `max-stale`; without a number, any staleness will do.
+    pub max_stale_secs: u64,
+    /// `stale-if-error`
+    pub stale_if_error_secs: u64,
+}
+
+impl Asked {
+    /// A GET that says nothing.
+    pub const GET: Asked = Asked {
+        is_get: true,
+        is_authorized: false,
+        no_store: false,
+        no_cache: false,
+        only_if_cached: false,
+        max_age_secs: None,
+        min_fresh_secs: 0,
+        max_stale_secs: 0,
+        stale_if_error_secs: 0,
+    };
+
+    /// Reads a request. Where its directives are not to be `honoured`, only those are that make less of the cache public:
+    /// `no-store`.
+    pub fn read<'f>(
+        is_get: bool,
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+        honoured: bool,
+    ) -> Asked {
+        let mut asked = Asked {
+            is_get,
+            ..Asked::GET
+        };
+        let (mut has_control, mut pragma) = (false, false);
+        for (name, value) in fields {
+            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+            if is("authorization") {
+                asked.is_authorized = true;
+            } else if is("cache-control") {
+                has_control = true;
+                Directives::of(value)
+                    .flatten()
+                    .for_each(|(n, a)| asked.add(n, a));
+            } else if is("pragma") {
+                let says = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
+                pragma |= value.split(|b| *b == b',').any(says);
+            }
+        }
+        asked.no_cache |= pragma && !has_control;
+        match honoured {
+            true => asked,
+            false => Asked {
+                is_get,
+                is_authorized: asked.is_authorized,
+                no_store: asked.no_store,
+                ..Asked::GET
+            },
+        }
+    }
+
+    /// Of two times, the one that lets less be used counts.
+    fn add(&mut self, name: &[u8], argument: Option<&[u8]>) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let secs = Delta::Absent.and(argument).secs();
+        self.no_store |= is("no-store");
+        self.no_cache |= is("no-cache");
+        self.only_if_cached |= is("only-if-cached");
+        if is("max-age") {
+            let known = self.max_age_secs.unwrap_or(u64::MAX);
+            self.max_age_secs = Some(known.min(secs.unwrap_or(0)));
+        } else if is("min-fresh") {
+            self.min_fresh_secs = self.min_fresh_secs.max(secs.unwrap_or(u64::MAX));
+        } else if is("max-stale") {
+            let all = argument.is_none().then_some(u64::MAX);
+            self.max_stale_secs = all.or(secs).unwrap_or(0);
+        } else if is("stale-if-error") {
+            self.stale_if_error_secs = secs.unwrap_or(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(control: &'static str) -> Asked {
+        Asked::read(true, [(&b"Cache-Control"[..], control.as_bytes())], true)
+    }
+
+    #[test]
+    fn directives_are_read_on_the_strict_side() {
+        let asked = read("no-store, ONLY-IF-CACHED, max-age=9, max-age=5, min-fresh=x");
+        assert!(asked.no_store && asked.only_if_cached && !asked.no_cache);
+        assert_eq!(
+            (asked.max_age_secs, asked.min_fresh_secs),
+            (Some(5), u64::MAX)
+        );
+        assert_eq!(read("max-age=no").max_age_secs, Some(0));
+        assert_eq!(read("max-stale").max_stale_secs, u64::MAX);
+        assert_eq!(read("max-stale=x").max_stale_secs, 0);
+    }
+
+    #[test]
+    fn pragma_counts_without_cache_control() {
+        let pragma = (&b"Pragma"[..], &b"no-cache"[..]);
+        assert!(Asked::read(true, [pragma], true).no_cache);
+        let both = [pragma, (b"Cache-Control", b"max-age=5")];
+        assert!(!Asked::read(true, both, true).no_cache);
+    }
+
+    #[test]
+    fn what_is_not_honoured_still_keeps_out_of_the_store() {
+        let fields = [
+            (&b"cache-control"[..], &b"no-store, no-cache"[..]),
+            (b"authorization", b"x"),
+        ];
+        let asked = Asked::read(true, fields, false);
+        assert!(asked.no_store && asked.is_authorized && !asked.no_cache);
+    }
+}

@@ -1,0 +1,255 @@
+//! Asking an origin whether stored responses still hold, and what its answer changes. It knows messages only by their
+//! fields. Read RFC 9111 §3.2, §4.3 and RFC 9110 §8.8.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use lowroad_http::date;
+
+/// A field line.
+pub type Line<'f> = (&'f [u8], &'f [u8]);
+
+/// What tells a stored response from others of its URL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Validators<'f> {
+    /// As it came; weak if it begins with `W/`.
+    pub etag: Option<&'f [u8]>,
+    /// As it came.
+    pub last_modified: Option<&'f [u8]>,
+}
+
+/// The fields that make a request conditional.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// If-None-Match
+    pub if_none_match: Option<Vec<u8>>,
+    /// If-Modified-Since
+    pub if_modified_since: Option<Vec<u8>>,
+}
+
+/// Fields that a 304 or the response to HEAD never changes: they are about the message or the stored bytes, or about
+/// one connection.
+const KEPT: [&[u8]; 15] = [
+    b"connection",
+    b"content-encoding",
+    b"content-length",
+    b"content-range",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authentication-info",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+    b"www-authenticate",
+    b"content-digest",
+];
+
+impl<'f> Validators<'f> {
+    /// Those of a response; a field that came twice with different values validates nothing.
+    pub fn of(fields: impl IntoIterator<Item = Line<'f>>) -> Validators<'f> {
+        let (mut etags, mut dates) = (Vec::new(), Vec::new());
+        for (name, value) in fields {
+            if name.eq_ignore_ascii_case(b"etag") {
+                etags.push(value.trim_ascii());
+            } else if name.eq_ignore_ascii_case(b"last-modified") {
+                dates.push(value.trim_ascii());
+            }
+        }
+        Validators {
+            etag: single(&etags).filter(|tag| is_tag(tag)),
+            last_modified: single(&dates),
+        }
+    }
+
+    /// Whether nothing can be asked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.etag.is_none() && self.last_modified.is_none()
+    }
+
+    fn opaque(&self) -> Option<&'f [u8]> {
+        self.etag.map(|tag| tag.strip_prefix(b"W/").unwrap_or(tag))
+    }
+
+    fn strong(&self) -> Option<&'f [u8]> {
+        self.etag.filter(|tag| !tag.starts_with(b"W/"))
+    }
+}
+
+fn single<'f>(values: &[&'f [u8]]) -> Option<&'f [u8]> {
+    let first = *values.first()?;
+    values.iter().all(|v| *v == first).then_some(first)
+}
+
+fn is_tag(tag: &[u8]) -> bool {
+    let opaque = tag.strip_prefix(b"W/").unwrap_or(tag);
+    matches!(opaque, [b'"', inner @ .., b'"'] if !inner.iter().any(|b| *b <= b' ' || *b == b'"'))
+}
+
+/// What is asked to validate `selected`; the tags of the URL's other variants go with it, so that a 304 may name one of
+/// them (§4.3.1).
+pub fn conditions<'f>(
+    selected: Validators<'_>,
+    others: impl IntoIterator<Item = Validators<'f>>,
+) -> Conditions {
+    let mut tags: Vec<&[u8]> = selected.etag.into_iter().collect();
+    // With a date alone, the tags of others would hide it: If-None-Match wins.
+    if !tags.is_empty() || selected.last_modified.is_none() {
+        for tag in others.into_iter().filter_map(|v| v.etag) {
+            if !tags.contains(&tag) {
+                tags.push(tag);
+            }
+        }
+    }
+    Conditions {
+        if_none_match: (!tags.is_empty()).then(|| tags.join(&b", "[..])),
+        if_modified_since: selected.last_modified.map(<[u8]>::to_vec),
+    }
+}
+
+/// Which of the stored responses a 304 is about (§4.3.4); `asked` is the one of `stored` that was to be validated.
+/// Nothing, if the origin speaks of a response that is not stored.
+#[must_use]
+pub fn selected(stored: &[Validators<'_>], asked: usize, by: Validators<'_>) -> Option<usize> {
+    let others = (0..stored.len()).filter(|at| *at != asked);
+    let mut asked_first = core::iter::once(asked).chain(others);
+    let mut find = |fits: fn(&Validators<'_>, &Validators<'_>) -> bool| {
+        asked_first.find(|at| stored.get(*at).is_some_and(|it| fits(it, &by)))
+    };
+    if by.strong().is_some() {
+        return find(|it, by| it.strong() == by.strong());
+    }
+    if by.etag.is_some() {
+        return find(|it, by| it.opaque() == by.opaque());
+    }
+    if by.last_modified.is_some() {
+        return find(|it, by| it.last_modified == by.last_modified);
+    }
+    // It names none: the one that was asked for, which a server that leaves out its validators means.
+    stored.get(asked).map(|_| asked)
+}
+
+/// The fields of a stored response after a 304, or after a response to HEAD that [`head_freshens`]: each field of the new
+/// one takes the place of all lines of that name (§3.2).
+pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &[Box<[u8]>]) -> Vec<Line<'f>> {
+    let named = |name: &[u8]| {
+        let is = |known: &[u8]| known.eq_ignore_ascii_case(name);
+        KEPT.iter().any(|kept| is(kept))
+            || left_out.iter().any(|n| is(n))
+            || of_connection(new, name)
+    };
+    let news: Vec<Line<'f>> = new
+        .iter()
+        .copied()
+        .filter(|(name, _)| !named(name))
+        .collect();
+    let is_new = |name: &[u8]| news.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+    // An Age that the new response does not have is over: the origin answered itself.
+    let is_over = |name: &[u8]| is_new(name) || name.eq_ignore_ascii_case(b"age");
+    let mut all: Vec<Line<'f>> = stored
+        .iter()
+        .copied()
+        .filter(|(name, _)| !is_over(name))
+        .collect();
+    all.extend(news);
+    all
+}
+
+/// Whether Connection names the field.
+fn of_connection(fields: &[Line<'_>], name: &[u8]) -> bool {
+    let options = fields
+        .iter()
+        .filter(|(n, _)| n.eq_ignore_ascii_case(b"connection"));
+    options
+        .flat_map(|(_, value)| value.split(|b| *b == b','))
+        .any(|option| option.trim_ascii().eq_ignore_ascii_case(name))
+}
+
+/// Whether the response to HEAD is about the stored response, so that it freshens it: validators and length, where it
+/// has them, are the same (§4.3.5). Otherwise the stored one is stale.
+#[must_use]
+pub fn head_freshens(stored: &[Line<'_>], head: &[Line<'_>]) -> bool {
+    let value = |of: &[Line<'_>], name: &[u8]| {
+        let line = of.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        line.map(|(_, value)| value.trim_ascii().to_vec())
+    };
+    [&b"etag"[..], b"last-modified", b"content-length"]
+        .iter()
+        .all(|name| value(head, name).is_none_or(|new| value(stored, name) == Some(new)))
+}
+
+/// Whether a date validates strongly: it is at least a second older than the response that it came with (RFC 9110
+/// §8.8.2.2).
+#[must_use]
+pub fn is_strong_date(last_modified: &[u8], response_date: &[u8], now_secs: u64) -> bool {
+    let at = |text| date::parse(text, now_secs);
+    matches!((at(last_modified), at(response_date)), (Some(modified), Some(made)) if modified < made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tag(etag: &'static str) -> Validators<'static> {
+        Validators {
+            etag: Some(etag.as_bytes()),
+            last_modified: None,
+        }
+    }
+
+    #[test]
+    fn tags_of_all_variants_and_the_date_are_sent() {
+        let one = Validators::of([(&b"ETag"[..], &b"\"a\""[..]), (b"last-modified", b"D")]);
+        let asked = conditions(one, [tag("W/\"b\""), tag("\"a\"")]);
+        assert_eq!(asked.if_none_match.as_deref(), Some(&b"\"a\", W/\"b\""[..]));
+        assert_eq!(asked.if_modified_since.as_deref(), Some(&b"D"[..]));
+        assert_eq!(Validators::of([(&b"etag"[..], &b"a b"[..])]).etag, None);
+        let twice = [(&b"etag"[..], &b"\"a\""[..]), (b"etag", b"\"b\"")];
+        assert!(Validators::of(twice).is_empty());
+    }
+
+    #[test]
+    fn a_304_selects_what_it_names() {
+        let stored = [tag("\"a\""), tag("W/\"b\""), tag("\"c\"")];
+        assert_eq!(selected(&stored, 0, tag("\"c\"")), Some(2));
+        assert_eq!(selected(&stored, 0, tag("W/\"b\"")), Some(1));
+        assert_eq!(
+            selected(&stored, 0, tag("\"b\"")),
+            None,
+            "a strong one names no weak one"
+        );
+        assert_eq!(selected(&stored, 1, Validators::default()), Some(1));
+        assert_eq!(selected(&[], 0, Validators::default()), None);
+    }
+
+    #[test]
+    fn new_fields_replace_old_ones_but_not_those_of_the_bytes() {
+        let stored: [Line<'_>; 5] = [
+            (b"A", b"1"),
+            (b"a", b"2"),
+            (b"Content-Length", b"5"),
+            (b"X", b"y"),
+            (b"Age", b"9"),
+        ];
+        let new: [Line<'_>; 5] = [
+            (b"a", b"3"),
+            (b"content-length", b"0"),
+            (b"Connection", b"z"),
+            (b"z", b"1"),
+            (b"p", b"1"),
+        ];
+        let expected: [Line<'_>; 3] = [(b"Content-Length", b"5"), (b"X", b"y"), (b"a", b"3")];
+        assert_eq!(merged(&stored, &new, &[b"p"[..].into()]), expected);
+    }
+
+    #[test]
+    fn head_freshens_what_it_agrees_with() {
+        let stored: [Line<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
+        assert!(head_freshens(&stored, &[(b"etag", b"\"a\"")]));
+        assert!(!head_freshens(&stored, &[(b"content-length", b"6")]));
+        assert!(!head_freshens(&stored, &[(b"last-modified", b"x")]));
+    }
+}
