@@ -1,11 +1,13 @@
 //! Where stored responses are kept: the bytes of an arena, and what is in it under which key; and
 //! which responses may be kept, and for how long.
 //!
-//! Four independent parts. [`Extents`] says which bytes of an arena are free; [`Store`] maps keys to
-//! values within a bound in bytes and chooses what to evict; [`storable`] with [`freshness`] and
-//! [`cache_control`] judges responses by RFC 9111; [`pattern`] says which a purge means. None knows the others, nor a clock, a thread, a
-//! file or a socket: the values are the caller's, and so are the arena's memory and the time. The
-//! first two know no HTTP either: a key is opaque bytes.
+//! Independent parts. [`Extents`] says which bytes of an arena are free; [`Store`] maps keys to values within a bound in
+//! bytes and chooses what to evict. RFC 9111 is the rest: [`storable`] says what may be stored, with [`freshness`],
+//! [`cache_control`] and [`request`]; [`lifetime`] how it may be used; [`vary`] and [`no_vary_search`] for which requests;
+//! [`validation`] how the origin is asked whether it holds; [`partial`] what parts of it are good for; [`invalidation`],
+//! [`groups`], [`pattern`] and [`bans`] what makes it invalid; [`cache_status`] what the client is told. None knows a clock,
+//! a thread, a file or a socket: the values are the caller's, and so are the arena's memory and the time. The first two
+//! know no HTTP either: a key is opaque bytes.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -18,7 +20,10 @@ pub mod cache_status;
 mod extents;
 pub mod freshness;
 mod ghost;
+pub mod groups;
+pub mod invalidation;
 pub mod lifetime;
+pub mod no_vary_search;
 mod nodes;
 pub mod partial;
 pub mod pattern;

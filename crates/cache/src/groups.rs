@@ -1,0 +1,38 @@
+//! Cache-Groups and Cache-Group-Invalidation: responses of one origin that become invalid together. It knows no store. Read
+//! RFC 9875.
+
+use alloc::vec::Vec;
+
+use lowroad_http::structured::{self, Item};
+
+/// As many groups as a cache has to keep for a response (§2).
+const GROUPS_MAX: usize = 32;
+/// More bytes of a group's name than a cache has to take.
+const NAME_LEN_MAX: usize = 256;
+
+/// The groups that the lines of one of the fields name; none if the field is invalid. Names are compared byte by byte,
+/// within one origin.
+pub fn names<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Vec<Vec<u8>> {
+    let members = structured::list(lines).unwrap_or_default();
+    let name = |item| match item {
+        Item::String(name) if name.len() <= NAME_LEN_MAX => Some(name),
+        _ => None,
+    };
+    members
+        .into_iter()
+        .filter_map(name)
+        .take(GROUPS_MAX)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_groups() {
+        let read = names([&b"\"a, b\";x"[..], b"\"C\", d"]);
+        assert_eq!(read, [b"a, b".to_vec(), b"C".to_vec()]);
+        assert!(names([&b"\"a\", \"b"[..]]).is_empty());
+    }
+}

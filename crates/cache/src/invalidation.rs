@@ -1,0 +1,213 @@
+//! Which stored responses a request that changes something makes invalid. It knows no store: what comes out are paths with
+//! queries on the request's own origin. Read RFC 9111 §4.4 and RFC 3986 §5.
+
+use alloc::vec::Vec;
+
+/// Whether a method may change what a GET gives; that of unknown ones is not known, so they may.
+#[must_use]
+pub fn is_unsafe(method: &[u8]) -> bool {
+    ![
+        &b"GET"[..],
+        b"HEAD",
+        b"OPTIONS",
+        b"TRACE",
+        b"PRI",
+        b"QUERY",
+        b"SEARCH",
+        b"PROPFIND",
+        b"REPORT",
+    ]
+    .contains(&method)
+}
+
+/// Paths with queries that are invalid after a response to an unsafe request: its target's, and those that Location and
+/// Content-Location name on the same origin. None after an error.
+pub fn invalidated<'f>(
+    status: u16,
+    base: &Base<'_>,
+    fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+) -> Vec<Vec<u8>> {
+    if !(200..400).contains(&status) {
+        return Vec::new();
+    }
+    let mut all = Vec::from([base.target.to_vec()]);
+    for (name, value) in fields {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        if !is(b"location") && !is(b"content-location") {
+            continue;
+        }
+        if let Some(target) = base
+            .resolve(value.trim_ascii())
+            .filter(|t| !all.contains(t))
+        {
+            all.push(target);
+        }
+    }
+    all
+}
+
+/// The URI that references are relative to.
+#[derive(Clone, Copy, Debug)]
+pub struct Base<'b> {
+    /// `http` or `https`.
+    pub scheme: &'b [u8],
+    /// Host and port as asked.
+    pub authority: &'b [u8],
+    /// Path and query; begins with `/`.
+    pub target: &'b [u8],
+}
+
+impl Base<'_> {
+    /// The path and query that a reference means if it is of the same origin.
+    #[must_use]
+    pub fn resolve(&self, reference: &[u8]) -> Option<Vec<u8>> {
+        let reference = before(reference, b"#");
+        if !reference.iter().all(|b| (0x21..=0x7e).contains(b)) {
+            return None;
+        }
+        let local = self.local(reference)?;
+        let (path, query) = local.split_at(before(local, b"?").len());
+        let base_path = before(self.target, b"?");
+        let whole = match path {
+            [] if local.len() == reference.len() && query.is_empty() => {
+                return Some(self.target.to_vec());
+            }
+            [] if local.len() == reference.len() => base_path.to_vec(),
+            [] => b"/".to_vec(),
+            [b'/', ..] => without_dots(path),
+            _ => {
+                let dir = base_path
+                    .iter()
+                    .rposition(|b| *b == b'/')
+                    .map_or(0, |at| at + 1);
+                without_dots(&[&base_path[..dir], path].concat())
+            }
+        };
+        Some([&whole[..], query].concat())
+    }
+
+    /// What follows scheme and authority, if they are these.
+    fn local<'r>(&self, reference: &'r [u8]) -> Option<&'r [u8]> {
+        let scheme_len = before(reference, b":/?").len();
+        let rest = match reference.get(scheme_len) {
+            Some(b':') => {
+                let is_own = reference[..scheme_len].eq_ignore_ascii_case(self.scheme);
+                let rest = &reference[scheme_len + 1..];
+                // `http:path` is an address of old that no one may rely on.
+                (is_own && rest.starts_with(b"//")).then_some(rest)?
+            }
+            _ => reference,
+        };
+        let Some(after) = rest.strip_prefix(b"//") else {
+            return Some(rest);
+        };
+        let authority = before(after, b"/?");
+        let is_own = self
+            .plain(authority)
+            .eq_ignore_ascii_case(self.plain(self.authority));
+        is_own.then(|| &after[authority.len()..])
+    }
+
+    /// Without the port that the scheme has anyway.
+    fn plain<'a>(&self, authority: &'a [u8]) -> &'a [u8] {
+        let port: &[u8] = match self.scheme.eq_ignore_ascii_case(b"https") {
+            true => b":443",
+            false => b":80",
+        };
+        let authority = authority.strip_suffix(port).unwrap_or(authority);
+        authority.strip_suffix(b":").unwrap_or(authority)
+    }
+}
+
+fn before<'t>(text: &'t [u8], any: &[u8]) -> &'t [u8] {
+    let end = text.iter().position(|b| any.contains(b));
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// RFC 3986 §5.2.4.
+fn without_dots(path: &[u8]) -> Vec<u8> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    let segments: Vec<&[u8]> = path.split(|b| *b == b'/').skip(1).collect();
+    for (at, segment) in segments.iter().enumerate() {
+        let is_last = at + 1 == segments.len();
+        match *segment {
+            b"." => {}
+            b".." => {
+                kept.pop();
+            }
+            segment => {
+                kept.push(segment);
+                continue;
+            }
+        }
+        if is_last {
+            kept.push(b"");
+        }
+    }
+    [&b"/"[..], &kept.join(&b'/')].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Base<'_> = Base {
+        scheme: b"http",
+        authority: b"a.test",
+        target: b"/b/c?q",
+    };
+
+    fn resolved(reference: &str) -> Option<Vec<u8>> {
+        BASE.resolve(reference.as_bytes())
+    }
+
+    #[test]
+    fn references_of_the_same_origin_are_resolved() {
+        for (reference, expected) in [
+            ("", "/b/c?q"),
+            ("?x", "/b/c?x"),
+            ("d", "/b/d"),
+            ("../d?e#f", "/d?e"),
+            ("/x/./y/..", "/x/"),
+            ("http://A.test:80/p", "/p"),
+            ("HTTP://a.test?x", "/?x"),
+            ("//a.test", "/"),
+            ("/../../x", "/x"),
+            ("d:e/f", ""),
+            ("./d:e", "/b/d:e"),
+            ("/a//b", "/a//b"),
+        ] {
+            let expected = (!expected.is_empty()).then(|| expected.as_bytes().to_vec());
+            assert_eq!(resolved(reference), expected, "{reference}");
+        }
+    }
+
+    #[test]
+    fn other_origins_are_left_alone() {
+        for reference in [
+            "https://a.test/",
+            "http://b.test/",
+            "//a.test:81/",
+            "http:/x",
+            "/a b",
+            "http://u@a.test/",
+        ] {
+            assert_eq!(resolved(reference), None, "{reference}");
+        }
+    }
+
+    #[test]
+    fn errors_change_nothing() {
+        let fields = [
+            (&b"Location"[..], &b"/new"[..]),
+            (b"content-location", b"http://b.test/"),
+        ];
+        let expected = [b"/b/c?q".to_vec(), b"/new".to_vec()];
+        assert_eq!(invalidated(201, &BASE, fields), expected);
+        assert!(
+            invalidated(404, &BASE, fields).is_empty()
+                && invalidated(500, &BASE, fields).is_empty()
+        );
+        assert!(is_unsafe(b"POST") && is_unsafe(b"M-SEARCH") && !is_unsafe(b"HEAD"));
+    }
+}

@@ -1,0 +1,160 @@
+//! No-Vary-Search: which differences of the query do not matter to a response. It knows no store: it makes the query part
+//! of a key. Read the field's draft (draft-ietf-httpbis-no-vary-search).
+//!
+//! Queries are compared decoded (`+` is a space); what cannot be told apart for sure stays apart.
+
+use alloc::vec::Vec;
+
+use crate::pattern::decode_escapes;
+use lowroad_http::structured::{self, Item};
+
+/// What the field says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NoVarySearch {
+    /// The order of the keys does not matter.
+    pub key_order: bool,
+    params: Params,
+}
+
+/// The keys that do not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Params {
+    #[default]
+    None,
+    These(Vec<Vec<u8>>),
+    AllBut(Vec<Vec<u8>>),
+}
+
+impl NoVarySearch {
+    /// Reads the field's lines; everything matters if they are invalid.
+    pub fn read<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> NoVarySearch {
+        structured::dictionary(lines)
+            .and_then(NoVarySearch::of)
+            .unwrap_or_default()
+    }
+
+    fn of(members: Vec<(Vec<u8>, Item)>) -> Option<NoVarySearch> {
+        let mut read = NoVarySearch::default();
+        let mut except = None;
+        for (key, value) in members {
+            match (&*key, value) {
+                (b"key-order", Item::Boolean(is_free)) => read.key_order = is_free,
+                (b"params", Item::Boolean(true)) => read.params = Params::AllBut(Vec::new()),
+                (b"params", Item::Boolean(false)) => read.params = Params::None,
+                (b"params", Item::Inner(names)) => read.params = Params::These(strings(names)?),
+                (b"except", Item::Inner(names)) => except = Some(strings(names)?),
+                (b"key-order" | b"params" | b"except", _) => return None,
+                _ => {}
+            }
+        }
+        match (&mut read.params, except) {
+            (_, None) => {}
+            (Params::AllBut(names), Some(except)) => *names = except,
+            // Exceptions need something that they are exceptions from.
+            _ => return None,
+        }
+        Some(read)
+    }
+
+    /// Whether every difference matters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == NoVarySearch::default()
+    }
+
+    /// What two queries have in common if the response to one answers the other.
+    #[must_use]
+    pub fn normalised(&self, query: &[u8]) -> Vec<u8> {
+        let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = query
+            .split(|b| *b == b'&')
+            .filter(|pair| !pair.is_empty())
+            .map(pair)
+            .filter(|(key, _)| self.matters(key))
+            .collect();
+        if self.key_order {
+            // Stable: values of one key keep their order.
+            pairs.sort_by(|(one, _), (two, _)| one.cmp(two));
+        }
+        let mut out = Vec::new();
+        for (key, value) in pairs {
+            for part in [key, value] {
+                // With its length before, no part can look like two.
+                out.extend_from_slice(&(part.len() as u64).to_be_bytes());
+                out.extend_from_slice(&part);
+            }
+        }
+        out
+    }
+
+    fn matters(&self, key: &Vec<u8>) -> bool {
+        match &self.params {
+            Params::None => true,
+            Params::These(names) => !names.contains(key),
+            Params::AllBut(names) => names.contains(key),
+        }
+    }
+}
+
+fn pair(pair: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let at = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
+    (
+        decoded(&pair[..at]),
+        decoded(pair.get(at + 1..).unwrap_or_default()),
+    )
+}
+
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let spaced: Vec<u8> = text
+        .iter()
+        .map(|b| if *b == b'+' { b' ' } else { *b })
+        .collect();
+    decode_escapes(&spaced)
+}
+
+fn strings(items: Vec<Item>) -> Option<Vec<Vec<u8>>> {
+    let string = |item| match item {
+        Item::String(text) => Some(decoded(&text)),
+        _ => None,
+    };
+    items.into_iter().map(string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(field: &str, one: &str, two: &str) -> bool {
+        let field = NoVarySearch::read([field.as_bytes()]);
+        field.normalised(one.as_bytes()) == field.normalised(two.as_bytes())
+    }
+
+    #[test]
+    fn named_keys_do_not_matter() {
+        assert!(same("params=(\"utm\")", "a=1&utm=2", "utm=3&a=1"));
+        assert!(!same("params=(\"utm\")", "a=1", "a=2"));
+        assert!(same("params", "a=1", "") && same("params, except=(\"a\")", "a=1&b=2", "a=1"));
+        assert!(!same("params, except=(\"a\")", "a=1", "a=2"));
+    }
+
+    #[test]
+    fn order_matters_unless_it_is_said() {
+        assert!(!same("", "a=1&b=2", "b=2&a=1"));
+        assert!(same("key-order", "a=1&b=%32", "b=2&a=1"));
+        assert!(!same("key-order", "a=1&a=2", "a=2&a=1"));
+        assert!(!same("key-order", "a=1%26b=2", "a=1&b=2"));
+    }
+
+    #[test]
+    fn an_invalid_field_says_nothing() {
+        for bad in [
+            "params=1",
+            "except=(\"a\")",
+            "params=(a)",
+            "key-order=x",
+            "params, &",
+            "params=(\"a\"), except=(\"b\")",
+        ] {
+            assert!(NoVarySearch::read([bad.as_bytes()]).is_empty(), "{bad}");
+        }
+    }
+}
