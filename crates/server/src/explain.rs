@@ -246,7 +246,7 @@ impl Seen {
             return;
         };
         let now_ms = clock::now_ms();
-        let left_s = lifetime.until_ms.saturating_sub(now_ms) / 1000;
+        let left_s = lifetime.times.until_ms.saturating_sub(now_ms) / 1000;
         let age_s = lifetime.age_s(now_ms);
         let stored = match &object.kind {
             Kind::Filling(_) => "yes: its body still comes",

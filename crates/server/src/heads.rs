@@ -70,14 +70,25 @@ pub fn build(facts: &HeadFacts<'_>, site: &config::Site) -> (Vec<u8>, Encoded) {
     head.finish(facts.len)
 }
 
-/// Builds the head of a program's response, with a date to be overwritten, without Content-Length.
-pub fn of_program(status: Status, fields: &Fields, at: At<'_>) -> (Vec<u8>, Encoded) {
+/// Builds the head of a program's response, with a date to be overwritten, without Content-Length; `left_out` are names of
+/// fields that are not stored.
+pub fn of_program(
+    status: Status,
+    fields: &Fields,
+    left_out: &[Box<[u8]>],
+    at: At<'_>,
+) -> (Vec<u8>, Encoded) {
     let mut head = Encoder::start(status);
     if let Some(date) = fields.date() {
         head.set_date(date);
     }
     // Its age counts on from what the program said.
-    let kept = |name: &str| !is(name, TAG_FIELD) && !is(name, "Age");
+    let is_left_out = |name: &str| {
+        left_out
+            .iter()
+            .any(|out| out.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let kept = |name: &str| !is(name, TAG_FIELD) && !is(name, "Age") && !is_left_out(name);
     let fields = || fields.iter().filter(|(name, _)| kept(name));
     for (name, value) in fields().filter(|(name, _)| !is_about_bytes(name)) {
         head.field(name, value);

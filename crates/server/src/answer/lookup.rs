@@ -251,21 +251,24 @@ impl<W: World> Lookup<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         self.world.note(Step::Route(route));
-        let key = self.key_of(asked, to);
+        let key = self.key_of(asked, route, to);
         let found = key.as_ref().and_then(|key| self.found(route, key, to));
         let Some((object, now)) = found else {
             return self.call(asked, path, route, (key, None), to);
         };
         let stored = Stored::of_store(&object, Way::Hit);
-        if now != Use::Validate
+        if is_usable(now)
             && let Some(status) = to.reuse(asked.at(), stored, route)
         {
             self.world.note(Step::Reused(route, &object));
-            if now == Use::Meanwhile {
+            if now == Use::StaleWhileRevalidate {
                 let call = self.call_of(asked, path, route, (key, Some(object)), to);
                 self.world.refresh(&call, to.exchange);
             }
             return Decision::Answered(status, Logged::Hit);
+        }
+        if now == Use::Unusable {
+            return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
         }
         self.call(asked, path, route, (key, Some(object)), to)
     }
@@ -283,7 +286,11 @@ impl<W: World> Lookup<'_, W> {
         let entry = self.world.find(key.hash, &key.bytes)?;
         let object = entry.selected(to.request.fields())?;
         let is_ready = object.representation().is_some() || route.spools.is_some();
-        is_ready.then(|| (object.clone(), object.validity.usable(to.exchange.now_ms)))
+        is_ready.then(|| {
+            let asked = route.asked(to.request);
+            let now = object.validity.use_for(&asked, to.exchange.now_ms);
+            (object.clone(), now)
+        })
     }
 
     fn call_of<'c>(
@@ -302,6 +309,7 @@ impl<W: World> Lookup<'_, W> {
             request: to.request,
             route,
             key,
+            asked: route.asked(to.request),
             stale,
         }
     }
@@ -339,7 +347,7 @@ impl<W: World> Lookup<'_, W> {
         route: &Arc<Route>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
-        let key = self.key_of(asked, to).map(|key| Key {
+        let key = self.key_of(asked, route, to).map(|key| Key {
             has_waited: true,
             ..key
         });
@@ -347,11 +355,12 @@ impl<W: World> Lookup<'_, W> {
     }
 
     /// Under what the response of a program would be stored.
-    fn key_of(&mut self, asked: &Asked<'_>, to: &Responder<'_, '_>) -> Option<Key> {
+    fn key_of(&mut self, asked: &Asked<'_>, route: &Route, to: &Responder<'_, '_>) -> Option<Key> {
         let world = self.world;
         let has_body = to.exchange.body_len != Some(0);
         let request = (to.request, has_body);
-        Key::of(request, asked.site.id, self.key, |key| world.hash(key))
+        let hash = |key: &[u8]| world.hash(key);
+        Key::of(request, route.is_origin, asked.site.id, self.key, hash)
     }
 
     /// Answers with what a program's response has become in the store.
@@ -417,6 +426,11 @@ impl<W: World> Lookup<'_, W> {
             Fetched::Refused => made(to.refuse(Some(asked.at()), Status::SERVICE_UNAVAILABLE)),
         }
     }
+}
+
+/// Whether a stored response is the answer.
+fn is_usable(now: Use) -> bool {
+    matches!(now, Use::Fresh | Use::Stale | Use::StaleWhileRevalidate)
 }
 
 /// Whether a refusal says that there is no file at a path: a folder without an index is none.

@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lowroad_cache::request::Asked;
 use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as ProgramRequest};
@@ -21,6 +22,7 @@ use lowroad_http::status::Status;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use crate::clock;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Key;
@@ -71,6 +73,8 @@ pub struct Call<'a> {
     pub route: &'a Arc<Route>,
     /// Under what its response may be stored and shared.
     pub key: Option<Key>,
+    /// What the request says to caches.
+    pub asked: Asked,
     /// What is stored for it, and does not hold any more unless its maker says so.
     pub stale: Option<Arc<Object>>,
 }
@@ -269,6 +273,8 @@ impl Calls {
         Some(Storing {
             key,
             purges,
+            begun_ms: clock::now_ms(),
+            asked: call.asked,
             store: self.store.clone(),
             makings: self.fetcher.makings().clone(),
             route: call.route.clone(),

@@ -135,10 +135,8 @@ mod tests {
 
     fn takes(what: &str, tags: &str, target: &str) -> bool {
         let lifetime = Lifetime {
-            made_ms: 0,
-            until_ms: 0,
-            purges: 0,
             tags: tags.as_bytes().into(),
+            ..Lifetime::until(0)
         };
         let meant: Meant = what.parse().expect("it is");
         meant.takes(&lifetime, b"a:8080", target.as_bytes())

@@ -1,13 +1,15 @@
 //! Which requests may be answered with what a program answered to another, and which responses may be used again: the key,
 //! and the lifetime. Knows neither the store nor how a response is put there.
 //!
-//! Whether a response may be stored is decided as a shared cache does (RFC 9111), but only with a lifetime that the
-//! program gave.
+//! Whether a response may be stored is decided as a shared cache does (RFC 9111): of programs, only with a lifetime that they
+//! gave; of origins, all that the RFC allows.
 
 use std::sync::Arc;
 
-use lowroad_cache::freshness::{Freshness, Received, Source};
-use lowroad_cache::storable;
+use lowroad_cache::freshness::Received;
+use lowroad_cache::lifetime::Storing as Stored;
+use lowroad_cache::request::Asked;
+use lowroad_cache::storable::{self, NotStorable, Policy};
 use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_dynamic::{Fields, Response};
@@ -20,7 +22,7 @@ use crate::store::key;
 use crate::store::validity::Lifetime;
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary.
-const SPECIAL: [&[u8]; 3] = [b"authorization", b"if-match", b"if-unmodified-since"];
+const SPECIAL: [&[u8]; 2] = [b"if-match", b"if-unmodified-since"];
 
 /// Under what a request's response is stored.
 #[derive(Clone)]
@@ -33,15 +35,18 @@ pub struct Key {
     pub is_whole: bool,
     /// The response may say that nothing has changed, which is of no use to others.
     pub is_conditional: bool,
+    /// The request has credentials: few responses are for others, too.
+    pub is_authorized: bool,
     /// It has waited for another's response already.
     pub has_waited: bool,
 }
 
 impl Key {
     /// The key for a request whose response can depend on nothing but target, Host and the fields that Vary names: GET and
-    /// HEAD without a body and credentials. Conditions and ranges are for the stored response to judge.
+    /// HEAD without a body, and credentials but for an origin. Conditions and ranges are for the stored response to judge.
     pub fn of(
         (request, has_body): (&Request<'_>, bool),
+        is_origin: bool,
         site_id: u32,
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
@@ -49,11 +54,19 @@ impl Key {
         let reads = matches!(request.method, Method::Get | Method::Head);
         let mut fields = request.fields();
         let is_special = |name: &[u8]| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f));
-        let plain = !fields.any(|(name, value)| is_special(name) || hides_fields(name, value));
-        if !reads || has_body || !plain {
+        let mut is_authorized = false;
+        let plain = !fields.any(|(name, value)| {
+            is_authorized |= name.eq_ignore_ascii_case(b"authorization");
+            is_special(name) || hides_fields(name, value)
+        });
+        if !reads || has_body || !plain || is_authorized && !is_origin {
             return None;
         }
-        Key::of_target(request, site_id, scratch, hash)
+        let key = Key::of_target(request, site_id, scratch, hash)?;
+        Some(Key {
+            is_authorized,
+            ..key
+        })
     }
 
     /// The key that a GET of the same target has, if this request may change what it would give (RFC 9111 §4.4).
@@ -88,13 +101,15 @@ impl Key {
             hash: hash(scratch),
             is_whole: request.method == Method::Get && request.range().is_none(),
             is_conditional: has_condition,
+            is_authorized: false,
             has_waited: false,
         })
     }
 
     /// Whether others may wait for what comes of the request. An origin does not get to see the client's conditions.
     pub fn is_shareable(&self, is_origin: bool) -> bool {
-        self.is_whole && (is_origin || !self.is_conditional) && !self.has_waited
+        let is_for_others = is_origin || !self.is_conditional;
+        self.is_whole && is_for_others && !self.is_authorized && !self.has_waited
     }
 }
 
@@ -109,52 +124,78 @@ fn hides_fields(name: &[u8], value: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"connection") && !value.split(|b| *b == b',').all(known)
 }
 
-/// Until when, and for whom, a response may be used again; `lines` are the field lines of its request. `None` if it may
-/// not be.
-pub fn judge(
-    response: &Response,
-    lines: &[u8],
-    now_ms: u64,
-    purges: u64,
-) -> Option<(Lifetime, Selecting)> {
-    // 304 answers a condition, and nobody who made none.
-    let fields = &response.fields;
-    if response.status == Status::NOT_MODIFIED {
-        return None;
-    }
-    let selecting = Selecting::of(fields.values("Vary"), Lines::of(lines))?;
-    let lifetime = lifetime(response.status, fields, now_ms, purges)?;
-    Some((lifetime, selecting))
+/// What it takes to judge a response.
+pub struct Judge<'j> {
+    /// What may be stored of it.
+    pub policy: &'j Policy,
+    /// What its request said.
+    pub asked: &'j Asked,
+    /// When its request went out, and what is now, monotonic ms.
+    pub begun_ms: u64,
+    /// See there.
+    pub now_ms: u64,
+    /// The purges before that.
+    pub purges: u64,
 }
 
-/// The same, without looking for whom.
-pub fn lifetime(status: Status, fields: &Fields, now_ms: u64, purges: u64) -> Option<Lifetime> {
-    if !fields.give_lifetime() {
-        return None;
-    }
-    let freshness = freshness(status, fields)?;
-    Some(Lifetime {
-        made_ms: now_ms.saturating_sub(freshness.age_ms),
-        until_ms: now_ms.saturating_add(freshness.left_ms()),
-        purges,
-        tags: tags(fields),
-    })
+/// How a response is stored.
+pub struct Judged {
+    /// Until when.
+    pub lifetime: Lifetime,
+    /// Names in small letters of fields that are left out.
+    pub left_out: Vec<Box<[u8]>>,
 }
 
-/// For how long a response may be stored, if it may be at all.
-fn freshness(status: Status, fields: &Fields) -> Option<Freshness> {
-    let date = fields.date();
-    let fields = fields
-        .iter()
-        .map(|(name, value)| (name.as_bytes(), value))
-        .filter(|(name, _)| !name.eq_ignore_ascii_case(b"vary"))
-        .chain(date.map(|date| (&b"Date"[..], &date[..])));
-    let received = Received {
-        at_unix_secs: (crate::clock::unix_ns() / 1_000_000_000) as u64,
-        delay_ms: 0,
-    };
-    let freshness = storable::judge(status.code(), fields, &received, None).ok()?;
-    (freshness.source != Source::Heuristic).then_some(freshness)
+impl Judge<'_> {
+    /// For whom a response may be used again; `lines` are the field lines of its request. `None` if it may not be, for
+    /// it names more than can be compared.
+    pub fn selecting(&self, response: &Response, lines: &[u8]) -> Option<Selecting> {
+        Selecting::of(response.fields.values("Vary"), Lines::of(lines))
+    }
+
+    /// Until when a response may be used again.
+    ///
+    /// # Errors
+    /// It may not be, and why.
+    pub fn lifetime(&self, status: Status, fields: &Fields) -> Result<Judged, NotStorable> {
+        // 304 answers a condition, and nobody who made none.
+        if status == Status::NOT_MODIFIED {
+            return Err(NotStorable::Status(status.code()));
+        }
+        let storing = self.decide(self.asked, status, fields)?;
+        let authorized = Asked {
+            is_authorized: true,
+            ..Asked::GET
+        };
+        Ok(Judged {
+            lifetime: Lifetime {
+                times: storing.lifetime(self.now_ms),
+                source: storing.freshness.source,
+                is_for_all: self.decide(&authorized, status, fields).is_ok(),
+                purges: self.purges,
+                tags: tags(fields),
+            },
+            left_out: storing.left_out,
+        })
+    }
+
+    fn decide(
+        &self,
+        asked: &Asked,
+        status: Status,
+        fields: &Fields,
+    ) -> Result<Stored, NotStorable> {
+        let date = fields.date();
+        let fields = fields
+            .iter()
+            .map(|(name, value)| (name.as_bytes(), value))
+            .chain(date.map(|date| (&b"Date"[..], &date[..])));
+        let received = Received {
+            at_unix_secs: (crate::clock::unix_ns() / 1_000_000_000) as u64,
+            delay_ms: self.now_ms.saturating_sub(self.begun_ms),
+        };
+        storable::decide(self.policy, asked, status.code(), fields, &received)
+    }
 }
 
 /// What the program named it by, with commas between.
@@ -171,8 +212,17 @@ mod tests {
         Response::of(Status::OK, "text/plain", "hello")
     }
 
+    const PROGRAM: Judge<'_> = Judge {
+        policy: &Policy::PROGRAM,
+        asked: &Asked::GET,
+        begun_ms: 0,
+        now_ms: 0,
+        purges: 0,
+    };
+
     fn lifetime_ms(response: &Response) -> Option<u64> {
-        judge(response, b"Cookie: a\r\n", 0, 0).map(|(lifetime, _)| lifetime.until_ms)
+        let judged = PROGRAM.lifetime(response.status, &response.fields);
+        judged.ok().map(|judged| judged.lifetime.times.until_ms)
     }
 
     #[test]
@@ -195,8 +245,10 @@ mod tests {
             .field("Vary", "Cookie")
             .field("Cache-Tag", "a, b")
             .field("Cache-Tag", "c");
-        let (lifetime, selecting) =
-            judge(&response, b"Cookie: a\r\n", 0, 0).expect("it may be stored");
+        let judged = PROGRAM.lifetime(response.status, &response.fields);
+        let lifetime = judged.expect("it may be stored").lifetime;
+        let selecting = PROGRAM.selecting(&response, b"Cookie: a\r\n");
+        let selecting = selecting.expect("it can be compared");
         assert!(lifetime.has_tag(b"c") && lifetime.has_tag(b"B"));
         let takes = |lines: &[u8]| selecting.takes(Lines::of(lines));
         assert!(takes(b"cookie: a\r\nX: y\r\n") && !takes(b"Cookie: b\r\n") && !takes(b""));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use lowroad_cache::request::Asked;
 use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::{Content as Made, Fields, Response};
@@ -15,7 +16,7 @@ use lowroad_http::encoding::{Encoding, EncodingSet};
 
 use crate::clock;
 use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::{self, Key};
+use crate::dynamic::reuse::{Judge, Judged, Key};
 use crate::heads;
 use crate::outcome::Waiter;
 use crate::programs::routes::Route;
@@ -85,6 +86,10 @@ pub struct Storing {
     pub key: Key,
     /// The purges before its program was asked.
     pub purges: u64,
+    /// When that was, monotonic ms.
+    pub begun_ms: u64,
+    /// What the request said to caches.
+    pub asked: Asked,
     /// In what.
     pub store: Arc<SharedStore>,
     /// What is being made.
@@ -115,11 +120,13 @@ impl Storing {
         if !self.key.is_whole || !is_short(&reply.response.content, self.store.body_len_max()) {
             return Err(reply);
         }
-        let judged = reuse::judge(&reply.response, lines, clock::now_ms(), self.purges);
-        let Some(judged) = judged else {
+        let judge = self.judge();
+        let judged = judge.lifetime(reply.response.status, &reply.response.fields);
+        let selecting = judge.selecting(&reply.response, lines);
+        let (Ok(judged), Some(selecting)) = (judged, selecting) else {
             return Err(reply);
         };
-        let head = self.head(&reply.response, path, judged);
+        let head = self.head(&reply.response, path, (judged, selecting));
         match &mut reply.response.content {
             Made::Bytes(body) => {
                 let body = std::slice::from_ref(body);
@@ -150,13 +157,13 @@ impl Storing {
     ) -> Option<Arc<Object>> {
         let status = representation.head.status();
         let selecting = representation.selecting.clone();
-        let lifetime = reuse::lifetime(status, fields, clock::now_ms(), self.purges)?;
+        let Judged { lifetime, left_out } = self.judge().lifetime(status, fields).ok()?;
         let at = At {
             site: &self.site,
             path,
         };
         let head = Head {
-            built: heads::of_program(status, fields, at),
+            built: heads::of_program(status, fields, &left_out, at),
             modified_s: representation.modified_s,
             lifetime,
             selecting,
@@ -172,11 +179,21 @@ impl Storing {
         Some(object)
     }
 
+    fn judge(&self) -> Judge<'_> {
+        Judge {
+            policy: self.route.policy(),
+            asked: &self.asked,
+            begun_ms: self.begun_ms,
+            now_ms: clock::now_ms(),
+            purges: self.purges,
+        }
+    }
+
     fn head(
         &self,
         response: &Response,
         path: &[u8],
-        (lifetime, selecting): (Lifetime, Selecting),
+        (judged, selecting): (Judged, Selecting),
     ) -> Head {
         let at = At {
             site: &self.site,
@@ -185,9 +202,9 @@ impl Storing {
         let modified = response.fields.values("Last-Modified").next();
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
         Head {
-            built: heads::of_program(response.status, &response.fields, at),
+            built: heads::of_program(response.status, &response.fields, &judged.left_out, at),
             modified_s: modified.and_then(|value| date::parse(value, now_s)),
-            lifetime,
+            lifetime: judged.lifetime,
             selecting,
         }
     }

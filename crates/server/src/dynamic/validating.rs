@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lowroad_cache::request::Asked;
 use lowroad_dynamic::{Failure, Fields};
 use lowroad_http::date;
 use lowroad_http::fields::Lines;
@@ -69,8 +70,9 @@ pub fn outcome(
         let object = renewed.as_ref().unwrap_or(stale);
         return Some(Stored::of_store(object, Way::Validated));
     }
+    let asked = storing.map_or(&Asked::GET, |storing| &storing.asked);
     let is_error = matches!(status.code(), 500 | 502..=504);
-    let may_stand_in = is_error && stale.validity.holds_on_error(clock::now_ms());
+    let may_stand_in = is_error && stale.validity.stands_in(asked, clock::now_ms());
     may_stand_in.then(|| Stored::of_store(stale, Way::OnError))
 }
 

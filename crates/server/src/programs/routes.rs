@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use lowroad_cache::request::Asked;
+use lowroad_cache::storable::Policy;
 use lowroad_config::Pattern;
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::spool::Spools;
 use lowroad_http::method::Method;
+use lowroad_http::request::Request;
 
 use crate::dynamic::storing::Stored;
 use crate::programs::counts::{Counts, one};
@@ -53,6 +56,22 @@ impl Route {
             counts: Counts::default(),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
+        }
+    }
+
+    /// What may be stored of its responses.
+    pub fn policy(&self) -> &Policy {
+        match self.is_origin {
+            true => &Policy::ORIGIN,
+            false => &Policy::PROGRAM,
+        }
+    }
+
+    /// What a request says to caches, as far as that counts here.
+    pub fn asked(&self, request: &Request<'_>) -> Asked {
+        match self.is_origin {
+            true => Asked::read(request.method == Method::Get, request.fields(), false),
+            false => Asked::GET,
         }
     }
 

@@ -17,15 +17,13 @@ fn object(purges: u64, language: &'static str) -> Arc<Object> {
     let vary = (!language.is_empty()).then_some(&b"Accept-Language"[..]);
     let selecting = Selecting::of(vary, request.into_iter()).expect("it may be stored");
     let (bytes, head) = Encoder::start(Status::OK).finish_open();
-    let filling = Filling::new((bytes.into(), head), None, None, selecting, 0);
+    let filling = Filling::new((bytes.into(), head), None, None, selecting, 1 << 20, 0);
     Arc::new(Object {
         kind: Kind::Filling(Box::new(filling)),
         size: 10,
         validity: Validity::Lifetime(Box::new(Lifetime {
-            made_ms: 0,
-            until_ms: 1000,
             purges,
-            tags: Box::default(),
+            ..Lifetime::until(1000)
         })),
     })
 }

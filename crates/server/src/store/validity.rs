@@ -4,6 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use lowroad_cache::freshness::Source;
+use lowroad_cache::lifetime::Lifetime as Times;
+use lowroad_cache::request::Asked;
+
+pub use lowroad_cache::lifetime::Use;
+
 use crate::watch::{Folder, Trust};
 
 /// For how long an object is trusted without a watch, ms. A change is noticed within a second.
@@ -15,17 +21,6 @@ pub enum Validity {
     Unchanged(Unchanged),
     /// Its maker said so.
     Lifetime(Box<Lifetime>),
-}
-
-/// How a stored object may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    /// As it is.
-    Fresh,
-    /// As it is, while a fresh one is asked for.
-    Meanwhile,
-    /// Once whoever made it has said that it holds still.
-    Validate,
 }
 
 /// What an object made from files is measured by.
@@ -40,10 +35,12 @@ pub struct Unchanged {
 /// What an object holds for that a program made.
 #[derive(Clone)]
 pub struct Lifetime {
-    /// When it was made, monotonic ms.
-    pub made_ms: u64,
-    /// Until when it may be used, monotonic ms.
-    pub until_ms: u64,
+    /// From when until when, and what is allowed after that; monotonic ms.
+    pub times: Times,
+    /// What gave it.
+    pub source: Source,
+    /// It is for requests with Authorization, too (RFC 9111 §3.5).
+    pub is_for_all: bool,
     /// The purges that there had been before its program was asked: it may be older than all others.
     pub purges: u64,
     /// What it may be purged by, besides its URL: names with commas between.
@@ -67,21 +64,23 @@ impl Validity {
     pub fn holds(&self, now_ms: u64) -> bool {
         match self {
             Validity::Unchanged(unchanged) => unchanged.holds(now_ms),
-            Validity::Lifetime(lifetime) => now_ms < lifetime.until_ms,
+            Validity::Lifetime(lifetime) => lifetime.use_for(&Asked::GET, now_ms) == Use::Fresh,
         }
     }
 
-    /// How the object may be used.
-    pub fn usable(&self, now_ms: u64) -> Use {
-        match self.holds(now_ms) {
-            true => Use::Fresh,
-            false => Use::Validate,
+    /// How the object may be used for a request.
+    pub fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
+        match self {
+            Validity::Unchanged(unchanged) if unchanged.holds(now_ms) => Use::Fresh,
+            Validity::Unchanged(_) => Use::Validate,
+            Validity::Lifetime(lifetime) => lifetime.use_for(asked, now_ms),
         }
     }
 
     /// Whether the object may stand in where its maker fails.
-    pub fn holds_on_error(&self, _now_ms: u64) -> bool {
-        false
+    pub fn stands_in(&self, asked: &Asked, now_ms: u64) -> bool {
+        self.lifetime()
+            .is_some_and(|lifetime| lifetime.times.stands_in(asked, now_ms))
     }
 
     /// Whether changes of what it was made from are told.
@@ -136,10 +135,39 @@ impl Unchanged {
     }
 }
 
+#[cfg(test)]
+impl Lifetime {
+    /// One that was given at 0 and ends then, for tests.
+    pub fn until(until_ms: u64) -> Lifetime {
+        Lifetime {
+            times: Times {
+                at_ms: 0,
+                age_ms: 0,
+                until_ms,
+                swr_until_ms: until_ms,
+                sie_until_ms: until_ms,
+                no_cache: false,
+                must_revalidate: false,
+            },
+            source: Source::MaxAge,
+            is_for_all: false,
+            purges: 0,
+            tags: Box::default(),
+        }
+    }
+}
+
 impl Lifetime {
     /// Its age in seconds, for the field of that name.
     pub fn age_s(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.made_ms) / 1000
+        self.times.age_ms(now_ms) / 1000
+    }
+
+    fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
+        match asked.is_authorized && !self.is_for_all {
+            true => Use::Validate,
+            false => self.times.use_for(asked, now_ms),
+        }
     }
 
     /// Whether it has this tag.
@@ -164,11 +192,14 @@ mod tests {
 
     #[test]
     fn a_lifetime_ends_and_has_an_age() {
+        let until = Lifetime::until(61_000);
         let lifetime = Lifetime {
-            made_ms: 1000,
-            until_ms: 61_000,
-            purges: 0,
+            times: Times {
+                at_ms: 1000,
+                ..until.times
+            },
             tags: (*b"news, Sport").into(),
+            ..until
         };
         assert_eq!((lifetime.age_s(1999), lifetime.age_s(3500)), (0, 2));
         assert!(
