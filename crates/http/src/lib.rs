@@ -34,6 +34,7 @@ pub mod head;
 pub mod host;
 pub mod limits;
 pub mod method;
+pub mod proxy_protocol;
 pub mod range;
 pub mod refusal;
 pub mod request;

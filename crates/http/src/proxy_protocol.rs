@@ -1,0 +1,329 @@
+//! The PROXY protocol, versions 1 and 2: what a proxy says before the first byte of a connection about who
+//! is at its other end. Parser and writer. It knows nothing of what follows, nor of whom to believe: a
+//! header is only to be read from addresses that are allowed to send one.
+//!
+//! Read first: `proxy-protocol.txt` of HAProxy, sections 2.1 and 2.2.
+
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// How long a header of version 1 is at most, with its end of line (section 2.1).
+pub const V1_LEN_MAX: usize = 107;
+/// How long a header of version 2 may be: addresses need 52 bytes, the rest is extensions.
+pub const V2_LEN_MAX: usize = 4096;
+
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+const V1_START: &[u8; 6] = b"PROXY ";
+const V2_START_LEN: usize = 16;
+const TLV_CRC32C: u8 = 3;
+
+/// What the first bytes of a connection are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// More is needed to tell.
+    Incomplete,
+    /// A whole header.
+    Header(Header),
+    /// None that may be believed; the connection is to be closed without an answer.
+    Refused(Refused),
+}
+
+/// A header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Whose connection it is.
+    pub ends: Ends,
+    /// How many bytes the header took.
+    pub len: usize,
+}
+
+/// Whose connection it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// A client's, which the proxy passes on.
+    Tcp {
+        /// The client.
+        source: SocketAddr,
+        /// What the client connected to.
+        destination: SocketAddr,
+    },
+    /// A client's, of whom the proxy does not know or say an address of the internet.
+    Unknown,
+    /// The proxy's own, for example to check health.
+    Local,
+}
+
+/// Why it is no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It begins like none.
+    Start,
+    /// It is longer than may be.
+    TooLong,
+    /// A line that is not as version 1 wants it.
+    Line,
+    /// A version or command that there is not.
+    Command,
+    /// A family or transport that there is not, or not on such a connection.
+    Family,
+    /// Addresses or extensions that do not fit into the length that was said.
+    Length,
+    /// A checksum that is not that of the header.
+    Checksum,
+}
+
+impl Refused {
+    /// For logs.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Refused::Start => "the connection does not begin with a PROXY header",
+            Refused::TooLong => "the PROXY header is too long",
+            Refused::Line => "the line of the PROXY header is malformed",
+            Refused::Command => "the PROXY header has an unknown version or command",
+            Refused::Family => "the PROXY header has an unknown or unexpected address family",
+            Refused::Length => "the PROXY header's parts do not fit its length",
+            Refused::Checksum => "the PROXY header's checksum is wrong",
+        }
+    }
+}
+
+/// Reads the header at the begin of a connection.
+pub fn parse(bytes: &[u8]) -> Parsed {
+    let parsed = if starts_like(bytes, SIGNATURE) {
+        parse_v2(bytes)
+    } else if starts_like(bytes, V1_START) {
+        parse_v1(bytes)
+    } else {
+        Err(Refused::Start)
+    };
+    match parsed {
+        Ok(Some(header)) => Parsed::Header(header),
+        Ok(None) => Parsed::Incomplete,
+        Err(refused) => Parsed::Refused(refused),
+    }
+}
+
+fn starts_like(bytes: &[u8], start: &[u8]) -> bool {
+    bytes.iter().zip(start).all(|(byte, wanted)| byte == wanted)
+}
+
+fn parse_v1(bytes: &[u8]) -> Result<Option<Header>, Refused> {
+    let line = &bytes[..bytes.len().min(V1_LEN_MAX)];
+    let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
+        return match bytes.len() < V1_LEN_MAX {
+            true => Ok(None),
+            false => Err(Refused::TooLong),
+        };
+    };
+    let line = line[..end].strip_suffix(b"\r").ok_or(Refused::Line)?;
+    let line = core::str::from_utf8(line).map_err(|_| Refused::Line)?;
+    // A line of less than the start has an end where the start has none.
+    let rest = line.strip_prefix("PROXY ").ok_or(Refused::Line)?;
+    let ends = ends_of_line(rest).ok_or(Refused::Line)?;
+    Ok(Some(Header { ends, len: end + 1 }))
+}
+
+fn ends_of_line(rest: &str) -> Option<Ends> {
+    if rest == "UNKNOWN" || rest.starts_with("UNKNOWN ") {
+        return Some(Ends::Unknown);
+    }
+    let mut words = rest.split(' ');
+    let family = words.next()?;
+    let mut address = || -> Option<IpAddr> {
+        let word = words.next()?;
+        match family {
+            "TCP4" => word.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+            "TCP6" => word.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+            _ => None,
+        }
+    };
+    let (source, destination) = (address()?, address()?);
+    let mut port = || words.next().and_then(port);
+    let source = SocketAddr::new(source, port()?);
+    let destination = SocketAddr::new(destination, port()?);
+    words.next().is_none().then_some(Ends::Tcp {
+        source,
+        destination,
+    })
+}
+
+/// Decimal digits without a sign or zeros before them.
+fn port(word: &str) -> Option<u16> {
+    let digits = word.bytes().all(|byte| byte.is_ascii_digit());
+    let canonical = word == "0" || !word.starts_with('0');
+    (digits && canonical).then(|| word.parse().ok()).flatten()
+}
+
+fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, Refused> {
+    let Some((start, rest)) = bytes.split_at_checked(V2_START_LEN) else {
+        return Ok(None);
+    };
+    let (command, family) = (start[12], start[13]);
+    let len = usize::from(u16::from_be_bytes([start[14], start[15]]));
+    if !matches!(command, 0x20 | 0x21) {
+        return Err(Refused::Command);
+    }
+    let whole_len = V2_START_LEN + len;
+    if whole_len > V2_LEN_MAX {
+        return Err(Refused::TooLong);
+    }
+    let Some(rest) = rest.get(..len) else {
+        return Ok(None);
+    };
+    let ends = match command {
+        // Family and addresses mean nothing here (section 2.2).
+        0x20 => Ends::Local,
+        _ => {
+            let (ends, extensions_at) = ends_of_block(family, rest)?;
+            check_extensions(&bytes[..whole_len], V2_START_LEN + extensions_at)?;
+            ends
+        }
+    };
+    Ok(Some(Header {
+        ends,
+        len: whole_len,
+    }))
+}
+
+/// Whose connection, and where the extensions begin.
+fn ends_of_block(family: u8, block: &[u8]) -> Result<(Ends, usize), Refused> {
+    let len = match family {
+        0x00 => 0,
+        0x11 => 12,
+        0x21 => 36,
+        0x31 => 216,
+        _ => return Err(Refused::Family),
+    };
+    let block = block.get(..len).ok_or(Refused::Length)?;
+    let port = |at: usize| u16::from_be_bytes([block[at], block[at + 1]]);
+    let ends = match family {
+        0x11 => Ends::Tcp {
+            source: SocketAddr::new(v4(&block[..4]), port(8)),
+            destination: SocketAddr::new(v4(&block[4..8]), port(10)),
+        },
+        0x21 => Ends::Tcp {
+            source: SocketAddr::new(v6(&block[..16]), port(32)),
+            destination: SocketAddr::new(v6(&block[16..32]), port(34)),
+        },
+        _ => Ends::Unknown,
+    };
+    Ok((ends, len))
+}
+
+fn v4(octets: &[u8]) -> IpAddr {
+    let octets: [u8; 4] = octets.try_into().expect("four octets");
+    IpAddr::from(octets)
+}
+
+fn v6(octets: &[u8]) -> IpAddr {
+    let octets: [u8; 16] = octets.try_into().expect("sixteen octets");
+    IpAddr::from(octets)
+}
+
+/// Type, length and value, again and again to the end; a checksum must be right.
+fn check_extensions(header: &[u8], mut at: usize) -> Result<(), Refused> {
+    while at < header.len() {
+        let start = header.get(at..at + 3).ok_or(Refused::Length)?;
+        let len = usize::from(u16::from_be_bytes([start[1], start[2]]));
+        let value_at = at + 3;
+        let value = header.get(value_at..value_at + len);
+        let value = value.ok_or(Refused::Length)?;
+        if start[0] == TLV_CRC32C {
+            let told: [u8; 4] = value.try_into().map_err(|_| Refused::Length)?;
+            if u32::from_be_bytes(told) != crc32c_without(header, value_at) {
+                return Err(Refused::Checksum);
+            }
+        }
+        at = value_at + len;
+    }
+    Ok(())
+}
+
+/// CRC32c of the header with zeros for the four bytes of the checksum itself.
+fn crc32c_without(header: &[u8], checksum_at: usize) -> u32 {
+    let zeroed = checksum_at..checksum_at + 4;
+    let bytes = header.iter().enumerate();
+    !bytes.fold(!0, |sum, (at, byte)| {
+        let byte = if zeroed.contains(&at) { 0 } else { *byte };
+        let step = |sum: u32, _| (sum >> 1) ^ (0x82f6_3b78 & (sum & 1).wrapping_neg());
+        (0..8).fold(sum ^ u32::from(byte), step)
+    })
+}
+
+/// Writes a header of version 1.
+pub fn write_v1(to: &mut Vec<u8>, ends: Ends) {
+    let line = match same_family(ends) {
+        Ends::Tcp {
+            source,
+            destination,
+        } => {
+            let family = if source.is_ipv4() { 4 } else { 6 };
+            let (from, into) = (source.ip(), destination.ip());
+            let mut line = alloc::string::String::new();
+            let (source, destination) = (source.port(), destination.port());
+            write!(
+                line,
+                "PROXY TCP{family} {from} {into} {source} {destination}\r\n"
+            )
+            .expect("strings take everything");
+            line
+        }
+        Ends::Unknown | Ends::Local => "PROXY UNKNOWN\r\n".into(),
+    };
+    to.extend_from_slice(line.as_bytes());
+}
+
+/// Writes a header of version 2, without extensions.
+pub fn write_v2(to: &mut Vec<u8>, ends: Ends) {
+    to.extend_from_slice(SIGNATURE);
+    match same_family(ends) {
+        Ends::Local => to.extend_from_slice(&[0x20, 0, 0, 0]),
+        Ends::Unknown => to.extend_from_slice(&[0x21, 0, 0, 0]),
+        Ends::Tcp {
+            source,
+            destination,
+        } => {
+            let (family, len) = if source.is_ipv4() {
+                (0x11, 12)
+            } else {
+                (0x21, 36)
+            };
+            to.extend_from_slice(&[0x21, family, 0, len]);
+            for end in [source, destination] {
+                match end.ip() {
+                    IpAddr::V4(address) => to.extend_from_slice(&address.octets()),
+                    IpAddr::V6(address) => to.extend_from_slice(&address.octets()),
+                }
+            }
+            for end in [source, destination] {
+                to.extend_from_slice(&end.port().to_be_bytes());
+            }
+        }
+    }
+}
+
+/// A header has addresses of one family: where they differ, both are written as IPv6.
+fn same_family(ends: Ends) -> Ends {
+    match ends {
+        Ends::Tcp {
+            source,
+            destination,
+        } if source.is_ipv4() != destination.is_ipv4() => Ends::Tcp {
+            source: mapped(source),
+            destination: mapped(destination),
+        },
+        ends => ends,
+    }
+}
+
+fn mapped(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    SocketAddr::new(IpAddr::V6(ip), address.port())
+}
+
+#[cfg(test)]
+mod tests;

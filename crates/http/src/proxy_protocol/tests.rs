@@ -1,0 +1,160 @@
+use super::*;
+use alloc::vec;
+
+fn tcp(source: &str, destination: &str) -> Ends {
+    Ends::Tcp {
+        source: source.parse().expect("an address"),
+        destination: destination.parse().expect("an address"),
+    }
+}
+
+fn header(bytes: &[u8]) -> Header {
+    match parse(bytes) {
+        Parsed::Header(header) => header,
+        other => panic!("{other:?}: {bytes:?}"),
+    }
+}
+
+fn refused(bytes: &[u8]) -> Refused {
+    match parse(bytes) {
+        Parsed::Refused(refused) => refused,
+        other => panic!("{other:?}: {bytes:?}"),
+    }
+}
+
+const ENDS: [(&str, &str); 3] = [
+    ("192.0.2.1:56324", "198.51.100.7:443"),
+    ("[2001:db8::1]:1", "[2001:db8::2]:65535"),
+    ("192.0.2.1:0", "[2001:db8::2]:80"),
+];
+
+#[test]
+fn what_is_written_is_read_and_every_part_of_it_is_incomplete() {
+    let mut all = vec![Ends::Unknown, Ends::Local];
+    all.extend(ENDS.map(|(source, destination)| tcp(source, destination)));
+    for ends in all {
+        for write in [write_v1, write_v2] {
+            let mut bytes = Vec::new();
+            write(&mut bytes, ends);
+            let len = bytes.len();
+            for part in 0..len {
+                assert_eq!(parse(&bytes[..part]), Parsed::Incomplete, "{part} of {len}");
+            }
+            bytes.extend_from_slice(b"GET / HTTP/1.1\r\n");
+            let read = header(&bytes);
+            assert_eq!(read.len, len);
+            // Version 1 has no word for the proxy's own.
+            let same = read.ends == same_family(ends);
+            assert!(same || (ends, read.ends) == (Ends::Local, Ends::Unknown));
+        }
+    }
+}
+
+#[test]
+fn a_line_is_written_as_the_specification_has_it() {
+    let mut line = Vec::new();
+    write_v1(&mut line, tcp("192.168.0.1:56324", "192.168.0.11:443"));
+    assert_eq!(line, b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n");
+    let longest = b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n";
+    assert_eq!(header(longest).ends, Ends::Unknown);
+}
+
+#[test]
+fn lines_are_read_strictly() {
+    for line in [
+        "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n",
+        "PROXY  TCP4 192.0.2.1 192.0.2.2 1 2\r\n",
+        "PROXY TCP4 192.0.2.1  192.0.2.2 1 2\r\n",
+        "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 \r\n",
+        "PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n",
+        "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 3\r\n",
+        "PROXY TCP4 192.0.2.01 192.0.2.2 1 2\r\n",
+        "PROXY TCP4 192.0.2.1 192.0.2.2 01 2\r\n",
+        "PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n",
+        "PROXY TCP4 192.0.2.1 192.0.2.2 1 65536\r\n",
+        "PROXY TCP4 ::1 ::2 1 2\r\n",
+        "PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
+        "PROXY TCP6 fe80::1%eth0 ::2 1 2\r\n",
+        "PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
+        "PROXY tcp4 192.0.2.1 192.0.2.2 1 2\r\n",
+        "PROXY UNKNOWNS\r\n",
+        "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\r\n",
+        "PROXY \r\n",
+    ] {
+        assert_eq!(refused(line.as_bytes()), Refused::Line, "{line:?}");
+    }
+    for start in [
+        "GET / HTTP/1.1\r\n",
+        "proxy TCP4",
+        "PROXY\r\n",
+        "\r\n\r\nGET",
+    ] {
+        assert_eq!(refused(start.as_bytes()), Refused::Start, "{start:?}");
+    }
+    let long = [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat();
+    assert_eq!(refused(&long), Refused::TooLong);
+    assert_eq!(parse(&long[..106]), Parsed::Incomplete);
+}
+
+/// A header of version 2.
+fn block(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = SIGNATURE.to_vec();
+    bytes.extend_from_slice(&[command, family]);
+    bytes.extend_from_slice(&(rest.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+#[test]
+fn blocks_are_read_strictly() {
+    let addresses = [192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2];
+    let known = tcp("192.0.2.1:1", "192.0.2.2:2");
+    assert_eq!(header(&block(0x21, 0x11, &addresses)).ends, known);
+    for command in [0x11, 0x22, 0x2f, 0x31, 0] {
+        let bytes = block(command, 0x11, &addresses);
+        assert_eq!(refused(&bytes), Refused::Command, "{command:#x}");
+    }
+    for family in [0x01, 0x10, 0x12, 0x13, 0x20, 0x22, 0x32, 0x41] {
+        let bytes = block(0x21, family, &addresses);
+        assert_eq!(refused(&bytes), Refused::Family, "{family:#x}");
+    }
+    assert_eq!(
+        refused(&block(0x21, 0x11, &addresses[..11])),
+        Refused::Length
+    );
+    assert_eq!(refused(&block(0x21, 0x21, &addresses)), Refused::Length);
+    // The proxy's own: the family means nothing.
+    assert_eq!(header(&block(0x20, 0x77, &[1, 2])).ends, Ends::Local);
+    assert_eq!(header(&block(0x21, 0x31, &[0; 216])).ends, Ends::Unknown);
+    let long = block(0x21, 0x11, &[0; V2_LEN_MAX]);
+    assert_eq!(refused(&long[..16]), Refused::TooLong);
+}
+
+#[test]
+fn extensions_must_fit_and_a_checksum_must_be_right() {
+    let mut rest = vec![192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2];
+    rest.extend_from_slice(&[2, 0, 3, b'a', b'.', b'b']);
+    assert!(matches!(
+        parse(&block(0x21, 0x11, &rest)),
+        Parsed::Header(_)
+    ));
+    assert_eq!(
+        refused(&block(0x21, 0x11, &rest[..rest.len() - 1])),
+        Refused::Length
+    );
+    rest.extend_from_slice(&[TLV_CRC32C, 0, 4, 0, 0, 0, 0]);
+    let mut bytes = block(0x21, 0x11, &rest);
+    let at = bytes.len() - 4;
+    let sum = crc32c_without(&bytes, at);
+    bytes[at..].copy_from_slice(&sum.to_be_bytes());
+    assert!(matches!(parse(&bytes), Parsed::Header(_)));
+    bytes[20] ^= 1;
+    assert_eq!(refused(&bytes), Refused::Checksum);
+}
+
+/// The check value that is published for CRC32c.
+#[test]
+fn the_checksum_is_crc32c() {
+    // The four zeroed bytes are beyond the nine.
+    assert_eq!(crc32c_without(b"123456789", 100), 0xe306_9283);
+}

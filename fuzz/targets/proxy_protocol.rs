@@ -1,0 +1,41 @@
+//! Fuzz target: headers of the PROXY protocol. The input is what a connection begins with, as it is.
+//!
+//! Checked beside "no panic": every part of what is a header is incomplete, what follows it changes nothing,
+//! what was refused once stays refused; and what was read is read again after it was written.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lowroad_http::proxy_protocol::{Ends, Parsed, parse, write_v1, write_v2};
+
+fuzz_target!(|input: &[u8]| {
+    let more = [input, b"GET / HTTP/1.1\r\n\r\n"].concat();
+    match parse(input) {
+        Parsed::Incomplete => {}
+        Parsed::Refused(_) => assert!(matches!(parse(&more), Parsed::Refused(_))),
+        Parsed::Header(header) => {
+            assert!(header.len <= input.len());
+            assert_eq!(parse(&more), Parsed::Header(header));
+            for len in 0..header.len {
+                assert_eq!(parse(&input[..len]), Parsed::Incomplete);
+            }
+            check_written(header.ends);
+        }
+    }
+});
+
+fn check_written(ends: Ends) {
+    let mut bytes = Vec::new();
+    write_v2(&mut bytes, ends);
+    assert!(matches!(parse(&bytes), Parsed::Header(again) if again.ends == ends));
+    bytes.clear();
+    write_v1(&mut bytes, ends);
+    let Parsed::Header(again) = parse(&bytes) else {
+        panic!("{bytes:?}");
+    };
+    let said = match ends {
+        Ends::Local => Ends::Unknown,
+        ends => ends,
+    };
+    assert_eq!(again.ends, said);
+}
