@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod group;
 mod idle;
 mod open;
 mod pool;

@@ -1,0 +1,446 @@
+//! Servers that can stand for one another: which of them a request is given to. A state machine without
+//! clock, randomness or sockets; `now_ms` is monotonic ms. It knows nothing of what a member leads to (a
+//! `P`, mostly a pool), nor of requests.
+//!
+//! A request [picks](Group::pick) a member and [reports](Group::report) what came of it. Those that may be
+//! picked are, in this order: members that are well; if too few are, backups that are well; if there are
+//! none, all members, whatever is said of them (`panic_percent`). Of them the [`Policy`] takes one. A
+//! member is not well if active checks say so ([`Group::checked`]), or if requests failed (`circuit`).
+
+mod choose;
+mod circuit;
+mod hash;
+mod member;
+mod settings;
+mod why;
+
+use choose::Candidate;
+use circuit::{Begun, Change, Circuit};
+use member::Member;
+
+pub use choose::By;
+pub use hash::hash_of;
+pub use member::{Counts, NewMember, Standing};
+pub use settings::{Circuit as CircuitSettings, Health as HealthSettings, Policy, Settings};
+pub use why::{NoMember, Status, Tier, Why};
+
+/// Names a member for as long as the group is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemberId {
+    slot: u32,
+    generation: u32,
+}
+
+/// A member that was picked. To be reported, once.
+#[must_use = "who is picked has to be reported"]
+#[derive(Debug)]
+pub struct Picked {
+    /// It.
+    pub member: MemberId,
+    /// Why it.
+    pub why: Why,
+    begun: Begun,
+    pending: bool,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A response came that says nothing against the member.
+    Answered,
+    /// No connection came about.
+    ConnectFailed,
+    /// Its time was over.
+    TimedOut,
+    /// The connection was lost before the response was whole.
+    Lost,
+    /// What came is no response.
+    Malformed,
+    /// The response's status says that the member fails: 502, 503, 504, as the caller has it.
+    ServerError,
+    /// It was given up for no fault of the member.
+    Cancelled,
+}
+
+/// The members of a group.
+pub struct Group<P> {
+    settings: Settings,
+    members: Vec<Option<Member<P>>>,
+    generation: u32,
+    /// Somebody was picked: who comes now comes to a group at work.
+    at_work: bool,
+}
+
+impl<P> Group<P> {
+    /// One without members.
+    pub fn new(settings: Settings) -> Group<P> {
+        Group {
+            settings,
+            members: Vec::new(),
+            generation: 0,
+            at_work: false,
+        }
+    }
+
+    /// Adds a member that leads to `place`. In a group at work it starts slowly.
+    pub fn add(&mut self, new: NewMember, place: P, now_ms: u64) -> MemberId {
+        self.generation = self.generation.wrapping_add(1);
+        let member = Member {
+            generation: self.generation,
+            place,
+            hash: hash_of(new.name.as_bytes()),
+            name: new.name,
+            weight: new.weight.max(1),
+            backup: new.backup,
+            draining: false,
+            circuit: Circuit::new(now_ms),
+            is_healthy: true,
+            opposed: 0,
+            grows_since_ms: self.at_work.then_some(now_ms),
+            turn: 0,
+            requests: 0,
+            pending: 0,
+            counts: Counts::default(),
+        };
+        let free = self.members.iter().position(Option::is_none);
+        let slot = free.unwrap_or_else(|| {
+            self.members.push(None);
+            self.members.len() - 1
+        });
+        self.members[slot] = Some(member);
+        MemberId {
+            slot: slot as u32,
+            generation: self.generation,
+        }
+    }
+
+    /// Removes a member; requests that have it go on, and their reports are of no account. Gives what
+    /// it led to.
+    pub fn remove(&mut self, id: MemberId) -> Option<P> {
+        self.member(id)?;
+        let member = self.members.get_mut(id.slot as usize)?.take();
+        member.map(|member| member.place)
+    }
+
+    /// Lets a member have no new requests, or have them again. Whether it is there.
+    pub fn drain(&mut self, id: MemberId, draining: bool, now_ms: u64) -> bool {
+        let Some(member) = self.member_mut(id) else {
+            return false;
+        };
+        if std::mem::replace(&mut member.draining, draining) && !draining {
+            member.begin_slowly(now_ms);
+        }
+        true
+    }
+
+    /// Changes what a member weighs. Whether it is there.
+    pub fn set_weight(&mut self, id: MemberId, weight: u32) -> bool {
+        let member = self.member_mut(id);
+        member.is_some_and(|member| {
+            member.weight = weight.max(1);
+            true
+        })
+    }
+
+    /// What a member leads to.
+    pub fn place(&self, id: MemberId) -> Option<&P> {
+        self.member(id).map(|member| &member.place)
+    }
+
+    /// Whom [`Group::pick`] would pick now, and why. Changes nothing.
+    ///
+    /// # Errors
+    /// [`NoMember`]
+    pub fn look(
+        &self,
+        key: Option<u64>,
+        exclude: &[MemberId],
+        now_ms: u64,
+        random: u64,
+    ) -> Result<(MemberId, Why), NoMember> {
+        let (candidates, taken, why) = self.choose(key, exclude, now_ms, random)?;
+        Ok((self.id_at(candidates[taken].slot), why))
+    }
+
+    /// Picks a member for a request: not one of `exclude`, which were tried. It counts as waiting for
+    /// a connection until [`Group::connected`].
+    ///
+    /// # Errors
+    /// [`NoMember`]
+    pub fn pick(
+        &mut self,
+        key: Option<u64>,
+        exclude: &[MemberId],
+        now_ms: u64,
+        random: u64,
+    ) -> Result<Picked, NoMember> {
+        let (candidates, taken, why) = self.choose(key, exclude, now_ms, random)?;
+        self.at_work = true;
+        if self.settings.policy == Policy::RoundRobin {
+            self.take_turn(&candidates, taken);
+        }
+        let member = self.id_at(candidates[taken].slot);
+        let settings = self.settings;
+        let picked = self.member_mut(member).expect("a candidate is a member");
+        picked.requests += 1;
+        picked.pending += 1;
+        picked.counts.picked += 1;
+        Ok(Picked {
+            member,
+            why,
+            begun: picked.circuit.begin(&settings.circuit, now_ms),
+            pending: true,
+        })
+    }
+
+    /// A request has its connection.
+    pub fn connected(&mut self, picked: &mut Picked) {
+        if std::mem::take(&mut picked.pending)
+            && let Some(member) = self.member_mut(picked.member)
+        {
+            member.pending -= 1;
+        }
+    }
+
+    /// What came of a request.
+    pub fn report(&mut self, mut picked: Picked, outcome: Outcome, now_ms: u64) {
+        self.connected(&mut picked);
+        let settings = self.settings;
+        let may_open = self.another_is_well(picked.member, now_ms) || settings.panic_percent == 0;
+        let Some(member) = self.member_mut(picked.member) else {
+            return;
+        };
+        member.requests -= 1;
+        let well = member.counts.count(outcome);
+        let circuit = &settings.circuit;
+        let change = member
+            .circuit
+            .end(picked.begun, well, may_open, circuit, now_ms);
+        match change {
+            Change::None => {}
+            Change::Opened => member.counts.ejected += 1,
+            Change::Closed => member.begin_slowly(now_ms),
+        }
+    }
+
+    /// What an active check found. Whether the member was taken out or brought back by it.
+    pub fn checked(&mut self, id: MemberId, passed: bool, now_ms: u64) -> bool {
+        let health = self.settings.health;
+        let Some(member) = self.member_mut(id) else {
+            return false;
+        };
+        match passed {
+            true => member.counts.checks_passed += 1,
+            false => member.counts.checks_failed += 1,
+        }
+        if member.is_healthy == passed {
+            member.opposed = 0;
+            return false;
+        }
+        member.opposed += 1;
+        if member.opposed < if passed { health.rise } else { health.fall }.max(1) {
+            return false;
+        }
+        (member.is_healthy, member.opposed) = (passed, 0);
+        if passed {
+            member.circuit.close(now_ms);
+            member.begin_slowly(now_ms);
+        }
+        true
+    }
+
+    /// Marks a member as down until checks have found it well: for one that is not known yet.
+    pub fn distrust(&mut self, id: MemberId) {
+        if let Some(member) = self.member_mut(id) {
+            member.is_healthy = false;
+        }
+    }
+
+    /// How each member stands, and what it did.
+    pub fn status(&self, now_ms: u64) -> Vec<Status> {
+        let members = self.members.iter().enumerate();
+        members
+            .filter_map(|(slot, member)| {
+                let member = member.as_ref()?;
+                Some(Status {
+                    member: self.id_at(slot),
+                    name: member.name.clone(),
+                    weight: member.weight,
+                    backup: member.backup,
+                    standing: member.standing(&self.settings, now_ms),
+                    requests: member.requests,
+                    pending: member.pending,
+                    counts: member.counts,
+                })
+            })
+            .collect()
+    }
+
+    /// All who may be taken, who of them is, and why.
+    fn choose(
+        &self,
+        key: Option<u64>,
+        exclude: &[MemberId],
+        now_ms: u64,
+        random: u64,
+    ) -> Result<(Vec<Candidate>, usize, Why), NoMember> {
+        let (tier, candidates) = self.candidates(exclude, now_ms)?;
+        let policy = self.settings.policy;
+        let chosen = choose::choose(policy, &candidates, key, random);
+        let (taken, by) = chosen.ok_or(NoMember::Empty)?;
+        let why = Why {
+            tier,
+            by,
+            candidates: candidates.len(),
+        };
+        Ok((candidates, taken, why))
+    }
+
+    /// Who may be taken; at least one.
+    fn candidates(
+        &self,
+        exclude: &[MemberId],
+        now_ms: u64,
+    ) -> Result<(Tier, Vec<Candidate>), NoMember> {
+        if self.all().all(|(_, member)| member.draining) {
+            return Err(NoMember::Empty);
+        }
+        let first = self.tier(now_ms);
+        let mut none = NoMember::AllDown;
+        for tier in [Some(first), first.next()].into_iter().flatten() {
+            let (mut found, mut is_full) = (Vec::new(), false);
+            for (slot, member) in self.all() {
+                if !self.is_of(tier, member, now_ms) {
+                    continue;
+                }
+                if exclude.contains(&self.id_at(slot)) {
+                    none = NoMember::AllTried;
+                } else if member.is_full(&self.settings) {
+                    is_full = true;
+                } else {
+                    found.push(self.candidate(slot, member, now_ms));
+                }
+            }
+            if !found.is_empty() {
+                return Ok((tier, found));
+            }
+            // Backups stand in for who fails, not for who has much to do.
+            if is_full {
+                return Err(NoMember::AllFull);
+            }
+        }
+        Err(none)
+    }
+
+    /// Whom requests are given to now.
+    fn tier(&self, now_ms: u64) -> Tier {
+        let (mut primaries, mut well, mut backups_well) = (0_u32, 0_u32, 0_u32);
+        for (_, member) in self.all().filter(|(_, member)| !member.draining) {
+            let is_well = self.is_well(member, now_ms);
+            primaries += u32::from(!member.backup);
+            well += u32::from(!member.backup && is_well);
+            backups_well += u32::from(member.backup && is_well);
+        }
+        let panics =
+            u64::from(well) * 100 < u64::from(primaries) * u64::from(self.settings.panic_percent);
+        match (panics, well, backups_well) {
+            (_, 0, 1..) | (true, _, 1..) => Tier::Backup,
+            (true, ..) => Tier::Panic,
+            (_, 0, 0) if primaries == 0 && self.settings.panic_percent > 0 => Tier::Panic,
+            _ => Tier::Primary,
+        }
+    }
+
+    fn is_of(&self, tier: Tier, member: &Member<P>, now_ms: u64) -> bool {
+        match tier {
+            _ if member.draining => false,
+            Tier::Primary => !member.backup && self.is_well(member, now_ms),
+            Tier::Backup => member.backup && self.is_well(member, now_ms),
+            Tier::Panic => true,
+        }
+    }
+
+    /// Whether nothing but its load speaks against it.
+    fn is_well(&self, member: &Member<P>, now_ms: u64) -> bool {
+        match member.standing(&self.settings, now_ms) {
+            Standing::Up | Standing::SlowStart { .. } | Standing::Trial | Standing::Full => true,
+            Standing::Tried | Standing::Ejected { .. } => false,
+            Standing::Down | Standing::Draining => false,
+        }
+    }
+
+    fn another_is_well(&self, id: MemberId, now_ms: u64) -> bool {
+        let mut others = self.all().filter(|(slot, _)| *slot != id.slot as usize);
+        others.any(|(_, member)| self.is_well(member, now_ms))
+    }
+
+    fn candidate(&self, slot: usize, member: &Member<P>, now_ms: u64) -> Candidate {
+        Candidate {
+            slot,
+            weight: member.weighs(&self.settings, now_ms),
+            load: member.requests,
+            hash: member.hash,
+            turn: member.turn,
+        }
+    }
+
+    /// Everybody comes nearer to its turn, and who has it goes back behind all.
+    fn take_turn(&mut self, candidates: &[Candidate], taken: usize) {
+        let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
+        for (at, candidate) in candidates.iter().enumerate() {
+            if let Some(member) = &mut self.members[candidate.slot] {
+                member.turn = member.turn.saturating_add_unsigned(candidate.weight);
+                if at == taken {
+                    member.turn = member.turn.saturating_sub_unsigned(total);
+                }
+            }
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (usize, &Member<P>)> {
+        let members = self.members.iter().enumerate();
+        members.filter_map(|(slot, member)| Some((slot, member.as_ref()?)))
+    }
+
+    fn id_at(&self, slot: usize) -> MemberId {
+        let member = self.members[slot].as_ref();
+        MemberId {
+            slot: slot as u32,
+            generation: member.map_or(0, |member| member.generation),
+        }
+    }
+
+    fn member(&self, id: MemberId) -> Option<&Member<P>> {
+        let member = self.members.get(id.slot as usize)?.as_ref();
+        member.filter(|member| member.generation == id.generation)
+    }
+
+    fn member_mut(&mut self, id: MemberId) -> Option<&mut Member<P>> {
+        let member = self.members.get_mut(id.slot as usize)?.as_mut();
+        member.filter(|member| member.generation == id.generation)
+    }
+}
+
+impl Counts {
+    /// Counts an outcome; gives what it says of the member, if anything.
+    fn count(&mut self, outcome: Outcome) -> Option<bool> {
+        let count = match outcome {
+            Outcome::Answered => &mut self.answered,
+            Outcome::ConnectFailed => &mut self.connect_failed,
+            Outcome::TimedOut => &mut self.timed_out,
+            Outcome::Lost => &mut self.lost,
+            Outcome::Malformed => &mut self.malformed,
+            Outcome::ServerError => &mut self.server_errors,
+            Outcome::Cancelled => &mut self.cancelled,
+        };
+        *count += 1;
+        match outcome {
+            Outcome::Answered => Some(true),
+            Outcome::Cancelled => None,
+            _ => Some(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

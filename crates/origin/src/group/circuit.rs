@@ -1,0 +1,218 @@
+//! What requests find out about a member: whether it is taken out, for how long, and when it is tried
+//! again. It knows nothing of the other members, nor of active checks.
+//!
+//! ```text
+//!  Closed ── too many failures ──► Open ── its time is over, a trial ──► HalfOpen
+//!    ▲                              ▲                                    │    │
+//!    └────────── it answers ────────┼────────────────────────────────────┘    │
+//!                                   └──────────── it fails: twice as long ────┘
+//! ```
+
+use super::settings;
+
+/// A member's circuit.
+#[derive(Clone, Debug)]
+pub struct Circuit {
+    state: State,
+    /// How often it was opened without having been well for long between.
+    opened_in_a_row: u32,
+    /// When it was closed last.
+    closed_ms: u64,
+    /// Changes with each state: what began before says nothing of the state after.
+    epoch: u32,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Closed(Window),
+    Open { until_ms: u64 },
+    HalfOpen { trials: u32 },
+}
+
+/// What a request takes along, so that its outcome is understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    epoch: u32,
+    is_trial: bool,
+}
+
+/// What a request may expect of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// Requests pass.
+    Open,
+    /// This request would try whether it is back.
+    Trial,
+    /// None passes until then.
+    Shut {
+        /// Monotonic ms.
+        until_ms: u64,
+    },
+    /// None passes until it is known what becomes of the trials.
+    Tried,
+}
+
+/// What a report changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// It was taken out.
+    Opened,
+    /// It is back.
+    Closed,
+}
+
+/// Requests of a window and of the one before it, which counts as far as it reaches into the last
+/// `window_ms`.
+#[derive(Clone, Debug)]
+struct Window {
+    start_ms: u64,
+    now: Tally,
+    before: Tally,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    good: u64,
+    bad: u64,
+}
+
+impl Circuit {
+    /// A closed one.
+    pub fn new(now_ms: u64) -> Circuit {
+        Circuit {
+            state: State::Closed(Window::new(now_ms)),
+            opened_in_a_row: 0,
+            closed_ms: now_ms,
+            epoch: 0,
+        }
+    }
+
+    /// Whether a request would pass.
+    pub fn passage(&self, settings: &settings::Circuit, now_ms: u64) -> Passage {
+        match self.state {
+            State::Closed(_) => Passage::Open,
+            State::Open { until_ms } if now_ms < until_ms => Passage::Shut { until_ms },
+            State::HalfOpen { trials } if trials >= settings.trials_max.max(1) => Passage::Tried,
+            State::Open { .. } | State::HalfOpen { .. } => Passage::Trial,
+        }
+    }
+
+    /// A request begins, whether it may pass or not: in a panic they do.
+    pub fn begin(&mut self, settings: &settings::Circuit, now_ms: u64) -> Begun {
+        let is_trial = self.passage(settings, now_ms) == Passage::Trial;
+        if is_trial {
+            match &mut self.state {
+                State::HalfOpen { trials } => *trials += 1,
+                _ => self.enter(State::HalfOpen { trials: 1 }),
+            }
+        }
+        Begun {
+            epoch: self.epoch,
+            is_trial,
+        }
+    }
+
+    /// A request ended; `well` is `None` if it says nothing of the member. `may_open` = another
+    /// member is left.
+    pub fn end(
+        &mut self,
+        begun: Begun,
+        well: Option<bool>,
+        may_open: bool,
+        settings: &settings::Circuit,
+        now_ms: u64,
+    ) -> Change {
+        if begun.epoch != self.epoch {
+            return Change::None;
+        }
+        match (&mut self.state, well) {
+            (State::Closed(window), Some(well)) => {
+                window.add(well, settings.window_ms, now_ms);
+                if !well && may_open && window.is_bad(settings, now_ms) {
+                    self.open(settings, now_ms);
+                    return Change::Opened;
+                }
+            }
+            (State::HalfOpen { trials }, well) if begun.is_trial => {
+                *trials = trials.saturating_sub(1);
+                match well {
+                    Some(true) => {
+                        self.close(now_ms);
+                        return Change::Closed;
+                    }
+                    Some(false) => {
+                        self.open(settings, now_ms);
+                        return Change::Opened;
+                    }
+                    None => {}
+                }
+            }
+            _ => {}
+        }
+        Change::None
+    }
+
+    /// It is known to be well. Whether that was news.
+    pub fn close(&mut self, now_ms: u64) -> bool {
+        let was_closed = matches!(self.state, State::Closed(_));
+        if !was_closed {
+            self.enter(State::Closed(Window::new(now_ms)));
+            self.closed_ms = now_ms;
+        }
+        !was_closed
+    }
+
+    fn open(&mut self, settings: &settings::Circuit, now_ms: u64) {
+        let was_well = matches!(self.state, State::Closed(_))
+            && now_ms.saturating_sub(self.closed_ms) >= settings.open_ms_max;
+        if was_well {
+            self.opened_in_a_row = 0;
+        }
+        let doubled = 1_u64.checked_shl(self.opened_in_a_row.min(32));
+        let time_ms = settings.open_ms.saturating_mul(doubled.unwrap_or(u64::MAX));
+        self.opened_in_a_row = self.opened_in_a_row.saturating_add(1);
+        let until_ms = now_ms.saturating_add(time_ms.min(settings.open_ms_max));
+        self.enter(State::Open { until_ms });
+    }
+
+    fn enter(&mut self, state: State) {
+        self.state = state;
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+}
+
+impl Window {
+    fn new(now_ms: u64) -> Window {
+        Window {
+            start_ms: now_ms,
+            now: Tally::default(),
+            before: Tally::default(),
+        }
+    }
+
+    fn add(&mut self, well: bool, window_ms: u64, now_ms: u64) {
+        let window_ms = window_ms.max(1);
+        let passed = now_ms.saturating_sub(self.start_ms) / window_ms;
+        if passed > 0 {
+            let last = std::mem::take(&mut self.now);
+            self.before = if passed == 1 { last } else { Tally::default() };
+            self.start_ms += passed * window_ms;
+        }
+        match well {
+            true => self.now.good += 1,
+            false => self.now.bad += 1,
+        }
+    }
+
+    fn is_bad(&self, settings: &settings::Circuit, now_ms: u64) -> bool {
+        let window_ms = settings.window_ms.max(1);
+        let into_ms = now_ms.saturating_sub(self.start_ms).min(window_ms);
+        let reaches = |count: u64| count.saturating_mul(window_ms - into_ms) / window_ms;
+        let bad = self.now.bad + reaches(self.before.bad);
+        let all = bad + self.now.good + reaches(self.before.good);
+        let are_many = settings.failures_min > 0 && bad >= u64::from(settings.failures_min);
+        are_many && bad * 100 >= all * u64::from(settings.failure_percent)
+    }
+}

@@ -1,0 +1,414 @@
+use super::*;
+use std::collections::HashMap;
+
+type Members = Group<&'static str>;
+
+fn settings(policy: Policy) -> Settings {
+    Settings {
+        policy,
+        ..Settings::default()
+    }
+}
+
+fn group(settings: Settings, members: &[(&'static str, u32)]) -> (Members, Vec<MemberId>) {
+    let mut group = Group::new(settings);
+    let ids = members.iter().map(|(name, weight)| {
+        let new = NewMember {
+            name: (*name).into(),
+            weight: *weight,
+            backup: name.starts_with("backup"),
+        };
+        group.add(new, *name, 0)
+    });
+    let ids = ids.collect();
+    (group, ids)
+}
+
+const THREE: [(&str, u32); 3] = [("a", 1), ("b", 1), ("c", 1)];
+
+/// Asks once, with this outcome; gives who was asked.
+fn ask(group: &mut Members, outcome: Outcome, now_ms: u64, random: u64) -> &'static str {
+    let mut picked = group.pick(None, &[], now_ms, random).expect("a member");
+    let name = *group.place(picked.member).expect("it is there");
+    group.connected(&mut picked);
+    group.report(picked, outcome, now_ms);
+    name
+}
+
+fn shares(group: &mut Members, count: u64, now_ms: u64) -> HashMap<&'static str, u64> {
+    let mut shares = HashMap::new();
+    for number in 0..count {
+        let name = ask(group, Outcome::Answered, now_ms, hash::mix(number));
+        *shares.entry(name).or_default() += 1;
+    }
+    shares
+}
+
+fn standing(group: &Members, id: MemberId, now_ms: u64) -> Standing {
+    let status = group.status(now_ms);
+    let of = status.iter().find(|status| status.member == id);
+    of.expect("it is there").standing
+}
+
+fn fail(group: &mut Members, id: MemberId, others: &[MemberId], now_ms: u64) {
+    let picked = group.pick(None, others, now_ms, 0).expect("a member");
+    assert_eq!(picked.member, id);
+    group.report(picked, Outcome::ConnectFailed, now_ms);
+}
+
+#[test]
+fn turns_are_by_weight_and_evenly_spread() {
+    let (mut group, _) = group(
+        settings(Policy::RoundRobin),
+        &[("a", 5), ("b", 1), ("c", 1)],
+    );
+    let turns: String = (0..14)
+        .map(|_| ask(&mut group, Outcome::Answered, 0, 0))
+        .collect();
+    // The order that nginx's description of the method has.
+    assert_eq!(turns, "aabacaaaabacaa");
+}
+
+#[test]
+fn the_fewest_requests_for_a_weight_are_preferred() {
+    let (mut group, ids) = group(settings(Policy::LeastConnections), &[("a", 1), ("b", 3)]);
+    let mut held = Vec::new();
+    for random in 0..40 {
+        held.push(group.pick(None, &[], 0, random).expect("a member"));
+    }
+    let of = |id| held.iter().filter(|picked| picked.member == id).count();
+    assert_eq!((of(ids[0]), of(ids[1])), (10, 30));
+}
+
+#[test]
+fn of_two_that_are_drawn_the_less_loaded_is_taken() {
+    let (mut group, ids) = group(settings(Policy::RandomOfTwo), &THREE);
+    let busy = group.pick(None, &ids[1..], 0, 0).expect("a member");
+    assert_eq!(shares(&mut group, 1000, 0).get("a"), None);
+    group.report(busy, Outcome::Cancelled, 0);
+    let shares = shares(&mut group, 3000, 0);
+    assert!(
+        shares.values().all(|share| (800..1200).contains(share)),
+        "{shares:?}"
+    );
+}
+
+#[test]
+fn a_key_leads_to_the_same_and_only_the_keys_of_who_leaves_move() {
+    let policy = Policy::ConsistentHash {
+        load_percent_max: 125,
+    };
+    let (mut group, ids) = group(settings(policy), &[("a", 1), ("b", 2), ("c", 1)]);
+    let who = |group: &Members| -> Vec<_> {
+        let who = |key: u64| {
+            let key = hash_of(&key.to_be_bytes());
+            group.look(Some(key), &[], 0, 0).expect("a member").0
+        };
+        (0..4000).map(who).collect()
+    };
+    let before = who(&group);
+    let of_b = before.iter().filter(|id| **id == ids[1]).count();
+    assert!((1850..2150).contains(&of_b), "{of_b} of 4000");
+    assert_eq!(group.remove(ids[2]), Some("c"));
+    for (before, after) in before.iter().zip(who(&group)) {
+        assert!(*before == after || *before == ids[2]);
+    }
+}
+
+#[test]
+fn a_key_that_everybody_asks_for_overloads_nobody() {
+    let policy = Policy::ConsistentHash {
+        load_percent_max: 125,
+    };
+    let (mut group, ids) = group(settings(policy), &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        held.push(group.pick(Some(7), &[], 0, 0).expect("a member"));
+    }
+    let loads: Vec<_> = ids
+        .iter()
+        .map(|id| held.iter().filter(|picked| picked.member == *id).count())
+        .collect();
+    assert!(loads.iter().all(|load| *load <= 32), "{loads:?}");
+    assert!(
+        held.iter()
+            .any(|picked| picked.why.by == By::Key { passed_over: 1 })
+    );
+}
+
+#[test]
+fn failing_requests_take_a_member_out_for_ever_longer_and_a_trial_brings_it_back() {
+    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    let (a, others) = (ids[0], [ids[1], ids[2]]);
+    (0..5).for_each(|_| fail(&mut group, a, &others, 1000));
+    assert_eq!(
+        standing(&group, a, 1000),
+        Standing::Ejected { until_ms: 6000 }
+    );
+    assert!(!shares(&mut group, 30, 1000).contains_key("a"));
+    // One trial at a time.
+    assert_eq!(standing(&group, a, 6000), Standing::Trial);
+    let trial = group.pick(None, &others, 6000, 0).expect("a member");
+    assert_eq!(trial.member, a);
+    assert_eq!(standing(&group, a, 6000), Standing::Tried);
+    assert!(!shares(&mut group, 30, 6000).contains_key("a"));
+    group.report(trial, Outcome::TimedOut, 6500);
+    assert_eq!(
+        standing(&group, a, 6500),
+        Standing::Ejected { until_ms: 16_500 }
+    );
+    // A trial that is given up says nothing.
+    let trial = group.pick(None, &others, 16_500, 0).expect("a member");
+    group.report(trial, Outcome::Cancelled, 16_500);
+    assert_eq!(standing(&group, a, 16_500), Standing::Trial);
+    let trial = group.pick(None, &others, 16_500, 0).expect("a member");
+    group.report(trial, Outcome::Answered, 16_500);
+    assert_eq!(
+        standing(&group, a, 16_500),
+        Standing::SlowStart { percent: 10 }
+    );
+    assert_eq!(
+        standing(&group, a, 21_500),
+        Standing::SlowStart { percent: 50 }
+    );
+    assert_eq!(standing(&group, a, 26_500), Standing::Up);
+    assert_eq!(group.status(0)[0].counts.ejected, 2);
+}
+
+#[test]
+fn what_began_before_a_member_was_taken_out_says_nothing_of_it_after() {
+    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    let (a, others) = (ids[0], [ids[1], ids[2]]);
+    let pick = |group: &mut Members, now_ms| {
+        let picked = group.pick(None, &others, now_ms, 0);
+        picked.expect("a member")
+    };
+    let before: Vec<_> = (0..20).map(|_| pick(&mut group, 1000)).collect();
+    (0..5).for_each(|_| fail(&mut group, a, &others, 1000));
+    let trial = pick(&mut group, 6000);
+    group.report(trial, Outcome::Answered, 6000);
+    for picked in before {
+        group.report(picked, Outcome::Lost, 6000);
+    }
+    assert_eq!(standing(&group, a, 60_000), Standing::Up);
+    assert_eq!(group.status(0)[0].counts.lost, 20);
+}
+
+#[test]
+fn only_checks_in_a_row_change_a_members_state() {
+    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    for passed in [false, false, true, false, false, true] {
+        assert!(!group.checked(ids[0], passed, 0));
+    }
+    for passed in [false, false] {
+        assert!(!group.checked(ids[0], passed, 0));
+    }
+    assert!(group.checked(ids[0], false, 0));
+    for passed in [true, false, true] {
+        assert!(!group.checked(ids[0], passed, 0));
+    }
+    assert_eq!(standing(&group, ids[0], 0), Standing::Down);
+    assert!(group.checked(ids[0], true, 0));
+}
+
+#[test]
+fn weight_grows_after_a_member_came_back() {
+    let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("b", 1)]);
+    for _ in 0..3 {
+        group.checked(ids[0], false, 0);
+    }
+    assert_eq!(shares(&mut group, 10, 0).get("a"), None);
+    assert!(!group.checked(ids[0], true, 0));
+    assert!(group.checked(ids[0], true, 0));
+    let share = |group: &mut Members, now_ms| shares(group, 330, now_ms)["a"];
+    assert!((28..=32).contains(&share(&mut group, 0)));
+    assert!((105..=115).contains(&share(&mut group, 5_000)));
+    assert!((163..=167).contains(&share(&mut group, 10_000)));
+}
+
+#[test]
+fn failures_that_are_few_or_far_apart_take_nobody_out() {
+    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    let (a, others) = (ids[0], [ids[1], ids[2]]);
+    for round in 0..50 {
+        fail(&mut group, a, &others, round * 5_000);
+    }
+    // Many, but a small share.
+    for number in 0..200 {
+        let now_ms = 1_000_000;
+        let picked = group.pick(None, &others, now_ms, 0).expect("a member");
+        let outcome = match number % 3 {
+            2 => Outcome::Lost,
+            _ => Outcome::Answered,
+        };
+        group.report(picked, outcome, now_ms);
+    }
+    assert_eq!(group.status(1_000_000)[0].counts.ejected, 0);
+}
+
+#[test]
+fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
+    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    for now_ms in 0..100 {
+        ask(&mut group, Outcome::ConnectFailed, now_ms, 0);
+    }
+    let up = |group: &Members| {
+        let status = group.status(100);
+        let up = |status: &&Status| status.standing == Standing::Up;
+        status.iter().filter(up).count()
+    };
+    assert_eq!(up(&group), 1);
+    for id in &ids {
+        (0..3).for_each(|_| _ = group.checked(*id, false, 100));
+    }
+    assert_eq!(up(&group), 0);
+    let (_, why) = group.look(None, &[], 100, 0).expect("a member");
+    assert_eq!((why.tier, why.candidates), (Tier::Panic, 3));
+    let (mut strict, ids) = self::group(
+        Settings {
+            panic_percent: 0,
+            ..settings(Policy::RoundRobin)
+        },
+        &THREE,
+    );
+    for id in &ids {
+        (0..3).for_each(|_| _ = strict.checked(*id, false, 0));
+    }
+    assert_eq!(strict.look(None, &[], 0, 0), Err(NoMember::AllDown));
+}
+
+#[test]
+fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
+    let mut of = settings(Policy::RoundRobin);
+    of.circuit.requests_max = 2;
+    let (mut group, ids) = group(of, &[("a", 1), ("backup", 1)]);
+    let pick = |group: &mut Members, exclude: &[MemberId]| group.pick(None, exclude, 0, 0);
+    let first = pick(&mut group, &[]).expect("a member");
+    let second = pick(&mut group, &[]).expect("a member");
+    assert_eq!((first.member, second.member), (ids[0], ids[0]));
+    assert_eq!(pick(&mut group, &[]).unwrap_err(), NoMember::AllFull);
+    let instead = pick(&mut group, &ids[..1]).expect("a member");
+    assert_eq!((instead.member, instead.why.tier), (ids[1], Tier::Backup));
+    assert_eq!(pick(&mut group, &ids).unwrap_err(), NoMember::AllTried);
+    (0..3).for_each(|_| _ = group.checked(ids[0], false, 0));
+    let (member, why) = group.look(None, &[], 0, 0).expect("a member");
+    assert_eq!((member, why.tier), (ids[1], Tier::Backup));
+    for picked in [first, second, instead] {
+        group.report(picked, Outcome::Answered, 0);
+    }
+}
+
+#[test]
+fn who_waits_for_connections_is_bounded_apart() {
+    let mut of = settings(Policy::RoundRobin);
+    of.circuit.pending_max = 1;
+    let (mut group, _) = group(of, &[("a", 1)]);
+    let mut first = group.pick(None, &[], 0, 0).expect("a member");
+    assert_eq!(group.pick(None, &[], 0, 0).unwrap_err(), NoMember::AllFull);
+    group.connected(&mut first);
+    let second = group.pick(None, &[], 0, 0).expect("a member");
+    let status = &group.status(0)[0];
+    assert_eq!((status.requests, status.pending), (2, 1));
+    group.report(first, Outcome::Answered, 0);
+    group.report(second, Outcome::ConnectFailed, 0);
+    let status = &group.status(0)[0];
+    assert_eq!((status.requests, status.pending), (0, 0));
+}
+
+#[test]
+fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
+    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    assert!(group.drain(ids[0], true, 0));
+    assert!(!shares(&mut group, 30, 0).contains_key("a"));
+    assert!(group.drain(ids[0], false, 0));
+    assert!(shares(&mut group, 60, 0).contains_key("a"));
+    let held = group.pick(None, &ids[1..], 0, 0).expect("a member");
+    assert_eq!(group.remove(ids[0]), Some("a"));
+    assert_eq!(group.remove(ids[0]), None);
+    let new = NewMember {
+        name: "new".into(),
+        weight: 1,
+        backup: false,
+    };
+    let id = group.add(new, "new", 0);
+    assert_eq!(id.slot, ids[0].slot);
+    group.report(held, Outcome::Lost, 0);
+    let status = group.status(0);
+    let new = status.iter().find(|status| status.member == id);
+    let new = new.expect("it is there");
+    assert_eq!((new.requests, new.counts), (0, Counts::default()));
+    for id in [id, ids[1], ids[2]] {
+        group.drain(id, true, 0);
+    }
+    assert_eq!(group.look(None, &[], 0, 0), Err(NoMember::Empty));
+}
+
+/// Whatever happens in whatever order: who is picked was not excluded, bounds hold, and what is said
+/// to be under way is.
+#[test]
+fn histories_by_seed() {
+    let policies = [
+        Policy::RoundRobin,
+        Policy::LeastConnections,
+        Policy::RandomOfTwo,
+        Policy::ConsistentHash {
+            load_percent_max: 125,
+        },
+    ];
+    for seed in 0..400_u64 {
+        let mut drawn = seed;
+        let mut dice = |below: u64| {
+            drawn = drawn.wrapping_add(1);
+            hash::mix(hash::mix(seed) ^ drawn) % below
+        };
+        let mut of = settings(policies[seed as usize % 4]);
+        of.panic_percent = [0, 10, 60][dice(3) as usize];
+        of.circuit.requests_max = 1 + dice(20) as u32;
+        of.slow_start_ms = dice(2) * 3_000;
+        let names = [("a", 1), ("b", 3), ("c", 1), ("backup", 2)];
+        let (mut group, mut ids) = group(of, &names[..1 + dice(4) as usize]);
+        let (mut now_ms, mut held) = (0, Vec::new());
+        for _ in 0..300 {
+            now_ms += dice(400);
+            let any = dice(ids.len() as u64) as usize;
+            match dice(12) {
+                0..5 => {
+                    let exclude: Vec<_> = (0..dice(2)).map(|_| ids[any]).collect();
+                    let (key, random) = (Some(dice(5)), dice(u64::MAX));
+                    let seen = group.look(key, &exclude, now_ms, random);
+                    match group.pick(key, &exclude, now_ms, random) {
+                        Ok(picked) => {
+                            assert_eq!(seen, Ok((picked.member, picked.why)), "seed {seed}");
+                            assert!(!exclude.contains(&picked.member), "seed {seed}");
+                            held.push(picked);
+                        }
+                        Err(why) => assert_eq!(seen, Err(why), "seed {seed}"),
+                    }
+                }
+                5..9 if !held.is_empty() => {
+                    let picked = held.swap_remove(dice(held.len() as u64) as usize);
+                    let outcomes = [Outcome::Answered, Outcome::Lost, Outcome::Cancelled];
+                    group.report(picked, outcomes[dice(3) as usize], now_ms);
+                }
+                9 => _ = group.checked(ids[any], dice(2) == 0, now_ms),
+                10 => _ = group.drain(ids[any], dice(3) == 0, now_ms),
+                _ if dice(4) == 0 => {
+                    group.remove(ids[any]);
+                    let new = NewMember {
+                        name: "again".into(),
+                        weight: 1,
+                        backup: false,
+                    };
+                    ids[any] = group.add(new, "again", now_ms);
+                }
+                _ => {}
+            }
+            for status in group.status(now_ms) {
+                assert!(status.requests <= of.circuit.requests_max, "seed {seed}");
+                let here = held.iter().filter(|picked| picked.member == status.member);
+                assert_eq!(status.requests as usize, here.count(), "seed {seed}");
+                assert!(status.pending <= status.requests, "seed {seed}");
+            }
+        }
+    }
+}
