@@ -14,11 +14,14 @@ pub mod group;
 mod idle;
 mod open;
 mod pool;
+pub mod retry;
 mod shared;
 mod tending;
+mod upstream;
 
 pub use address::Address;
 pub use idle::CROWDED_MS;
 pub use open::{Connection, Open, Unavailable};
 pub use pool::{Counts, Lease, Limits, Patience, Pool};
 pub use shared::{Carrier, Shared};
+pub use upstream::{Attempt, Upstream};

@@ -1,0 +1,184 @@
+//! A group that all workers share, with what bounds its retries. Whoever tries a member has an
+//! [`Attempt`], which is reported even if its request is given up. It knows nothing of requests.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::group::{Group, MemberId, NoMember, Outcome, Picked, Settings, Why};
+use crate::retry::{self, Budget, Failed, NotAgain, Retry};
+
+/// A group, shared. A `P` is what a member leads to, mostly an `Arc` of a pool.
+pub struct Upstream<P> {
+    retry: Retry,
+    state: Mutex<State<P>>,
+}
+
+struct State<P> {
+    group: Group<P>,
+    budget: Budget,
+}
+
+/// One try of one request at one member.
+pub struct Attempt<P> {
+    /// What the member leads to.
+    pub place: P,
+    /// The member.
+    pub member: MemberId,
+    /// Why it.
+    pub why: Why,
+    upstream: Arc<Upstream<P>>,
+    /// `None` once it was reported.
+    picked: Option<Picked>,
+    since_ms: u64,
+}
+
+impl<P: Clone> Upstream<P> {
+    /// One without members.
+    pub fn new(settings: Settings, retry: Retry) -> Arc<Upstream<P>> {
+        Arc::new(Upstream {
+            retry,
+            state: Mutex::new(State {
+                group: Group::new(settings),
+                budget: Budget::default(),
+            }),
+        })
+    }
+
+    /// Looks at the group or changes it. Held meanwhile: nothing that waits.
+    pub fn with<T>(&self, act: impl FnOnce(&mut Group<P>) -> T) -> T {
+        act(&mut self.lock().group)
+    }
+
+    /// Picks a member that is none of `tried`, as [`Group::pick`] does.
+    ///
+    /// # Errors
+    /// [`NoMember`]
+    pub fn attempt(
+        self: &Arc<Self>,
+        key: Option<u64>,
+        tried: &[MemberId],
+        now_ms: u64,
+        random: u64,
+    ) -> Result<Attempt<P>, NoMember> {
+        let mut state = self.lock();
+        let picked = state.group.pick(key, tried, now_ms, random)?;
+        if tried.is_empty() {
+            state.budget.requested(&self.retry);
+        }
+        let place = state.group.place(picked.member).cloned();
+        drop(state);
+        Ok(Attempt {
+            place: place.ok_or(NoMember::Empty)?,
+            member: picked.member,
+            why: picked.why,
+            upstream: self.clone(),
+            picked: Some(picked),
+            since_ms: now_ms,
+        })
+    }
+
+    /// Whether a request may be tried again, see [`retry::may_retry`].
+    ///
+    /// # Errors
+    /// [`NotAgain`]
+    pub fn may_retry(&self, failed: &Failed, now_ms: u64) -> Result<(), NotAgain> {
+        let budget = &mut self.lock().budget;
+        retry::may_retry(&self.retry, failed, budget, now_ms)
+    }
+}
+
+impl<P> Upstream<P> {
+    fn lock(&self) -> MutexGuard<'_, State<P>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P> Attempt<P> {
+    /// It has its connection and waits no more.
+    pub fn connected(&mut self) {
+        if let Some(picked) = &mut self.picked {
+            self.upstream.lock().group.connected(picked);
+        }
+    }
+
+    /// What came of it.
+    pub fn report(mut self, outcome: Outcome, now_ms: u64) {
+        self.end(outcome, now_ms);
+    }
+
+    fn end(&mut self, outcome: Outcome, now_ms: u64) {
+        if let Some(picked) = self.picked.take() {
+            self.upstream.lock().group.report(picked, outcome, now_ms);
+        }
+    }
+}
+
+impl<P> Drop for Attempt<P> {
+    fn drop(&mut self) {
+        // The time is of no account for what says nothing of the member.
+        self.end(Outcome::Cancelled, self.since_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::NewMember;
+
+    #[test]
+    fn an_attempt_that_is_given_up_is_reported() {
+        let upstream = Upstream::new(Settings::default(), Retry::default());
+        let new = NewMember {
+            name: "a".into(),
+            weight: 1,
+            backup: false,
+        };
+        let id = upstream.with(|group| group.add(new, 7, 0));
+        let attempt = upstream.attempt(None, &[], 0, 0).expect("a member");
+        assert_eq!((attempt.place, attempt.member), (7, id));
+        assert_eq!(upstream.with(|group| group.status(0)[0].requests), 1);
+        drop(attempt);
+        let status = upstream.with(|group| group.status(0));
+        assert_eq!((status[0].requests, status[0].counts.cancelled), (0, 1));
+        let mut attempt = upstream.attempt(None, &[], 0, 0).expect("a member");
+        attempt.connected();
+        attempt.report(Outcome::Answered, 0);
+        let status = upstream.with(|group| group.status(0));
+        assert_eq!((status[0].requests, status[0].counts.answered), (0, 1));
+        let none = upstream.attempt(None, &[id], 0, 0).err();
+        assert_eq!(none, Some(NoMember::AllTried));
+    }
+
+    #[test]
+    fn only_the_first_try_of_a_request_fills_the_budget() {
+        let retry = Retry {
+            tries_max: 10,
+            budget_percent: 100,
+            budget_per_s: 0,
+            after_timeouts: true,
+        };
+        let upstream = Upstream::new(Settings::default(), retry);
+        let ids: Vec<_> = ["a", "b"]
+            .iter()
+            .map(|name| {
+                let new = NewMember {
+                    name: (*name).into(),
+                    weight: 1,
+                    backup: false,
+                };
+                upstream.with(|group| group.add(new, (), 0))
+            })
+            .collect();
+        let failed = Failed {
+            tries: 1,
+            is_idempotent: true,
+            sent: true,
+            body: retry::Body::Whole,
+            seen: retry::Seen::Nothing,
+            timed_out: false,
+        };
+        drop(upstream.attempt(None, &[], 0, 0));
+        assert_eq!(upstream.may_retry(&failed, 0), Ok(()));
+        drop(upstream.attempt(None, &ids[..1], 0, 0));
+        assert_eq!(upstream.may_retry(&failed, 0), Err(NotAgain::Budget));
+    }
+}
