@@ -16,7 +16,10 @@ mod open;
 mod pool;
 pub mod retry;
 mod shared;
+mod stream;
 mod tending;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod upstream;
 
 pub use address::Address;
@@ -24,4 +27,5 @@ pub use idle::CROWDED_MS;
 pub use open::{Connection, Open, Unavailable};
 pub use pool::{Counts, Lease, Limits, Patience, Pool};
 pub use shared::{Carrier, Shared};
+pub use stream::{Stream, Transport};
 pub use upstream::{Attempt, Upstream};

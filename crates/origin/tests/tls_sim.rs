@@ -1,0 +1,428 @@
+//! TLS to origins in the simulator, against a `rustls` server: whatever pieces the bytes come in, what is
+//! said arrives; and who is not the origin is refused with a reason.
+//!
+//! Each case is a seed; a failure prints it.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use lowroad_engine::Local;
+use lowroad_engine::driver::{Driver, Event};
+use lowroad_engine::outgoing::Outgoing;
+use lowroad_engine::sim::{Faults, Shared as World, SimDriver};
+use lowroad_origin::tls::{Error, Fault, Identity, Refused, Settings, Tls};
+use lowroad_origin::{Address, Stream, Transport};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+const REQUEST_LEN: usize = 100_000;
+
+/// Names the seed when its case panics.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the seed is {}", self.0);
+        }
+    }
+}
+
+/// A folder for files that is removed.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(format!("lowroad-tls-{process}-{count}"));
+        std::fs::create_dir(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An authority of our own, in a file.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: Folder,
+    file: PathBuf,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        Authority::named("our own authority")
+    }
+
+    fn named(name: &str) -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+        let folder = Folder::new();
+        let file = folder.file("authority.pem", &issuer.pem());
+        Authority {
+            issuer,
+            folder,
+            file,
+        }
+    }
+
+    /// A certificate until the begin of this year, and its key, PEM.
+    fn signs(&self, name: &str, until_year: i32) -> (String, String) {
+        let mut params = CertificateParams::new([name.to_string()]).expect("a name");
+        params.not_before = date_time_ymd(1990, 1, 1);
+        params.not_after = date_time_ymd(until_year, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a signature");
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    fn settings(&self, name: &str) -> Settings {
+        Settings {
+            authorities: Some(self.file.clone()),
+            ..Settings::of(name)
+        }
+    }
+}
+
+fn self_signed(name: &str) -> (String, String) {
+    let key = rcgen::generate_simple_self_signed([name.to_string()]).expect("a certificate");
+    (key.cert.pem(), key.signing_key.serialize_pem())
+}
+
+/// A server with this certificate, which asks for one of this authority.
+fn server((certificate, key): (String, String), clients: Option<&Authority>) -> Arc<ServerConfig> {
+    use rustls::pki_types::pem::PemObject as _;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("versions");
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots
+                .add(authority.issuer.der().clone())
+                .expect("an authority");
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            builder.with_client_cert_verifier(verifier.build().expect("a verifier"))
+        }
+    };
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM");
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM");
+    let mut config = builder
+        .with_single_cert(vec![certificate], key)
+        .expect("they fit");
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
+/// What the server does after the handshake.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// It says that it ends.
+    Said,
+    /// It is cut off.
+    Cut,
+}
+
+/// The server's end of a connection: it says again what it hears.
+struct Peer {
+    socket: usize,
+    tls: ServerConnection,
+    echoed: usize,
+    ending: Ending,
+    over: bool,
+}
+
+impl Peer {
+    fn step(&mut self, world: &World) -> bool {
+        let read = world.take_read(self.socket);
+        let mut bytes = read.as_slice();
+        while !bytes.is_empty() {
+            self.tls.read_tls(&mut bytes).expect("from memory");
+            let _ = self.tls.process_new_packets();
+            let mut plain = Vec::new();
+            let _ = self.tls.reader().read_to_end(&mut plain);
+            self.echoed += plain.len();
+            self.tls.writer().write_all(&plain).expect("into memory");
+            self.flush(world);
+        }
+        if self.echoed == REQUEST_LEN && !std::mem::replace(&mut self.over, true) {
+            if self.ending == Ending::Said {
+                self.tls.send_close_notify();
+            }
+            self.flush(world);
+            world.end(self.socket);
+        }
+        self.flush(world);
+        !read.is_empty()
+    }
+
+    fn flush(&mut self, world: &World) {
+        let mut bytes = Vec::new();
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut bytes).expect("into memory");
+        }
+        if !bytes.is_empty() {
+            world.send(self.socket, &bytes);
+        }
+    }
+}
+
+/// What came of a conversation.
+#[derive(Debug)]
+struct Said {
+    right: bool,
+    resumed: bool,
+    protocol: Option<Vec<u8>>,
+}
+
+struct Case {
+    world: World,
+    driver: SimDriver,
+    local: Local,
+    config: Arc<ServerConfig>,
+    peers: Vec<Peer>,
+    ending: Ending,
+}
+
+impl Case {
+    fn new(seed: u64, config: Arc<ServerConfig>) -> Case {
+        let faults = Faults {
+            piece_len_max: [1, 50, 5_000, 100_000][seed as usize % 4],
+            delay_ms_max: 3,
+            window_len: 30_000,
+            clock_jumps: 0,
+            accept_failures: 0,
+            file_failures: 0,
+            late_sends: 0,
+        };
+        let world = World::new(seed, faults);
+        let driver = world.driver();
+        Case {
+            local: driver.local().clone(),
+            world,
+            driver,
+            config,
+            peers: Vec::new(),
+            ending: Ending::Said,
+        }
+    }
+
+    /// One conversation, from its begin to its end.
+    fn talk(&mut self, tls: &Tls) -> io::Result<Said> {
+        let (said, tls) = (Arc::new(Mutex::new(None)), tls.clone());
+        let (to, sources) = (said.clone(), self.local.sources.clone());
+        let talking = async move {
+            let address = Address::Tcp("192.0.2.9:443".parse().expect("an address"));
+            let socket = Outgoing::connect(&sources, address.remote()).await;
+            let said = talk(&tls, socket.expect("it answers")).await;
+            *to.lock().expect("a lock") = Some(said);
+        };
+        self.local.tasks.spawn(talking).detach();
+        for _ in 0..1_000_000 {
+            let mut events = Vec::new();
+            self.driver.wait(Some(1), &mut events);
+            for event in events {
+                if let Event::Outgoing(news) = event {
+                    self.local.sources.happened(news);
+                }
+            }
+            self.local.run();
+            for socket in self.world.dialed() {
+                let tls = ServerConnection::new(self.config.clone()).expect("a connection");
+                self.peers.push(Peer {
+                    socket,
+                    tls,
+                    echoed: 0,
+                    ending: self.ending,
+                    over: false,
+                });
+            }
+            let world = &self.world;
+            self.peers.retain(|peer| !world.over(peer.socket));
+            for peer in &mut self.peers {
+                peer.step(world);
+            }
+            if let Some(said) = said.lock().expect("a lock").take() {
+                assert_eq!(self.local.sources.count(), 0, "sockets' places");
+                return said;
+            }
+        }
+        panic!("no end");
+    }
+}
+
+/// Sends a request and reads its echo to the end, both at once.
+async fn talk(tls: &Tls, socket: Outgoing) -> io::Result<Said> {
+    let encrypted = match Transport::Tls(tls.clone()).begin(socket).await? {
+        Stream::Tls(encrypted) => encrypted,
+        Stream::Plain(_) => panic!("it was to be encrypted"),
+    };
+    let protocol = encrypted.protocol().map(<[u8]>::to_vec);
+    let resumed = encrypted.is_resumed();
+    let mut stream = Stream::Tls(encrypted);
+    assert!(stream.is_quiet());
+    let request: Vec<u8> = (0..REQUEST_LEN).map(|at| (at % 251) as u8).collect();
+    let (mut sent, mut echo, mut piece) = (0, Vec::<u8>::new(), [0; 5_000]);
+    poll_fn(|context| {
+        while sent < request.len() {
+            let piece = [IoSlice::new(&request[sent..])];
+            match stream.poll_send(context, &piece) {
+                std::task::Poll::Ready(len) => sent += len?,
+                std::task::Poll::Pending => break,
+            }
+        }
+        loop {
+            match std::task::ready!(stream.poll_recv(context, &mut piece))? {
+                0 => return std::task::Poll::Ready(Ok::<(), io::Error>(())),
+                len => echo.extend(&piece[..len]),
+            }
+        }
+    })
+    .await?;
+    assert!(!stream.is_quiet());
+    poll_fn(|context| stream.poll_finish(context)).await?;
+    Ok(Said {
+        right: echo == request,
+        resumed,
+        protocol,
+    })
+}
+
+fn refused(settings: &Settings, config: Arc<ServerConfig>) -> (Fault, String) {
+    let tls = Tls::new(settings).expect("settings");
+    let error = Case::new(2, config).talk(&tls).expect_err("it is refused");
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+    let message = error.to_string();
+    let refused = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Refused>());
+    (refused.expect("a reason").fault, message)
+}
+
+#[test]
+fn what_is_said_arrives_in_whatever_pieces_and_sessions_go_on() {
+    let authority = Authority::new();
+    let config = server(authority.signs("origin.example", 2090), None);
+    let tls = Tls::new(&authority.settings("origin.example")).expect("settings");
+    let mut before = false;
+    for seed in 0..16 {
+        let _name = Seed(seed);
+        let said = Case::new(seed, config.clone())
+            .talk(&tls)
+            .expect("it is said");
+        assert!(said.right);
+        assert_eq!(said.resumed, std::mem::replace(&mut before, true));
+        assert_eq!(said.protocol.as_deref(), Some(b"http/1.1".as_slice()));
+    }
+}
+
+#[test]
+fn an_end_that_was_not_said_is_an_error() {
+    let authority = Authority::new();
+    let config = server(authority.signs("origin.example", 2090), None);
+    let tls = Tls::new(&authority.settings("origin.example")).expect("settings");
+    for seed in 0..8 {
+        let _name = Seed(seed);
+        let mut case = Case::new(seed, config.clone());
+        case.ending = Ending::Cut;
+        let error = case.talk(&tls).expect_err("it is cut");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
+
+#[test]
+fn who_is_not_the_origin_is_refused_with_a_reason() {
+    let authority = Authority::new();
+    let settings = authority.settings("origin.example");
+    let other = server(authority.signs("other.example", 2090), None);
+    let (fault, message) = refused(&settings, other.clone());
+    assert_eq!(fault, Fault::Name, "{message}");
+    assert!(message.contains("not for origin.example"), "{message}");
+    assert!(message.contains("other.example"), "{message}");
+    let expired = server(authority.signs("origin.example", 1991), None);
+    let (fault, message) = refused(&settings, expired);
+    assert_eq!(fault, Fault::Expired, "{message}");
+    assert!(message.contains("has expired"), "{message}");
+    let nobodys = server(self_signed("origin.example"), None);
+    let (fault, message) = refused(&settings, nobodys.clone());
+    assert_eq!(fault, Fault::Issuer, "{message}");
+    assert!(message.contains("self-signed"), "{message}");
+    // Another authority's is nobody's.
+    let (fault, _) = refused(
+        &Authority::named("another").settings("other.example"),
+        other.clone(),
+    );
+    assert_eq!(fault, Fault::Issuer);
+    // Unless that is what is wanted.
+    for config in [other, nobodys] {
+        let careless = Settings {
+            verify: false,
+            ..Settings::of("origin.example")
+        };
+        let tls = Tls::new(&careless).expect("settings");
+        assert!(Case::new(3, config).talk(&tls).expect("it is said").right);
+    }
+}
+
+#[test]
+fn an_origin_that_asks_who_we_are_is_told() {
+    let authority = Authority::new();
+    let config = server(authority.signs("origin.example", 2090), Some(&authority));
+    let (certificate, key) = authority.signs("lowroad.example", 2090);
+    let mut settings = authority.settings("origin.example");
+    // With TLS 1.3 the origin's refusal comes after our side of the handshake.
+    let (fault, message) = refused(&settings, config.clone());
+    assert_eq!(fault, Fault::ByOrigin, "{message}");
+    settings.identity = Some(Identity {
+        certificates: authority.folder.file("own.pem", &certificate),
+        key: authority.folder.file("own.key", &key),
+    });
+    let tls = Tls::new(&settings).expect("settings");
+    assert!(Case::new(1, config).talk(&tls).expect("it is said").right);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let authority = Authority::new();
+    let error = |settings: &Settings| match Tls::new(settings) {
+        Ok(_) => panic!("{settings:?}"),
+        Err(error) => error,
+    };
+    assert!(matches!(error(&Settings::of("not a name")), Error::Name(_)));
+    let mut settings = authority.settings("origin.example");
+    settings.authorities = Some(authority.folder.file("empty.pem", "nothing"));
+    assert!(matches!(error(&settings), Error::File(..)));
+    settings.authorities = Some("/nonexistent".into());
+    assert!(matches!(error(&settings), Error::File(..)));
+    let mut settings = authority.settings("origin.example");
+    let (own, _) = authority.signs("lowroad.example", 2090);
+    let (_, others) = authority.signs("other.example", 2090);
+    settings.identity = Some(Identity {
+        certificates: authority.folder.file("own.pem", &own),
+        key: authority.folder.file("others.key", &others),
+    });
+    assert!(matches!(error(&settings), Error::Identity(_)));
+}
