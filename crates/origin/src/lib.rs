@@ -6,12 +6,19 @@
 //! [`Open`]'s affair: nothing here knows HTTP, FastCGI or TLS. A request whose server takes only one
 //! at a time on a connection leases it ([`Pool::lease`]); where it takes several, they share it
 //! ([`Shared`]).
+//!
+//! Where several servers can stand for one another, an [`Upstream`] says which pool a request is given to:
+//! a [`group`] of members, with what bounds [`retry`]. [`checks`] ask whether members are well, and
+//! [`names`] makes members of a host name's addresses. A socket becomes a [`Stream`], encrypted by `tls` if
+//! that is wanted.
 
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod checks;
 pub mod group;
 mod idle;
+pub mod names;
 mod open;
 mod pool;
 pub mod retry;

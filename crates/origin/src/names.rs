@@ -1,0 +1,214 @@
+//! Members by name: a host name is resolved again and again, and its addresses are members of a group. It
+//! knows nothing of what is spoken with them.
+
+mod known;
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lowroad_engine::Local;
+use lowroad_engine::tasks::Task;
+
+use crate::group::{MemberId, NewMember};
+use crate::upstream::Upstream;
+use known::{Changes, Known};
+
+/// Finds the addresses of a name.
+pub trait Resolver: Send + Sync + 'static {
+    /// Asks once, on the worker that lends `local`.
+    ///
+    /// # Errors
+    /// There is no answer.
+    fn resolve(
+        &self,
+        host: &str,
+        port: u16,
+        local: &Local,
+    ) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
+}
+
+/// Asks the system, as it is set up: `/etc/hosts`, `nsswitch.conf`, DNS. It blocks a helper, and does not
+/// say how long an answer holds.
+pub struct SystemResolver;
+
+impl Resolver for SystemResolver {
+    async fn resolve(&self, host: &str, port: u16, local: &Local) -> io::Result<Vec<SocketAddr>> {
+        let host = host.to_string();
+        let asking = local.offload(move || {
+            let found = (host.as_str(), port).to_socket_addrs();
+            found.map(Iterator::collect)
+        });
+        let asking = asking.map_err(|_| io::Error::other("too much waits for helpers"))?;
+        asking
+            .await
+            .unwrap_or_else(|| Err(io::Error::other("the resolver panicked")))
+    }
+}
+
+/// A name, and how it is resolved.
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// The host.
+    pub host: Arc<str>,
+    /// The port of all its addresses.
+    pub port: u16,
+    /// How long an answer is believed.
+    pub interval: Duration,
+    /// How long one may take.
+    pub timeout: Duration,
+    /// An address is given up when so many answers in a row are without it: some servers tell only a
+    /// part each time.
+    pub gone_after: u32,
+    /// How many addresses are members at most.
+    pub addresses_max: usize,
+    /// What each member weighs.
+    pub weight: u32,
+    /// The members stand in for others.
+    pub backup: bool,
+}
+
+impl Name {
+    /// Members that are no backups, asked for every 10 s.
+    pub fn new(host: impl Into<Arc<str>>, port: u16) -> Name {
+        Name {
+            host: host.into(),
+            port,
+            interval: Duration::from_secs(10),
+            timeout: Duration::from_secs(5),
+            gone_after: 2,
+            addresses_max: 64,
+            weight: 1,
+            backup: false,
+        }
+    }
+}
+
+/// What is made of addresses, and what becomes of that.
+pub trait Places<P>: Send + 'static {
+    /// There is a new address: what leads to it.
+    fn come(&mut self, address: SocketAddr) -> P;
+
+    /// It is a member now: checks may begin.
+    fn added(&mut self, member: MemberId, address: SocketAddr);
+
+    /// The address is no more: what led to it is given back, and gets no new requests. Idle connections
+    /// are to be closed, and those that are used when they are given back.
+    fn gone(&mut self, member: MemberId, place: P);
+}
+
+/// How resolving goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Answers.
+    pub answers: u64,
+    /// Questions without one.
+    pub failures: u64,
+    /// Why there was none the last time, if so.
+    pub error: Option<String>,
+}
+
+/// A name that is followed. Dropped, it is no more; its members stay.
+pub struct Following {
+    _task: Task,
+    resolved: Arc<Mutex<Resolved>>,
+}
+
+impl Following {
+    /// How it goes.
+    pub fn resolved(&self) -> Resolved {
+        let resolved = self.resolved.lock();
+        resolved.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Begins to follow a name, on the worker that lends `local`. It ends with the group.
+pub fn follow<P, R, S>(
+    upstream: &Arc<Upstream<P>>,
+    name: Name,
+    resolver: Arc<R>,
+    mut places: S,
+    local: &Local,
+) -> Following
+where
+    P: Clone + Send + Sync + 'static,
+    R: Resolver,
+    S: Places<P>,
+{
+    let resolved: Arc<Mutex<Resolved>> = Arc::default();
+    let (upstream, on, told) = (Arc::downgrade(upstream), local.clone(), resolved.clone());
+    let task = local.tasks.spawn(async move {
+        let mut known = Known::new(name.gone_after, name.addresses_max);
+        // Who is gone is asked for no more.
+        while upstream.strong_count() > 0 {
+            let asking = resolver.resolve(&name.host, name.port, &on);
+            let answer = on.timers.timeout(name.timeout, asking).await;
+            let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            let answer = answer.and_then(or_no_address);
+            let Some(upstream) = upstream.upgrade() else {
+                return;
+            };
+            note(&told, &answer);
+            if let Ok(addresses) = answer {
+                let changes = known.update(&addresses);
+                apply(&upstream, &name, &mut known, changes, &mut places, &on);
+            }
+            drop(upstream);
+            on.timers.sleep(name.interval).await;
+        }
+    });
+    Following {
+        _task: task,
+        resolved,
+    }
+}
+
+/// No addresses are no answer: what is known is kept.
+fn or_no_address(addresses: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+    match addresses.is_empty() {
+        true => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the name has no address",
+        )),
+        false => Ok(addresses),
+    }
+}
+
+fn note(told: &Mutex<Resolved>, answer: &io::Result<Vec<SocketAddr>>) {
+    let mut resolved = told.lock().unwrap_or_else(PoisonError::into_inner);
+    match answer {
+        Ok(_) => resolved.answers += 1,
+        Err(_) => resolved.failures += 1,
+    }
+    resolved.error = answer.as_ref().err().map(ToString::to_string);
+}
+
+/// Adds who came before it removes who is gone, so that the group is not empty between.
+fn apply<P: Clone>(
+    upstream: &Upstream<P>,
+    name: &Name,
+    known: &mut Known,
+    changes: Changes,
+    places: &mut impl Places<P>,
+    local: &Local,
+) {
+    let now_ms = local.timers.now_ms();
+    for address in changes.come {
+        let place = places.come(address);
+        let new = NewMember {
+            name: address.to_string().into(),
+            weight: name.weight,
+            backup: name.backup,
+        };
+        let member = upstream.with(|group| group.add(new, place, now_ms));
+        known.added(address, member);
+        places.added(member, address);
+    }
+    for member in changes.gone {
+        if let Some(place) = upstream.with(|group| group.remove(member)) {
+            places.gone(member, place);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Which addresses of a name are members, and what an answer changes. Pure.
+
+use std::net::SocketAddr;
+
+use crate::group::MemberId;
+
+/// Addresses that are members.
+pub struct Known {
+    addresses: Vec<Address>,
+    gone_after: u32,
+    addresses_max: usize,
+}
+
+struct Address {
+    address: SocketAddr,
+    member: MemberId,
+    /// Answers in a row that are without it.
+    missed: u32,
+}
+
+/// What an answer changes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// To be added.
+    pub come: Vec<SocketAddr>,
+    /// To be removed.
+    pub gone: Vec<MemberId>,
+}
+
+impl Known {
+    /// None.
+    pub fn new(gone_after: u32, addresses_max: usize) -> Known {
+        Known {
+            addresses: Vec::new(),
+            gone_after: gone_after.max(1),
+            addresses_max: addresses_max.max(1),
+        }
+    }
+
+    /// Takes an answer. Who came is to be added.
+    pub fn update(&mut self, answer: &[SocketAddr]) -> Changes {
+        let mut changes = Changes::default();
+        let gone_after = self.gone_after;
+        self.addresses.retain_mut(|known| {
+            let is_missed = !answer.contains(&known.address);
+            known.missed = if is_missed { known.missed + 1 } else { 0 };
+            let stays = known.missed < gone_after;
+            if !stays {
+                changes.gone.push(known.member);
+            }
+            stays
+        });
+        let mut answer = answer.to_vec();
+        // Whoever tells them in another order each time, those beyond the bound are the same.
+        answer.sort_unstable();
+        answer.dedup();
+        for address in answer {
+            let is_known = self.addresses.iter().any(|known| known.address == address);
+            let count = self.addresses.len() + changes.come.len();
+            if !is_known && count < self.addresses_max {
+                changes.come.push(address);
+            }
+        }
+        changes
+    }
+
+    /// One who came is a member.
+    pub fn added(&mut self, address: SocketAddr, member: MemberId) {
+        self.addresses.push(Address {
+            address,
+            member,
+            missed: 0,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::{Group, NewMember, Settings};
+
+    fn at(number: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, number], 80))
+    }
+
+    #[test]
+    fn addresses_come_once_and_go_when_they_were_missed_often_enough() {
+        let mut group = Group::new(Settings::default());
+        let mut known = Known::new(2, 3);
+        let mut tell = |answer: &[u8]| {
+            let answer: Vec<_> = answer.iter().map(|number| at(*number)).collect();
+            let changes = known.update(&answer);
+            for address in &changes.come {
+                let new = NewMember {
+                    name: address.to_string().into(),
+                    weight: 1,
+                    backup: false,
+                };
+                known.added(*address, group.add(new, (), 0));
+            }
+            (changes.come, changes.gone.len())
+        };
+        assert_eq!(tell(&[2, 1, 2]), (vec![at(1), at(2)], 0));
+        assert_eq!(tell(&[1]), (vec![], 0));
+        assert_eq!(tell(&[1, 2]), (vec![], 0));
+        assert_eq!(tell(&[1]), (vec![], 0));
+        assert_eq!(tell(&[1]), (vec![], 1));
+        // Three at most, the lowest first.
+        assert_eq!(tell(&[9, 8, 7, 1]), (vec![at(7), at(8)], 0));
+        assert_eq!(tell(&[9, 8]), (vec![], 0));
+        assert_eq!(tell(&[9, 8]), (vec![at(9)], 2));
+    }
+}

@@ -1,0 +1,587 @@
+//! Groups of members in the simulator: their checks, names that are resolved again and again, and requests
+//! that are tried again. Whatever happens, every request has one end, nothing is left, and retries and
+//! tasks are bounded.
+//!
+//! Each case is a seed; a failure prints it.
+
+#[path = "lines_sim/line.rs"]
+mod line;
+#[path = "lines_sim/peer.rs"]
+mod peer;
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use line::{Lines, answer};
+use lowroad_engine::Local;
+use lowroad_engine::driver::{Driver, Event};
+use lowroad_engine::sim::{Elsewhere, Faults, Shared as World, SimDriver};
+use lowroad_origin::checks::{self, Changed, Check, Checking, Connects, Random};
+use lowroad_origin::group::{MemberId, NewMember, NoMember, Outcome, Policy, Settings, Standing};
+use lowroad_origin::names::{self, Name, Places, Resolver, SystemResolver};
+use lowroad_origin::retry::{Body, Failed, Retry, Seen};
+use lowroad_origin::{Address, Limits, Patience, Pool, Unavailable, Upstream};
+use peer::{Manners, Server};
+
+/// Timers are never early, and late by no more than the wheel's precision.
+const LATE_MS: u64 = 16;
+
+/// Names the seed when its case panics.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the seed is {}", self.0);
+        }
+    }
+}
+
+fn for_each_seed(seeds: std::ops::Range<u64>, run: impl Fn(u64)) {
+    for seed in seeds {
+        let _name = Seed(seed);
+        run(seed);
+    }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// One worker, and a server that is at every address.
+struct Case {
+    world: World,
+    driver: SimDriver,
+    local: Local,
+    server: Server,
+}
+
+impl Case {
+    fn new(seed: u64, manners: Manners) -> Case {
+        let faults = Faults {
+            piece_len_max: 5_000,
+            delay_ms_max: 3,
+            window_len: 100_000,
+            clock_jumps: 0,
+            accept_failures: 0,
+            file_failures: 0,
+            late_sends: 0,
+        };
+        let world = World::new(seed, faults);
+        let driver = world.driver();
+        Case {
+            local: driver.local().clone(),
+            server: Server::new(&world, manners),
+            world,
+            driver,
+        }
+    }
+
+    fn random(&self) -> Random {
+        let world = self.world.clone();
+        Arc::new(move || world.dice(u64::MAX))
+    }
+
+    /// Lets so much time pass.
+    fn run_for(&mut self, time_ms: u64) {
+        let end_ms = self.world.now_ms() + time_ms;
+        self.world.alarm(end_ms);
+        for _ in 0..1_000_000 {
+            if self.world.now_ms() >= end_ms {
+                return;
+            }
+            let mut events = Vec::new();
+            self.driver.wait(None, &mut events);
+            for event in events {
+                if let Event::Outgoing(news) = event {
+                    self.local.sources.happened(news);
+                }
+            }
+            self.local.run();
+            self.server.step();
+        }
+        panic!("no end at {} ms", self.world.now_ms());
+    }
+
+    /// Nothing is left, once what is kept for a while is closed.
+    fn run_until_quiet(&mut self) {
+        self.run_for(60_000);
+        assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
+        assert_eq!(self.local.tasks.count(), 0, "tasks");
+        assert_eq!(self.local.sources.count(), 0, "sockets' places");
+        assert_eq!(self.local.timers.count(), 0, "timers");
+    }
+}
+
+fn pool(local: &Local, address: SocketAddr) -> Arc<Pool<Lines>> {
+    let limits = Limits {
+        connections_max: 4,
+        waiting_max: 1_000,
+        idle_max: ms(2_000),
+        age_max: Duration::MAX,
+    };
+    let workers = [local.clone()].into();
+    Arc::new(Pool::new(Address::Tcp(address), Lines, limits, workers))
+}
+
+fn at(number: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, number as u8], 7))
+}
+
+fn new_member(number: usize) -> NewMember {
+    NewMember {
+        name: at(number).to_string().into(),
+        weight: 1,
+        backup: false,
+    }
+}
+
+fn standings<P: Clone>(upstream: &Upstream<P>, now_ms: u64) -> Vec<Standing> {
+    let status = upstream.with(|group| group.status(now_ms));
+    status.into_iter().map(|status| status.standing).collect()
+}
+
+/// What a member does when it is asked whether it is well.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Well,
+    Ill,
+    Silent,
+}
+
+/// Does what it is told, and counts how often, and at a time.
+struct Scripted {
+    mood: Mutex<Mood>,
+    asked: AtomicUsize,
+    at_a_time: AtomicUsize,
+}
+
+impl Check<usize> for Scripted {
+    async fn check(&self, _: &usize, local: &Local) -> Result<(), String> {
+        struct Leaving<'a>(&'a AtomicUsize);
+        impl Drop for Leaving<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Relaxed);
+            }
+        }
+        self.asked.fetch_add(1, Relaxed);
+        assert_eq!(
+            self.at_a_time.fetch_add(1, Relaxed),
+            0,
+            "two questions at a time"
+        );
+        let _leaving = Leaving(&self.at_a_time);
+        local.timers.sleep(ms(50)).await;
+        let mood = *self.mood.lock().expect("a lock");
+        match mood {
+            Mood::Well => Ok(()),
+            Mood::Ill => Err("it says so".into()),
+            Mood::Silent => pending().await,
+        }
+    }
+}
+
+#[test]
+fn checks_take_members_out_and_bring_them_back_in_time() {
+    for_each_seed(0..40, |seed| {
+        let mut case = Case::new(seed, Manners::default());
+        let upstream = Upstream::new(Settings::default(), Retry::default());
+        let member = upstream.with(|group| group.add(new_member(1), 1, 0));
+        let check = Arc::new(Scripted {
+            mood: Mutex::new(Mood::Well),
+            asked: AtomicUsize::new(0),
+            at_a_time: AtomicUsize::new(0),
+        });
+        let changes: Arc<Mutex<Vec<Changed>>> = Arc::default();
+        let to = changes.clone();
+        let checking = Checking {
+            interval: ms(1_000),
+            timeout: ms(300),
+            jitter_percent: 20,
+        };
+        let (local, random) = (case.local.clone(), case.random());
+        let tell = move |_, change| to.lock().expect("a lock").push(change);
+        let task = checks::begin(
+            &upstream,
+            member,
+            check.clone(),
+            checking,
+            &local,
+            random,
+            tell,
+        );
+        case.run_for(10_000);
+        assert_eq!(changes.lock().expect("a lock").len(), 0);
+        let asked = check.asked.load(Relaxed);
+        assert!((8..=12).contains(&asked), "{asked}");
+        // Three bad ones, each within an interval, its jitter and the time limit.
+        let (mood, why) = match seed % 2 {
+            0 => (Mood::Ill, "it says so"),
+            _ => (Mood::Silent, "no answer in time"),
+        };
+        *check.mood.lock().expect("a lock") = mood;
+        case.run_for(3 * (1_200 + 300 + 2 * LATE_MS));
+        let down = [Changed::Down(why.into())];
+        assert_eq!(*changes.lock().expect("a lock"), down);
+        assert_eq!(standings(&upstream, case.world.now_ms()), [Standing::Down]);
+        *check.mood.lock().expect("a lock") = Mood::Well;
+        case.run_for(3 * (1_200 + 300 + 2 * LATE_MS));
+        assert_eq!(changes.lock().expect("a lock").last(), Some(&Changed::Up));
+        assert_ne!(standings(&upstream, case.world.now_ms()), [Standing::Down]);
+        // The task ends with its handle, its member or its group.
+        match seed % 3 {
+            0 => drop(task),
+            1 => {
+                upstream.with(|group| group.remove(member));
+                task.detach();
+            }
+            _ => {
+                drop(upstream);
+                task.detach();
+            }
+        }
+        case.run_until_quiet();
+    });
+}
+
+#[test]
+fn a_member_to_whom_no_connection_leads_is_down_until_one_does() {
+    for_each_seed(100..120, |seed| {
+        let mut case = Case::new(seed, Manners::default());
+        let upstream = Upstream::new(Settings::default(), Retry::default());
+        let pool = pool(&case.local, at(1));
+        let member = upstream.with(|group| group.add(new_member(1), pool, 0));
+        let (local, random, checking) = (case.local.clone(), case.random(), Checking::default());
+        let check = Arc::new(Connects);
+        let task = checks::begin(
+            &upstream,
+            member,
+            check,
+            checking,
+            &local,
+            random,
+            |_, _| (),
+        );
+        let refused = |refused| Elsewhere {
+            refused,
+            ..Elsewhere::default()
+        };
+        case.world.set_elsewhere(refused(1000));
+        case.run_for(30_000);
+        assert_eq!(standings(&upstream, case.world.now_ms()), [Standing::Down]);
+        case.world.set_elsewhere(refused(0));
+        case.run_for(30_000);
+        assert_eq!(standings(&upstream, case.world.now_ms()), [Standing::Up]);
+        drop(task);
+        case.run_until_quiet();
+    });
+}
+
+/// Answers as it is drawn; `None` fails, or takes for ever.
+struct Drawn {
+    world: World,
+    /// Of all answers, the last two that were given.
+    given: Mutex<Vec<Vec<SocketAddr>>>,
+    failures: AtomicU64,
+}
+
+impl Resolver for Drawn {
+    async fn resolve(&self, host: &str, port: u16, _: &Local) -> io::Result<Vec<SocketAddr>> {
+        assert_eq!((host, port), ("origin.example", 7));
+        let drawn = self.world.dice(8);
+        if drawn < 3 {
+            self.failures.fetch_add(1, Relaxed);
+        }
+        match drawn {
+            0 => Err(io::ErrorKind::NotFound.into()),
+            1 => Ok(Vec::new()),
+            2 => pending().await,
+            _ => {
+                let any = |_: &usize| self.world.dice(3) > 0;
+                let mut answer: Vec<_> = (1..6).filter(any).map(at).collect();
+                answer.push(at(6));
+                self.given.lock().expect("a lock").push(answer.clone());
+                Ok(answer)
+            }
+        }
+    }
+}
+
+/// Notes who is there.
+#[derive(Clone, Default)]
+struct Noted(Arc<Mutex<Vec<(SocketAddr, MemberId)>>>);
+
+impl Places<SocketAddr> for Noted {
+    fn come(&mut self, address: SocketAddr) -> SocketAddr {
+        address
+    }
+
+    fn added(&mut self, member: MemberId, address: SocketAddr) {
+        self.0.lock().expect("a lock").push((address, member));
+    }
+
+    fn gone(&mut self, member: MemberId, place: SocketAddr) {
+        let mut noted = self.0.lock().expect("a lock");
+        let at = noted.iter().position(|known| *known == (place, member));
+        noted.remove(at.expect("it was there"));
+    }
+}
+
+#[test]
+fn a_names_addresses_are_the_members_and_failures_change_nothing() {
+    for_each_seed(200..260, |seed| {
+        let mut case = Case::new(seed, Manners::default());
+        let upstream = Upstream::new(Settings::default(), Retry::default());
+        let resolver = Arc::new(Drawn {
+            world: case.world.clone(),
+            given: Mutex::default(),
+            failures: AtomicU64::new(0),
+        });
+        let noted = Noted::default();
+        let name = Name::new("origin.example", 7);
+        let following = names::follow(
+            &upstream,
+            name,
+            resolver.clone(),
+            noted.clone(),
+            &case.local,
+        );
+        for _ in 0..40 {
+            case.run_for(3_700);
+            let given = resolver.given.lock().expect("a lock");
+            let mut members: Vec<SocketAddr> = upstream
+                .with(|group| group.status(0))
+                .iter()
+                .map(|status| status.name.parse().expect("an address"))
+                .collect();
+            members.sort_unstable();
+            // Who was in one of the last two answers.
+            let mut right: Vec<_> = given.iter().rev().take(2).flatten().copied().collect();
+            right.sort_unstable();
+            right.dedup();
+            assert_eq!(members, right);
+            let noted = noted.0.lock().expect("a lock");
+            let mut noted: Vec<_> = noted.iter().map(|(address, _)| *address).collect();
+            noted.sort_unstable();
+            assert_eq!(noted, right);
+        }
+        let resolved = following.resolved();
+        assert_eq!(
+            resolved.answers as usize,
+            resolver.given.lock().expect("a lock").len()
+        );
+        let asked_in_vain = resolver.failures.load(Relaxed);
+        assert!((0..=1).contains(&(asked_in_vain - resolved.failures)));
+        assert!(resolved.answers > 2);
+        drop(following);
+        case.run_until_quiet();
+    });
+}
+
+#[test]
+fn the_system_is_asked_by_a_helper() {
+    let mut case = Case::new(1, Manners::default());
+    let upstream = Upstream::new(Settings::default(), Retry::default());
+    let (resolver, noted) = (Arc::new(SystemResolver), Noted::default());
+    let name = Name::new("192.0.2.33", 8080);
+    let following = names::follow(&upstream, name, resolver, noted, &case.local);
+    case.run_for(1_000);
+    let status = upstream.with(|group| group.status(0));
+    assert_eq!(&*status[0].name, "192.0.2.33:8080");
+    assert_eq!(case.world.helped(), 1);
+    drop(upstream);
+    case.run_for(20_000);
+    assert_eq!(
+        following.resolved().answers,
+        1 + u64::from(case.world.helped() > 1)
+    );
+    case.run_until_quiet();
+}
+
+/// Closes what led to addresses that are gone.
+struct Pools(Arc<dyn Fn(SocketAddr) -> Arc<Pool<Lines>> + Send + Sync>);
+
+impl Places<Arc<Pool<Lines>>> for Pools {
+    fn come(&mut self, address: SocketAddr) -> Arc<Pool<Lines>> {
+        (self.0)(address)
+    }
+
+    fn added(&mut self, _: MemberId, _: SocketAddr) {}
+
+    fn gone(&mut self, _: MemberId, pool: Arc<Pool<Lines>>) {
+        pool.keep_none();
+    }
+}
+
+/// What came of requests.
+#[derive(Default)]
+struct Tally {
+    right: AtomicUsize,
+    failed: AtomicUsize,
+    tries: AtomicUsize,
+}
+
+/// One request, tried again as far as it may be.
+async fn request(
+    number: usize,
+    upstream: Arc<Upstream<Arc<Pool<Lines>>>>,
+    local: Local,
+    random: Random,
+    tally: Arc<Tally>,
+) {
+    let mut tried = Vec::new();
+    loop {
+        let now_ms = local.timers.now_ms();
+        let key = Some(number as u64 % 7);
+        let attempt = match upstream.attempt(key, &tried, now_ms, random()) {
+            Ok(attempt) => attempt,
+            Err(NoMember::AllTried | NoMember::Empty | NoMember::AllFull) => break,
+            Err(why) => panic!("{why:?}"),
+        };
+        tally.tries.fetch_add(1, Relaxed);
+        assert!(!tried.contains(&attempt.member));
+        tried.push(attempt.member);
+        let (outcome, failed) = ask(number, attempt, &local).await;
+        if outcome == Outcome::Answered {
+            tally.right.fetch_add(1, Relaxed);
+            return;
+        }
+        let failed = Failed {
+            tries: tried.len() as u32,
+            ..failed
+        };
+        if upstream.may_retry(&failed, local.timers.now_ms()).is_err() {
+            break;
+        }
+    }
+    tally.failed.fetch_add(1, Relaxed);
+}
+
+/// One try, reported.
+async fn ask(
+    number: usize,
+    mut attempt: lowroad_origin::Attempt<Arc<Pool<Lines>>>,
+    local: &Local,
+) -> (Outcome, Failed) {
+    let pool = attempt.place.clone();
+    let mut failed = Failed {
+        tries: 1,
+        is_idempotent: true,
+        sent: false,
+        body: Body::Whole,
+        seen: Seen::Nothing,
+        timed_out: false,
+    };
+    let outcome = match pool.lease(0, false, Patience::of(ms(1_000))).await {
+        Err(Unavailable::Failed(_) | Unavailable::ConnectTimeout) => Outcome::ConnectFailed,
+        Err(_) => Outcome::Cancelled,
+        Ok(mut lease) => {
+            attempt.connected();
+            failed.sent = true;
+            let talk = async {
+                lease.connection.ask(number, 10).await.ok()?;
+                lease.connection.hear().await.ok()?;
+                lease.heard();
+                lease.connection.read().await.ok()
+            };
+            match local.timers.timeout(ms(1_000), talk).await {
+                Ok(Some(line)) => {
+                    assert!(line == answer(number, 10), "another's");
+                    pool.give_back(lease);
+                    Outcome::Answered
+                }
+                Ok(None) => Outcome::Lost,
+                Err(_) => {
+                    failed.timed_out = true;
+                    Outcome::TimedOut
+                }
+            }
+        }
+    };
+    attempt.report(outcome, local.timers.now_ms());
+    (outcome, failed)
+}
+
+/// Members come and go, connections are refused, cut and stalled, clients leave: each request ends once,
+/// retries are bounded, and in the end nothing is under way and nothing left.
+#[test]
+fn requests_are_tried_again_and_nothing_is_left() {
+    for_each_seed(300..360, |seed| {
+        let manners = Manners {
+            cut: 60,
+            stall: 20,
+            slow: 200,
+            close: 100,
+            ..Manners::default()
+        };
+        let mut case = Case::new(seed, manners);
+        case.world.set_elsewhere(Elsewhere {
+            refused: 100,
+            ..Elsewhere::default()
+        });
+        let policies = [
+            Policy::RoundRobin,
+            Policy::LeastConnections,
+            Policy::RandomOfTwo,
+            Policy::ConsistentHash {
+                load_percent_max: 125,
+            },
+        ];
+        let settings = Settings {
+            policy: policies[seed as usize % 4],
+            ..Settings::default()
+        };
+        let retry = Retry::default();
+        let upstream = Upstream::new(settings, retry);
+        let resolver = Arc::new(Drawn {
+            world: case.world.clone(),
+            given: Mutex::default(),
+            failures: AtomicU64::new(0),
+        });
+        let local = case.local.clone();
+        let pools = Pools(Arc::new(move |address| pool(&local, address)));
+        let name = Name {
+            interval: ms(1_000),
+            ..Name::new("origin.example", 7)
+        };
+        let following = names::follow(&upstream, name, resolver, pools, &case.local);
+        while upstream.with(|group| group.status(0).is_empty()) {
+            case.run_for(100);
+        }
+        let (tally, mut left, mut begun) = (Arc::new(Tally::default()), 0, 0);
+        for number in 0..200 {
+            let (of, local) = (upstream.clone(), case.local.clone());
+            let asking = request(number, of, local, case.random(), tally.clone());
+            let task = case.local.tasks.spawn(asking);
+            case.run_for(case.world.dice(40) + 1);
+            let ended = || tally.right.load(Relaxed) + tally.failed.load(Relaxed);
+            begun += 1;
+            if case.world.dice(10) == 0 {
+                let before = ended();
+                drop(task);
+                assert_eq!(ended(), before);
+                left += 1;
+            } else {
+                task.detach();
+            }
+        }
+        case.run_for(10_000);
+        drop(following);
+        let (right, failed) = (tally.right.load(Relaxed), tally.failed.load(Relaxed));
+        assert!(right + failed <= begun && right + failed + left >= begun);
+        assert!(
+            right * 100 >= (begun - left) * 95,
+            "{right} of {begun}, {left} left"
+        );
+        assert!(tally.tries.load(Relaxed) <= begun * 3);
+        let status = upstream.with(|group| group.status(case.world.now_ms()));
+        for status in &status {
+            assert_eq!((status.requests, status.pending), (0, 0), "{status:?}");
+        }
+        case.run_until_quiet();
+    });
+}
