@@ -111,6 +111,7 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
         root: root.clone(),
         objects: objects.clone(),
         body: Body::none(),
+        interims: Default::default(),
     }
 }
 

@@ -98,6 +98,7 @@ fn main() -> Result<(), String> {
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Nothing),
         body: Body::none(),
+        interims: Default::default(),
     };
     if let Some(only) = only {
         let found = forms.iter().find(|(name, _)| *name == only);
@@ -185,6 +186,7 @@ fn copy(request: &Request) -> Request {
         root: request.root.clone(),
         objects: request.objects.clone(),
         body: Body::none(),
+        interims: Default::default(),
     }
 }
 

@@ -18,6 +18,7 @@ pub mod fields;
 pub mod handler;
 #[cfg(feature = "programs")]
 pub mod head;
+pub mod interims;
 pub mod limited;
 pub mod memory;
 #[cfg(feature = "modules")]

@@ -12,6 +12,8 @@ use lowroad_http::fields::Lines;
 use lowroad_http::method::Method;
 use lowroad_http::version::Version;
 
+use crate::interims::Interims;
+
 /// A request.
 pub struct Request {
     /// The method.
@@ -30,6 +32,8 @@ pub struct Request {
     pub objects: Arc<dyn Objects>,
     /// The body.
     pub body: Body,
+    /// Where responses before the one that counts go.
+    pub interims: Interims,
 }
 
 impl Request {

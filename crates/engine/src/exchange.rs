@@ -274,6 +274,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             since_ms: exchange.started_ms,
             come,
             gives_up,
+            interims: Vec::new(),
         });
         self.counters.deferred.bump();
     }
@@ -321,6 +322,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Answers the requests that waited, if what they waited for has come. With HTTP/1 there is one at most.
     fn answer_waiting(&mut self, id: usize) {
+        self.send_interims(id);
         while let Some(connection) = self.connections.get_mut(id) {
             if connection.sending.is_some() {
                 return;

@@ -29,6 +29,7 @@ pub mod file_watch;
 pub mod helpers;
 mod incoming;
 mod input;
+mod interim;
 pub mod listener;
 pub mod local;
 pub mod mailbox;
@@ -57,6 +58,7 @@ pub mod worker;
 
 pub use body::Part;
 pub use driver::{Driver, ListenerId, Token};
+pub use interim::Interim;
 pub use local::Local;
 pub use response::{Built, Head, Response, Unsent};
 pub use service::{Answer, Exchange, Service};

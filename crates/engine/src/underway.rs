@@ -46,6 +46,8 @@ pub(crate) struct Waiting<V: Service> {
     pub come: Come<V::Outcome>,
     /// Somebody works for it alone.
     pub gives_up: bool,
+    /// Its interim responses that have not left, as they are sent.
+    pub interims: Vec<u8>,
 }
 
 /// What a request waits for, and whether it has come.
@@ -160,6 +162,20 @@ impl<V: Service> Exchanges<V> {
                 return Some((it.stream, waiting));
             }
             at = it.next.0.as_deref_mut();
+        }
+        None
+    }
+
+    /// Takes the interim responses of those that wait.
+    pub fn take_interims(&mut self) -> Option<Vec<u8>> {
+        let mut at = self.0.as_deref_mut();
+        while let Some(it) = at {
+            match &mut it.waiting {
+                Some(waiting) if !waiting.interims.is_empty() => {
+                    return Some(std::mem::take(&mut waiting.interims));
+                }
+                _ => at = it.next.0.as_deref_mut(),
+            }
         }
         None
     }

@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::driver::{Driver, Event, ListenerId, Token};
 use crate::file::FileSent;
+use crate::interim::Interim;
 use crate::local::{Local, ROUNDS_MAX};
 use crate::mailbox::Mailbox;
 use crate::sending::Leaving;
@@ -33,6 +34,8 @@ pub(crate) const LINGER_MS: u64 = 2_000;
 pub enum Message<O, C, L> {
     /// What a deferred request waited for.
     Outcome(ExchangeId, O),
+    /// A response to a deferred request before the one that counts. Posted before the outcome.
+    Interim(ExchangeId, Interim),
     /// A body of this connection's has bytes, or room for some. Whose it is, is found by asking: so one waker does for
     /// all requests of a connection.
     Moved(Token),
@@ -269,6 +272,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
             Message::Outcome(exchange, outcome) => {
                 if let Some(id) = self.find(exchange.connection) {
                     self.outcome(id, exchange.stream, outcome);
+                }
+            }
+            Message::Interim(exchange, interim) => {
+                if let Some(id) = self.find(exchange.connection) {
+                    self.interim(id, exchange.stream, &interim);
                 }
             }
             Message::Moved(token) => {

@@ -16,7 +16,8 @@ use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
 use lowroad_engine::sim::{Faults, Shared, SimDriver};
 use lowroad_engine::worker::{Message, Worker};
-use lowroad_engine::{Part, Response};
+use lowroad_engine::{ExchangeId, Interim, Part, Response};
+use lowroad_http::fields::Fields;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
@@ -66,6 +67,33 @@ fn undated(read: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Interim responses of a kind.
+const HINTS: usize = 3;
+
+fn hint() -> Interim {
+    let mut fields = Fields::new();
+    fields.push("Link", b"</style.css>; rel=preload");
+    fields.push("Content-Length", b"7");
+    Interim {
+        status: Status::EARLY_HINTS,
+        fields,
+    }
+}
+
+const HINT: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n";
+
+/// Gives so many interim responses, one after the other, and then the outcome.
+fn give_hints(world: &Shared, mailbox: Box_, id: ExchangeId, left: usize) {
+    let again = world.clone();
+    world.later(move || match left {
+        0 => mailbox.post(Message::Outcome(id, 7)),
+        _ => {
+            mailbox.post(Message::Interim(id, hint()));
+            give_hints(&again, mailbox, id, left - 1);
+        }
+    });
+}
+
 impl Echo {
     fn begin(
         &self,
@@ -74,18 +102,22 @@ impl Echo {
         exchange: &Exchange,
         response: &mut Response<'_>,
     ) -> Answer<(String, usize), u64> {
-        if kind != "deferred" && kind != "twice" {
+        if !["deferred", "hinted", "twice"].contains(&kind) {
             return self.write(kind, len, response);
         }
         let (mailbox, id) = (self.mailbox.clone(), exchange.id);
         let (world, is_twice) = (self.world.clone(), kind == "twice");
-        self.world.later(move || {
-            mailbox.post(Message::Outcome(id, 7));
-            if is_twice {
-                // Whoever it came from should have known better.
-                world.later(move || mailbox.post(Message::Outcome(id, 8)));
-            }
-        });
+        if kind == "hinted" {
+            give_hints(&world, mailbox, id, HINTS);
+        } else {
+            self.world.later(move || {
+                mailbox.post(Message::Outcome(id, 7));
+                if is_twice {
+                    // Whoever it came from should have known better.
+                    world.later(move || mailbox.post(Message::Outcome(id, 8)));
+                }
+            });
+        }
         Answer::Deferred {
             pending: (kind.into(), len),
             gives_up: false,
@@ -289,7 +321,7 @@ fn script(world: &Shared) -> (Vec<u8>, Vec<u8>) {
     let count = 1 + world.dice(6);
     for at in 0..count {
         let last = at + 1 == count;
-        let kind = ["bytes", "deferred", "block", "file"][world.dice(4) as usize];
+        let kind = ["bytes", "deferred", "block", "file", "hinted"][world.dice(5) as usize];
         let len = match world.dice(4) {
             0 => world.dice(50) as usize,
             1 => world.dice(9000) as usize,
@@ -303,6 +335,9 @@ fn script(world: &Shared) -> (Vec<u8>, Vec<u8>) {
             _ => format!("{close}\r\n"),
         };
         requests.extend(format!("GET /{kind}/{len} HTTP/1.1\r\nHost: sim\r\n{body}").into_bytes());
+        if kind == "hinted" {
+            answers.extend(HINT.repeat(HINTS));
+        }
         answers.extend(answer_of(len, last));
     }
     (requests, answers)
@@ -346,6 +381,16 @@ fn every_answer_arrives_whole_and_in_order() {
         assert_eq!(counted, sent_bytes, "seed {seed}");
         assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
     }
+}
+
+#[test]
+fn clients_of_http_1_0_get_no_interim_responses() {
+    let mut case = Case::new(1, calm(), settings());
+    let id = case.world.connect();
+    case.world
+        .send(id, b"GET /hinted/5 HTTP/1.0\r\nHost: sim\r\n\r\n");
+    case.turn_until(1, "the end", |world| world.over(id));
+    assert_eq!(undated(&case.world.read(id)), answer_of(5, true));
 }
 
 #[test]

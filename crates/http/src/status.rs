@@ -1,5 +1,5 @@
 //! Status codes and their reason phrases. It knows nothing of when one is due. Read RFC 9110 §15;
-//! 428, 429 and 431 are RFC 6585, 451 is RFC 7725, 507 is RFC 4918.
+//! 103 is RFC 8297; 428, 429 and 431 are RFC 6585, 451 is RFC 7725, 507 is RFC 4918.
 
 /// A status code, 100 to 999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +30,7 @@ macro_rules! statuses {
 statuses! {
     CONTINUE = 100 "Continue";
     SWITCHING_PROTOCOLS = 101 "Switching Protocols";
+    EARLY_HINTS = 103 "Early Hints";
     OK = 200 "OK";
     CREATED = 201 "Created";
     ACCEPTED = 202 "Accepted";

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lowroad_config::{Config, Format, Level, LogTarget, Root};
+use lowroad_dynamic::interims::PostInterim;
 use lowroad_dynamic::secrets;
 use lowroad_engine::background;
 use lowroad_engine::counters::Counters;
@@ -234,6 +235,9 @@ fn start_worker(
     let mailbox: WorkerBox = Mailbox::new(driver.waker());
     let own = mailbox.clone();
     let post: Post = Arc::new(move |id, outcome: Outcome| own.post(Message::Outcome(id, outcome)));
+    let own = mailbox.clone();
+    let post_interim: PostInterim =
+        Arc::new(move |id, interim| own.post(Message::Interim(id, interim)));
     let log = place.log.map(|(sink, format)| AccessLog::new(sink, format));
     let runtime = running.programs.runtime(place.number);
     let calls = Calls {
@@ -241,6 +245,7 @@ fn start_worker(
         runtime: runtime.clone(),
         local: driver.local().clone(),
         post,
+        post_interim,
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),
         last: RefCell::default(),

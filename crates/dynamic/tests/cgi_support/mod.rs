@@ -50,6 +50,7 @@ pub fn get(root: &Path, target: &str) -> Request {
         root: Arc::from(root),
         objects: Arc::new(NoObjects),
         body: Body::none(),
+        interims: Default::default(),
     }
 }
 

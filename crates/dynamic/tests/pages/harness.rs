@@ -225,6 +225,7 @@ impl Ask<'_> {
                 len: Some(len),
                 stream: Some(receiver),
             },
+            interims: Default::default(),
         }
     }
 }

@@ -136,6 +136,7 @@ pub fn request(target: &str) -> Request {
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Site),
         body: Body::none(),
+        interims: Default::default(),
     }
 }
 

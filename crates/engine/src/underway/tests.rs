@@ -57,6 +57,7 @@ fn three() -> Exchanges<Nothing> {
             since_ms: 0,
             come: Come::Nothing,
             gives_up: stream == 2,
+            interims: Vec::new(),
         });
     }
     exchanges

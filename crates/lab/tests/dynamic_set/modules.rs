@@ -130,6 +130,7 @@ impl Host {
             root: Arc::from(self.site.0.join("site")),
             objects: self.site.clone(),
             body,
+            interims: Default::default(),
         }
     }
 

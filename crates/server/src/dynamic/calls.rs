@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use lowroad_cache::request::Asked;
 use lowroad_dynamic::executor::Executor;
+use lowroad_dynamic::interims::{Interims, PostInterim};
 use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as ProgramRequest};
 use lowroad_engine::stream::Next;
@@ -49,6 +50,8 @@ pub struct Calls {
     pub local: Local,
     /// How what came of it gets back.
     pub post: Post,
+    /// How what comes before it gets there.
+    pub post_interim: PostInterim,
     /// What sites have stored.
     pub store: Arc<SharedStore>,
     /// Who loads it.
@@ -189,7 +192,8 @@ impl Calls {
         let objects = self.objects(call);
         let conditions = self.conditions(call);
         let is_ours = matches!(conditions, Conditions::Instead(_));
-        let request = request_of(call, exchange, &conditions, objects.clone());
+        let interims = Interims::new(self.post_interim.clone(), exchange.id);
+        let request = request_of(call, exchange, &conditions, objects.clone(), interims);
         let begun = route.handler.clone().begin(self.worker, request);
         route.set_instant(matches!(begun, Begun::Answered(_)));
         let (answering, executor) = match begun {
@@ -502,6 +506,7 @@ fn request_of(
     exchange: &mut Exchange,
     conditions: &Conditions,
     objects: Arc<dyn Objects>,
+    interims: Interims,
 ) -> ProgramRequest {
     let request = call.request;
     let (raw_path, query) = match request.target {
@@ -536,6 +541,7 @@ fn request_of(
             len: exchange.body_len,
             stream: exchange.body.take(),
         },
+        interims,
     }
 }
 

@@ -37,6 +37,7 @@ fn request(host: &'static str, lines: &'static str) -> Request {
         root: Arc::from(Path::new("/srv/www")),
         objects: Arc::new(NoObjects),
         body: Body::none(),
+        interims: Default::default(),
     }
 }
 

@@ -261,6 +261,7 @@ fn request(head: Head) -> Request {
         root: head.root.into(),
         objects: Arc::new(Elsewhere),
         body: Body::none(),
+        interims: Default::default(),
     }
 }
 
