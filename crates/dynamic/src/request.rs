@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lowroad_engine::stream::{Next, Receiver};
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::{Fields, Lines};
 use lowroad_http::method::Method;
 use lowroad_http::version::Version;
 
@@ -157,6 +157,12 @@ impl Body {
             Some(stream) => stream.next().await,
             None => Next::End,
         }
+    }
+
+    /// Takes the fields that followed it (trailers): known once its end has come. Those that belong into heads are not
+    /// among them.
+    pub fn take_trailers(&self) -> Option<Box<Fields>> {
+        self.stream.as_ref()?.take_trailers()
     }
 
     /// Reads all of it.

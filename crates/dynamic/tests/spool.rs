@@ -12,11 +12,11 @@ use cgi_support::{get, runtime, until};
 use lowroad_config::Buffering;
 use lowroad_dynamic::executor::Executor;
 use lowroad_dynamic::spool::{Account, Buffered, Spools};
-use lowroad_dynamic::{Begun, Body, Content, Failure, Handler, Request, Response};
+use lowroad_dynamic::{Begun, Body, Content, Failure, Fields, Handler, Request, Response};
 use lowroad_engine::stream::{Next, stream};
 use lowroad_http::status::Status;
 
-/// Answers with the length that it was told and with the body itself.
+/// Answers with the length that it was told, with the body itself and with the value of a trailer.
 #[derive(Default)]
 struct Echo(AtomicUsize);
 
@@ -28,6 +28,8 @@ impl Handler for Echo {
             let mut all = said.unwrap_or_default().into_bytes();
             let body = request.body.read(usize::MAX).await;
             all.extend(body.map_err(|_| Failure::new(Status::BAD_REQUEST, "cut"))?);
+            let trailers = request.body.take_trailers().unwrap_or_default();
+            trailers.values("X-Sum").for_each(|value| all.extend(value));
             Ok(Response::of(Status::OK, "text/plain", all))
         }))
     }
@@ -89,10 +91,10 @@ fn bodies_are_gathered_whatever_their_length_and_parts() {
                         sender.send(part).await.expect("it is taken");
                         tokio::task::yield_now().await;
                     }
-                    sender.end();
+                    sender.end_with(Some(trailers()));
                 });
                 let got = answer(&handler, request).await.expect("an answer");
-                let want = [format!("{len}|").as_bytes(), &all].concat();
+                let want = [format!("{len}|").as_bytes(), &all, b"1"].concat();
                 assert!(got == want, "{len} in parts of {part_len}");
             }
         }
@@ -163,7 +165,7 @@ async fn passed(limits: &Buffering, len: usize, end: bool, pause_after: usize) -
                 .expect("it is taken");
         }
         if end {
-            sender.end();
+            sender.end_with(Some(trailers()));
         }
     });
     if limits.temp_file_len_max > len as u64 {
@@ -180,8 +182,16 @@ async fn passed(limits: &Buffering, len: usize, end: bool, pause_after: usize) -
             last => break last,
         }
     };
+    let known = (last == Next::End).then(trailers);
+    assert_eq!(from.take_trailers(), known, "they come through");
     nothing_is_left(&account).await;
     (got, last)
+}
+
+fn trailers() -> Box<Fields> {
+    let mut fields = Fields::new();
+    fields.push("X-Sum", b"1");
+    Box::new(fields)
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::task::Context;
 
+use lowroad_http::fields::Lines;
 use lowroad_http::h1::{Event, Server};
 use lowroad_http::limits::Limits;
 use lowroad_http::status::Status;
@@ -28,12 +29,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// A body has come whole.
-    pub(crate) fn body_ended(&mut self, id: usize, stream: StreamId) {
+    pub(crate) fn body_ended(&mut self, id: usize, stream: StreamId, trailers: &Lines<'_>) {
         let now_ms = self.driver.now_ms();
         let idle_timeout_ms = self.idle_timeout_ms();
         let connection = &mut self.connections[id];
         if let Some(incoming) = connection.exchanges.incoming(stream) {
-            incoming.end();
+            incoming.end(trailers);
         }
         connection.exchanges.end_incoming(stream);
         connection.leftover &= connection.http.is_closing();
@@ -144,8 +145,8 @@ pub(crate) fn read_whole(
         used += step.used;
         match step.event {
             Some(Event::Data(data)) => incoming.data(data),
-            Some(Event::End { .. }) => {
-                incoming.end();
+            Some(Event::End { trailers }) => {
+                incoming.end(&trailers);
                 break;
             }
             _ => break,

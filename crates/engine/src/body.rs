@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use lowroad_http::h1::Server;
+use lowroad_http::h1::{Server, put_fields};
 
 use crate::arena::Block;
 use crate::buffer::{Buffer, Framed};
@@ -89,7 +89,15 @@ impl Streamed {
             }
             Poll::Ready(Next::End) => {
                 self.is_ended = true;
-                match http.end(b"", &mut framed.before) {
+                let ended = match self.from.take_trailers() {
+                    None => http.end(b"", &mut framed.before),
+                    Some(trailers) => {
+                        let mut lines = Vec::new();
+                        put_fields(&trailers, &mut lines);
+                        http.end(&lines, &mut framed.before)
+                    }
+                };
+                match ended {
                     Ok(()) if framed.before.is_empty() => Filled::Ended,
                     Ok(()) => Filled::Ready,
                     Err(_) => Filled::Cut,

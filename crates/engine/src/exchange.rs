@@ -141,9 +141,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
                     let stream = connection.stream();
                     self.body_came(id, stream, data);
                 }
-                Some(Event::End { .. }) => {
+                Some(Event::End { trailers }) => {
                     let stream = connection.stream();
-                    self.body_ended(id, stream);
+                    self.body_ended(id, stream, &trailers);
                     self.answer_waiting(id);
                 }
                 None if step.used > 0 => {}

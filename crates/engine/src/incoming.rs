@@ -4,6 +4,7 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use lowroad_http::fields::{Fields, Lines};
 
 use crate::pace::Pace;
 use crate::stream::Sender;
@@ -43,9 +44,13 @@ impl Incoming {
         }
     }
 
-    /// It has come whole.
-    pub fn end(&mut self) {
-        self.to.take().into_iter().for_each(Sender::end);
+    /// It has come whole, and these fields behind it.
+    pub fn end(&mut self, trailers: &Lines<'_>) {
+        let Some(to) = self.to.take() else { return };
+        match trailers.is_empty() {
+            true => to.end(),
+            false => to.end_with(Some(Box::new(Fields::of_trailers(trailers.clone())))),
+        }
     }
 
     /// Nobody takes it: what still comes is dropped.

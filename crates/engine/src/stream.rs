@@ -2,7 +2,7 @@
 //!
 //! Request bodies go to handlers through it and their responses come back through it. Both ends
 //! are polled with any [`Waker`], so that a worker, a task of any executor and a plain thread can
-//! hold either. It knows nothing of framing or of what the bytes mean.
+//! hold either. Fields may follow the bytes (trailers). It knows nothing of framing or of what the bytes mean.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use lowroad_http::fields::Fields;
 
 /// A stream that lets its sender go on while fewer than `len_max` bytes wait.
 pub fn stream(len_max: usize) -> (Sender, Receiver) {
@@ -56,6 +57,7 @@ struct State {
     len: usize,
     len_max: usize,
     end: Option<Next>,
+    trailers: Option<Box<Fields>>,
     closed: bool,
     sender: Option<Waker>,
     receiver: Option<Waker>,
@@ -116,6 +118,12 @@ impl Sender {
     pub fn end(self) {
         lock(&self.0).end = Some(Next::End);
     }
+
+    /// Says that this was all, but for these fields, if there are any.
+    pub fn end_with(self, trailers: Option<Box<Fields>>) {
+        lock(&self.0).trailers = trailers.filter(|trailers| !trailers.is_empty());
+        self.end();
+    }
 }
 
 impl Drop for Sender {
@@ -150,6 +158,11 @@ impl Receiver {
     pub fn len_of_rest(&self) -> Option<usize> {
         let state = lock(&self.0);
         (state.end == Some(Next::End)).then_some(state.len)
+    }
+
+    /// Takes the fields that followed the bytes: known once their [end](Next::End) has come.
+    pub fn take_trailers(&self) -> Option<Box<Fields>> {
+        lock(&self.0).trailers.take()
     }
 
     /// Waits for what is next.
@@ -220,6 +233,22 @@ mod tests {
         let next = Next::Bytes(Bytes::from_static(b"de"));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(Next::End));
+    }
+
+    #[test]
+    fn fields_may_follow() {
+        let mut context = Context::from_waker(Waker::noop());
+        let (sender, receiver) = stream(4);
+        let mut fields = Fields::new();
+        fields.push("X-Sum", b"1");
+        assert_eq!(receiver.take_trailers(), None);
+        sender.end_with(Some(Box::new(fields.clone())));
+        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(Next::End));
+        assert_eq!(receiver.take_trailers().as_deref(), Some(&fields));
+        let (sender, receiver) = stream(4);
+        sender.end_with(Some(Box::default()));
+        assert_eq!(receiver.len_of_rest(), Some(0));
+        assert_eq!(receiver.take_trailers(), None, "none are none");
     }
 
     #[test]

@@ -88,7 +88,11 @@ impl Program {
             match self.from.poll_next(context) {
                 Poll::Pending => return,
                 Poll::Ready(Next::Bytes(bytes)) => self.held = Some(bytes),
-                Poll::Ready(Next::End) => return self.to.take().into_iter().for_each(Sender::end),
+                Poll::Ready(Next::End) => {
+                    let trailers = self.from.take_trailers();
+                    let to = self.to.take().into_iter();
+                    return to.for_each(|to| to.end_with(trailers.clone()));
+                }
                 Poll::Ready(Next::Cut) => return self.to = None,
             }
         }
@@ -285,7 +289,7 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| b'a' + (at % 23) as u8).collect()
 }
 
-/// A request whose body is `content`, by length or in chunks.
+/// A request whose body is `content`, by length or in chunks; with trailers then, of which one is for heads only.
 fn request_of(path: &str, content: &[u8], chunked: bool) -> Vec<u8> {
     let mut request =
         format!("POST /{path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n").into_bytes();
@@ -300,7 +304,7 @@ fn request_of(path: &str, content: &[u8], chunked: bool) -> Vec<u8> {
         request.extend_from_slice(chunk);
         request.extend_from_slice(b"\r\n");
     }
-    request.extend_from_slice(b"0\r\n\r\n");
+    request.extend_from_slice(b"0\r\nX-Sum: 5\r\nHost: evil\r\n\r\n");
     request
 }
 
@@ -370,6 +374,11 @@ fn what_streams_in_streams_out_whole() {
         let body = body_of(&answer);
         if out_chunks {
             assert!(dechunked(body).as_deref() == Some(&content), "seed {seed}");
+            let end: &[u8] = match in_chunks {
+                true => b"0\r\nX-Sum: 5\r\n\r\n",
+                false => b"0\r\n\r\n",
+            };
+            assert!(body.ends_with(end), "seed {seed}: trailers");
         } else {
             assert!(body == content, "seed {seed}: {} of {len}", body.len());
         }

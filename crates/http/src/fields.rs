@@ -6,6 +6,7 @@
 mod known;
 mod lines;
 mod response;
+mod trailers;
 
 pub use self::known::Known;
 pub use self::lines::Lines;

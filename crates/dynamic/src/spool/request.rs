@@ -15,7 +15,7 @@ use super::Spools;
 use super::account::one;
 use super::file::TempFile;
 use crate::collect::cut;
-use crate::{Begun, Body, Failure, Handler, Request, Response};
+use crate::{Begun, Body, Failure, Fields, Handler, Request, Response};
 
 /// How much of what comes quickly is written at a time.
 pub(super) const BATCH_LEN_MAX: usize = 64 << 10;
@@ -99,12 +99,13 @@ impl Spools {
             held.shrink_to(len_max);
         }
         let len = file.as_ref().map_or(0, TempFile::len) + held.len() as u64;
+        let trailers = from.take_trailers();
         let (to, stream) = stream(WAITING_LEN_MAX);
         match file {
-            Some(file) => drop(tokio::spawn(hand_out(file, held.into(), to))),
+            Some(file) => drop(tokio::spawn(hand_out(file, held.into(), to, trailers))),
             None => {
                 to.push(held.into()).expect("the receiver is here");
-                to.end();
+                to.end_with(trailers);
             }
         }
         Ok(Body {
@@ -139,7 +140,7 @@ impl Spools {
 }
 
 /// Gives a program what is in a file, and then what was held besides, as fast as it takes it.
-async fn hand_out(file: TempFile, held: Bytes, to: Sender) {
+async fn hand_out(file: TempFile, held: Bytes, to: Sender, trailers: Option<Box<Fields>>) {
     let mut at = 0;
     while at < file.len() {
         // What can't be read is cut.
@@ -153,7 +154,7 @@ async fn hand_out(file: TempFile, held: Bytes, to: Sender) {
     }
     drop(file);
     if to.send(held).await.is_ok() {
-        to.end();
+        to.end_with(trailers);
     }
 }
 

@@ -83,7 +83,7 @@ impl Spool {
             }
         }
         if self.last == Some(true) {
-            self.client.end();
+            self.client.end_with(self.from.take_trailers());
         }
     }
 

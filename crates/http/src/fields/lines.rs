@@ -16,6 +16,12 @@ impl<'b> Lines<'b> {
     pub fn of(lines: &'b [u8]) -> Lines<'b> {
         Lines(lines)
     }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.first().is_none_or(|first| *first == b'\r')
+    }
 }
 
 impl<'b> Iterator for Lines<'b> {

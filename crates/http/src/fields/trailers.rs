@@ -1,0 +1,64 @@
+//! Fields that follow a body. Read RFC 9110 §6.5: what says where a message goes, how long it is, what its content is or who
+//! sends it has to be known before the content, and must not come to count because somebody merges it into the head.
+
+use super::{Fields, Lines};
+
+/// Fields that may not follow a body, beside those that [`Fields`] never has: framing, routing, authentication, content
+/// format, and what controls caches.
+const HEAD_ONLY: [&[u8]; 22] = [
+    b"age",
+    b"authentication-info",
+    b"authorization",
+    b"cache-control",
+    b"content-encoding",
+    b"content-location",
+    b"content-range",
+    b"content-type",
+    b"cookie",
+    b"expect",
+    b"expires",
+    b"forwarded",
+    b"host",
+    b"location",
+    b"max-forwards",
+    b"pragma",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"range",
+    b"set-cookie",
+    b"vary",
+    b"www-authenticate",
+];
+
+impl Fields {
+    /// Those of the lines behind a body that may be there; the others are left out. To be passed on behind a body, never
+    /// in a head.
+    #[must_use]
+    pub fn of_trailers(lines: Lines<'_>) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            if !HEAD_ONLY.iter().any(|it| name.eq_ignore_ascii_case(it)) {
+                fields.try_push(name, value);
+            }
+        }
+        fields
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::h1::put_fields;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn what_belongs_into_the_head_is_left_out() {
+        let lines = b"X-Sum: 1\r\nhost: evil\r\nContent-Length: 5\r\nSet-Cookie: a=b\r\nserver-timing: t\r\n\
+            Transfer-Encoding: chunked\r\nConnection: close\r\n";
+        let fields = Fields::of_trailers(Lines::of(lines));
+        let mut out = Vec::new();
+        put_fields(&fields, &mut out);
+        assert_eq!(out, b"X-Sum: 1\r\nserver-timing: t\r\n");
+        assert!(Lines::NONE.is_empty() && !Lines::of(lines).is_empty());
+    }
+}
