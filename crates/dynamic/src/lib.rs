@@ -40,4 +40,4 @@ pub mod wasm;
 pub use fields::Fields;
 pub use handler::{Answering, Begun, Failure, Handler};
 pub use request::{Body, Loading, Objects, Request};
-pub use response::{Around, Content, Response};
+pub use response::{Around, Content, Response, Upgrade};

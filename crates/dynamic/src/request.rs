@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lowroad_engine::stream::{Next, Receiver};
 use lowroad_http::fields::{Fields, Lines};
+use lowroad_http::h1::upgrade_asked;
 use lowroad_http::method::Method;
 use lowroad_http::version::Version;
 
@@ -67,6 +68,15 @@ impl Request {
     /// All fields in their order: name as received, value without surrounding whitespace.
     pub fn fields(&self) -> Lines<'_> {
         Lines::of(self.lines())
+    }
+
+    /// The protocols that the client would rather speak, if it asks for one and can get it: the value of Upgrade in a GET
+    /// without a body by HTTP/1.1.
+    pub fn upgrade(&self) -> Option<&[u8]> {
+        let can = self.method == Method::Get
+            && self.version == Version::Http11
+            && self.body.stream.is_none();
+        upgrade_asked(self.fields()).filter(|_| can)
     }
 
     /// The value of the first field with this name, in any case.

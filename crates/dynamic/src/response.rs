@@ -3,13 +3,14 @@
 
 use bytes::Bytes;
 use lowroad_engine::stream::Receiver;
+use lowroad_engine::tunnel::Tunnel;
 use lowroad_http::status::Status;
 
 use crate::fields::Fields;
 
 /// A response.
 pub struct Response {
-    /// The status, 200 to 999.
+    /// The status, 200 to 999; 101 with [`Content::Upgrade`] only.
     pub status: Status,
     /// Its fields, but for those that are the server's own affair.
     pub fields: Fields,
@@ -30,6 +31,17 @@ pub enum Content {
     },
     /// What the site has stored for a path, with text around it; it does not pass through here.
     Stored(Box<Around>),
+    /// None: after a response with status 101 the connection speaks another protocol. Only for a request that asks for one
+    /// ([`Request::upgrade`](crate::Request::upgrade)).
+    Upgrade(Box<Upgrade>),
+}
+
+/// A connection that speaks another protocol.
+pub struct Upgrade {
+    /// The protocol, as the value of Upgrade.
+    pub protocol: Vec<u8>,
+    /// What the connection becomes.
+    pub tunnel: Tunnel,
 }
 
 /// A stored object and the text around it.
@@ -51,6 +63,18 @@ impl Response {
             status,
             fields,
             content: Content::Bytes(body.into()),
+        }
+    }
+
+    /// The response to a request that asks for another protocol, and gets it.
+    pub fn upgrade(protocol: impl Into<Vec<u8>>, tunnel: Tunnel) -> Response {
+        Response {
+            status: Status::SWITCHING_PROTOCOLS,
+            fields: Fields::new(),
+            content: Content::Upgrade(Box::new(Upgrade {
+                protocol: protocol.into(),
+                tunnel,
+            })),
         }
     }
 

@@ -130,6 +130,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             self.transmit(id);
         }
         self.resume(id);
+        self.look_for_reader(id);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::arena::Block;
 use crate::buffer::{Buffer, Framed};
 use crate::file::OpenFile;
 use crate::stream::{Next, Receiver};
+use crate::tunnel::Back;
 
 /// A piece of a response that is sent after the bytes of [`Out`].
 pub enum Part {
@@ -167,6 +168,8 @@ pub(crate) struct Out {
     pub parts: Vec<Part>,
     /// How many of `bytes` are the current response's body; for the log.
     pub body_in_bytes: u64,
+    /// The way back of the stream at the end of `parts`, where the protocol changes.
+    pub back: Option<Box<Back>>,
 }
 
 impl Out {

@@ -75,6 +75,10 @@ counters! {
     file_failed,
     /// Answers cut because the program that made them broke off.
     streams_cut,
+    /// Connections whose protocol was changed.
+    tunnels,
+    /// Those of them that were closed because nothing moved for too long.
+    tunnel_timeouts,
     /// Connections that broke while an answer was under way.
     broken,
 }

@@ -72,6 +72,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let connection = &self.connections[id];
         if connection.lingering {
             self.close(id);
+        } else if connection.http.is_tunnel() {
+            self.tunnel_expired(id);
         } else if connection.sending.is_some() {
             self.sending_expired(id);
         } else if connection.exchanges.has_incoming() {
@@ -91,6 +93,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Judges a client for the bodies that it still sends.
     pub(crate) fn incoming_expired(&mut self, id: usize) {
+        if self.connections[id].http.is_tunnel() {
+            return; // what moves there is judged by itself
+        }
         let now_ms = self.driver.now_ms();
         let mut deadline_ms = u64::MAX;
         let mut stream = None;
@@ -126,6 +131,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let now_ms = self.driver.now_ms();
         let timeout_ms = self.settings.body_timeout_ms;
         let connection = &mut self.connections[id];
+        if connection.http.is_tunnel() {
+            return;
+        }
         let mut stream = None;
         while let Some(next) = connection.exchanges.next_incoming(stream) {
             stream = Some(next);

@@ -48,7 +48,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 }
                 Received::Empty => break,
                 Received::End => {
-                    self.close(id);
+                    self.client_ended(id);
                     break;
                 }
                 Received::Broken => {
@@ -292,6 +292,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             self.note_record(record);
         }
         if is_last || !self.out.parts.is_empty() {
+            if let Some(back) = self.out.back.take() {
+                self.begin_tunnel(id, *back);
+            }
             self.flush(id);
         }
     }

@@ -53,6 +53,12 @@ impl Incoming {
         }
     }
 
+    /// Whether nobody takes any more of it; if somebody does, the waker will tell.
+    pub fn is_unwanted(&self, context: &mut Context<'_>) -> bool {
+        let to = self.to.as_ref();
+        to.is_none_or(|to| to.poll_closed(context).is_ready())
+    }
+
     /// Nobody takes it: what still comes is dropped.
     pub fn drop_rest(&mut self) {
         self.to = None;

@@ -13,6 +13,7 @@ use lowroad_http::version::Version;
 
 use crate::body::{Out, Part, Streamed};
 use crate::stream::Receiver;
+use crate::tunnel::Tunnel;
 
 /// Bytes of a body that are copied behind the head; more are referred to.
 const COPIED_LEN_MAX: usize = 16 * 1024;
@@ -123,6 +124,29 @@ impl<'r> Response<'r> {
     /// Writes some of the body, sent from where it is.
     pub fn part(&mut self, part: Part) {
         self.out.parts.push(part);
+    }
+
+    /// Changes the protocol to one that the request asks for: a response with status 101, and then the tunnel's bytes.
+    ///
+    /// # Errors
+    /// The client would not understand it: it speaks HTTP/1.0, or the request has a body. Nothing is written.
+    pub fn upgrade(
+        &mut self,
+        protocol: &[u8],
+        fields: &Fields,
+        tunnel: Tunnel,
+    ) -> Result<(), Tunnel> {
+        if !self.http.can_upgrade() {
+            return Err(tunnel);
+        }
+        let out = &mut self.out.bytes;
+        HeadWriter::start(out, Status::SWITCHING_PROTOCOLS, self.date);
+        put_fields(fields, out);
+        self.http.finish_upgrade(protocol, out);
+        let (to_client, back) = tunnel.split();
+        self.stream(to_client);
+        self.out.back = Some(Box::new(back));
+        Ok(())
     }
 
     /// The rest of the body comes out of a stream.

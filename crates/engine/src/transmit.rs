@@ -299,8 +299,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 self.service.sent(left.record, left.body_len, true, now_ms);
             }
         }
-        // What comes next has its full time, whatever the client took for this response.
         let connection = &mut self.connections[id];
+        if connection.http.is_tunnel() {
+            return self.tunnel_said_all(id);
+        }
+        // What comes next has its full time, whatever the client took for this response.
         let is_over = connection.http.is_over();
         let begun = connection.begun;
         connection.exchanges.renew_pace(now_ms);

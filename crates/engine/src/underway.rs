@@ -5,6 +5,7 @@ use crate::driver::Token;
 use crate::incoming::Incoming;
 use crate::pace::Pace;
 use crate::service::Service;
+use crate::tunnel::Watch;
 
 /// Names an exchange on its connection: with HTTP/1 the number of the request, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +35,8 @@ pub(crate) struct Underway<V: Service> {
     pub incoming: Option<Incoming>,
     /// Its response, while the service waits for something.
     pub waiting: Option<Waiting<V>>,
+    /// Whether anything moves, if the protocol was changed.
+    pub tunnel: Option<Watch>,
     next: Exchanges<V>,
 }
 
@@ -116,6 +119,7 @@ impl<V: Service> Exchanges<V> {
                 stream,
                 incoming: None,
                 waiting: None,
+                tunnel: None,
                 next: Exchanges(None),
             })
         })
@@ -207,7 +211,7 @@ impl<V: Service> Exchanges<V> {
     pub fn tidy(&mut self) {
         let mut at = &mut self.0;
         while let Some(mut it) = at.take() {
-            match it.incoming.is_none() && it.waiting.is_none() {
+            match it.incoming.is_none() && it.waiting.is_none() && it.tunnel.is_none() {
                 true => *at = it.next.0.take(),
                 false => at = &mut at.insert(it).next.0,
             }

@@ -134,6 +134,8 @@ impl Link {
                 Some(ClientEvent::Data(data)) => Some(Said::Data(Bytes::copy_from_slice(data))),
                 Some(ClientEvent::End { .. }) => Some(Said::End),
                 Some(ClientEvent::Interim(_)) => None,
+                // Nobody asks for that yet.
+                Some(ClientEvent::Upgraded(_)) => return Err(Fault::Upgrade.into()),
                 None => {
                     self.start += used;
                     return Ok(None);

@@ -10,7 +10,7 @@ use super::response::{self, Fault, ResponseFraming, ResponseHead};
 use super::{Step, is_due};
 use crate::body::{BodyReader, Framing};
 use crate::fields::Lines;
-use crate::head::put_number;
+use crate::head::{HeadWriter, put_number};
 use crate::limits::Limits;
 use crate::method::Method;
 use crate::status::Status;
@@ -23,6 +23,9 @@ const INTERIM_MAX: u8 = 16;
 pub enum ClientEvent<'b> {
     /// A response before the one that counts (1xx but 101).
     Interim(ResponseHead<'b>),
+    /// The head of a response with status 101: the protocol is the one that was asked for. What follows it comes as
+    /// [`ClientEvent::Data`], as it is and without an end, and is said as it is.
+    Upgraded(ResponseHead<'b>),
     /// The head of the response. Its body follows as [`ClientEvent::Data`], and always a [`ClientEvent::End`].
     Response(ResponseHead<'b>),
     /// Some of the body, not empty.
@@ -42,6 +45,7 @@ pub struct Client {
     /// Bytes of the request's body still to be sent, of those that were announced.
     left: u64,
     is_head: bool,
+    asks_upgrade: bool,
     interim_count: u8,
     keep_alive: bool,
 }
@@ -57,6 +61,8 @@ enum Input {
     Body(Box<BodyReader>),
     /// The body ends with the connection.
     UntilClose,
+    /// The protocol was changed.
+    Tunnel,
     /// The end of a response without a body is still to be told.
     NoBody,
     /// The connection is of no more use.
@@ -70,6 +76,7 @@ impl Default for Client {
             output: Outgoing::Idle,
             left: 0,
             is_head: false,
+            asks_upgrade: false,
             interim_count: 0,
             keep_alive: true,
         }
@@ -115,12 +122,35 @@ impl Client {
         out.extend_from_slice(b"\r\n");
         self.input = Input::Head { seen_len: 0 };
         self.is_head = method == Method::Head;
+        self.asks_upgrade = false;
         self.interim_count = 0;
         let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
         if !has_body {
             self.output = Outgoing::Idle;
         }
         Ok(has_body)
+    }
+
+    /// As [`Client::request`], for a GET that asks for another protocol. The server may as well answer as ever.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn request_upgrade(
+        &mut self,
+        target: &[u8],
+        lines: &[u8],
+        protocol: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Broken> {
+        self.request(Method::Get, target, lines, BodyLen::None, out)?;
+        self.asks_upgrade = true;
+        // Before the empty line.
+        out.truncate(out.len().saturating_sub(2));
+        HeadWriter::resume(out)
+            .field("Connection", b"upgrade")
+            .field("Upgrade", protocol);
+        out.extend_from_slice(b"\r\n");
+        Ok(())
     }
 
     /// Writes what stands before `len` bytes of the body (not 0), which follow.
@@ -190,8 +220,10 @@ impl Client {
                     event,
                 })
             }
-            Input::UntilClose if input.is_empty() => Ok(Step::WAIT),
-            Input::UntilClose => Ok(Step::event(input.len(), ClientEvent::Data(input))),
+            Input::UntilClose | Input::Tunnel if input.is_empty() => Ok(Step::WAIT),
+            Input::UntilClose | Input::Tunnel => {
+                Ok(Step::event(input.len(), ClientEvent::Data(input)))
+            }
             Input::NoBody => {
                 self.input = Input::Idle;
                 let trailers = Lines::NONE;
@@ -212,7 +244,7 @@ impl Client {
             return Ok(Step::WAIT);
         };
         if head.status == Status::SWITCHING_PROTOCOLS {
-            return Err(Fault::Upgrade);
+            return self.upgraded(head);
         }
         if head.status.code() < 200 {
             self.interim_count += 1;
@@ -236,6 +268,16 @@ impl Client {
         Ok(Step::event(head.len, ClientEvent::Response(head)))
     }
 
+    fn upgraded<'b>(&mut self, head: ResponseHead<'b>) -> Result<Step<ClientEvent<'b>>, Fault> {
+        if !self.asks_upgrade {
+            return Err(Fault::Upgrade);
+        }
+        self.keep_alive = false;
+        self.input = Input::Tunnel;
+        self.output = Outgoing::UntilClose;
+        Ok(Step::event(head.len, ClientEvent::Upgraded(head)))
+    }
+
     /// Whether the body under way ends with the connection, so that nobody will know whether it came whole.
     #[must_use]
     pub fn is_unframed(&self) -> bool {
@@ -251,7 +293,7 @@ impl Client {
         let input = core::mem::replace(&mut self.input, Input::Closed);
         self.keep_alive = false;
         match input {
-            Input::UntilClose => Ok(true),
+            Input::UntilClose | Input::Tunnel => Ok(true),
             Input::Idle | Input::Closed | Input::NoBody => Ok(false),
             Input::Head { .. } | Input::Body(_) => Err(Fault::Cut),
         }

@@ -8,6 +8,8 @@
 //!  Server  Request ─► Data* ─► End ─┐               Client  request() ─► data()* ─► end() ─┐
 //!          interim()* respond() ─► data()* ─► end()         Interim* Response ─► Data* ─► End
 //!            └──────────── the next request ──┘               └──────────── the next request ──┘
+//!
+//!  Request ─► finish_upgrade() ─► Data*, data()*            request_upgrade() ─► Interim* Upgraded ─► Data*, data()*
 //! ```
 //!
 //! Read RFC 9112 §6 (bodies), §7.1 (chunks), §9 (connections); RFC 9110 §10.1.1 (Expect), §15.2 (interim responses).
@@ -21,6 +23,7 @@ mod response;
 mod server;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use crate::limits::Limits;
 
@@ -30,6 +33,7 @@ pub use outgoing::{BodyLen, Broken};
 pub use request::{Head, first_line, head_complete, parse};
 pub use response::{Fault, ResponseHead};
 pub use server::{Event, Server};
+pub use upgrade::upgrade_asked;
 
 /// What one look at the input gave.
 #[derive(Debug)]

@@ -57,6 +57,8 @@ enum Input {
     NoBody,
     /// The request has come whole; its response has not left.
     Done,
+    /// The protocol was changed: bytes, until the client has sent its last.
+    Tunnel,
     /// Nothing is read any more.
     Closed,
 }
@@ -74,6 +76,8 @@ impl Flags {
     const EXPECTS: u8 = 4;
     /// No other request will follow.
     const CLOSES: u8 = 8;
+    /// The protocol was changed.
+    const TUNNEL: u8 = 16;
 
     fn has(self, flag: u8) -> bool {
         self.0 & flag != 0
@@ -136,6 +140,9 @@ impl Server {
         match (self.input, &mut self.reader) {
             (Input::Refused(refusal), _) => Err(refusal),
             (Input::Closed, _) => Ok(Step::used(input.len())),
+            (Input::Tunnel, _) if !input.is_empty() => {
+                Ok(Step::event(input.len(), Event::Data(input)))
+            }
             (Input::Body, Some(reader)) => {
                 let step = feed(reader, input)?;
                 if step.used > 0 {
@@ -371,10 +378,46 @@ impl Server {
             return;
         }
         match self.input {
+            // The client may still speak.
+            Input::Tunnel => {}
             _ if self.is_closing() => self.go_on(Input::Closed),
             Input::NoBody | Input::Done => self.input = Input::Head,
             Input::Head | Input::Body | Input::Refused(_) | Input::Closed => {}
         }
+    }
+
+    /// Whether the request under way may be answered with another protocol, if it asked for one ([`upgrade_asked`]).
+    ///
+    /// [`upgrade_asked`]: super::upgrade_asked
+    #[must_use]
+    pub fn can_upgrade(&self) -> bool {
+        self.output == Outgoing::Head
+            && self.has_whole_request()
+            && !self.flags.has(Flags::HTTP_10 | Flags::HEAD)
+    }
+
+    /// Ends a head with status 101 that was begun at the end of `out`. From now on bytes go both ways as they are:
+    /// received ones come as [`Event::Data`], and [`Server::data`] puts nothing before those to be sent. Each way ends
+    /// by itself: with [`Server::client_ended`] and with [`Server::end`]. To be called if [`Server::can_upgrade`].
+    pub fn finish_upgrade(&mut self, protocol: &[u8], out: &mut Vec<u8>) {
+        HeadWriter::resume(out)
+            .field("Upgrade", protocol)
+            .field("Connection", b"upgrade");
+        out.extend_from_slice(b"\r\n");
+        self.flags.set(Flags::TUNNEL | Flags::CLOSES, true);
+        self.go_on(Input::Tunnel);
+        self.output = Outgoing::UntilClose;
+    }
+
+    /// Whether the protocol was changed.
+    #[must_use]
+    pub fn is_tunnel(&self) -> bool {
+        self.flags.has(Flags::TUNNEL)
+    }
+
+    /// The client has sent its last byte of a changed protocol.
+    pub fn client_ended(&mut self) {
+        self.go_on(Input::Closed);
     }
 
     /// Whether `input`, which comes next, holds all that is still to come of the request.

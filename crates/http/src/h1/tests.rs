@@ -1,10 +1,12 @@
 //! Exchanges, read from top to bottom as they happen.
 
+use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
 use crate::date;
+use crate::head::HeadWriter;
 use crate::limits::Limits;
 use crate::method::Method;
 use crate::refusal::Refusal;
@@ -369,6 +371,7 @@ impl Visitor {
 fn client_word(event: &ClientEvent<'_>) -> String {
     match event {
         ClientEvent::Interim(head) => format!("interim {}", head.status.code()),
+        ClientEvent::Upgraded(_) => "upgraded".into(),
         ClientEvent::Response(head) => {
             let fields = head.fields.clone().count();
             format!("response {} with {fields} fields", head.status.code())
@@ -641,4 +644,123 @@ fn both_ends_understand_each_other() {
             assert!(visitor.client.is_idle() && host.server.is_idle());
         }
     }
+}
+
+/// The request of a client that wants to speak another protocol.
+const ASKS: &str =
+    "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+impl Host {
+    fn upgrades(&mut self) -> String {
+        assert!(self.server.can_upgrade());
+        HeadWriter::start(&mut self.sent, Status::SWITCHING_PROTOCOLS, &DATE).lines(b"A: b\r\n");
+        self.server.finish_upgrade(b"websocket", &mut self.sent);
+        self.says()
+    }
+}
+
+#[test]
+fn another_protocol_is_bytes_both_ways() {
+    let mut host = Host::default();
+    assert_eq!(
+        host.gets(&format!("{ASKS}early")),
+        ["request GET /chat HTTP/1.1", "end"]
+    );
+    assert_eq!(
+        host.upgrades(),
+        "HTTP/1.1 101 Switching Protocols\r\nA: b\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+    );
+    assert!(host.server.is_tunnel() && !host.server.is_idle());
+    assert_eq!(host.gets(""), ["data early"], "what came behind the head");
+    assert_eq!(
+        host.gets("GET / HTTP/1.1\r\n\r\n"),
+        ["data GET / HTTP/1.1\r\n\r\n"]
+    );
+    host.part("hello");
+    assert_eq!(host.says(), "hello", "as it is");
+    assert!(!host.server.is_over());
+}
+
+#[test]
+fn each_way_of_another_protocol_ends_by_itself() {
+    let mut host = Host::default();
+    host.gets(ASKS);
+    host.upgrades();
+    host.server.client_ended();
+    host.part("more");
+    assert!(!host.server.is_over());
+    assert_eq!(host.server.end(b"", &mut host.sent), Ok(()));
+    assert!(host.server.is_over());
+
+    let mut host = Host::default();
+    host.gets(ASKS);
+    host.upgrades();
+    assert_eq!(host.server.end(b"", &mut host.sent), Ok(()));
+    assert!(!host.server.is_over());
+    assert_eq!(host.gets("more"), ["data more"]);
+    host.server.client_ended();
+    assert!(host.server.is_over());
+}
+
+#[test]
+fn not_every_request_can_be_upgraded() {
+    for (request, can) in [
+        (ASKS.to_owned(), true),
+        (ASKS.replace("GET", "HEAD"), false),
+        (ASKS.replace("HTTP/1.1", "HTTP/1.0"), false),
+        (
+            ASKS.replace("\r\n\r\n", "\r\nContent-Length: 5\r\n\r\nhe"),
+            false,
+        ),
+    ] {
+        let mut host = Host::default();
+        host.gets(&request);
+        assert_eq!(host.server.can_upgrade(), can, "{request}");
+    }
+}
+
+#[test]
+fn a_client_gets_the_protocol_that_it_asked_for() {
+    let mut visitor = Visitor::default();
+    let asked =
+        visitor
+            .client
+            .request_upgrade(b"/chat", b"Host: h\r\n", b"websocket", &mut visitor.sent);
+    assert_eq!(asked, Ok(()));
+    let sent = String::from_utf8_lossy(&visitor.sent).replace("upgrade", "Upgrade");
+    assert_eq!(sent, ASKS);
+    let early = "HTTP/1.1 103 \r\n\r\n";
+    let switching = "HTTP/1.1 101 \r\nUpgrade: websocket\r\n\r\nhi";
+    assert_eq!(
+        visitor.gets(&format!("{early}{switching}")),
+        ["interim 103", "upgraded", "data hi"]
+    );
+    assert!(!visitor.client.is_idle());
+    let mut sent = Vec::new();
+    assert_eq!(visitor.client.data(5, &mut sent), Ok(()));
+    assert_eq!(visitor.client.end(b"", &mut sent), Ok(()));
+    assert!(sent.is_empty(), "said as it is");
+    assert_eq!(visitor.gets("there"), ["data there"]);
+    assert_eq!(visitor.client.ended(), Ok(true));
+}
+
+#[test]
+fn a_server_may_keep_to_its_protocol() {
+    let mut visitor = Visitor::default();
+    let ask = |visitor: &mut Visitor| {
+        let sent = &mut visitor.sent;
+        visitor.client.request_upgrade(b"/", b"", b"h2c", sent)
+    };
+    assert_eq!(ask(&mut visitor), Ok(()));
+    assert_eq!(
+        visitor.gets("HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n"),
+        ["response 200 with 1 fields", "end"]
+    );
+    assert!(visitor.client.is_idle());
+    visitor.asks(Method::Get);
+    let unasked = visitor.gets("HTTP/1.1 101 \r\nUpgrade: h2c\r\n\r\n");
+    assert_eq!(
+        unasked,
+        ["fault: it changes the protocol though nobody asked for that"]
+    );
 }

@@ -153,6 +153,7 @@ impl Host {
                 }
                 all
             }
+            Content::Upgrade(_) => Vec::new(),
         };
         Answer {
             status: response.status.code(),

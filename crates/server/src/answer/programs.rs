@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use lowroad_dynamic::{Content, Failure, Fields};
+use lowroad_dynamic::{Content, Failure, Fields, Upgrade};
 use lowroad_engine::stream::Receiver;
 use lowroad_http::conditional::{self, Precondition, Validators};
-use lowroad_http::h1::BodyLen;
+use lowroad_http::h1::{BodyLen, upgrade_asked};
+use lowroad_http::method::Method;
 use lowroad_http::range::ByteRange;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
@@ -31,6 +32,9 @@ impl Responder<'_, '_> {
     /// Writes what a program answered.
     pub fn reply(&mut self, at: At<'_>, reply: Reply) -> Status {
         let status = reply.response.status;
+        if let Content::Upgrade(upgrade) = reply.response.content {
+            return self.upgrade(at, &reply.response.fields, *upgrade);
+        }
         if status.code() < 200 {
             return self.refuse(Some(at), Status::BAD_GATEWAY);
         }
@@ -43,6 +47,17 @@ impl Responder<'_, '_> {
             self.body(reply);
         }
         status
+    }
+
+    /// Changes the protocol, if the client has asked for that.
+    fn upgrade(&mut self, at: At<'_>, fields: &Fields, upgrade: Upgrade) -> Status {
+        let asks = upgrade_asked(self.request.fields()).is_some();
+        let is_get = self.request.method == Method::Get;
+        let Upgrade { protocol, tunnel } = upgrade;
+        match asks && is_get && self.response.upgrade(&protocol, fields, tunnel).is_ok() {
+            true => Status::SWITCHING_PROTOCOLS,
+            false => self.refuse(Some(at), Status::BAD_GATEWAY),
+        }
     }
 
     /// Sends a program's response from the store; `cache_status` says what
@@ -115,6 +130,7 @@ impl Responder<'_, '_> {
         match reply.response.content {
             Content::Bytes(bytes) => self.response.bytes(bytes),
             Content::Stream { stream, .. } => self.response.stream(stream),
+            Content::Upgrade(_) => {} // has no body
             Content::Stored(around) => {
                 self.response.bytes(around.before);
                 let stored = reply.stored.as_ref();

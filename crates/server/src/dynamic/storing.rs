@@ -143,7 +143,7 @@ impl Storing {
                 let (len, from) = (*len, std::mem::replace(stream, rest));
                 Ok(self.fill(head, len, from))
             }
-            Made::Stored(_) => Err(reply),
+            Made::Stored(_) | Made::Upgrade(_) => Err(reply),
         }
     }
 
@@ -414,6 +414,6 @@ fn is_short(content: &Made, len_max: u64) -> bool {
     match content {
         Made::Bytes(body) => body.len() as u64 <= len_max,
         Made::Stream { len, .. } => len.is_none_or(|len| len <= len_max),
-        Made::Stored(_) => false,
+        Made::Stored(_) | Made::Upgrade(_) => false,
     }
 }

@@ -50,6 +50,7 @@ impl Response {
             let is_idle = step.used == 0;
             match step.event {
                 Some(ClientEvent::Interim(_)) => {}
+                Some(ClientEvent::Upgraded(_)) => return Err(error(Fault::Upgrade, &self.limits)),
                 Some(ClientEvent::Response(head)) => take_head(&mut self.fetched, &head)?,
                 Some(ClientEvent::Data(data)) => self.fetched.body.extend_from_slice(data),
                 Some(ClientEvent::End { .. }) => {

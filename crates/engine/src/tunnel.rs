@@ -1,0 +1,192 @@
+//! Connections whose protocol was changed (101): bytes go both ways between the client and who has taken it over, each
+//! way until its end, and no faster than the other side takes them. Knows not what they mean.
+//!
+//! ```text
+//!  client ─► receive ─► underway.incoming ─► Far::from_client
+//!  client ◄─ sending (a stream) ◄─────────── Far::to_client
+//! ```
+//! The end of one way is passed on and leaves the other way open. A way that is cut cuts the connection.
+
+use std::task::Context;
+
+use lowroad_http::fields::Lines;
+
+use crate::driver::Driver;
+use crate::incoming::Incoming;
+use crate::service::Service;
+use crate::stream::{self, Receiver, Sender};
+use crate::worker::Worker;
+
+/// What a connection becomes: its end of both ways.
+pub struct Tunnel {
+    /// Where the client's bytes go.
+    from_client: Sender,
+    /// Where those for the client come from.
+    to_client: Receiver,
+    /// See [`Tunnel::with_idle_timeout`].
+    idle_timeout_ms: Option<u64>,
+}
+
+/// The other end of a [`Tunnel`]. When both are dropped without an end, the client's connection is closed.
+pub struct Far {
+    /// What the client sends; it is read no faster than this is. Its end is the client's last byte; it is cut when the
+    /// connection breaks, idles or is closed by a drain.
+    pub from_client: Receiver,
+    /// What the client is sent. Its end is passed on, after which the client may still speak.
+    pub to_client: Sender,
+}
+
+impl Tunnel {
+    /// Both ends; about `len_max` bytes may wait on each way.
+    pub fn new(len_max: usize) -> (Tunnel, Far) {
+        let (from_client, far_from_client) = stream::stream(len_max);
+        let (far_to_client, to_client) = stream::stream(len_max);
+        let tunnel = Tunnel {
+            from_client,
+            to_client,
+            idle_timeout_ms: None,
+        };
+        let far = Far {
+            from_client: far_from_client,
+            to_client: far_to_client,
+        };
+        (tunnel, far)
+    }
+
+    /// Closes when nothing has moved on either way for so long, and not after the idle timeout of the worker.
+    #[must_use]
+    pub fn with_idle_timeout(mut self, idle_timeout_ms: u64) -> Tunnel {
+        self.idle_timeout_ms = Some(idle_timeout_ms);
+        self
+    }
+
+    /// The way to the client, and the rest.
+    pub(crate) fn split(self) -> (Receiver, Back) {
+        let back = Back {
+            to: self.from_client,
+            idle_timeout_ms: self.idle_timeout_ms,
+        };
+        (self.to_client, back)
+    }
+}
+
+/// The way back from the client, before it has begun.
+pub(crate) struct Back {
+    to: Sender,
+    idle_timeout_ms: Option<u64>,
+}
+
+/// Whether anything moves in a tunnel.
+pub(crate) struct Watch {
+    idle_timeout_ms: u64,
+    /// Bytes of both ways when last looked.
+    moved: u64,
+    /// When it was seen that there were more.
+    since_ms: u64,
+}
+
+impl Watch {
+    /// So many bytes have moved until now. When to look again; `None` if nothing has moved for too long.
+    fn look(&mut self, moved: u64, now_ms: u64) -> Option<u64> {
+        if self.moved != moved {
+            (self.moved, self.since_ms) = (moved, now_ms);
+        }
+        let until_ms = self.since_ms + self.idle_timeout_ms;
+        // What moves between two looks counts from the second: a quarter more at most.
+        let soon_ms = now_ms + (self.idle_timeout_ms / 4).max(1);
+        (now_ms < until_ms).then_some(until_ms.min(soon_ms))
+    }
+}
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// The protocol of a connection was changed by the response that was just written.
+    pub(crate) fn begin_tunnel(&mut self, id: usize, back: Back) {
+        let now_ms = self.driver.now_ms();
+        self.counters.tunnels.bump();
+        let idle_timeout_ms = back.idle_timeout_ms;
+        let watch = Watch {
+            idle_timeout_ms: idle_timeout_ms.unwrap_or(self.settings.idle_timeout_ms),
+            moved: 0,
+            since_ms: now_ms,
+        };
+        let connection = &mut self.connections[id];
+        let stream = connection.stream();
+        let underway = connection.exchanges.of(stream);
+        underway.incoming = Some(Incoming::new(back.to, now_ms));
+        underway.tunnel = Some(watch);
+    }
+
+    /// The client has sent its last byte.
+    pub(crate) fn client_ended(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        if !connection.http.is_tunnel() || connection.lingering {
+            return self.close(id);
+        }
+        connection.http.client_ended();
+        let stream = connection.stream();
+        if let Some(incoming) = connection.exchanges.incoming(stream) {
+            incoming.end(&Lines::NONE);
+        }
+        connection.exchanges.end_incoming(stream);
+        if connection.http.is_over() && connection.sending.is_none() {
+            self.close(id);
+        }
+    }
+
+    /// All that the client is to be told has left.
+    pub(crate) fn tunnel_said_all(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        if connection.http.is_over() {
+            return self.close(id);
+        }
+        connection.transport.finish(&mut self.driver);
+        self.look_for_reader(id);
+    }
+
+    /// Ends a tunnel that has nothing more to say, and whose client nobody listens to any more.
+    pub(crate) fn look_for_reader(&mut self, id: usize) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        if !connection.http.is_tunnel() || connection.sending.is_some() || connection.lingering {
+            return;
+        }
+        let (token, stream) = (connection.token(id), connection.stream());
+        let Some(incoming) = connection.exchanges.incoming(stream) else {
+            return;
+        };
+        let waker = self.wakers.of(&self.mailbox, token);
+        if incoming.is_unwanted(&mut Context::from_waker(waker)) {
+            connection.leftover = true;
+            self.finish(id);
+        }
+    }
+
+    /// It is time to look whether anything moves in a tunnel.
+    pub(crate) fn tunnel_expired(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let connection = &mut self.connections[id];
+        let stream = connection.stream();
+        let sending = connection.sending.as_ref();
+        let sent = sending.map_or(0, |sending| sending.pace.bytes);
+        // What the client takes of what waits for it is the sending's affair, too.
+        let is_held = sending.is_some_and(|sending| !sending.transfer.is_awaiting());
+        let look_ms = connection.exchanges.get(stream).and_then(|underway| {
+            let received = underway.incoming.as_ref();
+            let received = received.map_or(0, |incoming| incoming.pace.bytes);
+            let watch = underway.tunnel.as_mut()?;
+            watch.look(sent.wrapping_add(received), now_ms)
+        });
+        let Some(look_ms) = look_ms else {
+            self.counters.tunnel_timeouts.bump();
+            return self.close(id);
+        };
+        connection.deadline_ms = look_ms;
+        if is_held {
+            self.sending_expired(id);
+        }
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.deadline_ms = connection.deadline_ms.min(look_ms);
+        }
+    }
+}

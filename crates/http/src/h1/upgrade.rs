@@ -1,0 +1,47 @@
+//! Whether a request asks for another protocol. Knows none of them. Read RFC 9110 §7.8.
+
+use crate::fields::Lines;
+use crate::list;
+
+/// The value of Upgrade, if these lines of a request to HTTP/1.1 ask for another protocol: Connection names the field,
+/// and there is one of it.
+#[must_use]
+pub fn upgrade_asked<'b>(lines: Lines<'b>) -> Option<&'b [u8]> {
+    let mut protocols = (None, 0);
+    let mut is_named = false;
+    for (name, value) in lines {
+        if name.eq_ignore_ascii_case(b"upgrade") {
+            protocols = (Some(value), protocols.1 + 1);
+        } else if name.eq_ignore_ascii_case(b"connection") {
+            is_named |= list::members(value).any(|it| it.eq_ignore_ascii_case(b"upgrade"));
+        }
+    }
+    match protocols {
+        (Some(protocol), 1) if is_named && !protocol.is_empty() => Some(protocol),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(lines: &str) -> Option<&[u8]> {
+        upgrade_asked(Lines::of(lines.as_bytes()))
+    }
+
+    #[test]
+    fn both_fields_are_needed() {
+        let both = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n";
+        assert_eq!(asked(both), Some(&b"websocket"[..]));
+        assert_eq!(
+            asked("upgrade: a\r\nconnection: x\r\nConnection: upgrade\r\n"),
+            Some(&b"a"[..])
+        );
+        assert_eq!(asked("Upgrade: websocket\r\nConnection: close\r\n"), None);
+        assert_eq!(asked("Connection: upgrade\r\n"), None);
+        assert_eq!(asked("Connection: upgrade\r\nUpgrade:\r\n"), None);
+        let two = "Connection: upgrade\r\nUpgrade: a\r\nUpgrade: b\r\n";
+        assert_eq!(asked(two), None, "which one?");
+    }
+}
