@@ -1,0 +1,39 @@
+//! How long a store of a million objects takes to open, and the first hit after it.
+//!
+//! `cargo run --release -p lowroad-disk --example start_time -- FOLDER [OBJECTS]`; the folder is made if it is empty. To
+//! measure with a cold cache, run it twice and drop the system's caches between.
+
+use std::time::Instant;
+
+use lowroad_disk::{Folder, Options, Store};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let path = args.next().ok_or("a folder is missing")?;
+    let objects: u64 = args.next().map_or(Ok(1_000_000), |text| text.parse())?;
+    let begun = Instant::now();
+    let store = Store::open(Folder::take(path.as_ref())?, Options::of_capacity(8 << 30))?;
+    println!("opened after {:?}: {:?}", begun.elapsed(), store.counters());
+    if store.counters().objects > 0 {
+        let found = store.find(&key(objects / 2), 0);
+        println!("first hit after {:?}: {}", begun.elapsed(), found.is_some());
+        return Ok(());
+    }
+    let body = [b'x'; 1024];
+    for n in 0..objects {
+        let mut writer = store.begin(&key(n), &[b'm'; 200], u64::MAX, Some(body.len() as u64))?;
+        writer.append(&body)?;
+        writer.commit()?;
+    }
+    println!("written after {:?}", begun.elapsed());
+    // Half of them in the checkpoint is not what a server has after a day; all in the journal is its worst case.
+    if args.next().as_deref() == Some("checkpoint") {
+        store.checkpoint()?;
+        println!("checkpoint after {:?}", begun.elapsed());
+    }
+    Ok(())
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("https://example.org/path/of/object/{n}").into_bytes()
+}

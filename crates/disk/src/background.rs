@@ -1,0 +1,78 @@
+//! Walks over all objects, some at a time: to verify what an earlier process wrote, and to purge by what heads say.
+
+use std::sync::Arc;
+
+use crate::counters::count;
+use crate::files::Files;
+use crate::index::Entry;
+use crate::store::{Store, lock};
+
+/// How far a walk has come. It meets every object that was there when it began and still is; of those that come
+/// meanwhile, some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    slot: u32,
+}
+
+impl<F: Files> Store<F> {
+    /// Verifies up to `count` objects that an earlier process wrote. Whether there may be more. Blocks on the disk, for
+    /// whole bodies.
+    pub fn verify(&self, cursor: &mut Cursor, count: u32) -> bool {
+        self.walk(cursor, count, |store, slot, entry, file| {
+            if entry.is_verified() {
+                return;
+            }
+            let mut bytes = Vec::new();
+            if let Some(head) = store.0.read_head(entry, file, &mut bytes) {
+                let _ = store.0.verify(slot, entry, file, head.body_check);
+            }
+        })
+    }
+
+    /// Removes those of up to `count` objects whose key and metadata are meant. Whether there may be more. What is
+    /// committed after the walk began it may miss; generation numbers in the metadata tell which are from before.
+    /// Blocks on the disk.
+    pub fn purge(
+        &self,
+        cursor: &mut Cursor,
+        count_max: u32,
+        mut is_meant: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> bool {
+        self.walk(cursor, count_max, |store, _, entry, file| {
+            let mut bytes = Vec::new();
+            let head = store.0.read_head(entry, file, &mut bytes);
+            if head.is_some_and(|head| is_meant(head.key, head.meta)) {
+                // One that could not be written down is counted and tried again.
+                let _ = store.0.remove(entry, false);
+                count(&store.0.counting.removed);
+            }
+        })
+    }
+
+    fn walk(
+        &self,
+        cursor: &mut Cursor,
+        count: u32,
+        mut act: impl FnMut(&Store<F>, u32, &Entry, &F::File),
+    ) -> bool {
+        let end = cursor.slot.saturating_add(count);
+        while cursor.slot < end {
+            let slot = cursor.slot;
+            let next = {
+                let state = lock(&self.0.state);
+                if slot >= state.index.slots() {
+                    return false;
+                }
+                let entry = state.index.at(slot);
+                entry.and_then(|entry| {
+                    Some((entry, Arc::clone(&state.segment(entry.segment)?.file)))
+                })
+            };
+            cursor.slot += 1;
+            if let Some((entry, file)) = next {
+                act(self, slot, &entry, &file);
+            }
+        }
+        true
+    }
+}

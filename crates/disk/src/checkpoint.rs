@@ -1,0 +1,109 @@
+//! Writing a checkpoint: all objects anew, so that the journal can begin again.
+//!
+//! The next journal begins first; then the index is copied bit by bit, while it changes. What changes meanwhile is in the
+//! new journal, and each of its steps says how things are afterwards: so it does not matter whether the copy has it already.
+
+use std::io;
+
+use crate::counters::count;
+use crate::files::Files;
+use crate::journal::{Journal, checkpoint_name, journal_name};
+use crate::log::{Identity, RECORD_LEN, Step};
+use crate::store::{Shared, Store, lock};
+
+const NEW_NAME: &str = "new";
+/// Entries that are copied under one lock.
+const BATCH_LEN: u32 = 4096;
+/// A journal of this many records is short.
+const JOURNAL_RECORDS_MIN: u64 = 64 * 1024;
+
+impl<F: Files> Store<F> {
+    /// Whether the journal has become as long as a checkpoint would be. Does not wait for the disk, but perhaps for who
+    /// writes to the journal.
+    pub fn wants_checkpoint(&self) -> bool {
+        let records = lock(&self.0.journal).end / RECORD_LEN as u64;
+        let objects = lock(&self.0.state).index.objects() as u64;
+        records > objects.max(JOURNAL_RECORDS_MIN)
+    }
+
+    /// Writes a checkpoint. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When it can't be written; what there is stays good.
+    pub fn checkpoint(&self) -> io::Result<()> {
+        let written = self.0.checkpoint();
+        if written.is_err() {
+            count(&self.0.counting.checkpoint_errors);
+        }
+        written
+    }
+
+    /// Waits until the journal is on the disk: removals so far survive a power failure then. Blocks.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn sync(&self) -> io::Result<()> {
+        lock(&self.0.journal).sync(&self.0.files)
+    }
+}
+
+impl<F: Files> Shared<F> {
+    fn checkpoint(&self) -> io::Result<()> {
+        let mut upkeep = lock(&self.upkeep);
+        let identity = self.next_journal()?;
+        self.write_checkpoint(identity)?;
+        self.files
+            .rename(NEW_NAME, &checkpoint_name(identity.generation))?;
+        for generation in upkeep.first_generation..identity.generation {
+            // What stays is removed at the next start.
+            let _ = self.files.remove(&journal_name(generation));
+            let _ = self.files.remove(&checkpoint_name(generation));
+        }
+        upkeep.first_generation = identity.generation;
+        Ok(())
+    }
+
+    /// Goes on in a new journal, when all of the one before is on the disk.
+    fn next_journal(&self) -> io::Result<Identity> {
+        let mut journal = lock(&self.journal);
+        journal.sync(&self.files)?;
+        let generation = journal.identity.generation + 1;
+        let identity = Identity {
+            generation,
+            ..journal.identity
+        };
+        *journal = Journal::create(&self.files, identity)?;
+        Ok(identity)
+    }
+
+    fn write_checkpoint(&self, identity: Identity) -> io::Result<()> {
+        let file = self.files.create(NEW_NAME)?;
+        let mut bytes = Step::Begin(identity).encode(identity, 0).to_vec();
+        let (mut written, mut slot) = (0, 0);
+        loop {
+            let slots = self.copy_entries(slot, identity, written, &mut bytes);
+            self.files.write_all(&file, &bytes, written)?;
+            written += bytes.len() as u64;
+            bytes.clear();
+            slot += BATCH_LEN;
+            if slot >= slots {
+                break;
+            }
+        }
+        let records = written / RECORD_LEN as u64;
+        let end = Step::End(records).encode(identity, written);
+        self.files.write_all(&file, &end, written)?;
+        self.files.sync(&file)
+    }
+
+    /// Appends the records of some slots. How many slots there are.
+    fn copy_entries(&self, from: u32, identity: Identity, at: u64, bytes: &mut Vec<u8>) -> u32 {
+        let state = lock(&self.state);
+        let entries = (from..from + BATCH_LEN).filter_map(|slot| state.index.at(slot));
+        for entry in entries {
+            let position = at + bytes.len() as u64;
+            bytes.extend_from_slice(&Step::Put(entry).encode(identity, position));
+        }
+        state.index.slots()
+    }
+}

@@ -1,0 +1,272 @@
+//! Which objects there are and where: 32 bytes for each, and a table of numbers that finds them by hash. Pure.
+//!
+//! There is one entry for a hash of 64 bits. Two keys that share one drive each other out; which of them it is, their heads
+//! say. Entries lie in chunks, so that growing copies none of them and leaves no half-empty vector.
+
+use hashbrown::HashTable;
+
+use crate::record::{self, BODY_LEN_MAX, UNIT};
+
+const CHUNK_LEN: usize = 4096;
+const FLAG_VERIFIED: u32 = 1 << 31;
+const HITS_SHIFT: u32 = 28;
+const HITS_MAX: u32 = 3;
+const HEAD_LEN_MASK: u32 = 0x00ff_ffff;
+
+/// Where an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Hash of the key.
+    pub hash: u64,
+    /// Length of the body in bytes.
+    pub body_len: u64,
+    /// The segment's number.
+    pub segment: u32,
+    /// Where the record begins in it, in units of [`UNIT`] bytes.
+    pub offset_units: u32,
+    /// When the object is of no use any more, in seconds since 1970, rounded up; `u32::MAX` is never.
+    pub expires_s: u32,
+    /// Length of the head (24 bits), hits (2 bits), and whether it was verified. 0: there is no object here.
+    bits: u32,
+}
+
+impl Entry {
+    const NONE: Entry = Entry {
+        hash: 0,
+        body_len: 0,
+        segment: 0,
+        offset_units: 0,
+        expires_s: 0,
+        bits: 0,
+    };
+
+    /// An entry without a place; none if its lengths are none.
+    pub fn new(hash: u64, head_len: u32, body_len: u64) -> Option<Entry> {
+        let fits = head_len > 0 && head_len <= HEAD_LEN_MASK && body_len <= BODY_LEN_MAX;
+        fits.then_some(Entry {
+            hash,
+            body_len,
+            bits: head_len,
+            ..Entry::NONE
+        })
+    }
+
+    /// Length of the head with key and metadata.
+    pub fn head_len(&self) -> u32 {
+        self.bits & HEAD_LEN_MASK
+    }
+
+    /// Where the record begins in its segment, in bytes.
+    pub fn offset(&self) -> u64 {
+        u64::from(self.offset_units) * UNIT
+    }
+
+    /// Where the body begins in the segment.
+    pub fn body_at(&self) -> u64 {
+        record::body_at(self.offset(), u64::from(self.head_len()), self.body_len)
+    }
+
+    /// Where the next record may begin.
+    pub fn end(&self) -> u64 {
+        record::end(self.offset(), u64::from(self.head_len()), self.body_len)
+    }
+
+    /// Whether its checksums were found right, or it was written by this process.
+    pub fn is_verified(&self) -> bool {
+        self.bits & FLAG_VERIFIED != 0
+    }
+
+    /// The same, verified.
+    pub fn verified(mut self) -> Entry {
+        self.bits |= FLAG_VERIFIED;
+        self
+    }
+
+    /// How often it was found since it was written or moved, up to three times.
+    pub fn hits(&self) -> u32 {
+        (self.bits >> HITS_SHIFT) & HITS_MAX
+    }
+
+    /// The same with no hits.
+    pub fn without_hits(mut self) -> Entry {
+        self.bits &= !(HITS_MAX << HITS_SHIFT);
+        self
+    }
+
+    /// Whether both mean the same record.
+    pub fn is_at(&self, other: &Entry) -> bool {
+        (self.segment, self.offset_units) == (other.segment, other.offset_units)
+            && self.exists() == other.exists()
+    }
+
+    fn exists(&self) -> bool {
+        self.bits != 0
+    }
+
+    fn hit(&mut self) {
+        if self.hits() < HITS_MAX {
+            self.bits += 1 << HITS_SHIFT;
+        }
+    }
+}
+
+/// All entries.
+#[derive(Default)]
+pub struct Index {
+    table: HashTable<u32>,
+    chunks: Vec<Box<[Entry]>>,
+    /// Slots that were used and are not.
+    free: Vec<u32>,
+    /// Slots that were ever used.
+    /// len <= chunks.len() * CHUNK_LEN
+    len: u32,
+}
+
+impl Index {
+    /// How many objects there are.
+    pub fn objects(&self) -> usize {
+        self.table.len()
+    }
+
+    /// How many slots there are to walk over; some may be empty.
+    pub fn slots(&self) -> u32 {
+        self.len
+    }
+
+    /// Bytes that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.allocation_size()
+            + self.chunks.len() * CHUNK_LEN * size_of::<Entry>()
+            + self.free.capacity() * size_of::<u32>()
+    }
+
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, objects: usize) {
+        let (table, chunks) = (&mut self.table, &self.chunks);
+        table.reserve(objects, |&slot| entry(chunks, slot).hash);
+    }
+
+    /// The object under a hash, and its slot.
+    pub fn find(&self, hash: u64) -> Option<(u32, Entry)> {
+        let same = |&slot: &u32| entry(&self.chunks, slot).hash == hash;
+        let slot = *self.table.find(hash, same)?;
+        Some((slot, *entry(&self.chunks, slot)))
+    }
+
+    /// What is in a slot.
+    pub fn at(&self, slot: u32) -> Option<Entry> {
+        let entry = (slot < self.len).then(|| *entry(&self.chunks, slot))?;
+        entry.exists().then_some(entry)
+    }
+
+    /// Counts a hit.
+    pub fn hit(&mut self, slot: u32) {
+        self.entry_mut(slot).hit();
+    }
+
+    /// Notes that the record was found right, if it is still this one.
+    pub fn set_verified(&mut self, slot: u32, seen: &Entry) {
+        if self.at(slot).is_some_and(|now| now.is_at(seen)) {
+            *self.entry_mut(slot) = self.entry_mut(slot).verified();
+        }
+    }
+
+    /// Puts an object under its hash. The slot, and what was there.
+    pub fn insert(&mut self, new: Entry) -> (u32, Option<Entry>) {
+        if let Some((slot, old)) = self.find(new.hash) {
+            *self.entry_mut(slot) = new;
+            return (slot, Some(old));
+        }
+        let slot = self.free.pop().unwrap_or_else(|| self.new_slot());
+        *self.entry_mut(slot) = new;
+        let (table, chunks) = (&mut self.table, &self.chunks);
+        table.insert_unique(new.hash, slot, |&slot| entry(chunks, slot).hash);
+        (slot, None)
+    }
+
+    /// Removes what is under a hash.
+    pub fn remove(&mut self, hash: u64) -> Option<Entry> {
+        let chunks = &self.chunks;
+        let same = |&slot: &u32| entry(chunks, slot).hash == hash;
+        let (slot, _) = self.table.find_entry(hash, same).ok()?.remove();
+        self.free.push(slot);
+        Some(std::mem::replace(self.entry_mut(slot), Entry::NONE))
+    }
+
+    fn new_slot(&mut self) -> u32 {
+        let slot = self.len;
+        if slot as usize == self.chunks.len() * CHUNK_LEN {
+            let chunk = vec![Entry::NONE; CHUNK_LEN].into_boxed_slice();
+            self.chunks.push(chunk);
+        }
+        self.len += 1;
+        slot
+    }
+
+    fn entry_mut(&mut self, slot: u32) -> &mut Entry {
+        &mut self.chunks[slot as usize / CHUNK_LEN][slot as usize % CHUNK_LEN]
+    }
+}
+
+fn entry(chunks: &[Box<[Entry]>], slot: u32) -> &Entry {
+    &chunks[slot as usize / CHUNK_LEN][slot as usize % CHUNK_LEN]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry_at(hash: u64, segment: u32) -> Entry {
+        let mut entry = Entry::new(hash, 100, 5).expect("fits");
+        entry.segment = segment;
+        entry
+    }
+
+    #[test]
+    fn an_entry_has_32_bytes() {
+        assert_eq!(size_of::<Entry>(), 32);
+    }
+
+    #[test]
+    fn an_object_replaces_the_one_before_in_its_slot() {
+        let mut index = Index::default();
+        let (slot, old) = index.insert(entry_at(7, 1));
+        assert_eq!(old, None);
+        let (again, old) = index.insert(entry_at(7, 2));
+        assert_eq!((again, old.map(|old| old.segment)), (slot, Some(1)));
+        assert_eq!(index.find(7).map(|(_, entry)| entry.segment), Some(2));
+        assert_eq!(index.remove(7).map(|entry| entry.segment), Some(2));
+        assert_eq!(
+            (index.find(7), index.at(slot), index.objects()),
+            (None, None, 0)
+        );
+        assert_eq!(index.insert(entry_at(8, 1)).0, slot, "slots are used again");
+    }
+
+    #[test]
+    fn hits_stop_at_three_and_leave_the_rest_alone() {
+        let mut index = Index::default();
+        let (slot, _) = index.insert(entry_at(7, 1).verified());
+        (0..9).for_each(|_| index.hit(slot));
+        let entry = index.at(slot).expect("there");
+        assert_eq!(
+            (entry.hits(), entry.head_len(), entry.is_verified()),
+            (3, 100, true)
+        );
+        assert_eq!(entry.without_hits().hits(), 0);
+    }
+
+    #[test]
+    fn a_million_objects_take_at_most_44_bytes_each() {
+        let mut index = Index::default();
+        for n in 0..1_000_000_u64 {
+            index.insert(entry_at(n.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0));
+        }
+        // A segment has the slots of its objects besides, 4 bytes each.
+        assert!(
+            index.memory_bytes() <= 44_000_000,
+            "{}",
+            index.memory_bytes()
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! The records of the log: of the journal, which says what was committed and removed since the last checkpoint, and of a
+//! checkpoint, which says the same of all that there is. Pure.
+//!
+//! A record has 40 bytes. Its checksum is seeded by store, generation and position, so that nothing is taken for a record
+//! that was not written to this place of this file.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::index::Entry;
+use crate::record::{u32_at, u64_at};
+
+/// Length of a record in bytes.
+pub const RECORD_LEN: usize = 40;
+
+const CHECK_AT: usize = 32;
+/// Of the first record, whose seed is not known before it is read. The last digits are the version.
+const BEGIN_SEED: u64 = 0x4c6f_7772_6f61_6401;
+
+const BEGIN: u8 = 1;
+const PUT: u8 = 2;
+const REMOVE: u8 = 3;
+const END: u8 = 4;
+
+/// One step of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The first record of a file.
+    Begin(Identity),
+    /// An object is there, instead of what was under its hash.
+    Put(Entry),
+    /// Nothing is under this hash any more.
+    Remove(u64),
+    /// The last record of a checkpoint: how many stand before it, the first included.
+    End(u64),
+}
+
+/// Which log it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The store's own random number; keys are hashed with it.
+    pub store: u64,
+    /// Counts checkpoints.
+    pub generation: u64,
+}
+
+impl Identity {
+    fn seed(self, position: u64) -> u64 {
+        self.store ^ self.generation.rotate_left(40) ^ position.rotate_left(9)
+    }
+}
+
+impl Step {
+    /// The record, as it stands at a position in bytes.
+    pub fn encode(&self, log: Identity, position: u64) -> [u8; RECORD_LEN] {
+        let mut bytes = [0; RECORD_LEN];
+        let mut seed = log.seed(position);
+        match self {
+            Step::Begin(identity) => {
+                seed = BEGIN_SEED;
+                bytes[0] = BEGIN;
+                bytes[8..16].copy_from_slice(&identity.store.to_le_bytes());
+                bytes[24..32].copy_from_slice(&identity.generation.to_le_bytes());
+            }
+            Step::Put(entry) => encode_entry(entry, &mut bytes),
+            Step::Remove(hash) => {
+                bytes[0] = REMOVE;
+                bytes[8..16].copy_from_slice(&hash.to_le_bytes());
+            }
+            Step::End(count) => {
+                bytes[0] = END;
+                bytes[24..32].copy_from_slice(&count.to_le_bytes());
+            }
+        }
+        let check = xxh3_64_with_seed(&bytes[..CHECK_AT], seed);
+        bytes[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the record at a position; none if it is torn or another's.
+    pub fn decode(bytes: &[u8], log: Identity, position: u64) -> Option<Step> {
+        let kind = checked(bytes, log.seed(position))?;
+        match kind {
+            PUT => decode_entry(bytes).map(Step::Put),
+            REMOVE => Some(Step::Remove(u64_at(bytes, 8))),
+            END => Some(Step::End(u64_at(bytes, 24))),
+            _ => None,
+        }
+    }
+}
+
+impl Identity {
+    /// Reads the first record of a file.
+    pub fn decode(bytes: &[u8]) -> Option<Identity> {
+        (checked(bytes, BEGIN_SEED)? == BEGIN).then(|| Identity {
+            store: u64_at(bytes, 8),
+            generation: u64_at(bytes, 24),
+        })
+    }
+}
+
+/// The kind of a whole record.
+fn checked(bytes: &[u8], seed: u64) -> Option<u8> {
+    let whole = bytes.len() == RECORD_LEN
+        && xxh3_64_with_seed(&bytes[..CHECK_AT], seed) == u64_at(bytes, CHECK_AT);
+    whole.then(|| bytes[0])
+}
+
+fn encode_entry(entry: &Entry, bytes: &mut [u8; RECORD_LEN]) {
+    bytes[..4].copy_from_slice(&(entry.head_len() << 8).to_le_bytes());
+    bytes[0] = PUT;
+    bytes[4..8].copy_from_slice(&entry.segment.to_le_bytes());
+    bytes[8..16].copy_from_slice(&entry.hash.to_le_bytes());
+    bytes[16..20].copy_from_slice(&entry.offset_units.to_le_bytes());
+    bytes[20..24].copy_from_slice(&entry.expires_s.to_le_bytes());
+    bytes[24..32].copy_from_slice(&entry.body_len.to_le_bytes());
+}
+
+fn decode_entry(bytes: &[u8]) -> Option<Entry> {
+    let head_len = u32_at(bytes, 0) >> 8;
+    let mut entry = Entry::new(u64_at(bytes, 8), head_len, u64_at(bytes, 24))?;
+    entry.segment = u32_at(bytes, 4);
+    entry.offset_units = u32_at(bytes, 16);
+    entry.expires_s = u32_at(bytes, 20);
+    Some(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: Identity = Identity {
+        store: 5,
+        generation: 2,
+    };
+
+    fn entry() -> Entry {
+        let mut entry = Entry::new(0x1234_5678_9abc_def0, 4711, 1 << 40).expect("fits");
+        (entry.segment, entry.offset_units, entry.expires_s) = (3, 9, 77);
+        entry
+    }
+
+    #[test]
+    fn steps_come_back_as_they_were() {
+        for step in [Step::Put(entry()), Step::Remove(8), Step::End(4)] {
+            let bytes = step.encode(LOG, 80);
+            assert_eq!(Step::decode(&bytes, LOG, 80), Some(step));
+            assert_eq!(Step::decode(&bytes, LOG, 120), None, "elsewhere");
+            let older = Identity {
+                generation: 1,
+                ..LOG
+            };
+            assert_eq!(Step::decode(&bytes, older, 80), None, "of another file");
+        }
+        let begin = Step::Begin(LOG).encode(LOG, 0);
+        assert_eq!(Identity::decode(&begin), Some(LOG));
+    }
+
+    #[test]
+    fn a_torn_or_damaged_step_is_none() {
+        let bytes = Step::Put(entry()).encode(LOG, 40);
+        for len in 0..RECORD_LEN {
+            assert_eq!(Step::decode(&bytes[..len], LOG, 40), None);
+        }
+        for bit in 0..RECORD_LEN * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Step::decode(&damaged, LOG, 40), None);
+        }
+        assert_eq!(Step::decode(&[0; RECORD_LEN], LOG, 40), None, "zeros");
+    }
+}

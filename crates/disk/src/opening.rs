@@ -1,0 +1,228 @@
+//! Opening a store: what its log says of the segments that are there.
+//!
+//! The newest whole checkpoint is read, then the journals that follow it. Bodies are not looked at.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use crate::counters::Counting;
+use crate::files::Files;
+use crate::index::Entry;
+use crate::journal::{Journal, Replayed, checkpoint_name, journal_name, replay, segment_name};
+use crate::log::{Identity, RECORD_LEN, Step};
+use crate::segments::State;
+use crate::store::{Options, Shared, Store, Upkeep};
+
+/// The files of a store, by what their names say.
+#[derive(Default)]
+struct Listed {
+    /// Whether the segment is sole.
+    segments: BTreeMap<u32, bool>,
+    journals: Vec<u64>,
+    checkpoints: Vec<u64>,
+}
+
+/// What is read so far.
+struct Opening<'a, F: Files> {
+    files: &'a F,
+    state: State<F::File>,
+    /// Lengths of the segments' files.
+    lens: BTreeMap<u32, u64>,
+}
+
+impl<F: Files> Store<F> {
+    /// Opens the store in a folder. Blocks on the disk: 40 bytes are read for each object.
+    ///
+    /// # Errors
+    /// When the folder can't be read, or no journal can be written.
+    pub fn open(files: F, options: Options) -> io::Result<Store<F>> {
+        let listed = list(&files)?;
+        let mut opening = Opening::new(&files, &listed)?;
+        let base = opening.base(&listed)?;
+        let journal = match base {
+            Some(base) => opening.follow(base)?,
+            None => None,
+        };
+        let journal = match (journal, base) {
+            (Some(journal), _) => journal,
+            (None, Some(base)) => Journal::create(&files, base)?,
+            (None, None) => {
+                opening.state = State::new();
+                Journal::create(
+                    &files,
+                    Identity {
+                        store: random(),
+                        generation: 0,
+                    },
+                )?
+            }
+        };
+        let mut state = opening.state;
+        listed.segments.keys().for_each(|&id| state.saw_id(id));
+        clean(
+            &files,
+            &listed,
+            &mut state,
+            base,
+            journal.identity.generation,
+        );
+        state.settle(options.segment_bytes);
+        let shared = Shared {
+            options,
+            seed: journal.identity.store,
+            counting: Counting::default(),
+            upkeep: Mutex::new(Upkeep {
+                first_generation: base.map_or(0, |base| base.generation),
+            }),
+            journal: Mutex::new(journal),
+            state: Mutex::new(state),
+            files,
+        };
+        Ok(Store(Arc::new(shared)))
+    }
+}
+
+impl<'a, F: Files> Opening<'a, F> {
+    fn new(files: &'a F, listed: &Listed) -> io::Result<Opening<'a, F>> {
+        let mut opening = Opening {
+            files,
+            state: State::new(),
+            lens: BTreeMap::new(),
+        };
+        opening.add_segments(listed)?;
+        Ok(opening)
+    }
+
+    fn add_segments(&mut self, listed: &Listed) -> io::Result<()> {
+        for (&id, &is_sole) in &listed.segments {
+            let file = self.files.open(&segment_name(id, is_sole))?;
+            self.lens.insert(id, self.files.len(&file)?);
+            self.state.add(id, file, is_sole);
+        }
+        Ok(())
+    }
+
+    /// Reads what everything begins with: the newest whole checkpoint, or the first journal's first record.
+    fn base(&mut self, listed: &Listed) -> io::Result<Option<Identity>> {
+        for &generation in listed.checkpoints.iter().rev() {
+            let file = self.files.open(&checkpoint_name(generation))?;
+            let objects = self.files.len(&file)? / RECORD_LEN as u64;
+            self.state
+                .index
+                .reserve(usize::try_from(objects).unwrap_or(0));
+            let read = self.replay(&file)?;
+            if let Some(read) = read.filter(|read| read.is_complete) {
+                return Ok(Some(read.identity));
+            }
+            self.state = State::new();
+            self.add_segments(listed)?;
+        }
+        if listed.journals.first() != Some(&0) {
+            return Ok(None);
+        }
+        let file = self.files.open(&journal_name(0))?;
+        let read = replay(self.files, &file, |_| ())?;
+        Ok(read.map(|read| read.identity))
+    }
+
+    /// Reads the journals, from that of a generation. The last one is gone on with.
+    fn follow(&mut self, base: Identity) -> io::Result<Option<Journal<F>>> {
+        let mut last = None;
+        for generation in base.generation.. {
+            let Ok(file) = self.files.open(&journal_name(generation)) else {
+                break;
+            };
+            let Some(read) = self.replay(&file)? else {
+                break;
+            };
+            if read.identity != (Identity { generation, ..base }) {
+                break;
+            }
+            last = Some((file, read));
+        }
+        let Some((file, read)) = last else {
+            return Ok(None);
+        };
+        // What lies behind a torn record must not come back when others have taken its place.
+        self.files.truncate(&file, read.end)?;
+        Ok(Some(Journal::at(file, read.identity, read.end)))
+    }
+
+    fn replay(&mut self, file: &F::File) -> io::Result<Option<Replayed>> {
+        let (files, state, lens) = (self.files, &mut self.state, &self.lens);
+        replay(files, file, |step| match step {
+            Step::Put(entry) => {
+                state.saw_id(entry.segment);
+                // An older object under this hash must not come back when the newer one's segment is gone.
+                match is_there(&entry, lens) {
+                    true => state.put(entry),
+                    false => state.remove(entry.hash),
+                };
+            }
+            Step::Remove(hash) => drop(state.remove(hash)),
+            Step::Begin(_) | Step::End(_) => {}
+        })
+    }
+}
+
+fn is_there(entry: &Entry, lens: &BTreeMap<u32, u64>) -> bool {
+    let len = lens.get(&entry.segment).copied().unwrap_or(0);
+    entry.body_at() + entry.body_len <= len
+}
+
+fn list<F: Files>(files: &F) -> io::Result<Listed> {
+    let mut listed = Listed::default();
+    for name in files.names()? {
+        let Some((number, kind)) = name.split_once('.') else {
+            continue;
+        };
+        let Ok(number) = u64::from_str_radix(number, 16) else {
+            continue;
+        };
+        match (kind, u32::try_from(number)) {
+            ("segment", Ok(id)) => drop(listed.segments.insert(id, false)),
+            ("sole", Ok(id)) => drop(listed.segments.insert(id, true)),
+            ("journal", _) => listed.journals.push(number),
+            ("checkpoint", _) => listed.checkpoints.push(number),
+            _ => {}
+        }
+    }
+    listed.journals.sort_unstable();
+    listed.checkpoints.sort_unstable();
+    Ok(listed)
+}
+
+/// Removes what nothing leads to any more. What can't be removed is tried again at the next start.
+fn clean<F: Files>(
+    files: &F,
+    listed: &Listed,
+    state: &mut State<F::File>,
+    base: Option<Identity>,
+    last: u64,
+) {
+    let first = base.map_or(0, |base| base.generation);
+    for &generation in listed
+        .journals
+        .iter()
+        .filter(|it| !(first..=last).contains(it))
+    {
+        let _ = files.remove(&journal_name(generation));
+    }
+    for &generation in listed.checkpoints.iter().filter(|it| **it != first) {
+        let _ = files.remove(&checkpoint_name(generation));
+    }
+    let idle = state.idle();
+    for (&id, &is_sole) in &listed.segments {
+        if idle.contains(&id) || state.segment(id).is_none() {
+            state.drop_segment(id);
+            let _ = files.remove(&segment_name(id, is_sole));
+        }
+    }
+}
+
+/// A number that clients can't guess.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

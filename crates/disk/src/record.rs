@@ -1,0 +1,237 @@
+//! The head of a record as it lies in a segment, and where its body begins. Pure: bytes in, bytes out.
+//!
+//! ```text
+//!  magic version 0  key_len meta_len  body_len  expires_ms  body_check  head_check  key  meta  (padding)  body
+//!    4      2    2     4       4          8          8           8           8
+//! ```
+//!
+//! Integers are little-endian. The head's checksum covers all of the head and is seeded by the store and by the place, so
+//! that neither another store's record nor one that was written elsewhere passes. A head is written when its body is there:
+//! so both checksums are in it, and a record needs no trailer.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Records begin at multiples of this.
+pub const UNIT: u64 = 64;
+/// Bodies at least this long begin at a page, so that sendfile takes whole pages. For shorter ones it would cost more
+/// space than it is worth.
+pub const PAGED_FROM: u64 = 64 * 1024;
+/// Key and metadata may have this many bytes together.
+pub const HEAD_LEN_MAX: usize = 1 << 20;
+/// A body may have this many bytes.
+pub const BODY_LEN_MAX: u64 = (1 << 48) - 1;
+
+const PAGE: u64 = 4096;
+const MAGIC: [u8; 4] = *b"LRDO";
+const VERSION: u16 = 1;
+const FIXED_LEN: usize = 48;
+const CHECK_AT: usize = 40;
+
+/// Where a record begins, and whose it is: the seed of its checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The store's own random number.
+    pub store: u64,
+    /// The segment's number.
+    pub segment: u32,
+    /// Offset in the segment in bytes.
+    pub offset: u64,
+}
+
+impl Origin {
+    fn seed(self) -> u64 {
+        self.store ^ u64::from(self.segment).rotate_left(32) ^ self.offset.rotate_left(7)
+    }
+}
+
+/// What a head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What the caller keeps beside the body.
+    pub meta: &'a [u8],
+    /// Length of the body in bytes.
+    pub body_len: u64,
+    /// When the object is of no use any more, ms since 1970.
+    pub expires_ms: u64,
+    /// Checksum of the body.
+    pub body_check: u64,
+}
+
+/// Why a head cannot be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// It does not begin as one.
+    Magic,
+    /// It is of a version that is not known here.
+    Version,
+    /// Its lengths do not fit its own.
+    Lengths,
+    /// Its checksum is another.
+    Checksum,
+}
+
+/// Length of a head with its key and metadata.
+pub fn head_len(key: &[u8], meta: &[u8]) -> usize {
+    FIXED_LEN + key.len() + meta.len()
+}
+
+/// Where the body of a record at `offset` begins.
+pub fn body_at(offset: u64, head_len: u64, body_len: u64) -> u64 {
+    let end = offset + head_len;
+    match body_len >= PAGED_FROM {
+        true => end.next_multiple_of(PAGE),
+        false => end,
+    }
+}
+
+/// Where a record at `offset` ends, and the next may begin.
+pub fn end(offset: u64, head_len: u64, body_len: u64) -> u64 {
+    (body_at(offset, head_len, body_len) + body_len).next_multiple_of(UNIT)
+}
+
+impl<'a> Head<'a> {
+    /// Appends the head.
+    pub fn encode(&self, origin: Origin, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&(self.key.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.meta.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.body_len.to_le_bytes());
+        out.extend_from_slice(&self.expires_ms.to_le_bytes());
+        out.extend_from_slice(&self.body_check.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.meta);
+        let check = xxh3_64_with_seed(&out[start..], origin.seed());
+        out[start + CHECK_AT..start + FIXED_LEN].copy_from_slice(&check.to_le_bytes());
+    }
+
+    /// Reads a head that is all of `bytes`; its checksum field is cleared meanwhile.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn decode(bytes: &'a mut [u8], origin: Origin) -> Result<Head<'a>, Damage> {
+        if bytes.len() < FIXED_LEN || bytes[..4] != MAGIC {
+            return Err(Damage::Magic);
+        }
+        if bytes[4..6] != VERSION.to_le_bytes() {
+            return Err(Damage::Version);
+        }
+        let (key_len, meta_len) = (u32_at(bytes, 8) as usize, u32_at(bytes, 12) as usize);
+        if key_len.checked_add(meta_len) != Some(bytes.len() - FIXED_LEN) {
+            return Err(Damage::Lengths);
+        }
+        let check = u64_at(bytes, CHECK_AT);
+        bytes[CHECK_AT..FIXED_LEN].fill(0);
+        if xxh3_64_with_seed(bytes, origin.seed()) != check {
+            return Err(Damage::Checksum);
+        }
+        Ok(Head {
+            key: &bytes[FIXED_LEN..FIXED_LEN + key_len],
+            meta: &bytes[FIXED_LEN + key_len..],
+            body_len: u64_at(bytes, 16),
+            expires_ms: u64_at(bytes, 24),
+            body_check: u64_at(bytes, 32),
+        })
+    }
+}
+
+/// The integer at a place that is there.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(field)
+}
+
+/// The integer at a place that is there.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORIGIN: Origin = Origin {
+        store: 7,
+        segment: 3,
+        offset: 128,
+    };
+
+    fn encoded() -> Vec<u8> {
+        let head = Head {
+            key: b"example.org/a",
+            meta: b"meta",
+            body_len: 5,
+            expires_ms: 9,
+            body_check: 11,
+        };
+        let mut bytes = Vec::new();
+        head.encode(ORIGIN, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_head_comes_back_as_it_was() {
+        let mut bytes = encoded();
+        assert_eq!(bytes.len(), head_len(b"example.org/a", b"meta"));
+        let head = Head::decode(&mut bytes, ORIGIN).expect("whole");
+        assert_eq!((head.key, head.meta), (&b"example.org/a"[..], &b"meta"[..]));
+        assert_eq!(
+            (head.body_len, head.expires_ms, head.body_check),
+            (5, 9, 11)
+        );
+    }
+
+    #[test]
+    fn any_bit_that_flips_is_noticed() {
+        let bytes = encoded();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let ignored = (6..8).contains(&(bit / 8)); // covered by the checksum, too
+            assert!(
+                Head::decode(&mut damaged, ORIGIN).is_err(),
+                "{bit} {ignored}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_head_is_bound_to_its_place_and_store() {
+        for other in [
+            Origin { store: 8, ..ORIGIN },
+            Origin {
+                segment: 4,
+                ..ORIGIN
+            },
+            Origin {
+                offset: 192,
+                ..ORIGIN
+            },
+        ] {
+            assert_eq!(Head::decode(&mut encoded(), other), Err(Damage::Checksum));
+        }
+    }
+
+    #[test]
+    fn a_cut_head_is_noticed() {
+        let bytes = encoded();
+        for len in 0..bytes.len() {
+            assert!(Head::decode(&mut bytes[..len].to_vec(), ORIGIN).is_err());
+        }
+    }
+
+    #[test]
+    fn long_bodies_begin_at_pages() {
+        assert_eq!(body_at(64, 100, 1000), 164);
+        assert_eq!(body_at(64, 100, PAGED_FROM), 4096);
+        assert_eq!(end(64, 100, 1000), 1216);
+    }
+}

@@ -1,0 +1,262 @@
+//! The segments, the objects in them, and what they count for. Pure: opens, writes and removes nothing.
+//!
+//! A **shared** segment takes records one behind the other until it is full. A **sole** segment has one record: a large
+//! one, or one whose length was not known when it began. Segments leave in the order of their age.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::index::{Entry, Index};
+use crate::record::{self, UNIT};
+
+/// A file of records.
+pub struct Segment<T> {
+    /// The file; readers have it, too.
+    pub file: Arc<T>,
+    /// Bytes taken, also by records that are being written or were replaced.
+    pub end: u64,
+    /// Whether it holds one record only.
+    pub is_sole: bool,
+    /// Writers that have a place in it; it stays as long as there are any.
+    pub writers: u32,
+    /// Which segment is older. A sole one that was asked for gets a new age.
+    pub age: u64,
+    /// Slots of the objects that were put into it; some may belong to others by now.
+    slots: Vec<u32>,
+    /// How many objects are in it.
+    live: u32,
+}
+
+/// A place for a record.
+pub struct Place<T> {
+    /// The segment's file.
+    pub file: Arc<T>,
+    /// The segment's number.
+    pub segment: u32,
+    /// Where the record begins.
+    pub offset: u64,
+    /// Where the next one may begin.
+    pub end: u64,
+}
+
+/// Segments and index.
+pub struct State<T> {
+    /// The objects.
+    pub index: Index,
+    segments: BTreeMap<u32, Segment<T>>,
+    /// The shared segment that takes new records.
+    active: Option<u32>,
+    next_id: u32,
+    next_age: u64,
+    /// The sum of the segments' ends.
+    used: u64,
+}
+
+impl<T> State<T> {
+    /// Nothing.
+    pub fn new() -> State<T> {
+        State {
+            index: Index::default(),
+            segments: BTreeMap::new(),
+            active: None,
+            next_id: 1,
+            next_age: 1,
+            used: 0,
+        }
+    }
+
+    /// Bytes of all segments.
+    pub fn used_bytes(&self) -> u64 {
+        self.used
+    }
+
+    /// How many segments there are.
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// A segment.
+    pub fn segment(&self, id: u32) -> Option<&Segment<T>> {
+        self.segments.get(&id)
+    }
+
+    /// A number that no segment ever had.
+    pub fn new_id(&mut self) -> u32 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    /// Notes that a number was used, so that it is not used again.
+    pub fn saw_id(&mut self, id: u32) {
+        self.next_id = self.next_id.max(id.saturating_add(1));
+    }
+
+    /// Adds a segment. Numbers only grow, so that one added later is younger.
+    pub fn add(&mut self, id: u32, file: T, is_sole: bool) {
+        self.saw_id(id);
+        let segment = Segment {
+            file: Arc::new(file),
+            end: 0,
+            is_sole,
+            writers: 0,
+            age: self.next_age,
+            slots: Vec::new(),
+            live: 0,
+        };
+        self.next_age += 1;
+        self.segments.insert(id, segment);
+    }
+
+    /// New records go to this segment from now on. The one before, if nobody needs it.
+    pub fn activate(&mut self, id: u32) -> Option<u32> {
+        let before = self.active.replace(id)?;
+        self.seal(before);
+        self.is_idle(before).then_some(before)
+    }
+
+    /// No more records go to a segment.
+    pub fn seal(&mut self, id: u32) {
+        self.active.take_if(|active| *active == id);
+        if let Some(segment) = self.segments.get_mut(&id) {
+            segment.slots.shrink_to_fit();
+        }
+    }
+
+    /// A place in the active segment, if it has room.
+    pub fn take(&mut self, head_len: u64, body_len: u64, segment_len: u64) -> Option<Place<T>> {
+        let id = self.active?;
+        let offset = self.segments.get(&id)?.end;
+        let fits = record::end(offset, head_len, body_len) <= segment_len;
+        fits.then(|| self.extend(id, head_len, body_len))?
+    }
+
+    /// A place at the end of a segment.
+    pub fn extend(&mut self, id: u32, head_len: u64, body_len: u64) -> Option<Place<T>> {
+        let segment = self.segments.get_mut(&id)?;
+        let offset = segment.end;
+        let end = record::end(offset, head_len, body_len);
+        segment.writers += 1;
+        let file = Arc::clone(&segment.file);
+        self.grow(id, end);
+        Some(Place {
+            file,
+            segment: id,
+            offset,
+            end,
+        })
+    }
+
+    /// A segment has so many bytes.
+    pub fn grow(&mut self, id: u32, end: u64) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            self.used += end.saturating_sub(segment.end);
+            segment.end = segment.end.max(end);
+        }
+    }
+
+    /// A writer needs its place no more. Whether the segment is idle now.
+    pub fn release(&mut self, place: &Place<T>, is_committed: bool) -> bool {
+        if let Some(segment) = self.segments.get_mut(&place.segment) {
+            segment.writers = segment.writers.saturating_sub(1);
+            // Nobody ever saw what is there, so the next may have the place.
+            if !is_committed && !segment.is_sole && segment.end == place.end {
+                self.used -= segment.end - place.offset;
+                segment.end = place.offset;
+            }
+        }
+        self.is_idle(place.segment)
+    }
+
+    /// Puts an object into the index. The segment that has none any more for it.
+    pub fn put(&mut self, entry: Entry) -> Option<u32> {
+        let (slot, old) = self.index.insert(entry);
+        if let Some(segment) = self.segments.get_mut(&entry.segment) {
+            segment.slots.push(slot);
+            segment.live += 1;
+        }
+        self.gone(old?)
+    }
+
+    /// Takes an object out of the index. The segment that has none any more.
+    pub fn remove(&mut self, hash: u64) -> Option<u32> {
+        let old = self.index.remove(hash)?;
+        self.gone(old)
+    }
+
+    fn gone(&mut self, old: Entry) -> Option<u32> {
+        let segment = self.segments.get_mut(&old.segment)?;
+        segment.live = segment.live.saturating_sub(1);
+        self.is_idle(old.segment).then_some(old.segment)
+    }
+
+    /// Whether nothing is in a segment and nobody writes to it.
+    fn is_idle(&self, id: u32) -> bool {
+        let idle = |segment: &Segment<T>| segment.live == 0 && segment.writers == 0;
+        self.active != Some(id) && self.segments.get(&id).is_some_and(idle)
+    }
+
+    /// All segments in which nothing is.
+    pub fn idle(&self) -> Vec<u32> {
+        let idle = |id: &u32| self.is_idle(*id);
+        self.segments.keys().copied().filter(idle).collect()
+    }
+
+    /// Takes a segment out, with all objects in it. How many there were.
+    pub fn drop_segment(&mut self, id: u32) -> Option<u32> {
+        for entry in self.objects_in(id) {
+            self.index.remove(entry.hash);
+        }
+        let segment = self.segments.remove(&id)?;
+        self.used -= segment.end;
+        self.active.take_if(|active| *active == id);
+        Some(segment.live)
+    }
+
+    /// The objects in a segment.
+    pub fn objects_in(&self, id: u32) -> Vec<Entry> {
+        let slots = self.segments.get(&id).map_or(&[][..], |it| &it.slots);
+        let entries = slots.iter().filter_map(|&slot| self.index.at(slot));
+        let mut entries: Vec<_> = entries.filter(|entry| entry.segment == id).collect();
+        entries.sort_unstable_by_key(|entry| entry.offset_units);
+        entries.dedup_by_key(|entry| entry.offset_units);
+        entries
+    }
+
+    /// The oldest segment that may go.
+    pub fn oldest(&self) -> Option<u32> {
+        let may_go = |id: u32, it: &Segment<T>| it.writers == 0 && self.active != Some(id);
+        let old = self.segments.iter().filter(|(id, it)| may_go(**id, it));
+        old.min_by_key(|(_, it)| it.age).map(|(id, _)| *id)
+    }
+
+    /// A sole segment that was asked for becomes the youngest.
+    pub fn renew(&mut self, id: u32) {
+        let age = self.next_age;
+        self.next_age += 1;
+        let Some(segment) = self.segments.get_mut(&id) else {
+            return;
+        };
+        segment.age = age;
+        for slot in segment.slots.clone() {
+            let here = self.index.at(slot).filter(|entry| entry.segment == id);
+            if let Some(entry) = here {
+                self.index.insert(entry.without_hits());
+            }
+        }
+    }
+
+    /// After a start: ends the segments behind their last object, and goes on with the youngest that has room.
+    pub fn settle(&mut self, segment_len: u64) {
+        self.used = 0;
+        for segment in self.segments.values_mut() {
+            let slots = segment.slots.iter().filter_map(|&slot| self.index.at(slot));
+            segment.end = slots.map(|entry| entry.end()).max().unwrap_or(0);
+            segment.slots.shrink_to_fit();
+            self.used += segment.end;
+        }
+        let mut shared = self.segments.iter().filter(|(_, it)| !it.is_sole);
+        let youngest = shared.next_back();
+        self.active = youngest.and_then(|(id, it)| (it.end + UNIT < segment_len).then_some(*id));
+    }
+}

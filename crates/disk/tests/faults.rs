@@ -1,0 +1,205 @@
+//! Disks that are full, broken or damaged, and stores that are: nothing wrong comes out, and the store goes on.
+
+mod memory;
+
+use lowroad_disk::{Cursor, Folder, FolderError, Options, Store, WriteError};
+use memory::{Faults, Memory};
+
+const OPTIONS: Options = Options {
+    capacity_bytes: 1 << 20,
+    segment_bytes: 128 * 1024,
+};
+
+fn store(store: &Store<Memory>, key: &[u8], body: &[u8]) -> Result<(), WriteError> {
+    let mut writer = store.begin(key, b"meta", 5000, Some(body.len() as u64))?;
+    writer.append(body)?;
+    writer.commit()
+}
+
+fn open() -> (Memory, Store<Memory>) {
+    let memory = Memory::default();
+    let opened = Store::open(memory.clone(), OPTIONS).expect("opens");
+    (memory, opened)
+}
+
+fn reopen(memory: &Memory) -> (Memory, Store<Memory>) {
+    let memory = Memory::of(memory.folder());
+    let opened = Store::open(memory.clone(), OPTIONS).expect("opens");
+    (memory, opened)
+}
+
+#[test]
+fn short_writes_are_gone_on_with() {
+    let (memory, disk) = open();
+    memory.fail(Faults {
+        write_len_max: Some(7),
+        ..Faults::default()
+    });
+    store(&disk, b"a", &[b'x'; 1000]).expect("is stored");
+    let (memory, disk) = reopen(&memory);
+    let found = disk.find(b"a", 0).expect("there").body;
+    assert_eq!(
+        memory.bytes(*found.file, found.offset, found.len),
+        [b'x'; 1000]
+    );
+}
+
+#[test]
+fn a_full_disk_at_any_byte_costs_only_that_object() {
+    for room in 0..1200 {
+        let (memory, disk) = open();
+        store(&disk, b"old", b"first").expect("is stored");
+        memory.fail(Faults {
+            room: Some(room),
+            ..Faults::default()
+        });
+        let stored = store(&disk, b"old", &[b'x'; 1000]);
+        memory.fail(Faults::default());
+        let len = disk.find(b"old", 0).expect("there").body.len;
+        assert_eq!(len, if stored.is_ok() { 1000 } else { 5 }, "{room}");
+        assert_eq!(disk.counters().disk_full > 0, stored.is_err(), "{room}");
+        store(&disk, b"new", b"after").expect("there is room again");
+        let (_, disk) = reopen(&memory);
+        assert_eq!(disk.find(b"old", 0).expect("there").body.len, len, "{room}");
+        assert!(disk.find(b"new", 0).is_some(), "{room}");
+    }
+}
+
+#[test]
+fn a_removal_that_was_not_written_down_is_made_up_for() {
+    let (memory, disk) = open();
+    store(&disk, b"a", b"x").expect("is stored");
+    memory.fail(Faults {
+        room: Some(3),
+        ..Faults::default()
+    });
+    disk.remove(b"a").expect_err("the disk is full");
+    assert!(disk.find(b"a", 0).is_none(), "gone at once");
+    memory.fail(Faults::default());
+    store(&disk, b"b", b"y").expect("is stored");
+    let (_, disk) = reopen(&memory);
+    assert!(disk.find(b"a", 0).is_none() && disk.find(b"b", 0).is_some());
+}
+
+#[test]
+fn a_disk_that_can_not_be_read_is_counted() {
+    let (memory, disk) = open();
+    store(&disk, b"a", b"x").expect("is stored");
+    memory.fail(Faults {
+        reads_fail: true,
+        ..Faults::default()
+    });
+    assert!(disk.find(b"a", 0).is_none());
+    assert_eq!(disk.counters().read_errors, 1);
+}
+
+#[test]
+fn any_damaged_byte_of_a_record_is_noticed_after_a_start() {
+    let (memory, disk) = open();
+    store(&disk, b"a", b"a body of some bytes").expect("is stored");
+    let len = memory.folder().contents(".segment")[0].len();
+    for at in 0..len {
+        let mut folder = memory.folder();
+        folder.contents(".segment")[0][at] ^= 1;
+        let disk = Store::open(Memory::of(folder), OPTIONS).expect("opens");
+        assert!(disk.find(b"a", 0).is_none(), "{at}");
+        assert_eq!(
+            (disk.counters().corrupt, disk.counters().objects),
+            (1, 0),
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn a_walk_verifies_and_drops_what_is_damaged() {
+    let (memory, disk) = open();
+    (0..10_u8).for_each(|n| store(&disk, &[n], &[n; 100]).expect("is stored"));
+    let mut folder = memory.folder();
+    folder.contents(".segment")[0][100] ^= 1;
+    let disk = Store::open(Memory::of(folder), OPTIONS).expect("opens");
+    let mut cursor = Cursor::default();
+    while disk.verify(&mut cursor, 3) {}
+    assert_eq!((disk.counters().corrupt, disk.counters().objects), (1, 9));
+}
+
+#[test]
+fn a_purge_removes_what_is_meant_for_good() {
+    let (memory, disk) = open();
+    (0..10_u8).for_each(|n| store(&disk, &[n], &[n; 100]).expect("is stored"));
+    let mut cursor = Cursor::default();
+    while disk.purge(&mut cursor, 3, |key, meta| {
+        key[0] % 2 == 0 && meta == b"meta"
+    }) {}
+    assert_eq!(disk.counters().removed, 5);
+    let (_, disk) = reopen(&memory);
+    let there = |n: &u8| disk.find(&[*n], 0).is_some();
+    assert_eq!((0..10).filter(there).collect::<Vec<u8>>(), [1, 3, 5, 7, 9]);
+}
+
+#[test]
+fn what_is_of_no_use_any_more_is_not_found() {
+    let (_, disk) = open();
+    store(&disk, b"a", b"x").expect("is stored");
+    assert!(disk.find(b"a", 4999).is_some());
+    assert!(disk.find(b"a", 5000).is_none());
+    assert_eq!(disk.counters().objects, 0);
+}
+
+#[test]
+fn the_bound_is_kept_and_what_is_asked_for_stays() {
+    let (memory, disk) = open();
+    store(&disk, b"hot", &[b'h'; 1000]).expect("is stored");
+    for n in 0..4000_u32 {
+        store(&disk, &n.to_le_bytes(), &[0; 1000]).expect("is stored");
+        assert!(disk.counters().segment_bytes <= OPTIONS.capacity_bytes);
+        if n % 100 == 0 {
+            assert!(disk.find(b"hot", 0).is_some(), "{n}");
+        }
+    }
+    let counters = disk.counters();
+    assert!(
+        counters.rewritten > 0 && counters.evicted > 3000,
+        "{counters:?}"
+    );
+    assert!(counters.segments <= 9, "{counters:?}");
+    let (_, again) = reopen(&memory);
+    assert_eq!(again.counters().objects, counters.objects);
+    assert!(again.find(b"hot", 0).is_some());
+}
+
+#[test]
+fn a_body_of_another_length_than_said_is_not_stored() {
+    let (_, disk) = open();
+    let mut writer = disk.begin(b"a", b"", 9, Some(4)).expect("begins");
+    assert!(matches!(writer.append(b"12345"), Err(WriteError::Length)));
+    assert!(matches!(writer.commit(), Err(WriteError::Length)));
+    let mut writer = disk.begin(b"a", b"", 9, Some(4)).expect("begins");
+    writer.append(b"123").expect("appends");
+    assert!(matches!(writer.commit(), Err(WriteError::Length)));
+    assert!(matches!(
+        disk.begin(b"a", b"", 9, Some(1 << 20)),
+        Err(WriteError::TooLong)
+    ));
+    assert_eq!(disk.counters().abandoned, 2);
+}
+
+#[test]
+fn a_folder_has_one_store_at_a_time() {
+    let path = std::env::temp_dir().join(format!("lowroad-disk-{}", std::process::id()));
+    let folder = Folder::take(&path).expect("is free");
+    let second = Folder::take(&path).expect_err("is taken");
+    assert!(matches!(second, FolderError::Taken(_)));
+    assert!(second.to_string().contains("in use by another process"));
+    let disk = Store::open(folder, OPTIONS).expect("opens");
+    let mut writer = disk.begin(b"a", b"meta", 9, None).expect("begins");
+    writer.append(b"body").expect("appends");
+    writer.commit().expect("commits");
+    disk.checkpoint().expect("is written");
+    drop(disk);
+    let folder = Folder::take(&path).expect("is free again");
+    let disk = Store::open(folder, OPTIONS).expect("opens");
+    let found = disk.find(b"a", 0).expect("there");
+    assert_eq!((&*found.meta, found.body.len), (&b"meta"[..], 4));
+    std::fs::remove_dir_all(path).expect("remove");
+}
