@@ -496,9 +496,9 @@ impl<F: Files> Shared<F> {
             let is_sole = state.segment(id).is_some_and(|segment| segment.is_sole);
             (state.drop_segment(id), is_sole)
         };
-        self.counting
-            .evicted
-            .fetch_add(u64::from(gone.unwrap_or(0)), Relaxed);
+        // Another dropped it meanwhile.
+        let Some(gone) = gone else { return };
+        self.counting.evicted.fetch_add(u64::from(gone), Relaxed);
         // One that stays is removed at the next start.
         if self.files.remove(&segment_name(id, is_sole)).is_err() {
             count(&self.counting.write_errors);

@@ -64,6 +64,7 @@ pub struct Writer<F: Files = Folder> {
     /// Of these, the last ones, which are not written.
     buffer: Vec<u8>,
     place: Option<Place<F::File>>,
+    is_failed: bool,
     is_committed: bool,
 }
 
@@ -94,6 +95,7 @@ impl<F: Files> Store<F> {
             sum: Xxh3::new(),
             buffer: Vec::new(),
             place: None,
+            is_failed: false,
             is_committed: false,
         })
     }
@@ -110,7 +112,7 @@ impl<F: Files> Writer<F> {
     /// When the body becomes too long, or the disk fails. The object can't be committed then.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         let taken = self.taken + bytes.len() as u64;
-        if self.len.is_some_and(|len| taken > len) {
+        if self.is_failed || self.len.is_some_and(|len| taken > len) {
             return Err(self.fail(WriteError::Length));
         }
         if taken > self.store.options.body_len_max().min(BODY_LEN_MAX) {
@@ -128,9 +130,9 @@ impl<F: Files> Writer<F> {
     /// Makes the object visible. Blocks on the disk.
     ///
     /// # Errors
-    /// When the body is shorter than was said, or the disk fails: then what was under the key stays.
+    /// When the body is shorter than was said, an append failed, or the disk fails: then what was under the key stays.
     pub fn commit(mut self) -> Result<(), WriteError> {
-        if self.len.is_some_and(|len| len != self.taken) {
+        if self.is_failed || self.len.is_some_and(|len| len != self.taken) {
             return Err(WriteError::Length);
         }
         let entry = self.finish()?;
@@ -142,7 +144,7 @@ impl<F: Files> Writer<F> {
 
     /// Makes sure that it can't be committed.
     fn fail(&mut self, error: WriteError) -> WriteError {
-        self.len = Some(u64::MAX);
+        self.is_failed = true;
         error
     }
 

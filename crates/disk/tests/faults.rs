@@ -185,6 +185,24 @@ fn a_body_of_another_length_than_said_is_not_stored() {
 }
 
 #[test]
+fn a_writer_that_failed_takes_no_more() {
+    let (memory, disk) = open();
+    memory.fail(Faults {
+        room: Some(0),
+        ..Faults::default()
+    });
+    let mut writer = disk.begin(b"a", b"", 9, None).expect("begins");
+    let failed = writer.append(&[0; 262_144]);
+    assert!(matches!(failed, Err(WriteError::Disk(_))));
+    memory.fail(Faults::default());
+    for _ in 0..3 {
+        writer.append(&[0; 262_144]).expect_err("it failed before");
+    }
+    writer.commit().expect_err("it failed before");
+    assert_eq!((disk.counters().objects, disk.counters().segments), (0, 0));
+}
+
+#[test]
 fn a_folder_has_one_store_at_a_time() {
     let path = std::env::temp_dir().join(format!("lowroad-disk-{}", std::process::id()));
     let folder = Folder::take(&path).expect("is free");
