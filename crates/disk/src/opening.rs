@@ -108,10 +108,6 @@ impl<'a, F: Files> Opening<'a, F> {
     fn base(&mut self, listed: &Listed) -> io::Result<Option<Identity>> {
         for &generation in listed.checkpoints.iter().rev() {
             let file = self.files.open(&checkpoint_name(generation))?;
-            let objects = self.files.len(&file)? / RECORD_LEN as u64;
-            self.state
-                .index
-                .reserve(usize::try_from(objects).unwrap_or(0));
             let read = self.replay(&file)?;
             if let Some(read) = read.filter(|read| read.is_complete) {
                 return Ok(Some(read.identity));
@@ -152,6 +148,11 @@ impl<'a, F: Files> Opening<'a, F> {
 
     fn replay(&mut self, file: &F::File) -> io::Result<Option<Replayed>> {
         let (files, state, lens) = (self.files, &mut self.state, &self.lens);
+        // A table that grows by doubling moves all of it each time. The objects after a long log are mostly as many as
+        // its steps; those of a journal behind a checkpoint mostly replace others.
+        let steps = usize::try_from(files.len(file)? / RECORD_LEN as u64).unwrap_or(0);
+        let more = steps.saturating_sub(state.index.objects());
+        state.index.reserve(more);
         replay(files, file, |step| match step {
             Step::Put(entry) => {
                 state.saw_id(entry.segment);

@@ -185,6 +185,80 @@ fn a_body_of_another_length_than_said_is_not_stored() {
 }
 
 #[test]
+fn an_older_object_does_not_come_back_when_the_newer_was_evicted() {
+    let (memory, disk) = open();
+    store(&disk, b"a", b"older, in the segment that is written to").expect("is stored");
+    store(&disk, b"a", &[b'n'; 200_000]).expect("is stored in a segment of its own");
+    for n in 0..6_u8 {
+        store(&disk, &[n], &[0; 200_000]).expect("is stored");
+    }
+    assert!(disk.find(b"a", 0).is_none(), "evicted");
+    let (_, disk) = reopen(&memory);
+    assert!(disk.find(b"a", 0).is_none());
+}
+
+#[test]
+fn a_large_object_that_is_asked_for_stays() {
+    let (_, disk) = open();
+    store(&disk, b"hot", &[b'h'; 200_000]).expect("is stored");
+    for n in 0..20_u8 {
+        store(&disk, &[n], &[0; 200_000]).expect("is stored");
+        assert!(disk.find(b"hot", 0).is_some(), "{n}");
+    }
+}
+
+#[test]
+fn a_reader_keeps_what_is_evicted_meanwhile() {
+    let path = std::env::temp_dir().join(format!("lowroad-disk-reader-{}", std::process::id()));
+    let disk = Store::open(Folder::take(&path).expect("is free"), OPTIONS).expect("opens");
+    let store = |key: &[u8], body: &[u8]| {
+        let mut writer = disk.begin(key, b"", 9, None).expect("begins");
+        writer.append(body).expect("appends");
+        writer.commit().expect("commits");
+    };
+    store(b"a", b"still here");
+    let body = disk.find(b"a", 0).expect("there").body;
+    disk.find(b"a", 0).expect("there");
+    for n in 0..4000_u32 {
+        store(&n.to_le_bytes(), &[0; 1000]);
+    }
+    assert!(
+        disk.find(b"a", 0).is_none(),
+        "asked for once, and evicted at last"
+    );
+    let mut bytes = vec![0; body.len as usize];
+    std::os::unix::fs::FileExt::read_exact_at(&*body.file, &mut bytes, body.offset).expect("read");
+    assert_eq!(bytes, b"still here");
+    std::fs::remove_dir_all(path).expect("remove");
+}
+
+#[test]
+fn writers_work_side_by_side() {
+    let (memory, disk) = open();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let disk = &disk;
+            scope.spawn(move || {
+                for n in 0..200_u8 {
+                    store(disk, &[thread, n % 50], &[thread; 3000]).expect("is stored");
+                    let _ = disk.find(&[thread ^ 1, n % 50], 0);
+                }
+            });
+        }
+    });
+    let (memory, disk) = reopen(&memory);
+    let mut there = 0;
+    for (thread, n) in (0..4_u8).flat_map(|thread| (0..50_u8).map(move |n| (thread, n))) {
+        if let Some(found) = disk.find(&[thread, n], 0) {
+            let body = memory.bytes(*found.body.file, found.body.offset, found.body.len);
+            assert_eq!(body, [thread; 3000]);
+            there += 1;
+        }
+    }
+    assert!(there > 100 && disk.counters().corrupt == 0, "{there}");
+}
+
+#[test]
 fn a_writer_that_failed_takes_no_more() {
     let (memory, disk) = open();
     memory.fail(Faults {
