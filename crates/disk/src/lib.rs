@@ -38,6 +38,7 @@
 mod background;
 mod checkpoint;
 mod counters;
+mod evicting;
 mod files;
 mod index;
 mod journal;
