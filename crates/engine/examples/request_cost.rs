@@ -3,10 +3,11 @@
 //!
 //! `lowroad-lab icount --file target/release/examples/request_cost --cmd 'request_cost 80 &' --url /1024 --url /102400`
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use lowroad_engine::admission::Admission;
-use lowroad_engine::arena::{Arena, Block, PAGED_LEN_MIN};
+use lowroad_engine::arena::{Arena, Block};
 use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
 use lowroad_engine::epoll::EpollDriver;
@@ -21,12 +22,29 @@ use lowroad_http::h1::BodyLen;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
-const BLOCK_LEN: usize = 1 << 20;
+const BODY_LEN_MAX: usize = 1 << 20;
+/// Shorter bodies are copied behind the head, as stored responses are.
+const BLOCK_LEN_MIN: usize = 32 * 1024;
 
-/// Bodies are starts of a block.
-struct Starts(Block);
+/// Bodies, each in a block of its own that is made when it is first asked for.
+struct Bodies {
+    arena: Arc<Arena>,
+    blocks: HashMap<usize, Block>,
+}
 
-impl Service for Starts {
+impl Bodies {
+    fn of(&mut self, len: usize) -> Block {
+        let arena = &self.arena;
+        let block = self.blocks.entry(len).or_insert_with(|| {
+            let mut draft = arena.allocate(len.max(1)).expect("space");
+            draft.fill(b'x');
+            draft.finish()
+        });
+        block.clone()
+    }
+}
+
+impl Service for Bodies {
     type Pending = ();
     type Outcome = ();
     type Record = u64;
@@ -42,12 +60,13 @@ impl Service for Starts {
             Target::Origin { path, .. } => std::str::from_utf8(&path[1..]).unwrap_or(""),
             _ => "",
         };
-        let len = len.parse().unwrap_or(0).min(BLOCK_LEN);
+        let len = len.parse().unwrap_or(0).min(BODY_LEN_MAX);
         if response.head(Status::OK).end(BodyLen::Known(len as u64)) {
-            match len < PAGED_LEN_MIN {
-                true => response.copied(&self.0[..len]),
+            let block = self.of(len);
+            match len < BLOCK_LEN_MIN {
+                true => response.copied(&block[..len]),
                 false => response.part(Part::Block {
-                    block: self.0.clone(),
+                    block,
                     range: 0..len,
                 }),
             }
@@ -106,14 +125,15 @@ fn main() {
     let address = ([0, 0, 0, 0], port.unwrap_or(8080)).into();
     let helpers = Helpers::start(1).expect("a thread");
     let driver = EpollDriver::new(helpers).expect("an epoll");
-    let arena = Arena::new(2 * BLOCK_LEN).expect("memory");
-    let mut draft = arena.allocate(BLOCK_LEN).expect("space");
-    draft.fill(b'x');
+    let arena = Arena::new(8 * BODY_LEN_MAX).expect("memory");
     let mailbox = Mailbox::new(driver.waker());
     let listener = Listener::open(address).expect("a free port");
     mailbox.post(Message::Listen(ListenerId(0), listener));
     let (admission, counters) = (Arc::<Admission>::default(), Arc::<Counters>::default());
-    let service = Starts(draft.finish());
+    let service = Bodies {
+        arena,
+        blocks: HashMap::new(),
+    };
     let settings = Arc::new(settings());
     Worker::new(driver, service, mailbox, settings, admission, counters).run();
 }

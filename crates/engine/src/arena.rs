@@ -1,9 +1,9 @@
 //! One arena for all stored bytes: a mapped memory file, cut into blocks.
 //!
-//! A block can be read as a slice, for small answers, and sent from the file without a copy, for
-//! large ones. Pages sent that way may still wait in a socket's queue when their block is freed;
-//! therefore blocks of whole pages are punched out of the file before their place is used again:
-//! the queue keeps the old pages, the next block gets new ones. Knows nothing of what is stored.
+//! A block is read as a slice, or, if it is long, sent from the file without a copy. Pages sent that
+//! way may still wait in a socket's queue when their block is freed; therefore blocks of whole pages
+//! are punched out of the file before their place is used again: the queue keeps the old pages, the
+//! next block gets new ones. Knows nothing of what is stored.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -15,8 +15,9 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create}
 
 use crate::sys::Mapping;
 
-/// Blocks from this length on are of whole pages and can be sent without a copy.
-pub const PAGED_LEN_MIN: usize = 32 * 1024;
+/// Blocks from this length on are of whole pages and can be sent without a copy. To copy shorter ones costs less
+/// than to queue their pages (`docs/performance.md`).
+pub const PAGED_LEN_MIN: usize = 128 * 1024;
 
 /// Memory for stored responses, of a fixed size; pages are taken from the machine as they are used.
 pub struct Arena {
@@ -183,14 +184,16 @@ mod tests {
         let arena = Arena::new(1 << 20).expect("memory file");
         let mut small = arena.allocate(1000).expect("space");
         small.fill(b'a');
-        let mut paged = arena.allocate(100_000).expect("space");
+        let mut apart = arena.allocate(100_000).expect("space");
+        apart.fill(b'c');
+        let mut paged = arena.allocate(200_000).expect("space");
         paged.fill(b'b');
-        let (small, paged) = (small.finish(), paged.finish());
+        let (small, apart, paged) = (small.finish(), apart.finish(), paged.finish());
         assert!(small.iter().all(|b| *b == b'a') && paged.iter().all(|b| *b == b'b'));
-        assert!(small.pages().is_none());
+        assert!(small.pages().is_none() && apart.pages().is_none());
         assert_eq!(paged.pages().map(|(_, at)| at % 4096), Some(0));
-        assert!(arena.used() >= 101_000);
-        drop((small, paged));
+        assert!(arena.used() >= 301_000);
+        drop((small, apart, paged));
         assert_eq!(arena.used(), 0);
     }
 

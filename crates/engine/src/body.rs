@@ -121,6 +121,11 @@ impl Part {
         }
     }
 
+    /// Whether it can be sent without a wait: what comes before it may go out with it.
+    pub(crate) fn needs_no_wait(&self) -> bool {
+        !matches!(self, Part::Stream(_))
+    }
+
     /// Takes out what is in memory, to be sent. None for a file.
     pub(crate) fn lend(&mut self) -> Option<Buffer> {
         match self {
@@ -154,7 +159,9 @@ impl Part {
                 bytes.advance(sent);
                 *this = Part::Bytes(bytes);
             }
-            (_, Buffer::Framed(_)) => debug_assert!(false, "it is put back where it was"),
+            (_, Buffer::Headed { .. } | Buffer::Framed(_)) => {
+                debug_assert!(false, "it is put back where it was");
+            }
         }
     }
 }
@@ -176,5 +183,54 @@ impl Out {
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.parts.is_empty()
+    }
+
+    /// Takes out what can be sent at once: the bytes, and a block that follows them. Where something follows that, whether it
+    /// needs no wait.
+    pub fn lend(&mut self) -> (Buffer, bool) {
+        let bytes = std::mem::take(&mut self.bytes);
+        let Some(first) = self.parts.first_mut() else {
+            return (Buffer::Vec(bytes), false);
+        };
+        if !matches!(first, Part::Block { .. }) {
+            return (Buffer::Vec(bytes), first.needs_no_wait());
+        }
+        let more = self.parts.get(1).is_some_and(Part::needs_no_wait);
+        match self.parts[0].lend() {
+            Some(Buffer::Block { block, range }) => {
+                let head = bytes;
+                (Buffer::Headed { head, block, range }, more)
+            }
+            _ => (Buffer::Vec(bytes), more),
+        }
+    }
+
+    /// Puts back what was taken out, without the first `sent` bytes of it, which have left.
+    pub fn give_back(&mut self, buffer: Buffer, sent: usize) {
+        match buffer {
+            Buffer::Vec(bytes) => self.give_back_bytes(bytes, sent),
+            Buffer::Headed {
+                head,
+                block,
+                mut range,
+            } => {
+                range.start += sent.saturating_sub(head.len());
+                self.give_back_bytes(head, sent);
+                if range.is_empty() {
+                    self.parts.remove(0);
+                } else {
+                    self.parts[0] = Part::Block { block, range };
+                }
+            }
+            _ => debug_assert!(false, "it is what was taken out"),
+        }
+    }
+
+    fn give_back_bytes(&mut self, bytes: Vec<u8>, sent: usize) {
+        self.bytes = bytes;
+        match sent < self.bytes.len() {
+            true => drop(self.bytes.drain(..sent)),
+            false => self.bytes.clear(),
+        }
     }
 }

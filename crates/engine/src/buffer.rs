@@ -20,6 +20,15 @@ pub enum Buffer {
         /// What is to be sent of it.
         range: Range<usize>,
     },
+    /// A worker's output, and a range of a block behind it.
+    Headed {
+        /// The output.
+        head: Vec<u8>,
+        /// The block, kept while it is sent.
+        block: Block,
+        /// What is to be sent of it.
+        range: Range<usize>,
+    },
     /// Bytes with something before and behind them.
     Framed(Framed),
 }
@@ -37,6 +46,7 @@ impl Buffer {
             Buffer::Vec(bytes) => [bytes, &[], &[]],
             Buffer::Bytes(bytes) => [bytes, &[], &[]],
             Buffer::Block { block, range } => [&block[range.clone()], &[], &[]],
+            Buffer::Headed { head, block, range } => [head, &block[range.clone()], &[]],
             Buffer::Framed(framed) => framed.pieces(),
         }
     }

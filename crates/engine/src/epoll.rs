@@ -284,11 +284,14 @@ impl Driver for EpollDriver {
                 }
                 None => rustix::net::send(socket, &block[range.clone()], flags),
             },
-            Buffer::Framed(framed) => {
-                let slices = framed.pieces().map(IoSlice::new);
-                let mut no_control = SendAncillaryBuffer::default();
-                rustix::net::sendmsg(socket, &slices, &mut no_control, flags)
+            // The block's pages follow by themselves.
+            Buffer::Headed { head, block, .. } if block.pages().is_some() => {
+                rustix::net::send(socket, head, flags | SendFlags::MORE)
             }
+            Buffer::Headed { head, block, range } => {
+                send_pieces(socket, [head, &block[range.clone()]], flags)
+            }
+            Buffer::Framed(framed) => send_pieces(socket, framed.pieces(), flags),
         })
     }
 
@@ -346,6 +349,16 @@ impl EventFd {
         // Fails only when the count is at its end, and then the worker is awake.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
+}
+
+fn send_pieces<const N: usize>(
+    socket: &OwnedFd,
+    pieces: [&[u8]; N],
+    flags: SendFlags,
+) -> rustix::io::Result<usize> {
+    let slices = pieces.map(IoSlice::new);
+    let mut no_control = SendAncillaryBuffer::default();
+    rustix::net::sendmsg(socket, &slices, &mut no_control, flags)
 }
 
 fn sent(result: rustix::io::Result<usize>) -> Sent {

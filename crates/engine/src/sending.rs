@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::body::Part;
+use crate::buffer::Buffer;
 use crate::pace::Pace;
 
 /// Responses on their way, one behind the other.
@@ -74,6 +75,30 @@ impl<R> Sending<R> {
     pub fn moved(&mut self, len: u64, wire_len: u64, now_ms: u64) {
         self.sent += len;
         self.pace.moved(wire_len, now_ms);
+    }
+
+    /// Puts back what the driver had of the parts at the front, without the first `sent` bytes of it, which have left.
+    /// Gives back a worker's output that has left whole: its memory is used again.
+    pub fn put_back(&mut self, buffer: Buffer, sent: usize) -> Option<Vec<u8>> {
+        match buffer {
+            Buffer::Headed { head, block, range } => {
+                let body_sent = sent.saturating_sub(head.len());
+                if let Some(part) = self.parts.get_mut(1) {
+                    part.give_back(Buffer::Block { block, range }, body_sent);
+                }
+                self.put_back(Buffer::Vec(head), sent - body_sent)
+            }
+            Buffer::Vec(mut bytes) if bytes.len() == sent => {
+                bytes.clear();
+                Some(bytes)
+            }
+            buffer => {
+                if let Some(part) = self.parts.front_mut() {
+                    part.give_back(buffer, sent);
+                }
+                None
+            }
+        }
     }
 
     /// Takes a response that has left whole before all have.

@@ -7,7 +7,6 @@ use std::task::Context;
 use bytes::Bytes;
 
 use crate::body::{Filled, Part};
-use crate::buffer::Buffer;
 use crate::driver::{Completion, Driver, Sent};
 use crate::sending::{Sending, Transfer};
 use crate::service::Service;
@@ -32,46 +31,39 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(connection) = self.connections.get_mut(id) else {
             return self.discard_out();
         };
-        let len = self.out.bytes.len();
-        let has_parts = !self.out.parts.is_empty();
-        let more = follows_at_once(self.out.parts.first());
         let token = connection.token(id);
         let (transport, driver) = (&mut connection.transport, &mut self.driver);
-        let mut buffer = Buffer::Vec(std::mem::take(&mut self.out.bytes));
-        let sent = transport.send(driver, token, &mut buffer, more);
-        // Where the driver keeps it, another one grows.
-        if let Buffer::Vec(bytes) = buffer {
-            self.out.bytes = bytes;
-        }
-        let wire_len = match sent {
+        let (mut buffer, more) = self.out.lend();
+        let wire_len = match transport.send(driver, token, &mut buffer, more) {
             Sent::Bytes(wire_len) => wire_len,
             Sent::Full => 0,
             Sent::Underway => return self.start_sending(id, None),
             Sent::Broken => {
+                self.out.give_back(buffer, 0);
                 self.discard_out();
                 return self.close_broken(id);
             }
         };
         self.counters.sent_bytes.add(wire_len as u64);
         let sent = transport.unwrapped(wire_len);
-        if has_parts || sent < len {
+        self.out.give_back(buffer, sent);
+        if !self.out.is_empty() {
             return self.start_sending(id, Some((sent, wire_len)));
         }
-        self.out.bytes.clear();
         let is_over = connection.http.is_over();
         if !self.records.is_empty() {
-            self.tell_sent();
+            self.tell_sent(sent as u64);
         }
         if is_over {
             self.finish(id);
         }
     }
 
-    /// All answers in the output have left, for their service to know.
-    fn tell_sent(&mut self) {
+    /// All answers in the output, of so many bytes, have left, for their service to know.
+    fn tell_sent(&mut self, len: u64) {
         let now_ms = self.driver.now_ms();
         for leaving in self.records.drain(..) {
-            let left = leaving.after(u64::MAX);
+            let left = leaving.after(len);
             self.service.sent(left.record, left.body_len, true, now_ms);
         }
     }
@@ -90,13 +82,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
     fn start_sending(&mut self, id: usize, sent: Option<(usize, usize)>) {
         let now_ms = self.driver.now_ms();
         let mut parts = VecDeque::with_capacity(1 + self.out.parts.len());
-        match sent {
-            None => parts.push_back(Part::Bytes(Bytes::new())),
-            Some((len, _)) if len < self.out.bytes.len() => {
-                let left = self.out.bytes[len..].to_vec();
-                parts.push_back(Part::Bytes(left.into()));
-            }
-            Some(_) => {}
+        // What the driver has is put back in front, see `put_back`.
+        if sent.is_none() || !self.out.bytes.is_empty() {
+            parts.push_back(Part::Bytes(Bytes::copy_from_slice(&self.out.bytes)));
         }
         parts.extend(self.out.parts.drain(..));
         self.out.bytes.clear();
@@ -139,14 +127,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return;
         };
         sending.transfer = Transfer::Idle;
-        match (buffer, sending.parts.front_mut()) {
-            // The worker's output, which it may have missed.
-            (Buffer::Vec(bytes), _) if bytes.len() == len && self.out.bytes.capacity() == 0 => {
-                self.out.bytes = bytes;
-                self.out.bytes.clear();
-            }
-            (buffer, Some(part)) => part.give_back(buffer, len),
-            (_, None) => {}
+        if let Some(bytes) = sending.put_back(buffer, len)
+            && self.out.bytes.capacity() == 0
+        {
+            self.out.bytes = bytes;
         }
         self.moved(id, len, wire_len);
         self.transmit(id);
@@ -225,7 +209,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(sending) = &mut connection.sending else {
             return Try::Blocked;
         };
-        let more = follows_at_once(sending.parts.get(1));
+        let more = sending.parts.get(1).is_some_and(Part::needs_no_wait);
         let Some(front) = sending.parts.front_mut() else {
             return Try::Blocked;
         };
@@ -335,9 +319,4 @@ impl<D: Driver, V: Service> Worker<D, V> {
         connection.deadline_ms = now_ms + LINGER_MS;
         self.note(id);
     }
-}
-
-/// Whether a part follows that needs no wait: what comes before it may go out with it.
-fn follows_at_once(next: Option<&Part>) -> bool {
-    next.is_some_and(|part| !matches!(part, Part::Stream(_)))
 }

@@ -1,5 +1,5 @@
 //! Puts a representation's bytes where they stay: head and body in the arena, side by side if they are
-//! short, apart if the body is long enough to be sent by its pages.
+//! short, apart if the body is long enough to be sent from where it lies.
 //!
 //! Knows nothing of where the bytes come from.
 
@@ -7,6 +7,10 @@ use super::SharedStore;
 use super::object::{Bytes, Content, Object};
 use lowroad_engine::arena::PAGED_LEN_MIN;
 use lowroad_http::encoded::Encoded;
+
+/// Head and body are stored side by side, and copied to be sent, if they are shorter than this. Of longer ones only the
+/// head is copied, which costs a few hundred instructions for the second piece (`docs/performance.md`).
+const INLINE_LEN_MAX: usize = 16 * 1024;
 
 /// What a stored object costs besides its bytes.
 pub const OVERHEAD: u64 = size_of::<Object>() as u64 + 16;
@@ -48,7 +52,7 @@ pub fn in_memory(
 ) -> Result<Placed, Unplaced> {
     head.extend_from_slice(b"\r\n");
     let whole_len = head.len() + body_len;
-    if whole_len < PAGED_LEN_MIN {
+    if whole_len < INLINE_LEN_MAX {
         let bytes = filled(store, hash, whole_len, |into| {
             into[..head.len()].copy_from_slice(&head);
             fill(&mut into[head.len()..])
@@ -60,8 +64,7 @@ pub fn in_memory(
             size: account(whole_len),
         });
     }
-    let paged_len = body_len.max(PAGED_LEN_MIN);
-    let content = match filled(store, hash, paged_len, |into| fill(&mut into[..body_len]))? {
+    let content = match filled(store, hash, body_len, fill)? {
         Bytes::Block(block) => Content::Block(block),
         Bytes::Heap(bytes) => Content::Heap(bytes.into()),
     };
@@ -73,7 +76,7 @@ pub fn in_memory(
         bytes,
         head: map,
         content,
-        size: account(head.len()) + paged_len.next_multiple_of(4096) as u64,
+        size: account(head.len()) + body_size(body_len),
     })
 }
 
@@ -92,6 +95,11 @@ pub fn head_alone(
         Ok(())
     })?;
     Ok((bytes, map))
+}
+
+fn body_size(len: usize) -> u64 {
+    let unit = if len < PAGED_LEN_MIN { 64 } else { 4096 };
+    len.next_multiple_of(unit) as u64
 }
 
 fn account(len: usize) -> u64 {
