@@ -185,17 +185,23 @@ impl Out {
         self.bytes.is_empty() && self.parts.is_empty()
     }
 
-    /// Takes out what can be sent at once: the bytes, and a block that follows them. Where something follows that, whether it
+    /// Takes out what can be sent at once: the bytes, and a block that follows them. And whether something follows that
     /// needs no wait.
+    #[inline]
     pub fn lend(&mut self) -> (Buffer, bool) {
         let bytes = std::mem::take(&mut self.bytes);
-        let Some(first) = self.parts.first_mut() else {
-            return (Buffer::Vec(bytes), false);
-        };
-        if !matches!(first, Part::Block { .. }) {
-            return (Buffer::Vec(bytes), first.needs_no_wait());
+        match self.parts.is_empty() {
+            true => (Buffer::Vec(bytes), false),
+            false => self.lend_with_block(bytes),
         }
-        let more = self.parts.get(1).is_some_and(Part::needs_no_wait);
+    }
+
+    fn lend_with_block(&mut self, bytes: Vec<u8>) -> (Buffer, bool) {
+        let needs_no_wait = |part: Option<&Part>| part.is_some_and(Part::needs_no_wait);
+        if !matches!(self.parts[0], Part::Block { .. }) {
+            return (Buffer::Vec(bytes), needs_no_wait(self.parts.first()));
+        }
+        let more = needs_no_wait(self.parts.get(1));
         match self.parts[0].lend() {
             Some(Buffer::Block { block, range }) => {
                 let head = bytes;
@@ -206,26 +212,33 @@ impl Out {
     }
 
     /// Puts back what was taken out, without the first `sent` bytes of it, which have left.
+    #[inline]
     pub fn give_back(&mut self, buffer: Buffer, sent: usize) {
         match buffer {
             Buffer::Vec(bytes) => self.give_back_bytes(bytes, sent),
-            Buffer::Headed {
-                head,
-                block,
-                mut range,
-            } => {
-                range.start += sent.saturating_sub(head.len());
-                self.give_back_bytes(head, sent);
-                if range.is_empty() {
-                    self.parts.remove(0);
-                } else {
-                    self.parts[0] = Part::Block { block, range };
-                }
-            }
-            _ => debug_assert!(false, "it is what was taken out"),
+            buffer => self.give_back_block(buffer, sent),
         }
     }
 
+    fn give_back_block(&mut self, buffer: Buffer, sent: usize) {
+        let Buffer::Headed {
+            head,
+            block,
+            mut range,
+        } = buffer
+        else {
+            return debug_assert!(false, "it is what was taken out");
+        };
+        range.start += sent.saturating_sub(head.len());
+        self.give_back_bytes(head, sent);
+        if range.is_empty() {
+            self.parts.remove(0);
+        } else {
+            self.parts[0] = Part::Block { block, range };
+        }
+    }
+
+    #[inline]
     fn give_back_bytes(&mut self, bytes: Vec<u8>, sent: usize) {
         self.bytes = bytes;
         match sent < self.bytes.len() {

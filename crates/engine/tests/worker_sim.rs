@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use lowroad_engine::admission::Admission;
 use lowroad_engine::arena::{Arena, Block};
@@ -260,7 +261,10 @@ impl Case {
         let arena = Arena::new(1 << 20).expect("memory");
         let mut draft = arena.allocate(BLOCK_LEN).expect("space");
         draft.copy_from_slice(&pattern_of(BLOCK_LEN));
-        let path = std::env::temp_dir().join(format!("lowroad-sim-{}-{seed}", std::process::id()));
+        // Other tests of this process may have the same seed now.
+        static CASES: AtomicUsize = AtomicUsize::new(0);
+        let (process, number) = (std::process::id(), CASES.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(format!("lowroad-sim-{process}-{number}"));
         std::fs::write(&path, pattern_of(BLOCK_LEN)).expect("write");
         let file = std::fs::File::open(&path).expect("open");
         std::fs::remove_file(&path).expect("remove");
