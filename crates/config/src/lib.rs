@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod buffering;
+mod caching;
 mod check;
 mod database;
 mod destination;

@@ -3,6 +3,7 @@
 //! What the keys mean and their defaults are in [`crate::schema`]. Whether the module or database
 //! that a route names is there, is checked once all of the file is read.
 
+use crate::caching;
 use crate::named::{self, DAY_MS};
 use crate::origin;
 use crate::process::{account, count};
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 10] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 11] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -30,6 +31,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 10] = [
     ("index", &["fastcgi"]),
     ("connections", &["fastcgi", "origin"]),
     ("connect_timeout", &["origin"]),
+    ("cache", &["origin"]),
 ];
 
 /// The least address space that a program can begin in.
@@ -53,6 +55,10 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let (request_buffering, response_buffering) =
         (buffers("request_buffering"), buffers("response_buffering"));
     keys_of_other_targets(&section, kind);
+    let caching = match kind {
+        Some("origin") => section.section("cache").map(caching::caching),
+        _ => None,
+    };
     section.finish();
     let route = Route {
         missing,
@@ -60,6 +66,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         concurrency_max,
         request_buffering,
         response_buffering,
+        caching: caching.unwrap_or_default(),
         ..Route::new(pattern?, to?)
     };
     if matches!(route.to, RouteTo::Cgi(_)) {

@@ -4,6 +4,7 @@
 //! values came from a file, from the command line or from [`Default`]. `docs/configuration.md` says what
 //! they mean to operators.
 
+mod caching;
 mod limits;
 mod log;
 mod program;
@@ -12,6 +13,7 @@ mod route;
 mod server;
 mod site;
 
+pub use caching::{Caching, Cookies};
 pub use limits::{Buffering, Limits};
 pub use log::{AccessLog, Format, Level, Log, LogTarget};
 pub use program::{Database, Module, ModuleCode};

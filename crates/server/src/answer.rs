@@ -233,8 +233,8 @@ impl<W: World> Decider<'_, W> {
                 }
                 lookup.loaded(&asked, loaded, to)
             }
-            (Some(Outcome::Reply(reply)), _) => {
-                lookup.replied(&asked, reply.map(|reply| *reply), to)
+            (Some(Outcome::Reply(reply)), WaitsFor::Program { route, .. }) => {
+                lookup.replied(&asked, route, reply.map(|reply| *reply), to)
             }
             (Some(Outcome::Stored(stored)), WaitsFor::Program { route, path, .. }) => {
                 lookup.stored(&asked, path, route, stored, to)

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use lowroad_cache::freshness::Source;
 use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
@@ -252,7 +253,8 @@ impl Seen {
             Kind::Filling(_) => "yes: its body still comes",
             _ => "yes",
         };
-        let fresh = format!("{age_s} s old, for another {left_s} s");
+        let source = source(lifetime.source);
+        let fresh = format!("{age_s} s old, for another {left_s} s, by {source}");
         let level = "worker, from what the program answered before";
         self.more = vec![
             ("stored", stored.into()),
@@ -283,6 +285,19 @@ impl Seen {
         if let Some(route) = &self.route {
             line(out, "route", route);
         }
+    }
+}
+
+/// What gave a lifetime, for people.
+fn source(source: Source) -> &'static str {
+    match source {
+        Source::SMaxage => "s-maxage",
+        Source::MaxAge => "max-age",
+        Source::Targeted => "CDN-Cache-Control",
+        Source::Expires => "Expires",
+        Source::Ttl => "the route's ttl",
+        Source::Heuristic => "a tenth of the time since Last-Modified",
+        Source::Nothing => "nothing: it is validated before each use",
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::Caching;
 use crate::Pattern;
 
 /// Paths whose requests, of all methods, go to a program. `[[site.route]]`
@@ -27,6 +28,8 @@ pub struct Route {
     /// What a slow client has not taken of a response waits, so that the program need not. Default
     /// true. Not for pages, whose responses are made whole. Key `response_buffering`.
     pub response_buffering: bool,
+    /// How responses are stored; of an origin only. `[site.route.cache]`
+    pub caching: Caching,
 }
 
 impl Route {
@@ -45,6 +48,7 @@ impl Route {
             concurrency_max: Route::CONCURRENCY_MAX,
             request_buffering: true,
             response_buffering: true,
+            caching: Caching::default(),
         }
     }
 }

@@ -271,7 +271,12 @@ fn keys_of_other_targets_are_refused() {
         ("fastcgi = 1", "cpu = 1", "only with cgi"),
         ("cgi = \"c\"", "script = \"/x\"", "only with fastcgi"),
         ("cgi = \"c\"", "index = \"x\"", "only with fastcgi"),
-        ("pages = true", "connections = 1", "only with fastcgi"),
+        (
+            "pages = true",
+            "connections = 1",
+            "only with fastcgi or origin",
+        ),
+        ("fastcgi = 1", "cache = {}", "only with origin"),
         (
             "pages = true",
             "request_buffering = 0",

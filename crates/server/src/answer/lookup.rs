@@ -335,7 +335,7 @@ impl<W: World> Lookup<'_, W> {
                 },
             ),
             Called::Stored(stored) => self.stored(asked, path, route, stored, to),
-            Called::Over(reply) => self.replied(asked, reply, to),
+            Called::Over(reply) => self.replied(asked, route, reply, to),
         }
     }
 
@@ -389,11 +389,12 @@ impl<W: World> Lookup<'_, W> {
     pub fn replied(
         &self,
         asked: &Asked<'_>,
+        route: &Route,
         reply: Result<Reply, Failure>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         let status = match reply {
-            Ok(reply) => to.reply(asked.at(), reply),
+            Ok(reply) => to.reply(asked.at(), route, reply),
             Err(failure) => to.failed(asked.at(), &failure, self.logger),
         };
         Decision::Answered(status, Logged::Program)

@@ -11,6 +11,7 @@ use lowroad_http::range::ByteRange;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
+use crate::dynamic::cache_status;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::{Stored, Way};
 use crate::heads;
@@ -30,7 +31,7 @@ struct Head<'a> {
 
 impl Responder<'_, '_> {
     /// Writes what a program answered.
-    pub fn reply(&mut self, at: At<'_>, reply: Reply) -> Status {
+    pub fn reply(&mut self, at: At<'_>, route: &Route, reply: Reply) -> Status {
         let status = reply.response.status;
         if let Content::Upgrade(upgrade) = reply.response.content {
             return self.upgrade(at, &reply.response.fields, *upgrade);
@@ -43,7 +44,7 @@ impl Responder<'_, '_> {
             fields: &reply.response.fields,
             body: reply.len(),
         };
-        if self.head(at, &head) {
+        if self.head(at, route, &head) {
             self.body(reply);
         }
         status
@@ -69,11 +70,11 @@ impl Responder<'_, '_> {
             .validity
             .lifetime()
             .map(|lifetime| lifetime.age_s(now_ms));
-        let cache_status = route.cache_status(&stored, now_ms);
+        let cache_status = cache_status::of_stored(route, &stored, now_ms);
         let aside = |date| Aside {
             date,
             age_s: age_s.filter(|age_s| stored.way != Way::Made || *age_s > 0),
-            cache_status: cache_status.as_deref(),
+            cache_status: cache_status.as_ref().map(String::as_bytes),
         };
         match &object.kind {
             Kind::Representation(whole) => {
@@ -110,7 +111,7 @@ impl Responder<'_, '_> {
     }
 
     /// Writes the head; whether a body is wanted.
-    fn head(&mut self, at: At<'_>, head: &Head<'_>) -> bool {
+    fn head(&mut self, at: At<'_>, route: &Route, head: &Head<'_>) -> bool {
         let status = head.status;
         let mut out = self.response.head_dated(status, head.fields.date());
         out.fields(head.fields);
@@ -119,6 +120,9 @@ impl Responder<'_, '_> {
         let (agent, peer) = (self.request.user_agent(), self.exchange.peer);
         if !head.fields.give_lifetime() && softirq::asks(agent, peer) {
             out.field("Cache-Control", b"no-store");
+        }
+        if let Some(value) = cache_status::of_passed(route, self.request.method) {
+            out.field("Cache-Status", value.as_bytes());
         }
         for (name, value) in heads::fields_for_all(at, status) {
             out.field(name, value.as_bytes());

@@ -4,6 +4,7 @@
 //! into the store (`purge` says which are to go), `objects` gives programs what their site has stored, and `reply` is what
 //! came of a call. Which programs there are is [`crate::programs`]'.
 
+pub mod cache_status;
 pub mod calls;
 mod objects;
 pub mod purge;

@@ -181,7 +181,7 @@ impl Storing {
 
     fn judge(&self) -> Judge<'_> {
         Judge {
-            policy: self.route.policy(),
+            policy: &self.route.policy,
             asked: &self.asked,
             begun_ms: self.begun_ms,
             now_ms: clock::now_ms(),
@@ -199,7 +199,9 @@ impl Storing {
             site: &self.site,
             path,
         };
-        let modified = response.fields.values("Last-Modified").next();
+        // Where there is no Last-Modified, conditions compare with the time at which it was made (RFC 9111 §4.3.2).
+        let date = response.fields.date().map(|date| &date[..]);
+        let modified = response.fields.values("Last-Modified").next().or(date);
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
         Head {
             built: heads::of_program(response.status, &response.fields, &judged.left_out, at),

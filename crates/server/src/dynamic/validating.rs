@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use lowroad_cache::request::Asked;
+use lowroad_cache::validation::{self, Validators};
 use lowroad_dynamic::{Failure, Fields};
-use lowroad_http::date;
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::{Lines, Name};
 use lowroad_http::status::Status;
 
 use crate::clock;
@@ -21,14 +21,23 @@ pub fn conditions(stale: &Object) -> Vec<u8> {
     let Some(representation) = stale.representation() else {
         return lines;
     };
-    let validators = representation.validators();
-    if !validators.etag.is_empty() {
-        put(&mut lines, b"If-None-Match", validators.etag);
+    let stored = representation.head.all(&representation.bytes).fields();
+    let validators = Validators::of(stored.map(|(name, value)| (name_of(name), value)));
+    let conditions = validation::conditions(validators, []);
+    if let Some(tags) = conditions.if_none_match {
+        put(&mut lines, b"If-None-Match", &tags);
     }
-    if let Some(modified_s) = validators.last_modified {
-        put(&mut lines, b"If-Modified-Since", &date::format(modified_s));
+    if let Some(date) = conditions.if_modified_since {
+        put(&mut lines, b"If-Modified-Since", &date);
     }
     lines
+}
+
+fn name_of(name: Name<'_>) -> &[u8] {
+    match name {
+        Name::Known(known) => known.as_str().as_bytes(),
+        Name::Other(name) => name.as_bytes(),
+    }
 }
 
 /// Field lines with these conditions in the place of their own.
@@ -85,29 +94,20 @@ fn renew(storing: &Storing, stale: &Object, news: &Fields, path: &[u8]) -> Optio
 
 /// The fields of a stored response with those that came.
 fn merged(representation: &Representation, news: &Fields) -> Fields {
-    let is_new = |name: &str| news.values(name).next().is_some();
+    let bytes = &representation.bytes;
+    let stored = representation.head.all(bytes).fields();
+    let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
+    let new: Vec<_> = news
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value))
+        .collect();
     let mut fields = Fields::new();
-    let stored = representation.head.all(&representation.bytes);
-    for (name, value) in stored.fields() {
-        let name = name.as_str();
-        if !is_new(name) || is_of_body(name) {
-            fields.push(name, value);
-        }
+    for (name, value) in validation::merged(&stored, &new, &[]) {
+        // What was stored or received as a field is one.
+        fields.try_push(name, value);
     }
-    for (name, value) in news.iter().filter(|(name, _)| !is_of_body(name)) {
-        fields.push(name, value);
-    }
-    let date = news
-        .date()
-        .or(representation.head.date(&representation.bytes));
-    if let Some(date) = date {
+    if let Some(date) = news.date().or(representation.head.date(bytes)) {
         fields.set_date(*date);
     }
     fields
-}
-
-/// Whether a field belongs to the bytes that are stored, whatever a 304 says.
-fn is_of_body(name: &str) -> bool {
-    const OF_BODY: [&str; 4] = ["Content-Encoding", "Content-Range", "Content-Type", "ETag"];
-    OF_BODY.iter().any(|known| name.eq_ignore_ascii_case(known))
 }

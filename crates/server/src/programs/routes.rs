@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use lowroad_cache::request::Asked;
-use lowroad_cache::storable::Policy;
-use lowroad_config::Pattern;
+use lowroad_cache::storable::{Cookies, Policy};
+use lowroad_config as config;
+use lowroad_config::{Caching, Pattern, RouteTo};
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::spool::Spools;
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 
-use crate::dynamic::storing::Stored;
 use crate::programs::counts::{Counts, one};
 
 /// Paths that a program answers for.
@@ -24,6 +24,12 @@ pub struct Route {
     pub spools: Option<Arc<Spools>>,
     /// Its program is an origin: what comes of it is stored, used and validated as RFC 9111 says.
     pub is_origin: bool,
+    /// Its responses say what the cache did.
+    pub says_cache_status: bool,
+    /// What may be stored of its responses.
+    pub policy: Policy,
+    /// What requests say to caches counts.
+    honours_requests: bool,
     /// A response of it was stored: it pays to look for one before it is asked.
     stores: Arc<AtomicBool>,
     /// Its program answered at once the last time: nobody could wait for that.
@@ -46,11 +52,18 @@ impl Route {
         handler: Arc<dyn Handler>,
         spools: Option<Arc<Spools>>,
     ) -> Route {
+        let is_origin = matches!(rules.to, RouteTo::Origin(_));
         Route {
             label,
             handler,
             spools,
-            is_origin: matches!(rules.to, lowroad_config::RouteTo::Origin(_)),
+            is_origin,
+            says_cache_status: is_origin && rules.caching.status_field,
+            policy: match is_origin {
+                true => policy(&rules.caching),
+                false => Policy::PROGRAM,
+            },
+            honours_requests: rules.caching.request_directives,
             stores: Arc::default(),
             is_instant: AtomicBool::new(false),
             counts: Counts::default(),
@@ -59,25 +72,16 @@ impl Route {
         }
     }
 
-    /// What may be stored of its responses.
-    pub fn policy(&self) -> &Policy {
-        match self.is_origin {
-            true => &Policy::ORIGIN,
-            false => &Policy::PROGRAM,
-        }
-    }
-
     /// What a request says to caches, as far as that counts here.
     pub fn asked(&self, request: &Request<'_>) -> Asked {
         match self.is_origin {
-            true => Asked::read(request.method == Method::Get, request.fields(), false),
+            true => Asked::read(
+                request.method == Method::Get,
+                request.fields(),
+                self.honours_requests,
+            ),
             false => Asked::GET,
         }
-    }
-
-    /// What the store did for a request, for Cache-Status; `None` where that is not said.
-    pub fn cache_status(&self, _: &Stored, _now_ms: u64) -> Option<Vec<u8>> {
-        None
     }
 
     /// Whether a response of it was ever stored.
@@ -150,6 +154,23 @@ impl Routes {
         self.0
             .iter()
             .find(|route| route.missing && covers(&route.pattern, path))
+    }
+}
+
+/// What an operator lets be stored of an origin's responses.
+fn policy(caching: &Caching) -> Policy {
+    Policy {
+        ttl_secs: caching.ttl_s,
+        stale_while_revalidate_secs: caching.stale_while_revalidate_s,
+        stale_if_error_secs: caching.stale_if_error_s,
+        cookies: match caching.cookies {
+            config::Cookies::Shared => Cookies::Shared,
+            config::Cookies::Never => Cookies::Never,
+            config::Cookies::Always => Cookies::Always,
+        },
+        // Parts are not put together yet.
+        partial: false,
+        ..Policy::ORIGIN
     }
 }
 

@@ -1,0 +1,29 @@
+//! Reads `[site.route.cache]`: what an operator wants otherwise of the responses of an origin than they say.
+
+use crate::Caching;
+use crate::Cookies;
+use crate::named::DAY_MS;
+use crate::reader::Section;
+
+const YEAR_MS: u64 = 365 * DAY_MS;
+
+/// The caching of a route.
+pub(crate) fn caching(section: Section<'_>) -> Caching {
+    let default = Caching::default();
+    let secs = |key, default_s: u64| section.duration_ms(key, default_s * 1000, 0..=YEAR_MS) / 1000;
+    let cookies = [
+        ("shared", Cookies::Shared),
+        ("never", Cookies::Never),
+        ("always", Cookies::Always),
+    ];
+    let caching = Caching {
+        ttl_s: section.item("ttl").map(|_| secs("ttl", 0)),
+        stale_while_revalidate_s: secs("stale_while_revalidate", default.stale_while_revalidate_s),
+        stale_if_error_s: secs("stale_if_error", default.stale_if_error_s),
+        cookies: section.choice("cookies", &cookies, default.cookies),
+        request_directives: section.flag("request_directives", default.request_directives),
+        status_field: section.flag("status_field", default.status_field),
+    };
+    section.finish();
+    caching
+}

@@ -1,0 +1,47 @@
+//! What may be stored of the responses of an origin, beyond what they say themselves.
+
+/// How the responses of a route's origin are stored and used. `[site.route.cache]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caching {
+    /// Seconds for which responses are fresh that give no lifetime; `None`: a tenth of the time since Last-Modified, a day
+    /// at most. Key `ttl`.
+    pub ttl_s: Option<u64>,
+    /// Seconds after its lifetime for which a response is used while it is validated, if it does not say so itself.
+    /// Default 0. Key `stale_while_revalidate`.
+    pub stale_while_revalidate_s: u64,
+    /// Seconds after its lifetime for which a response is used when the origin fails, if it does not say so itself.
+    /// Default 3600. Key `stale_if_error`.
+    pub stale_if_error_s: u64,
+    /// Which responses are stored that set cookies. Key `cookies`.
+    pub cookies: Cookies,
+    /// What requests say in Cache-Control counts, so that any client can have the origin asked. Default false; `no-store`
+    /// counts in any case. Key `request_directives`.
+    pub request_directives: bool,
+    /// Responses have the field Cache-Status (RFC 9211). Default true. Key `status_field`.
+    pub status_field: bool,
+}
+
+/// Which responses are stored that set cookies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cookies {
+    /// Those that are meant for shared caches by their own words: `public`, `s-maxage`, CDN-Cache-Control.
+    #[default]
+    Shared,
+    /// None.
+    Never,
+    /// All that RFC 9111 lets a cache store.
+    Always,
+}
+
+impl Default for Caching {
+    fn default() -> Caching {
+        Caching {
+            ttl_s: None,
+            stale_while_revalidate_s: 0,
+            stale_if_error_s: 3600,
+            cookies: Cookies::default(),
+            request_directives: false,
+            status_field: true,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What Cache-Status says of a response (RFC 9211). Knows what was done, and not why.
+
+use lowroad_cache::cache_status::{Answered, CacheStatus};
+use lowroad_http::method::Method;
+use lowroad_http::status::Status;
+
+use crate::dynamic::storing::{Stored, Way};
+use crate::programs::routes::Route;
+
+/// What this cache is called.
+const NAME: &str = "lowroad";
+
+/// The member for a response from the store; `None` where it is not said.
+pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<String> {
+    let lifetime = stored
+        .object
+        .validity
+        .lifetime()
+        .filter(|_| route.says_cache_status)?;
+    let until_ms = lifetime.times.until_ms;
+    let status = CacheStatus {
+        ttl_secs: Some((until_ms as i64 - now_ms as i64).div_euclid(1000)),
+        ..CacheStatus::default()
+    };
+    Some(text(match stored.way {
+        Way::Hit => CacheStatus {
+            detail: Some("memory"),
+            ..status
+        },
+        Way::Made | Way::Shared => CacheStatus {
+            answered: Answered::UriMiss,
+            stored: true,
+            collapsed: stored.way == Way::Shared,
+            ..status
+        },
+        Way::Validated => CacheStatus {
+            answered: Answered::Stale,
+            fwd_status: Some(Status::NOT_MODIFIED.code()),
+            stored: true,
+            ..status
+        },
+        Way::OnError => CacheStatus {
+            answered: Answered::Stale,
+            detail: Some("stale-if-error"),
+            ..status
+        },
+    }))
+}
+
+/// The member for a response that is not stored.
+pub fn of_passed(route: &Route, method: Method) -> Option<String> {
+    let answered = match method {
+        Method::Get | Method::Head => Answered::Miss,
+        _ => Answered::Method,
+    };
+    let status = CacheStatus {
+        answered,
+        ..CacheStatus::default()
+    };
+    route.says_cache_status.then(|| text(status))
+}
+
+fn text(status: CacheStatus<'_>) -> String {
+    let mut text = String::with_capacity(64);
+    status.write(NAME, &mut text);
+    text
+}
