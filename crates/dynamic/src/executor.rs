@@ -17,11 +17,18 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// Lets `work` go on until its end.
+    /// Lets `work` go on until its end. A worker that drains waits for it: it is for clients, who may be others'.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self {
             Executor::Runtime => drop(tokio::spawn(work)),
-            Executor::Worker(local) => local.tasks.spawn(work).detach(),
+            Executor::Worker(local) => {
+                let hold = local.tasks.hold();
+                let work = async move {
+                    let _hold = hold;
+                    work.await;
+                };
+                local.tasks.spawn(work).detach();
+            }
         }
     }
 

@@ -178,6 +178,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     pub(crate) fn drain(&mut self, timeout_ms: u64) {
         let now_ms = self.driver.now_ms();
         self.drain_until_ms = Some(now_ms + timeout_ms);
+        self.local.tasks.drain();
         for id in self.listeners.clone() {
             self.stop_listening(id);
         }

@@ -3,11 +3,15 @@
 //!
 //! A task that is woken on the worker's thread, or by any thread while the worker is awake, costs
 //! no system call. It knows nothing of what the futures wait for, nor of timers.
+//!
+//! A worker that drains gives up its tasks when its connections have ended, unless somebody elsewhere waits for what one of
+//! them makes: whoever sees to that holds the worker ([`Hold`]).
 
 use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -38,6 +42,10 @@ pub struct Tasks(Arc<Shared>);
 
 struct Shared {
     table: Mutex<TaskTable>,
+    /// How many [`Hold`]s there are.
+    holds: AtomicUsize,
+    /// The worker waits for the last of them.
+    is_draining: AtomicBool,
     bell: Arc<Bell>,
 }
 
@@ -85,6 +93,19 @@ impl std::task::Wake for TaskWaker {
     }
 }
 
+/// Keeps a worker from its end while it drains, as long as that may last.
+#[must_use = "dropping it lets the worker end"]
+pub struct Hold(Arc<Shared>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Either the worker finds none, or this finds it draining.
+        if self.0.holds.fetch_sub(1, SeqCst) == 1 && self.0.is_draining.load(SeqCst) {
+            self.0.bell.notify();
+        }
+    }
+}
+
 /// A task under way. Dropped, it is given up.
 #[must_use = "dropping it gives the task up"]
 pub struct Task {
@@ -110,6 +131,8 @@ impl Tasks {
     pub fn new(bell: Arc<Bell>) -> Tasks {
         Tasks(Arc::new(Shared {
             table: Mutex::default(),
+            holds: AtomicUsize::new(0),
+            is_draining: AtomicBool::new(false),
             bell,
         }))
     }
@@ -159,6 +182,22 @@ impl Tasks {
             .collect();
         drop(table);
         ids.into_iter().for_each(|id| self.give_up(id));
+    }
+
+    /// Keeps the worker from its end for the sake of somebody who is not among its connections.
+    pub fn hold(&self) -> Hold {
+        self.0.holds.fetch_add(1, SeqCst);
+        Hold(self.0.clone())
+    }
+
+    /// Whether somebody holds the worker.
+    pub fn is_held(&self) -> bool {
+        self.0.holds.load(SeqCst) > 0
+    }
+
+    /// The worker drains: it is notified when nobody holds it any more.
+    pub(crate) fn drain(&self) {
+        self.0.is_draining.store(true, SeqCst);
     }
 
     /// How many there are.

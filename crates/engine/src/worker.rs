@@ -114,7 +114,7 @@ pub struct Worker<D: Driver, V: Service> {
     pub(crate) admission: Arc<Admission>,
     pub(crate) mailbox: Mailbox<WorkerMessage<D, V>>,
     pub(crate) listeners: Vec<ListenerId>,
-    local: Local,
+    pub(crate) local: Local,
     date_until_ms: u64,
     pub(crate) generation: u32,
     pub(crate) paused_until_ms: Option<u64>,
@@ -177,9 +177,14 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.local.tasks.end();
     }
 
-    /// Whether draining was asked for and is over.
+    /// Whether draining was asked for and is over: there are no connections, and nobody waits for what a task makes, or that
+    /// took too long.
     pub fn drained(&self) -> bool {
-        self.drain_until_ms.is_some() && self.closing.is_empty() && self.connections.is_empty()
+        let Some(until_ms) = self.drain_until_ms else {
+            return false;
+        };
+        let is_alone = self.closing.is_empty() && self.connections.is_empty();
+        is_alone && (!self.local.tasks.is_held() || self.driver.now_ms() >= until_ms)
     }
 
     /// One wait and all that it brought.

@@ -17,7 +17,7 @@ use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
 use lowroad_engine::sim::{Faults, Shared, SimDriver};
 use lowroad_engine::worker::{Message, Worker};
-use lowroad_engine::{ExchangeId, Interim, Part, Response};
+use lowroad_engine::{ExchangeId, Interim, Local, Part, Response};
 use lowroad_http::fields::Fields;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::request::{Request, Target};
@@ -220,6 +220,7 @@ impl Service for Echo {
 struct Case {
     world: Shared,
     worker: Worker<SimDriver, Echo>,
+    local: Local,
     mailbox: Box_,
     counters: Arc<Counters>,
     admission: Arc<Admission>,
@@ -257,6 +258,7 @@ impl Case {
     fn new(seed: u64, faults: Faults, settings: Settings) -> Case {
         let world = Shared::new(seed, faults);
         let driver = world.driver();
+        let local = driver.local().clone();
         let mailbox: Box_ = Mailbox::new(driver.waker());
         let arena = Arena::new(1 << 20).expect("memory");
         let mut draft = arena.allocate(BLOCK_LEN).expect("space");
@@ -292,6 +294,7 @@ impl Case {
         Case {
             world,
             worker,
+            local,
             mailbox,
             counters,
             admission,
@@ -686,5 +689,30 @@ fn a_drain_answers_what_is_under_way_and_ends() {
             open.starts_with(&read) || closed.starts_with(&read),
             "seed {seed}"
         );
+    }
+}
+
+#[test]
+fn a_drain_waits_for_who_holds_the_worker_but_not_for_its_tasks_nor_for_ever() {
+    for (seed, lets_go) in [(0, true), (1, false)] {
+        let mut case = Case::new(seed, calm(), settings());
+        let hold = case.local.tasks.hold();
+        let restless = std::future::pending::<()>();
+        case.local.tasks.spawn(restless).detach();
+        case.mailbox.post(Message::Drain { timeout_ms: 5_000 });
+        let begun_ms = case.world.now_ms();
+        case.turn_for(2_000);
+        assert!(!case.worker.drained(), "it is held");
+        let hold = (!lets_go).then_some(hold);
+        for _ in 0..100_000 {
+            if case.worker.drained() {
+                break;
+            }
+            case.worker.turn();
+        }
+        assert!(case.worker.drained());
+        let took_ms = case.world.now_ms() - begun_ms;
+        assert_eq!(took_ms >= 5_000, !lets_go, "{took_ms} ms");
+        drop(hold);
     }
 }

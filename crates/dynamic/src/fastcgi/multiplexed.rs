@@ -16,6 +16,7 @@ use bytes::{Buf, Bytes};
 use lowroad_engine::Local;
 use lowroad_engine::concurrency::Permit;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
+use lowroad_engine::tasks::{Hold, Tasks};
 use lowroad_engine::timers::Sleep;
 use lowroad_origin::Carrier;
 
@@ -38,6 +39,8 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 pub struct Multiplexed {
     requests: Mutex<Requests>,
     worker: usize,
+    /// That worker's.
+    tasks: Tasks,
 }
 
 /// What is under way on it.
@@ -74,6 +77,8 @@ pub struct Ticket {
     pub output: Receiver,
     shared: Arc<Multiplexed>,
     ended: Arc<Mutex<Option<Ended>>>,
+    /// On the worker whose task owns the connection.
+    _hold: Hold,
 }
 
 impl Ticket {
@@ -107,6 +112,7 @@ impl Multiplexed {
         let shared = Arc::new(Multiplexed {
             requests: Mutex::new(requests),
             worker,
+            tasks: local.tasks.clone(),
         });
         let mut driver = Pump {
             shared: shared.clone(),
@@ -149,6 +155,7 @@ impl Multiplexed {
             output,
             shared: self.clone(),
             ended,
+            _hold: self.tasks.hold(),
         })
     }
 

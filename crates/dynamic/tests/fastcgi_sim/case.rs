@@ -146,6 +146,7 @@ impl Case {
         assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
         for local in &self.locals {
             assert_eq!(local.tasks.count(), 0, "tasks");
+            assert!(!local.tasks.is_held(), "a worker that can't end");
             assert_eq!(local.sources.count(), 0, "sockets' places");
             assert_eq!(local.timers.count(), 0, "timers");
         }

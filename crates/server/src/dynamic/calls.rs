@@ -324,8 +324,10 @@ impl Calls {
             (due.post)(due.id, outcome);
         };
         if here {
+            // Others may wait for it when this one's connection is gone.
+            let hold = self.local.tasks.hold();
             // Polled at once: what it asks of others is on its way before this worker waits.
-            return Box::new(self.local.tasks.start(work));
+            return Box::new((self.local.tasks.start(work), hold));
         }
         let task = self.runtime.spawn(work);
         Box::new(Running(task.abort_handle()))

@@ -4,6 +4,7 @@
 mod admin;
 mod bodies;
 mod changes;
+mod drain;
 mod faults;
 mod files;
 mod fpm;

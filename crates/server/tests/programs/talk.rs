@@ -111,7 +111,8 @@ pub fn head(client: &mut Client) -> String {
     }
 }
 
-fn chunks(client: &mut Client) -> (Vec<u8>, End) {
+/// Receives a body in chunks.
+pub fn chunks(client: &mut Client) -> (Vec<u8>, End) {
     let mut body = Vec::new();
     loop {
         let Some(line) = line(client) else {
