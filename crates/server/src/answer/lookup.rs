@@ -112,6 +112,22 @@ impl Asked<'_> {
             waiting,
         }))
     }
+
+    /// The same for what comes of a program's work.
+    fn wait_for_program(
+        &self,
+        to: &Responder<'_, '_>,
+        work: Box<dyn Send>,
+        path: &[u8],
+        route: &Arc<Route>,
+    ) -> Decision {
+        let waits_for = WaitsFor::Program {
+            _work: work,
+            route: route.clone(),
+            path: path.into(),
+        };
+        self.wait(to, waits_for)
+    }
 }
 
 /// Finds what is stored, or has it fetched, or has a program asked.
@@ -258,14 +274,16 @@ impl<W: World> Lookup<'_, W> {
         };
         let stored = Stored::of_store(&object, Way::Hit);
         if is_usable(now)
-            && let Some(status) = to.reuse(asked.at(), stored, route)
+            && let Some(decision) = self.reuse(asked, (path, route), stored, Logged::Hit, to)
         {
-            self.world.note(Step::Reused(route, &object));
-            if now == Use::StaleWhileRevalidate {
-                let call = self.call_of(asked, path, route, (key, Some(object)), to);
-                self.world.refresh(&call, to.exchange);
+            if let Decision::Answered(..) = decision {
+                self.world.note(Step::Reused(route, &object));
+                if now == Use::StaleWhileRevalidate {
+                    let call = self.call_of(asked, path, route, (key, Some(object)), to);
+                    self.world.refresh(&call, to.exchange);
+                }
             }
-            return Decision::Answered(status, Logged::Hit);
+            return decision;
         }
         if now == Use::Unusable {
             return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
@@ -326,14 +344,7 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         let call = self.call_of(asked, path, route, stored, to);
         match self.world.call(&call, to.exchange) {
-            Called::Runs(work) => asked.wait(
-                to,
-                WaitsFor::Program {
-                    _work: work,
-                    route: route.clone(),
-                    path: path.into(),
-                },
-            ),
+            Called::Runs(work) => asked.wait_for_program(to, work, path, route),
             Called::Stored(stored) => self.stored(asked, path, route, stored, to),
             Called::Over(reply) => self.replied(asked, route, reply, to),
         }
@@ -375,13 +386,31 @@ impl<W: World> Lookup<'_, W> {
         let selecting = stored.object.selecting();
         let is_for_it = stored.way.is_own()
             || selecting.is_none_or(|selecting| selecting.takes(to.request.fields()));
-        match is_for_it
-            .then(|| to.reuse(asked.at(), stored, route))
-            .flatten()
-        {
-            Some(status) => Decision::Answered(status, Logged::Program),
-            // It is for others, or was too long before this one came to it.
-            None => self.call_alone(asked, path, route, to),
+        let reused = match is_for_it {
+            true => self.reuse(asked, (path, route), stored, Logged::Program, to),
+            false => None,
+        };
+        // It is for others, or was too long before this one came to it.
+        reused.unwrap_or_else(|| self.call_alone(asked, path, route, to))
+    }
+
+    /// Answers with a program's response from the store, or waits until that can begin; `None` if it is not to be had any
+    /// more.
+    fn reuse(
+        &self,
+        asked: &Asked<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        stored: Stored,
+        logged: Logged,
+        to: &mut Responder<'_, '_>,
+    ) -> Option<Decision> {
+        let begins = match to.request.method {
+            Method::Head => Some(stored),
+            _ => self.world.wait(stored, to.exchange.id),
+        };
+        match begins {
+            Some(stored) => Some(Decision::Answered(to.reuse(asked.at(), stored, route)?, logged)),
+            None => Some(asked.wait_for_program(to, Box::new(()), path, route)),
         }
     }
 

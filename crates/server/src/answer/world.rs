@@ -5,6 +5,7 @@
 use lowroad_engine::{Exchange, ExchangeId};
 
 use crate::dynamic::calls::{Call, Called, Calls};
+use crate::dynamic::storing::Stored;
 use crate::load::{Loaded, Want};
 use crate::programs::counts::one;
 use crate::programs::routes::Route;
@@ -27,6 +28,11 @@ pub trait World {
 
     /// Puts a request to a program whose stored response was just used, to have a fresh one. Nobody waits for it.
     fn refresh(&self, call: &Call<'_>, exchange: &mut Exchange);
+
+    /// Gives a stored response back if it may begin; else what comes of it is told later.
+    fn wait(&self, stored: Stored, _: ExchangeId) -> Option<Stored> {
+        Some(stored)
+    }
 
     /// Hears what was found or chosen, in its order.
     fn note(&self, step: Step<'_>);
@@ -86,6 +92,14 @@ impl World for Calls {
 
     fn refresh(&self, call: &Call<'_>, exchange: &mut Exchange) {
         self.start_refresh(call, exchange);
+    }
+
+    #[inline]
+    fn wait(&self, stored: Stored, id: ExchangeId) -> Option<Stored> {
+        match stored.body {
+            None => Some(stored),
+            Some(_) => stored.unless_quiet(|| (self.post.clone(), id)),
+        }
     }
 
     #[inline]

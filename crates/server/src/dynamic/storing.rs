@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_cache::request::Asked;
@@ -18,7 +19,7 @@ use crate::clock;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::{Judge, Judged, Key};
 use crate::heads;
-use crate::outcome::Waiter;
+use crate::outcome::{Outcome, Waiter};
 use crate::programs::routes::Route;
 use crate::sites::{At, Site};
 use crate::store::filling::{Filling, Grown};
@@ -27,6 +28,9 @@ use crate::store::object::{Content, Kind, Representation, Sources};
 use crate::store::place::{self, OVERHEAD, Placed};
 use crate::store::validity::{Lifetime, Validity};
 use crate::store::{Object, SharedStore};
+
+/// After so long without more of a body, who has not begun to answer with it asks for itself.
+const STUCK: Duration = Duration::from_secs(5);
 
 /// A response in the store, for one of those who wait for it.
 pub struct Stored {
@@ -64,7 +68,7 @@ impl Stored {
     /// What lies there.
     pub fn of_store(object: &Arc<Object>, way: Way) -> Stored {
         let body = match &object.kind {
-            Kind::Filling(filling) => filling.read(clock::now_ms()),
+            Kind::Filling(filling) => filling.read(),
             _ => None,
         };
         Stored {
@@ -77,6 +81,39 @@ impl Stored {
     /// The same for another who waits for it.
     pub fn for_other(&self) -> Stored {
         Stored::of_store(&self.object, Way::Shared)
+    }
+
+    /// The same, if its response may begin: its body is there, or comes. Else who waits is told once it does, or that it
+    /// had better ask for itself. Who began it has nobody else to ask.
+    pub fn unless_quiet(self, waiter: impl FnOnce() -> Waiter) -> Option<Stored> {
+        let Stored {
+            object,
+            body,
+            way,
+        } = self;
+        let body = match (&object.kind, body) {
+            (Kind::Filling(filling), Some(body)) if matches!(way, Way::Hit | Way::Shared) => {
+                let (of, (post, id)) = (object.clone(), waiter());
+                let tell = Box::new(move |body: Option<Receiver>| {
+                    let outcome = match body {
+                        None => Outcome::Alone,
+                        body => Outcome::Stored(Stored {
+                            object: of,
+                            body,
+                            way,
+                        }),
+                    };
+                    post(id, outcome);
+                });
+                Some(filling.wait(body, clock::now_ms(), tell)?)
+            }
+            (_, body) => body,
+        };
+        Some(Stored {
+            object,
+            body,
+            way,
+        })
     }
 }
 
@@ -261,8 +298,17 @@ struct Fill {
 impl Fill {
     /// Lets it come until its end; what becomes of it is the drop's to do.
     async fn run(mut self, from: Receiver) {
+        let executor = self.storing.executor.clone();
         loop {
-            match poll_fn(|context| self.poll_next(&from, context)).await {
+            let next = poll_fn(|context| self.poll_next(&from, context));
+            let next = match executor.timeout(STUCK, next).await {
+                Ok(next) => next,
+                Err(_) => {
+                    self.filling().into_iter().for_each(Filling::release);
+                    poll_fn(|context| self.poll_next(&from, context)).await
+                }
+            };
+            match next {
                 Next::Bytes(bytes) => self.grow(bytes),
                 ended => return self.ended = ended,
             }

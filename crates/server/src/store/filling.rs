@@ -12,8 +12,8 @@ use lowroad_cache::vary::Selecting;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_http::encoded::Encoded;
 
-/// Who comes when nothing has come for so long had better ask for itself, ms.
-const STUCK_MS: u64 = 5_000;
+/// Who comes when nothing has come for so long is not answered before something does, ms.
+const QUIET_MS: u64 = 2_000;
 /// What may wait for each reader once the body is too long to be stored.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
@@ -39,9 +39,13 @@ struct Body {
     parts: Vec<Bytes>,
     len: usize,
     readers: Vec<Reader>,
+    /// Readers that are not answered yet.
+    joiners: Vec<Joiner>,
     state: State,
     /// When the last of it came, monotonic ms.
     grown_ms: u64,
+    /// Nothing has come for so long that nobody is to wait for more.
+    is_stuck: bool,
     /// Who fills it, while it waits.
     filler: Option<Waker>,
 }
@@ -50,6 +54,15 @@ struct Reader {
     to: Sender,
     /// What it does not take waits elsewhere.
     is_behind: bool,
+}
+
+/// Hears that something of a body has come, and gets it from its start; `None`: it had better ask for itself.
+pub type Tell = Box<dyn FnOnce(Option<Receiver>) + Send>;
+
+struct Joiner {
+    /// What comes for it; so it counts as a reader.
+    from: Receiver,
+    tell: Tell,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -98,17 +111,15 @@ impl Filling {
         }
     }
 
-    /// The body from its start; `None` if that can't be had any more, or nothing has come for [`STUCK_MS`].
-    pub fn read(&self, now_ms: u64) -> Option<Receiver> {
+    /// The body from its start; `None` if that can't be had any more, or nothing comes.
+    pub fn read(&self) -> Option<Receiver> {
         let mut body = self.lock();
-        if body.state == State::Growing && now_ms.saturating_sub(body.grown_ms) > STUCK_MS {
-            return None;
-        }
-        let (to, from) = stream(WAITING_LEN_MAX);
         match body.state {
             State::Passing | State::Cut => return None,
+            State::Growing if body.is_stuck => return None,
             State::Growing | State::Whole => {}
         }
+        let (to, from) = stream(WAITING_LEN_MAX);
         for part in &body.parts {
             // It is open: this function holds the other end.
             let _ = to.push(part.clone());
@@ -126,6 +137,32 @@ impl Filling {
         // It has to hear of this one's end, too.
         filler.into_iter().for_each(Waker::wake);
         Some(from)
+    }
+
+    /// Gives a reader's body back if something of it has come, lately; else the reader waits for that. Once its response has
+    /// begun it can only wait for the rest, so who begins it while nothing comes may wait for long.
+    pub fn wait(&self, from: Receiver, now_ms: u64, tell: Tell) -> Option<Receiver> {
+        let mut body = self.lock();
+        if body.state != State::Growing || !body.is_quiet(now_ms) {
+            return Some(from);
+        }
+        if body.is_stuck {
+            drop(body);
+            tell(None);
+        } else {
+            body.joiners.push(Joiner { from, tell });
+        }
+        None
+    }
+
+    /// Nothing has come for long: nobody waits for more whose response has not begun.
+    pub fn release(&self) {
+        let joiners = {
+            let mut body = self.lock();
+            body.is_stuck = true;
+            std::mem::take(&mut body.joiners)
+        };
+        joiners.into_iter().for_each(Joiner::leave);
     }
 
     /// Ready when more of the body is wanted: false if nobody reads it any more. Where several read a body that is too
@@ -168,20 +205,14 @@ impl Filling {
     /// Adds some of the body; `has_room`: there is memory to hold it for others.
     pub fn grow(&self, bytes: Bytes, has_room: bool, now_ms: u64) -> Grown {
         let mut body = self.lock();
-        body.grown_ms = now_ms;
+        (body.grown_ms, body.is_stuck) = (now_ms, false);
         body.readers
             .retain(|reader| reader.to.push(bytes.clone()).is_ok());
-        if body.state == State::Passing {
-            return Grown::Passed;
-        }
-        body.len += bytes.len();
-        if body.len as u64 > self.body_len_max || !has_room {
-            body.state = State::Passing;
-            body.parts = Vec::new();
-            return Grown::TooLong;
-        }
-        body.parts.push(bytes);
-        Grown::Held
+        let joiners = std::mem::take(&mut body.joiners);
+        let grown = body.keep(bytes, self.body_len_max, has_room);
+        drop(body);
+        joiners.into_iter().for_each(Joiner::begin);
+        grown
     }
 
     /// The body is whole, or will never be. Its parts, if they are all there and as many bytes as were announced; those
@@ -198,9 +229,15 @@ impl Filling {
 
     /// Tells those who read it that it is over.
     pub fn tell_end(&self, how: &Next) {
-        let readers = std::mem::take(&mut self.lock().readers);
+        let mut body = self.lock();
+        let readers = std::mem::take(&mut body.readers);
+        let joiners = std::mem::take(&mut body.joiners);
+        drop(body);
         if *how == Next::End {
             readers.into_iter().for_each(|reader| reader.to.end());
+            joiners.into_iter().for_each(Joiner::begin);
+        } else {
+            joiners.into_iter().for_each(Joiner::leave);
         }
     }
 
@@ -209,161 +246,37 @@ impl Filling {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lowroad_http::encoded::Encoder;
-    use lowroad_http::status::Status;
-
-    const BODY_LEN_MAX: usize = 1 << 20;
-
-    fn filling(len: Option<u64>) -> Filling {
-        let (bytes, head) = Encoder::start(Status::OK).finish_open();
-        let bytes = bytes.into();
-        Filling::new(
-            (bytes, head),
-            None,
-            len,
-            Selecting::default(),
-            BODY_LEN_MAX as u64,
-            0,
-        )
+impl Body {
+    /// Whether nothing has come, or not lately.
+    fn is_quiet(&self, now_ms: u64) -> bool {
+        self.parts.is_empty() || now_ms.saturating_sub(self.grown_ms) > QUIET_MS
     }
 
-    fn waiting(from: &Receiver) -> (String, Option<Next>) {
-        let mut context = Context::from_waker(Waker::noop());
-        let mut text = String::new();
-        loop {
-            match from.poll_next(&mut context) {
-                Poll::Ready(Next::Bytes(bytes)) => text.push_str(&String::from_utf8_lossy(&bytes)),
-                Poll::Ready(end) => return (text, Some(end)),
-                Poll::Pending => return (text, None),
-            }
+    /// Keeps some more of it for those who come, unless it is too long.
+    fn keep(&mut self, bytes: Bytes, len_max: u64, has_room: bool) -> Grown {
+        if self.state == State::Passing {
+            return Grown::Passed;
         }
-    }
-
-    fn wanted(filling: &Filling) -> Poll<bool> {
-        let mut context = Context::from_waker(Waker::noop());
-        filling.poll_wanted(&mut context, |_| panic!("nobody is slow"))
-    }
-
-    #[test]
-    fn who_comes_late_gets_all_of_it() {
-        let body = filling(None);
-        let first = body.read(0).expect("it begins");
-        assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), Grown::Held);
-        let second = body.read(0).expect("it is there");
-        assert_eq!(body.grow(Bytes::from_static(b"c"), true, 0), Grown::Held);
-        assert_eq!(waiting(&first), ("abc".into(), None));
-        assert_eq!(waiting(&second), ("abc".into(), None));
-        let parts = body.end(&Next::End).expect("it is whole");
-        assert_eq!(parts.concat(), b"abc");
-        let third = body.read(0).expect("it is there");
-        body.tell_end(&Next::End);
-        assert_eq!(waiting(&third), ("abc".into(), Some(Next::End)));
-        assert_eq!(waiting(&first), (String::new(), Some(Next::End)));
-    }
-
-    #[test]
-    fn what_is_cut_is_cut_for_all_and_read_by_nobody_else() {
-        let body = filling(None);
-        let (first, second) = (body.read(0), body.read(0));
-        body.grow(Bytes::from_static(b"ab"), true, 0);
-        assert_eq!(body.end(&Next::Cut), None);
-        body.tell_end(&Next::Cut);
-        for reader in [first, second].into_iter().flatten() {
-            assert_eq!(waiting(&reader), ("ab".into(), Some(Next::Cut)));
+        self.len += bytes.len();
+        if self.len as u64 > len_max || !has_room {
+            self.state = State::Passing;
+            self.parts = Vec::new();
+            return Grown::TooLong;
         }
-        assert!(body.read(0).is_none());
-    }
-
-    #[test]
-    fn what_is_shorter_than_announced_is_not_whole() {
-        let body = filling(Some(3));
-        let _reader = body.read(0);
-        body.grow(Bytes::from_static(b"ab"), true, 0);
-        assert_eq!(body.end(&Next::End), None);
-    }
-
-    #[test]
-    fn what_nobody_reads_is_not_wanted() {
-        let body = filling(None);
-        let first = body.read(0);
-        assert_eq!(wanted(&body), Poll::Ready(true));
-        let second = body.read(0);
-        drop(first);
-        assert_eq!(wanted(&body), Poll::Ready(true));
-        drop(second);
-        assert_eq!(wanted(&body), Poll::Ready(false));
-    }
-
-    #[test]
-    fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
-        let body = filling(None);
-        let (first, second) = (body.read(0).expect("open"), body.read(0).expect("open"));
-        let half = Bytes::from(vec![b'x'; BODY_LEN_MAX / 2 + 1]);
-        assert_eq!(body.grow(half.clone(), true, 0), Grown::Held);
-        assert_eq!(wanted(&body), Poll::Ready(true), "memory holds it");
-        assert_eq!(body.grow(half, true, 0), Grown::TooLong);
-        assert!(body.read(0).is_none());
-        assert_eq!(waiting(&first).0.len(), BODY_LEN_MAX + 2);
-        let mut context = Context::from_waker(Waker::noop());
-        let mut slow = Vec::new();
-        let (elsewhere, rest) = stream(10);
-        let mut elsewhere = Some(elsewhere);
-        let mut behind = |sender| {
-            slow.push(sender);
-            elsewhere.take().expect("one is slow")
-        };
-        assert_eq!(
-            body.poll_wanted(&mut context, &mut behind),
-            Poll::Ready(true)
-        );
-        assert_eq!(
-            body.grow(Bytes::from(vec![b'y'; 20]), true, 0),
-            Grown::Passed
-        );
-        assert_eq!(slow.len(), 1);
-        // There is no room elsewhere either.
-        assert!(wanted(&body).is_pending());
-        assert_eq!(waiting(&rest).0.len(), 20);
-        assert_eq!(wanted(&body), Poll::Ready(true));
-        drop((first, second));
-    }
-
-    #[test]
-    fn without_memory_it_is_for_those_who_read_it_only() {
-        let body = filling(None);
-        let first = body.read(0).expect("open");
-        assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), Grown::Held);
-        assert_eq!(
-            body.grow(Bytes::from_static(b"cd"), false, 0),
-            Grown::TooLong
-        );
-        assert!(body.read(0).is_none());
-        assert_eq!(body.end(&Next::End), None);
-        body.tell_end(&Next::End);
-        assert_eq!(waiting(&first), ("abcd".into(), Some(Next::End)));
-    }
-
-    #[test]
-    fn nobody_joins_where_nothing_comes() {
-        let body = filling(None);
-        assert!(body.read(STUCK_MS).is_some() && body.read(STUCK_MS + 1).is_none());
-        body.grow(Bytes::from_static(b"ab"), true, STUCK_MS + 1);
-        assert!(body.read(2 * STUCK_MS).is_some());
-    }
-
-    #[test]
-    fn one_reader_alone_sets_the_pace() {
-        let body = filling(None);
-        let reader = body.read(0).expect("open");
-        body.grow(Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]), true, 0);
-        assert!(wanted(&body).is_pending());
-        assert_eq!(waiting(&reader).0.len(), BODY_LEN_MAX + 1);
-        assert_eq!(wanted(&body), Poll::Ready(true));
-        assert_eq!(body.end(&Next::End), None);
-        body.tell_end(&Next::End);
-        assert_eq!(waiting(&reader), (String::new(), Some(Next::End)));
+        self.parts.push(bytes);
+        Grown::Held
     }
 }
+
+impl Joiner {
+    fn begin(self) {
+        (self.tell)(Some(self.from));
+    }
+
+    fn leave(self) {
+        (self.tell)(None);
+    }
+}
+
+#[cfg(test)]
+mod tests;

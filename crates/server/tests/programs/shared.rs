@@ -107,6 +107,28 @@ fn what_may_not_be_stored_releases_the_others_at_once() {
     );
 }
 
+/// Whoever joins: those who wait for the head, and those who come after it.
+#[test]
+fn a_body_of_which_nothing_comes_holds_nobody_else() {
+    let script = format!(
+        "echo x >>DIR/state/n\nwhile [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
+         printf 'Content-Type: text/plain\\n{MINUTE}\\n'\n[ $(wc -l <DIR/state/n) -gt 1 ] && echo quick && exit\n\
+         while [ -d DIR/state ] && ! [ -e DIR/state/rest ]; do sleep 0.01; done\necho slow\n"
+    );
+    let host = host(&script);
+    let mut clients = ask_many(&host, 3);
+    wait_for_shared(&host, 2);
+    host.file("state/head", "");
+    assert!(talk::head(&mut clients[0]).starts_with("HTTP/1.1 200"));
+    clients.extend(ask_many(&host, 2));
+    for client in &mut clients[1..] {
+        assert_eq!(body(client), "quick");
+    }
+    host.file("state/rest", "");
+    let (rest, end) = talk::chunks(&mut clients[0]);
+    assert_eq!((rest.as_slice(), end), (&b"slow\n"[..], End::Chunk));
+}
+
 #[test]
 fn a_call_goes_on_while_one_of_those_who_share_it_is_there() {
     let host = host(&format!("echo $$ >DIR/state/pid\n{}", gated(MINUTE)));

@@ -1,0 +1,203 @@
+//! Bodies that come while several read them.
+
+use std::sync::mpsc;
+
+use super::*;
+use lowroad_http::encoded::Encoder;
+use lowroad_http::status::Status;
+
+const BODY_LEN_MAX: usize = 1 << 20;
+
+fn filling(len: Option<u64>) -> Filling {
+    let (bytes, head) = Encoder::start(Status::OK).finish_open();
+    let bytes = bytes.into();
+    let selecting = Selecting::default();
+    Filling::new((bytes, head), None, len, selecting, BODY_LEN_MAX as u64, 0)
+}
+
+fn waiting(from: &Receiver) -> (String, Option<Next>) {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut text = String::new();
+    loop {
+        match from.poll_next(&mut context) {
+            Poll::Ready(Next::Bytes(bytes)) => text.push_str(&String::from_utf8_lossy(&bytes)),
+            Poll::Ready(end) => return (text, Some(end)),
+            Poll::Pending => return (text, None),
+        }
+    }
+}
+
+fn wanted(filling: &Filling) -> Poll<bool> {
+    let mut context = Context::from_waker(Waker::noop());
+    filling.poll_wanted(&mut context, |_| panic!("nobody is slow"))
+}
+
+#[test]
+fn who_comes_late_gets_all_of_it() {
+    let body = filling(None);
+    let first = body.read().expect("it begins");
+    assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), Grown::Held);
+    let second = body.read().expect("it is there");
+    assert_eq!(body.grow(Bytes::from_static(b"c"), true, 0), Grown::Held);
+    assert_eq!(waiting(&first), ("abc".into(), None));
+    assert_eq!(waiting(&second), ("abc".into(), None));
+    let parts = body.end(&Next::End).expect("it is whole");
+    assert_eq!(parts.concat(), b"abc");
+    let third = body.read().expect("it is there");
+    body.tell_end(&Next::End);
+    assert_eq!(waiting(&third), ("abc".into(), Some(Next::End)));
+    assert_eq!(waiting(&first), (String::new(), Some(Next::End)));
+}
+
+#[test]
+fn what_is_cut_is_cut_for_all_and_read_by_nobody_else() {
+    let body = filling(None);
+    let (first, second) = (body.read(), body.read());
+    body.grow(Bytes::from_static(b"ab"), true, 0);
+    assert_eq!(body.end(&Next::Cut), None);
+    body.tell_end(&Next::Cut);
+    for reader in [first, second].into_iter().flatten() {
+        assert_eq!(waiting(&reader), ("ab".into(), Some(Next::Cut)));
+    }
+    assert!(body.read().is_none());
+}
+
+#[test]
+fn what_is_shorter_than_announced_is_not_whole() {
+    let body = filling(Some(3));
+    let _reader = body.read();
+    body.grow(Bytes::from_static(b"ab"), true, 0);
+    assert_eq!(body.end(&Next::End), None);
+}
+
+#[test]
+fn what_nobody_reads_is_not_wanted() {
+    let body = filling(None);
+    let first = body.read();
+    assert_eq!(wanted(&body), Poll::Ready(true));
+    let second = body.read();
+    drop(first);
+    assert_eq!(wanted(&body), Poll::Ready(true));
+    drop(second);
+    assert_eq!(wanted(&body), Poll::Ready(false));
+}
+
+#[test]
+fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
+    let body = filling(None);
+    let (first, second) = (body.read().expect("open"), body.read().expect("open"));
+    let half = Bytes::from(vec![b'x'; BODY_LEN_MAX / 2 + 1]);
+    assert_eq!(body.grow(half.clone(), true, 0), Grown::Held);
+    assert_eq!(wanted(&body), Poll::Ready(true), "memory holds it");
+    assert_eq!(body.grow(half, true, 0), Grown::TooLong);
+    assert!(body.read().is_none());
+    assert_eq!(waiting(&first).0.len(), BODY_LEN_MAX + 2);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut slow = Vec::new();
+    let (elsewhere, rest) = stream(10);
+    let mut elsewhere = Some(elsewhere);
+    let mut behind = |sender| {
+        slow.push(sender);
+        elsewhere.take().expect("one is slow")
+    };
+    assert_eq!(
+        body.poll_wanted(&mut context, &mut behind),
+        Poll::Ready(true)
+    );
+    assert_eq!(
+        body.grow(Bytes::from(vec![b'y'; 20]), true, 0),
+        Grown::Passed
+    );
+    assert_eq!(slow.len(), 1);
+    // There is no room elsewhere either.
+    assert!(wanted(&body).is_pending());
+    assert_eq!(waiting(&rest).0.len(), 20);
+    assert_eq!(wanted(&body), Poll::Ready(true));
+    drop((first, second));
+}
+
+#[test]
+fn without_memory_it_is_for_those_who_read_it_only() {
+    let body = filling(None);
+    let first = body.read().expect("open");
+    assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), Grown::Held);
+    assert_eq!(
+        body.grow(Bytes::from_static(b"cd"), false, 0),
+        Grown::TooLong
+    );
+    assert!(body.read().is_none());
+    assert_eq!(body.end(&Next::End), None);
+    body.tell_end(&Next::End);
+    assert_eq!(waiting(&first), ("abcd".into(), Some(Next::End)));
+}
+
+/// A reader that waits for something to come, and what it hears.
+fn joining(body: &Filling, now_ms: u64) -> mpsc::Receiver<Option<Receiver>> {
+    let (sender, heard) = mpsc::channel();
+    let from = body.read().expect("it may be read");
+    let again = sender.clone();
+    let tell = Box::new(move |body| again.send(body).expect("it listens"));
+    if let Some(from) = body.wait(from, now_ms, tell) {
+        sender.send(Some(from)).expect("it listens");
+    }
+    heard
+}
+
+#[test]
+fn who_joins_is_answered_once_something_comes() {
+    let body = filling(None);
+    let early = joining(&body, 0);
+    assert!(early.try_recv().is_err());
+    // It counts as a reader meanwhile.
+    assert_eq!(wanted(&body), Poll::Ready(true));
+    body.grow(Bytes::from_static(b"ab"), true, 0);
+    let early = early.try_recv().expect("it is told").expect("a body");
+    assert_eq!(waiting(&early), ("ab".into(), None));
+    let soon = joining(&body, QUIET_MS).try_recv().expect("at once");
+    assert_eq!(waiting(&soon.expect("a body")), ("ab".into(), None));
+    let late = joining(&body, QUIET_MS + 1);
+    assert!(late.try_recv().is_err());
+    body.end(&Next::End);
+    body.tell_end(&Next::End);
+    let late = late.try_recv().expect("it is told").expect("a body");
+    assert_eq!(waiting(&late), ("ab".into(), Some(Next::End)));
+}
+
+#[test]
+fn who_joins_where_nothing_comes_is_released() {
+    let body = filling(None);
+    let first = joining(&body, 0);
+    let from = body.read().expect("it may be read");
+    body.release();
+    assert!(first.try_recv().expect("it is told").is_none());
+    assert!(body.read().is_none(), "nobody waits for it any more");
+    let (sender, heard) = mpsc::channel();
+    let tell = Box::new(move |body| sender.send(body).expect("it listens"));
+    assert!(body.wait(from, 0, tell).is_none());
+    assert!(heard.try_recv().expect("it is told").is_none());
+    body.grow(Bytes::from_static(b"ab"), true, 9_000);
+    let next = joining(&body, 9_000).try_recv().expect("at once");
+    assert_eq!(waiting(&next.expect("a body")), ("ab".into(), None));
+}
+
+#[test]
+fn who_joins_what_is_then_cut_asks_for_itself() {
+    let body = filling(None);
+    let first = joining(&body, 0);
+    body.end(&Next::Cut);
+    body.tell_end(&Next::Cut);
+    assert!(first.try_recv().expect("it is told").is_none());
+}
+
+#[test]
+fn one_reader_alone_sets_the_pace() {
+    let body = filling(None);
+    let reader = body.read().expect("open");
+    body.grow(Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]), true, 0);
+    assert!(wanted(&body).is_pending());
+    assert_eq!(waiting(&reader).0.len(), BODY_LEN_MAX + 1);
+    assert_eq!(wanted(&body), Poll::Ready(true));
+    assert_eq!(body.end(&Next::End), None);
+    body.tell_end(&Next::End);
+    assert_eq!(waiting(&reader), (String::new(), Some(Next::End)));
+}
