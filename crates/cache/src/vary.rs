@@ -71,6 +71,29 @@ impl Selecting {
         self.fields.iter().all(same)
     }
 
+    /// The same fields as they are in another request.
+    #[must_use]
+    pub fn of_request<'f, F>(&self, request: F) -> Selecting
+    where
+        F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    {
+        let fields = self.fields.iter().map(|(name, _)| {
+            let value = value_of(name, request.clone());
+            (name.clone(), value)
+        });
+        Selecting {
+            fields: fields.collect(),
+        }
+    }
+
+    /// Appends bytes that are the same for equal ones only.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        for part in self.iter().flat_map(|(name, value)| [name, value]) {
+            to.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            to.extend_from_slice(part);
+        }
+    }
+
     /// Whether both depend on the same fields.
     #[must_use]
     pub fn has_names_of(&self, other: &Selecting) -> bool {
@@ -199,6 +222,22 @@ mod tests {
         assert!(one.has_names_of(&two) && one != two);
         let three = selecting(&[b"a"], request).expect("it may be stored");
         assert!(!one.has_names_of(&three));
+    }
+
+    #[test]
+    fn a_request_is_told_from_others_by_the_same_fields() {
+        let made = selecting(&[b"a, b"], &[(b"A", b"1")]).expect("it may be stored");
+        let written = |request: &[Given]| {
+            let mut bytes = Vec::new();
+            let of_request = made.of_request(request.iter().copied());
+            assert!(of_request.takes(request.iter().copied()));
+            of_request.write(&mut bytes);
+            bytes
+        };
+        let one = written(&[(b"a", b"x"), (b"b", b"y"), (b"C", b"1")]);
+        assert_eq!(one, written(&[(b"B", b"y"), (b"A", b"x")]));
+        assert_ne!(one, written(&[(b"a", b"xy"), (b"b", b"")]));
+        assert_ne!(one, written(&[(b"a", b"x")]));
     }
 
     #[test]

@@ -236,9 +236,15 @@ impl<W: World> Decider<'_, W> {
             (Some(Outcome::Reply(reply)), WaitsFor::Program { route, .. }) => {
                 lookup.replied(&asked, route, reply.map(|reply| *reply), to)
             }
-            (Some(Outcome::Stored(stored)), WaitsFor::Program { route, path, .. }) => {
-                lookup.stored(&asked, path, route, stored, to)
-            }
+            (
+                Some(Outcome::Stored(stored)),
+                WaitsFor::Program {
+                    route,
+                    path,
+                    is_variant,
+                    ..
+                },
+            ) => lookup.stored(&asked, (path, route), (stored, *is_variant), to),
             (Some(Outcome::Alone), WaitsFor::Program { route, path, .. }) => {
                 lookup.call_alone(&asked, path, route, to)
             }

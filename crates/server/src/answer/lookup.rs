@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::Failure;
 use lowroad_engine::stream::Receiver;
 use lowroad_http::encoding::{self, Encoding};
@@ -68,6 +69,8 @@ pub enum WaitsFor {
     Program {
         /// Tells it by a drop that nobody waits any more.
         _work: Box<dyn Send>,
+        /// It is known which variant it asks for.
+        is_variant: bool,
         /// Its route.
         route: Arc<Route>,
         /// What it is asked for, decoded: the path, or that of its folder's index file.
@@ -117,12 +120,13 @@ impl Asked<'_> {
     fn wait_for_program(
         &self,
         to: &Responder<'_, '_>,
-        work: Box<dyn Send>,
+        (work, is_variant): (Box<dyn Send>, bool),
         path: &[u8],
         route: &Arc<Route>,
     ) -> Decision {
         let waits_for = WaitsFor::Program {
             _work: work,
+            is_variant,
             route: route.clone(),
             path: path.into(),
         };
@@ -268,47 +272,33 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         self.world.note(Step::Route(route));
         let key = self.key_of(asked, route, to);
-        let found = key.as_ref().and_then(|key| self.found(route, key, to));
-        let Some((object, now)) = found else {
-            return self.call(asked, path, route, (key, None), to);
+        let entry = match &key {
+            Some(key) if route.is_storing() => self.world.find(key.hash, &key.bytes),
+            _ => None,
         };
-        let stored = Stored::of_store(&object, Way::Hit);
-        if is_usable(now)
-            && let Some(decision) = self.reuse(asked, (path, route), stored, Logged::Hit, to)
-        {
-            if let Decision::Answered(..) = decision {
-                self.world.note(Step::Reused(route, &object));
-                if now == Use::StaleWhileRevalidate {
-                    let call = self.call_of(asked, path, route, (key, Some(object)), to);
-                    self.world.refresh(&call, to.exchange);
+        let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        if let Some((object, now)) = &found {
+            let stored = Stored::of_store(object, Way::Hit);
+            if is_usable(*now)
+                && let Some(decision) = self.reuse(asked, (path, route), stored, Logged::Hit, to)
+            {
+                if let Decision::Answered(..) = decision {
+                    self.world.note(Step::Reused(route, object));
+                    if *now == Use::StaleWhileRevalidate {
+                        let call = self.call_of(asked, path, route, (key, Some(object.clone())), to);
+                        self.world.refresh(&call, to.exchange);
+                    }
                 }
+                return decision;
             }
-            return decision;
+            if *now == Use::Unusable {
+                return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
+            }
         }
-        if now == Use::Unusable {
-            return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
-        }
-        self.call(asked, path, route, (key, Some(object)), to)
-    }
-
-    /// What is stored for a request, and how it may be used.
-    fn found(
-        &self,
-        route: &Route,
-        key: &Key,
-        to: &Responder<'_, '_>,
-    ) -> Option<(Arc<Object>, Use)> {
-        if !route.is_storing() {
-            return None;
-        }
-        let entry = self.world.find(key.hash, &key.bytes)?;
-        let object = entry.selected(to.request.fields())?;
-        let is_ready = object.representation().is_some() || route.spools.is_some();
-        is_ready.then(|| {
-            let asked = route.asked(to.request);
-            let now = object.validity.use_for(&asked, to.exchange.now_ms);
-            (object.clone(), now)
-        })
+        let selecting = entry.as_ref().and_then(Entry::selecting);
+        let key = key.map(|key| key.of_variant(selecting, to.request));
+        let stale = found.map(|(object, _)| object);
+        self.call(asked, path, route, (key, stale), to)
     }
 
     fn call_of<'c>(
@@ -342,10 +332,11 @@ impl<W: World> Lookup<'_, W> {
         stored: (Option<Key>, Option<Arc<Object>>),
         to: &mut Responder<'_, '_>,
     ) -> Decision {
+        let is_variant = stored.0.as_ref().is_some_and(|key| !key.variant.is_empty());
         let call = self.call_of(asked, path, route, stored, to);
         match self.world.call(&call, to.exchange) {
-            Called::Runs(work) => asked.wait_for_program(to, work, path, route),
-            Called::Stored(stored) => self.stored(asked, path, route, stored, to),
+            Called::Runs(work) => asked.wait_for_program(to, (work, is_variant), path, route),
+            Called::Stored(stored) => self.stored(asked, (path, route), (stored, is_variant), to),
             Called::Over(reply) => self.replied(asked, route, reply, to),
         }
     }
@@ -378,20 +369,25 @@ impl<W: World> Lookup<'_, W> {
     pub fn stored(
         &mut self,
         asked: &Asked<'_>,
-        path: &[u8],
-        route: &Arc<Route>,
-        stored: Stored,
+        (path, route): (&[u8], &Arc<Route>),
+        (stored, is_variant): (Stored, bool),
         to: &mut Responder<'_, '_>,
     ) -> Decision {
-        let selecting = stored.object.selecting();
-        let is_for_it = stored.way.is_own()
-            || selecting.is_none_or(|selecting| selecting.takes(to.request.fields()));
-        let reused = match is_for_it {
-            true => self.reuse(asked, (path, route), stored, Logged::Program, to),
-            false => None,
-        };
-        // It is for others, or was too long before this one came to it.
-        reused.unwrap_or_else(|| self.call_alone(asked, path, route, to))
+        let object = stored.object.clone();
+        let selecting = object.selecting();
+        let takes = |selecting: &Selecting| selecting.takes(to.request.fields());
+        if stored.way.is_own() || selecting.is_none_or(takes) {
+            let reused = self.reuse(asked, (path, route), stored, Logged::Program, to);
+            // It was too long before this one came to it.
+            return reused.unwrap_or_else(|| self.call_alone(asked, path, route, to));
+        }
+        if is_variant {
+            return self.call_alone(asked, path, route, to);
+        }
+        // It is for others; now it is known what variants there are.
+        let key = self.key_of(asked, route, to);
+        let key = key.map(|key| key.of_variant(selecting, to.request));
+        self.call(asked, path, route, (key, None), to)
     }
 
     /// Answers with a program's response from the store, or waits until that can begin; `None` if it is not to be had any
@@ -410,7 +406,7 @@ impl<W: World> Lookup<'_, W> {
         };
         match begins {
             Some(stored) => Some(Decision::Answered(to.reuse(asked.at(), stored, route)?, logged)),
-            None => Some(asked.wait_for_program(to, Box::new(()), path, route)),
+            None => Some(asked.wait_for_program(to, (Box::new(()), true), path, route)),
         }
     }
 
@@ -456,6 +452,17 @@ impl<W: World> Lookup<'_, W> {
             Fetched::Refused => made(to.refuse(Some(asked.at()), Status::SERVICE_UNAVAILABLE)),
         }
     }
+}
+
+/// What is stored for a request, and how it may be used.
+fn found(entry: &Entry, route: &Route, to: &Responder<'_, '_>) -> Option<(Arc<Object>, Use)> {
+    let object = entry.selected(to.request.fields())?;
+    let is_ready = object.representation().is_some() || route.spools.is_some();
+    is_ready.then(|| {
+        let asked = route.asked(to.request);
+        let now = object.validity.use_for(&asked, to.exchange.now_ms);
+        (object.clone(), now)
+    })
 }
 
 /// Whether a stored response is the answer.

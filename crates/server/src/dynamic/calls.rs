@@ -3,7 +3,7 @@
 //!
 //! Equal requests whose responses may turn out to be storable are put to the program once: the others wait for the head of
 //! the first response, and read it with the first if it is stored. If it is not, they are put to the program at once, and
-//! the next ones do not wait.
+//! the next ones do not wait. Where responses are known to vary, only requests for the same variant are equal.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ use crate::outcome::{Outcome, Post, Waiter};
 use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
 use crate::sites::Site;
-use crate::store::makings::{Job, Makings, Role, Ticket};
+use crate::store::makings::{Makings, Role, Ticket};
 use crate::store::{Object, SharedStore};
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.
@@ -131,7 +131,7 @@ impl Calls {
         else {
             return;
         };
-        let Some((ticket, work)) = self.fetcher.makings().begin(&job(key, purges)) else {
+        let Some((ticket, work)) = self.fetcher.makings().begin(&key.job(purges)) else {
             return;
         };
         let shared = Some(self.shared(call, ticket));
@@ -262,7 +262,8 @@ impl Calls {
             return None;
         }
         let makings = self.fetcher.makings();
-        Some(makings.join(&job(key, purges), (self.post.clone(), id)))
+        // What began before a purge is not for who came after it.
+        Some(makings.join(&key.job(purges), (self.post.clone(), id)))
     }
 
     /// Whether others may wait for what comes of a request.
@@ -332,11 +333,6 @@ impl Calls {
         let task = self.runtime.spawn(work);
         Box::new(Running(task.abort_handle()))
     }
-}
-
-/// What is made. What began before a purge is not for who came after it.
-fn job(key: &Key, purges: u64) -> Job {
-    [&*key.bytes, &[0], &purges.to_le_bytes()].concat().into()
 }
 
 /// The conditions of a request as its program gets it (RFC 9110 §13.1).

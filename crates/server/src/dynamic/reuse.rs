@@ -19,6 +19,7 @@ use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
 use crate::store::key;
+use crate::store::makings::Job;
 use crate::store::validity::Lifetime;
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary.
@@ -39,6 +40,8 @@ pub struct Key {
     pub is_authorized: bool,
     /// It has waited for another's response already.
     pub has_waited: bool,
+    /// The fields that responses are known to depend on, with the request's values: others' may be another variant's.
+    pub variant: Box<[u8]>,
 }
 
 impl Key {
@@ -103,7 +106,31 @@ impl Key {
             is_conditional: has_condition,
             is_authorized: false,
             has_waited: false,
+            variant: Box::default(),
         })
+    }
+
+    /// The same for one of the variants that are told apart by these fields.
+    pub fn of_variant(mut self, selecting: Option<&Selecting>, request: &Request<'_>) -> Key {
+        if let Some(selecting) = selecting {
+            let mut variant = Vec::new();
+            let selecting = selecting.of_request(request.fields());
+            selecting.write(&mut variant);
+            self.variant = variant.into();
+        }
+        self
+    }
+
+    /// Names the making of the response after so many purges, other than any for another key or variant.
+    pub fn job(&self, purges: u64) -> Job {
+        let key_len = self.bytes.len() as u64;
+        let job = [
+            &*self.bytes,
+            &self.variant,
+            &purges.to_le_bytes(),
+            &key_len.to_le_bytes(),
+        ];
+        job.concat().into()
     }
 
     /// Whether others may wait for what comes of the request. An origin does not get to see the client's conditions.

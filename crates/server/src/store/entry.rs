@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lowroad_cache::vary::Selecting;
 use lowroad_http::encoding::Encoding;
 
 use super::object::Object;
@@ -49,6 +50,12 @@ impl Entry {
             selecting.is_none_or(|selecting| selecting.takes(request.clone()))
         };
         self.variants().find(takes)
+    }
+
+    /// What the variants are told apart by, if they are.
+    pub fn selecting(&self) -> Option<&Selecting> {
+        let selecting = self.base.selecting();
+        selecting.filter(|selecting| !selecting.is_empty())
     }
 
     /// The same with another encoding of its base.

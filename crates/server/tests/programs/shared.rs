@@ -225,6 +225,53 @@ fn fields_that_the_program_does_not_see_make_no_variant() {
     assert_eq!(ask("X-Lang: fr\r\n"), "fr");
 }
 
+/// Answers in a language, once that has a file, and notes the call.
+const LANGUAGES: &str = "echo x >>DIR/state/n\nlang=$HTTP_X_LANG\n\
+    while [ -d DIR/state ] && ! [ -e DIR/state/$lang ]; do sleep 0.01; done\n\
+    printf 'Content-Type: text/plain\\nVary: X-Lang\\nCache-Control: max-age=60\\n\\n%s' $lang\n";
+
+fn ask_in(host: &Host, lang: &str) -> Client {
+    let mut client = host.connect();
+    client.send(format!(
+        "GET /cgi/n HTTP/1.1\r\nHost: a\r\nX-Lang: {lang}\r\n\r\n"
+    ));
+    client
+}
+
+#[test]
+fn variants_do_not_wait_for_each_other() {
+    let host = host(LANGUAGES);
+    host.file("state/de", "");
+    assert_eq!(body(&mut ask_in(&host, "de")), "de");
+    let mut slow = [ask_in(&host, "en"), ask_in(&host, "en")];
+    wait_for_shared(&host, 1);
+    host.file("state/fr", "");
+    assert_eq!(body(&mut ask_in(&host, "fr")), "fr");
+    assert!(route(&host).contains("1 by another's call"));
+    host.file("state/en", "");
+    for client in &mut slow {
+        assert_eq!(body(client), "en");
+    }
+    assert_eq!(calls(&host), 3);
+}
+
+#[test]
+fn equal_requests_share_also_when_it_turns_out_that_there_are_variants() {
+    let host = host(LANGUAGES);
+    let mut first = ask_in(&host, "de");
+    wait_until("a call", || (calls(&host) == 1).then_some(()));
+    let mut others: Vec<Client> = (0..4).map(|_| ask_in(&host, "fr")).collect();
+    wait_for_shared(&host, 4);
+    host.file("state/de", "");
+    assert_eq!(body(&mut first), "de");
+    wait_for_shared(&host, 7);
+    host.file("state/fr", "");
+    for client in &mut others {
+        assert_eq!(body(client), "fr");
+    }
+    assert_eq!(calls(&host), 2);
+}
+
 #[test]
 fn a_body_too_long_to_be_stored_reaches_all_and_nobody_waits_for_the_slow() {
     let script = format!(
