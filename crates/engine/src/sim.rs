@@ -8,6 +8,7 @@
 //! and is their other end, as it is a client's of those that are accepted.
 
 mod network;
+mod workers;
 mod world;
 
 use std::collections::VecDeque;
@@ -25,6 +26,8 @@ use crate::local::Local;
 use crate::outgoing::Sources;
 
 use self::network::{SimHelpers, SimNetwork};
+pub use self::workers::{Workers, for_each_seed, turn_until};
+
 use self::world::{Happening, Name, Owner, UnderwaySend, Waiting, World};
 
 /// How bad the world is: chances in a thousand, and sizes.

@@ -6,16 +6,12 @@ use std::sync::Arc;
 use lowroad_config::{Symlinks, Upstream};
 use lowroad_dynamic::fastcgi::FastCgiHandler;
 use lowroad_dynamic::fastcgi::server::Servers;
-use lowroad_engine::Local;
-use lowroad_engine::driver::{Driver, Event};
-use lowroad_engine::sim::{Elsewhere, Faults, Shared, SimDriver};
+use lowroad_engine::sim::{Elsewhere, Faults, Shared, Workers, turn_until};
 
 use crate::cgi_support::{Notices, fastcgi_route};
 use crate::client::{Client, Outcome, Plan};
 use crate::peer::{Manners, Server};
 
-/// How often workers and server may be asked in vain before it is a busy loop.
-const VAIN_MAX: usize = 40;
 /// What the pool keeps for a while is closed by then, virtual ms.
 const QUIET_MS: u64 = 30_000;
 
@@ -39,9 +35,7 @@ pub struct Case {
     pub clients: Vec<Client>,
     pub server: Server,
     handler: Arc<FastCgiHandler>,
-    drivers: Vec<SimDriver>,
-    turn: usize,
-    locals: Vec<Local>,
+    workers: Workers,
     notices: Notices,
 }
 
@@ -49,11 +43,7 @@ impl Case {
     pub fn new(seed: u64, setting: &Setting) -> Case {
         let world = Shared::new(seed, setting.faults.clone());
         world.set_elsewhere(setting.elsewhere.clone());
-        let drivers: Vec<SimDriver> = (0..setting.workers).map(|_| world.driver()).collect();
-        let locals: Vec<Local> = drivers
-            .iter()
-            .map(|driver| driver.local().clone())
-            .collect();
+        let workers = Workers::new(&world, setting.workers);
         let address = match setting.tcp {
             true => Upstream::Tcp("192.0.2.9:9000".parse().expect("an address")),
             false => Upstream::Unix("/run/php.sock".into()),
@@ -62,7 +52,7 @@ impl Case {
         route.timeout_ms = setting.silence_ms;
         fastcgi.connections_max = setting.connections_max;
         fastcgi.script = (!setting.looks).then(|| "/index.php".to_string());
-        let (servers, notices) = (Servers::new(&locals), Notices::default());
+        let (servers, notices) = (Servers::new(workers.locals()), Notices::default());
         let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
         let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, &servers, notice);
         Case {
@@ -70,9 +60,7 @@ impl Case {
             world,
             clients: Vec::new(),
             handler: Arc::new(handler),
-            drivers,
-            turn: 0,
-            locals,
+            workers,
             notices,
         }
     }
@@ -100,40 +88,16 @@ impl Case {
     }
 
     fn turn_until(&mut self, done: impl Fn(&Case) -> bool) {
-        let mut vain = 0;
-        for _ in 0..1_000_000 {
-            if done(self) {
-                return;
-            }
-            let before_ms = self.world.now_ms();
-            let did = self.turn();
-            vain = match did || self.world.now_ms() > before_ms {
-                true => 0,
-                false => vain + 1,
-            };
-            assert!(vain <= VAIN_MAX, "a busy loop");
-        }
-        let left = self.clients.iter().filter(|client| !client.is_over());
-        let left: Vec<Plan> = left.map(|client| client.plan).collect();
-        panic!("no end at {} ms of {left:#?}", self.world.now_ms());
+        let world = self.world.clone();
+        turn_until(&world, self, Case::turn, done);
     }
 
     /// One wait of the worker whose turn it is, and all that follows. Whether anything did.
     fn turn(&mut self) -> bool {
-        self.turn = (self.turn + 1) % self.drivers.len();
-        let (driver, local) = (&mut self.drivers[self.turn], &self.locals[self.turn]);
-        let mut events = Vec::new();
-        driver.wait(None, &mut events);
-        let came = !events.is_empty();
-        for event in events {
-            if let Event::Outgoing(news) = event {
-                local.sources.happened(news);
-            }
-        }
-        local.run();
+        let came = self.workers.turn();
         let now_ms = self.world.now_ms();
         for client in &mut self.clients {
-            client.step(now_ms, &self.handler, &self.locals);
+            client.step(now_ms, &self.handler, self.workers.locals());
         }
         self.server.step() || came
     }
@@ -144,12 +108,7 @@ impl Case {
         assert_eq!(counts.idle, 0, "kept for ever");
         assert_eq!(self.handler.answering(), 0, "a request that never ends");
         assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
-        for local in &self.locals {
-            assert_eq!(local.tasks.count(), 0, "tasks");
-            assert!(!local.tasks.is_held(), "a worker that can't end");
-            assert_eq!(local.sources.count(), 0, "sockets' places");
-            assert_eq!(local.timers.count(), 0, "timers");
-        }
+        self.workers.check_nothing_is_left();
     }
 
     /// What came of a client, and how long after its start.

@@ -15,39 +15,11 @@ use std::cell::Cell;
 
 use case::{Case, Setting};
 use client::{Outcome, Plan};
-use lowroad_engine::sim::{Elsewhere, Faults};
+use lowroad_engine::sim::{Elsewhere, Faults, for_each_seed};
 use peer::{Manners, Wanted};
 
 /// Timers are never early, and late by no more than the wheel's precision.
 const LATE_MS: u64 = 16;
-
-/// Runs a case for each seed; names the one that fails. `LOWROAD_SEED` has one run, `LOWROAD_SEEDS` so
-/// many from the first on.
-fn for_each_seed(seeds: std::ops::Range<u64>, run: impl Fn(u64)) {
-    let number = |name| {
-        let text = std::env::var(name).ok()?;
-        Some(text.parse::<u64>().expect("a number"))
-    };
-    let seeds = match (number("LOWROAD_SEED"), number("LOWROAD_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, Some(count)) => seeds.start..seeds.start + count,
-        (None, None) => seeds,
-    };
-    for seed in seeds {
-        let name = Seed(seed);
-        run(seed);
-        std::mem::forget(name);
-    }
-}
-
-/// Names the seed when its case panics.
-struct Seed(u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        eprintln!("the seed is {0}: LOWROAD_SEED={0}", self.0);
-    }
-}
 
 /// A network without faults, and a server that answers.
 fn calm() -> Setting {

@@ -5,17 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_engine::Local;
-use lowroad_engine::driver::{Driver, Event};
-use lowroad_engine::sim::{Elsewhere, Faults, Shared, SimDriver};
+use lowroad_engine::sim::{Elsewhere, Faults, Shared, Workers, turn_until};
 use lowroad_engine::tasks::Task;
 use lowroad_origin::{Address, Lease, Limits, Patience, Pool, Unavailable};
 
 use crate::line::{Lines, answer};
 use crate::peer::{Manners, Server};
 
-/// How often workers and server may be asked in vain before it is a busy loop.
-const VAIN_MAX: usize = 40;
 /// What is kept for a while is closed by then, virtual ms.
 const QUIET_MS: u64 = 30_000;
 
@@ -74,9 +70,7 @@ pub struct Case {
     pub pool: Arc<Pool<Lines>>,
     setting: Setting,
     clients: Vec<Client>,
-    drivers: Vec<SimDriver>,
-    pub locals: Arc<[Local]>,
-    turn: usize,
+    pub workers: Workers,
     leased: Arc<AtomicUsize>,
 }
 
@@ -84,25 +78,19 @@ impl Case {
     pub fn new(seed: u64, setting: &Setting) -> Case {
         let world = Shared::new(seed, setting.faults.clone());
         world.set_elsewhere(setting.elsewhere.clone());
-        let drivers: Vec<SimDriver> = (0..setting.workers).map(|_| world.driver()).collect();
-        let locals: Arc<[Local]> = drivers
-            .iter()
-            .map(|driver| driver.local().clone())
-            .collect();
+        let workers = Workers::new(&world, setting.workers);
         let address = match setting.tcp {
             true => Address::Tcp("192.0.2.9:7".parse().expect("an address")),
             false => Address::Unix("/run/lines".into()),
         };
-        let pool = Pool::new(address, Lines, setting.limits, locals.clone());
+        let pool = Pool::new(address, Lines, setting.limits, workers.locals().clone());
         Case {
             server: Server::new(&world, setting.manners.clone()),
             world,
             pool: Arc::new(pool),
             setting: setting.clone(),
             clients: Vec::new(),
-            drivers,
-            locals,
-            turn: 0,
+            workers,
             leased: Arc::default(),
         }
     }
@@ -148,44 +136,17 @@ impl Case {
         assert_eq!(counts.free, counts.connections_max, "leave that was lost");
         assert_eq!((counts.idle, counts.waiting), (0, 0), "kept for ever");
         assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
-        for local in self.locals.iter() {
-            assert_eq!(local.tasks.count(), 0, "tasks");
-            assert!(!local.tasks.is_held(), "a worker that can't end");
-            assert_eq!(local.sources.count(), 0, "sockets' places");
-            assert_eq!(local.timers.count(), 0, "timers");
-        }
+        self.workers.check_nothing_is_left();
     }
 
     pub fn turn_until(&mut self, done: impl Fn(&Case) -> bool) {
-        let mut vain = 0;
-        for _ in 0..1_000_000 {
-            if done(self) {
-                return;
-            }
-            let before_ms = self.world.now_ms();
-            let did = self.turn();
-            vain = match did || self.world.now_ms() > before_ms {
-                true => 0,
-                false => vain + 1,
-            };
-            assert!(vain <= VAIN_MAX, "a busy loop");
-        }
-        panic!("no end at {} ms", self.world.now_ms());
+        let world = self.world.clone();
+        turn_until(&world, self, Case::turn, done);
     }
 
     /// One wait of the worker whose turn it is, and all that follows. Whether anything did.
     fn turn(&mut self) -> bool {
-        self.turn = (self.turn + 1) % self.drivers.len();
-        let (driver, local) = (&mut self.drivers[self.turn], &self.locals[self.turn]);
-        let mut events = Vec::new();
-        driver.wait(None, &mut events);
-        let came = !events.is_empty();
-        for event in events {
-            if let Event::Outgoing(news) = event {
-                local.sources.happened(news);
-            }
-        }
-        local.run();
+        let came = self.workers.turn();
         self.begin_and_leave();
         let connections_max = self.pool.counts().connections_max;
         assert!(self.leased.load(Relaxed) <= connections_max);
@@ -203,7 +164,7 @@ impl Case {
             if client.task.is_none() && now_ms >= plan.start_ms && !client.left {
                 let (setting, pool) = (self.setting.clone(), self.pool.clone());
                 let (leased, to) = (self.leased.clone(), client.outcome.clone());
-                let local = self.locals[plan.worker].clone();
+                let local = self.workers.locals()[plan.worker].clone();
                 let timers = local.timers.clone();
                 client.task = Some(local.tasks.start(async move {
                     let outcome = ask(plan, &setting, &pool, &leased).await;

@@ -16,30 +16,12 @@ use case::{Case, Outcome, Plan, Setting};
 use line::Line;
 use lowroad_engine::Local;
 use lowroad_engine::concurrency::Permit;
-use lowroad_engine::sim::{Elsewhere, Faults, Shared as World};
+use lowroad_engine::sim::{Elsewhere, Faults, Shared as World, for_each_seed};
 use lowroad_origin::{Carrier, Limits, Patience, Shared};
 use peer::Manners;
 
 /// Timers are never early, and late by no more than the wheel's precision.
 const LATE_MS: u64 = 16;
-
-/// Names the seed when its case panics.
-struct Seed(u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the seed is {}", self.0);
-        }
-    }
-}
-
-fn for_each_seed(seeds: std::ops::Range<u64>, run: impl Fn(u64)) {
-    for seed in seeds {
-        let _name = Seed(seed);
-        run(seed);
-    }
-}
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -346,7 +328,7 @@ fn requests_share_connections() {
                     });
                     got.lock().expect("a lock").push(of);
                 };
-                case.locals[worker].tasks.spawn(asking).detach();
+                case.workers.locals()[worker].tasks.spawn(asking).detach();
             }
             case.turn_until(|_| got.lock().expect("a lock").len() == count);
         }
