@@ -1,6 +1,7 @@
 //! The command line: the commands, and what they take that have no file of their own.
 
 mod serve;
+pub mod servers;
 #[cfg_attr(not(feature = "softirq"), path = "without/softirq_options.rs")]
 pub mod softirq;
 
@@ -16,7 +17,8 @@ use crate::programs::modules;
 use crate::say;
 
 use self::serve::{Accelerate, Serve};
-use self::softirq::{Attach, Detach, Doctor, Purge, Status, Top};
+use self::servers::{Purge, Status};
+use self::softirq::{Attach, Detach, Doctor, Top};
 
 /// A web server that answers every request at the lowest level of the machine that can answer it.
 #[derive(Parser)]

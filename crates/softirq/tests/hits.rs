@@ -4,7 +4,7 @@
 mod common;
 
 use common::bench::{Bench, Did, lacks};
-use common::frames::{self, ACK, PSH, SYN, Sent};
+use common::frames::{ACK, PSH};
 use common::responses::{RESPONSES, Shelf};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lowroad_softirq::level::publish;
@@ -15,21 +15,7 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// Asks for the first response on a connection of its own.
 fn ask(bench: &Bench, port: u16) {
-    let mut sent = Sent {
-        port,
-        flags: SYN,
-        options: vec![2, 4, 5, 0xb4],
-        window: 64_000,
-        ..Sent::default()
-    };
-    let syn = sent.frame();
-    let Did::Reply(reply) = bench.run(&syn) else {
-        panic!("no SYN-ACK")
-    };
-    frames::receive(&reply, &syn).expect("a right answer");
-    let isn = u32::from_be_bytes(reply[38..42].try_into().expect("four bytes"));
-    (sent.seq, sent.ack, sent.flags) = (1, isn.wrapping_add(1), ACK);
-    sent.options.clear();
+    let mut sent = bench.connect(false, port);
     assert_eq!(bench.run(&sent.frame()), Did::Drop);
     sent.flags = ACK | PSH;
     sent.payload = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n".to_vec();

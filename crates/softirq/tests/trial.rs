@@ -5,8 +5,8 @@ mod common;
 
 use std::net::{IpAddr, SocketAddr};
 
-use common::bench::{Bench, Did, lacks};
-use common::frames::{self, ACK, PORT, PSH, SYN, Sent};
+use common::bench::{Bench, lacks};
+use common::frames::{ACK, PORT, PSH};
 use common::requests::{self, Draws};
 use common::responses::{RESPONSES, Shelf};
 use lowroad_softirq::layout::{self, REASONS};
@@ -170,21 +170,8 @@ fn drawn_requests_are_tried_as_they_are_answered() {
 /// What the level's own program counts for a request on a new connection.
 fn exit_of(bench: &Bench, is_v6: bool, port: u16, request: &[u8]) -> &'static str {
     bench.namespace.enter(|| {
-        let mut sent = Sent {
-            is_v6,
-            port,
-            flags: SYN,
-            options: vec![2, 4, 5, 0xb4],
-            window: 64_000,
-            ..Sent::default()
-        };
-        let syn = sent.frame();
-        let Did::Reply(reply) = bench.run(&syn) else {
-            panic!("no SYN-ACK")
-        };
-        let isn = frames::receive(&reply, &syn).expect("a SYN-ACK").seq;
-        (sent.seq, sent.ack, sent.flags) = (1, isn.wrapping_add(1), ACK | PSH);
-        sent.options.clear();
+        let mut sent = bench.connect(is_v6, port);
+        sent.flags = ACK | PSH;
         sent.payload = request.to_vec();
         let before = bench.level.counters().expect("counters");
         bench.run(&sent.frame());

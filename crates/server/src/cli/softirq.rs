@@ -1,7 +1,6 @@
-//! The command line of the soft-interrupt level: what can be said of `attach`, `detach`, `status`, `top`, `purge`
-//! and `doctor`. It knows nothing of what they do.
+//! The command line of the soft-interrupt level: what can be said of `attach`, `detach`, `top` and `doctor`. It knows
+//! nothing of what they do.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -120,44 +119,6 @@ pub struct Doctor {
     #[arg(long = "try")]
     pub try_it: bool,
     /// In which network namespace: a path, a process's number or a name of `ip netns`
-    #[arg(long, value_name = "NAMESPACE")]
-    pub netns: Option<String>,
-}
-
-/// `lowroad purge`.
-#[derive(Args)]
-pub struct Purge {
-    /// What: a URL, a URL with * at its end for all that begin so, tag:NAME, or `all`
-    #[arg(value_name = "URL")]
-    pub what: String,
-    /// Only what was asked at this port
-    #[arg(long, value_name = "PORT")]
-    pub port: Option<u16>,
-    /// The server's admin socket, if it is not at the default place
-    #[arg(long, value_name = "PATH")]
-    pub admin: Option<PathBuf>,
-    /// Levels of which network namespace, and no server: a path, a process's number or a name of
-    /// `ip netns`
-    #[arg(long, value_name = "NAMESPACE")]
-    pub netns: Option<String>,
-}
-
-/// `lowroad status`.
-#[derive(Args)]
-pub struct Status {
-    /// The server's admin socket, if it is not at the default place; levels are not shown then
-    #[arg(long, value_name = "PATH")]
-    pub admin: Option<PathBuf>,
-    /// Only the levels in front of ports, not the server
-    #[arg(long)]
-    pub softirq: bool,
-    /// Only the levels, as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Let the kernel count for a second how long the levels' programs run
-    #[arg(long)]
-    pub stats: bool,
-    /// Levels of which network namespace: a path, a process's number or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
 }

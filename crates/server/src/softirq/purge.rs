@@ -8,7 +8,7 @@ use lowroad_softirq::pattern::{self, Pattern};
 
 use super::{levels, namespace};
 use crate::admin;
-use crate::cli::softirq::Purge;
+use crate::cli::servers::Purge;
 use crate::dynamic::purge::{Meant, Purged};
 use crate::say;
 

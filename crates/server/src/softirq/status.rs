@@ -13,7 +13,7 @@ use super::namespace;
 use super::shares::{self, Shares};
 use super::view::{GROUPS, View};
 use crate::admin;
-use crate::cli::softirq::Status;
+use crate::cli::servers::Status;
 use crate::say;
 
 const COUNT_TIME: Duration = Duration::from_secs(1);

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use lowroad_config::Feature;
 
 use crate::cli::Explain;
-use crate::cli::softirq::{Attach, Detach, Doctor, Purge, Status, Top};
+use crate::cli::servers::{Purge, Status};
+use crate::cli::softirq::{Attach, Detach, Doctor, Top};
 use crate::dynamic::purge::Meant;
 use crate::{admin, features, say};
 

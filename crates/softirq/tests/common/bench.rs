@@ -20,7 +20,7 @@ use lowroad_wire::width::{index, sequence};
 use super::copies::Copies;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
-use super::frames::PORT;
+use super::frames::{self, ACK, PORT, SYN, Sent};
 
 /// The date that answers carry.
 pub const DATE: &[u8; 29] = b"Sat, 21 Nov 2026 12:00:00 GMT";
@@ -182,6 +182,26 @@ impl Bench {
             Some(behind) if did == Did::Again => self.run_one(behind, frame),
             _ => did,
         }
+    }
+
+    /// What a client at a port sends once it has a SYN-ACK: its last ACK of the handshake.
+    pub fn connect(&self, is_v6: bool, port: u16) -> Sent {
+        let mut sent = Sent {
+            is_v6,
+            port,
+            flags: SYN,
+            options: vec![2, 4, 5, 0xb4],
+            window: 64_000,
+            ..Sent::default()
+        };
+        let syn = sent.frame();
+        let Did::Reply(reply) = self.run(&syn) else {
+            panic!("no SYN-ACK")
+        };
+        let isn = frames::receive(&reply, &syn).expect("a SYN-ACK").seq;
+        (sent.seq, sent.ack, sent.flags) = (1, isn.wrapping_add(1), ACK);
+        sent.options.clear();
+        sent
     }
 
     /// Whether a frame that the server sends goes on to the client.

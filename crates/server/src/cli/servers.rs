@@ -1,0 +1,56 @@
+//! The command line of what servers are told and asked while they run: `purge` and `status`, which are for the levels in
+//! front of ports, too, where these are built in. It knows nothing of what they do.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `lowroad purge`.
+#[derive(Args)]
+pub struct Purge {
+    /// What: a URL, a URL with * at its end for all that begin so, tag:NAME, or `all`
+    #[arg(value_name = "URL")]
+    pub what: String,
+    /// Only what was asked at this port
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// The server's admin socket, if it is not at the default place
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Levels of which network namespace, and no server: a path, a process's number or a name of
+    /// `ip netns`
+    #[cfg(feature = "softirq")]
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+}
+
+/// `lowroad status`.
+#[derive(Args)]
+pub struct Status {
+    #[cfg_attr(
+        feature = "softirq",
+        doc = "The server's admin socket, if it is not at the default place; levels are not shown then"
+    )]
+    #[cfg_attr(
+        not(feature = "softirq"),
+        doc = "The server's admin socket, if it is not at the default place"
+    )]
+    #[arg(long, value_name = "PATH")]
+    pub admin: Option<PathBuf>,
+    /// Only the levels in front of ports, not the server
+    #[cfg(feature = "softirq")]
+    #[arg(long)]
+    pub softirq: bool,
+    /// Only the levels, as JSON
+    #[cfg(feature = "softirq")]
+    #[arg(long)]
+    pub json: bool,
+    /// Let the kernel count for a second how long the levels' programs run
+    #[cfg(feature = "softirq")]
+    #[arg(long)]
+    pub stats: bool,
+    /// Levels of which network namespace: a path, a process's number or a name of `ip netns`
+    #[cfg(feature = "softirq")]
+    #[arg(long, value_name = "NAMESPACE")]
+    pub netns: Option<String>,
+}
