@@ -1,7 +1,7 @@
 //! `lowroad explain`: what the server would answer, and by which steps.
 //!
-//! It is a decision as for a client, made in a world that does nothing: nothing is counted, stored or
-//! renewed, and no program is called. May block on the disk.
+//! It is a decision as for a client, made in a world that does nothing: nothing is counted, stored,
+//! renewed or watched from then on, and no program is called. May block on the disk.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -78,7 +78,10 @@ pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
     head.push_str("\r\n");
     let mut out = format!("GET {url}\n");
     match h1::parse(head.as_bytes(), &view.limits) {
-        Ok(Some(_)) => walk(view, *listener, &head, &mut out),
+        Ok(Some(_)) => {
+            let loader = view.fetcher.loader();
+            loader.without_trace(|| walk(view, *listener, &head, &mut out));
+        }
         Ok(None) => line(&mut out, "answer", "none: the request is not complete"),
         Err(refusal) => refused(refusal.status(), refusal.as_str(), &mut out),
     }

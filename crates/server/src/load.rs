@@ -111,6 +111,16 @@ impl Loader {
         self.watcher.as_ref().map_or(0, |watcher| watcher.len())
     }
 
+    /// Does something that only looks: no folder stays watched for it.
+    pub fn without_trace<T>(&self, look: impl FnOnce() -> T) -> T {
+        let mark = self.watcher.as_ref().map(|watcher| watcher.mark());
+        let seen = look();
+        if let (Some(watcher), Some(mark)) = (&self.watcher, mark) {
+            watcher.forget_unused(mark);
+        }
+        seen
+    }
+
     /// Makes the object and stores it if it is worth it.
     pub fn load(&self, want: &Want) -> Arc<Object> {
         let object = self.make(want);

@@ -27,6 +27,8 @@ const FOLDERS_MAX: usize = 16_384;
 /// A watched folder.
 pub struct Folder {
     generation: AtomicU64,
+    /// Its first generation.
+    begun: u64,
 }
 
 impl Folder {
@@ -106,8 +108,10 @@ impl Watcher {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let watch = inotify::add_watch(&self.inotify, path, watched_changes())?;
+        let begun = self.new_generation();
         let folder = Arc::new(Folder {
-            generation: AtomicU64::new(self.new_generation()),
+            generation: AtomicU64::new(begun),
+            begun,
         });
         // One folder reached by two paths has one watch: the later path takes it over, the earlier
         // one's answers are looked at again.
@@ -124,8 +128,7 @@ impl Watcher {
     }
 
     fn listen(&self) {
-        // News may have been lost if this begins anew.
-        self.forget_everything();
+        let _end = Deaf(self);
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
         while let Ok(event) = reader.next() {
@@ -135,8 +138,6 @@ impl Watcher {
                 event.file_name().map(|name| name.to_bytes()),
             );
         }
-        // Without news nothing may be trusted for long.
-        self.forget_everything();
     }
 
     fn take(&self, watch: i32, flags: ReadFlags, name: Option<&[u8]>) {
@@ -194,6 +195,36 @@ impl Watcher {
         self.forget_below(&mut folders, Path::new("/"));
     }
 
+    /// Names this moment, for [`Watcher::forget_unused`].
+    pub fn mark(&self) -> u64 {
+        self.generation_next.load(Relaxed)
+    }
+
+    /// Ends the watches that were begun since a moment and that nobody trusts: who began them has only looked.
+    pub fn forget_unused(&self, since: u64) {
+        let mut folders = self.folders();
+        let new = folders.by_path.iter().rev();
+        let new = new.filter(|(_, (_, folder))| folder.begun >= since);
+        let new: Vec<PathBuf> = new.map(|(path, _)| path.clone()).collect();
+        for path in new {
+            // Those below come first. Who trusts a folder needs those above it.
+            let mut from = folders.by_path.range(path.clone()..);
+            let is_unused = from
+                .next()
+                .is_some_and(|(_, (_, folder))| Arc::strong_count(folder) == 1);
+            let has_others = from.next().is_some_and(|(next, _)| next.starts_with(&path));
+            if !is_unused || has_others {
+                continue;
+            }
+            if let Some((watch, _)) = folders.by_path.remove(&path) {
+                folders.by_watch.remove(&watch);
+                folders.forgotten += 1;
+                // The kernel may have ended it already.
+                let _ = inotify::remove_watch(&self.inotify, watch);
+            }
+        }
+    }
+
     /// Folders watched now.
     pub fn len(&self) -> usize {
         self.folders().by_path.len()
@@ -201,6 +232,15 @@ impl Watcher {
 
     fn folders(&self) -> MutexGuard<'_, Folders> {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nobody listens any more: without news nothing may be trusted for long.
+struct Deaf<'w>(&'w Watcher);
+
+impl Drop for Deaf<'_> {
+    fn drop(&mut self) {
+        self.0.forget_everything();
     }
 }
 
@@ -262,6 +302,29 @@ mod tests {
         std::fs::rename(root.join("a"), root.join("c")).expect("rename");
         assert!(wait_for_change(&folder, before), "an ancestor renamed");
         assert!(watcher.folder(&root, Path::new("a/b")).is_none(), "gone");
+        std::fs::remove_dir_all(&root).expect("remove");
+    }
+
+    #[test]
+    fn watches_that_nobody_trusts_are_ended() {
+        let root = std::env::temp_dir().join(format!("lowroad-unused-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("a/b")).expect("create");
+        let watcher = Watcher::start(Arc::default()).expect("inotify");
+        let mark = watcher.mark();
+        drop(watcher.folder(&root, Path::new("a/b")).expect("watched"));
+        watcher.forget_unused(mark);
+        assert_eq!(watcher.len(), 0);
+        let (trusted, _) = watcher.folder(&root, Path::new("a")).expect("watched");
+        let mark = watcher.mark();
+        drop(watcher.folder(&root, Path::new("a/b")).expect("watched"));
+        watcher.forget_unused(mark);
+        assert_eq!(watcher.len(), 2);
+        // Not those that somebody trusts, nor those above them.
+        watcher.forget_unused(0);
+        assert_eq!(watcher.len(), 2);
+        drop(trusted);
+        watcher.forget_unused(0);
+        assert_eq!(watcher.len(), 0);
         std::fs::remove_dir_all(&root).expect("remove");
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use lowroad_testkit::status::Status;
 use lowroad_testkit::{Client, Folder, Server, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -80,6 +81,8 @@ fn explain_says_what_would_be_answered_and_leaves_no_trace() {
         );
         is(&said, "stored", stored);
     }
+    let watched = || Status::new(PROGRAM, &admin).value("folders_watched");
+    assert_eq!(watched(), 0);
     let mut client = server.connect();
     let mut get = |path: &str, fields: &str| {
         client.send(format!(
@@ -88,6 +91,7 @@ fn explain_says_what_would_be_answered_and_leaves_no_trace() {
         client.response()
     };
     let got = get("/small.txt", "");
+    assert_eq!(watched(), 1);
     let said = ask("/small.txt", &[]);
     is(&said, "stored", "yes");
     is(&said, "fresh", "watched");
@@ -125,6 +129,7 @@ fn explain_says_what_would_be_answered_and_leaves_no_trace() {
     ] {
         is(&ask(path, &[]), "answer", answer);
     }
+    assert_eq!(watched(), 1);
     // By the server's address no site is meant.
     let url = format!("http://127.0.0.1:{port}/");
     let (_, said, _) = command(&["explain", "--admin", &admin, &url]);
