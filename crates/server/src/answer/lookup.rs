@@ -285,7 +285,8 @@ impl<W: World> Lookup<'_, W> {
                 if let Decision::Answered(..) = decision {
                     self.world.note(Step::Reused(route, object));
                     if *now == Use::StaleWhileRevalidate {
-                        let call = self.call_of(asked, path, route, (key, Some(object.clone())), to);
+                        let call =
+                            self.call_of(asked, path, route, (key, Some(object.clone())), to);
                         self.world.refresh(&call, to.exchange);
                     }
                 }
@@ -405,7 +406,10 @@ impl<W: World> Lookup<'_, W> {
             _ => self.world.wait(stored, to.exchange.id),
         };
         match begins {
-            Some(stored) => Some(Decision::Answered(to.reuse(asked.at(), stored, route)?, logged)),
+            Some(stored) => Some(Decision::Answered(
+                to.reuse(asked.at(), stored, route)?,
+                logged,
+            )),
             None => Some(asked.wait_for_program(to, (Box::new(()), true), path, route)),
         }
     }

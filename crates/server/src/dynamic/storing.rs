@@ -86,11 +86,7 @@ impl Stored {
     /// The same, if its response may begin: its body is there, or comes. Else who waits is told once it does, or that it
     /// had better ask for itself. Who began it has nobody else to ask.
     pub fn unless_quiet(self, waiter: impl FnOnce() -> Waiter) -> Option<Stored> {
-        let Stored {
-            object,
-            body,
-            way,
-        } = self;
+        let Stored { object, body, way } = self;
         let body = match (&object.kind, body) {
             (Kind::Filling(filling), Some(body)) if matches!(way, Way::Hit | Way::Shared) => {
                 let (of, (post, id)) = (object.clone(), waiter());
@@ -109,11 +105,7 @@ impl Stored {
             }
             (_, body) => body,
         };
-        Some(Stored {
-            object,
-            body,
-            way,
-        })
+        Some(Stored { object, body, way })
     }
 }
 
