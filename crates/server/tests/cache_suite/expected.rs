@@ -1,0 +1,34 @@
+//! Which tests are known not to be passed. Knows nothing of how they are run.
+
+/// Paragraphs: the reason, in lines that begin with `#`, and then the ids.
+const LIST: &str = include_str!("expected.txt");
+
+/// The list.
+pub struct Expected(Vec<&'static str>);
+
+impl Expected {
+    /// Reads it; each test has a reason, and is there once.
+    pub fn read() -> Expected {
+        let mut ids = Vec::new();
+        for paragraph in LIST.split("\n\n") {
+            let (reason, named): (Vec<_>, Vec<_>) =
+                paragraph.lines().partition(|line| line.starts_with('#'));
+            for id in named.into_iter().flat_map(str::split_whitespace) {
+                assert!(!reason.is_empty(), "{id} is listed without a reason");
+                assert!(!ids.contains(&id), "{id} is listed twice");
+                ids.push(id);
+            }
+        }
+        Expected(ids)
+    }
+
+    /// Whether a test is listed.
+    pub fn has(&self, id: &str) -> bool {
+        self.0.contains(&id)
+    }
+
+    /// All that are.
+    pub fn ids(&self) -> impl Iterator<Item = &&'static str> {
+        self.0.iter()
+    }
+}

@@ -1,0 +1,163 @@
+//! Runs the tests: a node process with their origin and their client, and the lines that it writes. Knows neither
+//! the cache between the two nor what is expected of it.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// The package, and where it is unpacked. The same stands in `tools/cache-suite.sh`.
+pub const PACKAGE: &str = "http-cache-tests 0.4.5";
+const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/http-cache-tests-0.4.5");
+const SUITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cache_suite/suite.mjs");
+
+/// What a test is about, in the package's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// RFC 9111 asks for it.
+    Required,
+    /// `optimal`: a good cache does so.
+    Optional,
+    /// A question, of which no answer is wrong.
+    Check,
+}
+
+/// Which tests are run; those on which they depend are run, too.
+#[derive(Clone, Copy)]
+pub enum Tests<'t> {
+    /// All.
+    All,
+    /// Those with these ids.
+    These(&'t [String]),
+    /// The one with this id, and what client and origin see of it is shown.
+    Shown(&'t str),
+}
+
+/// A test that was run.
+pub struct Tested {
+    /// Its name.
+    pub id: String,
+    /// What it is about.
+    pub kind: Kind,
+    /// `pass`, or how it failed: by itself, when it was set up, or since one failed on which it depends.
+    outcome: String,
+    /// What was said of that.
+    said: String,
+}
+
+/// The process, waiting to hear where the cache is.
+pub struct Run {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// The origin's URL.
+    pub origin: String,
+}
+
+/// What this machine lacks.
+pub fn missing() -> Option<String> {
+    let node = Command::new("node").arg("--version").output();
+    if node.is_err() {
+        return Some("no node".into());
+    }
+    let is_there = Path::new(FOLDER).is_dir();
+    (!is_there).then(|| format!("no {PACKAGE}; tools/cache-suite.sh fetches it"))
+}
+
+impl Run {
+    /// Starts it.
+    pub fn start(tests: Tests<'_>) -> Run {
+        let mut command = Command::new("node");
+        command.args([SUITE, FOLDER]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        match tests {
+            Tests::All => command.stderr(Stdio::piped()),
+            Tests::These(ids) => command.args(ids).stderr(Stdio::piped()),
+            Tests::Shown(id) => command.args(["--show", id]),
+        };
+        let mut child = command.spawn().expect("node starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let Some(Ok(origin)) = lines.next() else {
+            panic!(
+                "the tests' origin did not start: {}",
+                complaints(&mut child)
+            );
+        };
+        Run {
+            child,
+            lines,
+            origin,
+        }
+    }
+
+    /// Lets it test the cache at this address.
+    pub fn results(mut self, cache: SocketAddr) -> Vec<Tested> {
+        let mut stdin = self.child.stdin.take().expect("piped");
+        writeln!(stdin, "http://{cache}").expect("it listens");
+        let lines = self.lines.by_ref().map(|line| line.expect("text"));
+        let tested: Vec<Tested> = lines.map(|line| Tested::read(&line)).collect();
+        let status = self.child.wait().expect("a child of ours");
+        let complaints = complaints(&mut self.child);
+        assert!(status.success(), "{status}: {complaints}");
+        tested
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What it wrote to standard error, unless that is shown.
+fn complaints(child: &mut Child) -> String {
+    let mut text = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        stderr.read_to_string(&mut text).expect("text");
+    }
+    text
+}
+
+impl Tested {
+    fn read(line: &str) -> Tested {
+        let [id, kind, outcome, said] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{line:?} is no result");
+        };
+        let kind = match kind {
+            "required" => Kind::Required,
+            "optimal" => Kind::Optional,
+            "check" => Kind::Check,
+            other => panic!("{id} is of the kind {other}"),
+        };
+        Tested {
+            id: id.into(),
+            kind,
+            outcome: outcome.into(),
+            said: said.into(),
+        }
+    }
+
+    /// Whether it is passed, and those on which it depends.
+    pub fn is_passed(&self) -> bool {
+        self.outcome == "pass"
+    }
+
+    /// Whether it failed since a response was not there that should have been stored, as far as it says.
+    pub fn is_lost(&self) -> bool {
+        let said = |text| self.said.contains(text);
+        let is_absent = said("does not come from cache") || said("should have been conditional");
+        self.outcome == "dependency failed" || (!self.is_passed() && is_absent)
+    }
+}
+
+impl fmt::Display for Tested {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Required => "required",
+            Kind::Optional => "optional",
+            Kind::Check => "question",
+        };
+        write!(to, "{} ({kind}): {} {}", self.id, self.outcome, self.said)
+    }
+}
