@@ -29,7 +29,7 @@ pub struct Conditions {
 
 /// Fields that a 304 or the response to HEAD never changes: they are about the message or the stored bytes, or about
 /// one connection.
-const KEPT: [&[u8]; 15] = [
+const KEPT: [&[u8]; 16] = [
     b"connection",
     b"content-encoding",
     b"content-length",
@@ -45,6 +45,8 @@ const KEPT: [&[u8]; 15] = [
     b"upgrade",
     b"www-authenticate",
     b"content-digest",
+    // Another one would name other bytes than are stored.
+    b"etag",
 ];
 
 impl<'f> Validators<'f> {

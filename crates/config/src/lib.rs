@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod application;
 mod buffering;
 mod caching;
 mod check;
@@ -131,6 +132,11 @@ fn config(
         .into_iter()
         .filter_map(database::database)
         .collect();
+    let applications: Vec<(Application, At)> = top
+        .sections("application")
+        .into_iter()
+        .filter_map(application::application)
+        .collect();
     let sites: Vec<(Site, Marks)> = top.sections("site").into_iter().map(site::site).collect();
     if top.is_without("site") {
         let file = At {
@@ -147,12 +153,15 @@ fn config(
     named::each_once(source, "module", module_names);
     let database_names = databases.iter().map(|(it, at)| (&*it.name, at));
     named::each_once(source, "database", database_names);
+    let application_names = applications.iter().map(|(it, at)| (&*it.name, at));
+    named::each_once(source, "application", application_names);
     let modules: Vec<Module> = modules.into_iter().map(|(module, _)| module).collect();
     let databases: Vec<Database> = databases.into_iter().map(|(base, _)| base).collect();
     route::check_names(source, &sites, &modules, &databases);
     Config {
         modules,
         databases,
+        applications: applications.into_iter().map(|(it, _)| it).collect(),
         server,
         limits,
         buffering,

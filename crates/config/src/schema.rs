@@ -16,7 +16,7 @@ mod site;
 pub use caching::{Caching, Cookies};
 pub use limits::{Buffering, Limits};
 pub use log::{AccessLog, Format, Level, Log, LogTarget};
-pub use program::{Database, Module, ModuleCode};
+pub use program::{Application, Database, Module, ModuleCode};
 pub use representation::{Compress, Encoding, HeaderRule, PatternRule, Redirect};
 pub use route::{Cgi, FastCgi, Origin, OriginUrl, Pages, Route, RouteTo, Upstream};
 pub use server::{Accept, Server, Softirq};
@@ -37,6 +37,8 @@ pub struct Config {
     pub modules: Vec<Module>,
     /// Databases that routes name. `[[database]]`
     pub databases: Vec<Database>,
+    /// Programs that the server keeps alive. `[[application]]`
+    pub applications: Vec<Application>,
     /// The sites, in the order of the file. `[[site]]`; a parsed file has at least one.
     pub sites: Vec<Site>,
 }

@@ -76,6 +76,11 @@ fn every_key_is_documented_in_its_chapter_and_no_other_is() {
             "[[site]]\n[[site.header]]\nzzz = 1",
         ),
         ("### `[[site.route]]`", "[[site]]\n[[site.route]]\nzzz = 1"),
+        (
+            "### `[site.route.cache]`",
+            "[[site]]\n[[site.route]]\norigin = \"http://a\"\n[site.route.cache]\nzzz = 1",
+        ),
+        ("## `[[application]]`", "[[application]]\nzzz = 1"),
         ("## `[[module]]`", "[[module]]\nzzz = 1"),
         ("## `[[database]]`", "[[database]]\nzzz = 1"),
     ] {

@@ -155,6 +155,7 @@ impl CgiHandler {
             memory_len_max: self.cgi.memory_len_max,
             cpu_s_max: self.cgi.cpu_s_max,
             user: self.user,
+            ends_with_parent: false,
         };
         let keep = process::Keep {
             permit,

@@ -34,6 +34,8 @@ pub mod response;
 pub mod script;
 pub mod secrets;
 pub mod spool;
+#[cfg(feature = "programs")]
+pub mod supervise;
 #[cfg(feature = "wasm")]
 pub mod wasm;
 

@@ -36,6 +36,7 @@ use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
 use crate::load::Loader;
 use crate::outcome::{Outcome, Post};
+use crate::programs::applications::Applications;
 use crate::programs::build::Programs;
 use crate::programs::routes::Route;
 use crate::reload;
@@ -95,6 +96,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     let locals = drivers.iter().map(|driver| driver.local().clone());
     let programs = Programs::start(logger.clone(), locals.collect()).map_err(text)?;
     let mut running = prepare(config, listeners, &helpers, programs, logger, changes)?;
+    running.keep_applications()?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
     running.softirq = own.health;
@@ -118,6 +120,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
         keeper.answer(running.clone()).map_err(text)?;
     }
     keep_sites(running.clone()).map_err(text)?;
+    lock(&running).wait_for_applications();
     // Only now: with few descriptors the first clients would take those that the start needs.
     listen(&lock(&running), opened);
     announce(&lock(&running));
@@ -131,6 +134,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     };
     live(&running, &news, outside);
     lock(&running).programs.end();
+    lock(&running).applications.end();
     drop(admin);
     logs.close();
     Ok(())
@@ -160,6 +164,7 @@ fn prepare(
         listeners,
         programs,
         modules,
+        applications: Applications::default(),
         changes,
         fetcher: Arc::new(Fetcher::new(Arc::new(loader), helpers.clone())),
         store,

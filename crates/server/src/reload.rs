@@ -115,5 +115,5 @@ fn apply(running: &mut Running, config: Config) -> Result<(), String> {
             .warn(format_args!("changes in [server] and [log] need a restart"));
     }
     running.config = config;
-    Ok(())
+    running.keep_applications()
 }

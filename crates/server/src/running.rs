@@ -15,6 +15,7 @@ use crate::answer::Web;
 use crate::changes::Changes;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
+use crate::programs::applications::Applications;
 use crate::programs::build::Programs;
 use crate::programs::modules::Catalog;
 use crate::sites::Sites;
@@ -40,6 +41,8 @@ pub struct Running {
     pub programs: Programs,
     /// Their modules.
     pub modules: Catalog,
+    /// What it keeps alive.
+    pub applications: Applications,
     /// Word of all that changes answers.
     pub changes: Arc<Changes>,
     /// Stored answers.
@@ -64,6 +67,22 @@ pub struct Running {
     pub softirq: Option<Arc<Health>>,
     /// Since when it runs.
     pub started: Instant,
+}
+
+impl Running {
+    /// Has the applications of the configuration in force kept alive.
+    ///
+    /// # Errors
+    /// As [`Applications::keep`].
+    pub fn keep_applications(&mut self) -> Result<(), String> {
+        self.applications
+            .keep(&self.config.applications, &self.logger)
+    }
+
+    /// Waits until they accept connections. Blocks.
+    pub fn wait_for_applications(&self) {
+        self.applications.wait(&self.logger);
+    }
 }
 
 /// Locks what is shared. A thread beside the workers that panicked has left it as it was: a reload

@@ -1,8 +1,8 @@
-//! What routes name: modules and databases.
+//! What routes name, modules and databases, and applications beside the server.
 
 use std::path::PathBuf;
 
-use crate::Destination;
+use crate::{Destination, OriginUrl};
 
 /// Code that answers requests. `[[module]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,40 @@ impl Database {
             connections_max: 8,
             timeout_ms: 5000,
             rows_max: 10_000,
+        }
+    }
+}
+
+/// A program that the server starts, keeps alive and stops. `[[application]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// What it is called in the log: 1 to 64 letters, digits, `-`, `_` and `.`; no other application has it.
+    pub name: String,
+    /// The program and its arguments; never empty.
+    pub command: Vec<String>,
+    /// Where it runs. Default: where the server does.
+    pub folder: Option<PathBuf>,
+    /// Variables besides those of the server. `[application.env]`
+    pub env: Vec<(String, String)>,
+    /// Where it listens: the server listens once connections are accepted there. Key `ready`.
+    pub ready: Option<OriginUrl>,
+    /// How long the server waits for that at its start, in milliseconds. Default 30 000. Key `start_timeout`.
+    pub start_timeout_ms: u64,
+    /// How long it may take to end, in milliseconds; then it is killed. Default 10 000. Key `stop_timeout`.
+    pub stop_timeout_ms: u64,
+}
+
+impl Application {
+    /// One with every default.
+    pub fn new(name: String, command: Vec<String>) -> Application {
+        Application {
+            name,
+            command,
+            folder: None,
+            env: Vec::new(),
+            ready: None,
+            start_timeout_ms: 30_000,
+            stop_timeout_ms: 10_000,
         }
     }
 }

@@ -491,3 +491,32 @@ fn loading_looks_for_the_files_of_modules_and_the_folders_of_programs() {
         lines(&problems)
     );
 }
+
+#[test]
+fn applications_and_origins() {
+    let text = "[[application]]\nname = \"shop\"\ncommand = [\"node\", \"app.js\"]\nready = \"http://127.0.0.1:3000\"\n\
+                stop_timeout = \"1s\"\n[application.env]\nPORT = 3000\n[[site]]\n[[site.route]]\npattern = \"/**\"\n\
+                origin = \"http://127.0.0.1:3000\"\nconnections = 7\n[site.route.cache]\nttl = \"1m\"\ncookies = \"never\"\n";
+    let config = good(text);
+    let application = &config.applications[0];
+    assert_eq!(application.command, ["node", "app.js"]);
+    assert_eq!(application.env, pairs(&[("PORT", "3000")]));
+    assert_eq!(
+        (application.start_timeout_ms, application.stop_timeout_ms),
+        (30_000, 1000)
+    );
+    let site = &config.sites[0];
+    assert_eq!(site.root, Root::None, "all paths are the origin's");
+    let route = &site.routes[0];
+    assert!(matches!(&route.to, RouteTo::Origin(origin) if origin.connections_max == 7));
+    assert_eq!(
+        (route.caching.ttl_s, route.caching.cookies),
+        (Some(60), Cookies::Never)
+    );
+    assert_eq!(route.caching.stale_if_error_s, 3600);
+    let wrong = "[[application]]\nname = \"a\"\ncommand = []\n";
+    assert_eq!(
+        shown(&with_site(wrong)),
+        "3:11: application[0].command: there is no program (allowed: [\"PROGRAM\", \"ARGUMENT\", …])"
+    );
+}

@@ -5,7 +5,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
 /// What a program and each of its children may use.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,8 @@ pub struct Limits {
     pub cpu_s_max: u64,
     /// User and group that it runs as, with no other groups; `None` = those of this process.
     pub user: Option<(u32, u32)>,
+    /// It is killed when the thread ends that starts it.
+    pub ends_with_parent: bool,
 }
 
 /// Makes `command` set these limits, and dump no core.
@@ -30,10 +32,13 @@ pub fn limit(command: &mut Command, limits: Limits) {
         setrlimit(Resource::Core, rlimit(core))?;
         setrlimit(Resource::As, rlimit(some(limits.memory_len_max)))?;
         setrlimit(Resource::Cpu, rlimit(some(limits.cpu_s_max)))?;
+        if limits.ends_with_parent {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+        }
         Ok(())
     };
     // SAFETY: the closure runs in the child of a process with several threads, where only what is
-    // async-signal-safe is allowed. It makes three system calls, owns only two numbers, takes no
+    // async-signal-safe is allowed. It makes four system calls at most, owns only two numbers, takes no
     // lock and allocates nothing (an `Errno` becomes an `io::Error` by its number alone).
     unsafe {
         command.pre_exec(set);

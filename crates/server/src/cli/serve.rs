@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lowroad_config::{
-    self as config, Config, Feature, Origin, Pattern, Root, Route, RouteTo, value,
+    self as config, Application, Config, Feature, Origin, Pattern, Root, Route, RouteTo, value,
 };
 
 use crate::features;
@@ -33,6 +33,9 @@ pub struct Accelerate {
     /// The server: http://HOST:PORT or unix:/PATH
     #[arg(value_name = "URL")]
     origin: String,
+    /// The application to start there, and to keep alive: -- PROGRAM ARGUMENT…
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
     #[command(flatten)]
     server: Server,
 }
@@ -99,9 +102,16 @@ impl Accelerate {
             .map_err(|allowed| format!("{}: not understood (allowed: {allowed})", self.origin))?;
         let mut site = config::site_for_folder(PathBuf::new());
         site.root = Root::None;
-        let to = RouteTo::Origin(Origin::new(url));
+        let to = RouteTo::Origin(Origin::new(url.clone()));
         site.routes.push(Route::new(Pattern::everything(), to));
-        self.server.config(site)
+        let mut config = self.server.config(site)?;
+        if !self.command.is_empty() {
+            config.applications.push(Application {
+                ready: Some(url),
+                ..Application::new("application".into(), self.command.clone())
+            });
+        }
+        Ok(config)
     }
 }
 

@@ -3,6 +3,8 @@
 //! on which they are waited for. What programs are and how they work is told in the crate `lowroad-dynamic`; knows nothing
 //! of requests.
 
+#[cfg_attr(not(feature = "programs"), path = "../without/applications.rs")]
+pub mod applications;
 pub mod build;
 pub mod counts;
 mod lanes;

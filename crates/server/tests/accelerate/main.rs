@@ -1,5 +1,6 @@
 //! The accelerator over real sockets, between real clients and an origin that does what a test says.
 
+mod applications;
 mod faults;
 mod forward;
 mod front;

@@ -1,0 +1,47 @@
+//! Reads `[[application]]`: a program that the server starts and keeps alive, mostly the origin of its sites.
+
+use crate::Application;
+use crate::named::{self, HOUR_MS};
+use crate::origin;
+use crate::reader::{At, Item, Section};
+
+/// An application and where its name is.
+pub(crate) fn application(section: Section<'_>) -> Option<(Application, At)> {
+    let name_item = section.required("name");
+    let name = name_item.as_ref().and_then(named::name);
+    let command = section.required("command").and_then(|item| command(&item));
+    let default = Application::new(name.unwrap_or_default(), command.unwrap_or_default());
+    let application = Application {
+        folder: section.item("folder").and_then(|item| item.path()),
+        env: section
+            .section("env")
+            .map_or_else(Vec::new, named::environment),
+        ready: section
+            .item("ready")
+            .and_then(|item| item.read(origin::url)),
+        start_timeout_ms: section.duration_ms(
+            "start_timeout",
+            default.start_timeout_ms,
+            1..=HOUR_MS,
+        ),
+        stop_timeout_ms: section.duration_ms("stop_timeout", default.stop_timeout_ms, 1..=HOUR_MS),
+        ..default
+    };
+    section.finish();
+    let at = name_item?.at;
+    (!application.command.is_empty()).then_some((application, at))
+}
+
+/// A program and its arguments.
+fn command(item: &Item<'_>) -> Option<Vec<String>> {
+    let texts = item.items()?;
+    let command: Option<Vec<String>> = texts.iter().map(|text| text.plain_text()).collect();
+    let command = command?;
+    match command.first() {
+        Some(program) if !program.is_empty() => Some(command),
+        _ => {
+            item.report("there is no program", "[\"PROGRAM\", \"ARGUMENT\", …]");
+            None
+        }
+    }
+}

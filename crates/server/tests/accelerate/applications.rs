@@ -1,0 +1,86 @@
+//! Applications that the server keeps alive.
+
+use lowroad_testkit::{Folder, Server, wait_until};
+
+use crate::front::PROGRAM;
+
+/// An origin of a few lines, which ends when it is asked for /end.
+const APPLICATION: &str = r#"
+import http.server, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/end":
+            os._exit(3)
+        body = str(os.getpid()).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        if self.path == "/kept":
+            self.send_header("Cache-Control", "max-age=1")
+        self.end_headers()
+        self.wfile.write(body)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"#;
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+#[test]
+fn it_is_started_waited_for_started_again_and_stopped() {
+    let folder = Folder::new();
+    let script = folder.file("app.py", APPLICATION);
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}");
+    let arguments = [
+        "accelerate",
+        &url,
+        "--listen",
+        "127.0.0.1:0",
+        "--",
+        "python3",
+        script.to_str().expect("a path"),
+        &port.to_string(),
+    ];
+    let mut server = Server::start(PROGRAM, &arguments);
+    let first = server.get("/kept");
+    assert_eq!(first.status, 200, "the server waits until it is ready");
+    assert_eq!(server.get("/end").status, 502);
+    // What is stored stands in while it is away, stale or not.
+    assert_eq!(server.get("/kept").text(), first.text());
+    server.wait_for_error_line("python3 ended (exit status: 3)");
+    let second = wait_until("another process", || {
+        let got = server.get("/");
+        (got.status == 200 && got.text() != first.text()).then(|| got.text())
+    });
+    server.signal("TERM");
+    assert!(server.wait_for_end().success());
+    assert!(!std::path::Path::new(&format!("/proc/{second}")).exists());
+}
+
+#[test]
+fn it_ends_with_a_server_that_is_killed() {
+    let folder = Folder::new();
+    let script = folder.file("app.py", APPLICATION);
+    let port = free_port().to_string();
+    let url = format!("http://127.0.0.1:{port}");
+    let path = script.to_str().expect("a path");
+    let arguments = [
+        "accelerate",
+        &url,
+        "--listen",
+        "127.0.0.1:0",
+        "--",
+        "python3",
+        path,
+        &port,
+    ];
+    let server = Server::start(PROGRAM, &arguments);
+    let process = server.get("/").text();
+    server.signal("KILL");
+    wait_until("its end", || {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+        let is_over = status.map_or(true, |status| status.contains("Z (zombie)"));
+        is_over.then_some(())
+    });
+}
