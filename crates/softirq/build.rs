@@ -17,10 +17,14 @@ fn main() -> Outcome<()> {
     println!("cargo::rerun-if-env-changed=CLANG");
     let headers = out.join("headers");
     write_headers(&headers)?;
-    compile(&source, &headers, &out.join("xdp.bpf.o"), &["-DTIER_XDP"])?;
-    compile(&source, &headers, &out.join("tc.bpf.o"), &[])?;
+    let level = source.join("softirq.bpf.c");
+    compile(&level, &headers, &out.join("xdp.bpf.o"), &["-DTIER_XDP"])?;
+    compile(&level, &headers, &out.join("tc.bpf.o"), &[])?;
+    let lookup = source.join("lookup.bpf.c");
+    compile(&lookup, &headers, &out.join("lookup.bpf.o"), &[])?;
     let shared = source.join("shared.h");
     types(&shared, &out.join("shared.rs"))?;
+    types(&source.join("taken.h"), &out.join("taken.rs"))?;
     fs::write(
         out.join("reasons.rs"),
         reasons(&fs::read_to_string(shared)?)?,
@@ -48,7 +52,7 @@ fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> Outco
         .arg(format!("-I/usr/include/{machine}-linux-gnu"))
         .args(more)
         .arg("-c")
-        .arg(source.join("softirq.bpf.c"))
+        .arg(source)
         .arg("-o")
         .arg(object)
         .status()
@@ -62,7 +66,7 @@ fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> Outco
 fn types(header: &Path, to: &Path) -> Outcome<()> {
     let bindings = bindgen::Builder::default()
         .header(header.display().to_string())
-        .allowlist_file(".*/shared\\.h")
+        .allowlist_file(header.display().to_string())
         .derive_default(true)
         .prepend_enum_name(false)
         .layout_tests(true)

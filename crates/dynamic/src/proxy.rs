@@ -90,7 +90,7 @@ impl ProxyHandler {
         notice: Notice,
         spools: Option<Arc<Spools>>,
     ) -> Result<ProxyHandler, String> {
-        let address = address(&origin.url)?;
+        let address = address(origin)?;
         let silence = Duration::from_millis(route.timeout_ms);
         Ok(ProxyHandler {
             name: format!("origin {}", origin.url).into(),
@@ -220,7 +220,8 @@ impl Handler for ProxyHandler {
 }
 
 /// Where an origin is. Blocks while a name is looked up.
-fn address(url: &OriginUrl) -> Result<Address, String> {
+fn address(origin: &Origin) -> Result<Address, String> {
+    let url = &origin.url;
     let (host, port) = match url {
         OriginUrl::Unix(path) => return Ok(Address::Unix(path.clone())),
         OriginUrl::Http { host, port } => (host.as_str(), *port),
@@ -228,7 +229,10 @@ fn address(url: &OriginUrl) -> Result<Address, String> {
     let found: io::Result<Option<SocketAddr>> =
         (host, port).to_socket_addrs().map(|mut found| found.next());
     match found {
-        Ok(Some(address)) => Ok(Address::Tcp(address)),
+        Ok(Some(to)) => Ok(match origin.from {
+            None => Address::Tcp(to),
+            Some(from) => Address::TcpFrom { to, from },
+        }),
         Ok(None) => Err(format!("{url}: the name has no address")),
         Err(error) => Err(format!("{url}: the name can't be looked up: {error}")),
     }

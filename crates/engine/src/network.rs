@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// Names one socket to elsewhere; slot and generation, so that news of a closed one cannot reach its
@@ -41,6 +41,13 @@ pub enum Remote<'a> {
     Unix(&'a Path),
     /// To a host and port.
     Tcp(SocketAddr),
+    /// The same, from an address that need not be one of this machine's interfaces.
+    TcpFrom {
+        /// Where it leads.
+        to: SocketAddr,
+        /// Where it comes from.
+        from: IpAddr,
+    },
 }
 
 /// Makes connections to elsewhere for one worker.

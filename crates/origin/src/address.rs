@@ -1,7 +1,7 @@
 //! Where a server is. It knows nothing of what is spoken there.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use lowroad_engine::outgoing::Remote;
@@ -13,6 +13,13 @@ pub enum Address {
     Unix(PathBuf),
     /// A host and port.
     Tcp(SocketAddr),
+    /// The same, asked from an address that need not be one of this machine's.
+    TcpFrom {
+        /// The host and port.
+        to: SocketAddr,
+        /// From where.
+        from: IpAddr,
+    },
 }
 
 impl Address {
@@ -21,6 +28,10 @@ impl Address {
         match self {
             Address::Unix(path) => Remote::Unix(path),
             Address::Tcp(address) => Remote::Tcp(*address),
+            Address::TcpFrom { to, from } => Remote::TcpFrom {
+                to: *to,
+                from: *from,
+            },
         }
     }
 }
@@ -29,7 +40,7 @@ impl fmt::Display for Address {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Unix(path) => write!(to, "unix:{}", path.display()),
-            Address::Tcp(address) => address.fmt(to),
+            Address::Tcp(address) | Address::TcpFrom { to: address, .. } => address.fmt(to),
         }
     }
 }

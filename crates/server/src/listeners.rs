@@ -67,6 +67,15 @@ impl Listeners {
         candidates.into_iter().find_map(id)
     }
 
+    /// Connections to `asked` come in there from now on.
+    pub fn stand_for(&mut self, id: ListenerId, asked: SocketAddr) {
+        for (known, address) in &mut self.addresses {
+            if *known == id {
+                *address = asked;
+            }
+        }
+    }
+
     fn address_of(&self, id: ListenerId) -> Option<SocketAddr> {
         let found = self.addresses.iter().find(|(known, _)| *known == id);
         found.map(|(_, address)| *address)

@@ -97,12 +97,14 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> ExitCode {
     let done = match command {
-        Command::Serve(serve) => serve.config().and_then(|config| process::run(config, None)),
+        Command::Serve(serve) => serve
+            .config()
+            .and_then(|config| process::run(config, None, None)),
         Command::Accelerate(accelerate) => accelerate
             .config()
-            .and_then(|config| process::run(config, None)),
+            .and_then(|config| process::run(config, None, None)),
         Command::Run { config } => {
-            cli::load(&config).and_then(|loaded| process::run(loaded, Some(config)))
+            cli::load(&config).and_then(|loaded| process::run(loaded, Some(config), None))
         }
         Command::Check { config } => cli::check(&config),
         Command::Image { image } => image::run(&image),

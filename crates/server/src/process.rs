@@ -43,6 +43,7 @@ use crate::reload;
 use crate::running::{Running, WorkerBox, lock};
 use crate::sites::Sites;
 use crate::softirq::own::Keeper;
+use crate::softirq::worker::front::Front;
 use crate::store::SharedStore;
 use crate::watch::Watcher;
 use crate::{hidden, limits, softirq, user};
@@ -60,11 +61,16 @@ pub enum News {
     WorkerEnded,
 }
 
-/// Runs a server until it is told to end. `source` is read again at SIGHUP.
+/// Runs a server until it is told to end. `source` is read again at SIGHUP. With a `front` it stands in front of
+/// another, whose connections it takes.
 ///
 /// # Errors
 /// When it can't start: what is wrong, and what to do about it.
-pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
+pub fn run(
+    config: Config,
+    source: Option<PathBuf>,
+    mut front: Option<Front>,
+) -> Result<(), String> {
     // While there is one thread.
     secrets::take(&config);
     let logs = Logs::open(&config)?;
@@ -77,6 +83,9 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
     let mut listeners = Listeners::default();
     let opened = listeners.open(&config, worker_count(&config))?;
+    if let Some(front) = &mut front {
+        front.intercept(&mut listeners, &opened)?;
+    }
     let admin = Endpoint::open(config.server.admin.as_deref());
     let changes = Arc::<Changes>::default();
     let own = softirq::own::start(&config, logs.access_sink(), &logger, &changes)?;
@@ -111,7 +120,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
         };
         start_worker(&mut running, place, driver, sender.clone()).map_err(text)?;
     }
-    listen_for_signals(sender).map_err(text)?;
+    listen_for_signals(sender.clone()).map_err(text)?;
     let running = Arc::new(Mutex::new(running));
     if let Ok(endpoint) = &admin {
         endpoint.serve(running.clone()).map_err(text)?;
@@ -124,6 +133,9 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
     // Only now: with few descriptors the first clients would take those that the start needs.
     listen(&lock(&running), opened);
     announce(&lock(&running));
+    if let Some(front) = &front {
+        front.serves(sender).map_err(text)?;
+    }
     // Whoever waits for our readiness is told; where nobody does, that is fine.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
@@ -131,6 +143,7 @@ pub fn run(config: Config, source: Option<PathBuf>) -> Result<(), String> {
         source: source.as_deref(),
         reopen_logs: &|| logs.reopen(),
         keeper: own.keeper,
+        front,
     };
     live(&running, &news, outside);
     lock(&running).programs.end();
@@ -302,6 +315,8 @@ struct Outside<'a> {
     reopen_logs: &'a dyn Fn(),
     /// The level below, if there is one.
     keeper: Option<Keeper>,
+    /// What takes another server's connections.
+    front: Option<Front>,
 }
 
 /// Waits for signals and does what they ask, until the server has drained or its time is over.
@@ -330,6 +345,9 @@ fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) 
             Ok(News::Signal(_)) => {
                 // Its connections come up to listeners that are still open.
                 with.keeper.take().into_iter().for_each(Keeper::end);
+                if let Some(front) = &mut with.front {
+                    front.let_go();
+                }
                 drain_end = Some(drain(&lock(running)));
             }
             Err(_) => return,

@@ -35,6 +35,8 @@ pub struct Machine {
     pub has_btf: bool,
     /// It has the function that hands connections over; `None` if that can't be found out.
     pub has_handover: Option<bool>,
+    /// It lets programs choose who gets a connection (BPF `sk_lookup`); `None` if that can't be found out.
+    pub has_lookup: Option<bool>,
     /// The effective user is root.
     pub is_root: bool,
     /// Bits of the effective capabilities.

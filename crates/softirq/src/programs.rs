@@ -4,6 +4,7 @@
 mod calls;
 pub mod fan_out;
 pub mod folder;
+pub mod intercept;
 pub mod links;
 pub mod load;
 pub(crate) mod maps;

@@ -1,6 +1,6 @@
 //! Paths of a site that programs answer for.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use super::Caching;
@@ -140,6 +140,9 @@ pub struct Origin {
     pub connections_max: usize,
     /// How long a connection may take to come about, in milliseconds. Default 5 000. Key `connect_timeout`.
     pub connect_timeout_ms: u64,
+    /// From which address it is asked, whether this machine has it or not; the routes decide if none is given. Not in
+    /// files: somebody has to see to it that the answers come back.
+    pub from: Option<IpAddr>,
 }
 
 impl Origin {
@@ -149,6 +152,7 @@ impl Origin {
             url,
             connections_max: 1024,
             connect_timeout_ms: 5_000,
+            from: None,
         }
     }
 }

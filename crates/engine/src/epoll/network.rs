@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use rustix::net::{
 };
 
 use crate::network::{Connecting, Network, News, Remote, Socket, SourceId};
+use crate::sys;
 
 /// What tells these sockets' events from those of connections: no generation has this bit.
 pub const MARK: u64 = 1 << 63;
@@ -33,7 +34,8 @@ impl Network for EpollNetwork {
                 rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
                 (fd, true)
             }
-            Remote::Tcp(address) => (connect_tcp(address)?, false),
+            Remote::Tcp(to) => (connect_tcp(to, None)?, false),
+            Remote::TcpFrom { to, from } => (connect_tcp(to, Some(from))?, false),
         };
         let hears_of_room = !connected;
         epoll::add(&self.0, &fd, data(id), flags(hears_of_room))?;
@@ -125,17 +127,31 @@ fn flags(room: bool) -> EventFlags {
     if room { flags | EventFlags::OUT } else { flags }
 }
 
-fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = match address {
+fn connect_tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<OwnedFd> {
+    let family = match to {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let fd = socket(family)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
-    match rustix::net::connect(&fd, &address) {
+    if let Some(from) = from {
+        bind_to(&fd, from)?;
+    }
+    match rustix::net::connect(&fd, &to) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whatever address it is; which port it gets is only known when it is known where it leads, so that there can be more
+/// connections than ports.
+fn bind_to(fd: &OwnedFd, from: IpAddr) -> io::Result<()> {
+    match from {
+        IpAddr::V4(_) => sockopt::set_ip_freebind(fd, true)?,
+        IpAddr::V6(_) => sockopt::set_ipv6_freebind(fd, true)?,
+    }
+    sys::set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
+    Ok(rustix::net::bind(fd, &SocketAddr::new(from, 0))?)
 }
 
 fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {

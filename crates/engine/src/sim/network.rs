@@ -38,7 +38,7 @@ impl Network for SimNetwork {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Remote::Unix(_) => true,
-            Remote::Tcp(_) => false,
+            Remote::Tcp(_) | Remote::TcpFrom { .. } => false,
         };
         let id = world.add_socket(Some(self.owner(id)));
         if connected {

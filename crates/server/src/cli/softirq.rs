@@ -16,6 +16,27 @@ pub enum TierWanted {
     Xdp,
     /// TC ingress: packets are seen by tcpdump
     Tc,
+    /// Nowhere: with --worker, connections are intercepted and nothing else
+    None,
+}
+
+/// A process of `attach --worker`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The server that intercepts.
+    Worker,
+    /// The level below the socket.
+    Level,
+}
+
+impl Part {
+    /// As the command line says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Worker => "worker",
+            Part::Level => "level",
+        }
+    }
 }
 
 /// Which clients are answered, beside what prefixes say.
@@ -90,6 +111,16 @@ pub struct Attach {
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
           value_parser = ["combined", "json"])]
     pub log: Option<String>,
+    /// Take new connections to the port, too, into workers of ours, which store what is larger; the server that
+    /// listens there is their origin, unchanged, and has its port back at once if they die
+    #[arg(long)]
+    pub worker: bool,
+    /// Memory of these workers for stored responses; 0 for none
+    #[arg(long, value_name = "SIZE", default_value = "256M", requires = "worker", value_parser = size)]
+    pub cache: u64,
+    /// Only this process of those that --worker makes
+    #[arg(long, hide = true, requires = "worker", value_enum)]
+    pub part: Option<Part>,
 }
 
 /// `lowroad detach`.
@@ -141,6 +172,10 @@ pub struct Top {
     /// In which network namespace: a path, a process's number or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    value::size(text).map_err(|error| error.to_string())
 }
 
 fn memory(text: &str) -> Result<u32, String> {

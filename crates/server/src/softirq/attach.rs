@@ -24,13 +24,14 @@ use lowroad_softirq::level::Level;
 use lowroad_softirq::machine::listeners;
 use lowroad_softirq::machine::tcp_settings::TcpSettings;
 use lowroad_softirq::programs::folder;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use self::place::Placed;
 use super::own::words::{ATTACHED, say_to_server};
 use super::own::{self, News};
-use super::{hold, namespace};
-use crate::cli::softirq::{Admit, Attach};
+use super::{hold, namespace, worker};
+use crate::cli::softirq::{Admit, Attach, Part, TierWanted};
 use crate::say;
 
 impl From<Admit> for Admission {
@@ -48,6 +49,15 @@ impl From<Admit> for Admission {
 /// # Errors
 /// A text for the user: what can't be had, and what would change it.
 pub fn attach(args: &Attach) -> Result<(), String> {
+    match (args.worker, args.part) {
+        (true, None) => return worker::keep(args),
+        (true, Some(Part::Worker)) => return worker::serve(args),
+        (true, Some(Part::Level)) => end_with_parent()?,
+        (false, _) if args.tier == TierWanted::None => {
+            return Err("--tier none attaches nothing; with --worker it intercepts".into());
+        }
+        (false, _) => {}
+    }
     if args.keep {
         return keep::keep(args);
     }
@@ -97,6 +107,12 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     drain::remove(&folder)?;
     say::note("detached");
     done
+}
+
+/// Whoever has started this one waits for its end; if that is gone, nobody does.
+fn end_with_parent() -> Result<(), String> {
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|error| format!("the parent's end: {error}"))
 }
 
 fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {

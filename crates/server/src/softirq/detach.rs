@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::attach::drain;
+use super::worker::found;
 use super::{hold, levels, namespace};
 use crate::cli::softirq::Detach;
 use crate::say;
@@ -28,18 +29,43 @@ pub fn detach(args: &Detach) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    let mut folders: Vec<PathBuf> = args
-        .ports
-        .iter()
-        .map(|port| find(*port))
-        .collect::<Result<_, _>>()?;
+    // First, so that what the level hands up goes to the server on the port.
+    let workers = tell_workers(&args.ports)?;
+    let mut folders = Vec::new();
+    for port in &args.ports {
+        match find(*port) {
+            Ok(folder) => folders.push(folder),
+            // Connections were intercepted there, and nothing else.
+            Err(_) if workers.iter().any(|(worker, _)| worker == port) => {}
+            Err(error) => return Err(error),
+        }
+    }
     folders.sort();
     folders.dedup();
     let done = folders
         .iter()
         .try_for_each(|folder| one_level(folder, args));
     folder::unmount_pins();
-    done
+    done?;
+    workers
+        .iter()
+        .try_for_each(|(port, process)| wait_for_worker(*port, process))
+}
+
+/// Tells the servers of ours that take these ports' connections to let go.
+fn tell_workers(ports: &[u16]) -> Result<Vec<(u16, OwnedFd)>, String> {
+    let told = ports.iter().map(|port| {
+        let told = found::tell_to_end(*port)?;
+        Ok(told.map(|(process, _)| (*port, process)))
+    });
+    told.filter_map(Result::transpose).collect()
+}
+
+fn wait_for_worker(port: u16, process: &OwnedFd) -> Result<(), String> {
+    while !has_ended(process)? {}
+    found::tidy(port);
+    found::remove_unused_way();
+    say::out(format_args!("the workers let go of port {port}\n"))
 }
 
 /// Takes these ports off a level, or all of it if no other is left.

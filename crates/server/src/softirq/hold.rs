@@ -78,6 +78,21 @@ fn is_at(file: &fs::File, path: &Path) -> bool {
     matches!((own, there), (Ok(own), Ok(there)) if own.ino() == there.ino() && own.dev() == there.dev())
 }
 
+/// The names of all that is held, or was by a process that could not remove its file.
+pub fn names() -> Vec<String> {
+    let entries = fs::read_dir(LOCKS).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names
+        .filter_map(|name| name.strip_suffix(".lock").map(str::to_owned))
+        .collect()
+}
+
+/// Removes the file of a process that had no right to, when it ended.
+pub fn remove_unheld(folder: &Path) {
+    // Who can't have it leaves it: somebody has it again.
+    drop(hold(folder));
+}
+
 /// The process that keeps the level of a folder, if one does. Not for the one that does.
 pub fn keeper(folder: &Path) -> Option<u32> {
     let file = fs::File::open(path_of(folder)).ok()?;

@@ -8,6 +8,13 @@ use serde_json::{Value, json};
 
 use super::shares::{self, Shares};
 use super::view::View;
+use super::worker::found::Found;
+
+/// A server of ours that takes another's connections.
+#[must_use]
+pub fn of_worker(worker: &Found) -> Value {
+    json!({"port": worker.port, "process": worker.pid})
+}
 
 /// As a machine reads it. Counters that are 0 are there too.
 #[must_use]

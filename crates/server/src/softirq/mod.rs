@@ -20,6 +20,7 @@ mod shares;
 mod status;
 mod top;
 mod view;
+pub mod worker;
 
 pub use attach::attach;
 pub use attach::origin::asks;

@@ -12,6 +12,7 @@ use super::levels::{self, grouped};
 use super::namespace;
 use super::shares::{self, Shares};
 use super::view::{GROUPS, View};
+use super::worker::{self, found::Found};
 use crate::admin;
 use crate::cli::servers::Status;
 use crate::say;
@@ -38,7 +39,8 @@ pub fn status(args: &Status) -> Result<(), String> {
     let server = admin::ask_status(None);
     // Who may not open maps, or has none, still gets the server's account.
     let (found, broken) = levels::all().unwrap_or_default();
-    match (server, found.is_empty()) {
+    let is_empty = found.is_empty() && worker::found::all().is_empty();
+    match (server, is_empty) {
         (Err(_), false) => print_levels(args),
         (Ok(()), false) => {
             say::out("\n")?;
@@ -53,7 +55,11 @@ pub fn status(args: &Status) -> Result<(), String> {
 }
 
 fn print_levels(args: &Status) -> Result<(), String> {
-    let levels = levels::at_least_one(None)?;
+    let workers = worker::found::all();
+    let levels = match workers.is_empty() {
+        true => levels::at_least_one(None)?,
+        false => levels::all()?.0,
+    };
     let counting = match args.stats {
         true => Some(Counting::start().map_err(|error| format!("--stats: {error}"))?),
         false => None,
@@ -72,10 +78,13 @@ fn print_levels(args: &Status) -> Result<(), String> {
     }
     if args.json {
         let all: Vec<_> = views.iter().map(json::of).collect();
-        return say::out(format_args!("{:#}\n", serde_json::json!({"levels": all})));
+        let workers: Vec<_> = workers.iter().map(json::of_worker).collect();
+        let everything = serde_json::json!({"levels": all, "workers": workers});
+        return say::out(format_args!("{everything:#}\n"));
     }
     let counted = args.stats || runs::are_counted();
-    let texts: Vec<String> = views.iter().map(|view| text(view, counted)).collect();
+    let levels = views.iter().map(|view| text(view, counted));
+    let texts: Vec<String> = workers.iter().map(of_worker).chain(levels).collect();
     say::out(texts.join("\n"))
 }
 
@@ -90,6 +99,14 @@ fn since(runs: &mut [Runs], before: &[Runs]) {
             run.count = run.count.saturating_sub(old.count);
         }
     }
+}
+
+/// A server of ours that takes another's connections, for people.
+fn of_worker(worker: &Found) -> String {
+    let mut out = String::from("interception\n");
+    line(&mut out, "port", &worker.port.to_string());
+    line(&mut out, "workers", &format!("process {}", worker.pid));
+    out
 }
 
 /// A level for people. `counted`: the kernel counts runs.

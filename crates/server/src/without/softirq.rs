@@ -75,6 +75,37 @@ pub mod own {
     }
 }
 
+/// In front of another server.
+pub mod worker {
+    /// What takes its connections.
+    pub mod front {
+        use std::sync::mpsc::Sender;
+
+        use crate::listeners::{Listeners, Opened};
+        use crate::process::News;
+
+        /// Nothing.
+        pub enum Front {}
+
+        impl Front {
+            /// Takes them.
+            pub fn intercept(&mut self, _: &mut Listeners, _: &Opened) -> Result<(), String> {
+                match *self {}
+            }
+
+            /// Says that it serves.
+            pub fn serves(&self, _: Sender<News>) -> std::io::Result<()> {
+                match *self {}
+            }
+
+            /// Takes no more.
+            pub fn let_go(&mut self) {
+                match *self {}
+            }
+        }
+    }
+}
+
 /// `lowroad explain`.
 pub fn explain(args: &Explain) -> Result<(), String> {
     match args.netns {

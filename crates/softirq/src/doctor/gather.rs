@@ -11,7 +11,7 @@ use libbpf_rs::btf::types::Func;
 use super::{Interface, Machine, Port};
 use crate::machine::interfaces::Details;
 use crate::machine::{device, listeners, netlink};
-use crate::programs::{folder, runs};
+use crate::programs::{folder, intercept, runs};
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
@@ -26,6 +26,7 @@ pub fn machine() -> Machine {
             .into_owned(),
         has_btf,
         has_handover: has_btf.then(has_handover).flatten(),
+        has_lookup: intercept::is_available().ok(),
         is_root: rustix::process::geteuid().is_root(),
         capabilities: capabilities().unwrap_or(0),
         has_bpffs: folder::is_mounted(),

@@ -58,6 +58,7 @@ fn machine(machine: &Machine) -> Vec<Line> {
         bpffs(machine),
         cookies(machine),
         firewall(machine),
+        interception(machine),
     ]
 }
 
@@ -348,6 +349,27 @@ fn driver(interface: &Interface) -> &str {
     match interface.details.driver.as_str() {
         "" => "its driver",
         driver => driver,
+    }
+}
+
+/// The level does without.
+fn interception(machine: &Machine) -> Line {
+    let what = "interception";
+    match machine.has_lookup {
+        Some(true) => ok(
+            what,
+            "the kernel gives connections to whom a program names (sk_lookup): attach --worker",
+        ),
+        Some(false) => warn(
+            what,
+            "the kernel knows no sk_lookup (Linux 5.9)",
+            "attach without --worker",
+        ),
+        None => warn(
+            what,
+            "whether the kernel knows sk_lookup can't be seen",
+            "run as root",
+        ),
     }
 }
 

@@ -8,6 +8,7 @@ fn machine() -> Machine {
         release: "6.18.1-generic".into(),
         has_btf: true,
         has_handover: Some(true),
+        has_lookup: Some(true),
         is_root: true,
         capabilities: u64::MAX,
         has_bpffs: true,
@@ -71,6 +72,17 @@ fn a_good_machine_is_good() {
         .iter()
         .filter(|line| line.verdict != Verdict::Ok);
     assert_eq!(bad.count(), 0, "{report:?}");
+}
+
+#[test]
+fn a_machine_that_can_not_intercept_can_do_the_rest() {
+    for (has_lookup, why) in [(Some(false), "Linux 5.9"), (None, "can't be seen")] {
+        let mut machine = machine();
+        machine.has_lookup = has_lookup;
+        let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), "interception");
+        assert_eq!((line.verdict, works), (Verdict::Warn, true));
+        assert!(line.why.contains(why), "{}", line.why);
+    }
 }
 
 #[test]

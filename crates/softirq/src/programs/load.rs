@@ -18,7 +18,7 @@ use super::sizes::{Room, Sizes};
 
 /// An object file; libbpf wants its bytes aligned.
 #[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
+pub(super) struct Aligned<T: ?Sized>(pub(super) T);
 
 static XDP: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")));
 static TC: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")));
@@ -314,7 +314,7 @@ pub fn wait_for_programs(grace: &MapHandle) -> Result<(), Error> {
 }
 
 /// What libbpf says goes here and not to standard error.
-fn messages() -> &'static Mutex<String> {
+pub(super) fn messages() -> &'static Mutex<String> {
     static SAID: Mutex<String> = Mutex::new(String::new());
     fn keep(_level: PrintLevel, text: String) {
         if let Ok(mut said) = SAID.lock() {
@@ -328,7 +328,7 @@ fn messages() -> &'static Mutex<String> {
     &SAID
 }
 
-fn last_lines(said: &str) -> String {
+pub(super) fn last_lines(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
 }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::say;
 use crate::softirq::hold;
+use crate::softirq::worker::found;
 use lowroad_softirq::layout;
 use lowroad_softirq::level::Level;
 use lowroad_softirq::level::kept;
-use lowroad_softirq::machine::outsider;
 use lowroad_softirq::programs::folder;
 
 /// How often it is looked whether connections are left.
@@ -38,9 +38,7 @@ pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
 /// A text for the user.
 pub fn remove(folder: &Path) -> Result<(), String> {
     folder::remove(folder).map_err(|error| error.to_string())?;
-    if folder::all().is_ok_and(|levels| levels.is_empty()) {
-        outsider::remove();
-    }
+    found::remove_unused_way();
     Ok(())
 }
 

@@ -84,7 +84,7 @@ fn connect(
 
 /// As an address that is nobody's, to which a route leads back. The route may have been taken away by another
 /// level, so it is made each time.
-fn bind_outsider(socket: &Socket, server: SocketAddr) -> io::Result<()> {
+pub fn bind_outsider(socket: &Socket, server: SocketAddr) -> io::Result<()> {
     outsider::add(server)?;
     // IPv6 does not take a route for an address.
     match server {
@@ -99,6 +99,20 @@ fn bind_outsider(socket: &Socket, server: SocketAddr) -> io::Result<()> {
 /// # Errors
 /// When there is none: a text for the user.
 pub fn server_of(port: u16) -> Result<SocketAddr, String> {
+    asked_at(port)?
+        .into_iter()
+        .min_by_key(|address| (address.is_loopback(), is_near(address), address.is_ipv6()))
+        .map(|address| SocketAddr::new(address, port))
+        .ok_or_else(|| {
+            format!("whoever listens on port {port} does so at no address of this machine")
+        })
+}
+
+/// The addresses of this machine at which a port can be asked.
+///
+/// # Errors
+/// When nobody listens: a text for the user.
+pub fn asked_at(port: u16) -> Result<Vec<IpAddr>, String> {
     let listening: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
     listeners::who_is_asked(port, &listening)?;
     let own = interfaces::addresses().map_err(|error| error.to_string())?;
@@ -115,16 +129,11 @@ pub fn server_of(port: u16) -> Result<SocketAddr, String> {
                 IpAddr::V6(_) => has_any_v6,
             }
     };
-    own.filter(is_asked)
-        .min_by_key(|address| (address.is_loopback(), is_near(address), address.is_ipv6()))
-        .map(|address| SocketAddr::new(address, port))
-        .ok_or_else(|| {
-            format!("whoever listens on port {port} does so at no address of this machine")
-        })
+    Ok(own.filter(is_asked).collect())
 }
 
 /// Of one link only.
-fn is_near(address: &IpAddr) -> bool {
+pub fn is_near(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),

@@ -230,6 +230,7 @@ impl<'a> Loads<'a> {
             has_vlans(name).then_some("it has VLANs, whose tags native XDP may not see")
         });
         let reason = match (wanted, why_not) {
+            (TierWanted::None, _) => return Err("--tier none attaches to no interface".into()),
             (TierWanted::Tc, _) => None,
             (TierWanted::Xdp, Some(reason)) => return Err(format!("{name}: {reason}")),
             (TierWanted::Auto, Some(reason)) => Some(reason.to_owned()),

@@ -1,0 +1,132 @@
+//! `lowroad attach PORT --worker`: a server of ours that takes new connections to a port from the server that listens there
+//! (`lowroad_softirq::programs::intercept`), and has that for its origin. Three processes: one that starts the others
+//! (`keep`), this server, and the level below the socket, which is what `attach` is without workers.
+//!
+//! Each address at which the port is asked is a site of its own, whose origin is that very address, so that virtual hosts
+//! by address do not get mixed up. The origin is asked from an address that is nobody's (`machine::outsider`): from
+//! one of this machine it would show its clients what it shows to this machine alone.
+
+pub mod found;
+pub mod front;
+mod keep;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lowroad_config::{
+    self as config, AccessLog, Config, Feature, Format, LogTarget, Origin, OriginUrl, Pattern,
+    Root, Route, RouteTo,
+};
+use lowroad_softirq::machine::outsider;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use self::front::{Front, Place};
+use super::attach::origin::{asked_at, bind_outsider, is_near};
+use super::{hold, namespace};
+use crate::cli::softirq::Attach;
+use crate::{features, process, say};
+
+pub use keep::keep;
+
+/// How long the server may take to accept a connection at an address before that is left to it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The server of ours: works until it is told to end, or whoever started it is gone.
+///
+/// # Errors
+/// A text for the user: why it can't.
+pub fn serve(args: &Attach) -> Result<(), String> {
+    features::need(Feature::Programs, "--worker")?;
+    if let Some(namespace) = &args.netns {
+        namespace::enter_namespace(namespace)?;
+    }
+    let port = args.ports[0];
+    let _held = hold::hold(&found::place_of(port)?)?;
+    let asked = taken(port)?;
+    let places = places(&asked).map_err(|error| format!("a port for the workers: {error}"))?;
+    process::run(config(args, &places), None, Some(Front::new(places)))
+}
+
+/// The addresses whose connections are taken: those of this machine that others can ask, and at which the server answers
+/// whoever it does not know.
+fn taken(port: u16) -> Result<Vec<SocketAddr>, String> {
+    let (mut taken, mut left) = (Vec::new(), Vec::new());
+    for address in asked_at(port)? {
+        // What comes from this machine is the server's, and link-local addresses may be those of several devices.
+        if address.is_loopback() || is_near(&address) {
+            continue;
+        }
+        let asked = SocketAddr::new(address, port);
+        match try_to_connect(asked) {
+            Ok(()) => taken.push(asked),
+            Err(error) => left.push(format!("{asked} is left to its server: {error}")),
+        }
+    }
+    left.iter().for_each(say::note);
+    match taken.is_empty() {
+        true => Err(format!(
+            "whoever listens on port {port} can be asked by others at no address of this machine: there is nothing \
+             to intercept"
+        )),
+        false => Ok(taken),
+    }
+}
+
+/// Makes the way on which answers come back, which takes privileges, and tries it.
+fn try_to_connect(asked: SocketAddr) -> io::Result<()> {
+    let domain = Domain::for_address(asked);
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    bind_outsider(&socket, asked)?;
+    socket.connect_timeout(&asked.into(), CONNECT_TIMEOUT)
+}
+
+/// Where the workers listen: at addresses that only this machine can ask. The kernel gives them the connections to others.
+fn places(asked: &[SocketAddr]) -> io::Result<Vec<Place>> {
+    // All are open until each is known, so that no port is found twice.
+    let found = asked.iter().map(|asked| {
+        let own = match asked.ip() {
+            IpAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        TcpListener::bind((own, 0)).map(|socket| (*asked, socket))
+    });
+    let found: Vec<_> = found.collect::<io::Result<_>>()?;
+    let place = |(asked, socket): (SocketAddr, TcpListener)| {
+        let listen = socket.local_addr()?;
+        Ok(Place { asked, listen })
+    };
+    found.into_iter().map(place).collect()
+}
+
+fn config(args: &Attach, places: &[Place]) -> Config {
+    let mut config = Config {
+        sites: places.iter().map(site).collect(),
+        ..Config::default()
+    };
+    config.server.cache_len_max = args.cache;
+    config.server.cache_object_len_max = config::Server::cache_object_default(args.cache);
+    config.log.access = args.log.as_deref().map(|format| AccessLog {
+        path: LogTarget::Stdout,
+        format: match format {
+            "json" => Format::Json,
+            _ => Format::Combined,
+        },
+    });
+    config
+}
+
+fn site(place: &Place) -> config::Site {
+    let mut origin = Origin::new(OriginUrl::Http {
+        host: place.asked.ip().to_string(),
+        port: place.asked.port(),
+    });
+    origin.from = Some(outsider::address(place.asked).ip());
+    let mut site = config::site_for_folder(PathBuf::new());
+    site.root = Root::None;
+    site.listen = vec![place.listen];
+    let everything = Route::new(Pattern::everything(), RouteTo::Origin(origin));
+    site.routes.push(everything);
+    site
+}

@@ -1,0 +1,89 @@
+//! What a server has to do that stands in front of another: it has the kernel give it connections while it still may, says
+//! when it serves, and lets go of the port when it is told to end or whoever started it is gone.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Sender;
+
+use lowroad_engine::background;
+use lowroad_softirq::programs::intercept::{Interception, Taken};
+use signal_hook::consts::SIGTERM;
+
+use crate::listeners::{Listeners, Opened};
+use crate::process::News;
+
+/// What is written to standard input, which is a socket, when it serves.
+pub const SERVES: u8 = b's';
+
+/// An address that is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Where clients ask.
+    pub asked: SocketAddr,
+    /// Where the workers listen.
+    pub listen: SocketAddr,
+}
+
+/// What is to be taken, and then the program that takes it.
+pub struct Front {
+    places: Vec<Place>,
+    interception: Option<Interception>,
+}
+
+impl Front {
+    /// Of a server that listens at these places.
+    pub fn new(places: Vec<Place>) -> Front {
+        Front {
+            places,
+            interception: None,
+        }
+    }
+
+    /// Takes the connections, from now on: they wait for the workers. The addresses of listeners are those that clients
+    /// ask from now on.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub fn intercept(&mut self, listeners: &mut Listeners, opened: &Opened) -> Result<(), String> {
+        let mut taken = Vec::new();
+        for place in &self.places {
+            let id = listeners.ids.get(&place.listen).copied();
+            let sockets = opened.iter().flatten();
+            // Its port is that of all workers' sockets, of which the kernel chooses.
+            let mut own = sockets.filter(|(listener, _)| Some(*listener) == id);
+            let (id, listener) = own
+                .next()
+                .ok_or("sockets of a supervisor can't intercept")?;
+            taken.push(Taken {
+                asked: place.asked,
+                socket: listener.socket.as_fd(),
+            });
+            listeners.stand_for(*id, place.asked);
+        }
+        let started = Interception::start(&taken).map_err(|error| error.to_string());
+        self.interception = Some(started?);
+        Ok(())
+    }
+
+    /// Says that it serves, and hears when nobody is there who waits for its end.
+    ///
+    /// # Errors
+    /// When the machine gives no thread, or descriptor.
+    pub fn serves(&self, news: Sender<News>) -> std::io::Result<()> {
+        let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        // Who does not wait for it does not need it.
+        let _ = socket.write_all(&[SERVES]);
+        background::start("starter", move || {
+            while let Ok(1..) = (&socket).read(&mut [0; 16]) {}
+            // Who can't be told has ended.
+            let _ = news.send(News::Signal(SIGTERM));
+        })
+    }
+
+    /// New connections go to the server, from now on.
+    pub fn let_go(&mut self) {
+        self.interception = None;
+    }
+}

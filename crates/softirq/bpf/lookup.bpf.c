@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* Interception: gives new connections to a server's port to sockets of ours, which listen elsewhere. The kernel runs it
+ * where it looks for a listener, so for a SYN and for what the level below hands up, and never for a segment of a
+ * connection that has its socket (Documentation/bpf/prog_sk_lookup.rst). It knows nothing of the level below.
+ */
+#include "kernel.h"
+#include "shared.h"
+#include "taken.h"
+
+/* bits/socket.h */
+#define AF_INET 2
+
+/* Who listens for an address. The kernel takes out a socket that is closed, however its process ended. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKHASH);
+	__uint(max_entries, TAKEN_MAX);
+	__type(key, struct taken);
+	__type(value, __u64);
+} takers SEC(".maps");
+
+/* How many connections were given to them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} given SEC(".maps");
+
+static __always_inline void count_one(void)
+{
+	__u32 zero = 0;
+	__u64 *count = bpf_map_lookup_elem(&given, &zero);
+	if (count)
+		*count += 1;
+}
+
+struct ends {
+	__u32 remote_be[4];
+	__u32 local_be[4];
+};
+
+/* IPv4 as ::ffff:a.b.c.d. Both forms are read, and by volatile: of two branches clang makes one load at a computed
+ * place of the context, which the verifier refuses ("dereference of modified ctx ptr"). */
+static __always_inline struct ends ends_of(const volatile struct bpf_sk_lookup *ctx)
+{
+	__u32 remote_be = ctx->remote_ip4, local_be = ctx->local_ip4;
+	struct ends v6 = {
+		{ ctx->remote_ip6[0], ctx->remote_ip6[1], ctx->remote_ip6[2], ctx->remote_ip6[3] },
+		{ ctx->local_ip6[0], ctx->local_ip6[1], ctx->local_ip6[2], ctx->local_ip6[3] },
+	};
+	struct ends v4 = {
+		{ 0, 0, bpf_htonl(0xffff), remote_be },
+		{ 0, 0, bpf_htonl(0xffff), local_be },
+	};
+
+	return ctx->family == AF_INET ? v4 : v6;
+}
+
+static __always_inline int is_same(const __u32 *a, const __u32 *b)
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
+/* What comes from this machine is its server's: our own requests to it, which come from an address that is nobody's, and
+ * those of others here, to whom it may tell more than to strangers. Nobody elsewhere can have these addresses: the
+ * kernel drops such packets, or answers them to this machine. The interface would not tell: for a connection to an
+ * address of this machine the kernel gives the one that has the address, not lo. */
+static __always_inline int is_from_here(const struct ends *ends)
+{
+	__u32 outsider_v4[4] = { 0, 0, bpf_htonl(0xffff), bpf_htonl(OUTSIDER) };
+	__u32 outsider_v6[4] = { bpf_htonl(0x20010db8), 0, 0, bpf_htonl(OUTSIDER) };
+
+	return is_same(ends->remote_be, ends->local_be) || is_same(ends->remote_be, outsider_v4) ||
+	       is_same(ends->remote_be, outsider_v6);
+}
+
+/* Whatever it returns but for a drop: without an assigned socket the kernel looks on as if there were no program. */
+SEC("sk_lookup")
+int lowroad_lookup(struct bpf_sk_lookup *ctx)
+{
+	struct taken asked = {};
+	struct bpf_sock *sk;
+	struct ends ends;
+
+	if (ctx->protocol != IPPROTO_TCP)
+		return SK_PASS;
+	ends = ends_of(ctx);
+	if (is_from_here(&ends))
+		return SK_PASS;
+	memcpy(asked.address_be, ends.local_be, sizeof(asked.address_be));
+	asked.port = ctx->local_port;
+	sk = bpf_map_lookup_elem(&takers, &asked);
+	if (!sk)
+		return SK_PASS;
+	/* Of those that share its port (SO_REUSEPORT) the kernel chooses one by the hash of the connection. */
+	if (bpf_sk_assign(ctx, sk, 0) == 0)
+		count_one();
+	bpf_sk_release(sk);
+	return SK_PASS;
+}
+
+char LICENSE[] SEC("license") = "GPL";
