@@ -27,6 +27,7 @@ mod sums;
 mod time_wait;
 mod troubles;
 mod wire;
+mod worker;
 
 /// A number from the environment, for runs longer than usual.
 fn setting(name: &str, default: usize) -> usize {

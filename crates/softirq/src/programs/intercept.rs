@@ -95,6 +95,27 @@ impl Interception {
     }
 }
 
+/// How many programs choose who gets a connection, in the network namespace of this file; whoever attached them.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn attached(namespace: &File) -> Result<u32, Error> {
+    let mut count = 0;
+    // SAFETY: the descriptor is open; no numbers are asked for, so none are written.
+    let status = unsafe {
+        libbpf_sys::bpf_prog_query(
+            namespace.as_raw_fd(),
+            libbpf_sys::BPF_SK_LOOKUP,
+            0,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            &raw mut count,
+        )
+    };
+    super::calls::checked(status).map_err(Error::system("asking for programs"))?;
+    Ok(count)
+}
+
 /// Whether this kernel can intercept; an error if it does not tell.
 ///
 /// # Errors

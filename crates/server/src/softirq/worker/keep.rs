@@ -102,8 +102,8 @@ impl Kept {
                 }
             };
             match told {
-                // Those are for who writes logs.
-                Ok(News::Told(SIGHUP | SIGUSR1)) => {}
+                // That is for who writes logs.
+                Ok(News::Told(SIGUSR1)) => {}
                 Ok(News::Told(_)) => return Ok(()),
                 Ok(News::Ended(Part::Level, status)) => {
                     self.level = None;

@@ -1,0 +1,410 @@
+//! `lowroad attach --worker`: what workers of ours take from a server, what they leave to it, and what becomes of
+//! its clients when they die.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lowroad_softirq::level::Level;
+use lowroad_softirq::machine::outsider;
+use lowroad_softirq::programs::{folder, intercept};
+use lowroad_testkit::net::servers::{UPLOAD, receipt};
+use lowroad_testkit::net::site::content;
+use lowroad_testkit::net::{
+    CLIENT, DEVICE, Manglings, Namespace, Page, Path, Program, Site, WebServer,
+};
+use lowroad_testkit::{Client, Response, wait_until};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::attached::{get, one, place, server_v4, servers};
+use crate::skipped;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+const MODULES: &str = "/usr/lib/apache2/modules";
+/// What our workers add.
+const FORWARDED: &str = "X-Forwarded-For";
+const SEED: u64 = 23;
+/// Both workers and the level, or the workers alone.
+const WITH_LEVEL: &[&str] = &["--interface", DEVICE];
+const ALONE: &[&str] = &["--tier", "none"];
+
+/// A server, and whoever asks it.
+struct Line {
+    path: Path,
+    site: Site,
+    _server: WebServer,
+}
+
+impl Line {
+    fn apache(lens: &[usize]) -> Line {
+        let path = Path::new(&Manglings::default(), 1500).expect("a path");
+        let site = Site::new(SEED, lens);
+        // Which address asked it, and for whom.
+        let directives = format!(
+            "LoadModule headers_module {MODULES}/mod_headers.so\n\
+             LoadModule authz_host_module {MODULES}/mod_authz_host.so\n\
+             Header set Cache-Control max-age=600\n\
+             Header set Seen \"expr=%{{REMOTE_ADDR}} %{{req:{FORWARDED}}}\"\n\
+             <Location /few>\nRequire local\n</Location>\n"
+        );
+        let server = WebServer::apache(&path.server, &site, 80, &directives).expect("Apache");
+        Line {
+            path,
+            site,
+            _server: server,
+        }
+    }
+
+    fn nginx(lens: &[usize], directives: &str) -> Line {
+        let path = Path::new(&Manglings::default(), 1500).expect("a path");
+        let site = Site::new(SEED, lens);
+        let server = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
+        Line {
+            path,
+            site,
+            _server: server,
+        }
+    }
+
+    fn ask(&self, address: SocketAddr, page: &str) -> Response {
+        self.path.client.enter(|| one(address, &get(page)))
+    }
+
+    /// The path of its nth file.
+    fn page(&self, n: usize) -> &str {
+        &self.site.pages[n].path
+    }
+}
+
+/// A running `lowroad attach --worker`.
+struct Workers<'n> {
+    namespace: &'n Namespace,
+    program: Program,
+}
+
+impl<'n> Workers<'n> {
+    /// Waits until they have the port.
+    fn start(namespace: &'n Namespace, options: &[&str]) -> Workers<'n> {
+        let mut command = Command::new(PROGRAM);
+        command.args(["attach", "80", "--worker", "--netns", &namespace.path()]);
+        command
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let program = namespace.spawn(command).expect("lowroad starts");
+        let mut workers = Workers { namespace, program };
+        workers.wait_for_another(None);
+        if options != ALONE {
+            let place = place(namespace, 80);
+            wait_until("the level", || {
+                workers.must_run();
+                let level = Level::open(&place).ok()?;
+                (level.control().heartbeat_ns > 0).then_some(())
+            });
+        }
+        workers
+    }
+
+    /// The process that serves, once it has the port, if it is not this one.
+    fn wait_for_another(&mut self, old: Option<i32>) -> i32 {
+        wait_until("workers", || {
+            self.must_run();
+            let pid = self.pid().filter(|pid| Some(*pid) != old)?;
+            self.has_port().then_some(pid)
+        })
+    }
+
+    fn must_run(&mut self) {
+        let ended = self.program.child().try_wait().expect("a child of ours");
+        assert_eq!(ended, None, "lowroad attach ended");
+    }
+
+    fn pid(&self) -> Option<i32> {
+        let path = self.namespace.path();
+        let status = ["status", "--softirq", "--json", "--netns", &path];
+        let said = self.namespace.run(PROGRAM, &status).ok()?;
+        let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let pid = said["workers"][0]["process"].as_i64()?;
+        i32::try_from(pid).ok()
+    }
+
+    /// Whether a program chooses who gets connections.
+    fn has_port(&self) -> bool {
+        self.namespace.enter(lookup_programs) > 0
+    }
+}
+
+impl Drop for Workers<'_> {
+    fn drop(&mut self) {
+        let _ = self.program.child().kill();
+        let _ = self.program.child().wait();
+        let _ = folder::remove(&place(self.namespace, 80));
+    }
+}
+
+/// The process, whichever, is gone with all that it had when this returns.
+fn kill(pid: i32) {
+    let pid = Pid::from_raw(pid).expect("not 0");
+    let process = pidfd_open(pid, PidfdFlags::empty()).expect("it lives");
+    pidfd_send_signal(&process, Signal::KILL).expect("it lives");
+    let mut ends = [PollFd::new(&process, PollFlags::IN)];
+    assert_eq!(poll(&mut ends, None), Ok(1));
+}
+
+/// How many programs of this kind the thread's network namespace has.
+fn lookup_programs() -> u32 {
+    let namespace = File::open("/proc/thread-self/ns/net").expect("a namespace");
+    intercept::attached(&namespace).expect("root may ask")
+}
+
+/// What Apache saw of who asked.
+fn seen(response: &Response) -> (IpAddr, String) {
+    let seen = response.field("seen").expect("Apache says it");
+    let (from, client) = seen.split_once(' ').unwrap_or((seen, ""));
+    (from.parse().expect("an address"), client.to_owned())
+}
+
+#[test]
+fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
+    if skipped("what_may_be_stored_is_answered_by_workers", &["apache2"]) {
+        return;
+    }
+    let line = Line::apache(&[3_000]);
+    let own = line.ask(server_v4(80), line.page(0));
+    assert_eq!(seen(&own), (CLIENT.0.into(), String::new()));
+    let workers = Workers::start(&line.path.server, ALONE);
+    let clients: [IpAddr; 2] = [CLIENT.0.into(), CLIENT.1.into()];
+    for (server, client) in servers(80).into_iter().zip(clients) {
+        let first = line.ask(server, line.page(0));
+        assert_eq!((first.status, &first.body), (200, &own.body));
+        let (from, forwarded) = seen(&first);
+        assert_eq!(forwarded, client.to_string(), "Apache hears of the client");
+        assert!(
+            outsider::is_outsider(from),
+            "{from}: it is asked as a stranger asks"
+        );
+        assert_eq!(first.field("age"), None);
+        let again = line.ask(server, line.page(0));
+        assert_eq!((again.status, &again.body), (200, &own.body));
+        assert!(again.field("age").is_some(), "{}", again.head);
+
+        let upload = content(SEED, 9, 200_000);
+        let posted = line.path.client.enter(|| {
+            let mut client = Client::connect(server);
+            let len = upload.len();
+            client.send(format!(
+                "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n"
+            ));
+            client.send(&upload);
+            client.response()
+        });
+        assert_eq!(posted.text(), receipt(&upload));
+    }
+    // What it shows to its own machine alone stays so, and its own machine sees it still.
+    assert_eq!(line.ask(server_v4(80), "/few").status, 403);
+    let here = line.path.server.enter(|| one(server_v4(80), &get("/few")));
+    assert_eq!(here.status, 404, "{}", here.head);
+
+    let netns = line.path.server.path();
+    let detach = ["detach", "80", "--netns", &netns];
+    let said = line.path.server.run(PROGRAM, &detach).expect("detached");
+    assert!(said.contains("let go of port 80"), "{said}");
+    assert!(!workers.has_port());
+    assert_eq!(workers.pid(), None);
+    let own = line.ask(server_v4(80), line.page(0));
+    assert_eq!(seen(&own), (CLIENT.0.into(), String::new()));
+    let routes = ["route", "show", "table", "local"];
+    let routes = line.path.server.run("ip", &routes).expect("routes");
+    assert!(!routes.contains("203.0.113.254"), "{routes}");
+}
+
+#[test]
+fn large_files_come_whole() {
+    if skipped("large_files_come_whole", &["nginx"]) {
+        return;
+    }
+    let line = Line::nginx(&[10_000_000, 300_000], "expires 10m;");
+    let _workers = Workers::start(&line.path.server, ALONE);
+    for server in servers(80) {
+        for page in &line.site.pages {
+            for _ in 0..2 {
+                let response = line.ask(server, &page.path);
+                assert_eq!(response.status, 200, "{}", response.head);
+                assert_eq!(Page::of(&page.path, &response.body), *page);
+            }
+        }
+    }
+    let again = line.ask(server_v4(80), line.page(1));
+    assert!(again.field("age").is_some(), "{}", again.head);
+}
+
+#[test]
+fn the_level_and_the_workers_stand_one_above_the_other() {
+    if skipped("the_level_and_the_workers", &["apache2"]) {
+        return;
+    }
+    let line = Line::apache(&[1_000, 300_000]);
+    let _workers = Workers::start(&line.path.server, WITH_LEVEL);
+    let level = Level::open(&place(&line.path.server, 80)).expect("a level");
+    let count = |name: &str| {
+        let reasons = lowroad_softirq::layout::REASONS.iter();
+        let at = reasons.clone().position(|(reason, _)| *reason == name);
+        level.counters().expect("counters")[at.expect("a reason's name")]
+    };
+    for server in servers(80) {
+        // What goes up reaches the workers.
+        let first = line.ask(server, line.page(1));
+        assert_eq!(Page::of(line.page(1), &first.body), line.site.pages[1]);
+        assert!(!seen(&first).1.is_empty(), "{}", first.head);
+        let again = line.ask(server, line.page(1));
+        assert!(again.field("age").is_some(), "{}", again.head);
+        let hits = count("answer_hit");
+        let hit = wait_until("a hit", || {
+            let response = line.ask(server, line.page(0));
+            (count("answer_hit") > hits).then_some(response)
+        });
+        assert_eq!(Page::of(line.page(0), &hit.body), line.site.pages[0]);
+        // The level has asked Apache itself.
+        assert_eq!(seen(&hit).1, "", "{}", hit.head);
+    }
+    assert!(count("tcp_handed") > 0);
+    assert_eq!(count("tcp_no_listener"), 0);
+}
+
+/// What clients met that asked all the time.
+#[derive(Default)]
+struct Met {
+    over: AtomicBool,
+    /// Odd while somebody is dying.
+    era: AtomicUsize,
+    good: AtomicUsize,
+    refused: AtomicUsize,
+    /// Anything else that went wrong with a connection while nobody died.
+    bad: AtomicUsize,
+}
+
+impl Met {
+    /// Asks on new connections until it is over.
+    fn ask(&self, page: &str) {
+        while !self.over.load(Ordering::Relaxed) {
+            let era = self.era.load(Ordering::SeqCst);
+            match exchange(page) {
+                Ok(()) => _ = self.good.fetch_add(1, Ordering::Relaxed),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(_) if era % 2 == 0 && self.era.load(Ordering::SeqCst) == era => {
+                    self.bad.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn killed(&self, pid: i32) {
+        self.era.fetch_add(1, Ordering::SeqCst);
+        kill(pid);
+        self.era.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn more(&self) {
+        let before = self.good.load(Ordering::Relaxed);
+        wait_until("answers", || {
+            (self.good.load(Ordering::Relaxed) > before + 50).then_some(())
+        });
+    }
+}
+
+fn exchange(page: &str) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&server_v4(80), Duration::from_secs(20))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let request = format!("GET {page} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response)?;
+    let is_good = response.starts_with(b"HTTP/1.1 200 ");
+    is_good
+        .then_some(())
+        .ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
+/// While clients ask all the time for what is too long for the level, something happens several times.
+fn nobody_is_refused(options: &[&str], times: usize, happens: impl Fn(&mut Workers<'_>, &Met)) {
+    let line = Line::apache(&[30_000]);
+    let mut workers = Workers::start(&line.path.server, options);
+    let met = Met::default();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| line.path.client.enter(|| met.ask(line.page(0))));
+        }
+        for _ in 0..times {
+            met.more();
+            happens(&mut workers, &met);
+            // By Apache, at once.
+            met.more();
+        }
+        met.over.store(true, Ordering::Relaxed);
+    });
+    let [refused, bad] = [&met.refused, &met.bad].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!((refused, bad), (0, 0));
+}
+
+#[test]
+fn when_the_workers_are_killed_the_server_has_its_port() {
+    if skipped("when_the_workers_are_killed", &["apache2"]) {
+        return;
+    }
+    // Killed before, they have been started again.
+    nobody_is_refused(ALONE, 3, |workers, met| {
+        met.killed(workers.wait_for_another(None))
+    });
+}
+
+#[test]
+fn with_the_level_below_nobody_is_refused_either() {
+    if skipped("with_the_level_below_nobody_is_refused", &["apache2"]) {
+        return;
+    }
+    nobody_is_refused(WITH_LEVEL, 2, |workers, met| {
+        met.killed(workers.wait_for_another(None))
+    });
+}
+
+#[test]
+fn a_port_is_given_back_without_a_lost_request() {
+    if skipped("a_port_is_given_back", &["apache2"]) {
+        return;
+    }
+    for options in [ALONE, WITH_LEVEL] {
+        nobody_is_refused(options, 1, |workers, _| {
+            let netns = workers.namespace.path();
+            let detach = ["detach", "80", "--netns", &netns];
+            let said = workers.namespace.run(PROGRAM, &detach).expect("detached");
+            assert!(said.contains("let go of port 80"), "{said}");
+            assert!(!workers.has_port());
+            let ended = workers.program.child().wait().expect("a child of ours");
+            assert!(ended.success(), "{ended}");
+        });
+    }
+}
+
+#[test]
+fn when_whoever_started_them_is_killed_all_end() {
+    if skipped("when_whoever_started_them_is_killed", &["apache2"]) {
+        return;
+    }
+    let line = Line::apache(&[2_000]);
+    let mut workers = Workers::start(&line.path.server, WITH_LEVEL);
+    let place = place(&line.path.server, 80);
+    workers.program.child().kill().expect("a child of ours");
+    wait_until("the end", || {
+        (!workers.has_port() && workers.pid().is_none() && !place.exists()).then_some(())
+    });
+    let own = line.ask(server_v4(80), line.page(0));
+    assert_eq!(seen(&own), (CLIENT.0.into(), String::new()));
+}
