@@ -18,22 +18,6 @@ struct {
 	__type(value, __u64);
 } takers SEC(".maps");
 
-/* How many connections were given to them. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} given SEC(".maps");
-
-static __always_inline void count_one(void)
-{
-	__u32 zero = 0;
-	__u64 *count = bpf_map_lookup_elem(&given, &zero);
-	if (count)
-		*count += 1;
-}
-
 struct ends {
 	__u32 remote_be[4];
 	__u32 local_be[4];
@@ -92,9 +76,9 @@ int lowroad_lookup(struct bpf_sk_lookup *ctx)
 	sk = bpf_map_lookup_elem(&takers, &asked);
 	if (!sk)
 		return SK_PASS;
-	/* Of those that share its port (SO_REUSEPORT) the kernel chooses one by the hash of the connection. */
-	if (bpf_sk_assign(ctx, sk, 0) == 0)
-		count_one();
+	/* Of those that share its port (SO_REUSEPORT) the kernel chooses one by the hash of the connection. If it is about to
+	 * close it can't be assigned, and the server's is found. */
+	bpf_sk_assign(ctx, sk, 0);
 	bpf_sk_release(sk);
 	return SK_PASS;
 }

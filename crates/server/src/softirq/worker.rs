@@ -107,6 +107,7 @@ fn config(args: &Attach, places: &[Place]) -> Config {
     };
     config.server.cache_len_max = args.cache;
     config.server.cache_object_len_max = config::Server::cache_object_default(args.cache);
+    config.server.drain_timeout_ms = u64::from(args.drain) * 1_000;
     config.log.access = args.log.as_deref().map(|format| AccessLog {
         path: LogTarget::Stdout,
         format: match format {

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 use lowroad_wire::width::index;
 
 use crate::error::Error;
@@ -50,7 +50,6 @@ pub struct Taken<'s> {
 pub struct Interception {
     /// Closed, it is off.
     _link: OwnedFd,
-    given: MapHandle,
 }
 
 impl Interception {
@@ -67,31 +66,17 @@ impl Interception {
             )));
         }
         let object = load()?;
-        let takers = map(&object, "takers")?;
+        let mut maps = object.maps();
+        let takers = maps.find(|map| map.name() == "takers");
+        let takers = takers.expect("the object has it");
         for taken in all {
             let socket = u64::try_from(taken.socket.as_raw_fd()).unwrap_or(u64::MAX);
             takers
                 .update(&key(taken.asked), &socket.to_ne_bytes(), MapFlags::ANY)
                 .map_err(Error::bpf(format!("intercepting {}", taken.asked)))?;
         }
-        let link = attach(&object)?;
-        let given = map(&object, "given")?;
-        Ok(Interception { _link: link, given })
-    }
-
-    /// Connections that were given to the sockets so far; the kernel may ask several times for one.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
-    pub fn given(&self) -> Result<u64, Error> {
-        let counts = self
-            .given
-            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::bpf("counting what was intercepted"))?;
-        let words = counts.into_iter().flatten();
-        Ok(words
-            .filter_map(|bytes| bytes.try_into().ok().map(u64::from_ne_bytes))
-            .sum())
+        // The link holds the program, and that its map.
+        attach(&object).map(|link| Interception { _link: link })
     }
 }
 
@@ -146,12 +131,6 @@ fn load() -> Result<Object, Error> {
             false => Error::Verifier(lines),
         }
     })
-}
-
-fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
-    let mut maps = object.maps();
-    let found = maps.find(|map| map.name() == name);
-    MapHandle::try_from(&found.expect("the object has it")).map_err(Error::bpf(name))
 }
 
 fn attach(object: &Object) -> Result<OwnedFd, Error> {

@@ -77,9 +77,12 @@ struct Kept {
 
 impl Kept {
     fn live(&mut self) -> Result<(), String> {
-        self.worker = Some(start_worker(&self.sender)?);
+        self.worker = Some(self.start_worker()?);
         let started = match self.has_level {
-            true => start(Part::Level, Stdio::inherit(), &self.sender).map(Some),
+            true => {
+                let command = command(Part::Level, Stdio::inherit());
+                start(Part::Level, command, &self.sender).map(Some)
+            }
             false => Ok(None),
         };
         let done = started.and_then(|level| {
@@ -122,7 +125,7 @@ impl Kept {
                 Ok(News::Ended(Part::Worker, status)) => again = Some(self.next_try(status)),
                 Err(RecvTimeoutError::Timeout) => {
                     again = None;
-                    match start_worker(&self.sender) {
+                    match self.start_worker() {
                         Ok(worker) => self.worker = Some(worker),
                         // It has said why.
                         Err(_) => again = Some(Instant::now() + self.longer_pause()),
@@ -130,6 +133,26 @@ impl Kept {
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
+        }
+    }
+
+    /// Starts the server, and waits until it serves.
+    fn start_worker(&self) -> Result<Running, String> {
+        let pair = UnixStream::pair().map_err(|error| format!("a socket: {error}"))?;
+        let (mut socket, its) = pair;
+        let mut command = command(Part::Worker, OwnedFd::from(its).into());
+        if self.has_level {
+            // The service is ready when all of it is.
+            command.env_remove("NOTIFY_SOCKET");
+        }
+        let mut running = start(Part::Worker, command, &self.sender)?;
+        match socket.read_exact(&mut [0]) {
+            Ok(()) => {
+                running._socket = Some(socket);
+                Ok(running)
+            }
+            // It has said why to standard error.
+            Err(_) => Err("the worker could not start; its reason stands above".into()),
         }
     }
 
@@ -183,22 +206,7 @@ fn no_level(status: ExitStatus) -> String {
     )
 }
 
-/// Starts the server, and waits until it serves.
-fn start_worker(news: &Sender<News>) -> Result<Running, String> {
-    let pair = UnixStream::pair().map_err(|error| format!("a socket: {error}"))?;
-    let (mut socket, its) = pair;
-    let mut running = start(Part::Worker, OwnedFd::from(its).into(), news)?;
-    match socket.read_exact(&mut [0]) {
-        Ok(()) => {
-            running._socket = Some(socket);
-            Ok(running)
-        }
-        // It has said why to standard error.
-        Err(_) => Err("the worker could not start; its reason stands above".into()),
-    }
-}
-
-fn start(part: Part, stdin: Stdio, news: &Sender<News>) -> Result<Running, String> {
+fn command(part: Part, stdin: Stdio) -> Command {
     // This program, even if the file is another one by now.
     let mut command = Command::new("/proc/self/exe");
     let mut args = std::env::args_os();
@@ -207,10 +215,10 @@ fn start(part: Part, stdin: Stdio, news: &Sender<News>) -> Result<Running, Strin
         .args(args)
         .args(["--part", part.name()])
         .stdin(stdin);
-    if part == Part::Worker {
-        // The service is ready when all of it is.
-        command.env_remove("NOTIFY_SOCKET");
-    }
+    command
+}
+
+fn start(part: Part, mut command: Command, news: &Sender<News>) -> Result<Running, String> {
     let failed = |error: std::io::Error| format!("starting a process: {error}");
     let mut child = command.spawn().map_err(failed)?;
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
