@@ -298,7 +298,7 @@ impl Met {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(_) if era % 2 == 0 && self.era.load(Ordering::SeqCst) == era => {
+                Err(_) if era.is_multiple_of(2) && self.era.load(Ordering::SeqCst) == era => {
                     self.bad.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(_) => {}
