@@ -274,6 +274,21 @@ fn tcp_connects_or_says_why_not() {
 }
 
 #[test]
+fn tcp_connects_from_an_address_that_is_named() {
+    let mut world = Loop::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = listener.local_addr().expect("an address");
+    let from = "127.0.0.77".parse().expect("an address");
+    let sources = world.local.sources.clone();
+    let _outgoing = world.run(async move {
+        let connected = Outgoing::connect(&sources, Remote::TcpFrom { to, from }).await;
+        connected.expect("a peer")
+    });
+    let (_, peer) = listener.accept().expect("a connection");
+    assert_eq!(peer.ip(), from);
+}
+
+#[test]
 fn a_task_is_woken_from_another_thread_while_the_worker_sleeps_and_while_it_works() {
     let mut world = Loop::new();
     for round in 0..2000 {

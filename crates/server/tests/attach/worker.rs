@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -162,6 +162,16 @@ fn lookup_programs() -> u32 {
     intercept::attached(&namespace).expect("root may ask")
 }
 
+/// The route by which answers come back to who asks as a stranger.
+fn way_back(namespace: &Namespace) -> Option<String> {
+    let routes = ["route", "show", "table", "local"];
+    let routes = namespace.run("ip", &routes).expect("routes");
+    let mut lines = routes.lines();
+    lines
+        .find(|line| line.contains("203.0.113.254"))
+        .map(str::to_owned)
+}
+
 /// What Apache saw of who asked.
 fn seen(response: &Response) -> (IpAddr, String) {
     let seen = response.field("seen").expect("Apache says it");
@@ -218,9 +228,33 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
     assert_eq!(workers.pid(), None);
     let own = line.ask(server_v4(80), line.page(0));
     assert_eq!(seen(&own), (CLIENT.0.into(), String::new()));
-    let routes = ["route", "show", "table", "local"];
-    let routes = line.path.server.run("ip", &routes).expect("routes");
-    assert!(!routes.contains("203.0.113.254"), "{routes}");
+    assert_eq!(way_back(&line.path.server), None);
+}
+
+#[test]
+fn what_can_not_be_intercepted_is_said() {
+    if skipped("what_can_not_be_intercepted_is_said", &[]) {
+        return;
+    }
+    let namespace = Namespace::new("server").expect("a namespace");
+    let netns = namespace.path();
+    let refused = |options: &[&str], why: &str| {
+        let arguments = [&["attach", "--netns", &netns], options].concat();
+        let error = namespace
+            .run(PROGRAM, &arguments)
+            .expect_err("nothing to take");
+        assert!(error.to_string().contains(why), "{error}");
+    };
+    refused(&["80", "--worker"], "nothing listens on port 80");
+    refused(&["80", "81", "--worker"], "takes one port");
+    refused(&["80", "--tier", "none"], "with --worker it intercepts");
+    refused(&["80", "--cache", "1M"], "--worker");
+    let _listener = namespace
+        .enter(|| TcpListener::bind("127.0.0.1:80"))
+        .expect("a port");
+    refused(&["80", "--worker"], "there is nothing to intercept");
+    assert_eq!(namespace.enter(lookup_programs), 0);
+    assert_eq!(way_back(&namespace), None);
 }
 
 #[test]
@@ -389,6 +423,7 @@ fn a_port_is_given_back_without_a_lost_request() {
             assert!(!workers.has_port());
             let ended = workers.program.child().wait().expect("a child of ours");
             assert!(ended.success(), "{ended}");
+            assert_eq!(way_back(workers.namespace), None);
         });
     }
 }
