@@ -231,6 +231,35 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
     assert_eq!(way_back(&line.path.server), None);
 }
 
+/// Which of both addresses its workers took; the others they leave to the server.
+fn taken(line: &Line) -> [bool; 2] {
+    servers(80).map(|server| {
+        line.ask(server, line.page(0));
+        let again = line.ask(server, line.page(0));
+        again.field("age").is_some()
+    })
+}
+
+#[test]
+fn addresses_at_which_a_stranger_is_not_let_in_stay_the_servers() {
+    if skipped(
+        "addresses_at_which_a_stranger_is_not_let_in",
+        &["nginx", "nft"],
+    ) {
+        return;
+    }
+    let line = Line::nginx(&[3_000], "expires 10m;");
+    let server = &line.path.server;
+    let rules = "add table inet t; add chain inet t in { type filter hook input priority 0; }; \
+                 add rule inet t in ip saddr 203.0.113.254 reject with tcp reset";
+    server.run("nft", &[rules]).expect("rules");
+    let _workers = Workers::start(server, ALONE);
+    assert_eq!(taken(&line), [false, true]);
+    // The server's own clients notice nothing.
+    let direct = line.ask(server_v4(80), line.page(0));
+    assert_eq!(Page::of(line.page(0), &direct.body), line.site.pages[0]);
+}
+
 #[test]
 fn what_can_not_be_intercepted_is_said() {
     if skipped("what_can_not_be_intercepted_is_said", &[]) {
