@@ -87,14 +87,11 @@ fn handler(socket: &Path, servers: &Servers) -> Arc<FastCgiHandler> {
         connections_max: 8,
         env: Vec::new(),
     };
+    let to = RouteTo::FastCgi(fastcgi.clone());
     let route = Route {
-        pattern: Pattern::parse("/**").expect("a pattern"),
-        missing: false,
-        to: RouteTo::FastCgi(fastcgi.clone()),
         timeout_ms: 10_000,
         concurrency_max: 64,
-        request_buffering: true,
-        response_buffering: true,
+        ..Route::new(Pattern::everything(), to)
     };
     let notice = Arc::new(|line: &str| eprintln!("{line}"));
     let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, servers, notice);

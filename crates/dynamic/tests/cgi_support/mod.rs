@@ -175,7 +175,7 @@ pub async fn whole(response: Response) -> Whole {
             };
             (len, body, cut)
         }
-        Content::Stored(_) => panic!("nothing is stored"),
+        Content::Stored(_) | Content::Upgrade(_) => panic!("nothing is stored or changed"),
     };
     Whole {
         status: response.status.code(),
@@ -270,13 +270,9 @@ pub fn fastcgi_route(pattern: &str, address: Upstream) -> (Route, FastCgi) {
 
 fn route(pattern: &str, to: RouteTo) -> Route {
     Route {
-        pattern: Pattern::parse(pattern).expect("a pattern"),
-        missing: false,
-        to,
         timeout_ms: 10_000,
         concurrency_max: 64,
-        request_buffering: true,
-        response_buffering: true,
+        ..Route::new(Pattern::parse(pattern).expect("a pattern"), to)
     }
 }
 
