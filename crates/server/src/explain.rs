@@ -9,6 +9,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use lowroad_cache::freshness::Source;
+use lowroad_cache::storable::NotStorable;
+use lowroad_cache::vary::Selecting;
 use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
@@ -21,13 +23,14 @@ use lowroad_log::Logger;
 use crate::answer::{Decider, Decision, Fetched, Scratch, Step, World};
 use crate::clock;
 use crate::dynamic::calls::{Call, Called};
+use crate::dynamic::reuse::Key;
 use crate::fetch::Fetcher;
 use crate::load::{Loaded, Want};
 use crate::respond::Responder;
 use crate::running::Running;
 use crate::sites::Sites;
 use crate::store::object::{Content, Kind};
-use crate::store::{Entry, Object, SharedStore};
+use crate::store::{Entry, Object, SharedStore, key};
 
 /// What an explanation needs of the running server.
 pub struct View {
@@ -184,6 +187,10 @@ impl World for Trace<'_> {
             Step::Found(object) => seen.found(object),
             Step::Chosen(object) => seen.chosen(object, self.view.object_len_max),
             Step::Route(route) => seen.route = Some(route.label.clone()),
+            Step::Unused(key, found) => {
+                let why = key.and_then(|key| self.view.store.refusals.find(key.hash));
+                seen.unused(key, found.map(|(object, _)| &**object), why);
+            }
             Step::Reused(_, object) => seen.reused(object),
         }
     }
@@ -245,6 +252,43 @@ impl Seen {
         ];
     }
 
+    /// What is stored for a request, or why nothing is.
+    fn unused(&mut self, key: Option<&Key>, found: Option<&Object>, why: Option<NotStorable>) {
+        let Some(key) = key else {
+            let stored = "no: such a request is always passed on (a body, conditions on a change, credentials, Connection)";
+            return self.more.push(("stored", stored.into()));
+        };
+        let (host, target) = key::parts_of_program(&key.bytes).unwrap_or_default();
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        self.more
+            .push(("key", format!("{}{}", text(host), text(target))));
+        let lifetime = found.and_then(|object| object.validity.lifetime());
+        let stored = match (lifetime, why) {
+            (Some(lifetime), _) => {
+                let over_ms = clock::now_ms().saturating_sub(lifetime.times.until_ms);
+                let source = source(lifetime.source);
+                format!(
+                    "yes, but stale for {} s, by {source}: it would be validated",
+                    over_ms / 1000
+                )
+            }
+            (None, Some(why)) => format!("no: of the last response, {why}"),
+            (None, None) => "no: nothing was asked for lately, or it is gone".into(),
+        };
+        self.more.push(("stored", stored));
+        found.into_iter().for_each(|object| self.variant(object));
+    }
+
+    /// Which requests a stored response is for, beside its key.
+    fn variant(&mut self, object: &Object) {
+        let selecting = object.selecting();
+        for (name, value) in selecting.into_iter().flat_map(Selecting::iter) {
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            self.more
+                .push(("variant", format!("{}: {}", text(name), text(value))));
+        }
+    }
+
     fn reused(&mut self, object: &Object) {
         let Some(lifetime) = object.validity.lifetime() else {
             return;
@@ -264,6 +308,7 @@ impl Seen {
             ("fresh", fresh),
             ("level", level.into()),
         ];
+        self.variant(object);
     }
 
     fn tell(self, decision: &Decision, out: &mut String) {

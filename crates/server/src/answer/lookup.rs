@@ -296,6 +296,7 @@ impl<W: World> Lookup<'_, W> {
                 return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
             }
         }
+        self.world.note(Step::Unused(key.as_ref(), found.as_ref()));
         let selecting = entry.as_ref().and_then(Entry::selecting);
         let key = key.map(|key| key.of_variant(selecting, to.request));
         let stale = found.map(|(object, _)| object);

@@ -2,14 +2,18 @@
 //! memory is loaded and programs are called; that of an offer, where nothing is; and that of an explanation, which loads
 //! by itself and leaves no trace. The decision is the same.
 
+use std::sync::Arc;
+
 use lowroad_engine::{Exchange, ExchangeId};
 
 use crate::dynamic::calls::{Call, Called, Calls};
+use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::Stored;
 use crate::load::{Loaded, Want};
 use crate::programs::counts::one;
 use crate::programs::routes::Route;
 use crate::sites::Site;
+use crate::store::validity::Use;
 use crate::store::{Entry, Object};
 
 /// Around a decision.
@@ -64,6 +68,8 @@ pub enum Step<'s> {
     Chosen(&'s Object),
     /// A program answers.
     Route(&'s Route),
+    /// What is stored under its key, if that is anything for this request, can't be used now.
+    Unused(Option<&'s Key>, Option<&'s (Arc<Object>, Use)>),
     /// What the program answered before may be used again.
     Reused(&'s Route, &'s Object),
 }

@@ -152,10 +152,15 @@ impl Storing {
         let judge = self.judge();
         let judged = judge.lifetime(reply.response.status, &reply.response.fields);
         let selecting = judge.selecting(&reply.response, lines);
-        let (Ok(judged), Some(selecting)) = (judged, selecting) else {
-            return Err(reply);
+        let judged = match (judged, selecting) {
+            (Ok(judged), Some(selecting)) => (judged, selecting),
+            (Err(why), _) => {
+                self.store.refusals.note(self.key.hash, why);
+                return Err(reply);
+            }
+            (Ok(_), None) => return Err(reply),
         };
-        let head = self.head(&reply.response, path, (judged, selecting));
+        let head = self.head(&reply.response, path, judged);
         match &mut reply.response.content {
             Made::Bytes(body) => {
                 let body = std::slice::from_ref(body);

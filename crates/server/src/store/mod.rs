@@ -16,6 +16,7 @@ pub mod key;
 pub mod makings;
 pub mod object;
 pub mod place;
+pub mod refusals;
 pub mod validity;
 
 use std::hash::BuildHasher;
@@ -31,6 +32,7 @@ use lowroad_engine::arena::{Arena, Draft};
 
 pub use entry::Entry;
 pub use object::Object;
+use refusals::Refusals;
 
 /// A shard below this length could not hold a few large objects.
 const SHARD_LEN_MIN: u64 = 16 << 20;
@@ -59,6 +61,8 @@ pub struct SharedStore {
     /// Bytes of bodies that are filling, beside the arena.
     filling: AtomicU64,
     filling_max: u64,
+    /// Why responses were not stored.
+    pub refusals: Refusals,
     /// What all variants under one key may take.
     entry_len_max: u64,
 }
@@ -86,6 +90,7 @@ impl SharedStore {
             forgotten: (0..FORGOTTEN).map(|_| AtomicU64::new(0)).collect(),
             filling: AtomicU64::new(0),
             filling_max: len_max / FILLING_SHARE,
+            refusals: Refusals::default(),
             entry_len_max: len_max / count / ENTRY_SHARE,
         })
     }

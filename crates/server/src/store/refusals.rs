@@ -1,0 +1,66 @@
+//! Why the last response for a key was not stored, for an operator who asks. Remembered for the latest of many keys; knows
+//! nothing of responses.
+
+use std::sync::{Mutex, PoisonError};
+
+use lowroad_cache::storable::NotStorable;
+
+/// Of so many keys, each in the place that its hash says.
+const PLACES: usize = 1024;
+
+/// The reasons.
+pub struct Refusals(Box<[Mutex<Option<Refusal>>]>);
+
+struct Refusal {
+    hash: u64,
+    why: NotStorable,
+}
+
+impl Default for Refusals {
+    fn default() -> Refusals {
+        Refusals((0..PLACES).map(|_| Mutex::new(None)).collect())
+    }
+}
+
+impl Refusals {
+    /// The response for a key with this hash was not stored.
+    pub fn note(&self, hash: u64, why: NotStorable) {
+        // Whoever finds the place taken is not waited for: another time will do.
+        let Ok(mut place) = self.place(hash).try_lock() else {
+            return;
+        };
+        let is_known = |known: &Refusal| known.hash == hash && known.why == why;
+        if !place.as_ref().is_some_and(is_known) {
+            *place = Some(Refusal { hash, why });
+        }
+    }
+
+    /// Why the last response for a key with this hash was not stored, if that is known.
+    pub fn find(&self, hash: u64) -> Option<NotStorable> {
+        let place = self.place(hash).lock();
+        let place = place.unwrap_or_else(PoisonError::into_inner);
+        let refusal = place.as_ref().filter(|known| known.hash == hash);
+        refusal.map(|known| known.why.clone())
+    }
+
+    fn place(&self, hash: u64) -> &Mutex<Option<Refusal>> {
+        &self.0[(hash >> 32) as usize % PLACES]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_reason_is_remembered_for_its_key() {
+        let refusals = Refusals::default();
+        let (one, same_place) = (7 << 32 | 1, 7 << 32 | 2);
+        refusals.note(one, NotStorable::Private);
+        refusals.note(one, NotStorable::NoStore);
+        assert_eq!(refusals.find(one), Some(NotStorable::NoStore));
+        assert_eq!(refusals.find(same_place), None);
+        refusals.note(same_place, NotStorable::Stale);
+        assert_eq!(refusals.find(one), None);
+    }
+}
