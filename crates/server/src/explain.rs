@@ -11,6 +11,7 @@ use std::sync::Arc;
 use lowroad_cache::freshness::Source;
 use lowroad_cache::storable::NotStorable;
 use lowroad_cache::vary::Selecting;
+use lowroad_config::Root;
 use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
@@ -140,6 +141,8 @@ struct Seen {
     /// Length and type.
     content: Option<String>,
     route: Option<String>,
+    /// The level that answers if nothing else does.
+    maker: &'static str,
     /// What the last load was for was not in memory.
     is_loaded: bool,
     /// Of what was found for the path.
@@ -177,7 +180,11 @@ impl World for Trace<'_> {
                 seen.why = Some(why.into());
             }
             Step::Site(site) => {
-                seen.site = Some(format!("{} (root {})", site.label, site.base().display()));
+                let root = match site.rules.root {
+                    Root::None => "no files".into(),
+                    _ => format!("root {}", site.base().display()),
+                };
+                seen.site = Some(format!("{} ({root})", site.label));
             }
             Step::BadTarget(why) => seen.why = Some(why.into()),
             Step::Redirect(to) => {
@@ -186,7 +193,13 @@ impl World for Trace<'_> {
             }
             Step::Found(object) => seen.found(object),
             Step::Chosen(object) => seen.chosen(object, self.view.object_len_max),
-            Step::Route(route) => seen.route = Some(route.label.clone()),
+            Step::Route(route) => {
+                seen.route = Some(route.label.clone());
+                seen.maker = match route.is_origin {
+                    true => "origin: asked for it",
+                    false => "module: made for each request",
+                };
+            }
             Step::Unused(key, found) => {
                 let why = key.and_then(|key| self.view.store.refusals.find(key.hash));
                 seen.unused(key, found.map(|(object, _)| &**object), why);
@@ -272,7 +285,7 @@ impl Seen {
                     over_ms / 1000
                 )
             }
-            (None, Some(why)) => format!("no: of the last response, {why}"),
+            (None, Some(why)) => format!("no, and the last response was not: {why}"),
             (None, None) => "no: nothing was asked for lately, or it is gone".into(),
         };
         self.more.push(("stored", stored));
@@ -325,7 +338,7 @@ impl Seen {
                 let why = self.why.filter(|_| self.more.is_empty());
                 why.iter().for_each(|why| line(out, "why", why));
             }
-            Decision::Deferred(_) => line(out, "level", "module: made for each request"),
+            Decision::Deferred(_) => line(out, "level", self.maker),
         }
         self.more
             .iter()
