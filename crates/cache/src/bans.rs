@@ -1,27 +1,52 @@
 //! Purges as rules: what was stored before a rule was made, and is meant by it, is gone or stale. It knows neither the
-//! objects nor how a URL is written: the caller says what a rule means.
+//! objects nor how a URL is written: the caller says what a rule means, and by which names an object can be purged.
 //!
-//! A rule costs nothing when it is made, however much is stored. An object remembers the generation up to which it was
-//! checked, and is compared only with the rules that are younger.
+//! A rule costs the same when it is made, however much is stored. An object remembers the generation up to which it was
+//! checked, and is compared only with what is younger: with one mark for each of its names, and with the few rules that no
+//! name can stand for.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
-/// Rules in the order in which they were made.
+/// Rules in the order in which they were made, and marks of names.
 #[derive(Debug)]
 pub struct Bans<R> {
     rules: VecDeque<Rule<R>>,
+    /// When names were purged last.
+    marks: BTreeMap<u64, Mark>,
     /// Generation of the youngest rule; 0 before the first.
     generation: u64,
     /// Objects that were last checked before this generation are gone: their rules were dropped.
     floor: u64,
     rules_max: usize,
+    marks_max: usize,
 }
 
 #[derive(Debug)]
 struct Rule<R> {
     means: R,
-    is_soft: bool,
+    kind: Kind,
     generation: u64,
+}
+
+/// Generations; 0: never.
+#[derive(Debug, Default)]
+struct Mark {
+    hard: u64,
+    soft: u64,
+    soft_at_ms: u64,
+}
+
+/// What a purge does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It takes away.
+    Hard,
+    /// It makes stale, from this time on.
+    Soft {
+        /// When it came.
+        at_ms: u64,
+    },
 }
 
 /// What the rules do to an object.
@@ -30,20 +55,25 @@ pub enum Ban {
     /// Nothing.
     None,
     /// It is stale.
-    Soft,
+    Soft {
+        /// Since then.
+        at_ms: u64,
+    },
     /// It is gone.
     Hard,
 }
 
-impl<R> Bans<R> {
-    /// No rules, and room for `rules_max`.
+impl<R: PartialEq> Bans<R> {
+    /// No rules, and room for `rules_max` of them and the marks of `marks_max` names.
     #[must_use]
-    pub fn new(rules_max: usize) -> Bans<R> {
+    pub fn new(rules_max: usize, marks_max: usize) -> Bans<R> {
         Bans {
             rules: VecDeque::new(),
+            marks: BTreeMap::new(),
             generation: 0,
             floor: 0,
             rules_max,
+            marks_max,
         }
     }
 
@@ -53,63 +83,116 @@ impl<R> Bans<R> {
         self.generation
     }
 
-    /// Adds a rule. Where there is no room, the oldest one goes, and with it what was not checked since.
-    pub fn add(&mut self, means: R, is_soft: bool) {
+    /// Adds a rule; an equal one that it makes needless goes. Where there is no room, the oldest one goes, and with it what
+    /// was not checked since.
+    pub fn add(&mut self, means: R, kind: Kind) {
         self.generation += 1;
+        let is_needed = |rule: &Rule<R>| {
+            let is_covered = kind == Kind::Hard || rule.kind != Kind::Hard;
+            rule.means != means || !is_covered
+        };
+        self.rules.retain(is_needed);
         self.rules.push_back(Rule {
             means,
-            is_soft,
+            kind,
             generation: self.generation,
         });
         while self.rules.len() > self.rules_max {
             if let Some(oldest) = self.rules.pop_front() {
-                self.floor = oldest.generation;
+                self.floor = self.floor.max(oldest.generation);
             }
         }
     }
 
-    /// Drops the rules that all objects have been checked against; `oldest` is the least generation that any remembers.
-    pub fn forget_before(&mut self, oldest: u64) {
-        while self
-            .rules
-            .front()
-            .is_some_and(|rule| rule.generation <= oldest)
-        {
-            self.rules.pop_front();
+    /// Marks names, as one purge. Where there is no room, the older half of all marks goes, and with it what was not checked
+    /// since. Of two soft purges of a name the later counts.
+    pub fn mark(&mut self, names: impl IntoIterator<Item = u64>, kind: Kind) {
+        self.generation += 1;
+        for name in names {
+            let mark = self.marks.entry(name).or_default();
+            match kind {
+                Kind::Hard => mark.hard = self.generation,
+                Kind::Soft { at_ms } => {
+                    mark.soft = self.generation;
+                    mark.soft_at_ms = at_ms;
+                }
+            }
+        }
+        if self.marks.len() > self.marks_max {
+            self.drop_old_marks();
         }
     }
 
-    /// Checks an object that was last checked at generation `since`; it then remembers [`Bans::generation`]. The youngest
-    /// rules come first, and a hard one decides.
-    pub fn check(&self, since: u64, is_meant: impl Fn(&R) -> bool) -> Ban {
+    fn drop_old_marks(&mut self) {
+        let mut ages: Vec<u64> = self.marks.values().map(Mark::youngest).collect();
+        let half = ages.len() / 2;
+        let (_, median, _) = ages.select_nth_unstable(half);
+        let floor = self.floor.max(*median);
+        self.floor = floor;
+        self.marks.retain(|_, mark| mark.youngest() > floor);
+    }
+
+    /// Checks an object with these names that was last checked at generation `since`; it then remembers
+    /// [`Bans::generation`]. A hard purge goes before soft ones, and of these the first.
+    pub fn check(
+        &self,
+        since: u64,
+        names: impl IntoIterator<Item = u64>,
+        is_meant: impl Fn(&R) -> bool,
+    ) -> Ban {
         if since < self.floor {
             return Ban::Hard;
         }
         let mut found = Ban::None;
+        for mark in names.into_iter().filter_map(|name| self.marks.get(&name)) {
+            if mark.hard > since {
+                return Ban::Hard;
+            }
+            if mark.soft > since {
+                found = found.or_soft(mark.soft_at_ms);
+            }
+        }
         let younger = self
             .rules
             .iter()
             .rev()
             .take_while(|rule| rule.generation > since);
         for rule in younger.filter(|rule| is_meant(&rule.means)) {
-            match rule.is_soft {
-                true => found = Ban::Soft,
-                false => return Ban::Hard,
+            match rule.kind {
+                Kind::Soft { at_ms } => found = found.or_soft(at_ms),
+                Kind::Hard => return Ban::Hard,
             }
         }
         found
     }
 
-    /// How many rules there are.
+    /// How many rules and marks there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.rules.len()
+        self.rules.len() + self.marks.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+        self.len() == 0
+    }
+}
+
+impl Mark {
+    fn youngest(&self) -> u64 {
+        self.hard.max(self.soft)
+    }
+}
+
+impl Ban {
+    fn or_soft(self, at_ms: u64) -> Ban {
+        match self {
+            Ban::Soft { at_ms: before_ms } => Ban::Soft {
+                at_ms: at_ms.min(before_ms),
+            },
+            _ => Ban::Soft { at_ms },
+        }
     }
 }
 
@@ -117,28 +200,60 @@ impl<R> Bans<R> {
 mod tests {
     use super::*;
 
+    const SOFT: Kind = Kind::Soft { at_ms: 7 };
+    const STALE: Ban = Ban::Soft { at_ms: 7 };
+
     #[test]
     fn only_what_is_older_than_a_rule_is_meant() {
-        let mut bans = Bans::new(8);
+        let mut bans = Bans::new(8, 8);
         let old = bans.generation();
-        bans.add('a', false);
-        bans.add('b', true);
-        assert_eq!(bans.check(old, |rule| *rule == 'a'), Ban::Hard);
-        assert_eq!(bans.check(old, |rule| *rule == 'b'), Ban::Soft);
-        assert_eq!(bans.check(old, |_| true), Ban::Hard);
-        assert_eq!(bans.check(old, |_| false), Ban::None);
-        assert_eq!(bans.check(1, |_| true), Ban::Soft);
-        assert_eq!(bans.check(bans.generation(), |_| true), Ban::None);
+        bans.add('a', Kind::Hard);
+        bans.add('b', SOFT);
+        let check = |since, meant: &dyn Fn(&char) -> bool| bans.check(since, [], meant);
+        assert_eq!(check(old, &|rule| *rule == 'a'), Ban::Hard);
+        assert_eq!(check(old, &|rule| *rule == 'b'), STALE);
+        assert_eq!(check(old, &|_| true), Ban::Hard);
+        assert_eq!(check(old, &|_| false), Ban::None);
+        assert_eq!(check(1, &|_| true), STALE);
+        assert_eq!(check(bans.generation(), &|_| true), Ban::None);
+    }
+
+    #[test]
+    fn names_are_purged_by_marks() {
+        let mut bans = Bans::<char>::new(8, 8);
+        bans.mark([1, 2], Kind::Hard);
+        bans.mark([2, 3], SOFT);
+        let check = |since, names: &[u64]| bans.check(since, names.iter().copied(), |_| true);
+        assert_eq!(check(0, &[4, 1]), Ban::Hard);
+        assert_eq!(check(0, &[3]), STALE);
+        assert_eq!(check(0, &[3, 2]), Ban::Hard);
+        assert_eq!(check(1, &[1, 2]), STALE);
+        assert_eq!((check(2, &[1, 2, 3]), check(0, &[5])), (Ban::None, Ban::None));
+    }
+
+    #[test]
+    fn of_equal_rules_the_last_is_enough() {
+        let mut bans = Bans::new(8, 8);
+        for kind in [SOFT, Kind::Hard, SOFT, SOFT] {
+            bans.add('a', kind);
+        }
+        assert_eq!(bans.len(), 2);
+        assert_eq!(bans.check(0, [], |_| true), Ban::Hard);
+        assert_eq!(bans.check(2, [], |_| true), STALE);
     }
 
     #[test]
     fn what_was_not_checked_for_too_long_is_gone() {
-        let mut bans = Bans::new(2);
-        (0..3).for_each(|rule| bans.add(rule, true));
+        let mut bans = Bans::new(2, 4);
+        (0..3).for_each(|rule| bans.add(rule, SOFT));
         assert_eq!(bans.len(), 2);
-        assert_eq!(bans.check(0, |_| false), Ban::Hard);
-        assert_eq!(bans.check(1, |_| false), Ban::None);
-        bans.forget_before(3);
-        assert!(bans.is_empty() && bans.check(3, |_| true) == Ban::None);
+        assert_eq!(bans.check(0, [], |_| false), Ban::Hard);
+        assert_eq!(bans.check(1, [], |_| false), Ban::None);
+        (0..5).for_each(|name| bans.mark([name], Kind::Hard));
+        // Those of generations 4 to 6 went.
+        assert_eq!(bans.len(), 4);
+        assert_eq!(bans.check(5, [], |_| false), Ban::Hard);
+        assert_eq!(bans.check(6, [0], |_| false), Ban::None);
+        assert_eq!(bans.check(6, [3], |_| false), Ban::Hard);
     }
 }

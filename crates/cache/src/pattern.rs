@@ -29,6 +29,8 @@ pub enum Pattern {
         /// What begins with `target` is meant as well.
         is_prefix: bool,
     },
+    /// Those of one host, at whatever port: lower case, without final dot.
+    Host(Vec<u8>),
 }
 
 /// Why a text is no pattern.
@@ -48,9 +50,11 @@ impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PatternError::Scheme => {
-                "a purge takes `all` or a URL that begins with http://, perhaps with * at its end"
+                "a purge takes `all`, host:NAME or a URL that begins with http://, perhaps with * at its end"
             }
-            PatternError::Host => "the URL has no valid host; write http://host[:port]/path",
+            PatternError::Host => {
+                "there is no valid host; write http://host[:port]/path or host:NAME"
+            }
             PatternError::StarInHost => {
                 "* may only end a path; write http://host/* for a whole host, or all"
             }
@@ -64,13 +68,16 @@ impl fmt::Display for PatternError {
 impl core::error::Error for PatternError {}
 
 impl Pattern {
-    /// Reads `all`, `http://host[:port]/path?query`, or that with a `*` at its end.
+    /// Reads `all`, `host:NAME`, `http://host[:port]/path?query`, or that with a `*` at its end.
     ///
     /// # Errors
     /// The text is none of these.
     pub fn parse(text: &str) -> Result<Pattern, PatternError> {
         if text == "all" {
             return Ok(Pattern::All);
+        }
+        if let Some(name) = text.strip_prefix("host:") {
+            return Pattern::of_host(name.trim()).ok_or(PatternError::Host);
         }
         let (scheme, rest) = text.split_at_checked(7).ok_or(PatternError::Scheme)?;
         if !scheme.eq_ignore_ascii_case("http://") {
@@ -91,11 +98,35 @@ impl Pattern {
         })
     }
 
+    fn of_host(name: &str) -> Option<Pattern> {
+        let (name, _) = read_authority(name.as_bytes()).filter(|_| !name.contains('*'))?;
+        Some(Pattern::Host(name))
+    }
+
+    /// That of one URL, as a request names it: what is in its Host field, and its target.
+    ///
+    /// # Errors
+    /// Its host is no host.
+    pub fn of_request(authority: &[u8], target: &[u8]) -> Result<Pattern, PatternError> {
+        let (host, port) = read_authority(authority).ok_or(PatternError::Host)?;
+        let (target, is_prefix) = match target.strip_suffix(b"*") {
+            Some(prefix) => (prefix, true),
+            None => (target, false),
+        };
+        Ok(Pattern::Url {
+            host,
+            port,
+            target: decode_escapes(target),
+            is_prefix,
+        })
+    }
+
     /// Whether what was asked with this Host and target is meant; `at_port` is where, if that is
     /// known.
     pub fn takes(&self, asked_host: &[u8], at_port: Option<u16>, asked: &[u8]) -> bool {
         match self {
             Pattern::All => true,
+            Pattern::Host(host) => is_host(asked_host, host),
             Pattern::Url {
                 host,
                 port,
@@ -112,14 +143,17 @@ impl Pattern {
 
 /// Whether a Host field, that came in at a port, may mean this host and port.
 fn is_authority(asked: &[u8], at_port: Option<u16>, host: &[u8], port: u16) -> bool {
-    let mut out = [0; 256];
-    // An empty Host, or one that is no name, may mean any host.
-    let same_host = host::normalize(asked, &mut out).is_none_or(|name| name == host);
     let same_port = match host::port(asked) {
         Some(said) => said == port,
         None => port == PORT_DEFAULT || at_port.is_none_or(|at_port| at_port == port),
     };
-    same_host && same_port
+    is_host(asked, host) && same_port
+}
+
+/// Whether a Host field may mean this host: an empty one, or one that is no name, may mean any.
+fn is_host(asked: &[u8], host: &[u8]) -> bool {
+    let mut out = [0; 256];
+    host::normalize(asked, &mut out).is_none_or(|name| name == host)
 }
 
 fn read_authority(authority: &[u8]) -> Option<(Vec<u8>, u16)> {
@@ -206,6 +240,26 @@ mod tests {
     }
 
     #[test]
+    fn a_host_means_all_of_it_at_any_port() {
+        assert!(matches("host:A.example.", "a.example:81", 81, "/x?y"));
+        assert!(matches("host:a", "", 80, "/"));
+        assert!(!matches("host:a", "b", 80, "/"));
+        assert!(matches("host:[::1]", "[::1]:8080", 8080, "/"));
+    }
+
+    #[test]
+    fn a_request_names_its_url() {
+        for (authority, target, text) in [
+            ("A:80", "/x?y", "http://a/x?y"),
+            ("a:81", "/%78*", "http://a:81/x*"),
+        ] {
+            let pattern = Pattern::of_request(authority.as_bytes(), target.as_bytes());
+            assert_eq!(pattern, Pattern::parse(text));
+        }
+        assert!(Pattern::of_request(b"", b"/").is_err());
+    }
+
+    #[test]
     fn hosts_are_compared_without_case_final_dot_and_default_port() {
         for host in ["A.Example", "a.example:80", "a.EXAMPLE.", "a.example.:80"] {
             assert!(matches("http://a.example/", host, 80, "/"), "{host}");
@@ -246,6 +300,9 @@ mod tests {
             ("http://u@a/", PatternError::Host),
             ("http://*", PatternError::StarInHost),
             ("http://a*", PatternError::StarInHost),
+            ("host:", PatternError::Host),
+            ("host:a/b", PatternError::Host),
+            ("host:*", PatternError::Host),
             ("http://a/x y", PatternError::Target),
             ("http://a/x#y", PatternError::Target),
             ("http://a/\u{e4}", PatternError::Target),
