@@ -228,7 +228,10 @@ mod tests {
         assert_eq!(check(0, &[3]), STALE);
         assert_eq!(check(0, &[3, 2]), Ban::Hard);
         assert_eq!(check(1, &[1, 2]), STALE);
-        assert_eq!((check(2, &[1, 2, 3]), check(0, &[5])), (Ban::None, Ban::None));
+        assert_eq!(
+            (check(2, &[1, 2, 3]), check(0, &[5])),
+            (Ban::None, Ban::None)
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::Explain;
+use crate::cli::servers::Purge;
 use crate::dynamic::purge::Purged;
 use crate::say;
 
@@ -14,12 +15,16 @@ use crate::say;
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// The first line of an answer from a server that the question is not for.
 pub const NOT_MINE: &str = "not-mine";
+/// A line of a purge that only makes stale.
+pub const SOFT: &str = "soft";
 
-/// Has all servers that may be asked forget what they keep of programs' responses: of those that
-/// listen at `port`, if that is given. Says what each did; none if there is no server.
-pub fn ask_to_purge(admin: Option<&Path>, what: &str, port: Option<u16>) -> Vec<Purged> {
-    let port = port.map(|port| port.to_string()).unwrap_or_default();
-    let answers = ask(admin, &format!("purge\n{what}\n{port}\n\n")).unwrap_or_default();
+/// Has all servers that may be asked purge what they keep of programs' responses: those that listen at its port, if one is
+/// given. Says what each did; none if there is no server.
+pub fn ask_to_purge(purge: &Purge) -> Vec<Purged> {
+    let port = purge.port.map(|port| port.to_string()).unwrap_or_default();
+    let soft = if purge.soft { SOFT } else { "" };
+    let question = format!("purge\n{}\n{port}\n{soft}\n", purge.what);
+    let answers = ask(purge.admin.as_deref(), &question).unwrap_or_default();
     answers
         .iter()
         .filter_map(|text| text.parse().ok())

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use lowroad_engine::background;
 
-use crate::admin::{NOT_MINE, TIMEOUT, own_folder, remove_dead, remove_if_dead};
-use crate::dynamic::purge::{Meant, Purged};
+use crate::admin::{NOT_MINE, SOFT, TIMEOUT, own_folder, remove_dead, remove_if_dead};
+use crate::dynamic::purge::{self, Meant, Purged};
 use crate::running::{Running, lock};
 use crate::{explain, status};
 
@@ -92,16 +92,16 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>) -> std::io::Result<(
         "purge" => {
             let what = lines.next().transpose()?.unwrap_or_default();
             let port = lines.next().transpose()?.unwrap_or_default();
-            purge(running, &what, port.parse().ok())
+            let is_soft = lines.next().transpose()?.is_some_and(|line| line == SOFT);
+            purge(running, (&what, is_soft), port.parse().ok())
         }
         _ => "this server does not know that question\n".into(),
     };
     stream.write_all(text.as_bytes())
 }
 
-/// Takes responses of programs out of the store, unless the server does not listen at the port.
-fn purge(running: &Mutex<Running>, what: &str, port: Option<u16>) -> String {
-    // Nothing is locked but the store while it is looked through.
+/// Purges the store of programs' responses, unless the server does not listen at the port.
+fn purge(running: &Mutex<Running>, (what, is_soft): (&str, bool), port: Option<u16>) -> String {
     let (store, ports) = {
         let running = lock(running);
         let addresses = running.listeners.addresses.iter();
@@ -115,6 +115,6 @@ fn purge(running: &Mutex<Running>, what: &str, port: Option<u16>) -> String {
     if port.is_some_and(|port| !ports.contains(&port)) {
         return NOT_MINE.into();
     }
-    let gone = meant.purge(&store);
-    Purged { gone, ports }.to_string()
+    meant.purge(&store, purge::kind(is_soft));
+    Purged { ports }.to_string()
 }

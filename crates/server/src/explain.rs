@@ -160,6 +160,10 @@ impl World for Trace<'_> {
         self.view.store.peek(hash, key)
     }
 
+    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.view.store.peek_kept(hash, key)
+    }
+
     fn fetch(&self, want: Want, _: ExchangeId) -> Fetched {
         self.seen.borrow_mut().is_loaded = true;
         let object = self.view.fetcher.loader().make(&want);
@@ -307,7 +311,7 @@ impl Seen {
             return;
         };
         let now_ms = clock::now_ms();
-        let left_s = lifetime.times.until_ms.saturating_sub(now_ms) / 1000;
+        let left_s = lifetime.current().until_ms.saturating_sub(now_ms) / 1000;
         let age_s = lifetime.age_s(now_ms);
         let stored = match &object.kind {
             Kind::Filling(_) => "yes: its body still comes",

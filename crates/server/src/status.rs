@@ -51,6 +51,11 @@ pub fn status(running: &Running) -> String {
     line(&mut out, "cache_refused", &sum(|c| c.refused));
     line(&mut out, "cache_objects", &sum(|c| c.objects));
     line(&mut out, "cache_bytes", &sum(|c| c.bytes));
+    let purges = running.store.purge_counters();
+    line(&mut out, "purges", &purges.purges.to_string());
+    line(&mut out, "purges_kept", &purges.rules.to_string());
+    line(&mut out, "purged_found", &purges.gone.to_string());
+    line(&mut out, "purged_stale", &purges.stale.to_string());
     line(&mut out, "arena_bytes", &arena_used.to_string());
     line(
         &mut out,

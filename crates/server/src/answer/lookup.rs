@@ -273,7 +273,7 @@ impl<W: World> Lookup<'_, W> {
         self.world.note(Step::Route(route));
         let key = self.key_of(asked, route, to);
         let entry = match &key {
-            Some(key) if route.is_storing() => self.world.find(key.hash, &key.bytes),
+            Some(key) if route.is_storing() => self.world.find_kept(key.hash, &key.bytes),
             _ => None,
         };
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));

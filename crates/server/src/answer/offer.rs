@@ -104,6 +104,10 @@ impl World for InMemory<'_> {
         self.calls.find(hash, key)
     }
 
+    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.calls.find_kept(hash, key)
+    }
+
     fn fetch(&self, _: Want, _: ExchangeId) -> Fetched {
         Fetched::Later
     }

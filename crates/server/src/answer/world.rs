@@ -24,6 +24,9 @@ pub trait World {
     /// What is stored under a key.
     fn find(&self, hash: u64, key: &[u8]) -> Option<Entry>;
 
+    /// What is stored under a key and was not purged.
+    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry>;
+
     /// Has something loaded.
     fn fetch(&self, want: Want, id: ExchangeId) -> Fetched;
 
@@ -83,6 +86,11 @@ impl World for Calls {
     #[inline]
     fn find(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         self.store.find(hash, key)
+    }
+
+    #[inline]
+    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.store.find_kept(hash, key)
     }
 
     fn fetch(&self, want: Want, id: ExchangeId) -> Fetched {

@@ -8,9 +8,12 @@ use clap::Args;
 /// `lowroad purge`.
 #[derive(Args)]
 pub struct Purge {
-    /// What: a URL, a URL with * at its end for all that begin so, tag:NAME, or `all`
+    /// What: a URL, a URL with * at its end for all that begin so, host:NAME, tag:NAME, group:NAME, or `all`
     #[arg(value_name = "URL")]
     pub what: String,
+    /// Only make it stale: it may still be used where stale responses may, and be validated
+    #[arg(long)]
+    pub soft: bool,
     /// Only what was asked at this port
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,

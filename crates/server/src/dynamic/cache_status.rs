@@ -17,7 +17,7 @@ pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<String> 
         .validity
         .lifetime()
         .filter(|_| route.says_cache_status)?;
-    let until_ms = lifetime.times.until_ms;
+    let until_ms = lifetime.current().until_ms;
     let status = CacheStatus {
         ttl_secs: Some((until_ms as i64 - now_ms as i64).div_euclid(1000)),
         ..CacheStatus::default()

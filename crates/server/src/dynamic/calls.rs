@@ -35,6 +35,7 @@ use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
 use crate::sites::Site;
 use crate::store::makings::{Makings, Role, Ticket};
+use crate::store::purging::Since;
 use crate::store::{Object, SharedStore};
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.
@@ -156,7 +157,7 @@ impl Calls {
     }
 
     /// The purges before the program sees anything: what is purged from now on, it may have seen.
-    fn purges(&self, call: &Call<'_>) -> u64 {
+    fn purges(&self, call: &Call<'_>) -> Since {
         self.store
             .purges(call.key.as_ref().map_or(0, |key| key.hash))
     }
@@ -177,7 +178,7 @@ impl Calls {
         &self,
         call: &Call<'_>,
         exchange: &mut Exchange,
-        purges: u64,
+        purges: Since,
         shared: Option<Shared>,
     ) -> Result<Task, Called> {
         let route = call.route;
@@ -257,7 +258,7 @@ impl Calls {
 
     /// Whether an equal request is being answered, or this is the one that others may wait for; `None` if nobody is to
     /// wait.
-    fn share(&self, key: &Key, route: &Route, id: ExchangeId, purges: u64) -> Option<Role> {
+    fn share(&self, key: &Key, route: &Route, id: ExchangeId, purges: Since) -> Option<Role> {
         if !self.is_for_many(key, route) {
             return None;
         }
@@ -273,7 +274,7 @@ impl Calls {
         is_shareable && takes_time && !self.fetcher.makings().is_unshared(key.hash)
     }
 
-    fn storing(&self, call: &Call<'_>, purges: u64, executor: Executor) -> Option<Storing> {
+    fn storing(&self, call: &Call<'_>, purges: Since, executor: Executor) -> Option<Storing> {
         let key = call.key.clone().filter(|key| key.is_whole)?;
         Some(Storing {
             key,

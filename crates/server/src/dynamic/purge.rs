@@ -1,5 +1,5 @@
-//! Which kept responses a purge means: all, those of one URL or of URLs that begin alike, those of
-//! a tag. Knows nothing of who asks.
+//! Which kept responses a purge means: all, those of one URL or of URLs that begin alike, those of a host, a tag or a
+//! group. Knows nothing of who asks.
 //!
 //! In doubt more is meant than less, as below the socket (`lowroad_cache::pattern`): a response
 //! that is made again for nothing costs a run, one that is forgotten is a stale answer.
@@ -9,26 +9,32 @@ use std::str::FromStr;
 
 use lowroad_cache::pattern::Pattern;
 
+use crate::clock;
 use crate::store::SharedStore;
-use crate::store::key;
-use crate::store::validity::Lifetime;
+use crate::store::purging::{Kind, Purge};
 
 /// What begins the name of a tag.
 const TAG: &str = "tag:";
+/// What begins the name of a group.
+const GROUP: &str = "group:";
+/// What begins the name of a host.
+const HOST: &str = "host:";
 
 /// What is to go.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Meant {
     /// By URL.
     Urls(Pattern),
-    /// What its program named so.
+    /// What its program named so, in Cache-Tag or Surrogate-Key.
     Tag(String),
+    /// What its program put into this group, at whatever host (RFC 9875).
+    Group(String),
 }
 
 impl FromStr for Meant {
     type Err = String;
 
-    /// `all`, `tag:NAME`, or a URL, with `*` at its end for all that begin so; a URL may be written
+    /// `all`, `host:NAME`, `tag:NAME`, `group:NAME`, or a URL, with `*` at its end for all that begin so; a URL may be written
     /// without its scheme.
     fn from_str(text: &str) -> Result<Meant, String> {
         if let Some(name) = text.strip_prefix(TAG) {
@@ -38,7 +44,17 @@ impl FromStr for Meant {
                 false => Ok(Meant::Tag(name.to_string())),
             };
         }
-        let url = match text == "all" || text.contains("://") || text.starts_with('/') {
+        if let Some(name) = text.strip_prefix(GROUP) {
+            return match name.is_empty() {
+                true => Err(format!("{text}: a group has a name: group:NAME")),
+                false => Ok(Meant::Group(name.to_string())),
+            };
+        }
+        let url = match text == "all"
+            || text.starts_with(HOST)
+            || text.contains("://")
+            || text.starts_with('/')
+        {
             true => text.to_owned(),
             false => format!("http://{text}"),
         };
@@ -49,38 +65,40 @@ impl FromStr for Meant {
 }
 
 impl Meant {
-    /// Takes what is meant out of a store, and what is being made now; says how many there were.
-    pub fn purge(&self, store: &SharedStore) -> u64 {
-        store.purge(|key, object| {
-            let lifetime = object.validity.lifetime();
-            match (key::parts_of_program(key), lifetime) {
-                (Some((host, target)), Some(lifetime)) => !self.takes(lifetime, host, target),
-                _ => true,
-            }
-        })
-    }
-
-    /// Whether a response of this lifetime, stored for this Host and target, is meant.
-    pub fn takes(&self, lifetime: &Lifetime, host: &[u8], target: &[u8]) -> bool {
-        match self {
-            Meant::Urls(pattern) => pattern.takes(host, None, target),
-            Meant::Tag(name) => lifetime.has_tag(name.as_bytes()),
-        }
+    /// Purges a store of what is meant, and of what is being made now.
+    pub fn purge(&self, store: &SharedStore, kind: Kind) {
+        let purge = match self {
+            Meant::Urls(pattern) => Purge::Urls(pattern),
+            Meant::Tag(name) => Purge::Tag(name.as_bytes()),
+            Meant::Group(name) => Purge::Group(b"", name.as_bytes()),
+        };
+        store.purge(&purge, kind);
     }
 }
 
-/// What a server did: on the way between it and the command, a line of numbers.
+/// Takes away, or makes stale from now on.
+pub fn kind(is_soft: bool) -> Kind {
+    match is_soft {
+        true => Kind::Soft {
+            at_ms: clock::now_ms(),
+        },
+        false => Kind::Hard,
+    }
+}
+
+/// What a server says that has purged: on the way between it and the command, a line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// How many responses went.
-    pub gone: u64,
     /// Where it listens.
     pub ports: Vec<u16>,
 }
 
+/// What begins its line.
+const PURGED: &str = "purged";
+
 impl fmt::Display for Purged {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{}", self.gone)?;
+        write!(to, "{PURGED}")?;
         self.ports
             .iter()
             .try_for_each(|port| write!(to, " {port}"))?;
@@ -89,13 +107,13 @@ impl fmt::Display for Purged {
 }
 
 impl FromStr for Purged {
-    type Err = std::num::ParseIntError;
+    type Err = ();
 
-    fn from_str(line: &str) -> Result<Purged, Self::Err> {
-        let mut numbers = line.split_whitespace();
+    fn from_str(line: &str) -> Result<Purged, ()> {
+        let ports = line.strip_prefix(PURGED).ok_or(())?.split_whitespace();
+        let ports = ports.map(str::parse).collect::<Result<_, _>>();
         Ok(Purged {
-            gone: numbers.next().unwrap_or_default().parse()?,
-            ports: numbers.map(str::parse).collect::<Result<_, _>>()?,
+            ports: ports.map_err(|_| ())?,
         })
     }
 }
@@ -124,41 +142,21 @@ mod tests {
     }
 
     #[test]
+    fn groups_and_hosts_have_names() {
+        assert_eq!("group:a, b".parse(), Ok(Meant::Group("a, b".into())));
+        assert!("group:".parse::<Meant>().is_err());
+        let host = Meant::Urls(Pattern::Host(b"a.example".to_vec()));
+        assert_eq!("host:A.example".parse(), Ok(host));
+        assert!("host:".parse::<Meant>().is_err());
+    }
+
+    #[test]
     fn what_was_done_is_read_as_it_is_written() {
-        for (gone, ports) in [(0, vec![]), (7, vec![80, 8080])] {
-            let purged = Purged { gone, ports };
+        for ports in [vec![], vec![80, 8080]] {
+            let purged = Purged { ports };
             assert_eq!(purged.to_string().parse(), Ok(purged));
         }
         assert!("not-mine".parse::<Purged>().is_err());
         assert!("".parse::<Purged>().is_err());
-    }
-
-    fn takes(what: &str, tags: &str, target: &str) -> bool {
-        let lifetime = Lifetime {
-            tags: tags.as_bytes().into(),
-            ..Lifetime::until(0)
-        };
-        let meant: Meant = what.parse().expect("it is");
-        meant.takes(&lifetime, b"a:8080", target.as_bytes())
-    }
-
-    #[test]
-    fn a_tag_means_what_carries_it() {
-        assert!(takes("tag:news", "news", "/"));
-        assert!(takes("tag:news", "a, News ,b", "/"));
-        assert!(takes("tag:news", "a,b,news", "/"));
-        assert!(!takes("tag:news", "newsletter, old news", "/"));
-        assert!(!takes("tag:news", "", "/"));
-    }
-
-    #[test]
-    fn a_url_means_what_was_asked_so() {
-        assert!(takes("all", "", "/x"));
-        assert!(takes("a:8080/x?y", "", "/x?y"));
-        assert!(takes("a:8080/*", "", "/x?y"));
-        assert!(takes("a:8080/%78", "", "/x"));
-        assert!(!takes("a:8080/x", "", "/x?y"));
-        assert!(!takes("b:8080/x", "", "/x"));
-        assert!(!takes("a:81/x", "", "/x"));
     }
 }

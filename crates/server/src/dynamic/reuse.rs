@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use lowroad_cache::freshness::Received;
+use lowroad_cache::groups;
 use lowroad_cache::lifetime::Storing as Stored;
 use lowroad_cache::request::Asked;
 use lowroad_cache::storable::{self, NotStorable, Policy};
@@ -20,6 +21,7 @@ use lowroad_http::status::Status;
 
 use crate::store::key;
 use crate::store::makings::Job;
+use crate::store::purging::Since;
 use crate::store::validity::Lifetime;
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary.
@@ -122,7 +124,7 @@ impl Key {
     }
 
     /// Names the making of the response after so many purges, other than any for another key or variant.
-    pub fn job(&self, purges: u64) -> Job {
+    pub fn job(&self, purges: Since) -> Job {
         let key_len = self.bytes.len() as u64;
         let job = [
             &*self.bytes,
@@ -162,7 +164,7 @@ pub struct Judge<'j> {
     /// See there.
     pub now_ms: u64,
     /// The purges before that.
-    pub purges: u64,
+    pub purges: Since,
 }
 
 /// How a response is stored.
@@ -199,8 +201,8 @@ impl Judge<'_> {
                 times: storing.lifetime(self.now_ms),
                 source: storing.freshness.source,
                 is_for_all: self.decide(&authorized, status, fields).is_ok(),
-                purges: self.purges,
-                tags: tags(fields),
+                purges: self.purges.into(),
+                names: names(fields),
             },
             left_out: storing.left_out,
         })
@@ -225,10 +227,17 @@ impl Judge<'_> {
     }
 }
 
-/// What the program named it by, with commas between.
-fn tags(fields: &Fields) -> Box<[u8]> {
-    let values: Vec<&[u8]> = fields.values(TAG_FIELD).collect();
-    values.join(&b","[..]).into()
+/// What it is named by: tags with commas between, and behind each line end a group.
+fn names(fields: &Fields) -> Box<[u8]> {
+    let mut tags: Vec<&[u8]> = fields.values(TAG_FIELD).collect();
+    let keys = fields.values("Surrogate-Key");
+    tags.extend(keys.flat_map(|keys| keys.split(|b| *b == b' ')));
+    let mut names = tags.join(&b","[..]);
+    for group in groups::names(fields.values("Cache-Groups")) {
+        names.push(b'\n');
+        names.extend(group);
+    }
+    names.into()
 }
 
 #[cfg(test)]
@@ -244,7 +253,10 @@ mod tests {
         asked: &Asked::GET,
         begun_ms: 0,
         now_ms: 0,
-        purges: 0,
+        purges: Since {
+            generation: 0,
+            forgotten: 0,
+        },
     };
 
     fn lifetime_ms(response: &Response) -> Option<u64> {
@@ -271,12 +283,15 @@ mod tests {
             .field("Cache-Control", "max-age=60")
             .field("Vary", "Cookie")
             .field("Cache-Tag", "a, b")
-            .field("Cache-Tag", "c");
+            .field("Cache-Tag", "c")
+            .field("Surrogate-Key", "d  e")
+            .field("Cache-Groups", "\"f,g\"");
         let judged = PROGRAM.lifetime(response.status, &response.fields);
         let lifetime = judged.expect("it may be stored").lifetime;
         let selecting = PROGRAM.selecting(&response, b"Cookie: a\r\n");
         let selecting = selecting.expect("it can be compared");
-        assert!(lifetime.has_tag(b"c") && lifetime.has_tag(b"B"));
+        assert!(lifetime.tags().eq([b"a", b"b", b"c", b"d", b"e"]));
+        assert!(lifetime.groups().eq([b"f,g"]));
         let takes = |lines: &[u8]| selecting.takes(Lines::of(lines));
         assert!(takes(b"cookie: a\r\nX: y\r\n") && !takes(b"Cookie: b\r\n") && !takes(b""));
     }

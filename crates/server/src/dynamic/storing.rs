@@ -26,6 +26,7 @@ use crate::store::filling::{Filling, Grown};
 use crate::store::makings::Makings;
 use crate::store::object::{Content, Kind, Representation, Sources};
 use crate::store::place::{self, OVERHEAD, Placed};
+use crate::store::purging::Since;
 use crate::store::validity::{Lifetime, Validity};
 use crate::store::{Object, SharedStore};
 
@@ -114,7 +115,7 @@ pub struct Storing {
     /// Under what.
     pub key: Key,
     /// The purges before its program was asked.
-    pub purges: u64,
+    pub purges: Since,
     /// When that was, monotonic ms.
     pub begun_ms: u64,
     /// What the request said to caches.
@@ -415,7 +416,7 @@ fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<
         sources: Sources::default(),
         selecting: head.selecting,
     };
-    let extra = representation.selecting.size() + head.lifetime.tags.len();
+    let extra = representation.selecting.size() + head.lifetime.names.len();
     Some(Object {
         size: size + extra as u64,
         kind: Kind::Representation(representation),

@@ -16,7 +16,7 @@ use crate::say;
 /// before it publishes again.
 const ROUNDS: usize = 3;
 
-/// Purges, and says how many responses went.
+/// Purges, and says how many responses went from levels; what servers have stored of it is not looked through.
 ///
 /// # Errors
 /// A text for the user.
@@ -27,23 +27,27 @@ pub fn purge(args: &Purge) -> Result<(), String> {
             namespace::enter_namespace(namespace)?;
             Vec::new()
         }
-        None => admin::ask_to_purge(args.admin.as_deref(), &args.what, args.port),
+        None => admin::ask_to_purge(args),
     };
-    let kept: u64 = servers.iter().map(|server| server.gone).sum();
-    let gone = kept + purge_levels(args, &meant, &servers)?;
-    say::out(match gone {
-        0 => "nothing of it was published\n".to_owned(),
-        1 => "purged 1 response\n".to_owned(),
-        _ => format!("purged {} responses\n", levels::grouped(gone)),
+    let gone = purge_levels(args, &meant, &servers)?;
+    let count = match gone {
+        1 => "1 response".to_owned(),
+        _ => format!("{} responses", levels::grouped(gone)),
+    };
+    say::out(match (servers.is_empty(), gone) {
+        (true, 0) => "nothing of it was published\n".to_owned(),
+        (true, _) => format!("purged {count}\n"),
+        (false, 0) => "purged at once\n".to_owned(),
+        (false, _) => format!("purged at once, and {count} of the levels below\n"),
     })
 }
 
 /// What is published in front of ports. There must be a level, unless a server was asked.
 fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, String> {
     let found = if servers.is_empty() {
-        if matches!(meant, Meant::Tag(_)) {
+        if matches!(meant, Meant::Tag(_) | Meant::Group(_)) {
             return Err(format!(
-                "{}: only servers know tags, and no running server that may be asked was found \
+                "{}: only servers know tags and groups, and no running server that may be asked was found \
                  (--admin PATH says where it is; with --netns none is asked)",
                 args.what
             ));
@@ -61,8 +65,8 @@ fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, 
             Meant::Urls(pattern) => purge_level(&level, pattern, |port| {
                 args.port.is_none_or(|only| only == port)
             })?,
-            // No level knows tags, so all goes that may have come from these servers.
-            Meant::Tag(_) => purge_level(&level, &Pattern::All, |port| {
+            // No level knows tags and groups, so all goes that may have come from these servers.
+            Meant::Tag(_) | Meant::Group(_) => purge_level(&level, &Pattern::All, |port| {
                 args.port.is_none_or(|only| only == port)
                     && servers.iter().any(|server| server.ports.contains(&port))
             })?,

@@ -6,8 +6,8 @@
 //!          variants        ├─ Filling, read while it comes
 //!                          └─ the news that there is nothing
 //! ```
-//! `key` says under what objects lie, `entry` which variant answers a request, `validity` until when, `place` puts bytes
-//! into the arena, and `makings` lets equal misses wait for one making. What is made of files is [`crate::load`]'s, what of
+//! `key` says under what objects lie, `entry` which variant answers a request, `validity` until when, `purging` what was
+//! purged, `place` puts bytes into the arena, and `makings` lets equal misses wait for one making. What is made of files is [`crate::load`]'s, what of
 //! programs' responses [`crate::dynamic`]'s.
 
 pub mod entry;
@@ -17,6 +17,7 @@ pub mod makings;
 pub mod object;
 pub mod place;
 pub mod refusals;
+pub mod purging;
 pub mod validity;
 
 use std::hash::BuildHasher;
@@ -33,6 +34,8 @@ use lowroad_engine::arena::{Arena, Draft};
 pub use entry::Entry;
 pub use object::Object;
 use refusals::Refusals;
+
+use purging::{Kind, Purge, PurgeCounters, Purging, Since};
 
 /// A shard below this length could not hold a few large objects.
 const SHARD_LEN_MIN: u64 = 16 << 20;
@@ -54,8 +57,7 @@ pub struct SharedStore {
     shards: Box<[Mutex<Store<Entry>>]>,
     arena: Option<Arc<Arena>>,
     hasher: foldhash::fast::RandomState,
-    /// How often something was purged.
-    purges: AtomicU64,
+    purging: Purging,
     /// How often a key was forgotten, in the place that its hash says.
     forgotten: Box<[AtomicU64]>,
     /// Bytes of bodies that are filling, beside the arena.
@@ -86,7 +88,7 @@ impl SharedStore {
             shards,
             arena,
             hasher: foldhash::fast::RandomState::default(),
-            purges: AtomicU64::new(0),
+            purging: Purging::default(),
             forgotten: (0..FORGOTTEN).map(|_| AtomicU64::new(0)).collect(),
             filling: AtomicU64::new(0),
             filling_max: len_max / FILLING_SHARE,
@@ -107,6 +109,48 @@ impl SharedStore {
         self.shard(hash).find(hash, key).cloned()
     }
 
+    /// What is stored under a key and was not purged; counts as a use of it.
+    #[inline]
+    pub fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        let entry = self.find(hash, key)?;
+        let is_kept = entry.variants().all(|object| self.has_seen_all(object));
+        match is_kept {
+            true => Some(entry),
+            false => self.without_purged(hash, key, &entry),
+        }
+    }
+
+    /// The same; counts as nothing, and forgets nothing.
+    pub fn peek_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        let entry = self.peek(hash, key)?;
+        let gone = entry.variants().filter(|object| self.is_gone(key, object));
+        gone.fold(Some(entry.clone()), |left, object| left?.without(object))
+    }
+
+    fn has_seen_all(&self, object: &Object) -> bool {
+        let lifetime = object.validity.lifetime();
+        lifetime.is_none_or(|lifetime| self.purging.has_seen_all(lifetime))
+    }
+
+    /// Forgets the variants that were purged.
+    #[cold]
+    fn without_purged(&self, hash: u64, key: &[u8], entry: &Entry) -> Option<Entry> {
+        let mut left = Some(entry.clone());
+        for object in entry.variants().filter(|object| self.is_gone(key, object)) {
+            self.remove(hash, key, object);
+            left = left.and_then(|left| left.without(object));
+        }
+        left
+    }
+
+    /// Whether an object that lies under a key was purged.
+    fn is_gone(&self, key: &[u8], object: &Object) -> bool {
+        let lifetime = object.validity.lifetime();
+        lifetime.is_some_and(|lifetime| {
+            !self.purging.has_seen_all(lifetime) && self.purging.is_gone(key, lifetime)
+        })
+    }
+
     /// What is stored under a key; counts as nothing.
     pub fn peek(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         self.shard(hash).peek(hash, key).cloned()
@@ -125,23 +169,27 @@ impl SharedStore {
         });
     }
 
-    /// How often what lies under keys with this hash may have been purged: what is made after this was asked is made after
-    /// so many.
-    pub fn purges(&self, hash: u64) -> u64 {
-        self.purges.load(SeqCst) + self.forgotten_of(hash).load(SeqCst)
+    /// How far purges of what lies under keys with this hash have come: what is made after this was asked is made after them.
+    pub fn purges(&self, hash: u64) -> Since {
+        Since {
+            generation: self.purging.generation(),
+            forgotten: self.forgotten_of(hash).load(SeqCst),
+        }
     }
 
     fn forgotten_of(&self, hash: u64) -> &AtomicU64 {
         &self.forgotten[(hash >> 32) as usize % FORGOTTEN]
     }
 
-    /// Stores an object with a lifetime beside its variants, unless there was a purge since its making began: it may be
-    /// older, and the purge could not find it. Says whether it did.
+    /// Stores an object with a lifetime beside its variants, unless it was purged or its key forgotten since its making
+    /// began: it may be older. Says whether it did.
     pub fn insert_selected(&self, hash: u64, key: &[u8], object: Arc<Object>) -> bool {
         self.change(hash, key, |entry| {
-            // A purge counts itself before it looks into a shard, so none falls between.
+            // A key's forgetting counts itself before it looks into the shard, and a purge that comes later is seen by
+            // who finds the object, so none falls between.
             let lifetime = object.validity.lifetime()?;
-            if lifetime.purges != self.purges(hash) {
+            let forgotten = self.forgotten_of(hash).load(SeqCst);
+            if lifetime.purges.forgotten != forgotten || self.is_gone(key, &object) {
                 return None;
             }
             Some(match entry {
@@ -151,7 +199,7 @@ impl SharedStore {
         })
     }
 
-    /// Stores an object that has filled in its own place, if it still has one. Says whether it had.
+    /// Stores an object that has filled in its own place, if it still has one and was not purged. Says whether it did.
     pub fn complete(
         &self,
         hash: u64,
@@ -161,7 +209,7 @@ impl SharedStore {
     ) -> bool {
         self.change(hash, key, |entry| {
             let has = |entry: &&Entry| entry.variants().any(|own| Arc::ptr_eq(own, filling));
-            let entry = entry.filter(has)?;
+            let entry = entry.filter(has).filter(|_| !self.is_gone(key, &object))?;
             Some(entry.with_selected(object))
         })
     }
@@ -218,19 +266,15 @@ impl SharedStore {
         drop(gone);
     }
 
-    /// Forgets all entries of which `keep` is false for a variant, and says how many variants there were. Each shard is
-    /// locked while it is looked through.
-    pub fn purge(&self, mut keep: impl FnMut(&[u8], &Object) -> bool) -> u64 {
-        self.purges.fetch_add(1, SeqCst);
-        let mut gone = 0;
-        for shard in &self.shards {
-            let mut dropped = Vec::new();
-            let keep = |key: &[u8], entry: &Entry| entry.variants().all(|object| keep(key, object));
-            lock(shard).retain(keep, &mut dropped);
-            let variants = dropped.iter().map(|entry| entry.variants().count() as u64);
-            gone += variants.sum::<u64>();
-        }
-        gone
+    /// Purges what has a lifetime and is meant, at once, however much is stored; what is being made, too. What is gone
+    /// leaves the store when it is asked for, or by eviction.
+    pub fn purge(&self, purge: &Purge<'_>, kind: Kind) {
+        self.purging.add(purge, kind);
+    }
+
+    /// What has come of purges so far.
+    pub fn purge_counters(&self) -> PurgeCounters {
+        self.purging.counters()
     }
 
     /// Draws memory for some more of a body that is filling: the same bytes, which give it back when the last one who reads

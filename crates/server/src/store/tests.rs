@@ -5,30 +5,35 @@ use lowroad_http::encoded::Encoder;
 use lowroad_http::status::Status;
 
 use super::filling::Filling;
-use super::object::Kind;
 use super::validity::{Lifetime, Validity};
 use super::*;
+use crate::dynamic::purge::Meant;
 
-const KEY: &[u8] = b"key";
+/// As a program's.
+const KEY: &[u8] = b"\x01\0\0\0\x01a/";
+const ZERO: Since = Since {
+    generation: 0,
+    forgotten: 0,
+};
 
 /// An object that answers requests with this language.
-fn object(purges: u64, language: &'static str) -> Arc<Object> {
+fn object(purges: Since, language: &'static str) -> Arc<Object> {
     let request = [(&b"Accept-Language"[..], language.as_bytes())];
     let vary = (!language.is_empty()).then_some(&b"Accept-Language"[..]);
     let selecting = Selecting::of(vary, request.into_iter()).expect("it may be stored");
     let (bytes, head) = Encoder::start(Status::OK).finish_open();
     let filling = Filling::new((bytes.into(), head), None, None, selecting, 1 << 20, 0);
     Arc::new(Object {
-        kind: Kind::Filling(Box::new(filling)),
+        kind: object::Kind::Filling(Box::new(filling)),
         size: 10,
         validity: Validity::Lifetime(Box::new(Lifetime {
-            purges,
+            purges: purges.into(),
             ..Lifetime::until(1000)
         })),
     })
 }
 
-fn store_one(store: &SharedStore, purges: u64, key: &[u8]) -> bool {
+fn store_one(store: &SharedStore, purges: Since, key: &[u8]) -> bool {
     store.insert_selected(store.hash(key), key, object(purges, ""))
 }
 
@@ -38,27 +43,131 @@ fn found(store: &SharedStore, language: &str) -> Option<Arc<Object>> {
     entry.selected(request.into_iter()).cloned()
 }
 
+/// The key of a program's response.
+fn key_of(host: &str, target: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    key::write_of_program(&mut key, 1, host.as_bytes(), (target.as_bytes(), None));
+    key
+}
+
+fn purge(store: &SharedStore, what: &str, kind: Kind) {
+    let meant: Meant = what.parse().expect("it is");
+    meant.purge(store, kind);
+}
+
+/// An object with these names.
+fn named(store: &SharedStore, names: &str) -> Arc<Object> {
+    let object = Arc::into_inner(object(store.purges(0), "")).expect("nobody else has it");
+    let lifetime = object.validity.lifetime().expect("it has one").clone();
+    Arc::new(Object {
+        validity: Validity::Lifetime(Box::new(Lifetime {
+            names: names.as_bytes().into(),
+            ..lifetime
+        })),
+        ..object
+    })
+}
+
 #[test]
 fn a_purge_takes_what_it_means_and_what_is_being_made() {
     // As many shards as there can be.
     let store = SharedStore::new(SHARDS_MAX * SHARD_LEN_MIN).expect("memory");
     let before = store.purges(0);
-    for number in 0..100u8 {
-        assert!(store_one(&store, before, &[number]));
+    let keys: Vec<Vec<u8>> = (10..100)
+        .map(|number| key_of("a", &format!("/{number}")))
+        .collect();
+    for key in &keys {
+        assert!(store_one(&store, before, key));
     }
-    assert_eq!(store.purge(|key, _| key[0] >= 30), 30);
-    let there = |key: &[u8]| store.find(store.hash(key), key).is_some();
-    let left: Vec<u8> = (0..100).filter(|number| there(&[*number])).collect();
-    assert_eq!(left, (30..100).collect::<Vec<u8>>());
-    assert!(!store_one(&store, before, &[1]) && !there(&[1]));
-    assert!(store_one(&store, store.purges(0), &[1]) && there(&[1]));
+    purge(&store, "a/2*", Kind::Hard);
+    let there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
+    // An explanation finds the same, and changes nothing.
+    let peeked = |key: &[u8]| store.peek_kept(store.hash(key), key).is_some();
+    let left: Vec<&Vec<u8>> = keys.iter().filter(|key| peeked(key)).collect();
+    assert_eq!(
+        left,
+        keys.iter().filter(|key| there(key)).collect::<Vec<_>>()
+    );
+    assert_eq!(left.len(), 80);
+    assert_eq!(
+        store.counters().0.iter().map(|c| c.objects).sum::<u64>(),
+        80
+    );
+    let gone = &keys[10];
+    assert!(!store_one(&store, before, gone) && !there(gone));
+    assert!(store_one(&store, before, &keys[0]) && there(&keys[0]));
+    assert!(store_one(&store, store.purges(0), gone) && there(gone));
+}
+
+#[test]
+fn a_purge_takes_by_url_host_tag_and_group() {
+    let store = SharedStore::new(1 << 20).expect("memory");
+    let (host, target, names) = ("A:8080", "/x%79?z", "news, Front Page\ng,1");
+    let key = key_of(host, target);
+    for (what, is_meant) in [
+        ("all", true),
+        ("a:8080/xy?z", true),
+        ("a/xy?z", false),
+        ("a:8080/xy", false),
+        ("a:8080/xy*", true),
+        ("b:8080/xy?z", false),
+        ("host:a", true),
+        ("host:b", false),
+        ("tag:NEWS", true),
+        ("tag:front page", true),
+        ("tag:front", false),
+        ("tag:g", false),
+        ("group:g,1", true),
+        ("group:G,1", false),
+        ("group:news", false),
+    ] {
+        assert!(store.insert_selected(store.hash(&key), &key, named(&store, names)));
+        purge(&store, what, Kind::Hard);
+        let found = store.find_kept(store.hash(&key), &key);
+        assert_eq!(found.is_none(), is_meant, "{what}");
+    }
+    // Groups of one host are nothing to another, and a Host without a port may mean any.
+    for (authority, is_meant) in [(&b"b"[..], false), (b"a:81", false), (b"a:8080", true)] {
+        assert!(store.insert_selected(store.hash(&key), &key, named(&store, names)));
+        store.purge(&Purge::Group(authority, b"g,1"), Kind::Hard);
+        assert_eq!(store.find_kept(store.hash(&key), &key).is_none(), is_meant);
+    }
+    for host in ["a", ""] {
+        let key = key_of(host, "/");
+        assert!(store_one(&store, store.purges(0), &key));
+        purge(&store, "a:8080/", Kind::Hard);
+        assert!(
+            store.find_kept(store.hash(&key), &key).is_none(),
+            "{host:?}"
+        );
+    }
+}
+
+#[test]
+fn a_soft_purge_leaves_what_is_stale() {
+    let store = SharedStore::new(1 << 20).expect("memory");
+    let key = key_of("a", "/");
+    let before = store.purges(0);
+    assert!(store_one(&store, before, &key));
+    let holds = |at_ms| {
+        let found = store.find_kept(store.hash(&key), &key).expect("it stays");
+        found.base.validity.holds(at_ms)
+    };
+    assert!(holds(999) && !holds(1000));
+    purge(&store, "host:a", Kind::Soft { at_ms: 500 });
+    assert!(holds(499) && !holds(500));
+    // So is what was being made.
+    assert!(store_one(&store, before, &key) && !holds(500));
+    assert!(store_one(&store, store.purges(0), &key) && holds(500));
+    let counted = store.purge_counters();
+    assert_eq!((counted.purges, counted.gone, counted.stale), (1, 0, 2));
 }
 
 #[test]
 fn variants_lie_under_one_key() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let hash = store.hash(KEY);
-    let (german, english) = (object(0, "de"), object(0, "en"));
+    let (german, english) = (object(ZERO, "de"), object(ZERO, "en"));
     assert!(store.insert_selected(hash, KEY, german.clone()));
     assert!(store.insert_selected(hash, KEY, english.clone()));
     let is = |language, object: &Arc<Object>| {
@@ -66,15 +175,16 @@ fn variants_lie_under_one_key() {
     };
     assert!(is("de", &german) && is("en", &english) && found(&store, "fr").is_none());
     // One for the same requests takes its place.
-    let newer = object(0, "de");
+    let newer = object(ZERO, "de");
     assert!(store.insert_selected(hash, KEY, newer.clone()));
     assert!(is("de", &newer) && is("en", &english));
     assert_eq!(store.counters().0[0].objects, 1);
     // One that depends on other things takes all places.
-    let plain = object(0, "");
+    let plain = object(ZERO, "");
     assert!(store.insert_selected(hash, KEY, plain.clone()));
     assert!(is("de", &plain) && is("fr", &plain));
-    assert_eq!(store.purge(|_, _| false), 1);
+    purge(&store, "all", Kind::Hard);
+    assert!(store.find_kept(hash, KEY).is_none());
 }
 
 #[test]
@@ -85,7 +195,7 @@ fn there_are_never_many_variants() {
         .map(|number| &*Box::leak(format!("l{number}").into_boxed_str()))
         .collect();
     for name in &names {
-        assert!(store.insert_selected(hash, KEY, object(0, name)));
+        assert!(store.insert_selected(hash, KEY, object(ZERO, name)));
     }
     let there = names.iter().filter(|name| found(&store, name).is_some());
     assert_eq!(there.count(), 16);
@@ -96,14 +206,14 @@ fn there_are_never_many_variants() {
 fn what_has_filled_takes_its_own_place_only() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let hash = store.hash(KEY);
-    let (filling, whole) = (object(0, "de"), object(0, "de"));
+    let (filling, whole) = (object(ZERO, "de"), object(ZERO, "de"));
     assert!(store.insert_selected(hash, KEY, filling.clone()));
-    let newer = object(0, "de");
+    let newer = object(ZERO, "de");
     assert!(store.insert_selected(hash, KEY, newer.clone()));
     assert!(!store.complete(hash, KEY, &filling, whole.clone()));
     assert!(store.complete(hash, KEY, &newer, whole.clone()));
     assert!(found(&store, "de").is_some_and(|found| Arc::ptr_eq(&found, &whole)));
-    let other = object(0, "en");
+    let other = object(ZERO, "en");
     assert!(store.insert_selected(hash, KEY, other.clone()));
     store.remove(hash, KEY, &whole);
     assert!(found(&store, "de").is_none() && found(&store, "en").is_some());
@@ -111,7 +221,7 @@ fn what_has_filled_takes_its_own_place_only() {
     assert!(store.peek(hash, KEY).is_none());
     // What was purged meanwhile does not come back.
     assert!(store.insert_selected(hash, KEY, filling.clone()));
-    assert_eq!(store.purge(|_, _| false), 1);
+    purge(&store, "all", Kind::Hard);
     assert!(!store.complete(hash, KEY, &filling, whole));
 }
 
@@ -127,9 +237,9 @@ fn what_is_forgotten_is_one_key() {
 
 #[test]
 fn variants_that_take_too_much_drive_out_each_other_only() {
-    let entry = Entry::new(object(0, "a"))
-        .with_selected(object(0, "b"))
-        .with_selected(object(0, "c"));
+    let entry = Entry::new(object(ZERO, "a"))
+        .with_selected(object(ZERO, "b"))
+        .with_selected(object(ZERO, "c"));
     assert_eq!(entry.size(), 30);
     let there = |entry: &Entry, language: &str| {
         let request = [(&b"accept-language"[..], language.as_bytes())];

@@ -10,6 +10,7 @@ use lowroad_cache::request::Asked;
 
 pub use lowroad_cache::lifetime::Use;
 
+use super::purging::Seen;
 use crate::watch::{Folder, Trust};
 
 /// For how long an object is trusted without a watch, ms. A change is noticed within a second.
@@ -35,16 +36,17 @@ pub struct Unchanged {
 /// What an object holds for that a program made.
 #[derive(Clone)]
 pub struct Lifetime {
-    /// From when until when, and what is allowed after that; monotonic ms.
+    /// From when until when, and what is allowed after that, without purges; monotonic ms.
     pub times: Times,
     /// What gave it.
     pub source: Source,
     /// It is for requests with Authorization, too (RFC 9111 §3.5).
     pub is_for_all: bool,
-    /// The purges that there had been before its program was asked: it may be older than all others.
-    pub purges: u64,
-    /// What it may be purged by, besides its URL: names with commas between.
-    pub tags: Box<[u8]>,
+    /// The purges that it has seen. When it is made, those from before its program was asked: it may be older than all
+    /// others.
+    pub purges: Seen,
+    /// What it may be purged by, besides its URL: tags with commas between, and behind each line end a group.
+    pub names: Box<[u8]>,
 }
 
 impl Validity {
@@ -80,7 +82,7 @@ impl Validity {
     /// Whether the object may stand in where its maker fails.
     pub fn stands_in(&self, asked: &Asked, now_ms: u64) -> bool {
         self.lifetime()
-            .is_some_and(|lifetime| lifetime.times.stands_in(asked, now_ms))
+            .is_some_and(|lifetime| lifetime.current().stands_in(asked, now_ms))
     }
 
     /// Whether changes of what it was made from are told.
@@ -151,8 +153,8 @@ impl Lifetime {
             },
             source: Source::MaxAge,
             is_for_all: false,
-            purges: 0,
-            tags: Box::default(),
+            purges: super::purging::Since::default().into(),
+            names: Box::default(),
         }
     }
 }
@@ -166,14 +168,29 @@ impl Lifetime {
     fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
         match asked.is_authorized && !self.is_for_all {
             true => Use::Validate,
-            false => self.times.use_for(asked, now_ms),
+            false => self.current().use_for(asked, now_ms),
         }
     }
 
-    /// Whether it has this tag.
-    pub fn has_tag(&self, name: &[u8]) -> bool {
-        let mut tags = self.tags.split(|b| *b == b',');
-        tags.any(|tag| tag.trim_ascii().eq_ignore_ascii_case(name))
+    /// Its times as purges have left them.
+    #[inline]
+    pub fn current(&self) -> Times {
+        match self.purges.stale_from_ms() {
+            None => self.times,
+            Some(at_ms) => self.times.expired(at_ms),
+        }
+    }
+
+    /// Its tags.
+    pub fn tags(&self) -> impl Iterator<Item = &[u8]> {
+        let tags = self.names.split(|b| *b == b'\n').next();
+        let tags = tags.unwrap_or_default().split(|b| *b == b',');
+        tags.map(<[u8]>::trim_ascii).filter(|tag| !tag.is_empty())
+    }
+
+    /// Its groups (RFC 9875).
+    pub fn groups(&self) -> impl Iterator<Item = &[u8]> {
+        self.names.split(|b| *b == b'\n').skip(1)
     }
 }
 
@@ -198,13 +215,12 @@ mod tests {
                 at_ms: 1000,
                 ..until.times
             },
-            tags: (*b"news, Sport").into(),
+            names: (*b"news, Sport\nfront, page").into(),
             ..until
         };
         assert_eq!((lifetime.age_s(1999), lifetime.age_s(3500)), (0, 2));
-        assert!(
-            lifetime.has_tag(b"sport") && lifetime.has_tag(b"news") && !lifetime.has_tag(b"new")
-        );
+        assert!(lifetime.tags().eq([b"news", &b"Sport"[..]]));
+        assert!(lifetime.groups().eq([b"front, page"]));
         let validity = Validity::Lifetime(Box::new(lifetime));
         assert!(validity.holds(60_999) && !validity.holds(61_000));
         assert!(!validity.renew(&None, 61_000));

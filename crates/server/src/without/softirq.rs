@@ -122,18 +122,14 @@ pub fn status(args: &Status) -> Result<(), String> {
 /// `lowroad purge`.
 pub fn purge(args: &Purge) -> Result<(), String> {
     let _: Meant = args.what.parse()?;
-    let servers = admin::ask_to_purge(args.admin.as_deref(), &args.what, args.port);
+    let servers = admin::ask_to_purge(args);
     if servers.is_empty() {
         return Err(format!(
             "{}: no server that may be asked was found",
             args.what
         ));
     }
-    match servers.iter().map(|server| server.gone).sum() {
-        0 => say::out("nothing of it was kept\n"),
-        1 => say::out("purged 1 response\n"),
-        gone @ 2u64.. => say::out(format_args!("purged {gone} responses\n")),
-    }
+    say::out("purged at once\n")
 }
 
 /// `lowroad attach`.

@@ -1,0 +1,246 @@
+//! Purges of what has a lifetime: what was purged, and whether that means an object. A purge is a rule that costs the same
+//! however much is stored; an object is compared with it when it is asked for the next time. Knows neither where objects lie
+//! nor who purges. The rules are [`lowroad_cache::bans`]'.
+//!
+//! By what it is known exactly, its URL, host, tags and groups, an object is purged by hashed names. Only prefixes and
+//! "all" are rules that are looked through.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lowroad_cache::bans::{Ban, Bans};
+use lowroad_cache::pattern::{Pattern, decode_escapes};
+use lowroad_http::host;
+
+use super::key;
+use super::validity::Lifetime;
+
+pub use lowroad_cache::bans::Kind;
+
+/// Prefixes that are remembered.
+const RULES_MAX: usize = 4096;
+/// Names that are remembered; a mark takes about 50 bytes.
+const MARKS_MAX: usize = 1 << 18;
+
+/// How far purges had come when something began: what is made from then on is made after them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Since {
+    /// Of the rules.
+    pub generation: u64,
+    /// How often its key was forgotten.
+    pub forgotten: u64,
+}
+
+impl Since {
+    /// As bytes, for names of makings.
+    pub fn to_le_bytes(self) -> [u8; 16] {
+        (u128::from(self.generation) << 64 | u128::from(self.forgotten)).to_le_bytes()
+    }
+}
+
+/// What an object remembers of purges.
+#[derive(Debug)]
+pub struct Seen {
+    /// From before its maker was asked.
+    pub forgotten: u64,
+    /// The generation of rules up to which it was compared with them.
+    generation: AtomicU64,
+    /// When the first soft purge came that means it.
+    stale_from_ms: AtomicU64,
+}
+
+impl From<Since> for Seen {
+    fn from(since: Since) -> Seen {
+        Seen {
+            forgotten: since.forgotten,
+            generation: AtomicU64::new(since.generation),
+            stale_from_ms: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl Clone for Seen {
+    fn clone(&self) -> Seen {
+        Seen {
+            forgotten: self.forgotten,
+            // In this order: what the generation says was looked at is there.
+            generation: AtomicU64::new(self.generation.load(Acquire)),
+            stale_from_ms: AtomicU64::new(self.stale_from_ms.load(Relaxed)),
+        }
+    }
+}
+
+impl Seen {
+    /// When it became stale by a purge, if it did.
+    pub fn stale_from_ms(&self) -> Option<u64> {
+        Some(self.stale_from_ms.load(Relaxed)).filter(|at_ms| *at_ms != u64::MAX)
+    }
+}
+
+/// What a purge takes.
+pub enum Purge<'p> {
+    /// By URL or host.
+    Urls(&'p Pattern),
+    /// What bears this name, in upper or lower case.
+    Tag(&'p [u8]),
+    /// What is in this group, of this Host only if it is not empty.
+    Group(&'p [u8], &'p [u8]),
+}
+
+/// The rules of a store.
+pub struct Purging {
+    bans: Mutex<Bans<Pattern>>,
+    generation: AtomicU64,
+    hasher: foldhash::fast::RandomState,
+    gone: AtomicU64,
+    stale: AtomicU64,
+}
+
+/// What has come of purges so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PurgeCounters {
+    /// How many there were.
+    pub purges: u64,
+    /// Rules and names that are remembered.
+    pub rules: u64,
+    /// Objects that were found gone by one.
+    pub gone: u64,
+    /// Objects that were found stale by one.
+    pub stale: u64,
+}
+
+impl Default for Purging {
+    fn default() -> Purging {
+        Purging {
+            bans: Mutex::new(Bans::new(RULES_MAX, MARKS_MAX)),
+            generation: AtomicU64::new(0),
+            hasher: foldhash::fast::RandomState::default(),
+            gone: AtomicU64::new(0),
+            stale: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Purging {
+    /// The generation of the last purge.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Acquire)
+    }
+
+    /// Purges: from now on nobody uses what is meant, and was made or asked for before.
+    pub fn add(&self, purge: &Purge<'_>, kind: Kind) {
+        let mut bans = self.lock();
+        match purge {
+            Purge::Urls(Pattern::Url {
+                host,
+                port,
+                target,
+                is_prefix: false,
+            }) => {
+                // A Host may lack its port, or be none at all.
+                let said = self.url(Some(host), Some(*port), target);
+                let (unsaid, any) = (
+                    self.url(Some(host), None, target),
+                    self.url(None, None, target),
+                );
+                bans.mark([said, unsaid, any], kind);
+            }
+            Purge::Urls(Pattern::Host(host)) => {
+                bans.mark([self.host(Some(host)), self.host(None)], kind);
+            }
+            Purge::Urls(pattern) => bans.add((*pattern).clone(), kind),
+            Purge::Tag(name) => bans.mark([self.tag(name)], kind),
+            Purge::Group(authority, name) => bans.mark([self.group(authority, name)], kind),
+        }
+        self.generation.store(bans.generation(), SeqCst);
+    }
+
+    /// Whether an object has been compared with all rules.
+    #[inline]
+    pub fn has_seen_all(&self, lifetime: &Lifetime) -> bool {
+        lifetime.purges.generation.load(Acquire) == self.generation()
+    }
+
+    /// Compares an object that lies under a key with the rules that it has not seen. Whether it is gone.
+    pub fn is_gone(&self, key: &[u8], lifetime: &Lifetime) -> bool {
+        let Some((authority, target)) = key::parts_of_program(key) else {
+            return false;
+        };
+        let seen = &lifetime.purges;
+        let names = self.names(authority, target, lifetime);
+        let bans = self.lock();
+        let is_meant = |pattern: &Pattern| pattern.takes(authority, None, target);
+        let ban = bans.check(seen.generation.load(Acquire), names, is_meant);
+        if let Ban::Soft { at_ms } = ban {
+            seen.stale_from_ms.fetch_min(at_ms, Relaxed);
+            self.stale.fetch_add(1, Relaxed);
+        }
+        match ban {
+            Ban::Hard => {
+                self.gone.fetch_add(1, Relaxed);
+                true
+            }
+            Ban::None | Ban::Soft { .. } => {
+                seen.generation.store(bans.generation(), Release);
+                false
+            }
+        }
+    }
+
+    /// By what an object may be purged.
+    fn names(&self, authority: &[u8], target: &[u8], lifetime: &Lifetime) -> Vec<u64> {
+        let mut out = [0; 256];
+        let host = host::normalize(authority, &mut out);
+        let port = host.and_then(|_| host::port(authority));
+        let mut names = vec![
+            self.url(host, port, &decode_escapes(target)),
+            self.host(host),
+        ];
+        names.extend(lifetime.tags().map(|name| self.tag(name)));
+        for name in lifetime.groups() {
+            names.extend([self.group(authority, name), self.group(b"", name)]);
+        }
+        names
+    }
+
+    fn url(&self, host: Option<&[u8]>, port: Option<u16>, target: &[u8]) -> u64 {
+        self.hasher.hash_one(("url", host, port, target))
+    }
+
+    fn host(&self, name: Option<&[u8]>) -> u64 {
+        self.hasher.hash_one(("host", name))
+    }
+
+    fn tag(&self, name: &[u8]) -> u64 {
+        let name = name.to_ascii_lowercase();
+        self.hasher.hash_one(("tag", name))
+    }
+
+    /// Groups are of one origin (RFC 9875 §2).
+    fn group(&self, authority: &[u8], name: &[u8]) -> u64 {
+        let mut out = [0; 256];
+        let host = host::normalize(authority, &mut out);
+        let port = host::port(authority).filter(|port| *port != 80);
+        self.hasher.hash_one(("group", host, port, name))
+    }
+
+    /// What has come of purges so far.
+    pub fn counters(&self) -> PurgeCounters {
+        let bans = self.lock();
+        PurgeCounters {
+            purges: bans.generation(),
+            rules: bans.len() as u64,
+            gone: self.gone.load(Relaxed),
+            stale: self.stale.load(Relaxed),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Bans<Pattern>> {
+        self.bans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
