@@ -22,6 +22,7 @@ mod name;
 mod named;
 mod origin;
 mod pattern;
+mod prefix;
 mod problem;
 mod process;
 mod reader;
@@ -34,6 +35,7 @@ pub mod value;
 pub use destination::Destination;
 pub use feature::{Feature, Lacking};
 pub use pattern::{Pattern, PatternError};
+pub use prefix::Prefix;
 pub use problem::Problem;
 pub use schema::*;
 

@@ -4,7 +4,7 @@
 //! concerns several keys or several sites in [`crate::check`].
 
 use crate::reader::{At, Item, Section};
-use crate::{Compress, Encoding, Name, Pattern, Root, Route, Site, Symlinks};
+use crate::{Compress, Encoding, Name, Pattern, Prefix, Root, Route, Site, Symlinks};
 use crate::{route, rules, site_for_folder, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -69,6 +69,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
             .filter_map(rules::header)
             .collect(),
         routes,
+        purge_from: purge_from(&section),
     };
     section.finish();
     let marks = Marks {
@@ -128,6 +129,15 @@ fn listen(section: &Section<'_>, default: &Site) -> (Vec<std::net::SocketAddr>, 
     items
         .filter_map(|item| Some((item.read(value::address)?, item.at)))
         .unzip()
+}
+
+fn purge_from(section: &Section<'_>) -> Vec<Prefix> {
+    let items = section.item("purge_from").map(Item::one_or_many);
+    let items = items.unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|item| item.read(Prefix::parse))
+        .collect()
 }
 
 fn root(item: &Item<'_>) -> Option<Root> {

@@ -238,6 +238,7 @@ fn every_key_of_a_site_is_read() {
         listing = true
         hidden = true
         symlinks = "follow"
+        purge_from = ["127.0.0.1", "10.0.0.0/8"]
         compress = { enabled = false, len_min = "1K", encodings = ["gzip", "br"], precompressed = false }
         types = { webmanifest = "application/manifest+json", txt = "text/plain; charset=utf-8" }
         error_pages = { 404 = "/404.html", 503 = "/e/busy.html" }
@@ -267,6 +268,9 @@ fn every_key_of_a_site_is_read() {
         listing: true,
         hidden: true,
         symlinks: Symlinks::Follow,
+        purge_from: ["127.0.0.1", "10.0.0.0/8"]
+            .map(|text| Prefix::parse(text).expect("a prefix"))
+            .into(),
         compress: Compress {
             enabled: false,
             len_min: 1024,
@@ -419,9 +423,9 @@ fn unknown_keys() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
         "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, listen, root, error_pages, \
-         route, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header)\n\
+         route, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header, purge_from)\n\
          4:1: site[0].xyz: unknown key (allowed: names, listen, root, error_pages, \
-         route, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header)"
+         route, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header, purge_from)"
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),

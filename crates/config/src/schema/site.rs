@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::Prefix;
+
 use super::{Compress, HeaderRule, PatternRule, Redirect, Route};
 
 /// One site: names, listeners, and how its files are answered. `[[site]]`
@@ -42,6 +44,9 @@ pub struct Site {
     /// Paths that are not files but are answered by a program; the first that matches counts.
     /// `[[site.route]]`
     pub routes: Vec<Route>,
+    /// Clients that may purge by the method PURGE. Default: none, since what stands in front of the server makes everybody
+    /// come from one address.
+    pub purge_from: Vec<Prefix>,
 }
 
 /// A site for one folder with every default: what `lowroad serve DIR` serves.
@@ -61,6 +66,7 @@ pub fn site_for_folder(root: PathBuf) -> Site {
         redirects: Vec::new(),
         headers: Vec::new(),
         routes: Vec::new(),
+        purge_from: Vec::new(),
     }
 }
 

@@ -35,6 +35,7 @@ impl Identity {
         let mut rules = config::Site {
             redirects: Vec::new(),
             error_pages: Default::default(),
+            purge_from: Vec::new(),
             ..site.clone()
         };
         // Programs are told where a request came in.
@@ -168,6 +169,7 @@ mod tests {
         for same in [
             "names = [\"a\"]\n",
             "[site.error_pages]\n404 = \"/404.html\"\n",
+            "purge_from = \"127.0.0.1\"\n",
             "[[site.redirect]]\nfrom = \"/a\"\nto = \"/b\"\n",
         ] {
             assert!(of("") == of(same), "{same}");
