@@ -67,6 +67,31 @@ impl fmt::Display for PatternError {
 
 impl core::error::Error for PatternError {}
 
+impl fmt::Display for Pattern {
+    /// As [`Pattern::parse`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (host, port, target, is_prefix) = match self {
+            Pattern::All => return f.write_str("all"),
+            Pattern::Host(host) => return write!(f, "host:{}", host.escape_ascii()),
+            Pattern::Url {
+                host,
+                port,
+                target,
+                is_prefix,
+            } => (host, port, target, is_prefix),
+        };
+        write!(f, "http://{}:{port}", host.escape_ascii())?;
+        for byte in target {
+            match byte {
+                b'#' | b'%' | b'*' => write!(f, "%{byte:02X}")?,
+                byte if byte.is_ascii_graphic() => write!(f, "{}", char::from(*byte))?,
+                byte => write!(f, "%{byte:02X}")?,
+            }
+        }
+        f.write_str(if *is_prefix { "*" } else { "" })
+    }
+}
+
 impl Pattern {
     /// Reads `all`, `host:NAME`, `http://host[:port]/path?query`, or that with a `*` at its end.
     ///
@@ -103,16 +128,16 @@ impl Pattern {
         Some(Pattern::Host(name))
     }
 
-    /// That of one URL, as a request names it: what is in its Host field, and its target.
+    /// That of one URL, or of those that begin so, as a request names it: by what is in its Host field, and its target.
     ///
     /// # Errors
     /// Its host is no host.
-    pub fn of_request(authority: &[u8], target: &[u8]) -> Result<Pattern, PatternError> {
+    pub fn of_url(
+        authority: &[u8],
+        target: &[u8],
+        is_prefix: bool,
+    ) -> Result<Pattern, PatternError> {
         let (host, port) = read_authority(authority).ok_or(PatternError::Host)?;
-        let (target, is_prefix) = match target.strip_suffix(b"*") {
-            Some(prefix) => (prefix, true),
-            None => (target, false),
-        };
         Ok(Pattern::Url {
             host,
             port,
@@ -210,6 +235,8 @@ fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
+
     fn matches(pattern: &str, host: &str, port: u16, target: &str) -> bool {
         let pattern = Pattern::parse(pattern).expect(pattern);
         pattern.takes(host.as_bytes(), Some(port), target.as_bytes())
@@ -249,14 +276,33 @@ mod tests {
 
     #[test]
     fn a_request_names_its_url() {
-        for (authority, target, text) in [
-            ("A:80", "/x?y", "http://a/x?y"),
-            ("a:81", "/%78*", "http://a:81/x*"),
+        for (authority, target, is_prefix, text) in [
+            ("A:80", "/x?y", false, "http://a/x?y"),
+            ("a:81", "/%78", true, "http://a:81/x*"),
+            ("a:81", "/*", false, "http://a:81/%2A"),
         ] {
-            let pattern = Pattern::of_request(authority.as_bytes(), target.as_bytes());
+            let pattern = Pattern::of_url(authority.as_bytes(), target.as_bytes(), is_prefix);
             assert_eq!(pattern, Pattern::parse(text));
         }
-        assert!(Pattern::of_request(b"", b"/").is_err());
+        assert!(Pattern::of_url(b"", b"/", false).is_err());
+    }
+
+    #[test]
+    fn patterns_are_read_as_they_are_written() {
+        for (text, written) in [
+            ("all", "all"),
+            ("host:A.b", "host:a.b"),
+            ("http://A", "http://a:80/"),
+            (
+                "http://[::1]:81/%C3%A4%20%23%25?x*",
+                "http://[::1]:81/%C3%A4%20%23%25?x*",
+            ),
+            ("http://a/%2a", "http://a:80/%2A"),
+        ] {
+            let pattern = Pattern::parse(text).expect(text);
+            assert_eq!(pattern.to_string(), written);
+            assert_eq!(Pattern::parse(written), Ok(pattern));
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum Method {
     Trace,
     /// A tunnel to the authority in the target.
     Connect,
+    /// Take out of the cache what is stored. Of no standard, but of many caches.
+    Purge,
 }
 
 impl Method {
@@ -37,6 +39,7 @@ impl Method {
             Method::Patch => "PATCH",
             Method::Trace => "TRACE",
             Method::Connect => "CONNECT",
+            Method::Purge => "PURGE",
         }
     }
 
@@ -52,6 +55,7 @@ impl Method {
             b"PATCH" => Method::Patch,
             b"TRACE" => Method::Trace,
             b"CONNECT" => Method::Connect,
+            b"PURGE" => Method::Purge,
             _ => return None,
         })
     }
@@ -73,6 +77,7 @@ mod tests {
             Method::Patch,
             Method::Trace,
             Method::Connect,
+            Method::Purge,
         ] {
             assert_eq!(Method::parse(method.as_str().as_bytes()), Some(method));
         }

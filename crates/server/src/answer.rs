@@ -7,6 +7,7 @@
 mod lookup;
 mod offer;
 mod programs;
+mod purge;
 mod world;
 
 use std::sync::Arc;
@@ -164,6 +165,9 @@ impl<W: World> Decider<'_, W> {
                 }
             }
         };
+        if request.method == Method::Purge {
+            return purge::answer(self.world, At { site, path }, to);
+        }
         if !site.rules.redirects.is_empty()
             && let Some((status, location)) = redirect(site, path, query)
         {

@@ -282,7 +282,7 @@ impl Seen {
         let lifetime = found.and_then(|object| object.validity.lifetime());
         let stored = match (lifetime, why) {
             (Some(lifetime), _) => {
-                let over_ms = clock::now_ms().saturating_sub(lifetime.times.until_ms);
+                let over_ms = clock::now_ms().saturating_sub(lifetime.current().until_ms);
                 let source = source(lifetime.source);
                 format!(
                     "yes, but stale for {} s, by {source}: it would be validated",

@@ -266,6 +266,7 @@ fn start_worker(
         post_interim,
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),
+        changes: running.changes.clone(),
         last: RefCell::default(),
     };
     let web = Web::new(running.sites.clone(), calls, running.logger.clone(), log);

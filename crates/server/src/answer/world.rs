@@ -8,12 +8,14 @@ use lowroad_engine::{Exchange, ExchangeId};
 
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::dynamic::reuse::Key;
+use crate::dynamic::purge::Meant;
 use crate::dynamic::storing::Stored;
 use crate::load::{Loaded, Want};
 use crate::programs::counts::one;
 use crate::programs::routes::Route;
 use crate::sites::Site;
 use crate::store::validity::Use;
+use crate::store::purging::Kind;
 use crate::store::{Entry, Object};
 
 /// Around a decision.
@@ -35,6 +37,9 @@ pub trait World {
 
     /// Puts a request to a program whose stored response was just used, to have a fresh one. Nobody waits for it.
     fn refresh(&self, call: &Call<'_>, exchange: &mut Exchange);
+
+    /// Purges.
+    fn purge(&self, _: &Meant, _: Kind) {}
 
     /// Gives a stored response back if it may begin; else what comes of it is told later.
     fn wait(&self, stored: Stored, _: ExchangeId) -> Option<Stored> {
@@ -106,6 +111,14 @@ impl World for Calls {
 
     fn refresh(&self, call: &Call<'_>, exchange: &mut Exchange) {
         self.start_refresh(call, exchange);
+    }
+
+    fn purge(&self, meant: &Meant, kind: Kind) {
+        meant.purge(&self.store, kind);
+        match meant {
+            Meant::Urls(pattern) => self.changes.tell_of(pattern),
+            Meant::Tag(_) | Meant::Group(_) => self.changes.tell(),
+        }
     }
 
     #[inline]

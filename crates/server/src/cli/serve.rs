@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lowroad_config::{
-    self as config, Application, Config, Feature, Origin, Pattern, Root, Route, RouteTo, value,
+    self as config, Application, Config, Feature, Origin, Pattern, Prefix, Root, Route, RouteTo,
+    value,
 };
 
 use crate::features;
@@ -33,6 +34,9 @@ pub struct Accelerate {
     /// The server: http://HOST:PORT or unix:/PATH
     #[arg(value_name = "URL")]
     origin: String,
+    /// Who may purge by the method PURGE: ADDRESS or ADDRESS/BITS; nobody, if none is named
+    #[arg(long, value_name = "PREFIX")]
+    purge_from: Vec<String>,
     /// The application to start there, and to keep alive: -- PROGRAM ARGUMENT…
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -102,6 +106,16 @@ impl Accelerate {
             .map_err(|allowed| format!("{}: not understood (allowed: {allowed})", self.origin))?;
         let mut site = config::site_for_folder(PathBuf::new());
         site.root = Root::None;
+        let prefix = |text: &String| {
+            Prefix::parse(text).map_err(|allowed| {
+                format!("--purge-from {text}: not understood (allowed: {allowed})")
+            })
+        };
+        site.purge_from = self
+            .purge_from
+            .iter()
+            .map(prefix)
+            .collect::<Result<_, _>>()?;
         let to = RouteTo::Origin(Origin::new(url.clone()));
         site.routes.push(Route::new(Pattern::everything(), to));
         let mut config = self.server.config(site)?;

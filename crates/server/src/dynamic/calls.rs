@@ -23,7 +23,9 @@ use lowroad_http::status::Status;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use crate::changes::Changes;
 use crate::clock;
+use crate::dynamic::invalidating::Changed;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Key;
@@ -57,6 +59,8 @@ pub struct Calls {
     pub store: Arc<SharedStore>,
     /// Who loads it.
     pub fetcher: Arc<Fetcher>,
+    /// Who keeps copies hears of purges here.
+    pub changes: Arc<Changes>,
     /// What the site of the last call has.
     pub last: RefCell<Option<Arc<SiteObjects>>>,
 }
@@ -183,13 +187,7 @@ impl Calls {
     ) -> Result<Task, Called> {
         let route = call.route;
         one(&route.counts.calls);
-        let changed = match route.is_storing() {
-            true => {
-                let hash = |key: &[u8]| self.store.hash(key);
-                Key::of_changed(call.request, call.site.id, &mut Vec::new(), hash)
-            }
-            false => None,
-        };
+        let changed = Changed::of(call.request, call.site, &self.changes);
         let objects = self.objects(call);
         let conditions = self.conditions(call);
         let is_ours = matches!(conditions, Conditions::Instead(_));
@@ -204,7 +202,7 @@ impl Calls {
             }
             Begun::Answered(Ok(response)) => match objects.complete_now(response) {
                 Ok(reply) => {
-                    forget_if_changed(changed.as_ref(), &reply, &self.store);
+                    forget_changed(changed.as_ref(), &reply, &self.store);
                     let storing = self.storing(call, purges, Executor::Worker(self.local.clone()));
                     let lines = call.request.lines();
                     return Err(match store(storing, reply, call.path, lines, shared) {
@@ -372,8 +370,8 @@ struct Task {
     lines: Box<[u8]>,
     /// What is stored already.
     stale: Option<Arc<Object>>,
-    /// Where something is stored that the request may change.
-    changed: Option<Key>,
+    /// What the request may change.
+    changed: Option<Changed>,
     waits: Waits,
     route: Arc<Route>,
     shared: Option<Shared>,
@@ -407,7 +405,7 @@ impl Task {
             one(&self.route.counts.failed);
         }
         if let Ok(reply) = &answer {
-            forget_if_changed(self.changed.as_ref(), reply, &objects.store);
+            forget_changed(self.changed.as_ref(), reply, &objects.store);
         }
         let stored = self.stale.and_then(|stale| {
             validating::outcome(&stale, &answer, self.storing.as_ref(), &self.path)
@@ -468,9 +466,9 @@ impl Drop for Shared {
 }
 
 /// Forgets what a request has changed, unless it failed.
-fn forget_if_changed(changed: Option<&Key>, reply: &Reply, store: &SharedStore) {
-    if let Some(key) = changed.filter(|_| reply.status().code() < 400) {
-        store.forget(key.hash, &key.bytes);
+fn forget_changed(changed: Option<&Changed>, reply: &Reply, store: &SharedStore) {
+    if let Some(changed) = changed {
+        changed.forget(reply.status(), &reply.response.fields, store);
     }
 }
 

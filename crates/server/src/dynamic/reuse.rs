@@ -74,20 +74,6 @@ impl Key {
         })
     }
 
-    /// The key that a GET of the same target has, if this request may change what it would give (RFC 9111 §4.4).
-    pub fn of_changed(
-        request: &Request<'_>,
-        site_id: u32,
-        scratch: &mut Vec<u8>,
-        hash: impl Fn(&[u8]) -> u64,
-    ) -> Option<Key> {
-        let changes = !matches!(
-            request.method,
-            Method::Get | Method::Head | Method::Options | Method::Trace
-        );
-        changes.then(|| Key::of_target(request, site_id, scratch, hash))?
-    }
-
     fn of_target(
         request: &Request<'_>,
         site_id: u32,

@@ -192,9 +192,9 @@ impl Drop for Waits {
 }
 
 /// Whether a program may be asked with this method. TRACE would show fields that scripts must not
-/// see; CONNECT is for proxies.
+/// see; CONNECT is for proxies, and PURGE for us.
 pub fn takes(method: Method) -> bool {
-    !matches!(method, Method::Trace | Method::Connect)
+    !matches!(method, Method::Trace | Method::Connect | Method::Purge)
 }
 
 /// A pattern for names covers what follows such a name, too: `/a/index.php/b` is the script

@@ -20,15 +20,17 @@ use lowroad_config::{Config, Format, Softirq};
 use lowroad_engine::background;
 use lowroad_log::{Logger, Sink};
 use lowroad_softirq::fetch::asker::Offered;
+use lowroad_softirq::key::Key;
 use lowroad_softirq::learn::Settings;
 use lowroad_softirq::level::Level;
-use lowroad_softirq::level::publish;
+use lowroad_softirq::level::publish::{self, Published};
+use lowroad_softirq::pattern::{self, Pattern};
 use rustix::net::Shutdown;
 
 use self::health::Health;
 use self::heard::Hearing;
 use self::offers::{Questions, Told, Word};
-use crate::changes::Changes;
+use crate::changes::{self, Changes};
 use crate::running::Running;
 use crate::say;
 
@@ -183,9 +185,15 @@ fn tell_changes(socket: &OwnedFd, changes: &Changes) {
     changes.listen();
     loop {
         changes.wait();
+        let word = match changes.take() {
+            changes::News::None => continue,
+            changes::News::Purged(patterns) => Word::Purged(patterns),
+            changes::News::All if changes.is_brief() => Word::Brief,
+            changes::News::All => Word::Changed,
+        };
         let mut left = 2;
         while left > 0 {
-            match offers::tell(socket, changes.is_brief()) {
+            match offers::tell(socket, &word) {
                 Told::Yes => left -= 1,
                 Told::NotYet => {}
                 // Whoever hears the processes says that they are gone.
@@ -254,7 +262,11 @@ pub fn follow(level: Arc<Level>, news: Arc<News>) -> Offered {
             }
             news.changes
                 .fetch_add(publish::COUNTS_PER_PURGE, Ordering::Relaxed);
-            if let Err(error) = publish::purge(&level, &publish::published(&level)) {
+            let mut gone = publish::published(&level);
+            if let Word::Purged(patterns) = &word {
+                gone.retain(|one| is_meant(patterns, one));
+            }
+            if let Err(error) = publish::purge(&level, &gone) {
                 say::note(error);
                 break;
             }
@@ -262,4 +274,15 @@ pub fn follow(level: Arc<Level>, news: Arc<News>) -> Offered {
         news.stop.store(true, Ordering::Relaxed);
     });
     Arc::new(move |local, head| questions.ask(local, head))
+}
+
+/// Whether one of these patterns means a response; what can't be read may mean any.
+fn is_meant(patterns: &str, one: &Published) -> bool {
+    let Some(key) = Key::read(&one.key) else {
+        return true;
+    };
+    patterns.lines().any(|text| {
+        let pattern = Pattern::parse(text);
+        pattern.map_or(true, |pattern| pattern::is_meant(&pattern, &key))
+    })
 }

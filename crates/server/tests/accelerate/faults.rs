@@ -76,7 +76,7 @@ fn an_origin_that_is_not_there_is_502() {
     let front = Front::of(origin);
     let url = front.origin.url();
     // Its listener is gone: connections to it are refused.
-    let Front { server, origin } = front;
+    let Front { server, origin, .. } = front;
     drop(origin);
     // The first connections may still be accepted, and then be reset.
     for _ in 0..5 {

@@ -1,7 +1,9 @@
 //! An accelerator in front of a scripted origin.
 
+use std::process::Command;
+
 use lowroad_testkit::origin::{Asked, Origin};
-use lowroad_testkit::{Client, Response, Server};
+use lowroad_testkit::{Client, Folder, Response, Server};
 
 /// The server.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -12,21 +14,37 @@ pub struct Front {
     pub server: Server,
     /// What is behind it.
     pub origin: Origin,
+    /// Where its admin socket is.
+    runtime: Folder,
 }
 
 impl Front {
     /// In front of this origin.
     pub fn of(origin: Origin) -> Front {
+        Front::started(origin, &[])
+    }
+
+    /// In front of an origin that answers as `answer` says, with more arguments.
+    pub fn with(answer: impl Fn(&Asked) -> String + Send + Sync + 'static, more: &[&str]) -> Front {
+        Front::started(Origin::saying(answer), more)
+    }
+
+    fn started(origin: Origin, more: &[&str]) -> Front {
+        let (url, runtime) = (origin.url(), Folder::new());
         let arguments = [
             "accelerate",
-            &origin.url(),
+            &url,
             "--listen",
             "127.0.0.1:0",
             "--workers",
             "1",
         ];
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).args(more);
+        command.env("RUNTIME_DIRECTORY", runtime.path());
         Front {
-            server: Server::start(PROGRAM, &arguments),
+            server: Server::spawn(command),
+            runtime,
             origin,
         }
     }
@@ -51,6 +69,17 @@ impl Front {
             "HEAD" => client.response_to_head(),
             _ => client.response(),
         }
+    }
+
+    /// What a command says that asks the server.
+    pub fn say(&self, arguments: &[&str]) -> String {
+        let socket = format!("{}.sock", self.server.pid());
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).arg("--admin");
+        command.arg(self.runtime.path().join(socket));
+        let output = command.output().expect("the program starts");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// A connection.

@@ -4,4 +4,5 @@ mod applications;
 mod faults;
 mod forward;
 mod front;
+mod purge;
 mod stale;

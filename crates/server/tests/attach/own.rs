@@ -276,6 +276,44 @@ fn what_programs_make_stays_above_unless_they_say_for_how_long_it_holds() {
 }
 
 #[test]
+fn what_a_request_changes_is_forgotten_below() {
+    if skipped("what_a_request_changes_is_forgotten_below", &[]) {
+        return;
+    }
+    let folder = Folder::new();
+    let script = folder.file("cgi/clock", CLOCK);
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let cgi = folder.path().join("cgi");
+    let tables = format!(
+        "[[site.route]]\npattern = \"/cgi/*\"\ncgi = \"{}\"\n",
+        cgi.display()
+    );
+    // What PURGE is allowed to is a key of the site, before its tables.
+    let tables = format!("purge_from = \"0.0.0.0/0\"\n{tables}");
+    let own = Own::with(folder, "json", &tables);
+    const URL: &str = "/cgi/clock?Cache-Control:max-age=60";
+    let hit = || {
+        let before = own.hits();
+        wait_until("a hit", || {
+            let body = own.ask_for(URL).body;
+            (own.hits() > before).then_some(body)
+        })
+    };
+    for method in ["POST", "PURGE"] {
+        let before = hit();
+        let request = format!("{method} {URL} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n");
+        let done = own.path.client.enter(|| one(server_v4(80), &request));
+        assert_eq!(done.status, 200, "{method}");
+        wait_until("another", || {
+            (own.ask_for(URL).body != before).then_some(())
+        });
+    }
+    // Hits below go on: that of another URL stays.
+    let (page, _) = own.hit();
+    assert_eq!(page.body, b"old");
+}
+
+#[test]
 fn its_hits_are_in_the_servers_log_wherever_that_is() {
     if skipped("its_hits_are_in_the_servers_log_wherever_that_is", &[]) {
         return;

@@ -24,6 +24,8 @@ use lowroad_engine::worker::Message;
 /// The server's words: something has changed; that, and from now on not all changes will be told.
 const CHANGED: u8 = b'c';
 const BRIEF: u8 = b'b';
+/// What was purged: this, and patterns, one on each line.
+const PURGED: u8 = b'p';
 /// An answer: this, the question's number, and the bytes; none: it has to be asked for as others do.
 const ANSWER: u8 = b'a';
 const NUMBER_LEN: usize = 8;
@@ -55,9 +57,13 @@ pub enum Told {
     Never,
 }
 
-/// Tells the daemon of changes; perhaps that not all will be told.
-pub fn tell(to: impl AsFd, is_brief: bool) -> Told {
-    say(to, &[if is_brief { BRIEF } else { CHANGED }])
+/// Tells the daemon.
+pub fn tell(to: impl AsFd, word: &Word) -> Told {
+    match word {
+        Word::Changed => say(to, &[CHANGED]),
+        Word::Brief => say(to, &[BRIEF]),
+        Word::Purged(patterns) => say(to, &[&[PURGED], patterns.as_bytes()].concat()),
+    }
 }
 
 fn say(to: impl AsFd, message: &[u8]) -> Told {
@@ -123,10 +129,12 @@ pub struct Questions {
 }
 
 /// What the server has said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Something has changed.
     Changed,
+    /// What these patterns mean, one on each line.
+    Purged(String),
     /// The same, and not all changes will be told.
     Brief,
 }
@@ -161,6 +169,10 @@ impl Questions {
             match hear(stdin(), buffer)? {
                 [CHANGED] => return Some(Word::Changed),
                 [BRIEF] => return Some(Word::Brief),
+                [PURGED, patterns @ ..] => {
+                    let patterns = String::from_utf8_lossy(patterns);
+                    return Some(Word::Purged(patterns.into_owned()));
+                }
                 message => self.take(message),
             }
         }
@@ -238,15 +250,15 @@ mod tests {
     fn nobody_waits_for_one_that_does_not_hear() {
         let (ours, theirs) = pair().expect("sockets");
         let mut count = 0;
-        while tell(&ours, false) == Told::Yes {
+        while tell(&ours, &Word::Changed) == Told::Yes {
             count += 1;
         }
         assert!(count > 10, "{count}");
-        assert_eq!(tell(&ours, false), Told::NotYet);
+        assert_eq!(tell(&ours, &Word::Changed), Told::NotYet);
         let mut buffer = [0; 16];
         assert_eq!(hear(&theirs, &mut buffer), Some([CHANGED].as_slice()));
         drop(theirs);
-        assert_eq!(tell(&ours, true), Told::Never);
+        assert_eq!(tell(&ours, &Word::Brief), Told::Never);
     }
 
     #[test]

@@ -1,0 +1,94 @@
+//! The method PURGE: from addresses that the site allows, it purges the URL that it names, in all variants, those that begin
+//! so if it ends with `*`, or what bears the tags in its Cache-Tag and Surrogate-Key. There is no standard for it; this is what applications say to other caches.
+
+use std::net::IpAddr;
+
+use lowroad_cache::pattern::Pattern;
+use lowroad_config::Prefix;
+use lowroad_http::h1::BodyLen;
+use lowroad_http::status::Status;
+
+use super::lookup::{Decision, made};
+use super::world::World;
+use crate::dynamic::invalidating::target_of;
+use crate::dynamic::purge::{self, Meant};
+use crate::respond::Responder;
+use crate::sites::At;
+
+/// What says how it is to be purged.
+const HOW: &[u8] = b"x-purge-method";
+/// The same, as one provider has it.
+const SOFT: &[u8] = b"fastly-soft-purge";
+
+/// Answers a PURGE.
+pub fn answer<W: World>(world: &W, at: At<'_>, to: &mut Responder<'_, '_>) -> Decision {
+    if to.exchange.body.is_some() {
+        to.response.close();
+    }
+    if !is_allowed(&at.site.rules.purge_from, to.exchange.peer) {
+        return made(to.refuse(Some(at), Status::METHOD_NOT_ALLOWED));
+    }
+    let (Some(is_soft), Some(meant)) = (is_soft(to), meant(to)) else {
+        return made(to.refuse(Some(at), Status::BAD_REQUEST));
+    };
+    let kind = purge::kind(is_soft);
+    meant.iter().for_each(|meant| world.purge(meant, kind));
+    const TEXT: &[u8] = b"purged\n";
+    let mut head = to.response.head(Status::OK);
+    head.field("Content-Type", b"text/plain");
+    head.field("Cache-Control", b"no-store");
+    if head.end(BodyLen::Known(TEXT.len() as u64)) {
+        to.response.bytes(TEXT.into());
+    }
+    made(Status::OK)
+}
+
+fn is_allowed(from: &[Prefix], peer: IpAddr) -> bool {
+    from.iter().any(|prefix| prefix.has(peer))
+}
+
+/// Whether it only makes stale; `None` if it asks for what is not known: to do less than that would leave what was meant.
+fn is_soft(to: &Responder<'_, '_>) -> Option<bool> {
+    let mut is_soft = false;
+    for (name, value) in to.request.fields() {
+        let value = value.trim_ascii();
+        if name.eq_ignore_ascii_case(SOFT) {
+            is_soft |= value == b"1";
+        } else if name.eq_ignore_ascii_case(HOW) {
+            let is = |word: &[u8]| value.eq_ignore_ascii_case(word);
+            match is(b"soft") {
+                true => is_soft = true,
+                false if is(b"hard") || is(b"exact") || is(b"default") => {}
+                false => return None,
+            }
+        }
+    }
+    Some(is_soft)
+}
+
+/// What is meant; `None` if that can't be understood.
+fn meant(to: &Responder<'_, '_>) -> Option<Vec<Meant>> {
+    let mut tags = Vec::new();
+    for (name, value) in to.request.fields() {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let is_between = |byte: &u8| match is("Surrogate-Key") {
+            true => *byte == b' ',
+            false => *byte == b',',
+        };
+        if is("Surrogate-Key") || is("Cache-Tag") {
+            let names = value.split(is_between).map(<[u8]>::trim_ascii);
+            tags.extend(names.filter(|name| !name.is_empty()));
+        }
+    }
+    if tags.is_empty() {
+        let target = target_of(to.request)?;
+        let (target, is_prefix) = match target.strip_suffix(b"*") {
+            Some(prefix) => (prefix, true),
+            None => (&target[..], false),
+        };
+        let url = Pattern::of_url(to.request.authority?, target, is_prefix);
+        return Some(vec![Meant::Urls(url.ok()?)]);
+    }
+    let tag = |name: &[u8]| Some(Meant::Tag(String::from_utf8(name.to_vec()).ok()?));
+    tags.into_iter().map(tag).collect()
+}

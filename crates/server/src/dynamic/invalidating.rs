@@ -1,0 +1,98 @@
+//! What a request that may change something makes invalid once it has succeeded: what is stored for its target, for what its
+//! response names by Location and Content-Location (RFC 9111 §4.4), and for groups (RFC 9875 §3). Knows nothing of what
+//! the program did.
+
+use std::sync::Arc;
+
+use lowroad_cache::groups;
+use lowroad_cache::invalidation::{self, Base};
+use lowroad_cache::pattern::Pattern;
+use lowroad_dynamic::Fields;
+use lowroad_http::method::Method;
+use lowroad_http::request::{Request, Target};
+use lowroad_http::status::Status;
+
+use crate::changes::Changes;
+use crate::sites::Site;
+use crate::store::purging::{Kind, Purge};
+use crate::store::{SharedStore, key};
+
+/// Of one origin this is what is known: encrypted ones are not served.
+const SCHEME: &[u8] = b"http";
+
+/// What a request may change.
+pub struct Changed {
+    site_id: u32,
+    authority: Box<[u8]>,
+    target: Box<[u8]>,
+    changes: Arc<Changes>,
+}
+
+impl Changed {
+    /// What this request may change, if anything is stored that it could; who keeps copies is told by `changes`.
+    pub fn of(request: &Request<'_>, site: &Site, changes: &Arc<Changes>) -> Option<Changed> {
+        let changes_nothing = matches!(
+            request.method,
+            Method::Get | Method::Head | Method::Options | Method::Trace
+        );
+        if changes_nothing || !site.routes.iter().any(|route| route.is_storing()) {
+            return None;
+        }
+        Some(Changed {
+            site_id: site.id,
+            authority: request.authority.unwrap_or_default().into(),
+            target: target_of(request)?.into(),
+            changes: changes.clone(),
+        })
+    }
+
+    /// The request was answered: what it has changed is forgotten.
+    pub fn forget(&self, status: Status, fields: &Fields, store: &SharedStore) {
+        let base = Base {
+            scheme: SCHEME,
+            authority: &self.authority,
+            target: &self.target,
+        };
+        let lines = fields.iter().map(|(name, value)| (name.as_bytes(), value));
+        let targets = invalidation::invalidated(status.code(), &base, lines);
+        for target in &targets {
+            self.forget_one(target, store);
+        }
+        if targets.is_empty() {
+            return;
+        }
+        for group in groups::names(fields.values("Cache-Group-Invalidation")) {
+            store.purge(&Purge::Group(&self.authority, &group), Kind::Hard);
+            // Nobody below knows groups.
+            self.changes.tell();
+        }
+    }
+
+    fn forget_one(&self, target: &[u8], store: &SharedStore) {
+        let mut key = Vec::new();
+        let split = target.iter().position(|b| *b == b'?');
+        let (path, query) = match split {
+            Some(at) => (&target[..at], Some(&target[at + 1..])),
+            None => (target, None),
+        };
+        key::write_of_program(&mut key, self.site_id, &self.authority, (path, query));
+        store.forget(store.hash(&key), &key);
+        match Pattern::of_url(&self.authority, target, false) {
+            Ok(url) => self.changes.tell_of(&url),
+            Err(_) => self.changes.tell(),
+        }
+    }
+}
+
+/// Path and query of a request, as they came.
+pub fn target_of(request: &Request<'_>) -> Option<Vec<u8>> {
+    let Target::Origin { path, query, .. } = request.target else {
+        return None;
+    };
+    let mut target = path.to_vec();
+    if let Some(query) = query {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    Some(target)
+}
