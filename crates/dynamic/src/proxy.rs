@@ -6,6 +6,7 @@
 mod forward;
 mod link;
 mod talk;
+mod tunnel;
 
 use std::collections::HashMap;
 use std::io;
@@ -23,6 +24,7 @@ use lowroad_origin::{Address, Limits, Patience, Pool, Unavailable};
 
 use self::link::Links;
 use self::talk::{Body, Sending, Stopped, Talk};
+use crate::interims::Interims;
 use crate::notice::Notice;
 use crate::script::talk::Terms;
 use crate::spool::Spools;
@@ -127,15 +129,21 @@ impl ProxyHandler {
         let body = std::mem::take(&mut request.body);
         let len = match (&body.stream, body.len) {
             (None, _) => BodyLen::None,
-            (Some(_), Some(len)) => BodyLen::Known(len),
-            (Some(_), None) => BodyLen::Unknown,
+            // Only behind chunks there are fields.
+            (Some(stream), Some(len)) if !stream.has_trailers() => BodyLen::Known(len),
+            (Some(_), _) => BodyLen::Unknown,
         };
-        let first = self.ask(worker, &request, (len, body.stream, permit), false);
+        let mut interims = std::mem::take(&mut request.interims);
+        let body = (len, body.stream, permit);
+        let first = self.ask(worker, &request, &mut interims, body, false);
         let tried = match first.await {
             Err(Stopped {
                 again: Some((body, permit)),
                 ..
-            }) => self.ask(worker, &request, (len, body, permit), true).await,
+            }) => {
+                let body = (len, body, permit);
+                self.ask(worker, &request, &mut interims, body, true).await
+            }
             tried => tried,
         };
         tried.map_err(|stopped| stopped.failure)
@@ -146,6 +154,7 @@ impl ProxyHandler {
         &self,
         worker: usize,
         request: &Request,
+        interims: &mut Interims,
         (len, body, permit): (BodyLen, Option<Receiver>, Permit),
         fresh: bool,
     ) -> Result<Response, Stopped> {
@@ -160,16 +169,16 @@ impl ProxyHandler {
             }
         };
         let mut lines = Vec::with_capacity(512 + request.lines().len());
-        forward::request_lines(request, &mut lines);
+        let protocol = forward::request_lines(request, &mut lines);
         let mut sending = Sending::default();
         let http = &mut lease.connection.http;
-        let begun = http.request(
-            request.method,
-            request.target(),
-            &lines,
-            len,
-            &mut sending.out,
-        );
+        let (target, out) = (request.target(), &mut sending.out);
+        let begun = match protocol {
+            Some(protocol) => http
+                .request_upgrade(target, &lines, protocol, out)
+                .map(|()| false),
+            None => http.request(request.method, target, &lines, len, out),
+        };
         sending.is_without_body = !begun.map_err(|_| Stopped {
             failure: Failure::new(Status::INTERNAL_ERROR, "a connection was not ready"),
             again: None,
@@ -182,7 +191,7 @@ impl ProxyHandler {
             method: request.method,
             permit,
         };
-        talk.response(sending, self.terms.clone()).await
+        talk.response(sending, self.terms.clone(), interims).await
     }
 
     fn unavailable(&self, why: &Unavailable) -> Failure {

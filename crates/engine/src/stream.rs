@@ -121,8 +121,13 @@ impl Sender {
 
     /// Says that this was all, but for these fields, if there are any.
     pub fn end_with(self, trailers: Option<Box<Fields>>) {
-        lock(&self.0).trailers = trailers.filter(|trailers| !trailers.is_empty());
+        self.announce(trailers);
         self.end();
+    }
+
+    /// Says which fields will follow, if there are any.
+    pub fn announce(&self, trailers: Option<Box<Fields>>) {
+        lock(&self.0).trailers = trailers.filter(|trailers| !trailers.is_empty());
     }
 }
 
@@ -158,6 +163,11 @@ impl Receiver {
     pub fn len_of_rest(&self) -> Option<usize> {
         let state = lock(&self.0);
         (state.end == Some(Next::End)).then_some(state.len)
+    }
+
+    /// Whether fields follow the bytes, as far as that is known before the end.
+    pub fn has_trailers(&self) -> bool {
+        lock(&self.0).trailers.is_some()
     }
 
     /// Takes the fields that followed the bytes: known once their [end](Next::End) has come.
@@ -242,7 +252,9 @@ mod tests {
         let mut fields = Fields::new();
         fields.push("X-Sum", b"1");
         assert_eq!(receiver.take_trailers(), None);
-        sender.end_with(Some(Box::new(fields.clone())));
+        sender.announce(Some(Box::new(fields.clone())));
+        assert!(receiver.has_trailers());
+        sender.end();
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(Next::End));
         assert_eq!(receiver.take_trailers().as_deref(), Some(&fields));
         let (sender, receiver) = stream(4);

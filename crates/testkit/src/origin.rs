@@ -20,6 +20,8 @@ pub struct Asked {
     pub head: String,
     /// The body, with its chunks taken away.
     pub body: Vec<u8>,
+    /// The field lines behind a body in chunks.
+    pub trailers: String,
 }
 
 /// The origin. Its threads end with it.
@@ -122,9 +124,10 @@ fn next(stream: &mut TcpStream, input: &mut Vec<u8>, all: &Mutex<Vec<Asked>>) ->
         target: words.next()?.to_string(),
         head: head.clone(),
         body: Vec::new(),
+        trailers: String::new(),
     };
     if asked.field("transfer-encoding").is_some() {
-        asked.body = chunks(stream, input)?;
+        (asked.body, asked.trailers) = chunks(stream, input)?;
     } else if let Some(len) = asked.field("content-length") {
         let len: usize = len.parse().ok()?;
         until(stream, input, |input| (input.len() >= len).then_some(()))?;
@@ -136,8 +139,9 @@ fn next(stream: &mut TcpStream, input: &mut Vec<u8>, all: &Mutex<Vec<Asked>>) ->
     Some(asked)
 }
 
-fn chunks(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Vec<u8>> {
-    let mut body = Vec::new();
+/// A body, and the lines behind it.
+fn chunks(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<(Vec<u8>, String)> {
+    let (mut body, mut trailers) = (Vec::new(), String::new());
     loop {
         let line = until(stream, input, |input| find(input, b"\r\n"))?;
         let size = String::from_utf8_lossy(&input[..line]).into_owned();
@@ -147,10 +151,11 @@ fn chunks(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Vec<u8>> {
             // Trailers, and the empty line.
             loop {
                 let line = until(stream, input, |input| find(input, b"\r\n"))?;
-                input.drain(..line + 2);
+                let bytes: Vec<u8> = input.drain(..line + 2).collect();
                 if line == 0 {
-                    return Some(body);
+                    return Some((body, trailers));
                 }
+                trailers.push_str(&String::from_utf8_lossy(&bytes));
             }
         }
         until(stream, input, |input| {

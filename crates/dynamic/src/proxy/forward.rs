@@ -35,8 +35,8 @@ const NOT_FORWARDED: [&[u8]; 18] = [
 /// Fields of a response that are for us, beside those that [`Fields`] drops.
 const NOT_PASSED_ON: [&[u8]; 3] = [b"proxy-authenticate", b"proxy-authentication-info", b"via"];
 
-/// Appends the field lines for the origin.
-pub fn request_lines(request: &Request, out: &mut Vec<u8>) {
+/// Appends the field lines for the origin. The protocol that it is to be asked for, if the client asks for one.
+pub fn request_lines<'r>(request: &'r Request, out: &mut Vec<u8>) -> Option<&'r [u8]> {
     let mut put = |name: &[u8], value: &[u8]| {
         for part in [name, b": ", value, b"\r\n"] {
             out.extend_from_slice(part);
@@ -44,10 +44,20 @@ pub fn request_lines(request: &Request, out: &mut Vec<u8>) {
     };
     put(b"Host", request.host());
     let named = Named::of(request.fields());
+    // Few requests have the option, and only those are looked at for the rest.
+    let protocol = named.has(b"upgrade").then(|| request.upgrade()).flatten();
+    let mut takes_trailers = false;
     for (name, value) in request.fields() {
-        if !is_one_of(name, &NOT_FORWARDED) && !named.has(name) {
+        if is_one_of(name, &NOT_FORWARDED) {
+            takes_trailers |= name.eq_ignore_ascii_case(b"te") && has(value, b"trailers");
+        } else if !named.has(name) {
             put(name, value);
         }
+    }
+    // Trailers are passed on, but who does not ask for them need not get them. An upgrade has a Connection of its own.
+    if takes_trailers && protocol.is_none() {
+        put(b"TE", b"trailers");
+        put(b"Connection", b"TE");
     }
     // Without the form that an IPv6 socket gives to IPv4 addresses.
     let peer = request.peer.to_canonical().to_string();
@@ -59,6 +69,7 @@ pub fn request_lines(request: &Request, out: &mut Vec<u8>) {
     }
     let via = via(request.fields(), request.version.as_str().as_bytes());
     put(b"Via", &via);
+    protocol
 }
 
 /// The fields of a response that clients get; false if one of them is none.
@@ -110,6 +121,12 @@ impl<'l> Named<'l> {
     fn has(&self, name: &[u8]) -> bool {
         self.0.iter().any(|named| named.eq_ignore_ascii_case(name))
     }
+}
+
+/// Whether a list has this member.
+fn has(list: &[u8], member: &[u8]) -> bool {
+    let mut members = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    members.any(|it| it.eq_ignore_ascii_case(member))
 }
 
 fn is_one_of(name: &[u8], known: &[&[u8]]) -> bool {

@@ -1,17 +1,20 @@
 //! A connection to an origin: bytes go out, the events of its HTTP come in. Knows nothing of requests, nor where it leads.
 
 use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use lowroad_engine::Local;
 use lowroad_engine::outgoing::Outgoing;
+use lowroad_http::fields::Lines;
 use lowroad_http::h1::{Client, ClientEvent};
 use lowroad_http::h1::{Fault, Step};
 use lowroad_http::limits::Limits;
 use lowroad_http::status::Status;
 use lowroad_origin::{Connection, Open};
+use tokio::io::AsyncWrite as _;
 
 use super::forward;
 use crate::Fields;
@@ -50,10 +53,15 @@ pub struct Links;
 pub enum Said {
     /// The head of its response.
     Head(Status, Fields, Option<u64>),
+    /// The head of a response before the one that counts, but for 100, which concerns our own request.
+    Interim(Status, Fields),
+    /// The head of a response by which the connection speaks another protocol: the one with this name. What follows is
+    /// [`Said::Data`], until the connection ends.
+    Upgraded(Vec<u8>, Fields),
     /// Some of the body.
     Data(Bytes),
-    /// That was all.
-    End,
+    /// That was all, but for the fields behind the body.
+    End(Option<Box<Fields>>),
 }
 
 /// Why a connection is of no use any more: the end of a sentence that begins with the origin's name.
@@ -120,6 +128,11 @@ impl Link {
         }
     }
 
+    /// Says that nothing more will be sent.
+    pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+
     fn said(&mut self) -> Result<Option<Said>, Broken> {
         loop {
             let input = &self.input[self.start..self.end];
@@ -127,15 +140,22 @@ impl Link {
             let said = match event {
                 Some(ClientEvent::Response(head)) => {
                     let len = head.content_len();
-                    let fields = forward::response_fields(head.fields, unix_s());
-                    let fields = fields.ok_or(Broken::Bad("sent a field that is none"))?;
-                    Some(Said::Head(head.status, fields, len))
+                    Some(Said::Head(head.status, passed_on(head.fields)?, len))
                 }
                 Some(ClientEvent::Data(data)) => Some(Said::Data(Bytes::copy_from_slice(data))),
-                Some(ClientEvent::End { .. }) => Some(Said::End),
-                Some(ClientEvent::Interim(_)) => None,
-                // Nobody asks for that yet.
-                Some(ClientEvent::Upgraded(_)) => return Err(Fault::Upgrade.into()),
+                Some(ClientEvent::End { trailers }) => Some(Said::End(behind(trailers))),
+                Some(ClientEvent::Interim(head)) if head.status == Status::CONTINUE => None,
+                Some(ClientEvent::Interim(head)) => {
+                    Some(Said::Interim(head.status, passed_on(head.fields)?))
+                }
+                Some(ClientEvent::Upgraded(head)) => {
+                    let mut named = head.fields.clone().filter(is_upgrade);
+                    let (Some((_, protocol)), None) = (named.next(), named.next()) else {
+                        return Err(Broken::Bad("changed to a protocol that it does not name"));
+                    };
+                    let protocol = protocol.to_vec();
+                    Some(Said::Upgraded(protocol, passed_on(head.fields)?))
+                }
                 None => {
                     self.start += used;
                     return Ok(None);
@@ -151,7 +171,7 @@ impl Link {
     /// What the end of the connection means.
     fn ended(&mut self) -> Result<Said, Broken> {
         match self.http.ended() {
-            Ok(true) => Ok(Said::End),
+            Ok(true) => Ok(Said::End(None)),
             Ok(false) | Err(Fault::Cut) => Err(Broken::Closed),
             Err(fault) => Err(fault.into()),
         }
@@ -173,6 +193,21 @@ impl Link {
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// What clients get of the fields of a head.
+fn passed_on(fields: Lines<'_>) -> Result<Fields, Broken> {
+    let fields = forward::response_fields(fields, unix_s());
+    fields.ok_or(Broken::Bad("sent a field that is none"))
+}
+
+/// What clients get of the fields behind a body.
+fn behind(trailers: Lines<'_>) -> Option<Box<Fields>> {
+    (!trailers.is_empty()).then(|| Box::new(Fields::of_trailers(trailers)))
+}
+
+fn is_upgrade((name, _): &(&[u8], &[u8])) -> bool {
+    name.eq_ignore_ascii_case(b"upgrade")
 }
 
 /// For dates that leave out the century.

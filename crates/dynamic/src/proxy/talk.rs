@@ -13,13 +13,16 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use lowroad_engine::concurrency::Permit;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
+use lowroad_http::h1;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_origin::Pool;
 
 use super::link::{Links, Said};
+use super::tunnel;
 use crate::collect::cut;
 use crate::executor::Executor;
+use crate::interims::Interims;
 use crate::script::talk::Terms;
 use crate::spool::STALL;
 use crate::{Content, Failure, Fields, Response};
@@ -77,6 +80,16 @@ enum Turn {
     Said(Said),
 }
 
+/// What began.
+enum Begun {
+    Response(Head),
+    /// The connection speaks this protocol, and these are the fields of the response that says so.
+    Protocol(Vec<u8>, Fields),
+}
+
+/// The end of a body: the fields behind it.
+type Ended = Option<Box<Fields>>;
+
 /// What a response began with.
 struct Head {
     status: Status,
@@ -93,9 +106,14 @@ impl Talk {
         mut self,
         mut sending: Sending,
         terms: Terms,
+        interims: &mut Interims,
     ) -> Result<Response, Stopped> {
-        let head = match self.head(&mut sending, terms.silence).await {
-            Ok(head) => head,
+        let head = self.head(&mut sending, terms.silence, interims);
+        let head = match head.await {
+            Ok(Begun::Response(head)) => head,
+            Ok(Begun::Protocol(protocol, fields)) => {
+                return Ok(tunnel::begin(self, terms.silence, protocol, fields));
+            }
             Err(failure) => return Err(self.stop(failure, &sending)),
         };
         let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
@@ -103,47 +121,53 @@ impl Talk {
             Ok(had) => had,
             Err(failure) => return Err(self.stop(failure, &sending)),
         };
-        let content = match (ended, is_bodiless) {
-            (true, false) => Content::Bytes(joined(parts)),
-            (true, true) => {
-                let (to, stream) = stream(1);
-                to.end();
-                Content::Stream {
-                    len: head.len,
-                    stream,
-                }
+        if let (Some(None), false) = (&ended, is_bodiless) {
+            self.finish(&sending);
+            return Ok(head.response(Content::Bytes(joined(parts))));
+        }
+        let (to, stream) = stream(WAITING_LEN_MAX);
+        for part in parts {
+            // It is open: this function holds the other end.
+            let _ = to.push(part);
+        }
+        let len = head.len;
+        match ended {
+            Some(trailers) => {
+                to.end_with(trailers);
+                self.finish(&sending);
             }
-            (false, _) => {
-                let (to, stream) = stream(WAITING_LEN_MAX);
-                for part in parts {
-                    // It is open: this function holds the other end.
-                    let _ = to.push(part);
-                }
-                let content = Content::Stream {
-                    len: head.len,
-                    stream,
-                };
+            None => {
                 let executor = self.executor();
                 executor.spawn(self.pass_on(sending, to, terms));
-                return Ok(head.response(content));
             }
-        };
-        self.finish(&sending);
-        Ok(head.response(content))
+        }
+        Ok(head.response(Content::Stream { len, stream }))
     }
 
-    async fn head(&mut self, sending: &mut Sending, silence: Duration) -> Result<Head, Failure> {
+    /// Waits for what comes after all interim responses.
+    async fn head(
+        &mut self,
+        sending: &mut Sending,
+        silence: Duration,
+        interims: &mut Interims,
+    ) -> Result<Begun, Failure> {
         let executor = self.executor();
         loop {
             let turn = poll_fn(|context| self.poll_turn(sending, context));
             match executor.timeout(silence, turn).await {
                 Err(_) => return Err(self.silent(silence)),
                 Ok(Ok(Turn::Said(Said::Head(status, fields, len)))) => {
-                    return Ok(Head {
+                    return Ok(Begun::Response(Head {
                         status,
                         fields,
                         len,
-                    });
+                    }));
+                }
+                Ok(Ok(Turn::Said(Said::Interim(status, fields)))) => {
+                    interims.send(status, fields);
+                }
+                Ok(Ok(Turn::Said(Said::Upgraded(protocol, fields)))) => {
+                    return Ok(Begun::Protocol(protocol, fields));
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(failure)) => return Err(failure),
@@ -151,8 +175,12 @@ impl Talk {
         }
     }
 
-    /// Takes what of the body is there at once, so that a short one needs neither a task nor a stream. Whether that was all.
-    async fn at_once(&mut self, sending: &mut Sending) -> Result<(VecDeque<Bytes>, bool), Failure> {
+    /// Takes what of the body is there at once, so that a short one needs neither a task nor a stream; and its end, with
+    /// the fields behind it, if that was all.
+    async fn at_once(
+        &mut self,
+        sending: &mut Sending,
+    ) -> Result<(VecDeque<Bytes>, Option<Ended>), Failure> {
         let (mut parts, mut len) = (VecDeque::new(), 0);
         while len < AT_ONCE_LEN_MAX {
             let turn = poll_fn(|context| Poll::Ready(self.poll_turn(sending, context))).await;
@@ -163,20 +191,20 @@ impl Talk {
                         len += data.len();
                         parts.push_back(data);
                     }
-                    Turn::Said(Said::End) => return Ok((parts, true)),
-                    Turn::Said(Said::Head(..)) | Turn::Sent => {}
+                    Turn::Said(Said::End(trailers)) => return Ok((parts, Some(trailers))),
+                    Turn::Said(_) | Turn::Sent => {}
                 },
             }
         }
-        Ok((parts, false))
+        Ok((parts, None))
     }
 
     /// Passes the rest of a body on. What goes wrong now cuts it short.
     async fn pass_on(mut self, mut sending: Sending, to: Sender, terms: Terms) {
         match self.pass_parts(&mut sending, to, &terms).await {
-            Ok(Some(to)) => {
+            Ok(Some((to, trailers))) => {
                 self.finish(&sending);
-                to.end();
+                to.end_with(trailers);
             }
             // The client went away, which is nobody's fault.
             Ok(None) => {}
@@ -185,13 +213,13 @@ impl Talk {
         }
     }
 
-    /// The stream, if it came to its end; else the client went away.
+    /// The stream and the fields behind it, if it came to its end; else the client went away.
     async fn pass_parts(
         &mut self,
         sending: &mut Sending,
         mut to: Sender,
         terms: &Terms,
-    ) -> Result<Option<Sender>, Failure> {
+    ) -> Result<Option<(Sender, Ended)>, Failure> {
         let silence = terms.silence;
         let (executor, tick) = (self.executor(), TICK.min(silence));
         let mut spools = terms.spools.as_ref();
@@ -225,8 +253,8 @@ impl Talk {
                         return Ok(None);
                     }
                 }
-                Turn::Said(Said::End) => return Ok(Some(to)),
-                Turn::Said(Said::Head(..)) | Turn::Sent => {}
+                Turn::Said(Said::End(trailers)) => return Ok(Some((to, trailers))),
+                Turn::Said(_) | Turn::Sent => {}
             }
         }
     }
@@ -330,8 +358,12 @@ impl Talk {
                 framed
             }
             Next::End => {
+                let mut lines = Vec::new();
+                if let Some(trailers) = body.take_trailers() {
+                    h1::put_fields(&trailers, &mut lines);
+                }
                 self.body = Body::Sent;
-                http.end(&[], sending.fresh())
+                http.end(&lines, sending.fresh())
             }
             Next::Cut => return Err(cut()),
         };
@@ -370,7 +402,7 @@ impl Talk {
         Failure::new(Status::GATEWAY_TIMEOUT, detail)
     }
 
-    fn executor(&self) -> Executor {
+    pub(super) fn executor(&self) -> Executor {
         Executor::Worker(self.pool.local(self.lease.worker).clone())
     }
 }

@@ -15,7 +15,7 @@ use super::Spools;
 use super::account::one;
 use super::file::TempFile;
 use crate::collect::cut;
-use crate::{Begun, Body, Failure, Fields, Handler, Request, Response};
+use crate::{Begun, Body, Failure, Handler, Request, Response};
 
 /// How much of what comes quickly is written at a time.
 pub(super) const BATCH_LEN_MAX: usize = 64 << 10;
@@ -101,11 +101,13 @@ impl Spools {
         let len = file.as_ref().map_or(0, TempFile::len) + held.len() as u64;
         let trailers = from.take_trailers();
         let (to, stream) = stream(WAITING_LEN_MAX);
+        // Known from the start: who passes the body on may have to frame it so that they can follow.
+        to.announce(trailers);
         match file {
-            Some(file) => drop(tokio::spawn(hand_out(file, held.into(), to, trailers))),
+            Some(file) => drop(tokio::spawn(hand_out(file, held.into(), to))),
             None => {
                 to.push(held.into()).expect("the receiver is here");
-                to.end_with(trailers);
+                to.end();
             }
         }
         Ok(Body {
@@ -140,7 +142,7 @@ impl Spools {
 }
 
 /// Gives a program what is in a file, and then what was held besides, as fast as it takes it.
-async fn hand_out(file: TempFile, held: Bytes, to: Sender, trailers: Option<Box<Fields>>) {
+async fn hand_out(file: TempFile, held: Bytes, to: Sender) {
     let mut at = 0;
     while at < file.len() {
         // What can't be read is cut.
@@ -154,7 +156,7 @@ async fn hand_out(file: TempFile, held: Bytes, to: Sender, trailers: Option<Box<
     }
     drop(file);
     if to.send(held).await.is_ok() {
-        to.end_with(trailers);
+        to.end();
     }
 }
 

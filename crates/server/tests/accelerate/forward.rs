@@ -8,7 +8,7 @@ use crate::front::{Front, response};
 #[test]
 fn a_request_is_written_anew_without_what_is_the_connection_s() {
     let front = Front::saying(|_| response("200 OK", "", "ok"));
-    let fields = "Connection: close, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\nX-Kept: 1\r\nKeep-Alive: 5\r\n\
+    let fields = "Connection: close, X-Hop\r\nX-Hop: 1\r\nTE: gzip\r\nX-Kept: 1\r\nKeep-Alive: 5\r\n\
                   X-Forwarded-For: 192.0.2.9\r\nForwarded: for=192.0.2.9\r\nProxy-Authorization: a\r\nVia: 1.0 a\r\n";
     assert_eq!(front.get("/a//b?c=%41", fields).text(), "ok");
     let asked = front.origin.asked().remove(0);

@@ -5,4 +5,6 @@ mod faults;
 mod forward;
 mod front;
 mod purge;
+mod interims;
 mod stale;
+mod upgrade;

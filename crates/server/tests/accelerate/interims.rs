@@ -1,0 +1,92 @@
+//! What comes before and behind a message: interim responses, and the fields behind a body.
+
+use std::io::Write;
+use std::sync::mpsc::channel;
+
+use lowroad_testkit::origin::Origin;
+
+use crate::front::{Front, response};
+
+#[test]
+fn interim_responses_come_before_the_response_and_at_once() {
+    let (go, may_go) = channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    let front = Front::of(Origin::start(move |_, stream| {
+        let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\n";
+        let first = format!("HTTP/1.1 100 Continue\r\n\r\n{hints}");
+        let _ = stream.write_all(first.as_bytes());
+        let _ = may_go.lock().expect("no panic").recv();
+        let last = response("200 OK", "", "ok");
+        let _ = stream.write_all(format!("HTTP/1.1 110 Stale\r\n\r\n{last}").as_bytes());
+        true
+    }));
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let hints = client.response();
+    assert_eq!(hints.status, 103, "100 is for the one who asked");
+    assert_eq!(hints.field("link"), Some("</a.css>; rel=preload"));
+    assert_eq!(hints.field("x-hop"), None);
+    go.send(()).expect("it waits");
+    assert_eq!(client.response().status, 110);
+    assert_eq!(client.response().text(), "ok");
+}
+
+#[test]
+fn interim_responses_without_end_are_502() {
+    let front = Front::of(Origin::start(|_, stream| {
+        let interims = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(100);
+        let _ = stream.write_all(interims.as_bytes());
+        let _ = stream.write_all(response("200 OK", "", "ok").as_bytes());
+        true
+    }));
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut count = 0;
+    let last = loop {
+        match client.response() {
+            interim if interim.status == 103 => count += 1,
+            last => break last,
+        }
+    };
+    assert_eq!((last.status, count), (502, 16));
+}
+
+#[test]
+fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
+    let front = Front::saying(|_| {
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nok\r\n0\r\n\
+         X-Sum: 1\r\nSet-Cookie: a=b\r\n\r\n"
+            .into()
+    });
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: TE\r\n\r\n");
+    while !client.received.ends_with(b"\r\n\r\n") || !has(&client.received, "\r\n0\r\n") {
+        assert!(client.more());
+    }
+    assert!(has(&client.received, "\r\n0\r\nX-Sum: 1\r\n\r\n"));
+    let asked = front.origin.asked().remove(0);
+    assert_eq!(
+        (asked.field("te"), asked.field("connection")),
+        (Some("trailers"), Some("TE"))
+    );
+    let asked = {
+        front.get("/b", "");
+        front.origin.asked().remove(1)
+    };
+    assert_eq!((asked.field("te"), asked.field("connection")), (None, None));
+}
+
+#[test]
+fn fields_behind_a_request_reach_the_origin() {
+    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let mut client = front.connect();
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\n");
+    assert_eq!(client.response().text(), "ok");
+    let asked = front.origin.asked().remove(0);
+    assert_eq!(asked.trailers, "X-Sum: 1\r\n");
+    assert_eq!(asked.body, b"ab");
+}
+
+fn has(received: &[u8], text: &str) -> bool {
+    received.windows(text.len()).any(|it| it == text.as_bytes())
+}

@@ -1,0 +1,192 @@
+//! Connections that change their protocol: WebSockets above all.
+
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use lowroad_testkit::origin::Origin;
+use lowroad_testkit::{Server, skip};
+
+use crate::front::{Front, PROGRAM, response};
+
+const ASKS: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\nX: 1\r\n\r\n";
+
+/// An origin that speaks "echo" with who asks for it, until the other side has said all.
+fn echo() -> Origin {
+    Origin::start(|asked, stream| {
+        if asked.field("upgrade") != Some("echo") || asked.field("connection") != Some("upgrade") {
+            return stream
+                .write_all(response("200 OK", "", "as ever").as_bytes())
+                .is_ok();
+        }
+        let _ = stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\nX-Kept: 1\r\n\r\nhello");
+        let mut piece = [0; 4096];
+        while let Ok(len @ 1..) = stream.read(&mut piece) {
+            let _ = stream.write_all(&piece[..len]);
+        }
+        let _ = stream.write_all(b"bye");
+        false
+    })
+}
+
+#[test]
+fn bytes_go_both_ways_and_so_do_their_ends() {
+    let front = Front::of(echo());
+    let mut client = front.connect();
+    client.send(ASKS);
+    client.send("early");
+    let switched = client.response();
+    assert_eq!(switched.status, 101);
+    assert_eq!(switched.field("upgrade"), Some("echo"));
+    assert_eq!(switched.field("connection"), Some("upgrade"));
+    assert_eq!(switched.field("x-kept"), Some("1"));
+    let much = vec![b'x'; 1 << 20];
+    let mut sending = client.stream().try_clone().expect("a descriptor");
+    let sender = std::thread::spawn(move || {
+        sending.write_all(&much).expect("sent");
+        sending.shutdown(std::net::Shutdown::Write).expect("ended");
+    });
+    assert!(client.wait_for_close(), "in order");
+    sender.join().expect("no panic");
+    assert_eq!(client.received.len(), "helloearlybye".len() + (1 << 20));
+    assert!(client.received.starts_with(b"helloearly") && client.received.ends_with(b"xbye"));
+}
+
+#[test]
+fn who_does_not_ask_gets_no_other_protocol() {
+    let front = Front::of(echo());
+    assert_eq!(front.get("/a", "Upgrade: echo\r\n").text(), "as ever");
+    assert_eq!(front.get("/b", "Connection: upgrade\r\n").text(), "as ever");
+    let mut client = front.connect();
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\nContent-Length: 1\r\n\r\na");
+    assert_eq!(client.response().text(), "as ever");
+    for asked in front.origin.asked() {
+        assert_eq!(
+            (asked.field("upgrade"), asked.field("connection")),
+            (None, None)
+        );
+    }
+}
+
+#[test]
+fn an_origin_may_answer_as_ever_and_the_connection_goes_on() {
+    let front = Front::saying(|asked| {
+        response("426 Upgrade Required", "Upgrade: other\r\n", &asked.target)
+    });
+    let mut client = front.connect();
+    client.send(ASKS);
+    let refused = client.response();
+    assert_eq!((refused.status, refused.text()), (426, "/chat".into()));
+    assert_eq!(client.get("/next", "").text(), "/next");
+}
+
+#[test]
+fn a_change_that_names_no_protocol_is_502() {
+    let front = Front::of(Origin::start(|_, stream| {
+        stream
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n")
+            .is_ok()
+    }));
+    let mut client = front.connect();
+    client.send(ASKS);
+    assert_eq!(client.response().status, 502);
+}
+
+#[test]
+fn an_origin_that_is_lost_takes_the_client_with_it() {
+    let front = Front::of(Origin::start(|_, stream| {
+        let _ = stream.write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
+        );
+        // Unread bytes make a reset of its close.
+        let mut peek = [0];
+        let _ = stream.peek(&mut peek);
+        false
+    }));
+    let mut client = front.connect();
+    client.send(ASKS);
+    assert_eq!(client.response().status, 101);
+    client.send("bytes that nobody reads");
+    client.wait_for_close();
+}
+
+/// A server that answers each message in capitals, as node's own parser of HTTP and a hand for frames make it.
+const WEBSOCKET_SERVER: &str = r#"
+const http = require('http'), crypto = require('crypto');
+const server = http.createServer((request, response) => response.end('plain'));
+server.on('upgrade', (request, socket) => {
+  const key = request.headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+  const accept = crypto.createHash('sha1').update(key).digest('base64');
+  socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n' +
+    'Sec-WebSocket-Accept: ' + accept + '\r\n\r\n');
+  let had = Buffer.alloc(0);
+  socket.on('data', data => {
+    had = Buffer.concat([had, data]);
+    while (had.length >= 6 && had.length >= 6 + (had[1] & 127)) {
+      const len = had[1] & 127, mask = had.subarray(2, 6), opcode = had[0] & 15;
+      const text = Buffer.from(had.subarray(6, 6 + len).map((byte, at) => byte ^ mask[at % 4]));
+      had = had.subarray(6 + len);
+      if (opcode === 8) return socket.end(Buffer.concat([Buffer.from([0x88, len]), text]));
+      const answer = Buffer.from(text.toString().toUpperCase());
+      socket.write(Buffer.concat([Buffer.from([0x81, answer.length]), answer]));
+    }
+  });
+  socket.on('error', () => {});
+});
+server.listen(0, '127.0.0.1', () => console.log(server.address().port));
+"#;
+
+/// A client that says two words and prints what comes back.
+const WEBSOCKET_CLIENT: &str = r#"
+const socket = new WebSocket(process.argv[1]);
+let count = 0;
+socket.onopen = () => { socket.send('one'); socket.send('two'); };
+socket.onmessage = event => { console.log(event.data); if (++count === 2) socket.close(1000, 'done'); };
+socket.onclose = event => { console.log('closed', event.code, event.wasClean); };
+socket.onerror = event => { console.log('error', event.message); };
+"#;
+
+#[test]
+fn a_websocket_of_node_s() {
+    let has_websocket = Command::new("node")
+        .args([
+            "--experimental-websocket",
+            "-e",
+            "new WebSocket('ws://127.0.0.1:1').onerror = () => {}",
+        ])
+        .output();
+    if !has_websocket.is_ok_and(|output| output.status.success()) {
+        return skip("a_websocket_of_node_s", "there is no node with WebSocket");
+    }
+    let mut server = Command::new("node")
+        .args(["-e", WEBSOCKET_SERVER])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("node");
+    let mut port = String::new();
+    let stdout = server.stdout.take().expect("piped");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut port).expect("a port");
+    let url = format!("http://127.0.0.1:{}", port.trim());
+    let front = Server::start(
+        PROGRAM,
+        &[
+            "accelerate",
+            &url,
+            "--listen",
+            "127.0.0.1:0",
+            "--workers",
+            "1",
+        ],
+    );
+    assert_eq!(front.get("/").text(), "plain");
+    let url = format!("ws://{}/chat", front.address());
+    let client = Command::new("node")
+        .args(["--experimental-websocket", "-e", WEBSOCKET_CLIENT, &url])
+        .output()
+        .expect("node");
+    let _ = server.kill();
+    let _ = server.wait();
+    assert_eq!(
+        String::from_utf8_lossy(&client.stdout),
+        "ONE\nTWO\nclosed 1000 true\n"
+    );
+}
