@@ -21,18 +21,21 @@ pub enum Feature {
     Softirq,
     /// Pages and their databases.
     Sql,
+    /// TLS to origins.
+    Tls,
     /// WebAssembly modules.
     Wasm,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 6] = [
+    pub const ALL: [Feature; 7] = [
         Feature::Image,
         Feature::Modules,
         Feature::Programs,
         Feature::Softirq,
         Feature::Sql,
+        Feature::Tls,
         Feature::Wasm,
     ];
 
@@ -44,6 +47,7 @@ impl Feature {
             Feature::Programs => "programs",
             Feature::Softirq => "softirq",
             Feature::Sql => "sql",
+            Feature::Tls => "tls",
             Feature::Wasm => "wasm",
         }
     }
@@ -60,6 +64,7 @@ impl Feature {
     fn of_route(to: &RouteTo) -> Option<Feature> {
         match to {
             RouteTo::Module(_) => None,
+            RouteTo::Origin(origin) if origin.is_encrypted() => Some(Feature::Tls),
             RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => Some(Feature::Programs),
             RouteTo::Pages(_) => Some(Feature::Sql),
         }

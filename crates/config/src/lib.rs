@@ -139,7 +139,12 @@ fn config(
         .into_iter()
         .filter_map(application::application)
         .collect();
-    let sites: Vec<(Site, Marks)> = top.sections("site").into_iter().map(site::site).collect();
+    let origins: Vec<(Origin, At)> = top
+        .sections("origin")
+        .into_iter()
+        .filter_map(origin::origin)
+        .collect();
+    let mut sites: Vec<(Site, Marks)> = top.sections("site").into_iter().map(site::site).collect();
     if top.is_without("site") {
         let file = At {
             key: String::new(),
@@ -148,6 +153,10 @@ fn config(
         source.report(&file, "there is no site", "at least one [[site]]");
     }
     top.finish();
+    let (origins, origin_marks): (Vec<Origin>, Vec<At>) = origins.into_iter().unzip();
+    let origin_names = origins.iter().map(|it| &*it.name).zip(&origin_marks);
+    named::each_once(source, "origin", origin_names);
+    origin::resolve(source, &mut sites, &origins);
     check::names_and_listeners(source, &sites);
     more_checks(source, &sites, &modules);
     feature::check(source, &sites, &modules, &databases, lacking);

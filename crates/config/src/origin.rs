@@ -1,32 +1,263 @@
-//! Reads what a route says of an origin: its URL, and how it is reached. Looks no name up, so that a file is as good
-//! whether the network is there or not.
+//! Reads `[[origin]]`, and what a route says of an origin. Looks no name up, so that a file is as good whether the network
+//! is there or not.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::named::DAY_MS;
+use crate::named::{self, DAY_MS, HOUR_MS};
 use crate::process::count;
-use crate::reader::{Item, Section};
+use crate::reader::{At, Item, Section, Source};
+use crate::rules::is_token;
+use crate::site::Marks;
 use crate::value::Refused;
-use crate::{Name, Origin, OriginUrl};
+use crate::{
+    Balance, HashBy, Name, Origin, OriginCheck, OriginHost, OriginServer, OriginTls, OriginUrl,
+    ProxyProtocol, RouteTo, Site,
+};
 
 const REFUSED: Refused = Refused {
     what: "the URL of an origin",
-    allowed: "http://HOST, http://HOST:PORT, unix:/PATH; without a path, since paths are passed on as they come",
+    allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, since paths are passed on as they come",
 };
 
-/// The origin of a route.
-pub(crate) fn origin(section: &Section<'_>, item: &Item<'_>) -> Option<Origin> {
-    let default = Origin::new(item.read(url)?);
-    let connect_timeout_ms = default.connect_timeout_ms;
-    Some(Origin {
-        connections_max: count(section, "connections", default.connections_max, 1..=65_536),
+/// The origin of a route: at a URL, or by its name, still without servers.
+pub(crate) fn of_route(section: &Section<'_>, item: &Item<'_>) -> Option<Origin> {
+    let is_url = item.value_text().is_none_or(|text| text.contains(':'));
+    if !is_url {
+        for key in ["connections", "connect_timeout"] {
+            section.only_with(key, "a URL as origin; [[origin]] has one of its own");
+        }
+        return named::name(item).map(Origin::named);
+    }
+    Some(reached(section, Origin::new(item.read(url)?)))
+}
+
+/// The same, with what a section says of its connections.
+fn reached(section: &Section<'_>, origin: Origin) -> Origin {
+    let connect_timeout_ms = origin.connect_timeout_ms;
+    Origin {
+        connections_max: count(section, "connections", origin.connections_max, 1..=65_536),
         connect_timeout_ms: section.duration_ms("connect_timeout", connect_timeout_ms, 1..=DAY_MS),
+        ..origin
+    }
+}
+
+/// Puts the sections that routes name into them, and reports names that name nothing.
+pub(crate) fn resolve(source: &Source<'_>, sites: &mut [(Site, Marks)], known: &[Origin]) {
+    let names: Vec<&str> = known.iter().map(|origin| origin.name.as_str()).collect();
+    let routes = sites
+        .iter_mut()
+        .flat_map(|(site, marks)| site.routes.iter_mut().zip(&marks.routes));
+    for (route, at) in routes {
+        let RouteTo::Origin(origin) = &mut route.to else {
+            continue;
+        };
+        if !origin.servers.is_empty() {
+            continue;
+        }
+        match known.iter().find(|known| known.name == origin.name) {
+            Some(known) => **origin = known.clone(),
+            None => named::check_known(source, "origin", &origin.name, at, &names),
+        }
+    }
+}
+
+/// One `[[origin]]`, and where its name is.
+pub(crate) fn origin(section: Section<'_>) -> Option<(Origin, At)> {
+    let name_item = section.required("name");
+    let name = name_item.as_ref().and_then(named::name);
+    let servers = section.required("servers").map(Item::one_or_many);
+    if servers.as_ref().is_some_and(Vec::is_empty) {
+        section.report("there is no server", "at least one URL in servers");
+    }
+    let servers: Vec<OriginServer> = servers
+        .unwrap_or_default()
+        .iter()
+        .filter_map(server)
+        .collect();
+    let default = reached(&section, Origin::named(name.unwrap_or_default()));
+    let is_encrypted = servers.iter().any(|server| server.url.is_encrypted());
+    let tls = match is_encrypted {
+        true => section.section("tls").map(tls),
+        false => {
+            section.only_with("tls", "a server whose URL is https:");
+            None
+        }
+    };
+    let tries = section.count("tries", u64::from(default.tries_max), 1..=16);
+    let percent = section.count("retry_percent", u64::from(default.retry_percent), 0..=100);
+    let origin = Origin {
+        servers,
+        balance: balance(&section),
+        check: section.section("check").map(check),
+        timeout_ms: section
+            .item("timeout")
+            .map(|_| section.duration_ms("timeout", 30_000, 1..=DAY_MS)),
+        tries_max: tries as u32,
+        retry_percent: percent as u32,
+        host: section
+            .item("host")
+            .and_then(|item| host(&item))
+            .unwrap_or_default(),
+        tls: tls.unwrap_or_default(),
+        proxy_protocol: proxy_protocol(&section, is_encrypted),
         ..default
+    };
+    section.finish();
+    Some((origin, name_item?.at))
+}
+
+/// A URL, or a table with one.
+fn server(item: &Item<'_>) -> Option<OriginServer> {
+    if item.value_text().is_some() {
+        return item.read(url).map(OriginServer::new);
+    }
+    let section = item.section()?;
+    let url = section.required("url").and_then(|item| item.read(url));
+    let weight = section.count("weight", 1, 1..=1000);
+    let backup = section.flag("backup", false);
+    section.finish();
+    Some(OriginServer {
+        url: url?,
+        weight: weight as u32,
+        backup,
     })
 }
 
-/// Reads `http://HOST:PORT` or `unix:/PATH`.
+fn balance(section: &Section<'_>) -> Balance {
+    let words = [
+        ("round-robin", 0),
+        ("least-connections", 1),
+        ("random", 2),
+        ("hash", 3),
+    ];
+    let chosen = section.choice("balance", &words, 0);
+    if chosen != 3 {
+        section.only_with("hash", "balance = \"hash\"");
+    }
+    match chosen {
+        0 => Balance::RoundRobin,
+        1 => Balance::LeastConnections,
+        2 => Balance::Random,
+        _ => {
+            let by = section.item("hash").and_then(|item| item.read(hash_by));
+            Balance::Hash(by.unwrap_or_default())
+        }
+    }
+}
+
+fn hash_by(text: &str) -> Result<HashBy, Refused> {
+    match text.split_once(':') {
+        None if text == "url" => Ok(HashBy::Url),
+        None if text == "address" => Ok(HashBy::Address),
+        Some(("header", name)) if is_token(name) => Ok(HashBy::Header(name.into())),
+        Some(("cookie", name)) if is_token(name) => Ok(HashBy::Cookie(name.into())),
+        _ => Err(Refused {
+            what: "the key of a request",
+            allowed: "\"url\", \"address\", \"header:NAME\", \"cookie:NAME\"",
+        }),
+    }
+}
+
+fn check(section: Section<'_>) -> OriginCheck {
+    let default = OriginCheck::default();
+    let few = |key, default: u32| section.count(key, u64::from(default), 1..=100) as u32;
+    let check = OriginCheck {
+        path: section
+            .item("path")
+            .and_then(|item| item.read(path))
+            .unwrap_or(default.path),
+        interval_ms: section.duration_ms("interval", default.interval_ms, 100..=HOUR_MS),
+        timeout_ms: section.duration_ms("timeout", default.timeout_ms, 1..=HOUR_MS),
+        statuses: section
+            .item("status")
+            .and_then(|item| item.read(statuses))
+            .unwrap_or(default.statuses),
+        rise: few("rise", default.rise),
+        fall: few("fall", default.fall),
+    };
+    section.finish();
+    check
+}
+
+/// A path as it stands in a request line.
+fn path(text: &str) -> Result<String, Refused> {
+    let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_path.then(|| text.to_string()).ok_or(Refused {
+        what: "a path",
+        allowed: "/PATH, with a query perhaps, percent-encoded",
+    })
+}
+
+/// Reads `200-299,404`.
+fn statuses(text: &str) -> Result<Vec<(u16, u16)>, Refused> {
+    let status = |text: &str| {
+        let three = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let status: Option<u16> = three.then(|| text.parse().ok()).flatten();
+        status.filter(|status| (100..=599).contains(status))
+    };
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (status(first.trim())?, status(last.trim())?);
+        (first <= last).then_some((first, last))
+    };
+    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+    ranges.ok_or(Refused {
+        what: "a list of statuses",
+        allowed: "statuses and ranges of them: \"200\", \"200-299,404\"",
+    })
+}
+
+fn host(item: &Item<'_>) -> Option<OriginHost> {
+    item.read(|text| match text {
+        "client" => Ok(OriginHost::Client),
+        "origin" => Ok(OriginHost::Origin),
+        name => match url(&format!("http://{name}")) {
+            Ok(_) if !name.ends_with('/') => Ok(OriginHost::Name(name.into())),
+            _ => Err(Refused {
+                what: "a host",
+                allowed: "\"client\", \"origin\", or a host name, with :PORT perhaps",
+            }),
+        },
+    })
+}
+
+fn tls(section: Section<'_>) -> OriginTls {
+    let file = |key| section.item(key).and_then(|item| item.path());
+    let (certificate, key) = (file("certificate"), file("key"));
+    if certificate.is_some() != key.is_some() {
+        section.report("one of certificate and key is missing", "both, or none");
+    }
+    let tls = OriginTls {
+        verify: section.flag("verify", true),
+        authorities: file("ca"),
+        name: section.item("name").and_then(|item| item.read(tls_name)),
+        identity: certificate.zip(key),
+    };
+    section.finish();
+    tls
+}
+
+fn tls_name(text: &str) -> Result<String, Refused> {
+    match Name::parse(text) {
+        Ok(Name::Exact(name)) => Ok(name),
+        _ => Err(Refused {
+            what: "a name that a certificate can have",
+            allowed: "a host name or an address",
+        }),
+    }
+}
+
+fn proxy_protocol(section: &Section<'_>, is_encrypted: bool) -> Option<ProxyProtocol> {
+    if is_encrypted {
+        section.only_with("proxy_protocol", "servers whose URLs are http: or unix:");
+        return None;
+    }
+    let words = [("v1", ProxyProtocol::V1), ("v2", ProxyProtocol::V2)];
+    section.item("proxy_protocol")?.choice(&words)
+}
+
+/// Reads `http://HOST:PORT`, the same with `https:`, or `unix:/PATH`.
 ///
 /// # Errors
 /// Any other text.
@@ -37,11 +268,15 @@ pub fn url(text: &str) -> Result<OriginUrl, Refused> {
             .then(|| OriginUrl::Unix(PathBuf::from(path)))
             .ok_or(REFUSED);
     }
-    let authority = text.strip_prefix("http://").ok_or(REFUSED)?;
+    let (encrypted, authority) = match text.strip_prefix("https://") {
+        Some(authority) => (true, authority),
+        None => (false, text.strip_prefix("http://").ok_or(REFUSED)?),
+    };
+    let port_default = if encrypted { 443 } else { 80 };
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port_number(port).ok_or(REFUSED)?),
-        _ => (authority, 80),
+        _ => (authority, port_default),
     };
     let host = match host.strip_prefix('[') {
         Some(inner) => {
@@ -53,7 +288,11 @@ pub fn url(text: &str) -> Result<OriginUrl, Refused> {
             _ => return Err(REFUSED),
         },
     };
-    Ok(OriginUrl::Http { host, port })
+    Ok(OriginUrl::Http {
+        encrypted,
+        host,
+        port,
+    })
 }
 
 fn port_number(text: &str) -> Option<u16> {
@@ -66,8 +305,11 @@ mod tests {
     use super::*;
 
     fn http(host: &str, port: u16) -> Result<OriginUrl, Refused> {
-        let host = host.to_string();
-        Ok(OriginUrl::Http { host, port })
+        Ok(OriginUrl::Http {
+            encrypted: false,
+            host: host.to_string(),
+            port,
+        })
     }
 
     #[test]
@@ -76,6 +318,9 @@ mod tests {
         assert_eq!(url("http://App.internal/"), http("app.internal", 80));
         assert_eq!(url("http://[::1]:81"), http("::1", 81));
         assert_eq!(url("http://[::1]"), http("::1", 80));
+        let encrypted = url("https://a.b").expect("a URL");
+        assert_eq!(encrypted.to_string(), "https://a.b:443");
+        assert_eq!(encrypted.authority(), "a.b");
         let socket = OriginUrl::Unix("/run/app.sock".into());
         assert_eq!(url("unix:/run/app.sock"), Ok(socket));
         for text in [
@@ -94,6 +339,23 @@ mod tests {
             "ftp://a",
         ] {
             assert_eq!(url(text), Err(REFUSED), "{text}");
+        }
+    }
+
+    #[test]
+    fn statuses_are_read() {
+        assert_eq!(statuses("200-299, 404"), Ok(vec![(200, 299), (404, 404)]));
+        for wrong in ["", "20", "2000", "299-200", "200,", "+20", "700", "2x0"] {
+            assert!(statuses(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn keys_of_requests_are_read() {
+        assert_eq!(hash_by("cookie:a"), Ok(HashBy::Cookie("a".into())));
+        assert_eq!(hash_by("address"), Ok(HashBy::Address));
+        for wrong in ["", "uri", "header:", "header:a b", "cookie"] {
+            assert!(hash_by(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -129,7 +129,10 @@ fn to(section: &Section<'_>, kind: &str, item: &Item<'_>) -> Option<RouteTo> {
         "module" => named::name(item).map(RouteTo::Module),
         "cgi" => cgi(section, item).map(RouteTo::Cgi),
         "fastcgi" => fastcgi(section, item).map(RouteTo::FastCgi),
-        "origin" => origin::origin(section, item).map(RouteTo::Origin),
+        "origin" => {
+            let origin = origin::of_route(section, item)?;
+            Some(RouteTo::Origin(Box::new(origin)))
+        }
         _ => pages(section, item).map(RouteTo::Pages),
     }
 }

@@ -7,6 +7,7 @@
 mod caching;
 mod limits;
 mod log;
+mod origin;
 mod program;
 mod representation;
 mod route;
@@ -16,9 +17,13 @@ mod site;
 pub use caching::{Caching, Cookies};
 pub use limits::{Buffering, Limits};
 pub use log::{AccessLog, Format, Level, Log, LogTarget};
+pub use origin::{
+    Balance, HashBy, Origin, OriginCheck, OriginHost, OriginServer, OriginTls, OriginUrl,
+    ProxyProtocol,
+};
 pub use program::{Application, Database, Module, ModuleCode};
 pub use representation::{Compress, Encoding, HeaderRule, PatternRule, Redirect};
-pub use route::{Cgi, FastCgi, Origin, OriginUrl, Pages, Route, RouteTo, Upstream};
+pub use route::{Cgi, FastCgi, Pages, Route, RouteTo, Upstream};
 pub use server::{Accept, Server, Softirq};
 pub use site::{Name, Root, Site, Symlinks, site_for_folder};
 

@@ -81,6 +81,15 @@ fn every_key_is_documented_in_its_chapter_and_no_other_is() {
             "[[site]]\n[[site.route]]\norigin = \"http://a\"\n[site.route.cache]\nzzz = 1",
         ),
         ("## `[[application]]`", "[[application]]\nzzz = 1"),
+        ("## `[[origin]]`", "[[origin]]\nzzz = 1"),
+        (
+            "### `[origin.check]`",
+            "[[origin]]\n[origin.check]\nzzz = 1",
+        ),
+        (
+            "### `[origin.tls]`",
+            "[[origin]]\nservers = \"https://a\"\n[origin.tls]\nzzz = 1",
+        ),
         ("## `[[module]]`", "[[module]]\nzzz = 1"),
         ("## `[[database]]`", "[[database]]\nzzz = 1"),
     ] {

@@ -3,26 +3,32 @@
 //! What is sent is written anew from the parsed request ([`forward`]), so nothing that is ambiguous gets there. It knows
 //! nothing of sites, nor whether a response may be used again.
 
+mod checks;
 mod forward;
 mod link;
+mod origins;
+mod servers;
 mod talk;
 mod tunnel;
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_config::{Origin, OriginUrl, Route};
-use lowroad_engine::Local;
+use lowroad_config::{Origin, OriginHost, ProxyProtocol, Route};
 use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_engine::stream::Receiver;
 use lowroad_http::h1::BodyLen;
+use lowroad_http::method::Method;
+use lowroad_http::proxy_protocol::{Ends, write_v1, write_v2};
 use lowroad_http::status::Status;
-use lowroad_origin::{Address, Limits, Patience, Pool, Unavailable};
+use lowroad_origin::group::{NoMember, Outcome};
+use lowroad_origin::retry::{Body as Left, Failed, Seen};
+use lowroad_origin::{Patience, Unavailable};
 
-use self::link::Links;
+pub use self::origins::Origins;
+use self::servers::{Place, Servers, Try};
 use self::talk::{Body, Sending, Stopped, Talk};
 use crate::interims::Interims;
 use crate::notice::Notice;
@@ -30,61 +36,32 @@ use crate::script::talk::Terms;
 use crate::spool::Spools;
 use crate::{Begun, Failure, Handler, Request, Response};
 
-/// How long a connection is kept without use; less than what common servers do.
-const IDLE_MAX: Duration = Duration::from_secs(4);
-
-/// The origins of all configurations: one for each address, whatever number of routes and sites use it.
-pub struct Origins {
-    workers: Arc<[Local]>,
-    known: Mutex<HashMap<Address, Arc<Pool<Links>>>>,
-}
-
 /// Passes a route's requests on to an origin.
 pub struct ProxyHandler {
-    name: Arc<str>,
-    pool: Arc<Pool<Links>>,
+    servers: Arc<Servers>,
+    host: OriginHost,
+    proxy_protocol: Option<ProxyProtocol>,
     concurrency: Arc<Concurrency>,
     patience: Patience,
+    /// How long the head of a response may take.
+    first_byte: Duration,
     terms: Terms,
 }
 
-impl Origins {
-    /// None, for these workers, at least one.
-    pub fn new(workers: &[Local]) -> Origins {
-        Origins {
-            workers: workers.into(),
-            known: Mutex::default(),
-        }
-    }
-
-    fn get(&self, address: Address, connections_max: usize) -> Arc<Pool<Links>> {
-        let limits = Limits {
-            connections_max: 0,
-            // Routes bound how many requests there are.
-            waiting_max: usize::MAX,
-            idle_max: IDLE_MAX,
-            age_max: Duration::MAX,
-        };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || {
-            Arc::new(Pool::new(
-                address.clone(),
-                Links,
-                limits,
-                self.workers.clone(),
-            ))
-        };
-        let pool = known.entry(address.clone()).or_insert_with(new);
-        pool.raise(connections_max);
-        pool.clone()
-    }
+/// What of a request goes from one try to the next.
+struct Asked {
+    body: Option<Receiver>,
+    len: BodyLen,
+    /// Leave to be under way; not here while it is tried.
+    permit: Option<Permit>,
+    interims: Interims,
 }
 
 impl ProxyHandler {
-    /// A handler for `route`, which goes to `origin`, one of `origins`. Looks its name up.
+    /// A handler for `route`, which goes to `origin`, one of `origins`. Looks its names up.
     ///
     /// # Errors
-    /// The name has no address: a text for the operator.
+    /// A name has no address, or TLS can't be spoken so: a text for the operator.
     pub fn new(
         route: &Route,
         origin: &Origin,
@@ -92,16 +69,18 @@ impl ProxyHandler {
         notice: Notice,
         spools: Option<Arc<Spools>>,
     ) -> Result<ProxyHandler, String> {
-        let address = address(origin)?;
         let silence = Duration::from_millis(route.timeout_ms);
+        let first_byte = origin.timeout_ms.map_or(silence, Duration::from_millis);
         Ok(ProxyHandler {
-            name: format!("origin {}", origin.url).into(),
-            pool: origins.get(address, origin.connections_max),
+            servers: origins.get(origin, &notice)?,
+            host: origin.host.clone(),
+            proxy_protocol: origin.proxy_protocol,
             concurrency: Concurrency::new(route.concurrency_max),
             patience: Patience {
-                total: silence,
-                connecting: Duration::from_millis(origin.connect_timeout_ms).min(silence),
+                total: first_byte,
+                connecting: Duration::from_millis(origin.connect_timeout_ms).min(first_byte),
             },
+            first_byte,
             terms: Terms {
                 silence,
                 notice,
@@ -112,7 +91,7 @@ impl ProxyHandler {
 
     fn permit(&self) -> Result<Permit, Failure> {
         self.concurrency.try_acquire().ok_or_else(|| {
-            let (max, name) = (self.concurrency.max(), &self.name);
+            let (max, name) = (self.concurrency.max(), &self.servers.name);
             let detail = format!(
                 "{max} requests to {name} are under way already; the route's concurrency allows no more"
             );
@@ -133,90 +112,237 @@ impl ProxyHandler {
             (Some(stream), Some(len)) if !stream.has_trailers() => BodyLen::Known(len),
             (Some(_), _) => BodyLen::Unknown,
         };
-        let mut interims = std::mem::take(&mut request.interims);
-        let body = (len, body.stream, permit);
-        let first = self.ask(worker, &request, &mut interims, body, false);
-        let tried = match first.await {
-            Err(Stopped {
-                again: Some((body, permit)),
-                ..
-            }) => {
-                let body = (len, body, permit);
-                self.ask(worker, &request, &mut interims, body, true).await
-            }
-            tried => tried,
+        let mut asked = Asked {
+            body: body.stream,
+            len,
+            permit: Some(permit),
+            interims: std::mem::take(&mut request.interims),
         };
-        tried.map_err(|stopped| stopped.failure)
+        let (mut tried, mut last) = (Vec::new(), None);
+        loop {
+            let chosen = self.servers.choose(&request, &tried, worker);
+            let (place, attempt) = match (chosen, last) {
+                (Ok(chosen), _) => chosen,
+                (Err(_), Some(failure)) => return Err(failure),
+                (Err(none), None) => return Err(self.nobody(none)),
+            };
+            let member = attempt.as_ref().map(|attempt| attempt.member);
+            let mut stopped = match self
+                .ask(worker, &request, &place, attempt, &mut asked, false)
+                .await
+            {
+                Ok(response) => return Ok(response),
+                Err(stopped) => stopped,
+            };
+            if stopped.is_stale
+                && (is_idempotent(&request) || !stopped.sent)
+                && let Some(body) = stopped.body.take()
+            {
+                (asked.body, asked.permit) = (body, Some(stopped.permit));
+                let again = self.ask(worker, &request, &place, stopped.attempt, &mut asked, true);
+                stopped = match again.await {
+                    Ok(response) => return Ok(response),
+                    Err(stopped) => stopped,
+                };
+            }
+            last = Some(self.again(worker, &request, &place, stopped, tried.len(), &mut asked)?);
+            tried.extend(member);
+        }
     }
 
-    /// Puts the request to the origin. `fresh` = on no connection that was used before.
+    /// Makes ready to ask another server; gives why the last one did not answer.
+    ///
+    /// # Errors
+    /// The same, if no other is to be asked.
+    fn again(
+        &self,
+        worker: usize,
+        request: &Request,
+        place: &Place,
+        stopped: Stopped,
+        tries: usize,
+        asked: &mut Asked,
+    ) -> Result<Failure, Failure> {
+        let Stopped {
+            failure, outcome, ..
+        } = stopped;
+        let (Some(attempt), Some(group)) = (stopped.attempt, self.servers.group()) else {
+            return Err(failure);
+        };
+        let now_ms = place.pool.local(worker).timers.now_ms();
+        attempt.report(outcome, now_ms);
+        // Then it was the client, or too much to do.
+        if outcome == Outcome::Cancelled {
+            return Err(failure);
+        }
+        let failed = Failed {
+            tries: u32::try_from(tries).unwrap_or(u32::MAX).saturating_add(1),
+            is_idempotent: is_idempotent(request),
+            sent: stopped.sent,
+            body: match stopped.body {
+                Some(_) => Left::Whole,
+                None => Left::Consumed,
+            },
+            seen: match stopped.is_answered {
+                true => Seen::Some,
+                false => Seen::Nothing,
+            },
+            timed_out: outcome == Outcome::TimedOut,
+        };
+        match group.upstream.may_retry(&failed, now_ms) {
+            Ok(()) => {
+                asked.body = stopped.body.flatten();
+                asked.permit = Some(stopped.permit);
+                (self.terms.notice)(&format!("{}; another server is asked", failure.detail));
+                Ok(failure)
+            }
+            Err(_) => Err(failure),
+        }
+    }
+
+    /// Puts the request to a server. `fresh` = on no connection that was used before.
     async fn ask(
         &self,
         worker: usize,
         request: &Request,
-        interims: &mut Interims,
-        (len, body, permit): (BodyLen, Option<Receiver>, Permit),
+        place: &Arc<Place>,
+        mut attempt: Option<Try>,
+        asked: &mut Asked,
         fresh: bool,
     ) -> Result<Response, Stopped> {
-        let mut lease = match (!fresh).then(|| self.pool.lease_now(worker)).flatten() {
-            Some(lease) => lease,
-            None => {
-                let leased = self.pool.lease(worker, fresh, self.patience).await;
-                leased.map_err(|why| Stopped {
-                    failure: self.unavailable(&why),
-                    again: None,
-                })?
+        let pool = &place.pool;
+        let fresh = fresh || self.proxy_protocol.is_some();
+        let leased = match (!fresh).then(|| pool.lease_now(worker)).flatten() {
+            Some(lease) => Ok(lease),
+            None => pool.lease(worker, fresh, self.patience).await,
+        };
+        let permit = asked
+            .permit
+            .take()
+            .expect("a request is tried once at a time");
+        let body = asked.body.take();
+        let mut lease = match leased {
+            Ok(lease) => lease,
+            Err(why) => {
+                let failure = self.unavailable(place, &why);
+                return Err(Stopped::before(
+                    failure,
+                    outcome(&why),
+                    attempt,
+                    (body, permit),
+                ));
             }
         };
-        let mut lines = Vec::with_capacity(512 + request.lines().len());
-        let protocol = forward::request_lines(request, &mut lines);
+        attempt.iter_mut().for_each(Try::connected);
         let mut sending = Sending::default();
+        self.introduce(request, &mut sending.out);
+        let host = match &self.host {
+            OriginHost::Client => request.host(),
+            OriginHost::Origin => &place.host,
+            OriginHost::Name(name) => name.as_bytes(),
+        };
+        let mut lines = Vec::with_capacity(512 + request.lines().len());
+        let protocol = forward::request_lines(request, host, &mut lines);
         let http = &mut lease.connection.http;
         let (target, out) = (request.target(), &mut sending.out);
         let begun = match protocol {
             Some(protocol) => http
                 .request_upgrade(target, &lines, protocol, out)
                 .map(|()| false),
-            None => http.request(request.method, target, &lines, len, out),
+            None => http.request(request.method, target, &lines, asked.len, out),
         };
-        sending.is_without_body = !begun.map_err(|_| Stopped {
-            failure: Failure::new(Status::INTERNAL_ERROR, "a connection was not ready"),
-            again: None,
-        })?;
+        sending.is_without_body = match begun {
+            Ok(has_body) => !has_body,
+            Err(_) => {
+                let failure = Failure::new(Status::INTERNAL_ERROR, "a connection was not ready");
+                let body = (body, permit);
+                return Err(Stopped::before(failure, Outcome::Cancelled, attempt, body));
+            }
+        };
         let talk = Talk {
-            name: self.name.clone(),
-            pool: self.pool.clone(),
+            place: place.clone(),
+            attempt,
             lease,
+            is_shared: self.proxy_protocol.is_none(),
             body: Body::Untouched(body.filter(|_| !sending.is_without_body)),
             method: request.method,
             permit,
+            found: None,
         };
-        talk.response(sending, self.terms.clone(), interims).await
+        let terms = self.terms.clone();
+        talk.response(sending, self.first_byte, terms, &mut asked.interims)
+            .await
     }
 
-    fn unavailable(&self, why: &Unavailable) -> Failure {
-        let (name, ms) = (&self.name, self.patience.total.as_millis());
-        let (status, detail) = match why {
-            Unavailable::TooManyWait | Unavailable::NoneFree => (
-                Status::SERVICE_UNAVAILABLE,
-                format!("no connection to {name} was free within {ms} ms"),
-            ),
-            Unavailable::ConnectTimeout => {
-                let ms = self.patience.connecting.as_millis();
-                let detail = format!("no connection to {name} came about within {ms} ms");
-                (Status::GATEWAY_TIMEOUT, detail)
-            }
-            Unavailable::Failed(error) => {
-                let hint = match error.kind() {
-                    io::ErrorKind::PermissionDenied => "may this user write to the socket?",
-                    _ => "does it run, and listen there?",
-                };
-                let detail = format!("can't connect to {name}: {error}; {hint}");
-                (Status::BAD_GATEWAY, detail)
-            }
+    /// Says by the PROXY protocol whose request it is, if that is wanted.
+    fn introduce(&self, request: &Request, out: &mut Vec<u8>) {
+        let Some(version) = self.proxy_protocol else {
+            return;
         };
-        Failure::new(status, detail)
+        // Its port is nobody's affair.
+        let source = SocketAddr::new(request.peer.to_canonical(), 0);
+        let local = request.local;
+        let ends = Ends::Tcp {
+            source,
+            destination: SocketAddr::new(local.ip().to_canonical(), local.port()),
+        };
+        match version {
+            ProxyProtocol::V1 => write_v1(out, ends),
+            ProxyProtocol::V2 => write_v2(out, ends),
+        }
     }
+
+    fn nobody(&self, none: NoMember) -> Failure {
+        let detail = format!("{}: {none}", self.servers.name);
+        Failure::new(Status::SERVICE_UNAVAILABLE, detail)
+    }
+
+    fn unavailable(&self, place: &Place, why: &Unavailable) -> Failure {
+        let text = unavailable_text(why, self.patience, &format!(" to {}", place.name));
+        let status = match why {
+            Unavailable::TooManyWait | Unavailable::NoneFree => Status::SERVICE_UNAVAILABLE,
+            Unavailable::ConnectTimeout => Status::GATEWAY_TIMEOUT,
+            Unavailable::Failed(_) => Status::BAD_GATEWAY,
+        };
+        Failure::new(status, text)
+    }
+}
+
+/// Why there is no connection, for people. `to` = to whom, if that is not clear, with a space in front.
+fn unavailable_text(why: &Unavailable, patience: Patience, to: &str) -> String {
+    match why {
+        Unavailable::TooManyWait | Unavailable::NoneFree => {
+            format!(
+                "no connection{to} was free within {} ms",
+                patience.total.as_millis()
+            )
+        }
+        Unavailable::ConnectTimeout => {
+            let ms = patience.connecting.as_millis();
+            format!("no connection{to} came about within {ms} ms")
+        }
+        Unavailable::Failed(error) => {
+            let hint = match error.kind() {
+                io::ErrorKind::PermissionDenied => "; may this user write to the socket?",
+                io::ErrorKind::InvalidData => "",
+                _ => "; does it run, and listen there?",
+            };
+            format!("can't connect{to}: {error}{hint}")
+        }
+    }
+}
+
+/// What it says of a server that there is no connection to it.
+fn outcome(why: &Unavailable) -> Outcome {
+    match why {
+        Unavailable::TooManyWait | Unavailable::NoneFree => Outcome::Cancelled,
+        Unavailable::ConnectTimeout | Unavailable::Failed(_) => Outcome::ConnectFailed,
+    }
+}
+
+/// Whether to ask twice is the same as to ask once (RFC 9110 §9.2.2).
+fn is_idempotent(request: &Request) -> bool {
+    !matches!(request.method, Method::Post | Method::Patch)
 }
 
 impl Handler for ProxyHandler {
@@ -225,24 +351,5 @@ impl Handler for ProxyHandler {
             Ok(permit) => Begun::Here(Box::pin(self.answer(worker, request, permit))),
             Err(failure) => Begun::Answered(Err(failure)),
         }
-    }
-}
-
-/// Where an origin is. Blocks while a name is looked up.
-fn address(origin: &Origin) -> Result<Address, String> {
-    let url = &origin.url;
-    let (host, port) = match url {
-        OriginUrl::Unix(path) => return Ok(Address::Unix(path.clone())),
-        OriginUrl::Http { host, port } => (host.as_str(), *port),
-    };
-    let found: io::Result<Option<SocketAddr>> =
-        (host, port).to_socket_addrs().map(|mut found| found.next());
-    match found {
-        Ok(Some(to)) => Ok(match origin.from {
-            None => Address::Tcp(to),
-            Some(from) => Address::TcpFrom { to, from },
-        }),
-        Ok(None) => Err(format!("{url}: the name has no address")),
-        Err(error) => Err(format!("{url}: the name can't be looked up: {error}")),
     }
 }

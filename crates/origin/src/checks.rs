@@ -120,42 +120,6 @@ impl Checking {
     }
 }
 
-/// Statuses that a check takes for an answer, as `200-299,404`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statuses(Vec<(u16, u16)>);
-
-impl Statuses {
-    /// Reads them; `None` if that is no list of statuses.
-    pub fn parse(list: &str) -> Option<Statuses> {
-        let range = |part: &str| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let status = |text: &str| {
-                let three = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
-                let status = three.then(|| text.parse().ok()).flatten();
-                status.filter(|status: &u16| (100..=599).contains(status))
-            };
-            let (first, last) = (status(first.trim())?, status(last.trim())?);
-            (first <= last).then_some((first, last))
-        };
-        list.split(',')
-            .map(range)
-            .collect::<Option<_>>()
-            .map(Statuses)
-    }
-
-    /// Whether this is one of them.
-    pub fn contains(&self, status: u16) -> bool {
-        let mut ranges = self.0.iter();
-        ranges.any(|(first, last)| (*first..=*last).contains(&status))
-    }
-}
-
-impl Default for Statuses {
-    fn default() -> Statuses {
-        Statuses(vec![(200, 399)])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,15 +131,5 @@ mod tests {
         let longest = checking.pause(1024);
         let right = Duration::from_millis(5_999)..=Duration::from_secs(6);
         assert!(right.contains(&longest), "{longest:?}");
-    }
-
-    #[test]
-    fn statuses_are_read() {
-        let statuses = Statuses::parse("200-299, 404").expect("a list");
-        assert!(statuses.contains(204) && statuses.contains(404));
-        assert!(!statuses.contains(199) && !statuses.contains(301));
-        for wrong in ["", "20", "2000", "299-200", "200,", "+20", "700", "2x0"] {
-            assert_eq!(Statuses::parse(wrong), None, "{wrong:?}");
-        }
     }
 }

@@ -68,6 +68,8 @@ pub struct Name {
     pub weight: u32,
     /// The members stand in for others.
     pub backup: bool,
+    /// Addresses that were found already: they are members at once, and it is asked again an interval later.
+    pub first: Vec<SocketAddr>,
 }
 
 impl Name {
@@ -82,6 +84,7 @@ impl Name {
             addresses_max: 64,
             weight: 1,
             backup: false,
+            first: Vec::new(),
         }
     }
 }
@@ -138,9 +141,17 @@ where
     S: Places<P>,
 {
     let resolved: Arc<Mutex<Resolved>> = Arc::default();
+    let mut known = Known::new(name.gone_after, name.addresses_max);
+    let is_known = !name.first.is_empty();
+    if is_known {
+        let changes = known.update(&name.first);
+        apply(upstream, &name, &mut known, changes, &mut places, local);
+    }
     let (upstream, on, told) = (Arc::downgrade(upstream), local.clone(), resolved.clone());
     let task = local.tasks.spawn(async move {
-        let mut known = Known::new(name.gone_after, name.addresses_max);
+        if is_known {
+            on.timers.sleep(name.interval).await;
+        }
         // Who is gone is asked for no more.
         while upstream.strong_count() > 0 {
             let asking = resolver.resolve(&name.host, name.port, &on);

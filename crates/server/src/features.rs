@@ -15,6 +15,8 @@ pub const LACKING: &[Feature] = &[
     Feature::Softirq,
     #[cfg(not(feature = "sql"))]
     Feature::Sql,
+    #[cfg(not(feature = "tls"))]
+    Feature::Tls,
     #[cfg(not(feature = "wasm"))]
     Feature::Wasm,
 ];

@@ -1,9 +1,9 @@
 //! Paths of a site that programs answer for.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::Caching;
+use super::{Caching, Origin};
 use crate::Pattern;
 
 /// Paths whose requests, of all methods, go to a program. `[[site.route]]`
@@ -62,8 +62,8 @@ pub enum RouteTo {
     Cgi(Cgi),
     /// A FastCGI server. `fastcgi = "ADDRESS"`
     FastCgi(FastCgi),
-    /// A server that speaks HTTP. `origin = "http://HOST:PORT"`
-    Origin(Origin),
+    /// Servers that speak HTTP. `origin = "http://HOST:PORT"`, or the name of an `[[origin]]`
+    Origin(Box<Origin>),
     /// Templates with queries among the site's files. `pages = "DATABASE"`, or `pages = true`
     /// where they need none.
     Pages(Pages),
@@ -127,58 +127,6 @@ impl FastCgi {
             index: "index.php".to_string(),
             connections_max: 32,
             env: Vec::new(),
-        }
-    }
-}
-
-/// A server that speaks HTTP, for which Lowroad is a cache and a proxy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// Where it is.
-    pub url: OriginUrl,
-    /// Connections to it, all workers together, 1 to 65 536. Default 1024. Key `connections`.
-    pub connections_max: usize,
-    /// How long a connection may take to come about, in milliseconds. Default 5 000. Key `connect_timeout`.
-    pub connect_timeout_ms: u64,
-    /// From which address it is asked, whether this machine has it or not; the routes decide if none is given. Not in
-    /// files: somebody has to see to it that the answers come back.
-    pub from: Option<IpAddr>,
-}
-
-impl Origin {
-    /// The origin at this URL, with every default.
-    pub fn new(url: OriginUrl) -> Origin {
-        Origin {
-            url,
-            connections_max: 1024,
-            connect_timeout_ms: 5_000,
-            from: None,
-        }
-    }
-}
-
-/// Where an origin is: a URL without a path.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum OriginUrl {
-    /// `http://127.0.0.1:3000`, `http://app.internal`
-    Http {
-        /// A name or an address; an IPv6 address without brackets.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// `unix:/run/app.sock`
-    Unix(PathBuf),
-}
-
-impl std::fmt::Display for OriginUrl {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            OriginUrl::Unix(path) => write!(to, "unix:{}", path.display()),
-            OriginUrl::Http { host, port } if host.contains(':') => {
-                write!(to, "http://[{host}]:{port}")
-            }
-            OriginUrl::Http { host, port } => write!(to, "http://{host}:{port}"),
         }
     }
 }

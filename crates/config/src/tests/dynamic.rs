@@ -520,3 +520,116 @@ fn applications_and_origins() {
         "3:11: application[0].command: there is no program (allowed: [\"PROGRAM\", \"ARGUMENT\", …])"
     );
 }
+
+/// A site whose every path goes to the origin "app", and that origin with these lines, of which the first is line 8.
+fn with_origin(lines: &str) -> String {
+    format!(
+        "[[site]]\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\n[[origin]]\nname = \"app\"\n{lines}\n"
+    )
+}
+
+fn origin_of(text: &str) -> Origin {
+    match &good(text).sites[0].routes[0].to {
+        RouteTo::Origin(origin) => (**origin).clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_route_names_an_origin_of_several_servers() {
+    let found = origin_of(&with_origin(
+        "servers = [\"http://10.0.0.1:3000\", { url = \"https://b.internal\", weight = 3, backup = true }]\n\
+         balance = \"hash\"\nhash = \"cookie:id\"\nconnect_timeout = \"1s\"\ntimeout = \"2s\"\nconnections = 8\n\
+         tries = 2\nretry_percent = 10\nhost = \"www.example.com\"\n\
+         check = { path = \"/up?a\", interval = \"1s\", timeout = \"500ms\", status = \"200,204\", rise = 1, fall = 2 }\n\
+         tls = { verify = false, ca = \"ca.pem\", name = \"b\", certificate = \"c.pem\", key = \"k.pem\" }",
+    ));
+    let server = |text: &str| OriginServer::new(value::origin_url(text).expect("a URL"));
+    let expected = Origin {
+        servers: vec![
+            server("http://10.0.0.1:3000"),
+            OriginServer {
+                weight: 3,
+                backup: true,
+                ..server("https://b.internal")
+            },
+        ],
+        balance: Balance::Hash(HashBy::Cookie("id".into())),
+        check: Some(OriginCheck {
+            path: "/up?a".into(),
+            interval_ms: 1000,
+            timeout_ms: 500,
+            statuses: vec![(200, 200), (204, 204)],
+            rise: 1,
+            fall: 2,
+        }),
+        connections_max: 8,
+        connect_timeout_ms: 1000,
+        timeout_ms: Some(2000),
+        tries_max: 2,
+        retry_percent: 10,
+        host: OriginHost::Name("www.example.com".into()),
+        tls: OriginTls {
+            verify: false,
+            authorities: Some("ca.pem".into()),
+            name: Some("b".into()),
+            identity: Some(("c.pem".into(), "k.pem".into())),
+        },
+        ..Origin::named("app".into())
+    };
+    assert_eq!(found, expected);
+    let told = origin_of(&with_origin(
+        "servers = \"unix:/run/a\"\nproxy_protocol = \"v2\"",
+    ));
+    assert_eq!(told.proxy_protocol, Some(ProxyProtocol::V2));
+}
+
+#[test]
+fn mistakes_in_origins_are_told_with_their_places() {
+    for (lines, expected) in [
+        ("", "6:1: origin[0]: servers is missing"),
+        (
+            "servers = []",
+            "6:1: origin[0]: there is no server (allowed: at least one URL in servers)",
+        ),
+        (
+            "servers = [{ url = \"http://a\", weigth = 1 }]",
+            "8:32: origin[0].servers[0].weigth: unknown key; did you mean weight? (allowed: url, weight, backup)",
+        ),
+        (
+            "servers = \"http://a\"\nhash = \"url\"",
+            "9:8: origin[0].hash: means nothing here (allowed: only with balance = \"hash\")",
+        ),
+        (
+            "servers = \"http://a\"\ntls = {}",
+            "9:7: origin[0].tls: means nothing here (allowed: only with a server whose URL is https:)",
+        ),
+        (
+            "servers = \"https://a\"\nproxy_protocol = \"v1\"",
+            "9:18: origin[0].proxy_protocol: means nothing here (allowed: only with servers whose URLs are http: or unix:)",
+        ),
+        (
+            "servers = \"https://a\"\ntls = { key = \"k\" }",
+            "9:7: origin[0].tls: one of certificate and key is missing (allowed: both, or none)",
+        ),
+        (
+            "servers = \"http://a\"\nhost = \"a/b\"",
+            "9:8: origin[0].host: \"a/b\" is not a host (allowed: \"client\", \"origin\", or a host name, with :PORT perhaps)",
+        ),
+        (
+            "servers = \"http://a\"\ncheck = { status = \"ok\" }",
+            "9:20: origin[0].check.status: \"ok\" is not a list of statuses (allowed: statuses and ranges of them: \"200\", \"200-299,404\")",
+        ),
+        (
+            "servers = \"http://a\"\n[[origin]]\nname = \"app\"\nservers = \"http://b\"",
+            "10:8: origin[1].name: \"app\" is origin[0] already (allowed: each name once)",
+        ),
+    ] {
+        assert_eq!(shown(&with_origin(lines)), expected);
+    }
+    assert_eq!(
+        shown("[[site]]\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\nconnections = 1"),
+        "4:10: site[0].route[0].origin: there is no origin \"app\" (allowed: [[origin]] with name = \"app\")\n\
+         5:15: site[0].route[0].connections: means nothing here (allowed: only with a URL as origin; [[origin]] has one of its own)"
+    );
+}

@@ -35,14 +35,15 @@ const NOT_FORWARDED: [&[u8]; 18] = [
 /// Fields of a response that are for us, beside those that [`Fields`] drops.
 const NOT_PASSED_ON: [&[u8]; 3] = [b"proxy-authenticate", b"proxy-authentication-info", b"via"];
 
-/// Appends the field lines for the origin. The protocol that it is to be asked for, if the client asks for one.
-pub fn request_lines<'r>(request: &'r Request, out: &mut Vec<u8>) -> Option<&'r [u8]> {
+/// Appends the field lines for the origin, which gets this Host. The protocol that it is to be asked for, if the client
+/// asks for one.
+pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -> Option<&'r [u8]> {
     let mut put = |name: &[u8], value: &[u8]| {
         for part in [name, b": ", value, b"\r\n"] {
             out.extend_from_slice(part);
         }
     };
-    put(b"Host", request.host());
+    put(b"Host", host);
     let named = Named::of(request.fields());
     // Few requests have the option, and only those are looked at for the rest.
     let protocol = named.has(b"upgrade").then(|| request.upgrade()).flatten();

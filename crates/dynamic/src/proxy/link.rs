@@ -1,7 +1,7 @@
-//! A connection to an origin: bytes go out, the events of its HTTP come in. Knows nothing of requests, nor where it leads.
+//! A connection to an origin: bytes go out, the events of its HTTP come in. Knows nothing of requests, nor where it leads,
+//! nor whether it is encrypted.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,8 +13,7 @@ use lowroad_http::h1::{Client, ClientEvent};
 use lowroad_http::h1::{Fault, Step};
 use lowroad_http::limits::Limits;
 use lowroad_http::status::Status;
-use lowroad_origin::{Connection, Open};
-use tokio::io::AsyncWrite as _;
+use lowroad_origin::{Connection, Open, Stream, Transport};
 
 use super::forward;
 use crate::Fields;
@@ -34,7 +33,7 @@ const LIMITS: Limits = Limits {
 
 /// A connection.
 pub struct Link {
-    socket: Outgoing,
+    stream: Stream,
     /// What is spoken.
     pub http: Client,
     input: Box<[u8]>,
@@ -46,7 +45,8 @@ pub struct Link {
 }
 
 /// Makes links of sockets.
-pub struct Links;
+#[derive(Default)]
+pub struct Links(pub Transport);
 
 /// What an origin said.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Open for Links {
 
     async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Link> {
         Ok(Link {
-            socket,
+            stream: self.0.begin(socket).await?,
             http: Client::default(),
             input: vec![0; READ_LEN].into(),
             start: 0,
@@ -98,7 +98,7 @@ impl Connection for Link {
     }
 
     fn socket(&mut self) -> &mut Outgoing {
-        &mut self.socket
+        self.stream.socket()
     }
 }
 
@@ -109,7 +109,7 @@ impl Link {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.socket.poll_send(context, pieces)
+        self.stream.poll_send(context, pieces)
     }
 
     /// Waits for what the origin says next.
@@ -130,7 +130,7 @@ impl Link {
 
     /// Says that nothing more will be sent.
     pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
+        self.stream.poll_finish(context)
     }
 
     fn said(&mut self) -> Result<Option<Said>, Broken> {
@@ -185,7 +185,7 @@ impl Link {
             self.end -= self.start;
             self.start = 0;
         }
-        let read = ready!(self.socket.poll_recv(context, &mut self.input[self.end..]));
+        let read = ready!(self.stream.poll_recv(context, &mut self.input[self.end..]));
         match read {
             Ok(0) => self.is_over = true,
             Ok(len) => self.end += len,

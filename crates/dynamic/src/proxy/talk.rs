@@ -16,9 +16,10 @@ use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_http::h1;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
-use lowroad_origin::Pool;
+use lowroad_origin::group::Outcome;
 
-use super::link::{Links, Said};
+use super::link::{Broken, Links, Said};
+use super::servers::{Place, Try};
 use super::tunnel;
 use crate::collect::cut;
 use crate::executor::Executor;
@@ -40,17 +41,21 @@ const TICK: Duration = Duration::from_millis(500);
 /// A request under way. Dropped, its connection is closed, by which the origin knows.
 pub struct Talk {
     /// Whom it is with.
-    pub name: Arc<str>,
-    /// Where.
-    pub pool: Arc<Pool<Links>>,
+    pub place: Arc<Place>,
+    /// Its try of one of several servers.
+    pub attempt: Option<Try>,
     /// Its connection.
     pub lease: Lease,
+    /// The connection may be used for other clients.
+    pub is_shared: bool,
     /// What of the request is still to be sent.
     pub body: Body,
     /// The request's.
     pub method: Method,
     /// Leave to be under way.
     pub permit: Permit,
+    /// What was found wrong with the server.
+    pub found: Option<Outcome>,
 }
 
 /// The body of the request.
@@ -69,8 +74,41 @@ pub enum Body {
 pub struct Stopped {
     /// Why.
     pub failure: Failure,
-    /// The same request may be sent on another connection: the origin had closed this one before it came.
-    pub again: Option<(Option<Receiver>, Permit)>,
+    /// What that says of the server.
+    pub outcome: Outcome,
+    /// The try, still to be reported.
+    pub attempt: Option<Try>,
+    /// All of the request's body, if that is still there.
+    pub body: Option<Option<Receiver>>,
+    /// Leave to be under way.
+    pub permit: Permit,
+    /// Something of the request may have reached the server.
+    pub sent: bool,
+    /// Something came back.
+    pub is_answered: bool,
+    /// The connection was one that had been kept, and the server had closed it: nothing is wrong with it.
+    pub is_stale: bool,
+}
+
+impl Stopped {
+    /// Before anything was sent.
+    pub fn before(
+        failure: Failure,
+        outcome: Outcome,
+        attempt: Option<Try>,
+        (body, permit): (Option<Receiver>, Permit),
+    ) -> Stopped {
+        Stopped {
+            failure,
+            outcome,
+            attempt,
+            body: Some(body),
+            permit,
+            sent: false,
+            is_answered: false,
+            is_stale: false,
+        }
+    }
 }
 
 /// What happened.
@@ -98,17 +136,18 @@ struct Head {
 }
 
 impl Talk {
-    /// Gets a response: waits for its head, and leaves a task to stream the rest if there is more.
+    /// Gets a response: waits for its head, for `first_byte` at most, and leaves a task to stream the rest if there is more.
     ///
     /// # Errors
     /// [`Stopped`]
     pub async fn response(
         mut self,
         mut sending: Sending,
+        first_byte: Duration,
         terms: Terms,
         interims: &mut Interims,
     ) -> Result<Response, Stopped> {
-        let head = self.head(&mut sending, terms.silence, interims);
+        let head = self.head(&mut sending, first_byte, interims);
         let head = match head.await {
             Ok(Begun::Response(head)) => head,
             Ok(Begun::Protocol(protocol, fields)) => {
@@ -116,6 +155,9 @@ impl Talk {
             }
             Err(failure) => return Err(self.stop(failure, &sending)),
         };
+        if matches!(head.status.code(), 502..=504) {
+            self.found = Some(Outcome::ServerError);
+        }
         let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
         let (parts, ended) = match self.at_once(&mut sending).await {
             Ok(had) => had,
@@ -209,7 +251,10 @@ impl Talk {
             // The client went away, which is nobody's fault.
             Ok(None) => {}
             Err(failure) if failure.detail.is_empty() => {}
-            Err(failure) => (terms.notice)(&failure.detail),
+            Err(failure) => {
+                self.report(self.found.unwrap_or(Outcome::Cancelled));
+                (terms.notice)(&failure.detail);
+            }
         }
     }
 
@@ -288,7 +333,11 @@ impl Talk {
                 Poll::Ready(Ok(Turn::Said(said)))
             }
             Poll::Ready(Err(broken)) => {
-                let detail = format!("{} {broken}", self.name);
+                self.found = Some(match broken {
+                    Broken::Bad(_) => Outcome::Malformed,
+                    Broken::Closed | Broken::Failed(_) => Outcome::Lost,
+                });
+                let detail = format!("{} {broken}", self.place.name);
                 Poll::Ready(Err(Failure::new(Status::BAD_GATEWAY, detail)))
             }
             Poll::Pending if sent => Poll::Ready(Ok(Turn::Sent)),
@@ -372,38 +421,52 @@ impl Talk {
     }
 
     /// All was said: the connection is kept if that holds for both sides.
-    fn finish(self, sending: &Sending) {
+    fn finish(mut self, sending: &Sending) {
+        self.report(self.found.unwrap_or(Outcome::Answered));
         let is_sent = matches!(self.body, Body::Sent | Body::Untouched(None));
-        if is_sent && !sending.has_more() && self.lease.connection.http.is_idle() {
-            self.pool.give_back(self.lease);
+        if is_sent && self.is_shared && !sending.has_more() && self.lease.connection.http.is_idle()
+        {
+            self.place.pool.give_back(self.lease);
         }
     }
 
-    /// Whether the request may be sent again: the connection was kept, and the origin closed it before it said anything; it
-    /// cannot have used a request that is idempotent or was not sent (RFC 9110 §9.2.2).
-    fn stop(self, failure: Failure, sending: &Sending) -> Stopped {
-        let is_idempotent = !matches!(self.method, Method::Post | Method::Patch);
-        let is_unused = self.lease.kept
-            && !sending.is_answered
-            && failure.status == Status::BAD_GATEWAY
-            && (is_idempotent || sending.len == 0);
-        let again = match self.body {
-            Body::Untouched(body) if is_unused => Some((body, self.permit)),
-            Body::Sent | Body::Refused if is_unused && sending.is_without_body => {
-                Some((None, self.permit))
-            }
-            _ => None,
-        };
-        Stopped { failure, again }
+    /// What came of the try, if there are several servers.
+    pub fn report(&mut self, outcome: Outcome) {
+        if let Some(attempt) = self.attempt.take() {
+            let timers = &self.place.pool.local(self.lease.worker).timers;
+            attempt.report(outcome, timers.now_ms());
+        }
     }
 
-    fn silent(&self, silence: Duration) -> Failure {
-        let detail = format!("{} said nothing for {} ms", self.name, silence.as_millis());
+    /// How far it came.
+    fn stop(self, failure: Failure, sending: &Sending) -> Stopped {
+        let is_lost = self.found == Some(Outcome::Lost);
+        let body = match self.body {
+            Body::Untouched(body) => Some(body),
+            Body::Sent | Body::Refused if sending.is_without_body => Some(None),
+            _ => None,
+        };
+        Stopped {
+            failure,
+            outcome: self.found.unwrap_or(Outcome::Cancelled),
+            attempt: self.attempt,
+            body,
+            permit: self.permit,
+            sent: sending.len > 0,
+            is_answered: sending.is_answered,
+            is_stale: self.lease.kept && is_lost && !sending.is_answered,
+        }
+    }
+
+    fn silent(&mut self, silence: Duration) -> Failure {
+        self.found = Some(Outcome::TimedOut);
+        let name = &self.place.name;
+        let detail = format!("{name} said nothing for {} ms", silence.as_millis());
         Failure::new(Status::GATEWAY_TIMEOUT, detail)
     }
 
     pub(super) fn executor(&self) -> Executor {
-        Executor::Worker(self.pool.local(self.lease.worker).clone())
+        Executor::Worker(self.place.pool.local(self.lease.worker).clone())
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_engine::tunnel::Tunnel;
+use lowroad_origin::group::Outcome;
 
 use super::link::Said;
 use super::talk::Talk;
@@ -53,7 +54,11 @@ pub fn begin(talk: Talk, silence: Duration, protocol: Vec<u8>, fields: Fields) -
         is_finished: false,
         to_client: Some(far.to_client),
     };
-    executor.spawn(async move { poll_fn(|context| pump.poll(context)).await });
+    executor.spawn(async move {
+        poll_fn(|context| pump.poll(context)).await;
+        // Whatever ended it: the server did what it was asked for.
+        pump.talk.report(Outcome::Answered);
+    });
     Response {
         fields,
         ..Response::upgrade(protocol, tunnel.with_idle_timeout(silence_ms))

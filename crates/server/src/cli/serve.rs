@@ -104,6 +104,9 @@ impl Accelerate {
         features::need(Feature::Programs, "accelerate")?;
         let url = value::origin_url(&self.origin)
             .map_err(|allowed| format!("{}: not understood (allowed: {allowed})", self.origin))?;
+        if url.is_encrypted() {
+            features::need(Feature::Tls, &self.origin)?;
+        }
         let mut site = config::site_for_folder(PathBuf::new());
         site.root = Root::None;
         let prefix = |text: &String| {
@@ -116,7 +119,7 @@ impl Accelerate {
             .iter()
             .map(prefix)
             .collect::<Result<_, _>>()?;
-        let to = RouteTo::Origin(Origin::new(url.clone()));
+        let to = RouteTo::Origin(Box::new(Origin::new(url.clone())));
         site.routes.push(Route::new(Pattern::everything(), to));
         let mut config = self.server.config(site)?;
         if !self.command.is_empty() {

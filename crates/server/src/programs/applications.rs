@@ -86,6 +86,6 @@ fn start(application: &Application, logger: &Logger) -> std::io::Result<Supervis
 fn accepts(url: &OriginUrl) -> bool {
     match url {
         OriginUrl::Unix(path) => UnixStream::connect(path).is_ok(),
-        OriginUrl::Http { host, port } => TcpStream::connect((host.as_str(), *port)).is_ok(),
+        OriginUrl::Http { host, port, .. } => TcpStream::connect((host.as_str(), *port)).is_ok(),
     }
 }

@@ -146,7 +146,7 @@ impl Opened<'_> {
                 Ok((label, handler?))
             }
             RouteTo::Origin(origin) => {
-                let label = format!("origin {}", origin.url);
+                let label = format!("origin {}", origin.name);
                 let (scripts, notice) = (&self.programs.scripts, self.notice(&label));
                 let handler = scripts.origin(rules, origin, notice, spools)?;
                 Ok((label, handler))

@@ -120,6 +120,7 @@ fn config(args: &Attach, places: &[Place]) -> Config {
 
 fn site(place: &Place) -> config::Site {
     let mut origin = Origin::new(OriginUrl::Http {
+        encrypted: false,
         host: place.asked.ip().to_string(),
         port: place.asked.port(),
     });
@@ -127,7 +128,7 @@ fn site(place: &Place) -> config::Site {
     let mut site = config::site_for_folder(PathBuf::new());
     site.root = Root::None;
     site.listen = vec![place.listen];
-    let everything = Route::new(Pattern::everything(), RouteTo::Origin(origin));
+    let everything = Route::new(Pattern::everything(), RouteTo::Origin(Box::new(origin)));
     site.routes.push(everything);
     site
 }

@@ -5,6 +5,7 @@ mod faults;
 mod forward;
 mod front;
 mod purge;
+mod groups;
 mod interims;
 mod stale;
 mod upgrade;

@@ -1,0 +1,223 @@
+//! Several servers behind one site: who gets a request, and what happens when one fails.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
+
+use lowroad_testkit::origin::Origin;
+use lowroad_testkit::{Folder, Server, wait_until};
+
+use crate::front::{PROGRAM, response};
+
+/// A server in front of an `[[origin]]` with these lines.
+fn front(lines: &str) -> (Server, Folder) {
+    let folder = Folder::new();
+    let config = format!(
+        "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
+         origin = \"app\"\nrequest_buffering = false\n[[origin]]\nname = \"app\"\n{lines}\n"
+    );
+    (Server::run(PROGRAM, &folder, &config), folder)
+}
+
+/// An origin that says who it is.
+fn named(name: &'static str) -> Origin {
+    Origin::saying(move |_| response("200 OK", "Cache-Control: no-store\r\n", name))
+}
+
+/// A URL where nobody listens.
+fn nobody() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    format!("http://{}", listener.local_addr().expect("an address"))
+}
+
+#[test]
+fn requests_take_turns_by_weight() {
+    let (a, b) = (named("a"), named("b"));
+    let (server, _folder) = front(&format!(
+        "servers = [\"{}\", {{ url = \"{}\", weight = 2 }}]",
+        a.url(),
+        b.url()
+    ));
+    let mut client = server.connect();
+    let said: Vec<String> = (0..9).map(|_| client.get("/", "").text()).collect();
+    assert_eq!(
+        said.iter().filter(|name| *name == "b").count(),
+        6,
+        "{said:?}"
+    );
+    assert_eq!((a.count(), b.count()), (3, 6));
+}
+
+#[test]
+fn the_same_key_leads_to_the_same_server() {
+    let origins = [named("a"), named("b"), named("c")];
+    let urls: Vec<String> = origins.iter().map(Origin::url).collect();
+    let lines = format!("servers = {urls:?}\nbalance = \"hash\"\nhash = \"cookie:id\"");
+    let (server, _folder) = front(&lines);
+    let mut client = server.connect();
+    let mut seen = std::collections::HashSet::new();
+    for id in 0..16 {
+        let cookie = format!("Cookie: x=1; id={id}\r\n");
+        let first = client.get("/", &cookie).text();
+        assert!((0..3).all(|_| client.get("/other", &cookie).text() == first));
+        seen.insert(first);
+    }
+    assert!(seen.len() > 1, "all went to one");
+}
+
+#[test]
+fn who_refuses_connections_is_replaced_whatever_the_method() {
+    let a = named("a");
+    let (server, _folder) = front(&format!("servers = [\"{}\", \"{}\"]", nobody(), a.url()));
+    let mut client = server.connect();
+    for _ in 0..8 {
+        assert_eq!(client.get("/", "").text(), "a");
+        client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+        assert_eq!(client.response().text(), "a", "nothing was sent before");
+    }
+    assert_eq!(
+        a.asked()
+            .iter()
+            .filter(|asked| asked.body == b"abc")
+            .count(),
+        8
+    );
+    server.wait_for_error_line("another server is asked");
+}
+
+#[test]
+fn what_may_have_been_executed_is_not_asked_twice() {
+    let lost = Origin::start(|_, _| false);
+    let a = named("a");
+    let lines = format!(
+        "servers = [\"{}\", {{ url = \"{}\", backup = true }}]",
+        lost.url(),
+        a.url()
+    );
+    let (server, _folder) = front(&lines);
+    let mut client = server.connect();
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+    assert_eq!(client.response().status, 502);
+    assert_eq!((lost.count(), a.count()), (1, 0));
+    assert_eq!(client.get("/", "").text(), "a", "a GET may be");
+    assert_eq!((lost.count(), a.count()), (2, 1));
+}
+
+#[test]
+fn what_has_begun_to_answer_is_not_asked_twice() {
+    let begun = Origin::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Le");
+        let _ = stream.write_all(b"ngth: 100000\r\n\r\nabc");
+        false
+    });
+    let a = named("a");
+    let lines = format!(
+        "servers = [\"{}\", {{ url = \"{}\", backup = true }}]",
+        begun.url(),
+        a.url()
+    );
+    let (server, _folder) = front(&lines);
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(
+        client
+            .whole_response()
+            .is_none_or(|response| response.status == 502)
+    );
+    assert_eq!(a.count(), 0);
+}
+
+#[test]
+fn a_server_that_its_check_finds_unwell_gets_no_requests_until_it_is_well() {
+    let status = Arc::new(AtomicU16::new(200));
+    let told = status.clone();
+    let a = Origin::saying(move |asked| match asked.target.as_str() {
+        "/up" => response(&format!("{} Whatever", told.load(SeqCst)), "", ""),
+        _ => response("200 OK", "Cache-Control: no-store\r\n", "a"),
+    });
+    let b = named("b");
+    let (server, _folder) = front(&format!(
+        "servers = [\"{}\", {{ url = \"{}\", backup = true }}]\n\
+         check = {{ path = \"/up\", interval = \"100ms\", rise = 1, fall = 1, status = \"200,404\" }}",
+        a.url(),
+        b.url()
+    ));
+    assert_eq!(server.get("/").text(), "a");
+    let asked = a.asked();
+    let check = asked.iter().find(|asked| asked.target == "/up");
+    let host = check
+        .and_then(|asked| asked.field("host"))
+        .map(|host| format!("http://{host}"));
+    assert!(host.is_none_or(|host| host == a.url()));
+    status.store(503, SeqCst);
+    server.wait_for_error_line("is not well: it answered 503");
+    assert_eq!(server.get("/").text(), "b");
+    status.store(404, SeqCst);
+    server.wait_for_error_line("is well again");
+    assert_eq!(server.get("/").text(), "a");
+}
+
+#[test]
+fn a_name_s_addresses_are_servers() {
+    // "localhost" may be ::1 too, where this one does not listen.
+    let a = named("a");
+    let url = a.url().replace("127.0.0.1", "localhost");
+    let (server, _folder) = front(&format!("servers = \"{url}\"\nhost = \"origin\""));
+    let mut client = server.connect();
+    for _ in 0..10 {
+        assert_eq!(client.get("/", "").text(), "a");
+    }
+    let host = url.strip_prefix("http://");
+    assert_eq!(a.asked()[0].field("host"), host);
+    assert_eq!(a.asked()[0].field("x-forwarded-host"), Some("test"));
+}
+
+#[test]
+fn servers_may_be_told_of_the_client_by_the_proxy_protocol() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (server, _folder) = front(&format!(
+        "servers = \"{url}\"\nproxy_protocol = \"v1\"\nhost = \"app.example\""
+    ));
+    let at = server.address();
+    let origin = std::thread::spawn(move || {
+        let heads: Vec<String> = (0..2)
+            .map(|_| {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    std::io::Read::read_exact(&mut stream, &mut byte).expect("a head");
+                    head.push(byte[0]);
+                }
+                let _ = stream.write_all(response("200 OK", "", "ok").as_bytes());
+                String::from_utf8(head).expect("text")
+            })
+            .collect();
+        heads
+    });
+    let mut client = server.connect();
+    assert_eq!(client.get("/1", "").text(), "ok");
+    assert_eq!(client.get("/2", "").text(), "ok");
+    for head in origin.join().expect("no panic") {
+        let start = format!("PROXY TCP4 127.0.0.1 127.0.0.1 0 {}\r\nGET /", at.port());
+        assert!(head.starts_with(&start), "{head}");
+        assert!(head.contains("\r\nHost: app.example\r\n"), "{head}");
+    }
+}
+
+#[test]
+fn an_origin_goes_on_as_it_was_when_the_configuration_is_read_again() {
+    let (a, b) = (named("a"), named("b"));
+    let (server, folder) = front(&format!("servers = [\"{}\", \"{}\"]", a.url(), b.url()));
+    let mut client = server.connect();
+    let first = client.get("/", "").text();
+    let file = folder.path().join("lowroad.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    std::fs::write(&file, format!("{text}\n[log]\nlevel = \"info\"\n")).expect("written");
+    server.signal("HUP");
+    server.wait_for_error_line("is in force");
+    // The turn goes on with the next.
+    let second = wait_until("an answer", || Some(client.get("/", "").text()));
+    assert_ne!(first, second);
+}
