@@ -14,6 +14,7 @@ mod application;
 mod buffering;
 mod caching;
 mod check;
+mod conditions;
 mod database;
 mod destination;
 mod feature;

@@ -4,6 +4,7 @@
 //! that a route names is there, is checked once all of the file is read.
 
 use crate::caching;
+use crate::conditions::conditions;
 use crate::named::{self, DAY_MS};
 use crate::origin;
 use crate::process::{account, count};
@@ -49,6 +50,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let missing = section.flag("missing", false);
     let timeout_ms = section.duration_ms("timeout", Route::TIMEOUT_MS, 1..=DAY_MS);
     let concurrency_max = count(&section, "concurrency", Route::CONCURRENCY_MAX, 1..=65_536);
+    let conditions = conditions(&section);
     let kind = target.as_ref().map(|(kind, _)| *kind);
     let may_stream = kind.is_some_and(|kind| kind != "pages");
     let buffers = |key| !may_stream || section.flag(key, true);
@@ -62,6 +64,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     section.finish();
     let route = Route {
         missing,
+        conditions,
         timeout_ms,
         concurrency_max,
         request_buffering,

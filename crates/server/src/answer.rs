@@ -23,7 +23,7 @@ use lowroad_log::Logger;
 use crate::access::{AccessLog, Record};
 use crate::dynamic::calls::Calls;
 use crate::outcome::Outcome;
-use crate::programs::routes;
+use crate::programs::routes::{self, NoRoute};
 use crate::respond::Responder;
 use crate::sites::{At, Site, Sites};
 use lookup::{Asked, Lookup, Pending, Waiting, WaitsFor, made};
@@ -187,10 +187,12 @@ impl<W: World> Decider<'_, W> {
             logger: self.logger,
             key: &mut self.scratch.key,
         };
-        if routes::takes(request.method)
-            && let Some(route) = site.routes.of(path)
-        {
-            return lookup.ask(&asked, path, route, to);
+        if routes::takes(request.method) && !site.routes.is_empty() {
+            match site.routes.of_request(path, request) {
+                Ok(Some(route)) => return lookup.ask(&asked, path, route, to),
+                Ok(None) => {}
+                Err(NoRoute) => return made(to.refuse(Some(asked.at()), Status::NOT_FOUND)),
+            }
         }
         // A path without a file may still belong to a program. Else nobody wants the body.
         if to.exchange.body.is_some() && !lookup.may_be_for_program(&asked) {

@@ -28,6 +28,8 @@ pub struct Route {
     /// What a slow client has not taken of a response waits, so that the program need not. Default
     /// true. Not for pages, whose responses are made whole. Key `response_buffering`.
     pub response_buffering: bool,
+    /// What else has to hold of a request.
+    pub conditions: Conditions,
     /// How responses are stored; of an origin only. `[site.route.cache]`
     pub caching: Caching,
 }
@@ -48,9 +50,21 @@ impl Route {
             concurrency_max: Route::CONCURRENCY_MAX,
             request_buffering: true,
             response_buffering: true,
+            conditions: Conditions::default(),
             caching: Caching::default(),
         }
     }
+}
+
+/// What has to hold of a request, beside its path, for a route to count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// Its method is one of these. Empty: any. Key `methods`.
+    pub methods: Vec<String>,
+    /// It has all of these fields, with this value if there is one. Key `header`.
+    pub headers: Vec<(String, Option<String>)>,
+    /// It has all of these cookies, with this value if there is one. Key `cookie`.
+    pub cookies: Vec<(String, Option<String>)>,
 }
 
 /// What answers a route's requests; one of these keys must be there.

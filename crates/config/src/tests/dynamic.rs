@@ -633,3 +633,27 @@ fn mistakes_in_origins_are_told_with_their_places() {
          5:15: site[0].route[0].connections: means nothing here (allowed: only with a URL as origin; [[origin]] has one of its own)"
     );
 }
+
+#[test]
+fn a_route_may_want_more_than_a_path() {
+    let config = good(&in_route(
+        "pattern = \"/a\"\norigin = \"http://a\"\nmethods = [\"GET\", \"POST\"]\n\
+         header = [\"X-Beta\", \"X-Kind: a b\"]\ncookie = \"group=b=c\"",
+    ));
+    let some = |text: &str| Some(text.to_string());
+    let expected = Conditions {
+        methods: vec!["GET".into(), "POST".into()],
+        headers: vec![("X-Beta".into(), None), ("X-Kind".into(), some("a b"))],
+        cookies: vec![("group".into(), some("b=c"))],
+    };
+    assert_eq!(config.sites[0].routes[0].conditions, expected);
+    for (line, allowed) in [
+        ("header = \"a b\"", "NAME, or NAME: VALUE"),
+        ("cookie = \"=b\"", "NAME, or NAME=VALUE"),
+    ] {
+        let found = shown(&in_route(&format!(
+            "pattern = \"/a\"\npages = true\n{line}"
+        )));
+        assert!(found.contains(allowed), "{found}");
+    }
+}

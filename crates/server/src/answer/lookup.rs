@@ -237,9 +237,12 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         let routes = &asked.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
-            Kind::Index(path) => (&**path, routes.of(path)),
+            Kind::Index(path) => {
+                let route = routes.of_request(path, to.request).ok().flatten();
+                (&**path, route)
+            }
             Kind::Refused(status) if is_no_file(*status, asked.path) => {
-                (asked.path, routes.of_missing(asked.path))
+                (asked.path, routes.of_missing_for(asked.path, to.request))
             }
             _ => (asked.path, None),
         };

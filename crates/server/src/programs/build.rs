@@ -13,6 +13,7 @@ use lowroad_log::Logger;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
+use crate::programs::conditions::{self, Varying};
 use crate::programs::lanes::Lanes;
 use crate::programs::modules::{self, Catalog, Modules};
 use crate::programs::pages::{self, Databases, Forms};
@@ -98,8 +99,13 @@ impl Opened<'_> {
     /// # Errors
     /// As for [`Programs::open`].
     pub fn routes(&self, site: &config::Site) -> Result<Routes, String> {
+        let vary = conditions::vary(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.program(rules, site.symlinks)?;
+            if let Some(vary) = vary.clone() {
+                let inner = handler;
+                handler = Arc::new(Varying { inner, vary });
+            }
             if rules.request_buffering {
                 handler = Arc::new(Buffered::new(handler, self.spools.clone()));
             }

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use lowroad_cache::request::Asked;
 use lowroad_cache::storable::{Cookies, Policy};
 use lowroad_config as config;
-use lowroad_config::{Caching, Pattern, RouteTo};
+use lowroad_config::{Caching, Conditions, Pattern, RouteTo};
 use lowroad_dynamic::Handler;
 use lowroad_dynamic::spool::Spools;
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 
+use crate::programs::conditions;
 use crate::programs::counts::{Counts, one};
 
 /// Paths that a program answers for.
@@ -38,6 +39,7 @@ pub struct Route {
     pub counts: Counts,
     pattern: Pattern,
     missing: bool,
+    conditions: Conditions,
 }
 
 /// The routes of a site, in the order of their configuration.
@@ -69,6 +71,7 @@ impl Route {
             counts: Counts::default(),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
+            conditions: rules.conditions.clone(),
         }
     }
 
@@ -111,7 +114,8 @@ impl Route {
     /// Its paths and its program, for people.
     pub fn name(&self) -> String {
         let missing = if self.missing { " (missing)" } else { "" };
-        format!("{}{missing} to {}", self.pattern, self.label)
+        let conditions = conditions::text(&self.conditions);
+        format!("{}{missing}{conditions} to {}", self.pattern, self.label)
     }
 }
 
@@ -142,20 +146,51 @@ impl Routes {
         self.0.is_empty()
     }
 
-    /// The route for a decoded path, whatever files there are.
+    /// A route for a decoded path, whatever files there are, and whatever else it wants of a request.
     pub fn of(&self, path: &[u8]) -> Option<&Arc<Route>> {
         self.0
             .iter()
             .find(|route| !route.missing && covers(&route.pattern, path))
     }
 
-    /// The route for a decoded path under which there is no file.
+    /// The route for a request with a decoded path, whatever files there are.
+    ///
+    /// # Errors
+    /// No route, though the path is one's: there is no file of that name for anybody.
+    pub fn of_request(
+        &self,
+        path: &[u8],
+        request: &Request<'_>,
+    ) -> Result<Option<&Arc<Route>>, NoRoute> {
+        let all = self.0.iter();
+        let mut covering = all.filter(|route| !route.missing && covers(&route.pattern, path));
+        let Some(first) = covering.next() else {
+            return Ok(None);
+        };
+        let mut fitting = std::iter::once(first).chain(covering);
+        let fits = |route: &&Arc<Route>| conditions::hold(&route.conditions, request);
+        fitting.find(fits).map(Some).ok_or(NoRoute)
+    }
+
+    /// A route for a decoded path under which there is no file, whatever else it wants of a request.
     pub fn of_missing(&self, path: &[u8]) -> Option<&Arc<Route>> {
         self.0
             .iter()
             .find(|route| route.missing && covers(&route.pattern, path))
     }
+
+    /// The route for a request with a decoded path under which there is no file.
+    pub fn of_missing_for(&self, path: &[u8], request: &Request<'_>) -> Option<&Arc<Route>> {
+        self.0.iter().find(|route| {
+            route.missing
+                && covers(&route.pattern, path)
+                && conditions::hold(&route.conditions, request)
+        })
+    }
 }
+
+/// A path belongs to routes, but they want other requests.
+pub struct NoRoute;
 
 /// What an operator lets be stored of an origin's responses.
 fn policy(caching: &Caching) -> Policy {

@@ -1,0 +1,100 @@
+//! What routes want of a request beside its path, and what that means for its response: it depends on the fields that were
+//! looked at, and so says that in Vary. Knows nothing of paths.
+
+use std::sync::Arc;
+
+use lowroad_config::{Conditions, Route};
+use lowroad_dynamic::{Begun, Failure, Handler, Request as ProgramRequest, Response};
+use lowroad_http::request::Request;
+
+/// Whether a request is as they want it.
+pub fn hold(conditions: &Conditions, request: &Request<'_>) -> bool {
+    let Conditions {
+        methods,
+        headers,
+        cookies,
+    } = conditions;
+    let method = request.method.as_str();
+    (methods.is_empty() || methods.iter().any(|one| one == method))
+        && headers.iter().all(|(name, value)| {
+            let named = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
+            let mut values = request.fields().filter(named);
+            values.any(|(_, found)| is(value, found))
+        })
+        && cookies.iter().all(|(name, value)| {
+            let mut pairs = request
+                .fields()
+                .filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"))
+                .flat_map(|(_, pairs)| pairs.split(|byte| *byte == b';'));
+            pairs.any(|pair| {
+                let rest = pair.trim_ascii().strip_prefix(name.as_bytes());
+                let found = rest.and_then(|rest| rest.strip_prefix(b"="));
+                found.is_some_and(|found| is(value, found))
+            })
+        })
+}
+
+fn is(wanted: &Option<String>, found: &[u8]) -> bool {
+    wanted
+        .as_ref()
+        .is_none_or(|wanted| wanted.as_bytes() == found)
+}
+
+/// They, for people.
+pub fn text(conditions: &Conditions) -> String {
+    let mut parts = Vec::new();
+    if !conditions.methods.is_empty() {
+        parts.push(conditions.methods.join(", "));
+    }
+    for (sign, named) in [(": ", &conditions.headers), ("=", &conditions.cookies)] {
+        parts.extend(named.iter().map(|(name, value)| match value {
+            Some(value) => format!("{name}{sign}{value}"),
+            None => name.clone(),
+        }));
+    }
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", parts.join("; ")),
+    }
+}
+
+/// What the responses of a site's routes depend on; `None` if on no field.
+pub fn vary(routes: &[Route]) -> Option<Arc<str>> {
+    let mut names: Vec<&str> = Vec::new();
+    for conditions in routes.iter().map(|route| &route.conditions) {
+        let cookie = (!conditions.cookies.is_empty()).then_some("Cookie");
+        let headers = conditions.headers.iter().map(|(name, _)| name.as_str());
+        for name in headers.chain(cookie) {
+            if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                names.push(name);
+            }
+        }
+    }
+    (!names.is_empty()).then(|| names.join(", ").into())
+}
+
+/// A handler whose responses say that they depend on these fields.
+pub struct Varying {
+    /// Whose they are.
+    pub inner: Arc<dyn Handler>,
+    /// The value of Vary.
+    pub vary: Arc<str>,
+}
+
+impl Handler for Varying {
+    fn begin(self: Arc<Self>, worker: usize, request: ProgramRequest) -> Begun {
+        let vary = self.vary.clone();
+        let with_vary = move |answer: Result<Response, Failure>| {
+            answer.map(|response| response.field("Vary", &*vary))
+        };
+        match self.inner.clone().begin(worker, request) {
+            Begun::Answered(answer) => Begun::Answered(with_vary(answer)),
+            Begun::Later(answering) => {
+                Begun::Later(Box::pin(async move { with_vary(answering.await) }))
+            }
+            Begun::Here(answering) => {
+                Begun::Here(Box::pin(async move { with_vary(answering.await) }))
+            }
+        }
+    }
+}
