@@ -166,6 +166,9 @@ impl ProxyHandler {
         let Stopped {
             failure, outcome, ..
         } = stopped;
+        if outcome != Outcome::Cancelled {
+            place.failed(&failure.detail);
+        }
         let (Some(attempt), Some(group)) = (stopped.attempt, self.servers.group()) else {
             return Err(failure);
         };

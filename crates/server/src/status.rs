@@ -74,6 +74,9 @@ fn programs(running: &Running, out: &mut String) {
             line(out, "route", &text);
         }
     }
+    for text in running.programs.origins() {
+        line(out, "origin", &text);
+    }
     for (module, counts) in running.modules.counts() {
         for (name, value) in counts {
             line(out, &format!("module.{module}.{name}"), &value.to_string());

@@ -81,15 +81,19 @@ impl Checks {
         };
         let drawn = AtomicU64::new(self.count.load(Relaxed) << 32);
         let random = move || mixed(drawn.fetch_add(1, Relaxed));
-        let (notice, name) = (self.notice.clone(), place.name.clone());
+        let question = Arc::new(self.question(worker, &place));
+        let notice = self.notice.clone();
         let changed = move |_, changed| match changed {
-            Changed::Up => notice(&format!("{name} is well again")),
-            Changed::Down(why) => notice(&format!("{name} is not well: {why}")),
+            Changed::Up => notice(&format!("{} is well again", place.name)),
+            Changed::Down(why) => {
+                notice(&format!("{} is not well: {why}", place.name));
+                place.failed(&why);
+            }
         };
         let task = checks::begin(
             &upstream,
             member,
-            Arc::new(self.question(worker, &place)),
+            question,
             checking,
             &self.workers[worker],
             Arc::new(random),

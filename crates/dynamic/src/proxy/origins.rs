@@ -88,6 +88,17 @@ impl Origins {
         Ok(servers)
     }
 
+    /// The servers of all origins that are in use, for people.
+    pub fn status(&self) -> Vec<String> {
+        let known: Vec<_> = lock(&self.known)
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        let mut lines: Vec<String> = known.iter().flat_map(|servers| servers.status()).collect();
+        lines.sort_unstable();
+        lines
+    }
+
     fn members(&self, origin: &Origin, notice: &Notice) -> Result<Members, String> {
         let mut found = Vec::new();
         for server in &origin.servers {
@@ -212,11 +223,7 @@ impl Way {
             true => format!("origin {}", self.name),
             false => format!("origin {} at {at}", self.name),
         };
-        Arc::new(Place {
-            name: name.into(),
-            pool: self.pools.get(address, self),
-            host: self.host.as_bytes().into(),
-        })
+        Arc::new(Place::new(name, self.pools.get(address, self), &self.host))
     }
 }
 

@@ -1,13 +1,13 @@
 //! The servers of an origin, and which of them gets a request: the one that there is, or one of a group. Knows nothing of
 //! connections.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config::HashBy;
 use lowroad_engine::Local;
 use lowroad_http::fields::Lines;
-use lowroad_origin::group::{MemberId, NoMember, hash_of};
+use lowroad_origin::group::{MemberId, NoMember, Status, hash_of};
 use lowroad_origin::names::Following;
 use lowroad_origin::{Attempt, Pool, Upstream};
 
@@ -23,6 +23,46 @@ pub struct Place {
     pub pool: Arc<Pool<Links>>,
     /// What Host it gets if that is its own affair.
     pub host: Box<[u8]>,
+    /// What went wrong last.
+    latest: Mutex<Option<Box<str>>>,
+}
+
+impl Place {
+    /// A server that nothing is known of.
+    pub fn new(name: String, pool: Arc<Pool<Links>>, host: &str) -> Place {
+        Place {
+            name: name.into(),
+            pool,
+            host: host.as_bytes().into(),
+            latest: Mutex::default(),
+        }
+    }
+
+    /// Something went wrong: for status.
+    pub fn failed(&self, why: &str) {
+        *self.latest() = Some(why.into());
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Option<Box<str>>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its connections, and what went wrong last.
+    fn text(&self) -> String {
+        let counts = self.pool.counts();
+        let mut text = format!(
+            "{} connections in use, {} kept, {} opened, {} used again, {} did not come about",
+            counts.connections_max.saturating_sub(counts.free),
+            counts.idle,
+            counts.opened,
+            counts.reused,
+            counts.failed
+        );
+        if let Some(why) = &*self.latest() {
+            text.push_str(&format!("; latest failure: {why}"));
+        }
+        text
+    }
 }
 
 /// A try of one of several servers.
@@ -66,6 +106,44 @@ impl Servers {
             members,
             random: AtomicU64::new(random_seed()),
         }
+    }
+
+    /// Each server, for people: how it stands, what it did, and what went wrong last.
+    pub fn status(&self) -> Vec<String> {
+        let group = match &self.members {
+            Members::One(place) => return vec![format!("{}: {}", place.name, place.text())],
+            Members::Group(group) => group,
+        };
+        let now_ms = group.workers[0].timers.now_ms();
+        let members = group.upstream.with(|group| {
+            let of = |one: Status| Some((group.place(one.member)?.clone(), one));
+            group
+                .status(now_ms)
+                .into_iter()
+                .filter_map(of)
+                .collect::<Vec<_>>()
+        });
+        let text = |(place, one): &(Arc<Place>, Status)| {
+            let backup = if one.backup { ", backup" } else { "" };
+            let counts = &one.counts;
+            let failed = counts.connect_failed + counts.timed_out + counts.lost;
+            let failed = failed + counts.malformed + counts.server_errors;
+            format!(
+                "{}: {}{backup}, weight {}, {} requests now, {} answered, {failed} failed, taken out {} times; {}",
+                place.name,
+                one.standing,
+                one.weight,
+                one.requests,
+                counts.answered,
+                counts.ejected,
+                place.text()
+            )
+        };
+        let mut lines: Vec<String> = members.iter().map(text).collect();
+        for error in group.following.iter().filter_map(|it| it.resolved().error) {
+            lines.push(format!("{}: a name can't be looked up: {error}", self.name));
+        }
+        lines
     }
 
     /// The group, if it is one.

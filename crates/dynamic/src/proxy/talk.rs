@@ -253,6 +253,7 @@ impl Talk {
             Err(failure) if failure.detail.is_empty() => {}
             Err(failure) => {
                 self.report(self.found.unwrap_or(Outcome::Cancelled));
+                self.place.failed(&failure.detail);
                 (terms.notice)(&failure.detail);
             }
         }

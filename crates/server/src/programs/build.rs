@@ -87,6 +87,11 @@ impl Programs {
         })
     }
 
+    /// The servers of origins, for people: each on a line.
+    pub fn origins(&self) -> Vec<String> {
+        self.scripts.status()
+    }
+
     /// What happened, by kind: to WebAssembly modules, to pages, and to what waits between clients and programs.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         [self.modules.counts(), pages::counts(), self.account.list()].concat()

@@ -29,6 +29,11 @@ impl Scripts {
         }
     }
 
+    /// The servers of origins, for people.
+    pub fn status(&self) -> Vec<String> {
+        self.origins.status()
+    }
+
     /// What answers a route to a folder of programs.
     ///
     /// # Errors

@@ -19,6 +19,11 @@ impl Scripts {
         Scripts
     }
 
+    /// Nothing.
+    pub fn status(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Refuses a route.
     pub fn cgi(
         &self,

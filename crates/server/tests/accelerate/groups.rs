@@ -221,3 +221,42 @@ fn an_origin_goes_on_as_it_was_when_the_configuration_is_read_again() {
     let second = wait_until("an answer", || Some(client.get("/", "").text()));
     assert_ne!(first, second);
 }
+
+#[test]
+fn status_tells_how_each_server_stands_and_what_went_wrong_last() {
+    let (a, refused) = (named("a"), nobody());
+    let folder = Folder::new();
+    let admin = folder.path().join("admin.sock");
+    let config = format!(
+        "[server]\nworkers = 1\nuser = \"root\"\nadmin = {admin:?}\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
+         origin = \"app\"\n[[origin]]\nname = \"app\"\nservers = [\"{refused}\", \"{}\"]\n",
+        a.url()
+    );
+    let server = Server::run(PROGRAM, &folder, &config);
+    let mut client = server.connect();
+    for _ in 0..4 {
+        assert_eq!(client.get("/", "").text(), "a");
+    }
+    let output = std::process::Command::new(PROGRAM)
+        .args(["status", "--admin"])
+        .arg(&admin)
+        .output()
+        .expect("the status command");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = |url: &str| {
+        let mut lines = text
+            .lines()
+            .filter(|line| line.trim_start().starts_with("origin "));
+        let found = lines.find(|line| line.contains(&format!("origin app at {url}: ")));
+        found
+            .unwrap_or_else(|| panic!("no {url} in {text}"))
+            .to_string()
+    };
+    let good = line(&a.url());
+    assert!(
+        good.contains(": up, weight 1, 0 requests now, 4 answered, 0 failed"),
+        "{good}"
+    );
+    let bad = line(&refused);
+    assert!(bad.contains("latest failure: can't connect"), "{bad}");
+}
