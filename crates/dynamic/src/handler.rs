@@ -1,9 +1,11 @@
 //! What makes answers: the one trait behind all kinds of dynamic content, and how it fails.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use lowroad_http::fields::Lines;
 use lowroad_http::status::Status;
 
 use crate::request::Request;
@@ -18,6 +20,22 @@ pub trait Handler: Send + Sync {
     /// Begins to answer, on the worker with this number: it must neither wait nor take long. What
     /// takes time it returns as a future.
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun;
+
+    /// Which server a request would be given to now, and why that one, for people; `None` where there is none to choose.
+    /// Nothing is asked or changed.
+    fn whom(&self, _: &Outline<'_>) -> Option<String> {
+        None
+    }
+}
+
+/// What of a request may say who answers it.
+pub struct Outline<'r> {
+    /// The path and the query as they were sent.
+    pub target: &'r [u8],
+    /// Where the client is.
+    pub peer: IpAddr,
+    /// The fields.
+    pub fields: Lines<'r>,
 }
 
 /// How far an answer has come.

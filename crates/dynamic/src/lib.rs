@@ -40,6 +40,6 @@ pub mod supervise;
 pub mod wasm;
 
 pub use fields::Fields;
-pub use handler::{Answering, Begun, Failure, Handler};
+pub use handler::{Answering, Begun, Failure, Handler, Outline};
 pub use request::{Body, Loading, Objects, Request};
 pub use response::{Around, Content, Response, Upgrade};

@@ -34,7 +34,7 @@ use crate::interims::Interims;
 use crate::notice::Notice;
 use crate::script::talk::Terms;
 use crate::spool::Spools;
-use crate::{Begun, Failure, Handler, Request, Response};
+use crate::{Begun, Failure, Handler, Outline, Request, Response};
 
 /// Passes a route's requests on to an origin.
 pub struct ProxyHandler {
@@ -349,6 +349,10 @@ fn is_idempotent(request: &Request) -> bool {
 }
 
 impl Handler for ProxyHandler {
+    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
+        self.servers.whom(outline)
+    }
+
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
         match self.permit() {
             Ok(permit) => Begun::Here(Box::pin(self.answer(worker, request, permit))),

@@ -12,12 +12,14 @@ use lowroad_cache::freshness::Source;
 use lowroad_cache::storable::NotStorable;
 use lowroad_cache::vary::Selecting;
 use lowroad_config::Root;
+use lowroad_dynamic::Outline;
 use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::error_page;
 use lowroad_http::h1;
 use lowroad_http::limits::Limits;
+use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
@@ -170,7 +172,15 @@ impl World for Trace<'_> {
         Fetched::Loaded(Loaded::of(&want, object))
     }
 
-    fn call(&self, _: &Call<'_>, _: &mut Exchange) -> Called {
+    fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
+        let outline = Outline {
+            target: &target(call.request),
+            peer: exchange.peer,
+            fields: call.request.fields(),
+        };
+        if let Some(whom) = call.route.handler.whom(&outline) {
+            self.seen.borrow_mut().more.push(("asks", whom));
+        }
         Called::Runs(Box::new(()))
     }
 
@@ -351,6 +361,19 @@ impl Seen {
             line(out, "route", route);
         }
     }
+}
+
+/// Path and query as they were sent.
+fn target(request: &Request<'_>) -> Vec<u8> {
+    let Target::Origin { path, query, .. } = request.target else {
+        return Vec::new();
+    };
+    let mut target = path.to_vec();
+    if let Some(query) = query {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    target
 }
 
 /// What gave a lifetime, for people.

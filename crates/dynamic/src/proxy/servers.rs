@@ -1,6 +1,7 @@
 //! The servers of an origin, and which of them gets a request: the one that there is, or one of a group. Knows nothing of
 //! connections.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +14,7 @@ use lowroad_origin::{Attempt, Pool, Upstream};
 
 use super::checks::Checks;
 use super::link::Links;
-use crate::Request;
+use crate::{Outline, Request};
 
 /// A server at one address.
 pub struct Place {
@@ -146,6 +147,26 @@ impl Servers {
         lines
     }
 
+    /// Which server a request would be given to now, and why that one.
+    pub fn whom(&self, outline: &Outline<'_>) -> Option<String> {
+        let group = match &self.members {
+            Members::One(place) => return Some(format!("{}: the only one", place.name)),
+            Members::Group(group) => group,
+        };
+        let key = group.hash.as_ref().and_then(|by| key(by, outline));
+        let now_ms = group.workers[0].timers.now_ms();
+        let random = mixed(self.random.load(Relaxed));
+        Some(group.upstream.with(|group| {
+            let looked = group.look(key, &[], now_ms, random);
+            let place = looked.map(|(member, why)| (group.place(member), why));
+            match place {
+                Ok((Some(place), why)) => format!("{}: {why}", place.name),
+                Ok((None, _)) => format!("{}: {}", self.name, NoMember::Empty),
+                Err(none) => format!("{}: {none}", self.name),
+            }
+        }))
+    }
+
     /// The group, if it is one.
     pub fn group(&self) -> Option<&Group> {
         match &self.members {
@@ -168,7 +189,14 @@ impl Servers {
             Members::One(place) => return Ok((place.clone(), None)),
             Members::Group(group) => group,
         };
-        let key = group.hash.as_ref().and_then(|by| key(by, request));
+        let key = group.hash.as_ref().and_then(|by| {
+            let outline = Outline {
+                target: request.target(),
+                peer: request.peer,
+                fields: request.fields(),
+            };
+            key(by, &outline)
+        });
         let now_ms = group.workers[worker % group.workers.len()].timers.now_ms();
         let random = mixed(self.random.fetch_add(1, Relaxed));
         let attempt = group.upstream.attempt(key, tried, now_ms, random)?;
@@ -177,15 +205,20 @@ impl Servers {
 }
 
 /// What consistent hashing knows a request by.
-fn key(by: &HashBy, request: &Request) -> Option<u64> {
+fn key(by: &HashBy, outline: &Outline<'_>) -> Option<u64> {
+    let fields = &outline.fields;
     match by {
-        HashBy::Url => Some(hash_of(request.target())),
-        HashBy::Address => Some(match request.peer.to_canonical() {
-            std::net::IpAddr::V4(address) => hash_of(&address.octets()),
-            std::net::IpAddr::V6(address) => hash_of(&address.octets()),
+        HashBy::Url => Some(hash_of(outline.target)),
+        HashBy::Address => Some(match outline.peer.to_canonical() {
+            IpAddr::V4(address) => hash_of(&address.octets()),
+            IpAddr::V6(address) => hash_of(&address.octets()),
         }),
-        HashBy::Header(name) => request.field(name).map(hash_of),
-        HashBy::Cookie(name) => cookie(request.fields(), name.as_bytes()).map(hash_of),
+        HashBy::Header(name) => {
+            let named = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
+            let (_, value) = fields.clone().find(named)?;
+            Some(hash_of(value))
+        }
+        HashBy::Cookie(name) => cookie(fields.clone(), name.as_bytes()).map(hash_of),
     }
 }
 

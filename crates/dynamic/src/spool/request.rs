@@ -15,7 +15,7 @@ use super::Spools;
 use super::account::one;
 use super::file::TempFile;
 use crate::collect::cut;
-use crate::{Begun, Body, Failure, Handler, Request, Response};
+use crate::{Begun, Body, Failure, Handler, Outline, Request, Response};
 
 /// How much of what comes quickly is written at a time.
 pub(super) const BATCH_LEN_MAX: usize = 64 << 10;
@@ -50,6 +50,10 @@ impl Buffered {
 }
 
 impl Handler for Buffered {
+    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
+        self.inner.whom(outline)
+    }
+
     fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {
         let Some(stream) = request.body.stream.take() else {
             return self.inner.clone().begin(worker, request);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lowroad_config::{Conditions, Route};
-use lowroad_dynamic::{Begun, Failure, Handler, Request as ProgramRequest, Response};
+use lowroad_dynamic::{Begun, Failure, Handler, Outline, Request as ProgramRequest, Response};
 use lowroad_http::request::Request;
 
 /// Whether a request is as they want it.
@@ -82,6 +82,10 @@ pub struct Varying {
 }
 
 impl Handler for Varying {
+    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
+        self.inner.whom(outline)
+    }
+
     fn begin(self: Arc<Self>, worker: usize, request: ProgramRequest) -> Begun {
         let vary = self.vary.clone();
         let with_vary = move |answer: Result<Response, Failure>| {

@@ -243,6 +243,19 @@ fn status_tells_how_each_server_stands_and_what_went_wrong_last() {
         .output()
         .expect("the status command");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output = std::process::Command::new(PROGRAM)
+        .args([
+            "explain",
+            &format!("http://{}/", server.address()),
+            "--admin",
+        ])
+        .arg(&admin)
+        .output()
+        .expect("the explain command");
+    let explained = String::from_utf8_lossy(&output.stdout).into_owned();
+    let is_why =
+        |line: &str| line.contains("origin app at") && line.contains("its turn; 2 could be asked");
+    assert!(explained.lines().any(is_why), "{explained}");
     let line = |url: &str| {
         let mut lines = text
             .lines()
