@@ -7,15 +7,15 @@ use std::sync::Arc;
 use lowroad_engine::{Exchange, ExchangeId};
 
 use crate::dynamic::calls::{Call, Called, Calls};
-use crate::dynamic::reuse::Key;
 use crate::dynamic::purge::Meant;
+use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::Stored;
 use crate::load::{Loaded, Want};
 use crate::programs::counts::one;
 use crate::programs::routes::Route;
 use crate::sites::Site;
-use crate::store::validity::Use;
 use crate::store::purging::Kind;
+use crate::store::validity::Use;
 use crate::store::{Entry, Object};
 
 /// Around a decision.

@@ -16,8 +16,8 @@ pub mod key;
 pub mod makings;
 pub mod object;
 pub mod place;
-pub mod refusals;
 pub mod purging;
+pub mod refusals;
 pub mod validity;
 
 use std::hash::BuildHasher;
