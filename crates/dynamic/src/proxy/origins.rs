@@ -35,8 +35,11 @@ pub struct Origins {
 /// Connections, one pool for each address and way of encryption.
 struct Pools {
     workers: Arc<[Local]>,
-    known: Mutex<HashMap<(Address, Option<TlsKey>), Weak<Pool<Links>>>>,
+    known: Mutex<HashMap<PoolKey, Weak<Pool<Links>>>>,
 }
+
+/// Where connections lead, and how they are encrypted.
+type PoolKey = (Address, Option<TlsKey>);
 
 /// What makes encrypted connections other ones.
 type TlsKey = (String, OriginTls, Dates);

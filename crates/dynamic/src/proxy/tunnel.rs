@@ -68,7 +68,7 @@ pub fn begin(talk: Talk, silence: Duration, protocol: Vec<u8>, fields: Fields) -
 impl Pump {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         for _ in 0..TURNS_MAX {
-            match (self.to_origin(context), self.to_client(context)) {
+            match (self.send_on(context), self.hear_on(context)) {
                 (Turn::Over, _) | (_, Turn::Over) => return Poll::Ready(()),
                 (Turn::Waits, Turn::Waits) => return Poll::Pending,
                 _ if self.is_finished && self.to_client.is_none() => return Poll::Ready(()),
@@ -79,7 +79,7 @@ impl Pump {
         Poll::Pending
     }
 
-    fn to_origin(&mut self, context: &mut Context<'_>) -> Turn {
+    fn send_on(&mut self, context: &mut Context<'_>) -> Turn {
         if !self.piece.is_empty() {
             let piece = [IoSlice::new(&self.piece)];
             return match self.talk.lease.connection.poll_write(context, &piece) {
@@ -123,7 +123,7 @@ impl Pump {
         }
     }
 
-    fn to_client(&mut self, context: &mut Context<'_>) -> Turn {
+    fn hear_on(&mut self, context: &mut Context<'_>) -> Turn {
         let Some(to) = &self.to_client else {
             return Turn::Waits;
         };
