@@ -15,6 +15,7 @@ mod buffering;
 mod caching;
 mod check;
 mod conditions;
+mod class;
 mod database;
 mod destination;
 mod feature;
@@ -145,6 +146,11 @@ fn config(
         .into_iter()
         .filter_map(origin::origin)
         .collect();
+    let classes: Vec<(Class, At)> = top
+        .sections("class")
+        .into_iter()
+        .filter_map(class::class)
+        .collect();
     let mut sites: Vec<(Site, Marks)> = top.sections("site").into_iter().map(site::site).collect();
     if top.is_without("site") {
         let file = At {
@@ -167,6 +173,9 @@ fn config(
     named::each_once(source, "database", database_names);
     let application_names = applications.iter().map(|(it, at)| (&*it.name, at));
     named::each_once(source, "application", application_names);
+    let class_names = classes.iter().map(|(it, at)| (&*it.name, at));
+    named::each_once(source, "class", class_names);
+    class::check(source, &classes);
     let modules: Vec<Module> = modules.into_iter().map(|(module, _)| module).collect();
     let databases: Vec<Database> = databases.into_iter().map(|(base, _)| base).collect();
     route::check_names(source, &sites, &modules, &databases);
@@ -178,6 +187,7 @@ fn config(
         limits,
         buffering,
         log,
+        classes: classes.into_iter().map(|(class, _)| class).collect(),
         sites: sites.into_iter().map(|(site, _)| site).collect(),
     }
 }

@@ -101,6 +101,13 @@ pub(crate) fn limits(section: Section<'_>) -> Limits {
         ),
         fields_max: count(&section, "fields_max", default.fields_max, 8..=4096),
         body_len_max: section.size("body_len_max", default.body_len_max, 0..=TIB),
+        calls_max: count(&section, "calls_max", default.calls_max, 1..=65_536),
+        calls_waiting_max: count(
+            &section,
+            "calls_waiting_max",
+            default.calls_waiting_max,
+            0..=1 << 20,
+        ),
     };
     section.finish();
     limits

@@ -5,6 +5,7 @@
 //! they mean to operators.
 
 mod caching;
+mod class;
 mod limits;
 mod log;
 mod origin;
@@ -15,6 +16,7 @@ mod server;
 mod site;
 
 pub use caching::{Caching, Cookies};
+pub use class::{Class, FieldLine, Members, Rate};
 pub use limits::{Buffering, Limits};
 pub use log::{AccessLog, Format, Level, Log, LogTarget};
 pub use origin::{
@@ -44,6 +46,8 @@ pub struct Config {
     pub databases: Vec<Database>,
     /// Programs that the server keeps alive. `[[application]]`
     pub applications: Vec<Application>,
+    /// Classes of requests, in the order in which they are tried. `[[class]]`
+    pub classes: Vec<Class>,
     /// The sites, in the order of the file. `[[site]]`; a parsed file has at least one.
     pub sites: Vec<Site>,
 }

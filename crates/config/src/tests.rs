@@ -5,6 +5,7 @@ use super::*;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+mod class;
 mod dynamic;
 
 fn good(text: &str) -> Config {
@@ -157,6 +158,8 @@ fn every_key_of_the_process_is_read() {
         target_len_max = 100
         fields_max = 50
         body_len_max = 0
+        calls_max = 8
+        calls_waiting_max = 9
         [buffering]
         temp_path = "waiting"
         request_buffer = "4K"
@@ -200,6 +203,8 @@ fn every_key_of_the_process_is_read() {
         target_len_max: 100,
         fields_max: 50,
         body_len_max: 0,
+        calls_max: 8,
+        calls_waiting_max: 9,
     };
     let access = AccessLog {
         path: LogTarget::File("access.log".into()),
@@ -429,7 +434,7 @@ fn unknown_keys() {
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
-        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, module, database, application, origin, site)\n\
+        "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, module, database, application, origin, class, site)\n\
          5:1: log.levl: unknown key; did you mean level? (allowed: access, format, error, level)"
     );
     assert_eq!(

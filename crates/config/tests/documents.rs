@@ -90,6 +90,7 @@ fn every_key_is_documented_in_its_chapter_and_no_other_is() {
             "### `[origin.tls]`",
             "[[origin]]\nservers = \"https://a\"\n[origin.tls]\nzzz = 1",
         ),
+        ("## `[[class]]`", "[[class]]\nzzz = 1"),
         ("## `[[module]]`", "[[module]]\nzzz = 1"),
         ("## `[[database]]`", "[[database]]\nzzz = 1"),
     ] {

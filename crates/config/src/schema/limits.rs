@@ -39,6 +39,10 @@ pub struct Limits {
     /// Bytes of a request body, 0 to 1 TiB. Default 1 MiB. A site of files reads and drops
     /// bodies, so this bounds work, not memory.
     pub body_len_max: u64,
+    /// Calls of programs and origins under way at a time, where there are classes; 1 to 65 536. Default 256.
+    pub calls_max: usize,
+    /// Calls that wait for that, of all classes; 0 to 1 048 576. Default 1024.
+    pub calls_waiting_max: usize,
 }
 
 impl Limits {
@@ -65,6 +69,8 @@ impl Default for Limits {
             target_len_max: Limits::target_len_default(head_len_max),
             fields_max: 100,
             body_len_max: 1 << 20,
+            calls_max: 256,
+            calls_waiting_max: 1024,
         }
     }
 }

@@ -1,0 +1,169 @@
+//! Reads `[[class]]`: which requests are a class, and what it may have.
+//!
+//! What the keys mean and their defaults are in [`crate::schema`].
+
+use crate::named::{self, HOUR_MS};
+use crate::process::count;
+use crate::reader::{At, Item, Section, Source};
+use crate::value::{self, Refused};
+use crate::{Class, FieldLine, Members, Name, Prefix, Rate};
+
+pub(crate) fn class(section: Section<'_>) -> Option<(Class, At)> {
+    let name_item = section.required("name");
+    let name = name_item.as_ref().and_then(named::name);
+    let default = Class::new(name.unwrap_or_default());
+    let weight = section.count("weight", u64::from(default.weight), 1..=1000);
+    let concurrency = count(&section, "concurrency", 0, 1..=65_536);
+    let class = Class {
+        weight: u32::try_from(weight).unwrap_or(default.weight),
+        concurrency_max: Some(concurrency).filter(|max| *max > 0),
+        rate: rate(&section),
+        queue_len_max: count(&section, "queue", default.queue_len_max, 0..=65_536),
+        deadline_ms: section.duration_ms("deadline", default.deadline_ms, 1..=HOUR_MS),
+        members: Members {
+            hosts: list(&section, "hosts", |item| item.read(host)),
+            routes: list(&section, "routes", Item::pattern),
+            addresses: list(&section, "addresses", |item| item.read(Prefix::parse)),
+            headers: list(&section, "headers", |item| item.read(field_line)),
+        },
+        ..default
+    };
+    section.finish();
+    Some((class, name_item?.at))
+}
+
+/// Reports classes that nothing can belong to, and one that has the name of what belongs to none.
+pub(crate) fn check(source: &Source<'_>, classes: &[(Class, At)]) {
+    let mut rest = classes.iter();
+    for (class, at) in rest.by_ref() {
+        if class.members.is_everything() {
+            break;
+        }
+        if class.name == Class::OTHERS {
+            let what = format!("{:?} is the class of what belongs to none", Class::OTHERS);
+            source.report(at, what, "another name, or nothing that belongs to it");
+        }
+    }
+    for (class, at) in rest {
+        let what = format!("nothing is left for {:?}", class.name);
+        let allowed = "a class that everything belongs to is the last";
+        source.report(at, what, allowed);
+    }
+}
+
+fn list<'d, T>(
+    section: &Section<'d>,
+    key: &'static str,
+    read: impl Fn(&Item<'d>) -> Option<T>,
+) -> Vec<T> {
+    let Some(item) = section.item(key) else {
+        return Vec::new();
+    };
+    if item.is_empty_array() {
+        item.report("nothing is in it", "at least one; or leave the key out");
+    }
+    item.one_or_many().iter().filter_map(read).collect()
+}
+
+fn host(text: &str) -> Result<Name, Refused> {
+    const REFUSED: Refused = Refused {
+        what: "a host name",
+        allowed: "example.com, *.example.com (one or more labels in front), or an address (192.0.2.1, [2001:db8::1])",
+    };
+    match Name::parse(text) {
+        Ok(Name::Default) | Err(_) => Err(REFUSED),
+        Ok(name) => Ok(name),
+    }
+}
+
+/// `NAME: VALUE`, or `NAME` for any value.
+fn field_line(text: &str) -> Result<FieldLine, Refused> {
+    const REFUSED: Refused = Refused {
+        what: "a header field",
+        allowed: "\"NAME: VALUE\", or \"NAME\" for any value",
+    };
+    let (name, value) = match text.split_once(':') {
+        Some((name, value)) => (name, Some(value.trim_matches([' ', '\t']))),
+        None => (text, None),
+    };
+    // A token, RFC 9110 §5.6.2.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let is_name = !name.is_empty() && name.bytes().all(plain);
+    let is_value = value.is_none_or(|value| !value.is_empty() && !value.contains(char::is_control));
+    if !is_name || !is_value {
+        return Err(REFUSED);
+    }
+    Ok(FieldLine {
+        name: name.to_string(),
+        value: value.map(str::to_string),
+    })
+}
+
+fn rate(section: &Section<'_>) -> Option<Rate> {
+    let Some(item) = section.item("rate") else {
+        section.only_with("burst", "rate");
+        return None;
+    };
+    let rate = item.read(per_time);
+    let (requests, period_ms) = rate.unwrap_or((1, 1000));
+    let a_second = (requests * 1000 / period_ms).clamp(1, BURST_MAX);
+    let burst = section.count("burst", a_second, 1..=BURST_MAX);
+    rate.is_some().then_some(Rate {
+        requests,
+        period_ms,
+        burst,
+    })
+}
+
+const BURST_MAX: u64 = 1_000_000;
+
+/// `100/s`, `30/m`, `5/h`; a bare number is for a second.
+fn per_time(text: &str) -> Result<(u64, u64), Refused> {
+    const REFUSED: Refused = Refused {
+        what: "a rate",
+        allowed: "1 to 1000000 requests a second, or with /s, /m or /h: 100, 100/s, 30/m, 5/h",
+    };
+    let (digits, period_ms) = match text.split_once('/') {
+        None | Some((_, "s")) => (text.trim_end_matches("/s"), 1000),
+        Some((digits, "m")) => (digits, 60_000),
+        Some((digits, "h")) => (digits, HOUR_MS),
+        Some(_) => return Err(REFUSED),
+    };
+    match value::count(digits) {
+        Ok(requests @ 1..=1_000_000) => Ok((requests, period_ms)),
+        _ => Err(REFUSED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_for_a_second_a_minute_or_an_hour() {
+        assert_eq!(per_time("100"), Ok((100, 1000)));
+        assert_eq!(per_time("7/s"), Ok((7, 1000)));
+        assert_eq!(per_time("30/m"), Ok((30, 60_000)));
+        assert_eq!(per_time("5/h"), Ok((5, 3_600_000)));
+        for text in [
+            "", "0", "/s", "1/", "1/d", "-1", "1/s/s", "1.5/s", "1000001",
+        ] {
+            assert!(per_time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_field_has_a_name_and_perhaps_a_value() {
+        let line = |name: &str, value: Option<&str>| {
+            Ok(FieldLine {
+                name: name.into(),
+                value: value.map(Into::into),
+            })
+        };
+        assert_eq!(field_line("X-A"), line("X-A", None));
+        assert_eq!(field_line("X-A:  b: c "), line("X-A", Some("b: c")));
+        for text in ["", ":", ": b", "A:", "A: ", "A B", "A : b", "A: b\nC: d"] {
+            assert!(field_line(text).is_err(), "{text:?}");
+        }
+    }
+}
