@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use lowroad_http::fields::Lines;
 use lowroad_http::status::Status;
+use tokio::task::JoinHandle;
 
 use crate::request::Request;
 use crate::response::Response;
@@ -48,6 +49,38 @@ pub enum Begun {
     /// never computes. Its I/O, timers and helpers are the worker's
     /// ([`Local`](lowroad_engine::Local)).
     Here(Answering),
+}
+
+impl Begun {
+    /// Waits for it in a task of a worker.
+    ///
+    /// # Errors
+    /// As the handler says, or if its task ended without an answer.
+    pub async fn answer(self) -> Result<Response, Failure> {
+        match self {
+            Begun::Answered(answer) => answer,
+            Begun::Here(answering) => answering.await,
+            Begun::Later(answering) => Beside(tokio::spawn(answering)).answer().await,
+        }
+    }
+}
+
+/// An answer that is made on the runtime beside the worker, given up when this is dropped.
+struct Beside(JoinHandle<Result<Response, Failure>>);
+
+impl Beside {
+    async fn answer(mut self) -> Result<Response, Failure> {
+        (&mut self.0).await.unwrap_or_else(|_| {
+            let detail = "its task ended without an answer";
+            Err(Failure::new(Status::INTERNAL_ERROR, detail))
+        })
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Why there is no response. The client gets a page with the status and a number; the log gets the

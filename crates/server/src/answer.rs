@@ -21,6 +21,7 @@ use lowroad_http::target;
 use lowroad_log::Logger;
 
 use crate::access::{AccessLog, Record};
+use crate::classes::Classes;
 use crate::dynamic::calls::Calls;
 use crate::outcome::Outcome;
 use crate::programs::routes::{self, NoRoute};
@@ -168,6 +169,11 @@ impl<W: World> Decider<'_, W> {
         if request.method == Method::Purge {
             return purge::answer(self.world, At { site, path }, to);
         }
+        if let Some(classes) = &self.sites.classes
+            && let Err(status) = in_class(classes, self.world, At { site, path }, to)
+        {
+            return made(status);
+        }
         if !site.rules.redirects.is_empty()
             && let Some((status, location)) = redirect(site, path, query)
         {
@@ -257,6 +263,20 @@ impl<W: World> Decider<'_, W> {
             (Some(_) | None, _) => lookup.serve(&asked, to),
         }
     }
+}
+
+/// Finds the class of a request, and whether there may be one more of it; else it is answered.
+#[inline(never)]
+fn in_class(
+    classes: &Arc<Classes>,
+    world: &impl World,
+    at: At<'_>,
+    to: &mut Responder<'_, '_>,
+) -> Result<(), Status> {
+    let chosen = classes.choose(to.request, at.path, to.exchange.peer);
+    world.note(Step::Class(&chosen));
+    let taken = world.take(chosen.class(), to.exchange.now_ms);
+    taken.map_err(|retry_after_s| to.refuse_often(at, retry_after_s))
 }
 
 /// The redirect that a site's rules demand for a path.

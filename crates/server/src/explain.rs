@@ -24,6 +24,7 @@ use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
 use crate::answer::{Decider, Decision, Fetched, Scratch, Step, World};
+use crate::classes::Class;
 use crate::clock;
 use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reuse::Key;
@@ -145,6 +146,7 @@ struct Seen {
     route: Option<String>,
     /// The level that answers if nothing else does.
     maker: &'static str,
+    class: Option<String>,
     /// What the last load was for was not in memory.
     is_loaded: bool,
     /// Of what was found for the path.
@@ -186,6 +188,10 @@ impl World for Trace<'_> {
 
     fn refresh(&self, _: &Call<'_>, _: &mut Exchange) {}
 
+    fn take(&self, _: &Class, _: u64) -> Result<(), u64> {
+        Ok(())
+    }
+
     fn note(&self, step: Step<'_>) {
         let mut seen = self.seen.borrow_mut();
         match step {
@@ -200,6 +206,7 @@ impl World for Trace<'_> {
                 };
                 seen.site = Some(format!("{} ({root})", site.label));
             }
+            Step::Class(chosen) => seen.class = Some(chosen.text()),
             Step::BadTarget(why) => seen.why = Some(why.into()),
             Step::Redirect(to) => {
                 let to = String::from_utf8_lossy(to);
@@ -359,6 +366,9 @@ impl Seen {
             .for_each(|(name, value)| line(out, name, value));
         if let Some(route) = &self.route {
             line(out, "route", route);
+        }
+        if let Some(class) = &self.class {
+            line(out, "class", class);
         }
     }
 }

@@ -19,6 +19,7 @@ mod access;
 mod admin;
 mod answer;
 mod changes;
+mod classes;
 mod cli;
 mod clock;
 mod compress;

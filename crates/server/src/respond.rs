@@ -23,6 +23,7 @@ use crate::store::object::{Content, Representation};
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// Seconds that an overloaded server asks for.
 const RETRY_AFTER_S: &[u8] = b"1";
+const RETRY_AFTER: &str = "Retry-After";
 
 /// Answers one request.
 pub struct Responder<'r, 'o> {
@@ -253,6 +254,18 @@ impl Responder<'_, '_> {
         status
     }
 
+    /// Says no to what comes too often: it may come after so many seconds.
+    pub fn refuse_often(&mut self, at: At<'_>, retry_after_s: u64) -> Status {
+        let status = Status::SERVICE_UNAVAILABLE;
+        let seconds = retry_after_s.to_string();
+        let fields: [(&str, &[u8]); 2] = [
+            ("Cache-Control", b"no-store"),
+            (RETRY_AFTER, seconds.as_bytes()),
+        ];
+        self.page(Some(at), status, None, &fields);
+        status
+    }
+
     /// Says no for a program: it may say otherwise a moment later.
     pub fn refuse_program(&mut self, at: At<'_>, status: Status, explanation: Option<&str>) {
         self.page(
@@ -334,8 +347,9 @@ fn write_page(page: &Page<'_>, response: &mut Response<'_>) {
     if status == Status::METHOD_NOT_ALLOWED {
         head.field("Allow", ALLOW.as_bytes());
     }
-    if status == Status::SERVICE_UNAVAILABLE {
-        head.field("Retry-After", RETRY_AFTER_S);
+    let says_when = page.fields.iter().any(|(name, _)| *name == RETRY_AFTER);
+    if status == Status::SERVICE_UNAVAILABLE && !says_when {
+        head.field(RETRY_AFTER, RETRY_AFTER_S);
     }
     for (name, value) in page
         .at

@@ -18,6 +18,7 @@ use lowroad_engine::ListenerId;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::host;
 
+use crate::classes::Classes;
 use crate::listeners::Listeners;
 use crate::pages::Pages;
 use crate::programs::build::Opened;
@@ -30,6 +31,8 @@ pub struct Sites {
     listeners: Vec<Names>,
     /// Every site once.
     pub all: Vec<Arc<Site>>,
+    /// Classes of requests, if there are any.
+    pub classes: Option<Arc<Classes>>,
     /// Where listeners really are.
     addresses: Vec<(ListenerId, SocketAddr)>,
     /// No site has had this number yet.
@@ -106,7 +109,8 @@ impl Sites {
             };
             all.push(Arc::new(Site::new(rules, identity, id, Arc::new(routes))));
         }
-        Ok(Sites::at(all, id_next, config, listeners))
+        let classes = Classes::of(config, before.and_then(|before| before.classes.as_ref()));
+        Ok(Sites::at(all, id_next, classes, config, listeners))
     }
 
     /// The same sites, those anew whose folder is another one by now; `None` if none is. A folder
@@ -126,12 +130,14 @@ impl Sites {
             .iter()
             .zip(&self.all)
             .all(|(new, old)| Arc::ptr_eq(new, old));
-        (!same).then(|| Sites::at(all, id_next, config, listeners))
+        let classes = self.classes.clone();
+        (!same).then(|| Sites::at(all, id_next, classes, config, listeners))
     }
 
     fn at(
         all: Vec<Arc<Site>>,
         id_next: u32,
+        classes: Option<Arc<Classes>>,
         config: &config::Config,
         listeners: &Listeners,
     ) -> Sites {
@@ -145,6 +151,7 @@ impl Sites {
         Sites {
             listeners: names,
             all,
+            classes,
             addresses: listeners.addresses.clone(),
             id_next,
         }

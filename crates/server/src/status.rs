@@ -66,8 +66,12 @@ pub fn status(running: &Running) -> String {
     out
 }
 
-/// What happened to requests for programs.
+/// What happened to requests of each class, and to those for programs.
 fn programs(running: &Running, out: &mut String) {
+    let classes = running.sites.classes.iter();
+    for (name, value) in classes.flat_map(|classes| classes.counts()) {
+        line(out, &format!("class.{name}"), &value.to_string());
+    }
     for site in &running.sites.all {
         for route in site.routes.iter() {
             let text = format!("{} {}: {}", site.label, route.name(), route.counts.text());

@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_http::status::Status;
-use tokio::task::JoinHandle;
 
 use super::Spools;
 use super::account::one;
@@ -41,11 +40,7 @@ impl Buffered {
         stream: Receiver,
     ) -> Result<Response, Failure> {
         request.body = self.spools.gather(stream).await?;
-        match self.inner.clone().begin(worker, request) {
-            Begun::Answered(answer) => answer,
-            Begun::Here(answering) => answering.await,
-            Begun::Later(answering) => Beside(tokio::spawn(answering)).answer().await,
-        }
+        self.inner.clone().begin(worker, request).answer().await
     }
 }
 
@@ -67,24 +62,6 @@ impl Handler for Buffered {
             return self.inner.clone().begin(worker, request);
         }
         Begun::Here(Box::pin(self.answer(worker, request, stream)))
-    }
-}
-
-/// An answer that is made on the runtime beside the worker, given up when this is dropped.
-struct Beside(JoinHandle<Result<Response, Failure>>);
-
-impl Beside {
-    async fn answer(mut self) -> Result<Response, Failure> {
-        (&mut self.0).await.unwrap_or_else(|_| {
-            let detail = "its task ended without an answer";
-            Err(Failure::new(Status::INTERNAL_ERROR, detail))
-        })
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -324,6 +324,11 @@ impl<W: World> Lookup<'_, W> {
             key,
             asked: route.asked(to.request),
             stale,
+            class: self
+                .sites
+                .classes
+                .as_ref()
+                .map(|classes| classes.choose(to.request, asked.path, to.exchange.peer)),
         }
     }
 

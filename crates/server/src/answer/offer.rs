@@ -13,6 +13,7 @@ use lowroad_http::version::Version;
 
 use super::{Decider, Decision, Fetched, Step, Web, World};
 use crate::access::Outcome as Logged;
+use crate::classes::Class;
 use crate::clock;
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::load::Want;
@@ -117,6 +118,10 @@ impl World for InMemory<'_> {
     }
 
     fn refresh(&self, _: &Call<'_>, _: &mut Exchange) {}
+
+    fn take(&self, _: &Class, _: u64) -> Result<(), u64> {
+        Ok(())
+    }
 
     fn note(&self, step: Step<'_>) {
         if let Step::Route(_) = step {

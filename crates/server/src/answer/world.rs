@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lowroad_engine::{Exchange, ExchangeId};
 
+use crate::classes::{Chosen, Class};
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::dynamic::purge::Meant;
 use crate::dynamic::reuse::Key;
@@ -46,6 +47,9 @@ pub trait World {
         Some(stored)
     }
 
+    /// Takes a request of a class within its rate; else, after how many seconds one may come.
+    fn take(&self, class: &Class, now_ms: u64) -> Result<(), u64>;
+
     /// Hears what was found or chosen, in its order.
     fn note(&self, step: Step<'_>);
 }
@@ -66,6 +70,8 @@ pub enum Step<'s> {
     NoSite,
     /// This one is.
     Site(&'s Site),
+    /// The request is in this class.
+    Class(&'s Chosen),
     /// The target is no path that can be served; why.
     BadTarget(&'s str),
     /// A rule of the site sends the client there.
@@ -127,6 +133,13 @@ impl World for Calls {
             None => Some(stored),
             Some(_) => stored.unless_quiet(|| (self.post.clone(), id)),
         }
+    }
+
+    fn take(&self, class: &Class, now_ms: u64) -> Result<(), u64> {
+        one(&class.counts.requests);
+        class
+            .take(now_ms)
+            .inspect_err(|_| one(&class.counts.limited))
     }
 
     #[inline]

@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::changes::Changes;
+use crate::classes::Chosen;
 use crate::clock;
 use crate::dynamic::invalidating::Changed;
 use crate::dynamic::objects::SiteObjects;
@@ -85,6 +86,8 @@ pub struct Call<'a> {
     pub asked: Asked,
     /// What is stored for it, and does not hold any more unless its maker says so.
     pub stale: Option<Arc<Object>>,
+    /// Its class, where there are any.
+    pub class: Option<Chosen>,
 }
 
 /// How far a call has come.
@@ -193,7 +196,11 @@ impl Calls {
         let is_ours = matches!(conditions, Conditions::Instead(_));
         let interims = Interims::new(self.post_interim.clone(), exchange.id);
         let request = request_of(call, exchange, &conditions, objects.clone(), interims);
-        let begun = route.handler.clone().begin(self.worker, request);
+        let (handler, worker) = (route.handler.clone(), self.worker);
+        let begun = match call.class.clone() {
+            None => handler.begin(worker, request),
+            Some(class) => class.begin(handler, worker, request, &self.local),
+        };
         route.set_instant(matches!(begun, Begun::Answered(_)));
         let (answering, executor) = match begun {
             Begun::Answered(Err(failure)) => {

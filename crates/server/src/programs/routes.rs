@@ -234,7 +234,7 @@ pub fn takes(method: Method) -> bool {
 
 /// A pattern for names covers what follows such a name, too: `/a/index.php/b` is the script
 /// `/a/index.php` with the path `/b` for it to make sense of.
-fn covers(pattern: &Pattern, path: &[u8]) -> bool {
+pub fn covers(pattern: &Pattern, path: &[u8]) -> bool {
     if pattern.matches(path) {
         return true;
     }

@@ -1,0 +1,195 @@
+//! Classes of requests: which one a request is in (`members`), what happened to those of each, and how their calls of
+//! programs and origins wait for their turn (`turn`). Whose turn it is, `lowroad_qos` says.
+
+mod members;
+mod turn;
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lowroad_config as config;
+use lowroad_http::request::Request;
+use lowroad_qos::{Bounds, Bucket, Rate, Rules, Scheduler};
+
+use turn::Place;
+
+/// The classes of one configuration, of which there is at least one.
+pub struct Classes {
+    /// In the order in which they are tried; everything belongs to the last.
+    all: Vec<Class>,
+    bounds: Bounds,
+    scheduler: Mutex<Scheduler<Arc<Place>>>,
+}
+
+/// One class.
+pub struct Class {
+    rules: config::Class,
+    bucket: Option<Bucket>,
+    /// What happened to its requests.
+    pub counts: Counts,
+}
+
+/// What happened to the requests of a class.
+#[derive(Default)]
+pub struct Counts {
+    /// All of them.
+    pub requests: AtomicU64,
+    /// Those beyond its rate.
+    pub limited: AtomicU64,
+    /// Calls that began.
+    pub begun: AtomicU64,
+    /// Those of them that waited.
+    pub waited: AtomicU64,
+    /// Calls that found no place to wait, or lost it.
+    pub shed: AtomicU64,
+    /// Calls that waited too long.
+    pub late: AtomicU64,
+}
+
+/// The class of a request.
+#[derive(Clone)]
+pub struct Chosen {
+    classes: Arc<Classes>,
+    number: usize,
+}
+
+impl Classes {
+    /// Those of a configuration, if it has any; those before, if nothing has changed.
+    pub fn of(config: &config::Config, before: Option<&Arc<Classes>>) -> Option<Arc<Classes>> {
+        if config.classes.is_empty() {
+            return None;
+        }
+        let others = match config.classes.last() {
+            Some(last) if last.members.is_everything() => None,
+            _ => Some(config::Class::new(config::Class::OTHERS.into())),
+        };
+        let rules: Vec<&config::Class> = config.classes.iter().chain(&others).collect();
+        let bounds = Bounds {
+            calls_max: config.limits.calls_max,
+            waiting_max: config.limits.calls_waiting_max,
+        };
+        let same = before.filter(|before| before.are(&rules, bounds));
+        Some(match same {
+            Some(same) => same.clone(),
+            None => Arc::new(Classes::new(&rules, bounds)),
+        })
+    }
+
+    fn new(rules: &[&config::Class], bounds: Bounds) -> Classes {
+        let of_scheduler: Vec<Rules> = rules
+            .iter()
+            .map(|class| Rules {
+                weight: class.weight,
+                calls_max: class.concurrency_max.unwrap_or(bounds.calls_max),
+                waiting_max: class.queue_len_max,
+                deadline_ms: class.deadline_ms,
+            })
+            .collect();
+        let class = |rules: &&config::Class| Class {
+            rules: (*rules).clone(),
+            bucket: rules.rate.map(|rate| {
+                Bucket::new(Rate {
+                    requests: rate.requests,
+                    period_ms: rate.period_ms,
+                    burst: rate.burst,
+                })
+            }),
+            counts: Counts::default(),
+        };
+        Classes {
+            all: rules.iter().map(class).collect(),
+            bounds,
+            scheduler: Mutex::new(Scheduler::new(bounds, &of_scheduler)),
+        }
+    }
+
+    fn are(&self, rules: &[&config::Class], bounds: Bounds) -> bool {
+        self.bounds == bounds
+            && self
+                .all
+                .iter()
+                .map(|class| &class.rules)
+                .eq(rules.iter().copied())
+    }
+
+    /// The class of a request for a decoded path from this address.
+    pub fn choose(self: &Arc<Self>, request: &Request<'_>, path: &[u8], peer: IpAddr) -> Chosen {
+        let mut host = [0; 256];
+        let asked = members::Asked::new(request, path, peer, &mut host);
+        let first = self
+            .all
+            .iter()
+            .position(|class| asked.is_in(&class.rules.members));
+        Chosen {
+            classes: self.clone(),
+            number: first.unwrap_or(self.all.len() - 1),
+        }
+    }
+
+    /// What happened to each, and how many of its calls there are now, as `gold.requests`.
+    pub fn counts(&self) -> Vec<(String, u64)> {
+        let mut list = Vec::new();
+        for (number, class) in self.all.iter().enumerate() {
+            let (under_way, waiting) = self.lock().numbers(number);
+            let counts = class.counts.list();
+            let now = [("under_way", under_way as u64), ("waiting", waiting as u64)];
+            for (name, value) in counts.into_iter().chain(now) {
+                list.push((format!("{}.{name}", class.rules.name), value));
+            }
+        }
+        list
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Scheduler<Arc<Place>>> {
+        self.scheduler
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    fn list(&self) -> [(&'static str, u64); 6] {
+        let of = |count: &AtomicU64| count.load(Relaxed);
+        [
+            ("requests", of(&self.requests)),
+            ("beyond_rate", of(&self.limited)),
+            ("calls", of(&self.begun)),
+            ("waited", of(&self.waited)),
+            ("shed", of(&self.shed)),
+            ("too_late", of(&self.late)),
+        ]
+    }
+}
+
+impl Chosen {
+    /// The class itself.
+    pub fn class(&self) -> &Class {
+        &self.classes.all[self.number]
+    }
+
+    /// What would become of a call now, for people.
+    pub fn text(&self) -> String {
+        let class = self.class();
+        let (under_way, waiting) = self.classes.lock().numbers(self.number);
+        format!(
+            "{}, weight {}; {under_way} calls under way, {waiting} waiting",
+            class.rules.name, class.rules.weight
+        )
+    }
+}
+
+impl Class {
+    /// Takes a request within its rate.
+    ///
+    /// # Errors
+    /// It is beyond that; the seconds after which one may come.
+    pub fn take(&self, now_ms: u64) -> Result<(), u64> {
+        let Some(bucket) = &self.bucket else {
+            return Ok(());
+        };
+        bucket
+            .take(now_ms)
+            .map_err(|wait_ms| wait_ms.div_ceil(1000).max(1))
+    }
+}

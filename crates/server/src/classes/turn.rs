@@ -1,0 +1,211 @@
+//! How a call waits for its turn and keeps it: a future on the worker, and a permit that is given back when it is dropped.
+//! Knows handlers only as what begins when the turn has come.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lowroad_dynamic::{Begun, Failure, Handler, Request};
+use lowroad_engine::Local;
+use lowroad_http::status::Status;
+use lowroad_qos::{Arrival, Next, Scheduler};
+
+use super::{Chosen, Classes};
+use crate::clock;
+use crate::programs::counts::one;
+
+/// Where one waits, and is told.
+#[derive(Debug)]
+pub struct Place(Mutex<Told>);
+
+#[derive(Debug)]
+enum Told {
+    Nothing(Option<Waker>),
+    /// Whether it begins; else it is over.
+    Begins(bool),
+}
+
+/// Leave for one call; given back when it is dropped.
+struct Permit(Chosen);
+
+/// Waits for leave. Dropped, it waits no more.
+struct Turn {
+    chosen: Chosen,
+    ticket: u64,
+    place: Arc<Place>,
+    /// It was told, and has told it on.
+    is_over: bool,
+}
+
+/// How a call stands when it has come.
+enum Stand {
+    Begins(Permit),
+    Waits(Turn),
+    Shed,
+}
+
+impl Chosen {
+    /// Has a handler begin with a request once it is its class's turn.
+    pub fn begin(
+        self,
+        handler: Arc<dyn Handler>,
+        worker: usize,
+        request: Request,
+        local: &Local,
+    ) -> Begun {
+        let chosen = self.clone();
+        let turn = match self.arrive() {
+            Stand::Begins(permit) => return holding(permit, handler.begin(worker, request)),
+            // By a task: something stale may stand in for it.
+            Stand::Shed => return Begun::Here(Box::pin(async { Err(shed()) })),
+            Stand::Waits(turn) => turn,
+        };
+        let timers = local.timers.clone();
+        let deadline = Duration::from_millis(chosen.class().rules.deadline_ms);
+        Begun::Here(Box::pin(async move {
+            let Ok(told) = timers.timeout(deadline, turn).await else {
+                one(&chosen.class().counts.late);
+                return Err(shed());
+            };
+            let _permit = told.ok_or_else(shed)?;
+            one(&chosen.class().counts.waited);
+            handler.begin(worker, request).answer().await
+        }))
+    }
+
+    fn arrive(self) -> Stand {
+        let place = Arc::new(Place(Mutex::new(Told::Nothing(None))));
+        let mut scheduler = self.classes.lock();
+        let (ticket, displaced) =
+            match scheduler.arrive(self.number, place.clone(), clock::now_ms()) {
+                Arrival::Begins => {
+                    drop(scheduler);
+                    return Stand::Begins(Permit::of(self));
+                }
+                Arrival::Shed => {
+                    one(&self.class().counts.shed);
+                    return Stand::Shed;
+                }
+                Arrival::Waits { ticket, displaced } => (ticket, displaced),
+            };
+        let waker = displaced.and_then(|(class, place)| {
+            one(&self.classes.all[class].counts.shed);
+            place.tell(false)
+        });
+        drop(scheduler);
+        waker.map(Waker::wake);
+        Stand::Waits(Turn {
+            chosen: self,
+            ticket,
+            place,
+            is_over: false,
+        })
+    }
+}
+
+impl Classes {
+    /// Tells those who wait what has become of them.
+    fn settle(&self, mut scheduler: MutexGuard<'_, Scheduler<Arc<Place>>>) {
+        let now_ms = clock::now_ms();
+        let mut wakers = Vec::new();
+        while let Some(next) = scheduler.next(now_ms) {
+            wakers.extend(match next {
+                Next::Begins(place) => place.tell(true),
+                Next::TooLate(class, place) => {
+                    one(&self.all[class].counts.late);
+                    place.tell(false)
+                }
+            });
+        }
+        drop(scheduler);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Place {
+    /// With the scheduler locked. Gives who is to be woken.
+    fn tell(&self, begins: bool) -> Option<Waker> {
+        match std::mem::replace(&mut *self.lock(), Told::Begins(begins)) {
+            Told::Nothing(waker) => waker,
+            Told::Begins(_) => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Permit {
+    fn of(chosen: Chosen) -> Permit {
+        one(&chosen.class().counts.begun);
+        Permit(chosen)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut scheduler = self.0.classes.lock();
+        scheduler.ended(self.0.number);
+        self.0.classes.settle(scheduler);
+    }
+}
+
+impl Future for Turn {
+    /// None: it has lost its place.
+    type Output = Option<Permit>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Permit>> {
+        let begins = match &mut *self.place.lock() {
+            Told::Nothing(waker) => {
+                *waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            Told::Begins(begins) => *begins,
+        };
+        self.is_over = true;
+        Poll::Ready(begins.then(|| Permit::of(self.chosen.clone())))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut scheduler = self.chosen.classes.lock();
+        if scheduler.gave_up(self.chosen.number, self.ticket) {
+            return;
+        }
+        // It was told already, and has not heard it.
+        if matches!(&*self.place.lock(), Told::Begins(true)) {
+            scheduler.ended(self.chosen.number);
+            self.chosen.classes.settle(scheduler);
+        }
+    }
+}
+
+/// The same answer, with leave until it is there.
+fn holding(permit: Permit, begun: Begun) -> Begun {
+    match begun {
+        Begun::Answered(answer) => Begun::Answered(answer),
+        Begun::Later(answering) => Begun::Later(Box::pin(async move {
+            let _permit = permit;
+            answering.await
+        })),
+        Begun::Here(answering) => Begun::Here(Box::pin(async move {
+            let _permit = permit;
+            answering.await
+        })),
+    }
+}
+
+/// Too many wait. The counters tell the operator: a line of the log for each would be more load.
+fn shed() -> Failure {
+    Failure::new(Status::SERVICE_UNAVAILABLE, "")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Classes of requests over real sockets, in front of an origin that answers when a test lets it.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_testkit::status::Status;
+use lowroad_testkit::{Client, Folder, Server, wait_until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+/// How many requests the origin may answer.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<usize>,
+    more: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let open = self.open.lock().expect("nobody panics with it");
+        let mut open = self
+            .more
+            .wait_while(open, |open| *open == 0)
+            .expect("nobody panics with it");
+        *open -= 1;
+    }
+
+    fn open(&self, more: usize) {
+        *self.open.lock().expect("nobody panics with it") += more;
+        self.more.notify_all();
+    }
+}
+
+/// A server with classes, and its origin behind a gate.
+struct Front {
+    folder: Folder,
+    server: Server,
+    origin: Origin,
+    gate: Arc<Gate>,
+}
+
+impl Front {
+    /// With this before the site.
+    fn of(classes: &str) -> Front {
+        let gate = Arc::new(Gate::default());
+        let at_origin = gate.clone();
+        let origin = Origin::saying(move |asked: &Asked| {
+            at_origin.pass();
+            let (fields, body) = ("Cache-Control: no-store\r\n", &asked.target);
+            let len = body.len();
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n{fields}\r\n{body}")
+        });
+        let folder = Folder::new();
+        folder.file("root/file", "a file");
+        let config = config(&folder, classes, &origin);
+        Front {
+            server: Server::run(PROGRAM, &folder, &config),
+            folder,
+            origin,
+            gate,
+        }
+    }
+
+    /// Sends a request on a connection of its own.
+    fn ask(&self, path: &str) -> Client {
+        let mut client = self.server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client
+    }
+
+    /// The same, and waits until this many of a class wait.
+    fn wait(&self, path: &str, class: &str, waiting: u64) -> Client {
+        let client = self.ask(path);
+        self.is(class, "waiting", waiting);
+        client
+    }
+
+    fn status(&self) -> Status {
+        Status::new(PROGRAM, self.folder.path().join("admin.sock"))
+    }
+
+    /// Waits until a number of a class is this.
+    fn is(&self, class: &str, name: &str, value: u64) {
+        self.status()
+            .wait_for(&format!("class.{class}.{name}"), value);
+    }
+
+    /// Waits until the origin was asked so often.
+    fn is_asked(&self, count: usize) {
+        wait_until(&format!("the origin to be asked {count} times"), || {
+            (self.origin.count() >= count).then_some(())
+        });
+        assert_eq!(self.origin.count(), count);
+    }
+}
+
+fn config(folder: &Folder, classes: &str, origin: &Origin) -> String {
+    let (folder, origin) = (folder.path().display(), origin.url());
+    format!(
+        "[server]\nworkers = 2\nadmin = \"{folder}/admin.sock\"\n{classes}\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{folder}/root\"\n\
+         [[site.route]]\npattern = \"/app/**\"\norigin = \"{origin}\"\n"
+    )
+}
+
+/// These bounds, and a class by its path that weighs three times as much as the rest.
+fn gold_and_bronze(calls_max: usize, calls_waiting_max: usize) -> String {
+    format!(
+        "[limits]\ncalls_max = {calls_max}\ncalls_waiting_max = {calls_waiting_max}\n\
+         [[class]]\nname = \"gold\"\nweight = 30\ndeadline = \"1h\"\nroutes = \"/app/gold/**\"\n\
+         [[class]]\nname = \"bronze\"\nweight = 10\ndeadline = \"1h\"\n"
+    )
+}
+
+fn assert_shed(client: &mut Client) {
+    let got = client.response();
+    assert_eq!((got.status, got.field("retry-after")), (503, Some("1")));
+    assert_eq!(got.field("cache-control"), Some("no-store"));
+}
+
+#[test]
+fn shares_are_held_under_load() {
+    let front = Front::of(&gold_and_bronze(4, 1000));
+    let mut clients: Vec<Client> = Vec::new();
+    for number in 0..64 {
+        clients.push(front.ask(&format!("/app/bronze/{number}")));
+        clients.push(front.ask(&format!("/app/gold/{number}")));
+    }
+    let status = front.status();
+    let now = |name: &str| {
+        status.value(&format!("class.gold.{name}")) + status.value(&format!("class.bronze.{name}"))
+    };
+    wait_until("all to wait", || (now("waiting") == 124).then_some(()));
+    assert_eq!(now("under_way"), 4);
+    front.is_asked(4);
+    // As one ends, one begins: who, is as the weights.
+    for begun in 1..=60 {
+        front.gate.open(1);
+        front.is_asked(4 + begun);
+        let asked = front.origin.asked();
+        let later = &asked[4..];
+        let gold = later.iter().filter(|asked| asked.target.contains("gold"));
+        let (gold, due) = (gold.count() as f64, begun as f64 * 0.75);
+        assert!((gold - due).abs() <= 2.0, "{gold} of {begun}");
+    }
+    // When one class has nothing more to ask, the other has all.
+    front.gate.open(1000);
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    front.is("gold", "calls", 64);
+    front.is("bronze", "calls", 64);
+    assert_eq!((now("under_way"), now("shed")), (0, 0));
+}
+
+#[test]
+fn the_lowest_class_is_shed_first() {
+    let front = Front::of(&gold_and_bronze(1, 4));
+    let mut first = front.ask("/app/bronze/0");
+    front.is_asked(1);
+    let mut bronze: Vec<Client> = (1..=4)
+        .map(|number| front.wait(&format!("/app/bronze/{number}"), "bronze", number))
+        .collect();
+    let mut gold: Vec<Client> = Vec::new();
+    for number in 1..=3 {
+        gold.push(front.wait(&format!("/app/gold/{number}"), "gold", number));
+        // The youngest of the lowest class.
+        assert_shed(&mut bronze.pop().expect("four wait"));
+        front.is("bronze", "shed", number);
+    }
+    // Both have what is their due: whoever comes now is shed.
+    assert_shed(&mut front.ask("/app/gold/4"));
+    assert_shed(&mut front.ask("/app/bronze/5"));
+    front.gate.open(1000);
+    for client in gold.iter_mut().chain(&mut bronze).chain([&mut first]) {
+        assert_eq!(client.response().status, 200);
+    }
+    assert_eq!(front.origin.count(), 5);
+}
+
+#[test]
+fn a_queue_has_a_deadline() {
+    let front = Front::of(
+        "[[class]]\nname = \"a\"\nconcurrency = 1\nqueue = 1\ndeadline = \"300ms\"\nroutes = \"/app/a/**\"\n",
+    );
+    let mut first = front.ask("/app/a/0");
+    front.is_asked(1);
+    // It waits as long as it may.
+    assert_shed(&mut front.ask("/app/a/1"));
+    front.is("a", "too_late", 1);
+    front.is("a", "waiting", 0);
+    // Others are not held by it.
+    let mut other = front.ask("/app/b");
+    front.is_asked(2);
+    front.is("others", "under_way", 1);
+    front.gate.open(2);
+    assert_eq!(first.response().status, 200);
+    assert_eq!(other.response().status, 200);
+    front.is("a", "under_way", 0);
+}
+
+#[test]
+fn a_full_queue_sheds_at_once() {
+    let front =
+        Front::of("[[class]]\nname = \"a\"\nconcurrency = 1\nqueue = 1\ndeadline = \"1h\"\n");
+    let mut first = front.ask("/app/0");
+    front.is_asked(1);
+    let mut second = front.wait("/app/1", "a", 1);
+    assert_shed(&mut front.ask("/app/2"));
+    front.gate.open(2);
+    assert_eq!(first.response().status, 200);
+    assert_eq!(second.response().status, 200);
+    front.is("a", "waited", 1);
+    front.is("a", "shed", 1);
+}
+
+#[test]
+fn who_goes_away_gives_back_what_it_had() {
+    let front = Front::of(&gold_and_bronze(1, 9));
+    let first = front.ask("/app/gold/0");
+    front.is_asked(1);
+    let second = front.wait("/app/gold/1", "gold", 1);
+    let mut third = front.wait("/app/gold/2", "gold", 2);
+    drop(second);
+    front.is("gold", "waiting", 1);
+    drop(first);
+    // The one under way ends with its client, and the third begins.
+    front.is_asked(2);
+    front.gate.open(2);
+    assert_eq!(third.response().text(), "/app/gold/2");
+    front.is("gold", "under_way", 0);
+}
+
+#[test]
+fn a_rate_is_for_all_that_is_asked() {
+    let front = Front::of(
+        "[[class]]\nname = \"slow\"\nrate = \"2/h\"\nburst = 3\nheaders = \"X-Slow: yes\"\n\
+         [[class]]\nname = \"rest\"\n",
+    );
+    front.gate.open(1000);
+    let get = |path: &str, fields: &str| front.server.connect().get(path, fields);
+    let slow = |path: &str| get(path, "X-Slow: yes\r\n");
+    assert_eq!(slow("/file").status, 200);
+    assert_eq!(slow("/file").status, 200);
+    assert_eq!(slow("/app/x").status, 200);
+    for path in ["/file", "/app/x"] {
+        let got = slow(path);
+        assert_eq!(got.status, 503);
+        let seconds = got.field("retry-after").and_then(|text| text.parse().ok());
+        assert!((1700..=1800).contains(&seconds.unwrap_or(0)), "{seconds:?}");
+    }
+    assert_eq!(get("/file", "X-Slow: no\r\n").status, 200);
+    assert_eq!(get("/app/x", "").status, 200);
+    front.is("slow", "requests", 5);
+    front.is("slow", "beyond_rate", 2);
+    front.is("rest", "requests", 2);
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn an_explanation_names_the_class_and_counts_nothing() {
+    let front =
+        Front::of("[[class]]\nname = \"api\"\nweight = 7\nrate = \"1/h\"\nroutes = \"/app/**\"\n");
+    let admin = front.folder.path().join("admin.sock");
+    let explained = |path: &str| {
+        let url = format!("http://{}{path}", front.server.address());
+        let output = std::process::Command::new(PROGRAM)
+            .args(["explain", &url, "--admin"])
+            .arg(&admin)
+            .output()
+            .expect("the explain command");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let class = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("class"));
+        class.expect(&text).trim().to_string()
+    };
+    for _ in 0..3 {
+        assert_eq!(
+            explained("/app/x"),
+            "api, weight 7; 0 calls under way, 0 waiting"
+        );
+    }
+    assert_eq!(
+        explained("/file"),
+        "others, weight 10; 0 calls under way, 0 waiting"
+    );
+    front.is("api", "requests", 0);
+}
+
+#[test]
+fn a_reload_without_other_classes_keeps_them() {
+    let classes = gold_and_bronze(1, 9);
+    let front = Front::of(&classes);
+    let mut first = front.ask("/app/gold/0");
+    front.is_asked(1);
+    let reload = |classes: &str| {
+        let config = config(&front.folder, classes, &front.origin);
+        front.folder.file("lowroad.toml", config);
+        front.server.signal("HUP");
+        front.server.wait_for_error_line(" is in force");
+    };
+    reload(&format!("[log]\nlevel = \"info\"\n{classes}"));
+    front.is("gold", "under_way", 1);
+    reload(&classes.replace("weight = 30", "weight = 40"));
+    front.is("gold", "under_way", 0);
+    // What began under the old ones ends under them.
+    front.gate.open(9);
+    assert_eq!(first.response().status, 200);
+    assert_eq!(front.ask("/app/gold/1").response().status, 200);
+    front.is("gold", "calls", 1);
+}
