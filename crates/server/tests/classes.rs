@@ -46,9 +46,15 @@ impl Front {
         let at_origin = gate.clone();
         let origin = Origin::saying(move |asked: &Asked| {
             at_origin.pass();
-            let (fields, body) = ("Cache-Control: no-store\r\n", &asked.target);
+            let body = &asked.target;
+            let caching = match body.contains("stored") {
+                true => "max-age=1, stale-if-error=600",
+                false => "no-store",
+            };
             let len = body.len();
-            format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n{fields}\r\n{body}")
+            format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nCache-Control: {caching}\r\n\r\n{body}"
+            )
         });
         let folder = Folder::new();
         folder.file("root/file", "a file");
@@ -212,6 +218,24 @@ fn a_full_queue_sheds_at_once() {
     assert_eq!(second.response().status, 200);
     front.is("a", "waited", 1);
     front.is("a", "shed", 1);
+}
+
+#[test]
+fn what_is_stored_stands_in_for_a_call_that_is_shed() {
+    let front = Front::of("[[class]]\nname = \"a\"\nconcurrency = 1\nqueue = 0\n");
+    front.gate.open(1);
+    assert_eq!(front.ask("/app/stored").response().status, 200);
+    front.is("a", "under_way", 0);
+    let mut first = front.ask("/app/0");
+    front.is_asked(2);
+    wait_until("a call that is shed", || {
+        let got = front.ask("/app/stored").response();
+        assert_eq!((got.status, got.text().as_str()), (200, "/app/stored"));
+        (front.status().value("class.a.shed") > 0).then_some(())
+    });
+    front.gate.open(1);
+    assert_eq!(first.response().status, 200);
+    assert_eq!(front.origin.count(), 2);
 }
 
 #[test]
