@@ -95,7 +95,7 @@ impl Chosen {
             place.tell(false)
         });
         drop(scheduler);
-        waker.map(Waker::wake);
+        waker.into_iter().for_each(Waker::wake);
         Stand::Waits(Turn {
             chosen: self,
             ticket,
