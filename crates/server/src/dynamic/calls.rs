@@ -181,6 +181,10 @@ impl Calls {
     ///
     /// # Errors
     /// It has answered at once: what came of it.
+    #[expect(
+        clippy::result_large_err,
+        reason = "it goes on at once, and a box is an allocation a call"
+    )]
     fn begin(
         &self,
         call: &Call<'_>,
@@ -349,6 +353,10 @@ enum Conditions {
 }
 
 /// Stores a response if it may be, and tells those who wait for it.
+#[expect(
+    clippy::result_large_err,
+    reason = "it goes on at once, and a box is an allocation a call"
+)]
 fn store(
     storing: Option<Storing>,
     reply: Reply,
