@@ -31,8 +31,10 @@ pub struct CacheControl {
     pub private_bare: bool,
     /// `public`
     pub public: bool,
-    /// `must-revalidate`, or `proxy-revalidate`, which means the same to a shared cache.
+    /// `must-revalidate`, or `proxy-revalidate`, which means the same to a shared cache once a response is stale.
     pub must_revalidate: bool,
+    /// `must-revalidate`, which also lets others have what was asked for with Authorization (§3.5).
+    pub must_revalidate_proper: bool,
     /// `must-understand`
     pub must_understand: bool,
     /// `immutable` (RFC 8246)
@@ -81,6 +83,7 @@ impl CacheControl {
         self.private_bare |= is("private") && argument.is_none_or(names_nothing);
         self.public |= is("public");
         self.must_revalidate |= is("must-revalidate") || is("proxy-revalidate");
+        self.must_revalidate_proper |= is("must-revalidate");
         self.must_understand |= is("must-understand");
         self.immutable |= is("immutable");
         for (known, delta) in [

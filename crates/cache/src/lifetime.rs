@@ -79,13 +79,15 @@ impl Storing {
         let left_ms = self.freshness.left_ms();
         // What it was stale for on arrival counts against the windows.
         let over_ms = self.freshness.age_ms.saturating_sub(lifetime_ms);
-        let until_ms = now_ms.saturating_add(left_ms);
-        let window =
-            |secs: u64| until_ms.saturating_add(secs.saturating_mul(1000).saturating_sub(over_ms));
+        let window = |secs: u64| {
+            let whole_ms = secs.saturating_mul(1000);
+            now_ms.saturating_add(left_ms.saturating_add(whole_ms.saturating_sub(over_ms)))
+        };
         Lifetime {
             at_ms: now_ms,
             age_ms: self.freshness.age_ms,
-            until_ms,
+            // It may have ended before the response came.
+            until_ms: now_ms.saturating_add(left_ms).saturating_sub(over_ms),
             swr_until_ms: window(self.swr_secs),
             sie_until_ms: window(self.sie_secs),
             no_cache: self.no_cache,

@@ -322,7 +322,7 @@ impl<'a> Seen<'a> {
     /// Its author means others than who asked to have it (§3.5).
     fn is_for_all(&self) -> bool {
         let control = &self.control;
-        control.public || control.must_revalidate || control.s_maxage.secs().is_some()
+        control.public || control.must_revalidate_proper || control.s_maxage.secs().is_some()
     }
 
     fn storing(&self, status: u16, freshness: Freshness, policy: &Policy) -> Storing {
