@@ -299,6 +299,9 @@ impl<W: World> Lookup<'_, W> {
                 return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
             }
         }
+        if found.is_none() && key.is_some() && route.asked(to.request).only_if_cached {
+            return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
+        }
         self.world.note(Step::Unused(key.as_ref(), found.as_ref()));
         let selecting = entry.as_ref().and_then(Entry::selecting);
         let key = key.map(|key| key.of_variant(selecting, to.request));

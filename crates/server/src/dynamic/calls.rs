@@ -31,7 +31,7 @@ use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::{Stored, Storing};
-use crate::dynamic::validating;
+use crate::dynamic::validating::{self, Stale};
 use crate::fetch::Fetcher;
 use crate::outcome::{Outcome, Post, Waiter};
 use crate::programs::counts::one;
@@ -240,7 +240,11 @@ impl Calls {
             path: if_stored(call.path),
             lines: if_stored(call.request.lines()),
             storing,
-            stale: call.stale.clone().filter(|_| is_ours),
+            stale: call.stale.clone().map(|object| Stale {
+                object,
+                is_validated: is_ours,
+                asked: call.asked,
+            }),
             changed,
             waits: Waits::at(route),
             route: route.clone(),
@@ -384,7 +388,7 @@ struct Task {
     /// Field lines, the same.
     lines: Box<[u8]>,
     /// What is stored already.
-    stale: Option<Arc<Object>>,
+    stale: Option<Stale>,
     /// What the request may change.
     changed: Option<Changed>,
     waits: Waits,
@@ -422,9 +426,9 @@ impl Task {
         if let Ok(reply) = &answer {
             forget_changed(self.changed.as_ref(), reply, &objects.store);
         }
-        let stored = self.stale.and_then(|stale| {
-            validating::outcome(&stale, &answer, self.storing.as_ref(), &self.path)
-        });
+        let stored = self
+            .stale
+            .and_then(|stale| stale.outcome(&answer, self.storing.as_ref(), &self.path));
         if let Some(stored) = stored {
             if let Some(shared) = shared {
                 shared.over(Some(&stored));

@@ -60,29 +60,42 @@ fn put(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// What has become of a response that an origin was asked about. `None`: what the origin answered counts.
-pub fn outcome(
-    stale: &Arc<Object>,
-    answer: &Result<Reply, Failure>,
-    storing: Option<&Storing>,
-    path: &[u8],
-) -> Option<Stored> {
-    let status = match answer {
-        Ok(reply) => reply.status(),
-        Err(failure) => failure.status,
-    };
-    if let Ok(reply) = answer
-        && status == Status::NOT_MODIFIED
-    {
-        let renewed =
-            storing.and_then(|storing| renew(storing, stale, &reply.response.fields, path));
-        let object = renewed.as_ref().unwrap_or(stale);
-        return Some(Stored::of_store(object, Way::Validated));
+/// A stored response for a request that an origin is asked.
+pub struct Stale {
+    /// It.
+    pub object: Arc<Object>,
+    /// The origin is asked whether it holds: 304 is about it, and not about what the client has.
+    pub is_validated: bool,
+    /// What the request says to caches.
+    pub asked: Asked,
+}
+
+impl Stale {
+    /// What has become of it. `None`: what the origin answered counts.
+    pub fn outcome(
+        &self,
+        answer: &Result<Reply, Failure>,
+        storing: Option<&Storing>,
+        path: &[u8],
+    ) -> Option<Stored> {
+        let stale = &self.object;
+        let status = match answer {
+            Ok(reply) => reply.status(),
+            Err(failure) => failure.status,
+        };
+        if let Ok(reply) = answer
+            && self.is_validated
+            && status == Status::NOT_MODIFIED
+        {
+            let renewed =
+                storing.and_then(|storing| renew(storing, stale, &reply.response.fields, path));
+            let object = renewed.as_ref().unwrap_or(stale);
+            return Some(Stored::of_store(object, Way::Validated));
+        }
+        let is_error = matches!(status.code(), 500 | 502..=504);
+        let may_stand_in = is_error && stale.validity.stands_in(&self.asked, clock::now_ms());
+        may_stand_in.then(|| Stored::of_store(stale, Way::OnError))
     }
-    let asked = storing.map_or(&Asked::GET, |storing| &storing.asked);
-    let is_error = matches!(status.code(), 500 | 502..=504);
-    let may_stand_in = is_error && stale.validity.stands_in(asked, clock::now_ms());
-    may_stand_in.then(|| Stored::of_store(stale, Way::OnError))
 }
 
 /// A stored response as the origin says that it is now (RFC 9111 §3.2, §4.3.4).
