@@ -10,12 +10,14 @@ use crate::Request;
 const PSEUDONYM: &[u8] = b"lowroad";
 
 /// Fields that are for the next hop only, whether Connection names them or not; those that our own side of the
-/// connection says; and those that say where a request comes from, which only we know.
-const NOT_FORWARDED: [&[u8]; 18] = [
+/// connection says; and those that say where a request comes from or what it is really for, which only we know: they are
+/// no part of a stored response's key, and applications believe them.
+const NOT_FORWARDED: [&[u8]; 35] = [
     b"connection",
     b"content-length",
     b"expect",
     b"forwarded",
+    b"front-end-https",
     b"host",
     b"http2-settings",
     b"keep-alive",
@@ -26,10 +28,26 @@ const NOT_FORWARDED: [&[u8]; 18] = [
     b"transfer-encoding",
     b"upgrade",
     b"via",
+    b"x-forwarded",
+    b"x-forwarded-by",
     b"x-forwarded-for",
     b"x-forwarded-host",
+    b"x-forwarded-path",
+    b"x-forwarded-port",
+    b"x-forwarded-prefix",
     b"x-forwarded-proto",
+    b"x-forwarded-protocol",
+    b"x-forwarded-scheme",
+    b"x-forwarded-server",
+    b"x-forwarded-ssl",
+    b"x-host",
+    b"x-http-host-override",
+    b"x-original-host",
+    b"x-original-url",
     b"x-real-ip",
+    b"x-rewrite-url",
+    b"x-scheme",
+    b"x-url-scheme",
 ];
 
 /// Fields of a response that are for us, beside those that [`Fields`] drops.

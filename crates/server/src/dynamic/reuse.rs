@@ -24,8 +24,15 @@ use crate::store::makings::Job;
 use crate::store::purging::Since;
 use crate::store::validity::Lifetime;
 
-/// Fields with which a program may answer otherwise, beside those that it must name in Vary.
-const SPECIAL: [&[u8]; 2] = [b"if-match", b"if-unmodified-since"];
+/// Fields with which a program may answer otherwise, beside those that it must name in Vary: conditions that only it can
+/// judge, and other methods than the request's.
+const SPECIAL: [&[u8]; 5] = [
+    b"if-match",
+    b"if-unmodified-since",
+    b"x-http-method",
+    b"x-http-method-override",
+    b"x-method-override",
+];
 
 /// Under what a request's response is stored.
 #[derive(Clone)]
