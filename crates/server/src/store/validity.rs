@@ -81,8 +81,10 @@ impl Validity {
 
     /// Whether the object may stand in where its maker fails.
     pub fn stands_in(&self, asked: &Asked, now_ms: u64) -> bool {
-        self.lifetime()
-            .is_some_and(|lifetime| lifetime.current().stands_in(asked, now_ms))
+        let lifetime = self.lifetime();
+        lifetime.is_some_and(|lifetime| {
+            lifetime.is_for(asked) && lifetime.current().stands_in(asked, now_ms)
+        })
     }
 
     /// Whether changes of what it was made from are told.
@@ -166,10 +168,15 @@ impl Lifetime {
     }
 
     fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
-        match asked.is_authorized && !self.is_for_all {
-            true => Use::Validate,
-            false => self.current().use_for(asked, now_ms),
+        match self.is_for(asked) {
+            true => self.current().use_for(asked, now_ms),
+            false => Use::Validate,
         }
+    }
+
+    /// Whether a request may be answered with it that its origin has not seen.
+    fn is_for(&self, asked: &Asked) -> bool {
+        self.is_for_all || !asked.is_authorized
     }
 
     /// Its times as purges have left them.
