@@ -102,6 +102,8 @@ impl Drop for Origin {
 
 /// Serves one connection.
 fn serve(mut stream: TcpStream, all: &Mutex<Vec<Asked>>, script: &Script) -> Option<()> {
+    // Heads and bodies that are written apart go out apart, and at once.
+    stream.set_nodelay(true).ok()?;
     let mut input = Vec::new();
     loop {
         let asked = next(&mut stream, &mut input, all)?;

@@ -21,23 +21,44 @@ pub struct Front {
 impl Front {
     /// In front of this origin.
     pub fn of(origin: Origin) -> Front {
-        Front::started(origin, &[])
+        Front::started(1, origin, &[])
     }
 
     /// In front of an origin that answers as `answer` says, with more arguments.
     pub fn with(answer: impl Fn(&Asked) -> String + Send + Sync + 'static, more: &[&str]) -> Front {
-        Front::started(Origin::saying(answer), more)
+        Front::started(1, Origin::saying(answer), more)
     }
 
-    fn started(origin: Origin, more: &[&str]) -> Front {
+    /// In front of this origin, with so many workers.
+    pub fn of_workers(workers: usize, origin: Origin) -> Front {
+        Front::started(workers, origin, &[])
+    }
+
+    /// In front of this origin, with these lines of `[site.route.cache]`.
+    pub fn caching(origin: Origin, lines: &str) -> Front {
+        let folder = Folder::new();
+        let config = format!(
+            "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
+             origin = \"{}\"\n[site.route.cache]\n{lines}\n",
+            origin.url()
+        );
+        Front {
+            server: Server::run(PROGRAM, &folder, &config),
+            runtime: folder,
+            origin,
+        }
+    }
+
+    fn started(workers: usize, origin: Origin, more: &[&str]) -> Front {
         let (url, runtime) = (origin.url(), Folder::new());
+        let workers = workers.to_string();
         let arguments = [
             "accelerate",
             &url,
             "--listen",
             "127.0.0.1:0",
             "--workers",
-            "1",
+            &workers,
         ];
         let mut command = Command::new(PROGRAM);
         command.args(arguments).args(more);

@@ -1,13 +1,16 @@
 //! The accelerator over real sockets, between real clients and an origin that does what a test says.
 
 mod applications;
+mod attacks;
 mod conditions;
 mod encrypted;
 mod faults;
 mod forward;
 mod front;
 mod groups;
+mod histories;
 mod interims;
 mod purge;
+mod rfc9111;
 mod stale;
 mod upgrade;

@@ -1,0 +1,420 @@
+//! Published attacks on caches: nobody can have others get what only a request of their own would have given them.
+
+use std::io::Write;
+
+use lowroad_testkit::origin::{Asked, Origin};
+
+use crate::front::{Front, numbered, response};
+
+const STORED: &str = "Cache-Control: max-age=60\r\n";
+
+/// An origin all of whose responses are stored.
+fn storing() -> Front {
+    Front::saying(|asked| numbered(asked, STORED))
+}
+
+/// Whether what this request got is what a plain GET of the path gets afterwards.
+fn is_kept(front: &Front, path: &str, request: &str) -> bool {
+    let mut client = front.connect();
+    client.send(request);
+    let got = client.response();
+    front.get(path, "").body == got.body
+}
+
+#[test]
+fn fields_that_say_where_a_request_comes_from_are_only_ours() {
+    let front = storing();
+    for name in [
+        "Forwarded",
+        "Front-End-Https",
+        "X-Forwarded",
+        "X-Forwarded-By",
+        "X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Forwarded-Path",
+        "X-Forwarded-Port",
+        "X-Forwarded-Prefix",
+        "X-Forwarded-Proto",
+        "X-Forwarded-Protocol",
+        "X-Forwarded-Scheme",
+        "X-Forwarded-Server",
+        "X-Forwarded-Ssl",
+        "X-HTTP-Host-Override",
+        "X-Host",
+        "X-Original-Host",
+        "X-Original-URL",
+        "X-Real-IP",
+        "X-Rewrite-URL",
+        "X-Scheme",
+        "X-Url-Scheme",
+    ] {
+        front.get(&format!("/{name}"), &format!("{name}: evil\r\n"));
+        let asked = front.origin.asked().pop().expect("it was asked");
+        assert!(!asked.head.contains("evil"), "{}", asked.head);
+    }
+}
+
+#[test]
+fn a_method_in_a_field_is_for_nobody_else() {
+    let front = storing();
+    for name in [
+        "X-HTTP-Method-Override",
+        "X-HTTP-Method",
+        "X-Method-Override",
+    ] {
+        let path = format!("/{name}");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n{name}: DELETE\r\n\r\n");
+        assert!(!is_kept(&front, &path, &request), "{name}");
+    }
+}
+
+#[test]
+fn a_get_with_a_body_is_for_nobody_else() {
+    let front = storing();
+    let bodies = [
+        "Content-Length: 3\r\n\r\na=b",
+        "Transfer-Encoding: chunked\r\n\r\n3\r\na=b\r\n0\r\n\r\n",
+    ];
+    for (at, body) in bodies.iter().enumerate() {
+        let path = format!("/{at}");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n{body}");
+        assert!(!is_kept(&front, &path, &request), "{body}");
+        // Nor is it answered with what is stored.
+        let before = front.origin.count();
+        let mut client = front.connect();
+        client.send(request);
+        client.response();
+        let asked = front.origin.asked().remove(before);
+        assert_eq!(asked.body, b"a=b");
+    }
+    assert!(is_kept(
+        &front,
+        "/0",
+        "GET /0 HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n"
+    ));
+}
+
+/// Each of these targets has a response of its own, and the origin gets it as it was written; some may be refused.
+fn are_told_apart(targets: &[&str]) {
+    let front = Front::saying(|asked| response("200 OK", STORED, &asked.target));
+    for _ in 0..2 {
+        for target in targets {
+            let got = front.get(target, "");
+            assert!(
+                got.text() == *target || got.status == 400,
+                "{target}: {} {}",
+                got.status,
+                got.text()
+            );
+        }
+    }
+}
+
+#[test]
+fn queries_are_not_interpreted() {
+    are_told_apart(&[
+        "/?a=1&b=2",
+        "/?a=1;b=2",
+        "/?a=1%26b=2",
+        "/?a=1%3bb=2",
+        "/?b=2&a=1",
+        "/?a=1&a=2",
+        "/?a=2&a=1",
+        "/?a=1&b=2&",
+        "/?a=1&&b=2",
+        "/?a=1?b=2",
+        "/?A=1&b=2",
+        "/?a=1&b=2%00",
+        "/?a=1&b=2%20",
+        "/?a=1&b=+2",
+        "/?a=1&b=%32",
+        "/?a[]=1",
+        "/?utm_source=1",
+        "/?_=1",
+        "/?",
+        "/",
+        "/;a=1",
+        "/%3fa=1",
+    ]);
+}
+
+#[test]
+fn paths_are_not_normalised() {
+    are_told_apart(&[
+        "/a/b",
+        "/a%2fb",
+        "/a%2Fb",
+        "//a/b",
+        "/a//b",
+        "/./a/b",
+        "/x/../a/b",
+        "/a/b/",
+        "/a/b/.",
+        "/A/b",
+        "/a%5cb",
+        "/a\\b",
+        "/%61/b",
+        "/a/b;x",
+        "/a/b%00",
+        "/a/b%0d%0a",
+        "/a/b%23",
+        "/a/b#c",
+        "/a/b%3f",
+        "/..%2fa/b",
+        "/%2e%2e/a/b",
+        "/a/b%20",
+    ]);
+}
+
+#[test]
+fn hosts_are_told_apart_as_the_origin_sees_them() {
+    let front =
+        Front::saying(|asked| response("200 OK", STORED, asked.field("host").unwrap_or("")));
+    for _ in 0..2 {
+        for host in [
+            "test",
+            "other",
+            "TeSt",
+            "test.",
+            "test:80",
+            "test:8080",
+            "test:",
+            "[::1]",
+            "127.0.0.1",
+        ] {
+            let mut client = front.connect();
+            client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            let got = client.response();
+            assert!(
+                got.status == 400 || got.text() == host,
+                "{host}: {} {}",
+                got.status,
+                got.text()
+            );
+        }
+    }
+    // The target's counts, and Host does not (RFC 9112 §3.2.2).
+    let mut client = front.connect();
+    client.send("GET http://evil/x HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert_eq!(client.response().text(), "evil");
+    assert_eq!(front.get("/x", "").text(), "test");
+}
+
+#[test]
+fn without_one_clear_host_there_is_no_answer() {
+    let front =
+        Front::saying(|asked| response("200 OK", STORED, asked.field("host").unwrap_or("")));
+    for hosts in [
+        "",
+        "Host: test\r\nHost: evil\r\n",
+        "Host: a b\r\n",
+        "Host: test/x\r\n",
+        "Host: a@test\r\n",
+        "Host : test\r\n",
+    ] {
+        let mut client = front.connect();
+        client.send(format!("GET / HTTP/1.1\r\n{hosts}\r\n"));
+        assert_eq!(client.response().status, 400, "{hosts:?}");
+    }
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    let old = client.response();
+    assert_ne!((old.status, old.text().as_str()), (200, "test"));
+    assert_eq!(
+        front.get("/", "").text(),
+        "test",
+        "it did not get what the one without a Host got"
+    );
+}
+
+#[test]
+fn a_path_that_looks_like_a_file_is_none() {
+    let page = |asked: &Asked| {
+        response(
+            "200 OK",
+            "Set-Cookie: id=1\r\nContent-Type: text/html\r\n",
+            &asked.number.to_string(),
+        )
+    };
+    let front = Front::saying(page);
+    for path in [
+        "/account/x.css",
+        "/account%2fx.css",
+        "/account;x.css",
+        "/account%3bx.js",
+        "/account%00x.png",
+        "/account/..%2fstatic/x.js",
+    ] {
+        let one = front.get(path, "Cookie: id=1\r\n");
+        let two = front.get(path, "");
+        assert!(one.status == 400 || one.body != two.body, "{path}");
+    }
+    let plain = Front::saying(|asked| numbered(asked, "Content-Type: text/html\r\n"));
+    assert_ne!(
+        plain.get("/a/x.css", "").body,
+        plain.get("/a/x.css", "").body
+    );
+}
+
+#[test]
+fn what_connection_hides_from_the_origin_is_for_nobody_else() {
+    let front = storing();
+    let request = "GET / HTTP/1.1\r\nHost: test\r\nConnection: close, X-Auth, Cookie\r\nX-Auth: 1\r\nCookie: a=b\r\n\r\n";
+    assert!(!is_kept(&front, "/", request));
+    let asked = front.origin.asked().remove(0);
+    assert_eq!((asked.field("x-auth"), asked.field("cookie")), (None, None));
+    let mut client = front.connect();
+    client.send("GET /x HTTP/1.1\r\nHost: test\r\nConnection: Host\r\n\r\n");
+    client.response();
+    assert_eq!(
+        front
+            .origin
+            .asked()
+            .pop()
+            .and_then(|asked| asked.field("host").map(str::to_string)),
+        Some("test".into())
+    );
+}
+
+#[test]
+fn what_splits_a_response_is_no_response() {
+    for line in [
+        "X-A: a\rSet-Cookie: b",
+        "X-A: a\0b",
+        "X-A: a\r\n b",
+        "X-A\r\n: a",
+        "X A: a",
+        "X-A: a\u{7f}\u{1}",
+    ] {
+        let said = response(
+            "200 OK",
+            &format!("Cache-Control: max-age=60\r\n{line}\r\n"),
+            "x",
+        );
+        let front = Front::of(Origin::start(move |_, stream| {
+            stream.write_all(said.as_bytes()).is_ok()
+        }));
+        for _ in 0..2 {
+            assert_eq!(front.get("/", "").status, 502, "{line:?}");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_an_origin_may_not_read_the_same_does_not_get_there() {
+    let front = storing();
+    for line in [
+        "X-A: a\u{7}b",
+        "X-A: a\0b",
+        "X-A: a\rb",
+        "X-A: a\nX-B: c\u{b}",
+        "X A: b",
+        "X-A : b",
+        " X-A: b",
+        "\u{1}X: a",
+        ": a",
+    ] {
+        let mut client = front.connect();
+        client.send(format!("GET / HTTP/1.1\r\nHost: test\r\n{line}\r\n\r\n"));
+        assert_eq!(client.response().status, 400, "{line:?}");
+    }
+    assert_eq!(front.origin.count(), 0);
+}
+
+#[test]
+fn an_oversized_request_leaves_nothing_behind() {
+    let front = Front::saying(|asked| match asked.head.len() {
+        ..2000 => numbered(asked, STORED),
+        _ => response(
+            "400 Bad Request",
+            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+            "too much",
+        ),
+    });
+    for len in [3000, 7000, 15_000, 40_000, 200_000] {
+        let got = front.get("/", &format!("X-Big: {}\r\n", "x".repeat(len)));
+        assert!((400..500).contains(&got.status), "{len}: {}", got.status);
+        assert_eq!(front.get("/other", "").status, 200);
+    }
+    assert_eq!(front.get("/", "").status, 200);
+}
+
+#[test]
+fn errors_that_say_nothing_of_a_lifetime_are_not_for_others() {
+    let front = Front::saying(|asked| match asked.field("x-bad") {
+        Some(status) => response(&format!("{status} A"), "ETag: \"e\"\r\n", "bad"),
+        None => numbered(asked, STORED),
+    });
+    for status in [
+        400, 401, 403, 404, 405, 406, 408, 410, 411, 413, 414, 415, 417, 421, 426, 429, 431, 500,
+        501, 502, 503, 504,
+    ] {
+        let path = format!("/{status}");
+        assert_eq!(
+            front.get(&path, &format!("X-Bad: {status}\r\n")).status,
+            status
+        );
+        assert_eq!(front.get(&path, "").status, 200, "{status}");
+        // And the other way: what is stored is not lost to who asks badly.
+        let kept = front.get(&path, "").body;
+        assert_eq!(front.get(&path, &format!("X-Bad: {status}\r\n")).body, kept);
+    }
+}
+
+#[test]
+fn ranges_poison_nothing() {
+    let front = Front::saying(|asked| match asked.field("range") {
+        Some("bytes=0-1") => response(
+            "206 A",
+            &format!("{STORED}Content-Range: bytes 0-1/10\r\n"),
+            "01",
+        ),
+        Some("bytes=0-2") => response("200 OK", STORED, "012"),
+        Some(_) => response(
+            "416 A",
+            &format!("{STORED}Content-Range: bytes */10\r\n"),
+            "",
+        ),
+        None => response("200 OK", STORED, "0123456789"),
+    });
+    for (at, fields) in [
+        "Range: bytes=0-1\r\n",
+        "Range: bytes=0-2\r\n",
+        "Range: bytes=99-\r\n",
+        "Range: cows=0-1\r\n",
+        "Range: bytes=0-1\r\nIf-Range: \"x\"\r\n",
+        "Range: bytes=0-1\r\nRange: bytes=0-2\r\n",
+        "If-Range: \"x\"\r\n",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let path = format!("/{at}");
+        front.get(&path, fields);
+        let got = front.get(&path, "");
+        assert_eq!(
+            (got.status, got.text().as_str()),
+            (200, "0123456789"),
+            "{fields}"
+        );
+    }
+}
+
+#[test]
+fn a_response_in_front_of_its_time_is_not_the_next_one_s() {
+    // The origin says more than it was asked for: the rest is nobody's response.
+    let two = format!(
+        "{}{}",
+        response("200 OK", STORED, "first"),
+        response("200 OK", STORED, "smuggled")
+    );
+    let front = Front::of(Origin::start(move |asked, stream| match asked.number {
+        0 => stream.write_all(two.as_bytes()).is_ok(),
+        _ => stream.write_all(numbered(asked, STORED).as_bytes()).is_ok(),
+    }));
+    let mut client = front.connect();
+    assert_eq!(client.get("/a", "").text(), "first");
+    for path in ["/b", "/c", "/d"] {
+        assert_ne!(client.get(path, "").text(), "smuggled");
+    }
+}

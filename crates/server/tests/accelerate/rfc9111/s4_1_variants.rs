@@ -1,0 +1,139 @@
+//! Section 4.1: keys, and variants by Vary.
+
+use super::Told;
+
+#[test]
+fn a_key_is_the_whole_target_and_the_host() {
+    let told = Told::new();
+    let say = "Say: 200 OK|Cache-Control: max-age=60\r\n";
+    let mut bodies = Vec::new();
+    for target in [
+        "/k", "/k?", "/k?a", "/k?a=1", "/k?a=1&", "/K", "/k/", "/%6b",
+    ] {
+        let body = told.front.get(target, say).text();
+        assert!(!bodies.contains(&body), "{target}");
+        assert_eq!(told.front.get(target, say).text(), body, "{target}");
+        bodies.push(body);
+    }
+    let mut client = told.front.connect();
+    client.send(format!("GET /k HTTP/1.1\r\nHost: other\r\n{say}\r\n"));
+    assert!(!bodies.contains(&client.response().text()));
+}
+
+#[test]
+fn a_variant_for_each_value() {
+    let told = Told::new();
+    let say = "200 OK|Cache-Control: max-age=60|Vary: X-Kind";
+    assert!(told.stores_for(say, "X-Kind: a\r\n", "X-Kind: a\r\n"));
+    assert!(
+        told.stores_for(say, "X-Kind: a\r\n", "x-kind:  a \r\n"),
+        "case of the name, and space around"
+    );
+    assert!(!told.stores_for(say, "X-Kind: a\r\n", "X-Kind: A\r\n"));
+    assert!(!told.stores_for(say, "X-Kind: a\r\n", ""));
+    assert!(!told.stores_for(say, "", "X-Kind: a\r\n"));
+    assert!(told.stores_for(say, "", ""));
+    assert!(told.stores_for(
+        say,
+        "X-Kind: a\r\nX-Other: 1\r\n",
+        "X-Kind: a\r\nX-Other: 2\r\n"
+    ));
+    assert!(told.stores_for(say, "X-Kind: a\r\nX-Kind: b\r\n", "X-Kind: a, b\r\n"));
+}
+
+#[test]
+fn all_variants_are_kept_side_by_side() {
+    let told = Told::new();
+    let (path, say) = (
+        told.path(),
+        "200 OK|Cache-Control: max-age=60|Vary: X-Kind, X-Two",
+    );
+    let ask = |kind: usize| {
+        let fields = format!("X-Kind: {}\r\nX-Two: {}\r\n", kind % 4, kind / 4);
+        told.get(&path, say, &fields).text()
+    };
+    let first: Vec<_> = (0..12).map(ask).collect();
+    let again: Vec<_> = (0..12).map(ask).collect();
+    assert_eq!(first, again);
+    assert_eq!(told.front.origin.count(), 12);
+}
+
+#[test]
+fn any_number_of_variants_never_mixes() {
+    let told = Told::new();
+    let (path, say) = (
+        told.path(),
+        "200 OK|Cache-Control: max-age=60|Vary: Say-Body|X-Body: ",
+    );
+    for round in 0..2 {
+        for kind in 0..60 {
+            let got = told.get(
+                &path,
+                &format!("{say}{kind}"),
+                &format!("Say-Body: {kind}\r\n"),
+            );
+            assert_eq!(
+                got.field("x-body"),
+                Some(&*kind.to_string()),
+                "round {round}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_star_fits_nobody() {
+    Told::new().none_stored(&[
+        "200 OK|Cache-Control: max-age=60|Vary: *",
+        "200 OK|Cache-Control: max-age=60|Vary: Accept, *",
+        "200 OK|Cache-Control: max-age=60|Vary: Accept|Vary: *",
+        "200 OK|Cache-Control: max-age=60|Vary: *, Accept",
+        "200 OK|Cache-Control: max-age=60|Vary: a b",
+    ]);
+}
+
+#[test]
+fn several_lines_are_one_list() {
+    let told = Told::new();
+    let say = "200 OK|Cache-Control: max-age=60|Vary: X-A|Vary: ,x-b,,";
+    assert!(told.stores_for(say, "X-A: 1\r\nX-B: 1\r\n", "X-B: 1\r\nX-A: 1\r\n"));
+    assert!(!told.stores_for(say, "X-A: 1\r\nX-B: 1\r\n", "X-A: 2\r\nX-B: 1\r\n"));
+    assert!(!told.stores_for(say, "X-A: 1\r\nX-B: 1\r\n", "X-A: 1\r\nX-B: 2\r\n"));
+}
+
+#[test]
+fn preferences_that_mean_the_same_are_one() {
+    let told = Told::new();
+    let say = "200 OK|Cache-Control: max-age=60|Vary: Accept-Language";
+    let same = |one: &str, two: &str| {
+        let line = |value: &str| format!("Accept-Language: {value}\r\n");
+        told.stores_for(say, &line(one), &line(two))
+    };
+    assert!(same("de, en;q=0.5", "de,en;q=0.5"));
+    assert!(same("de, en", "EN , de"));
+    assert!(!same("de, en", "de;q=0.1, en"));
+    assert!(!same("de", "en"));
+    let say = "200 OK|Cache-Control: max-age=60|Vary: Accept-Encoding";
+    assert!(told.stores_for(
+        say,
+        "Accept-Encoding: gzip, br\r\n",
+        "Accept-Encoding: br,gzip\r\n"
+    ));
+    assert!(!told.stores_for(say, "Accept-Encoding: gzip\r\n", ""));
+}
+
+#[test]
+fn a_condition_of_a_variant_is_for_its_own() {
+    let told = Told::new();
+    let path = told.path();
+    let say =
+        |kind: &str| format!("200 OK|Cache-Control: max-age=60|Vary: X-Kind|ETag: \"{kind}\"");
+    told.get(&path, &say("a"), "X-Kind: a\r\n");
+    told.get(&path, &say("b"), "X-Kind: b\r\n");
+    let status = |kind: &str, tag: &str| {
+        let fields = format!("X-Kind: {kind}\r\nIf-None-Match: \"{tag}\"\r\n");
+        told.get(&path, "500 A", &fields).status
+    };
+    assert_eq!((status("a", "a"), status("b", "b")), (304, 304));
+    assert_eq!((status("a", "b"), status("b", "a")), (200, 200));
+}
