@@ -426,6 +426,11 @@ impl Task {
         if let Ok(reply) = &answer {
             forget_changed(self.changed.as_ref(), reply, &objects.store);
         }
+        let stale = self.stale.as_ref();
+        if stale.is_some_and(|stale| stale.is_mistaken(&answer)) {
+            // It is asked again without conditions; who waits for it asks for itself, too.
+            return Outcome::Alone;
+        }
         let stored = self
             .stale
             .and_then(|stale| stale.outcome(&answer, self.storing.as_ref(), &self.path));

@@ -71,6 +71,21 @@ pub struct Stale {
 }
 
 impl Stale {
+    /// Whether an origin says that another response holds than the one it was asked about: then it has said nothing of
+    /// use (RFC 9111 §4.3.4).
+    pub fn is_mistaken(&self, answer: &Result<Reply, Failure>) -> bool {
+        let (Ok(reply), Some(representation)) = (answer, self.object.representation()) else {
+            return false;
+        };
+        let stored = representation.head.all(&representation.bytes).fields();
+        let stored = Validators::of(stored.map(|(name, value)| (name_of(name), value)));
+        let news = reply.response.fields.iter();
+        let news = Validators::of(news.map(|(name, value)| (name.as_bytes(), value)));
+        self.is_validated
+            && reply.status() == Status::NOT_MODIFIED
+            && validation::selected(&[stored], 0, news).is_none()
+    }
+
     /// What has become of it. `None`: what the origin answered counts.
     pub fn outcome(
         &self,

@@ -116,20 +116,15 @@ fn judge_use(
     language: &'static str,
 ) -> Result<(), String> {
     let confirmed = world.confirmed(request.of, version.number, language);
-    if request.method == "GET" {
-        is(
-            confirmed > 0 || request.range.is_some(),
-            "the origin never said that",
-        )?;
-    }
-    // What is fresh, or for a HEAD's own answer, needs no more.
+    is(confirmed > 0, "the origin never said that")?;
+    // What is fresh needs no more, nor what is to be used while it is validated.
     let needs_word = match version.kind {
         Kind::Stale | Kind::Silent | Kind::StaleMustRevalidate | Kind::NoCache => true,
         Kind::Fresh | Kind::ForAll | Kind::StaleWhileRevalidate | Kind::NoStore | Kind::Private => {
             false
         }
     };
-    if !needs_word || !request.is_alone || request.method != "GET" || confirmed > request.began {
+    if !needs_word || !request.is_alone || confirmed > request.began {
         return Ok(());
     }
     let may_stand_in = matches!(version.kind, Kind::Stale | Kind::Silent);

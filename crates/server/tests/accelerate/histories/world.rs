@@ -136,7 +136,7 @@ impl Version {
             Kind::StaleWhileRevalidate => {
                 "Cache-Control: max-age=60, stale-while-revalidate=3600\r\nAge: 60\r\n"
             }
-            Kind::NoCache => "Cache-Control: no-cache\r\n",
+            Kind::NoCache => "Cache-Control: no-cache, max-age=3600\r\n",
             Kind::NoStore => "Cache-Control: no-store\r\n",
             Kind::Private => "Cache-Control: private, max-age=3600\r\n",
             Kind::Silent => "",
@@ -244,9 +244,7 @@ impl World {
         }
         let version = Version::of(of, state.number);
         let language = language(&version, asked.field("accept-language"));
-        if asked.method == "GET" {
-            state.confirmed.insert((version.number, language), moment);
-        }
+        state.confirmed.insert((version.number, language), moment);
         drop(states);
         let is_personal = version.is_personal(asked.field("authorization").is_some());
         let fields = version.fields(language, if is_personal { id } else { "" });
