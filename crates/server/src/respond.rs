@@ -7,6 +7,7 @@ use lowroad_engine::{Built, Exchange, Head, Part, Response};
 use lowroad_http::conditional::{self, Precondition};
 use lowroad_http::encoded::Section;
 use lowroad_http::error_page;
+use lowroad_http::fields::Fields;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::head::HeadWriter;
 use lowroad_http::method::Method;
@@ -44,6 +45,8 @@ pub struct Aside<'a> {
     pub age_s: Option<u64>,
     /// What the cache did, for Cache-Status.
     pub cache_status: Option<&'a [u8]>,
+    /// What is for this client only.
+    pub own: Option<&'a Fields>,
 }
 
 impl Responder<'_, '_> {
@@ -95,6 +98,9 @@ impl Responder<'_, '_> {
         let date = aside.and_then(|aside| aside.date);
         let mut head = self.response.head_dated(status, date);
         head.encoded(fields);
+        if let Some(own) = aside.and_then(|aside| aside.own) {
+            head.fields(own);
+        }
         if let Some(age_s) = aside.and_then(|aside| aside.age_s) {
             head.field_u64("Age", age_s);
         }

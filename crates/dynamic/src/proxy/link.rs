@@ -112,6 +112,11 @@ impl Link {
         self.stream.poll_send(context, pieces)
     }
 
+    /// Whether there are bytes of it that were not used yet.
+    pub fn has_input(&self) -> bool {
+        self.start < self.end
+    }
+
     /// Waits for what the origin says next.
     ///
     /// # Errors

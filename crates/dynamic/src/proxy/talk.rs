@@ -334,6 +334,9 @@ impl Talk {
                 Poll::Ready(Ok(Turn::Said(said)))
             }
             Poll::Ready(Err(broken)) => {
+                // Whoever has said anything may have done something, too.
+                let has_said = self.lease.connection.has_input();
+                sending.is_answered |= has_said || matches!(broken, Broken::Bad(_));
                 self.found = Some(match broken {
                     Broken::Bad(_) => Outcome::Malformed,
                     Broken::Closed | Broken::Failed(_) => Outcome::Lost,

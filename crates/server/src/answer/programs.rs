@@ -75,6 +75,7 @@ impl Responder<'_, '_> {
             date,
             age_s: age_s.filter(|age_s| stored.way != Way::Made || *age_s > 0),
             cache_status: cache_status.as_ref().map(String::as_bytes),
+            own: stored.own.as_deref(),
         };
         match &object.kind {
             Kind::Representation(whole) => {

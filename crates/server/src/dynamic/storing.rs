@@ -41,6 +41,8 @@ pub struct Stored {
     pub body: Option<Receiver>,
     /// How the request came by it.
     pub way: Way,
+    /// Fields of the response that are for this client only (RFC 9111 §5.2.2.4, §5.2.2.7).
+    pub own: Option<Box<Fields>>,
 }
 
 /// How a request came by a response in the store.
@@ -76,6 +78,7 @@ impl Stored {
             object: object.clone(),
             body,
             way,
+            own: None,
         }
     }
 
@@ -87,7 +90,12 @@ impl Stored {
     /// The same, if its response may begin: its body is there, or comes. Else who waits is told once it does, or that it
     /// had better ask for itself. Who began it has nobody else to ask.
     pub fn unless_quiet(self, waiter: impl FnOnce() -> Waiter) -> Option<Stored> {
-        let Stored { object, body, way } = self;
+        let Stored {
+            object,
+            body,
+            way,
+            own,
+        } = self;
         let body = match (&object.kind, body) {
             (Kind::Filling(filling), Some(body)) if matches!(way, Way::Hit | Way::Shared) => {
                 let (of, (post, id)) = (object.clone(), waiter());
@@ -98,6 +106,7 @@ impl Stored {
                             object: of,
                             body,
                             way,
+                            own: None,
                         }),
                     };
                     post(id, outcome);
@@ -106,7 +115,12 @@ impl Stored {
             }
             (_, body) => body,
         };
-        Some(Stored { object, body, way })
+        Some(Stored {
+            object,
+            body,
+            way,
+            own,
+        })
     }
 }
 
@@ -165,6 +179,7 @@ impl Storing {
             }
             (Ok(_), None) => return Err(reply),
         };
+        let own = own_fields(&reply.response.fields, &judged.0.left_out);
         let head = self.head(&reply.response, path, judged);
         match &mut reply.response.content {
             Made::Bytes(body) => {
@@ -174,13 +189,19 @@ impl Storing {
                 };
                 let object = Arc::new(object);
                 self.insert(object.clone());
-                Ok(Stored::of_store(&object, Way::Made))
+                Ok(Stored {
+                    own,
+                    ..Stored::of_store(&object, Way::Made)
+                })
             }
             Made::Stream { len, stream } => {
                 let (unused, rest) = lowroad_engine::stream::stream(0);
                 drop(unused);
                 let (len, from) = (*len, std::mem::replace(stream, rest));
-                Ok(self.fill(head, len, from))
+                Ok(Stored {
+                    own,
+                    ..self.fill(head, len, from)
+                })
             }
             Made::Stored(_) | Made::Upgrade(_) => Err(reply),
         }
@@ -457,6 +478,19 @@ fn with_body_of(
         }),
         validity: Validity::Lifetime(Box::new(head.lifetime)),
     })
+}
+
+/// The fields that are left out of what is stored.
+fn own_fields(fields: &Fields, left_out: &[Box<[u8]>]) -> Option<Box<Fields>> {
+    let is_left_out = |name: &str| {
+        let is = |out: &[u8]| out.eq_ignore_ascii_case(name.as_bytes());
+        left_out.iter().any(|out| is(out))
+    };
+    let own: Fields = fields
+        .iter()
+        .filter(|(name, _)| is_left_out(name))
+        .collect();
+    (!own.is_empty()).then(|| Box::new(own))
 }
 
 /// Whether a body may be short enough.

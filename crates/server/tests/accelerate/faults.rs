@@ -84,3 +84,21 @@ fn an_origin_that_is_not_there_is_502() {
     }
     server.wait_for_error_line(&format!("can't connect to origin {url}"));
 }
+
+#[test]
+fn who_has_said_anything_is_not_asked_again() {
+    for said in ["garbage\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-"] {
+        let front = Front::of(Origin::start(move |asked, stream| {
+            if asked.number == 0 {
+                let said = response("200 OK", "", "ok");
+                return stream.write_all(said.as_bytes()).is_ok();
+            }
+            let _ = stream.write_all(said.as_bytes());
+            false
+        }));
+        let mut client = front.connect();
+        assert_eq!(client.get("/", "").text(), "ok");
+        assert_eq!(client.get("/", "").status, 502, "{said:?}");
+        assert_eq!(front.origin.count(), 2, "{said:?}");
+    }
+}
