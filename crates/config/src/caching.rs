@@ -17,7 +17,9 @@ pub(crate) fn caching(section: Section<'_>) -> Caching {
         ("always", Cookies::Always),
     ];
     let caching = Caching {
-        ttl_s: section.item("ttl").map(|_| secs("ttl", 0)),
+        ttl_s: section
+            .optional_duration_ms("ttl", 0..=YEAR_MS)
+            .map(|ms| ms / 1000),
         stale_while_revalidate_s: secs("stale_while_revalidate", default.stale_while_revalidate_s),
         stale_if_error_s: secs("stale_if_error", default.stale_if_error_s),
         cookies: section.choice("cookies", &cookies, default.cookies),

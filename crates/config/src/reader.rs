@@ -240,8 +240,15 @@ impl Section<'_> {
         default: u64,
         range: RangeInclusive<u64>,
     ) -> u64 {
+        self.optional_duration_ms(key, range).unwrap_or(default)
+    }
+
+    pub(crate) fn optional_duration_ms(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
         self.number(key, value::duration_ms, duration_text, range)
-            .unwrap_or(default)
     }
 
     pub(crate) fn count(&self, key: &'static str, default: u64, range: RangeInclusive<u64>) -> u64 {
