@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -121,6 +122,7 @@ pub fn run(
         start_worker(&mut running, place, driver, sender.clone()).map_err(text)?;
     }
     listen_for_signals(sender.clone()).map_err(text)?;
+    let is_told_to_end = end_signals().map_err(text)?;
     let running = Arc::new(Mutex::new(running));
     if let Ok(endpoint) = &admin {
         endpoint.serve(running.clone()).map_err(text)?;
@@ -129,7 +131,7 @@ pub fn run(
         keeper.answer(running.clone()).map_err(text)?;
     }
     keep_sites(running.clone()).map_err(text)?;
-    lock(&running).wait_for_applications();
+    lock(&running).wait_for_applications(|| is_told_to_end.load(Ordering::Relaxed));
     // Only now: with few descriptors the first clients would take those that the start needs.
     listen(&lock(&running), opened);
     announce(&lock(&running));
@@ -383,6 +385,15 @@ fn listen_for_signals(news: Sender<News>) -> std::io::Result<()> {
             }
         })?;
     Ok(())
+}
+
+/// True once a signal has told the server to end; for those who wait while nobody reads the news.
+fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
+    let told = Arc::<AtomicBool>::default();
+    for signal in [SIGTERM, SIGINT, SIGQUIT] {
+        signal_hook::flag::register(signal, told.clone())?;
+    }
+    Ok(told)
 }
 
 /// Follows what no watch reports: the files of error pages, and roots reached through links.

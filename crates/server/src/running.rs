@@ -79,9 +79,9 @@ impl Running {
             .keep(&self.config.applications, &self.logger)
     }
 
-    /// Waits until they accept connections. Blocks.
-    pub fn wait_for_applications(&self) {
-        self.applications.wait(&self.logger);
+    /// Waits until they accept connections, or `is_over`. Blocks.
+    pub fn wait_for_applications(&self, is_over: impl Fn() -> bool) {
+        self.applications.wait(&self.logger, is_over);
     }
 }
 

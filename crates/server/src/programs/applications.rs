@@ -42,14 +42,14 @@ impl Applications {
         Ok(())
     }
 
-    /// Waits until all of them accept connections that say where, each as long as it may take. Blocks.
-    pub fn wait(&self, logger: &Logger) {
+    /// Waits until all of them accept connections that say where, each as long as it may take, or until `is_over`. Blocks.
+    pub fn wait(&self, logger: &Logger, is_over: impl Fn() -> bool) {
         for (application, _) in &self.0 {
             let Some(url) = &application.ready else {
                 continue;
             };
             let end = Instant::now() + Duration::from_millis(application.start_timeout_ms);
-            while !accepts(url) {
+            while !is_over() && !accepts(url) {
                 if Instant::now() >= end {
                     let (name, ms) = (&application.name, application.start_timeout_ms);
                     logger.warn(format_args!(

@@ -19,7 +19,7 @@ impl Applications {
     }
 
     /// Nothing.
-    pub fn wait(&self, _: &Logger) {}
+    pub fn wait(&self, _: &Logger, _: impl Fn() -> bool) {}
 
     /// Nothing.
     pub fn end(&mut self) {}

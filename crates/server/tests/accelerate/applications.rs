@@ -1,5 +1,8 @@
 //! Applications that the server keeps alive.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use lowroad_testkit::{Folder, Server, wait_until};
 
 use crate::front::PROGRAM;
@@ -83,4 +86,26 @@ fn it_ends_with_a_server_that_is_killed() {
         let is_over = status.map_or(true, |status| status.contains("Z (zombie)"));
         is_over.then_some(())
     });
+}
+
+#[test]
+fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let mut child = Command::new(PROGRAM)
+        .args(["accelerate", &url, "--listen", "127.0.0.1:0", "--", "false"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let stderr = child.stderr.take().expect("piped");
+    let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+    // Until then, signals are what they are for any process.
+    assert!(lines.any(|line| line.contains("false ended")));
+    let pid = child.id().to_string();
+    let told = Command::new("kill").args(["-s", "TERM", &pid]).status();
+    assert!(told.expect("kill").success());
+    let rest: Vec<String> = lines.collect();
+    assert!(child.wait().expect("a child of ours").success(), "{rest:?}");
+    let has_waited = |line: &String| line.contains("goes on without it");
+    assert!(!rest.iter().any(has_waited), "{rest:?}");
 }
