@@ -40,6 +40,9 @@ pub struct Accelerate {
     /// The application to start there, and to keep alive: -- PROGRAM ARGUMENT…
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
+    /// The longest body of a request, like an upload; longer ones are refused with 413
+    #[arg(long, value_name = "SIZE", default_value = "1M")]
+    body_max: String,
     #[command(flatten)]
     server: Server,
 }
@@ -122,6 +125,12 @@ impl Accelerate {
         let to = RouteTo::Origin(Box::new(Origin::new(url.clone())));
         site.routes.push(Route::new(Pattern::everything(), to));
         let mut config = self.server.config(site)?;
+        config.limits.body_len_max = value::size(&self.body_max).map_err(|allowed| {
+            format!(
+                "--body-max {}: not understood (allowed: {allowed})",
+                self.body_max
+            )
+        })?;
         if !self.command.is_empty() {
             config.applications.push(Application {
                 ready: Some(url),

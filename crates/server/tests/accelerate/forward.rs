@@ -75,3 +75,24 @@ fn connections_to_the_origin_are_kept_and_one_that_ended_is_replaced() {
     }
     assert_eq!(front.origin.count(), 12);
 }
+
+#[test]
+fn long_bodies_of_requests_are_allowed_by_an_option() {
+    let post = |options: &[&str]| {
+        let front = Front::with(|_| response("200 OK", "", "ok"), options);
+        let mut client = front.connect();
+        let body = "x".repeat(2 << 20);
+        let len = body.len();
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\nExpect: 100-continue\r\n\r\n"
+        ));
+        match client.response().status {
+            100 => {}
+            status => return status,
+        }
+        client.send(body);
+        client.response().status
+    };
+    assert_eq!(post(&[]), 413);
+    assert_eq!(post(&["--body-max", "2M"]), 200);
+}
