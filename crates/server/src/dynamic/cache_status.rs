@@ -29,7 +29,8 @@ pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<String> 
         },
         Way::Made | Way::Shared => CacheStatus {
             answered: Answered::UriMiss,
-            stored: true,
+            ttl_secs: status.ttl_secs.filter(|_| stored.is_kept),
+            stored: stored.is_kept,
             collapsed: stored.way == Way::Shared,
             ..status
         },

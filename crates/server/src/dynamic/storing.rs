@@ -43,6 +43,8 @@ pub struct Stored {
     pub way: Way,
     /// Fields of the response that are for this client only (RFC 9111 §5.2.2.4, §5.2.2.7).
     pub own: Option<Box<Fields>>,
+    /// Whether the store took it: for what is too large, or was purged meanwhile, it has no place.
+    pub is_kept: bool,
 }
 
 /// How a request came by a response in the store.
@@ -79,12 +81,16 @@ impl Stored {
             body,
             way,
             own: None,
+            is_kept: true,
         }
     }
 
     /// The same for another who waits for it.
     pub fn for_other(&self) -> Stored {
-        Stored::of_store(&self.object, Way::Shared)
+        Stored {
+            is_kept: self.is_kept,
+            ..Stored::of_store(&self.object, Way::Shared)
+        }
     }
 
     /// The same, if its response may begin: its body is there, or comes. Else who waits is told once it does, or that it
@@ -95,6 +101,7 @@ impl Stored {
             body,
             way,
             own,
+            is_kept,
         } = self;
         let body = match (&object.kind, body) {
             (Kind::Filling(filling), Some(body)) if matches!(way, Way::Hit | Way::Shared) => {
@@ -107,6 +114,7 @@ impl Stored {
                             body,
                             way,
                             own: None,
+                            is_kept,
                         }),
                     };
                     post(id, outcome);
@@ -120,6 +128,7 @@ impl Stored {
             body,
             way,
             own,
+            is_kept,
         })
     }
 }
@@ -188,9 +197,10 @@ impl Storing {
                     return Err(reply);
                 };
                 let object = Arc::new(object);
-                self.insert(object.clone());
+                let is_kept = self.insert(object.clone());
                 Ok(Stored {
                     own,
+                    is_kept,
                     ..Stored::of_store(&object, Way::Made)
                 })
             }
@@ -271,13 +281,16 @@ impl Storing {
         }
     }
 
-    /// Puts it among what is stored, unless there was a purge meanwhile. It answers who waits for it in any case.
-    fn insert(&self, object: Arc<Object>) {
+    /// Puts it among what is stored, unless there was a purge meanwhile or it is too large. Says whether it did; it answers
+    /// who waits for it in any case.
+    fn insert(&self, object: Arc<Object>) -> bool {
         let Key { hash, bytes, .. } = &self.key;
-        if self.store.insert_selected(*hash, bytes, object) {
+        let is_kept = self.store.insert_selected(*hash, bytes, object);
+        if is_kept {
             self.makings.mark(*hash, true);
             self.route.begin_storing();
         }
+        is_kept
     }
 
     /// Stores a response whose body comes, and lets it come.
@@ -297,8 +310,11 @@ impl Storing {
             size: OVERHEAD + len.unwrap_or(0),
             validity: Validity::Lifetime(Box::new(head.lifetime)),
         });
-        self.insert(object.clone());
-        let stored = Stored::of_store(&object, Way::Made);
+        let is_kept = self.insert(object.clone());
+        let stored = Stored {
+            is_kept,
+            ..Stored::of_store(&object, Way::Made)
+        };
         let executor = self.executor.clone();
         let fill = Fill {
             storing: self,

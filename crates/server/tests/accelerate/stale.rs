@@ -74,3 +74,20 @@ fn what_has_changed_takes_its_place() {
     let asked = front.origin.asked();
     assert_eq!(asked[1].field("if-none-match"), Some("\"0\""));
 }
+
+#[test]
+fn what_is_too_large_for_the_store_is_not_said_to_be_stored() {
+    let front = Front::saying(|_| {
+        response(
+            "200 OK",
+            "Cache-Control: max-age=60\r\n",
+            &"x".repeat(5 << 20),
+        )
+    });
+    for asked in 1..3 {
+        let got = front.get("/", "");
+        assert_eq!(got.body.len(), 5 << 20);
+        assert_eq!(got.field("cache-status"), Some("lowroad; fwd=uri-miss"));
+        assert_eq!(front.origin.count(), asked);
+    }
+}
