@@ -132,9 +132,11 @@ fn normalised(list: &[u8]) -> Vec<u8> {
     if list.contains(&b'"') {
         return list.to_vec();
     }
+    // Spaces inside of a part mean that it is malformed: an origin takes `d e` for anything but `de`.
     let plain = |member: &[u8]| -> Vec<u8> {
-        let bytes = member.iter().filter(|byte| !byte.is_ascii_whitespace());
-        bytes.map(u8::to_ascii_lowercase).collect()
+        let parts = member.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+        let parts: Vec<Vec<u8>> = parts.map(<[u8]>::to_ascii_lowercase).collect();
+        parts.join(&b";"[..])
     };
     let mut members: Vec<Vec<u8>> = list.split(|byte| *byte == b',').map(plain).collect();
     members.retain(|member| !member.is_empty());
@@ -194,6 +196,16 @@ mod tests {
             made.takes(turned.iter().copied()),
             "preferences have no order"
         );
+    }
+
+    #[test]
+    fn what_is_malformed_is_not_taken_for_what_is_well_formed() {
+        let broken: &[Given] = &[(b"Accept-Language", b"d e ; q=1 , x")];
+        let made = selecting(&[b"Accept-Language"], broken).expect("it may be stored");
+        let right: &[Given] = &[(b"Accept-Language", b"de;q=1,x")];
+        assert!(!made.takes(right.iter().copied()));
+        let same: &[Given] = &[(b"Accept-Language", b"x, D e;q=1")];
+        assert!(made.takes(same.iter().copied()));
     }
 
     #[test]
