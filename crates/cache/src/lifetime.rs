@@ -104,6 +104,12 @@ impl Lifetime {
             .saturating_add(now_ms.saturating_sub(self.at_ms))
     }
 
+    /// Whether it could be used without validation when it came, be it stale.
+    #[must_use]
+    pub fn was_useful(&self) -> bool {
+        !self.no_cache && self.until_ms.max(self.swr_until_ms) > self.at_ms
+    }
+
     /// What a soft purge leaves of it: its lifetime ends now at the latest, and its windows begin then.
     #[must_use]
     pub fn expired(self, now_ms: u64) -> Lifetime {

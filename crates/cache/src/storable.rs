@@ -329,16 +329,19 @@ impl<'a> Seen<'a> {
         let control = &self.control;
         let no_cache = self.no_cache(policy);
         let s_maxage = control.s_maxage != cache_control::Delta::Absent;
+        // Without a lifetime it is stored to be validated, and may be one user's: neither a client nor a rule for all
+        // responses makes it everybody's.
+        let is_never_fresh = freshness.lifetime_secs == 0;
         let window = |said: cache_control::Delta, own: u64| match said {
             _ if !policy.validates || control.must_revalidate || no_cache => 0,
             cache_control::Delta::Secs(secs) => secs,
-            cache_control::Delta::Absent if !s_maxage => own,
+            cache_control::Delta::Absent if !s_maxage && !is_never_fresh => own,
             _ => 0,
         };
         Storing {
             freshness,
             no_cache,
-            must_revalidate: control.must_revalidate || s_maxage,
+            must_revalidate: control.must_revalidate || s_maxage || is_never_fresh,
             swr_secs: window(
                 control.stale_while_revalidate,
                 policy.stale_while_revalidate_secs,

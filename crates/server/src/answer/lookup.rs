@@ -275,10 +275,7 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         self.world.note(Step::Route(route));
         let key = self.key_of(asked, route, to);
-        let entry = match &key {
-            Some(key) if route.is_storing() => self.world.find_kept(key.hash, &key.bytes),
-            _ => None,
-        };
+        let entry = self.entry_of(key.as_ref(), route);
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));
         if let Some((object, now)) = &found {
             let stored = Stored::of_store(object, Way::Hit);
@@ -366,7 +363,18 @@ impl<W: World> Lookup<'_, W> {
             has_waited: true,
             ..key
         });
-        self.call(asked, path, route, (key, None), to)
+        let entry = self.entry_of(key.as_ref(), route);
+        let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        // What is stored may stand in if the origin fails.
+        let stale = found.map(|(object, _)| object);
+        let stale = stale.filter(|object| object.representation().is_some());
+        self.call(asked, path, route, (key, stale), to)
+    }
+
+    /// What is stored for a program's key.
+    fn entry_of(&self, key: Option<&Key>, route: &Route) -> Option<Entry> {
+        let key = key.filter(|_| route.is_storing())?;
+        self.world.find_kept(key.hash, &key.bytes)
     }
 
     /// Under what the response of a program would be stored.

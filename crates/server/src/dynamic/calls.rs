@@ -130,15 +130,19 @@ impl Calls {
     }
 
     /// Puts a request to its route's program of which nobody waits for the response, unless an equal one is on its way.
+    ///
+    /// What earlier ones came to does not count, or one failure would be the last try; but a moment has to be between them.
     pub fn start_refresh(&self, call: &Call<'_>, exchange: &mut Exchange) {
         let purges = self.purges(call);
-        let Some(key) = call
-            .key
-            .as_ref()
-            .filter(|key| self.is_for_many(key, call.route))
-        else {
+        let may_store = |key: &&Key| key.is_shareable(call.route.is_origin) && !call.asked.no_store;
+        let Some(key) = call.key.as_ref().filter(may_store) else {
             return;
         };
+        let stale = call.stale.as_ref();
+        let lifetime = stale.and_then(|stale| stale.validity.lifetime());
+        if lifetime.is_some_and(|lifetime| !lifetime.refreshed.begin(exchange.now_ms)) {
+            return;
+        }
         let Some((ticket, work)) = self.fetcher.makings().begin(&key.job(purges)) else {
             return;
         };
@@ -197,7 +201,7 @@ impl Calls {
         let changed = Changed::of(call.request, call.site, &self.changes);
         let objects = self.objects(call);
         let conditions = self.conditions(call);
-        let is_ours = matches!(conditions, Conditions::Instead(_));
+        let is_ours = matches!(&conditions, Conditions::Instead(own) if !own.is_empty());
         let interims = Interims::new(self.post_interim.clone(), exchange.id);
         let request = request_of(call, exchange, &conditions, objects.clone(), interims);
         let (handler, worker) = (route.handler.clone(), self.worker);
@@ -205,7 +209,7 @@ impl Calls {
             None => handler.begin(worker, request),
             Some(class) => class.begin(handler, worker, request, &self.local),
         };
-        route.set_instant(matches!(begun, Begun::Answered(_)));
+        route.set_instant(matches!(begun, Begun::Answered(Ok(_))));
         let (answering, executor) = match begun {
             Begun::Answered(Err(failure)) => {
                 one(&route.counts.failed);
@@ -263,6 +267,8 @@ impl Calls {
             return Conditions::AsSent;
         }
         match &call.stale {
+            // Who has waited was told nothing of use about it: it may stand in, and no more.
+            Some(_) if key.has_waited => Conditions::Instead(Vec::new()),
             Some(stale) => Conditions::Instead(validating::conditions(stale)),
             None if self.fetcher.makings().is_unshared(key.hash) => Conditions::AsSent,
             None => Conditions::Instead(Vec::new()),
@@ -431,9 +437,10 @@ impl Task {
             // It is asked again without conditions; who waits for it asks for itself, too.
             return Outcome::Alone;
         }
-        let stored = self
-            .stale
-            .and_then(|stale| stale.outcome(&answer, self.storing.as_ref(), &self.path));
+        let stored = self.stale.and_then(|stale| {
+            let request = (&*self.path, &*self.lines);
+            stale.outcome(&answer, self.storing.as_ref(), request)
+        });
         if let Some(stored) = stored {
             if let Some(shared) = shared {
                 shared.over(Some(&stored));
@@ -459,8 +466,10 @@ struct Shared {
 }
 
 impl Shared {
-    /// The response is there, and stored as this, or not at all.
+    /// The response is there, and stored as this, or not at all. What is stored only to be validated answers nobody else:
+    /// their own requests have to be (RFC 9111 §4).
     fn over(mut self, stored: Option<&Stored>) {
+        let stored = stored.filter(|stored| stored.is_for_others());
         self.makings.mark(self.hash, stored.is_some());
         match stored {
             Some(stored) => self.tell(|| Outcome::Stored(stored.for_other())),

@@ -22,7 +22,7 @@ use lowroad_http::status::Status;
 use crate::store::key;
 use crate::store::makings::Job;
 use crate::store::purging::Since;
-use crate::store::validity::Lifetime;
+use crate::store::validity::{Lifetime, Refreshed};
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary: conditions that only it can
 /// judge, and other methods than the request's.
@@ -196,6 +196,7 @@ impl Judge<'_> {
                 is_for_all: self.decide(&authorized, status, fields).is_ok(),
                 purges: self.purges.into(),
                 names: names(fields),
+                refreshed: Refreshed::default(),
             },
             left_out: storing.left_out,
         })

@@ -14,6 +14,7 @@ use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_http::date;
 use lowroad_http::encoded::Encoded;
 use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::fields::Lines;
 
 use crate::clock;
 use crate::dynamic::reply::Reply;
@@ -83,6 +84,12 @@ impl Stored {
             own: None,
             is_kept: true,
         }
+    }
+
+    /// Whether others who wait may have it: it can be used without being validated for each, or is all that is to be had.
+    pub fn is_for_others(&self) -> bool {
+        let lifetime = self.object.validity.lifetime();
+        self.way == Way::OnError || lifetime.is_none_or(|lifetime| lifetime.times.was_useful())
     }
 
     /// The same for another who waits for it.
@@ -217,16 +224,18 @@ impl Storing {
         }
     }
 
-    /// Stores a response anew that its origin says holds still, with the fields that it has now.
+    /// Stores a response anew that its origin says holds still, with the fields that it has now. `None`: it may not be
+    /// stored any more.
     pub fn renew(
         &self,
         stale: &Object,
         representation: &Representation,
         fields: &Fields,
-        path: &[u8],
+        (path, lines): (&[u8], &[u8]),
     ) -> Option<Arc<Object>> {
         let status = representation.head.status();
-        let selecting = representation.selecting.clone();
+        // Vary may name others than before, with the values of this request.
+        let selecting = Selecting::of(fields.values("Vary"), Lines::of(lines))?;
         let Judged { lifetime, left_out } = self.judge().lifetime(status, fields).ok()?;
         let at = At {
             site: &self.site,
@@ -278,6 +287,14 @@ impl Storing {
             modified_s: modified.and_then(|value| date::parse(value, now_s)),
             lifetime: judged.lifetime,
             selecting,
+        }
+    }
+
+    /// Forgets a response that may not be stored any more, if that is for the response to say and not for this request.
+    pub fn forget(&self, stale: &Arc<Object>) {
+        let Key { hash, bytes, .. } = &self.key;
+        if !self.asked.no_store && !self.asked.is_authorized {
+            self.store.remove(*hash, bytes, stale);
         }
     }
 

@@ -86,12 +86,12 @@ impl Stale {
             && validation::selected(&[stored], 0, news).is_none()
     }
 
-    /// What has become of it. `None`: what the origin answered counts.
+    /// What has become of it; `request` is decoded path and field lines. `None`: what the origin answered counts.
     pub fn outcome(
         &self,
         answer: &Result<Reply, Failure>,
         storing: Option<&Storing>,
-        path: &[u8],
+        request: (&[u8], &[u8]),
     ) -> Option<Stored> {
         let stale = &self.object;
         let status = match answer {
@@ -103,7 +103,10 @@ impl Stale {
             && status == Status::NOT_MODIFIED
         {
             let renewed =
-                storing.and_then(|storing| renew(storing, stale, &reply.response.fields, path));
+                storing.and_then(|storing| renew(storing, stale, &reply.response.fields, request));
+            if let (None, Some(storing)) = (&renewed, storing) {
+                storing.forget(stale);
+            }
             let object = renewed.as_ref().unwrap_or(stale);
             return Some(Stored::of_store(object, Way::Validated));
         }
@@ -114,10 +117,15 @@ impl Stale {
 }
 
 /// A stored response as the origin says that it is now (RFC 9111 §3.2, §4.3.4).
-fn renew(storing: &Storing, stale: &Object, news: &Fields, path: &[u8]) -> Option<Arc<Object>> {
+fn renew(
+    storing: &Storing,
+    stale: &Object,
+    news: &Fields,
+    request: (&[u8], &[u8]),
+) -> Option<Arc<Object>> {
     let representation = stale.representation()?;
     let fields = merged(representation, news);
-    storing.renew(stale, representation, &fields, path)
+    storing.renew(stale, representation, &fields, request)
 }
 
 /// The fields of a stored response with those that came.

@@ -47,6 +47,35 @@ pub struct Lifetime {
     pub purges: Seen,
     /// What it may be purged by, besides its URL: tags with commas between, and behind each line end a group.
     pub names: Box<[u8]>,
+    /// When it was last tried to have it anew.
+    pub refreshed: Refreshed,
+}
+
+/// When something was last tried to be had anew, monotonic ms; 0 if never.
+#[derive(Default)]
+pub struct Refreshed(AtomicU64);
+
+/// So much later at the earliest it is tried again, ms: an origin that fails at once is not asked for each request.
+const REFRESH_PAUSE_MS: u64 = 1000;
+
+impl Refreshed {
+    /// Whether it is time to try. Of several who ask at a time one does.
+    pub fn begin(&self, now_ms: u64) -> bool {
+        let last_ms = self.0.load(Relaxed);
+        let is_due = last_ms == 0 || now_ms.saturating_sub(last_ms) >= REFRESH_PAUSE_MS;
+        let now_ms = now_ms.max(1);
+        is_due
+            && self
+                .0
+                .compare_exchange(last_ms, now_ms, Relaxed, Relaxed)
+                .is_ok()
+    }
+}
+
+impl Clone for Refreshed {
+    fn clone(&self) -> Refreshed {
+        Refreshed(AtomicU64::new(self.0.load(Relaxed)))
+    }
 }
 
 impl Validity {
@@ -157,6 +186,7 @@ impl Lifetime {
             is_for_all: false,
             purges: super::purging::Since::default().into(),
             names: Box::default(),
+            refreshed: Refreshed::default(),
         }
     }
 }
@@ -212,6 +242,13 @@ mod tests {
         assert!(validity.renew(&None, 2000) && validity.holds(2000));
         validity.end();
         assert!(!validity.holds(2000));
+    }
+
+    #[test]
+    fn a_refresh_is_tried_again_after_a_pause() {
+        let refreshed = Refreshed::default();
+        assert!(refreshed.begin(0) && !refreshed.begin(999));
+        assert!(refreshed.begin(1 + REFRESH_PAUSE_MS) && !refreshed.begin(1 + REFRESH_PAUSE_MS));
     }
 
     #[test]

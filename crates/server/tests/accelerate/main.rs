@@ -10,6 +10,7 @@ mod front;
 mod groups;
 mod histories;
 mod interims;
+mod others;
 mod purge;
 mod rfc9111;
 mod stale;
