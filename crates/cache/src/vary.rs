@@ -115,8 +115,8 @@ impl Selecting {
     }
 }
 
-/// Whether a field lists preferences, whose case, spaces and order mean nothing (RFC 9110 §12.5; members of equal weight
-/// are equal wherever they stand).
+/// Whether a field lists preferences, whose case and spaces mean nothing (RFC 9110 §12.5). Neither does the order of members
+/// of equal weight; but of languages and types many origins take the first.
 fn is_preference(name: &[u8]) -> bool {
     [
         &b"accept"[..],
@@ -127,8 +127,8 @@ fn is_preference(name: &[u8]) -> bool {
     .contains(&name)
 }
 
-/// One text for all lists that mean the same; a list with quoted strings stays as it is.
-fn normalised(list: &[u8]) -> Vec<u8> {
+/// One text for all lists that mean the same; a list with quoted strings stays as it is. `has_order`: who is first counts.
+fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
     if list.contains(&b'"') {
         return list.to_vec();
     }
@@ -140,7 +140,9 @@ fn normalised(list: &[u8]) -> Vec<u8> {
     };
     let mut members: Vec<Vec<u8>> = list.split(|byte| *byte == b',').map(plain).collect();
     members.retain(|member| !member.is_empty());
-    members.sort_unstable();
+    if !has_order {
+        members.sort_unstable();
+    }
     members.dedup();
     members.join(&b","[..])
 }
@@ -158,7 +160,7 @@ fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>
         value.extend_from_slice(line.trim_ascii());
     }
     match is_preference(name) {
-        true => normalised(&value).into(),
+        true => normalised(&value, name != b"accept-encoding").into(),
         false => value.into(),
     }
 }
@@ -193,8 +195,8 @@ mod tests {
         assert!(made.takes(one.iter().copied()));
         let turned: &[Given] = &[(b"Accept", b"b, a")];
         assert!(
-            made.takes(turned.iter().copied()),
-            "preferences have no order"
+            !made.takes(turned.iter().copied()),
+            "origins take the first"
         );
     }
 
@@ -204,7 +206,7 @@ mod tests {
         let made = selecting(&[b"Accept-Language"], broken).expect("it may be stored");
         let right: &[Given] = &[(b"Accept-Language", b"de;q=1,x")];
         assert!(!made.takes(right.iter().copied()));
-        let same: &[Given] = &[(b"Accept-Language", b"x, D e;q=1")];
+        let same: &[Given] = &[(b"Accept-Language", b"D e;q=1,  x")];
         assert!(made.takes(same.iter().copied()));
     }
 

@@ -13,6 +13,7 @@ use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
 use crate::changes::Changes;
+use crate::programs::routes::Route;
 use crate::sites::Site;
 use crate::store::purging::{Kind, Purge};
 use crate::store::{SharedStore, key};
@@ -29,13 +30,15 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// What this request may change, if anything is stored that it could; who keeps copies is told by `changes`.
+    /// What this request may change, if anything may be stored that it could; who keeps copies is told by `changes`.
     pub fn of(request: &Request<'_>, site: &Site, changes: &Arc<Changes>) -> Option<Changed> {
         let changes_nothing = matches!(
             request.method,
             Method::Get | Method::Head | Method::Options | Method::Trace
         );
-        if changes_nothing || !site.routes.iter().any(|route| route.is_storing()) {
+        // Nothing may be stored yet of what an origin is just answering.
+        let may_store = |route: &Route| route.is_origin || route.is_storing();
+        if changes_nothing || !site.routes.iter().any(may_store) {
             return None;
         }
         Some(Changed {

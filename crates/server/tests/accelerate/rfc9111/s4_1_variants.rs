@@ -110,7 +110,8 @@ fn preferences_that_mean_the_same_are_one() {
         told.stores_for(say, &line(one), &line(two))
     };
     assert!(same("de, en;q=0.5", "de,en;q=0.5"));
-    assert!(same("de, en", "EN , de"));
+    assert!(same("de, en", "DE , en"));
+    assert!(!same("de, en", "en, de"), "origins take the first");
     assert!(!same("de, en", "de;q=0.1, en"));
     assert!(!same("de", "en"));
     let say = "200 OK|Cache-Control: max-age=60|Vary: Accept-Encoding";
