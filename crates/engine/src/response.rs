@@ -169,6 +169,12 @@ impl Head<'_> {
         self
     }
 
+    /// Adds a field whose value `write` appends, see [`HeadWriter::field_by`].
+    pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        HeadWriter::resume(self.out).field_by(name, write);
+        self
+    }
+
     /// Adds a field whose value is a number.
     pub fn field_u64(&mut self, name: &str, value: u64) -> &mut Self {
         HeadWriter::resume(self.out).field_u64(name, value);

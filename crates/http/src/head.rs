@@ -67,6 +67,13 @@ impl<'v> HeadWriter<'v> {
         self.end()
     }
 
+    /// Adds a field whose value `write` appends, which writes nothing that a value cannot have.
+    pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        self.name(name);
+        write(self.0);
+        self.end()
+    }
+
     /// Adds fields that are lines already, `name: value\r\n` each.
     pub fn lines(&mut self, lines: &[u8]) {
         self.0.extend_from_slice(lines);

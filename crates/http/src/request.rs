@@ -135,4 +135,13 @@ impl<'b> Request<'b> {
     pub(crate) fn is_conditional(&self) -> bool {
         self.index.has_any_of(Index::CONDITIONS)
     }
+
+    /// Whether any field is there by which a cache may have to answer otherwise than with what is stored for the target:
+    /// Authorization, Cache-Control, Pragma, If-Match, If-Unmodified-Since, X-HTTP-Method and its like, or Connection that
+    /// names a field. Those that Vary names are not among them.
+    #[must_use]
+    #[inline]
+    pub fn concerns_caches(&self) -> bool {
+        self.index.has_any_of(Index::FOR_CACHES)
+    }
 }

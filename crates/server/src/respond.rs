@@ -2,6 +2,7 @@
 //! and refusals. Knows no protocol's bytes: those are the engine's.
 
 use bytes::Bytes;
+use lowroad_cache::cache_status::CacheStatus;
 use lowroad_engine::service::Refused;
 use lowroad_engine::{Built, Exchange, Head, Part, Response};
 use lowroad_http::conditional::{self, Precondition};
@@ -16,6 +17,7 @@ use lowroad_http::refusal::Refusal;
 use lowroad_http::request::Request;
 use lowroad_http::status::Status;
 
+use crate::dynamic::cache_status;
 use crate::heads;
 use crate::sites::At;
 use crate::store::object::{Content, Representation};
@@ -44,7 +46,7 @@ pub struct Aside<'a> {
     /// Its age in seconds, where that is said.
     pub age_s: Option<u64>,
     /// What the cache did, for Cache-Status.
-    pub cache_status: Option<&'a [u8]>,
+    pub cache_status: Option<CacheStatus<'a>>,
     /// What is for this client only.
     pub own: Option<&'a Fields>,
 }
@@ -104,8 +106,8 @@ impl Responder<'_, '_> {
         if let Some(age_s) = aside.and_then(|aside| aside.age_s) {
             head.field_u64("Age", age_s);
         }
-        if let Some(value) = aside.and_then(|aside| aside.cache_status) {
-            head.field("Cache-Status", value);
+        if let Some(status) = aside.and_then(|aside| aside.cache_status.as_ref()) {
+            cache_status::write(status, &mut head);
         }
         head
     }

@@ -1,6 +1,7 @@
 //! Field lines that were validated when they came, one after the other. Knows no field by its name.
 
 use crate::list;
+use crate::scan;
 
 /// Iterator over validated field lines: name as received, value without surrounding whitespace.
 /// Ends at the empty line or the end of the bytes.
@@ -29,11 +30,10 @@ impl<'b> Iterator for Lines<'b> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let lines = core::mem::take(&mut self.0);
-        let end = lines.iter().position(|b| *b == b'\r')?;
-        let (line, rest) = lines.split_at_checked(end)?;
-        let colon = line.iter().position(|b| *b == b':')?;
+        // They were validated: nothing but a line's end ends what values may have, and names, too.
+        let (line, rest) = lines.split_at_checked(scan::value_len(lines))?;
+        let (name, value) = scan::split_at_colon(line)?;
         self.0 = rest.get(2..)?;
-        let (name, value) = line.split_at_checked(colon)?;
-        Some((name, list::trim(value.get(1..)?)))
+        Some((name, list::trim(value)))
     }
 }

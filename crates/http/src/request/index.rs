@@ -16,6 +16,14 @@ pub(crate) enum Indexed {
     Range,
     Referer,
     UserAgent,
+    // Of these is only known that they came.
+    Authorization,
+    CacheControl,
+    Pragma,
+    /// Any of the fields by which frameworks let a request have another method than its own.
+    MethodOverride,
+    /// Connection, where it names a field.
+    ConnectionOption,
 }
 
 const COUNT: usize = Indexed::UserAgent as usize + 1;
@@ -62,6 +70,22 @@ impl Index {
         | Indexed::IfModifiedSince.bit()
         | Indexed::IfUnmodifiedSince.bit()
         | Indexed::Range.bit();
+
+    /// The fields that make a cache look closer: all that matter to whether a stored response is the answer, but those that
+    /// Vary names, and those that it judges by its validators.
+    pub(crate) const FOR_CACHES: u16 = Indexed::Authorization.bit()
+        | Indexed::CacheControl.bit()
+        | Indexed::Pragma.bit()
+        | Indexed::ConnectionOption.bit()
+        | Indexed::MethodOverride.bit()
+        | Indexed::IfMatch.bit()
+        | Indexed::IfUnmodifiedSince.bit();
+
+    /// Notes that a field came.
+    #[inline(always)]
+    pub(crate) fn mark(&mut self, field: Indexed) {
+        self.once |= field.bit();
+    }
 
     /// Adds a value; it and the line that it is from, with all that follows, are slices of `lines`.
     #[inline(always)]
@@ -116,7 +140,7 @@ impl Index {
         if !self.has_any_of(field.bit()) {
             return None;
         }
-        let Span { at, len } = self.values[field as usize];
+        let Span { at, len } = *self.values.get(field as usize)?;
         lines.get(at as usize..)?.get(..len as usize)
     }
 }

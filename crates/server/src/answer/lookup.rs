@@ -17,7 +17,7 @@ use super::world::{Fetched, Step, World};
 use crate::access::Outcome as Logged;
 use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::Key;
+use crate::dynamic::reuse::{Facts, Key};
 use crate::dynamic::storing::{Stored, Way};
 use crate::load::{Loaded, Want};
 use crate::programs::routes::{self, Route};
@@ -274,8 +274,9 @@ impl<W: World> Lookup<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         self.world.note(Step::Route(route));
-        let key = self.key_of(asked, route, to);
-        let entry = self.entry_of(key.as_ref(), route);
+        // The key is copied only for who needs more than to look it up.
+        let facts = self.facts_of(asked, route, to);
+        let entry = self.entry_of(facts, route);
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));
         if let Some((object, now)) = &found {
             let stored = Stored::of_store(object, Way::Hit);
@@ -285,6 +286,7 @@ impl<W: World> Lookup<'_, W> {
                 if let Decision::Answered(..) = decision {
                     self.world.note(Step::Reused(route, object));
                     if *now == Use::StaleWhileRevalidate {
+                        let key = facts.map(|facts| facts.key(self.key));
                         let call =
                             self.call_of(asked, path, route, (key, Some(object.clone())), to);
                         self.world.refresh(&call, to.exchange);
@@ -296,9 +298,10 @@ impl<W: World> Lookup<'_, W> {
                 return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
             }
         }
-        if found.is_none() && key.is_some() && route.asked(to.request).only_if_cached {
+        if found.is_none() && facts.is_some() && route.asked(to.request).only_if_cached {
             return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
         }
+        let key = facts.map(|facts| facts.key(self.key));
         self.world.note(Step::Unused(key.as_ref(), found.as_ref()));
         let selecting = entry.as_ref().and_then(Entry::selecting);
         let key = key.map(|key| key.of_variant(selecting, to.request));
@@ -359,11 +362,12 @@ impl<W: World> Lookup<'_, W> {
         route: &Arc<Route>,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
-        let key = self.key_of(asked, route, to).map(|key| Key {
+        let facts = self.facts_of(asked, route, to);
+        let key = facts.map(|facts| Key {
             has_waited: true,
-            ..key
+            ..facts.key(self.key)
         });
-        let entry = self.entry_of(key.as_ref(), route);
+        let entry = self.entry_of(facts, route);
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));
         // What is stored may stand in if the origin fails.
         let stale = found.map(|(object, _)| object);
@@ -371,19 +375,30 @@ impl<W: World> Lookup<'_, W> {
         self.call(asked, path, route, (key, stale), to)
     }
 
-    /// What is stored for a program's key.
-    fn entry_of(&self, key: Option<&Key>, route: &Route) -> Option<Entry> {
-        let key = key.filter(|_| route.is_storing())?;
-        self.world.find_kept(key.hash, &key.bytes)
+    /// What is stored for a program's key whose bytes were put together just now.
+    fn entry_of(&self, facts: Option<Facts>, route: &Route) -> Option<Entry> {
+        let facts = facts.filter(|_| route.is_storing())?;
+        self.world.find_kept(facts.hash, self.key)
     }
 
     /// Under what the response of a program would be stored.
     fn key_of(&mut self, asked: &Asked<'_>, route: &Route, to: &Responder<'_, '_>) -> Option<Key> {
+        let facts = self.facts_of(asked, route, to)?;
+        Some(facts.key(self.key))
+    }
+
+    /// The same without the key's bytes, which lie where keys are put together.
+    fn facts_of(
+        &mut self,
+        asked: &Asked<'_>,
+        route: &Route,
+        to: &Responder<'_, '_>,
+    ) -> Option<Facts> {
         let world = self.world;
         let has_body = to.exchange.body_len != Some(0);
         let request = (to.request, has_body);
         let hash = |key: &[u8]| world.hash(key);
-        Key::of(request, route.is_origin, asked.site.id, self.key, hash)
+        Facts::of(request, route.is_origin, asked.site.id, self.key, hash)
     }
 
     /// Answers with what a program's response has become in the store.

@@ -74,7 +74,7 @@ impl Responder<'_, '_> {
         let aside = |date| Aside {
             date,
             age_s: age_s.filter(|age_s| stored.way != Way::Made || *age_s > 0),
-            cache_status: cache_status.as_ref().map(String::as_bytes),
+            cache_status,
             own: stored.own.as_deref(),
         };
         match &object.kind {
@@ -122,8 +122,8 @@ impl Responder<'_, '_> {
         if !head.fields.give_lifetime() && softirq::asks(agent, peer) {
             out.field("Cache-Control", b"no-store");
         }
-        if let Some(value) = cache_status::of_passed(route, self.request.method) {
-            out.field("Cache-Status", value.as_bytes());
+        if let Some(status) = cache_status::of_passed(route, self.request.method) {
+            cache_status::write(&status, &mut out);
         }
         for (name, value) in heads::fields_for_all(at, status) {
             out.field(name, value.as_bytes());

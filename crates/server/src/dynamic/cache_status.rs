@@ -1,6 +1,7 @@
 //! What Cache-Status says of a response (RFC 9211). Knows what was done, and not why.
 
 use lowroad_cache::cache_status::{Answered, CacheStatus};
+use lowroad_engine::Head;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 
@@ -11,7 +12,7 @@ use crate::programs::routes::Route;
 const NAME: &str = "lowroad";
 
 /// The member for a response from the store; `None` where it is not said.
-pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<String> {
+pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheStatus<'static>> {
     let lifetime = stored
         .object
         .validity
@@ -22,7 +23,7 @@ pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<String> 
         ttl_secs: Some((until_ms as i64 - now_ms as i64).div_euclid(1000)),
         ..CacheStatus::default()
     };
-    Some(text(match stored.way {
+    Some(match stored.way {
         Way::Hit => CacheStatus {
             detail: Some("memory"),
             ..status
@@ -45,11 +46,11 @@ pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<String> 
             detail: Some("stale-if-error"),
             ..status
         },
-    }))
+    })
 }
 
 /// The member for a response that is not stored.
-pub fn of_passed(route: &Route, method: Method) -> Option<String> {
+pub fn of_passed(route: &Route, method: Method) -> Option<CacheStatus<'static>> {
     let answered = match method {
         Method::Get | Method::Head => Answered::Miss,
         _ => Answered::Method,
@@ -58,11 +59,10 @@ pub fn of_passed(route: &Route, method: Method) -> Option<String> {
         answered,
         ..CacheStatus::default()
     };
-    route.says_cache_status.then(|| text(status))
+    route.says_cache_status.then_some(status)
 }
 
-fn text(status: CacheStatus<'_>) -> String {
-    let mut text = String::with_capacity(64);
-    status.write(NAME, &mut text);
-    text
+/// Adds the field with this member.
+pub fn write(status: &CacheStatus<'_>, head: &mut Head<'_>) {
+    head.field_by("Cache-Status", |value| status.write(NAME, value));
 }

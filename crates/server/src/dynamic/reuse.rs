@@ -25,7 +25,7 @@ use crate::store::purging::Since;
 use crate::store::validity::{Lifetime, Refreshed};
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary: conditions that only it can
-/// judge, and other methods than the request's.
+/// judge, and other methods than the request's. Each has to be among those that `Request::concerns_caches` notes.
 const SPECIAL: [&[u8]; 5] = [
     b"if-match",
     b"if-unmodified-since",
@@ -39,13 +39,13 @@ const SPECIAL: [&[u8]; 5] = [
 pub struct Key {
     /// See [`key::write_of_program`].
     pub bytes: Arc<[u8]>,
-    /// Its hash.
+    /// See [`Facts`].
     pub hash: u64,
-    /// What comes of the request has its body, and all of it: it is a GET without a range.
+    /// See [`Facts`].
     pub is_whole: bool,
-    /// The response may say that nothing has changed, which is of no use to others.
+    /// See [`Facts`].
     pub is_conditional: bool,
-    /// The request has credentials: few responses are for others, too.
+    /// See [`Facts`].
     pub is_authorized: bool,
     /// It has waited for another's response already.
     pub has_waited: bool,
@@ -53,31 +53,45 @@ pub struct Key {
     pub variant: Box<[u8]>,
 }
 
-impl Key {
-    /// The key for a request whose response can depend on nothing but target, Host and the fields that Vary names: GET and
-    /// HEAD without a body, and credentials but for an origin. Conditions and ranges are for the stored response to judge.
+/// What is known of a key as soon as its bytes are put together: enough to look for what is stored.
+#[derive(Clone, Copy)]
+pub struct Facts {
+    /// The hash of the bytes.
+    pub hash: u64,
+    /// What comes of the request has its body, and all of it: it is a GET without a range.
+    pub is_whole: bool,
+    /// The response may say that nothing has changed, which is of no use to others.
+    pub is_conditional: bool,
+    /// The request has credentials: few responses are for others, too.
+    pub is_authorized: bool,
+}
+
+impl Facts {
+    /// Writes to `scratch` the bytes of the key for a request whose response can depend on nothing but target, Host and the
+    /// fields that Vary names: GET and HEAD without a body, and credentials but for an origin. Conditions and ranges are for
+    /// the stored response to judge.
     pub fn of(
         (request, has_body): (&Request<'_>, bool),
         is_origin: bool,
         site_id: u32,
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
-    ) -> Option<Key> {
+    ) -> Option<Facts> {
         let reads = matches!(request.method, Method::Get | Method::Head);
-        let mut fields = request.fields();
-        let is_special = |name: &[u8]| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f));
-        let mut is_authorized = false;
-        let plain = !fields.any(|(name, value)| {
-            is_authorized |= name.eq_ignore_ascii_case(b"authorization");
-            is_special(name) || hides_fields(name, value)
-        });
-        if !reads || has_body || !plain || is_authorized && !is_origin {
+        if !reads || has_body {
             return None;
         }
-        let key = Key::of_target(request, site_id, scratch, hash)?;
-        Some(Key {
+        let is_authorized = match request.concerns_caches() {
+            false => false,
+            true => is_authorized_only(request)?,
+        };
+        if is_authorized && !is_origin {
+            return None;
+        }
+        let facts = Facts::of_target(request, site_id, scratch, hash)?;
+        Some(Facts {
             is_authorized,
-            ..key
+            ..facts
         })
     }
 
@@ -86,7 +100,7 @@ impl Key {
         site_id: u32,
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
-    ) -> Option<Key> {
+    ) -> Option<Facts> {
         let Target::Origin { path, query, .. } = request.target else {
             return None;
         };
@@ -94,17 +108,42 @@ impl Key {
         key::write_of_program(scratch, site_id, host, (path, query));
         let has_condition =
             !request.if_none_match().is_empty() || request.if_modified_since().is_some();
-        Some(Key {
-            bytes: scratch.as_slice().into(),
+        Some(Facts {
             hash: hash(scratch),
             is_whole: request.method == Method::Get && request.range().is_none(),
             is_conditional: has_condition,
             is_authorized: false,
-            has_waited: false,
-            variant: Box::default(),
         })
     }
 
+    /// The key with these bytes.
+    pub fn key(self, bytes: &[u8]) -> Key {
+        Key {
+            bytes: bytes.into(),
+            hash: self.hash,
+            is_whole: self.is_whole,
+            is_conditional: self.is_conditional,
+            is_authorized: self.is_authorized,
+            has_waited: false,
+            variant: Box::default(),
+        }
+    }
+}
+
+/// Whether a request has credentials; `None` if something in it can make a program answer as no key says.
+fn is_authorized_only(request: &Request<'_>) -> Option<bool> {
+    let is_special = |name: &[u8]| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f));
+    let mut is_authorized = false;
+    for (name, value) in request.fields() {
+        is_authorized |= name.eq_ignore_ascii_case(b"authorization");
+        if is_special(name) || hides_fields(name, value) {
+            return None;
+        }
+    }
+    Some(is_authorized)
+}
+
+impl Key {
     /// The same for one of the variants that are told apart by these fields.
     pub fn of_variant(mut self, selecting: Option<&Selecting>, request: &Request<'_>) -> Key {
         if let Some(selecting) = selecting {

@@ -78,6 +78,10 @@ impl Route {
     /// What a request says to caches, as far as that counts here.
     pub fn asked(&self, request: &Request<'_>) -> Asked {
         match self.is_origin {
+            true if !request.concerns_caches() => Asked {
+                is_get: request.method == Method::Get,
+                ..Asked::GET
+            },
             true => Asked::read(
                 request.method == Method::Get,
                 request.fields(),

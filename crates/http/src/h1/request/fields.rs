@@ -87,19 +87,27 @@ impl<'b> Seen<'b> {
         };
         self.again |= self.once & known.bit();
         self.once |= known.bit();
-        let mut index = |field| request.index.add(field, lines, rest, value);
+        let index = &mut request.index;
+        let mut place = |field| index.add(field, lines, rest, value);
         match known {
             Known::Host => self.host = Some(value),
-            Known::UserAgent => index(Indexed::UserAgent),
-            Known::Referer => index(Indexed::Referer),
-            Known::Range => index(Indexed::Range),
-            Known::IfRange => index(Indexed::IfRange),
-            Known::IfModifiedSince => index(Indexed::IfModifiedSince),
-            Known::IfUnmodifiedSince => index(Indexed::IfUnmodifiedSince),
-            Known::AcceptEncoding => index(Indexed::AcceptEncoding),
-            Known::IfMatch => index(Indexed::IfMatch),
-            Known::IfNoneMatch => index(Indexed::IfNoneMatch),
-            Known::Connection => self.connection(value),
+            Known::UserAgent => place(Indexed::UserAgent),
+            Known::Referer => place(Indexed::Referer),
+            Known::Range => place(Indexed::Range),
+            Known::IfRange => place(Indexed::IfRange),
+            Known::IfModifiedSince => place(Indexed::IfModifiedSince),
+            Known::IfUnmodifiedSince => place(Indexed::IfUnmodifiedSince),
+            Known::AcceptEncoding => place(Indexed::AcceptEncoding),
+            Known::IfMatch => place(Indexed::IfMatch),
+            Known::IfNoneMatch => place(Indexed::IfNoneMatch),
+            Known::Authorization => index.mark(Indexed::Authorization),
+            Known::CacheControl => index.mark(Indexed::CacheControl),
+            Known::Pragma => index.mark(Indexed::Pragma),
+            Known::MethodOverride => index.mark(Indexed::MethodOverride),
+            Known::Connection if self.connection(value) => {
+                index.mark(Indexed::ConnectionOption);
+            }
+            Known::Connection => {}
             Known::Expect => self.expect_other |= !is(value, b"100-continue"),
             Known::ContentLength => self.content_length = content_length(value)?,
             Known::TransferEncoding => self.transfer_encoding(value)?,
@@ -107,17 +115,22 @@ impl<'b> Seen<'b> {
         Ok(())
     }
 
-    /// Connection options (RFC 9110 §7.6.1). Those that name a field concern proxies only.
+    /// Connection options (RFC 9110 §7.6.1). Whether one names a field, which concerns caches and proxies only.
     #[inline(always)]
-    fn connection(&mut self, value: &[u8]) {
+    fn connection(&mut self, value: &[u8]) -> bool {
         if is(value, b"keep-alive") {
             self.keep_alive = true;
-            return;
+            return false;
         }
+        let mut names = false;
         for option in list::members(value) {
-            self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            let close = option.eq_ignore_ascii_case(b"close");
+            let keep_alive = option.eq_ignore_ascii_case(b"keep-alive");
+            self.close |= close;
+            self.keep_alive |= keep_alive;
+            names |= !(close || keep_alive || option.is_empty());
         }
+        names
     }
 
     /// Transfer codings (RFC 9112 §6.1). Lines add up, so a second `chunked` is found anywhere.

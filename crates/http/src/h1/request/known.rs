@@ -9,6 +9,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     AcceptEncoding,
+    Authorization,
+    CacheControl,
     Connection,
     ContentLength,
     Expect,
@@ -18,6 +20,9 @@ pub(super) enum Known {
     IfNoneMatch,
     IfRange,
     IfUnmodifiedSince,
+    /// One of three names.
+    MethodOverride,
+    Pragma,
     Range,
     Referer,
     TransferEncoding,
@@ -33,17 +38,23 @@ impl Known {
             4 if is(name, b"host") => Some(Known::Host),
             5 if is(name, b"range") => Some(Known::Range),
             6 if is(name, b"expect") => Some(Known::Expect),
+            6 if is(name, b"pragma") => Some(Known::Pragma),
             7 if is(name, b"referer") => Some(Known::Referer),
             8 if is(name, b"if-match") => Some(Known::IfMatch),
             8 if is(name, b"if-range") => Some(Known::IfRange),
             10 if is(name, b"user-agent") => Some(Known::UserAgent),
             10 if is(name, b"connection") => Some(Known::Connection),
             13 if is(name, b"if-none-match") => Some(Known::IfNoneMatch),
+            13 if is(name, b"cache-control") => Some(Known::CacheControl),
+            13 if is(name, b"x-http-method") => Some(Known::MethodOverride),
+            13 if is(name, b"authorization") => Some(Known::Authorization),
             14 if is(name, b"content-length") => Some(Known::ContentLength),
             15 if is(name, b"accept-encoding") => Some(Known::AcceptEncoding),
             17 if is(name, b"transfer-encoding") => Some(Known::TransferEncoding),
+            17 if is(name, b"x-method-override") => Some(Known::MethodOverride),
             17 if is(name, b"if-modified-since") => Some(Known::IfModifiedSince),
             19 if is(name, b"if-unmodified-since") => Some(Known::IfUnmodifiedSince),
+            22 if is(name, b"x-http-method-override") => Some(Known::MethodOverride),
             _ => None,
         }
     }
@@ -103,8 +114,10 @@ fn word<const N: usize>(bytes: &[u8; N]) -> u64 {
 mod tests {
     use super::Known;
 
-    const NAMES: [(&str, Known); 14] = [
+    const NAMES: [(&str, Known); 20] = [
         ("Accept-Encoding", Known::AcceptEncoding),
+        ("Authorization", Known::Authorization),
+        ("Cache-Control", Known::CacheControl),
         ("Connection", Known::Connection),
         ("Content-Length", Known::ContentLength),
         ("Expect", Known::Expect),
@@ -114,6 +127,10 @@ mod tests {
         ("If-None-Match", Known::IfNoneMatch),
         ("If-Range", Known::IfRange),
         ("If-Unmodified-Since", Known::IfUnmodifiedSince),
+        ("X-HTTP-Method", Known::MethodOverride),
+        ("X-HTTP-Method-Override", Known::MethodOverride),
+        ("X-Method-Override", Known::MethodOverride),
+        ("Pragma", Known::Pragma),
         ("Range", Known::Range),
         ("Referer", Known::Referer),
         ("Transfer-Encoding", Known::TransferEncoding),
@@ -153,6 +170,6 @@ mod tests {
     #[test]
     fn each_field_has_a_bit_of_its_own() {
         let all = NAMES.iter().fold(0, |bits, (_, known)| bits | known.bit());
-        assert_eq!(all.count_ones(), 14);
+        assert_eq!(all.count_ones(), 18);
     }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::method::Method;
-use crate::request::Target;
+use crate::request::{OwnedRequest, Target};
 use crate::values::Values;
 
 /// Parses a head that must be complete and all of the bytes.
@@ -826,5 +826,40 @@ fn first_line_is_what_there_is_of_it() {
         ("\r\n\r\n", ""),
     ] {
         assert_eq!(first_line(bytes.as_bytes()), line.as_bytes(), "{bytes:?}");
+    }
+}
+
+#[test]
+fn what_concerns_caches_is_noted() {
+    for fields in [
+        "Authorization: x\r\n",
+        "cache-control:\r\n",
+        "Pragma: no-cache\r\n",
+        "X-HTTP-Method: DELETE\r\n",
+        "x-http-method-override: DELETE\r\n",
+        "X-Method-Override: DELETE\r\n",
+        "If-Match: *\r\n",
+        "If-Unmodified-Since: x\r\n",
+        "Connection: close, X-Own\r\n",
+        "Connection: close\r\nConnection: Cookie\r\n",
+    ] {
+        let head = with_fields(fields);
+        assert!(request(&head).concerns_caches(), "{fields:?}");
+        assert!(
+            OwnedRequest::copy_of(&request(&head))
+                .get()
+                .concerns_caches()
+        );
+    }
+    for fields in [
+        "",
+        "Connection: Keep-Alive\r\n",
+        "Connection: close, , keep-alive\r\n",
+        "If-None-Match: *\r\nIf-Modified-Since: x\r\nRange: x\r\nCookie: y\r\n",
+    ] {
+        assert!(
+            !request(&with_fields(fields)).concerns_caches(),
+            "{fields:?}"
+        );
     }
 }
