@@ -176,6 +176,8 @@ fn servers_of_files_serve_and_go() {
 fn caches_serve_and_go() {
     serves_and_goes("caches_serve_and_go", "varnish", &[]);
     serves_and_goes("caches_serve_and_go", "haproxy", &[]);
+    serves_and_goes("caches_serve_and_go", "nginx-cache", &[]);
+    serves_and_goes("caches_serve_and_go", "lowroad-accelerate", &[]);
 }
 
 #[test]

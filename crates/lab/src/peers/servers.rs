@@ -20,6 +20,9 @@ const LIGHTTPD: &str = include_str!("../../peers/lighttpd.conf");
 const H2O: &str = include_str!("../../peers/h2o.conf");
 const VARNISH: &str = include_str!("../../peers/varnish.vcl");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
+const ACCELERATE: &str = include_str!("../../peers/lowroad-accelerate.toml");
+const NGINX_CACHE: &str = include_str!("../../peers/nginx-cache.part");
+const NGINX_CACHE_UPSTREAM: &str = include_str!("../../peers/nginx-cache-upstream.part");
 const PAGES: &str = include_str!("../../peers/lowroad-pages.toml");
 const MARIADB: &str = include_str!("../../peers/mariadb.cnf");
 
@@ -81,6 +84,8 @@ pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
         "h2o" => h2o(&mut plan, run),
         "varnish" => varnish(&mut plan, run),
         "haproxy" => haproxy(&mut plan, run),
+        "nginx-cache" => nginx_cache(&mut plan, run),
+        "lowroad-accelerate" => accelerate(&mut plan, run)?,
         "nginx-php" => {
             php::fpm(&mut plan, run);
             nginx(&mut plan, run, &own_port(run), &php::behind_nginx(run));
@@ -187,6 +192,17 @@ fn nginx(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str) {
 
 /// With something outside the server, too.
 fn nginx_with(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str, upstream: &str) {
+    nginx_as("nginx.conf", plan, run, listen, (php, upstream));
+}
+
+/// With its configuration in a file of this name.
+fn nginx_as(
+    file: &str,
+    plan: &mut Plan,
+    run: &Run<'_>,
+    listen: &str,
+    (php, upstream): (&str, &str),
+) {
     // As the lab's user it may read whatever the lab may.
     let user = if run.as_root { "user root;" } else { "" };
     let sendfile = match run.settings.text("sendfile") {
@@ -199,9 +215,10 @@ fn nginx_with(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str, upstream:
         ("php", php),
         ("upstream", upstream),
         ("sendfile", sendfile),
+        ("conf", file),
     ];
-    plan.file("nginx.conf", run.fill(NGINX, &more));
-    let config = run.path("nginx.conf");
+    plan.file(file, run.fill(NGINX, &more));
+    let config = run.path(file);
     plan.start(&[
         &program("nginx"),
         "-e",
@@ -211,6 +228,27 @@ fn nginx_with(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str, upstream:
         "-c",
         &config,
     ]);
+}
+
+/// Its configuration stands beside its origin's, which is an nginx, too.
+fn nginx_cache(plan: &mut Plan, run: &Run<'_>) {
+    origin(plan, run);
+    let upstream = run.fill(NGINX_CACHE_UPSTREAM, &[]);
+    let part = run.fill(NGINX_CACHE, &[]);
+    nginx_as("front.conf", plan, run, &own_port(run), (&part, &upstream));
+}
+
+fn accelerate(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+    let binary = programs::lowroad(run.settings.text("binary"))?;
+    origin(plan, run);
+    plan.file("lowroad.toml", run.fill(ACCELERATE, &[]));
+    plan.start(&[
+        &binary.display().to_string(),
+        "run",
+        "-c",
+        &run.path("lowroad.toml"),
+    ]);
+    Ok(())
 }
 
 /// An nginx for a cache to ask, on a Unix socket: there is no port to be lost.

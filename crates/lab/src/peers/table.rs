@@ -211,6 +211,20 @@ static PEERS: &[Peer] = &[
         &[MEMORY],
     ),
     peer(
+        "nginx-cache",
+        &["nginx-light"],
+        &["nginx"],
+        "nginx with its cache, in front of another nginx",
+        &[SENDFILE, MEMORY],
+    ),
+    peer(
+        "lowroad-accelerate",
+        &["nginx-light"],
+        &["nginx"],
+        "Lowroad as a cache in memory, in front of nginx",
+        &[BINARY, MEMORY],
+    ),
+    peer(
         "nginx-php",
         &["nginx-light", "php-fpm", "php-mysql"],
         &["nginx", "php-fpm"],
@@ -287,11 +301,6 @@ static PEERS: &[Peer] = &[
              guest",
         )
     },
-    absent(
-        "lowroad-accelerate",
-        "Lowroad in front of another server",
-        "the accelerator (lowroad accelerate) does not exist yet",
-    ),
     absent(
         "lowroad-bare",
         "Lowroad without an operating system",
