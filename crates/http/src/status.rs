@@ -121,6 +121,6 @@ mod tests {
             .filter(|s| s.is_bodiless())
             .map(|s| s.code())
             .collect();
-        assert_eq!(bodiless, [100, 101, 204, 304]);
+        assert_eq!(bodiless, [100, 101, 103, 204, 304]);
     }
 }

@@ -323,13 +323,14 @@ impl Storing {
         );
         let object = Arc::new(Object {
             kind: Kind::Filling(Box::new(filling)),
-            // What it may need: there is to be room for it when it is whole.
-            size: OVERHEAD + len.unwrap_or(0),
+            // Its body has memory of its own until it is whole.
+            size: OVERHEAD,
             validity: Validity::Lifetime(Box::new(head.lifetime)),
         });
         let is_kept = self.insert(object.clone());
+        let has_room = len.is_none_or(|len| len <= self.store.object_len_max());
         let stored = Stored {
-            is_kept,
+            is_kept: is_kept && has_room,
             ..Stored::of_store(&object, Way::Made)
         };
         let executor = self.executor.clone();

@@ -42,6 +42,8 @@ const SHARD_LEN_MIN: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;
 /// Variants under one key may take a shard's length divided by this; the shard itself refuses more than a quarter.
 const ENTRY_SHARE: u64 = 5;
+/// What an object may take besides its body: its head, and pages that are not full.
+const OBJECT_OVERHEAD: u64 = 128 << 10;
 /// Counts of forgotten keys; what shares one is made anew for nothing.
 const FORGOTTEN: usize = 4096;
 /// Bodies that are filling may take the store's length divided by this, beside it.
@@ -297,6 +299,11 @@ impl SharedStore {
     /// A longer body is passed on, but not held for others.
     pub fn body_len_max(&self) -> u64 {
         (self.filling_max * FILLING_SHARE / BODY_SHARE).max(BODY_LEN_MIN)
+    }
+
+    /// A longer body is held for others while it comes, but not stored.
+    pub fn object_len_max(&self) -> u64 {
+        self.entry_len_max.saturating_sub(OBJECT_OVERHEAD)
     }
 
     /// Whether anything is stored at all.
