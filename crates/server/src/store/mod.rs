@@ -125,8 +125,8 @@ impl SharedStore {
     /// The same; counts as nothing, and forgets nothing.
     pub fn peek_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         let entry = self.peek(hash, key)?;
-        let gone = entry.variants().filter(|object| self.is_gone(key, object));
-        gone.fold(Some(entry.clone()), |left, object| left?.without(object))
+        let mut gone = entry.variants().filter(|object| self.is_gone(key, object));
+        gone.try_fold(entry.clone(), |left, object| left.without(object))
     }
 
     fn has_seen_all(&self, object: &Object) -> bool {
