@@ -53,6 +53,16 @@ const NOT_FORWARDED: [&[u8]; 35] = [
 /// Fields of a response that are for us, beside those that [`Fields`] drops.
 const NOT_PASSED_ON: [&[u8]; 3] = [b"proxy-authenticate", b"proxy-authentication-info", b"via"];
 
+/// Fields of a response that say who may have it: no option of the connection, whatever Connection says (RFC 9110 §7.6.1).
+const END_TO_END: [&[u8]; 6] = [
+    b"cache-control",
+    b"cdn-cache-control",
+    b"expires",
+    b"pragma",
+    b"set-cookie",
+    b"vary",
+];
+
 /// Appends the field lines for the origin, which gets this Host. The protocol that it is to be asked for, if the client
 /// asks for one.
 pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -> Option<&'r [u8]> {
@@ -69,7 +79,7 @@ pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -
     for (name, value) in request.fields() {
         if is_one_of(name, &NOT_FORWARDED) {
             takes_trailers |= name.eq_ignore_ascii_case(b"te") && has(value, b"trailers");
-        } else if !named.has(name) {
+        } else if !named.has(name) && !is_ambiguous(name) {
             put(name, value);
         }
     }
@@ -99,12 +109,18 @@ pub fn response_fields(lines: Lines<'_>, now_s: u64) -> Option<Fields> {
         fields.set_date(date::format(date_s));
     }
     for (name, value) in lines {
-        let stays = !is_one_of(name, &NOT_PASSED_ON) && !named.has(name);
+        let is_for_hop = named.has(name) && !is_one_of(name, &END_TO_END);
+        let stays = !is_one_of(name, &NOT_PASSED_ON) && !is_for_hop;
         if stays && !fields.try_push(name, value) {
             return None;
         }
     }
     Some(fields)
+}
+
+/// Whether applications may take a field for another: CGI and what follows it give both `-` and `_` as `_`.
+fn is_ambiguous(name: &[u8]) -> bool {
+    name.contains(&b'_')
 }
 
 /// When an origin made its response, if it says so once and clearly.

@@ -96,3 +96,23 @@ fn long_bodies_of_requests_are_allowed_by_an_option() {
     assert_eq!(post(&[]), 413);
     assert_eq!(post(&["--body-max", "2M"]), 200);
 }
+
+#[test]
+fn fields_that_applications_take_for_others_are_not_forwarded() {
+    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let fields = "X_Forwarded_For: 192.0.2.9\r\nContent_Length: 5\r\nX-Kept: 1\r\n";
+    assert_eq!(front.get("/", fields).text(), "ok");
+    let asked = front.origin.asked().remove(0);
+    assert!(!asked.head.contains('_'), "{}", asked.head);
+    assert_eq!(asked.field("x-kept"), Some("1"));
+}
+
+#[test]
+fn an_origin_can_not_hide_for_whom_a_response_is() {
+    let fields = "Connection: Cache-Control, Set-Cookie\r\nCache-Control: private\r\nExpires: Sun, 06 Nov 2094 08:49:37 GMT\r\n";
+    let front = Front::saying(move |asked| response("200 OK", fields, &asked.number.to_string()));
+    assert_eq!(front.get("/", "").text(), "0");
+    let second = front.get("/", "");
+    assert_eq!(second.text(), "1", "it is private");
+    assert_eq!(second.field("cache-control"), Some("private"));
+}
