@@ -104,6 +104,7 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
         assert!(used <= come);
         let is_idle = step.used == 0 && step.event.is_none();
         match step.event {
+            Some(ClientEvent::Upgraded(_)) => panic!("no upgrade was asked for"),
             Some(ClientEvent::Interim(head)) => words.push(format!("interim {:?}", head.status)),
             Some(ClientEvent::Response(head)) => {
                 words.push(format!(
