@@ -25,7 +25,7 @@ use crate::programs::routes::Route;
 use crate::sites::{At, Site};
 use crate::store::filling::{Filling, Grown};
 use crate::store::makings::Makings;
-use crate::store::object::{Content, Kind, Representation, Sources};
+use crate::store::object::{self, Content, Kind, Representation, Sources};
 use crate::store::place::{self, OVERHEAD, Placed};
 use crate::store::purging::Since;
 use crate::store::validity::{Lifetime, Validity};
@@ -165,6 +165,11 @@ pub struct Storing {
 /// What is known of a response before its body is there.
 struct Head {
     built: (Vec<u8>, Encoded),
+    about: About,
+}
+
+/// What its head does not say in so many words.
+struct About {
     modified_s: Option<u64>,
     lifetime: Lifetime,
     selecting: Selecting,
@@ -243,9 +248,11 @@ impl Storing {
         };
         let head = Head {
             built: heads::of_program(status, fields, &left_out, at),
-            modified_s: representation.modified_s,
-            lifetime,
-            selecting,
+            about: About {
+                modified_s: representation.modified_s,
+                lifetime,
+                selecting,
+            },
         };
         let object = Arc::new(with_body_of(
             &self.store,
@@ -284,9 +291,11 @@ impl Storing {
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
         Head {
             built: heads::of_program(response.status, &response.fields, &judged.left_out, at),
-            modified_s: modified.and_then(|value| date::parse(value, now_s)),
-            lifetime: judged.lifetime,
-            selecting,
+            about: About {
+                modified_s: modified.and_then(|value| date::parse(value, now_s)),
+                lifetime: judged.lifetime,
+                selecting,
+            },
         }
     }
 
@@ -312,12 +321,12 @@ impl Storing {
 
     /// Stores a response whose body comes, and lets it come.
     fn fill(self, head: Head, len: Option<u64>, from: Receiver) -> Stored {
-        let (bytes, map) = head.built;
+        let Head { built, about } = head;
         let filling = Filling::new(
-            (bytes.into(), map),
-            head.modified_s,
+            (built.0.into(), built.1),
+            about.modified_s,
             len,
-            head.selecting,
+            about.selecting,
             self.store.body_len_max(),
             clock::now_ms(),
         );
@@ -325,7 +334,7 @@ impl Storing {
             kind: Kind::Filling(Box::new(filling)),
             // Its body has memory of its own until it is whole.
             size: OVERHEAD,
-            validity: Validity::Lifetime(Box::new(head.lifetime)),
+            validity: Validity::Lifetime(Box::new(about.lifetime)),
         });
         let is_kept = self.insert(object.clone());
         let has_room = len.is_none_or(|len| len <= self.store.object_len_max());
@@ -407,9 +416,11 @@ impl Fill {
         let lifetime = self.object.validity.lifetime()?;
         let head = Head {
             built: (filling.bytes.to_vec(), filling.head),
-            modified_s: filling.modified_s,
-            lifetime: lifetime.clone(),
-            selecting: filling.selecting.clone(),
+            about: About {
+                modified_s: filling.modified_s,
+                lifetime: lifetime.clone(),
+                selecting: filling.selecting.clone(),
+            },
         };
         let Storing { key, store, .. } = &self.storing;
         whole(store, key.hash, head, parts)
@@ -464,23 +475,15 @@ fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<
         content,
         size,
     } = place::in_memory(store, hash, head.built, len, copy).ok()?;
-    let representation = Representation {
-        bytes,
-        head: map,
+    let extra = head.about.selecting.size() + head.about.lifetime.names.len();
+    let size = size + extra as u64;
+    Some(complete_object(
+        (bytes, map),
         content,
-        len: len as u64,
-        modified_s: head.modified_s,
-        encoding: Encoding::Identity,
-        encoding_bits: EncodingSet::EMPTY.bits().into(),
-        sources: Sources::default(),
-        selecting: head.selecting,
-    };
-    let extra = representation.selecting.size() + head.lifetime.names.len();
-    Some(Object {
-        size: size + extra as u64,
-        kind: Kind::Representation(representation),
-        validity: Validity::Lifetime(Box::new(head.lifetime)),
-    })
+        len as u64,
+        size,
+        head.about,
+    ))
 }
 
 /// A complete object with another head, and the body of one that is stored.
@@ -497,21 +500,40 @@ fn with_body_of(
         return whole(store, hash, head, &[body]);
     };
     let (bytes, map) = place::head_alone(store, hash, head.built).ok()?;
-    Some(Object {
-        size: stale.size,
+    let (content, len) = (Content::Block(block.clone()), representation.len);
+    Some(complete_object(
+        (bytes, map),
+        content,
+        len,
+        stale.size,
+        head.about,
+    ))
+}
+
+/// A program's response as it lies in the store.
+fn complete_object(
+    (bytes, head): (object::Bytes, Encoded),
+    content: Content,
+    len: u64,
+    size: u64,
+    about: About,
+) -> Object {
+    Object {
+        size,
         kind: Kind::Representation(Representation {
             bytes,
-            head: map,
-            content: Content::Block(block.clone()),
-            len: representation.len,
-            modified_s: head.modified_s,
+            head,
+            content,
+            len,
+            modified_s: about.modified_s,
+            // Programs encode by themselves.
             encoding: Encoding::Identity,
             encoding_bits: EncodingSet::EMPTY.bits().into(),
             sources: Sources::default(),
-            selecting: head.selecting,
+            selecting: about.selecting,
         }),
-        validity: Validity::Lifetime(Box::new(head.lifetime)),
-    })
+        validity: Validity::Lifetime(Box::new(about.lifetime)),
+    }
 }
 
 /// The fields that are left out of what is stored.
