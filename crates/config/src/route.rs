@@ -18,7 +18,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 11] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 13] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -32,6 +32,8 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 11] = [
     ("index", &["fastcgi"]),
     ("connections", &["fastcgi", "origin"]),
     ("connect_timeout", &["origin"]),
+    ("tunnels", &["origin"]),
+    ("client_share", &["origin"]),
     ("cache", &["origin"]),
 ];
 
@@ -51,6 +53,12 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let timeout_ms = section.duration_ms("timeout", Route::TIMEOUT_MS, 1..=DAY_MS);
     let concurrency_max = count(&section, "concurrency", Route::CONCURRENCY_MAX, 1..=65_536);
     let conditions = conditions(&section);
+    let of = |key, default, most| match target.as_ref() {
+        Some((kind, _)) if means(key, kind) => count(&section, key, default, 1..=most),
+        _ => default,
+    };
+    let tunnels_max = of("tunnels", Route::TUNNELS_MAX, 65_536);
+    let client_share_percent = of("client_share", Route::CLIENT_SHARE_PERCENT, 100);
     let kind = target.as_ref().map(|(kind, _)| *kind);
     let may_stream = kind.is_some_and(|kind| kind != "pages");
     let buffers = |key| !may_stream || section.flag(key, true);
@@ -67,6 +75,8 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         conditions,
         timeout_ms,
         concurrency_max,
+        tunnels_max,
+        client_share_percent,
         request_buffering,
         response_buffering,
         caching: caching.unwrap_or_default(),
@@ -76,6 +86,13 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         check_folder_pattern(&route.pattern, &pattern_item?);
     }
     Some((route, target?.1.at))
+}
+
+/// Whether a key means something with a target.
+fn means(key: &str, target: &str) -> bool {
+    KEYS_OF_TARGETS
+        .iter()
+        .any(|(known, targets)| *known == key && targets.contains(&target))
 }
 
 /// Reports keys that mean nothing with this target; without one, any may be meant.

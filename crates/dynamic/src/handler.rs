@@ -22,6 +22,11 @@ pub trait Handler: Send + Sync {
     /// takes time it returns as a future.
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun;
 
+    /// What it has under way and has refused, for people, where it counts that itself.
+    fn status(&self) -> Option<String> {
+        None
+    }
+
     /// Which server a request would be given to now, and why that one, for people; `None` where there is none to choose.
     /// Nothing is asked or changed.
     fn whom(&self, _: &Outline<'_>) -> Option<String> {

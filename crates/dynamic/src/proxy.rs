@@ -5,6 +5,7 @@
 
 mod checks;
 mod forward;
+mod leave;
 mod link;
 mod origins;
 mod servers;
@@ -17,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_config::{Origin, OriginHost, ProxyProtocol, Route};
-use lowroad_engine::concurrency::{Concurrency, Permit};
 use lowroad_engine::stream::Receiver;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::method::Method;
@@ -27,6 +27,7 @@ use lowroad_origin::group::{NoMember, Outcome};
 use lowroad_origin::retry::{Body as Left, Failed, Seen};
 use lowroad_origin::{Patience, Unavailable};
 
+use self::leave::{Bounds, Leave};
 pub use self::origins::Origins;
 use self::servers::{Place, Servers, Try};
 use self::talk::{Body, Sending, Stopped, Talk};
@@ -41,7 +42,7 @@ pub struct ProxyHandler {
     servers: Arc<Servers>,
     host: OriginHost,
     proxy_protocol: Option<ProxyProtocol>,
-    concurrency: Arc<Concurrency>,
+    bounds: Bounds,
     patience: Patience,
     /// How long the head of a response may take.
     first_byte: Duration,
@@ -53,7 +54,7 @@ struct Asked {
     body: Option<Receiver>,
     len: BodyLen,
     /// Leave to be under way; not here while it is tried.
-    permit: Option<Permit>,
+    leave: Option<Leave>,
     interims: Interims,
 }
 
@@ -75,7 +76,7 @@ impl ProxyHandler {
             servers: origins.get(origin, &notice)?,
             host: origin.host.clone(),
             proxy_protocol: origin.proxy_protocol,
-            concurrency: Concurrency::new(route.concurrency_max),
+            bounds: Bounds::new(route),
             patience: Patience {
                 total: first_byte,
                 connecting: Duration::from_millis(origin.connect_timeout_ms).min(first_byte),
@@ -89,21 +90,17 @@ impl ProxyHandler {
         })
     }
 
-    fn permit(&self) -> Result<Permit, Failure> {
-        self.concurrency.try_acquire().ok_or_else(|| {
-            let (max, name) = (self.concurrency.max(), &self.servers.name);
-            let detail = format!(
-                "{max} requests to {name} are under way already; the route's concurrency allows no more"
-            );
-            Failure::new(Status::SERVICE_UNAVAILABLE, detail)
-        })
+    fn enter(&self, request: &Request) -> Result<Leave, Failure> {
+        let asks_for_tunnel = request.upgrade().is_some();
+        self.bounds
+            .enter(request.peer, asks_for_tunnel, &self.servers.name)
     }
 
     async fn answer(
         self: Arc<Self>,
         worker: usize,
         mut request: Request,
-        permit: Permit,
+        leave: Leave,
     ) -> Result<Response, Failure> {
         let body = std::mem::take(&mut request.body);
         let len = match (&body.stream, body.len) {
@@ -115,7 +112,7 @@ impl ProxyHandler {
         let mut asked = Asked {
             body: body.stream,
             len,
-            permit: Some(permit),
+            leave: Some(leave),
             interims: std::mem::take(&mut request.interims),
         };
         let (mut tried, mut last) = (Vec::new(), None);
@@ -138,7 +135,7 @@ impl ProxyHandler {
                 && (is_idempotent(&request) || !stopped.sent)
                 && let Some(body) = stopped.body.take()
             {
-                (asked.body, asked.permit) = (body, Some(stopped.permit));
+                (asked.body, asked.leave) = (body, Some(stopped.leave));
                 let again = self.ask(worker, &request, &place, stopped.attempt, &mut asked, true);
                 stopped = match again.await {
                     Ok(response) => return Ok(response),
@@ -195,7 +192,7 @@ impl ProxyHandler {
         match group.upstream.may_retry(&failed, now_ms) {
             Ok(()) => {
                 asked.body = stopped.body.flatten();
-                asked.permit = Some(stopped.permit);
+                asked.leave = Some(stopped.leave);
                 (self.terms.notice)(&format!("{}; another server is asked", failure.detail));
                 Ok(failure)
             }
@@ -219,8 +216,8 @@ impl ProxyHandler {
             Some(lease) => Ok(lease),
             None => pool.lease(worker, fresh, self.patience).await,
         };
-        let permit = asked
-            .permit
+        let leave = asked
+            .leave
             .take()
             .expect("a request is tried once at a time");
         let body = asked.body.take();
@@ -232,7 +229,7 @@ impl ProxyHandler {
                     failure,
                     outcome(&why),
                     attempt,
-                    (body, permit),
+                    (body, leave),
                 ));
             }
         };
@@ -258,7 +255,7 @@ impl ProxyHandler {
             Ok(has_body) => !has_body,
             Err(_) => {
                 let failure = Failure::new(Status::INTERNAL_ERROR, "a connection was not ready");
-                let body = (body, permit);
+                let body = (body, leave);
                 return Err(Stopped::before(failure, Outcome::Cancelled, attempt, body));
             }
         };
@@ -269,7 +266,7 @@ impl ProxyHandler {
             is_shared: self.proxy_protocol.is_none(),
             body: Body::Untouched(body.filter(|_| !sending.is_without_body)),
             method: request.method,
-            permit,
+            leave,
             found: None,
         };
         let terms = self.terms.clone();
@@ -353,9 +350,13 @@ impl Handler for ProxyHandler {
         self.servers.whom(outline)
     }
 
+    fn status(&self) -> Option<String> {
+        Some(self.bounds.text())
+    }
+
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
-        match self.permit() {
-            Ok(permit) => Begun::Here(Box::pin(self.answer(worker, request, permit))),
+        match self.enter(&request) {
+            Ok(leave) => Begun::Here(Box::pin(self.answer(worker, request, leave))),
             Err(failure) => Begun::Answered(Err(failure)),
         }
     }

@@ -6,6 +6,7 @@
 //! so one of both sees the other.
 
 mod lines;
+pub mod shares;
 
 use std::future::Future;
 use std::pin::Pin;

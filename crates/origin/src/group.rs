@@ -41,6 +41,7 @@ pub struct Picked {
     pub why: Why,
     begun: Begun,
     pending: bool,
+    is_tunnel: bool,
 }
 
 /// What came of a request.
@@ -99,6 +100,7 @@ impl<P> Group<P> {
             grows_since_ms: self.at_work.then_some(now_ms),
             turn: 0,
             requests: 0,
+            tunnels: 0,
             pending: 0,
             counts: Counts::default(),
         };
@@ -190,6 +192,7 @@ impl<P> Group<P> {
             why,
             begun: picked.circuit.begin(&settings.circuit, now_ms),
             pending: true,
+            is_tunnel: false,
         })
     }
 
@@ -202,6 +205,16 @@ impl<P> Group<P> {
         }
     }
 
+    /// A request's connection speaks another protocol from now on, perhaps for days.
+    pub fn tunnelled(&mut self, picked: &mut Picked) {
+        self.connected(picked);
+        if let Some(member) = self.member_mut(picked.member)
+            && !std::mem::replace(&mut picked.is_tunnel, true)
+        {
+            member.tunnels += 1;
+        }
+    }
+
     /// What came of a request.
     pub fn report(&mut self, mut picked: Picked, outcome: Outcome, now_ms: u64) {
         self.connected(&mut picked);
@@ -211,6 +224,7 @@ impl<P> Group<P> {
             return;
         };
         member.requests -= 1;
+        member.tunnels -= u32::from(picked.is_tunnel);
         let well = member.counts.count(outcome);
         let circuit = &settings.circuit;
         let change = member

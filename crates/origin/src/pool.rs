@@ -107,7 +107,8 @@ pub struct Lease<O: Open> {
     of: Use,
     /// Until something is heard from it.
     unheard: Option<Unheard<O>>,
-    permit: Permit,
+    /// Until it is detached.
+    permit: Option<Permit>,
 }
 
 impl<O: Open> Lease<O> {
@@ -118,8 +119,13 @@ impl<O: Open> Lease<O> {
             kept: true,
             of,
             unheard: None,
-            permit,
+            permit: Some(permit),
         }
+    }
+
+    /// It is used for something else than requests from now on, and is none of those that there may be. It must not be given back.
+    pub fn detach(&mut self) {
+        self.permit = None;
     }
 
     /// Something was heard from it: a process of the server works at it.
@@ -255,7 +261,7 @@ impl<O: Open> Pool<O> {
                 kept: false,
                 of: unheard.1,
                 unheard: Some(unheard.0),
-                permit,
+                permit: Some(permit),
             })
         };
         let leased = self.in_time(worker, patience.total, leasing).await;

@@ -100,6 +100,13 @@ impl<P> Attempt<P> {
         }
     }
 
+    /// Its connection speaks another protocol from now on.
+    pub fn tunnelled(&mut self) {
+        if let Some(picked) = &mut self.picked {
+            self.upstream.lock().group.tunnelled(picked);
+        }
+    }
+
     /// What came of it.
     pub fn report(mut self, outcome: Outcome, now_ms: u64) {
         self.end(outcome, now_ms);

@@ -74,7 +74,10 @@ fn programs(running: &Running, out: &mut String) {
     }
     for site in &running.sites.all {
         for route in site.routes.iter() {
-            let text = format!("{} {}: {}", site.label, route.name(), route.counts.text());
+            let mut text = format!("{} {}: {}", site.label, route.name(), route.counts.text());
+            if let Some(own) = route.handler.status() {
+                text.push_str(&format!(", {own}"));
+            }
             line(out, "route", &text);
         }
     }

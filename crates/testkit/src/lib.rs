@@ -13,7 +13,7 @@ pub mod origin;
 pub mod status;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -338,6 +338,19 @@ impl Client {
     /// Connects.
     pub fn connect(address: SocketAddr) -> Client {
         Client::new(TcpStream::connect(address).expect("a connection"))
+    }
+
+    /// Connects from an address of this machine.
+    pub fn connect_from(from: IpAddr, address: SocketAddr) -> Client {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let socket = socket(family, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddr::new(from, 0)).expect("an address of this machine");
+        connect(&socket, &address).expect("a connection");
+        Client::new(socket.into())
     }
 
     /// A client on a connection that was made elsewhere.

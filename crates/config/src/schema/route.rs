@@ -22,6 +22,13 @@ pub struct Route {
     /// Requests that are answered at a time, 1 to 65 536; others get 503. Default 256.
     /// Key `concurrency`.
     pub concurrency_max: usize,
+    /// Connections of an origin's clients that speak another protocol at a time, as WebSockets do, 1 to 65 536; others get
+    /// 503. They are none of the requests that `concurrency_max` bounds. Default 4096. Key `tunnels`.
+    pub tunnels_max: usize,
+    /// Of an origin: how much of `concurrency_max` and of `tunnels_max` one client may have while nobody else has any, in percent, 1 to
+    /// 100: who has company may have less. A client is an IPv4 address or 64 bits of an IPv6 address. Default 75; 100 is no
+    /// bound. Key `client_share`.
+    pub client_share_percent: usize,
     /// The program gets a request once all of its body is there. Default true. Not for pages, which
     /// always do. Key `request_buffering`.
     pub request_buffering: bool,
@@ -39,6 +46,10 @@ impl Route {
     pub const TIMEOUT_MS: u64 = 30_000;
     /// The default of `concurrency_max`.
     pub const CONCURRENCY_MAX: usize = 256;
+    /// The default of `tunnels_max`.
+    pub const TUNNELS_MAX: usize = 4096;
+    /// The default of `client_share_percent`.
+    pub const CLIENT_SHARE_PERCENT: usize = 75;
 
     /// A route with every default.
     pub fn new(pattern: Pattern, to: RouteTo) -> Route {
@@ -48,6 +59,8 @@ impl Route {
             to,
             timeout_ms: Route::TIMEOUT_MS,
             concurrency_max: Route::CONCURRENCY_MAX,
+            tunnels_max: Route::TUNNELS_MAX,
+            client_share_percent: Route::CLIENT_SHARE_PERCENT,
             request_buffering: true,
             response_buffering: true,
             conditions: Conditions::default(),

@@ -11,13 +11,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use lowroad_engine::concurrency::Permit;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_http::h1;
 use lowroad_http::method::Method;
 use lowroad_http::status::Status;
 use lowroad_origin::group::Outcome;
 
+use super::leave::Leave;
 use super::link::{Broken, Links, Said};
 use super::servers::{Place, Try};
 use super::tunnel;
@@ -53,7 +53,7 @@ pub struct Talk {
     /// The request's.
     pub method: Method,
     /// Leave to be under way.
-    pub permit: Permit,
+    pub leave: Leave,
     /// What was found wrong with the server.
     pub found: Option<Outcome>,
 }
@@ -81,7 +81,7 @@ pub struct Stopped {
     /// All of the request's body, if that is still there.
     pub body: Option<Option<Receiver>>,
     /// Leave to be under way.
-    pub permit: Permit,
+    pub leave: Leave,
     /// Something of the request may have reached the server.
     pub sent: bool,
     /// Something came back.
@@ -96,14 +96,14 @@ impl Stopped {
         failure: Failure,
         outcome: Outcome,
         attempt: Option<Try>,
-        (body, permit): (Option<Receiver>, Permit),
+        (body, leave): (Option<Receiver>, Leave),
     ) -> Stopped {
         Stopped {
             failure,
             outcome,
             attempt,
             body: Some(body),
-            permit,
+            leave,
             sent: false,
             is_answered: false,
             is_stale: false,
@@ -155,6 +155,7 @@ impl Talk {
             }
             Err(failure) => return Err(self.stop(failure, &sending)),
         };
+        self.leave.stay_request();
         if matches!(head.status.code(), 502..=504) {
             self.found = Some(Outcome::ServerError);
         }
@@ -455,7 +456,7 @@ impl Talk {
             outcome: self.found.unwrap_or(Outcome::Cancelled),
             attempt: self.attempt,
             body,
-            permit: self.permit,
+            leave: self.leave,
             sent: sending.len > 0,
             is_answered: sending.is_answered,
             is_stale: self.lease.kept && is_lost && !sending.is_answered,

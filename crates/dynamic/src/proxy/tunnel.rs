@@ -12,6 +12,7 @@ use lowroad_engine::tunnel::Tunnel;
 use lowroad_origin::group::Outcome;
 
 use super::link::Said;
+use super::servers::Try;
 use super::talk::Talk;
 use crate::{Fields, Response};
 
@@ -43,9 +44,13 @@ enum Turn {
 
 /// The response that tells the client of the protocol; a task moves the bytes that follow. The tunnel closes when
 /// nothing has moved for `silence`.
-pub fn begin(talk: Talk, silence: Duration, protocol: Vec<u8>, fields: Fields) -> Response {
+pub fn begin(mut talk: Talk, silence: Duration, protocol: Vec<u8>, fields: Fields) -> Response {
     let (tunnel, far) = Tunnel::new(WAITING_LEN_MAX);
     let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+    // Its request is over. What it takes from now on is bounded by what tunnels there may be.
+    talk.leave.become_tunnel();
+    talk.lease.detach();
+    talk.attempt.iter_mut().for_each(Try::tunnelled);
     let executor = talk.executor();
     let mut pump = Pump {
         talk,

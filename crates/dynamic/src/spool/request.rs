@@ -49,6 +49,10 @@ impl Handler for Buffered {
         self.inner.whom(outline)
     }
 
+    fn status(&self) -> Option<String> {
+        self.inner.status()
+    }
+
     fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {
         let Some(stream) = request.body.stream.take() else {
             return self.inner.clone().begin(worker, request);

@@ -111,6 +111,8 @@ pub struct Member<P> {
     pub turn: i64,
     /// Requests, also those that wait for a connection.
     pub requests: u32,
+    /// Of them, those whose connection speaks another protocol now: load, but none of the requests that it may have.
+    pub tunnels: u32,
     /// Requests that wait for a connection.
     pub pending: u32,
     pub counts: Counts,
@@ -145,7 +147,7 @@ impl<P> Member<P> {
     /// It has as many requests as it may.
     pub fn is_full(&self, settings: &Settings) -> bool {
         let circuit = &settings.circuit;
-        self.requests >= circuit.requests_max || self.pending >= circuit.pending_max
+        self.requests - self.tunnels >= circuit.requests_max || self.pending >= circuit.pending_max
     }
 
     /// What it weighs now; more than 0.

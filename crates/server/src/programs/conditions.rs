@@ -86,6 +86,10 @@ impl Handler for Varying {
         self.inner.whom(outline)
     }
 
+    fn status(&self) -> Option<String> {
+        self.inner.status()
+    }
+
     fn begin(self: Arc<Self>, worker: usize, request: ProgramRequest) -> Begun {
         let vary = self.vary.clone();
         let with_vary = move |answer: Result<Response, Failure>| {

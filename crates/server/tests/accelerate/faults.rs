@@ -1,8 +1,10 @@
 //! Origins that misbehave: what their clients get, and that nothing wrong is stored.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::IpAddr;
 
 use lowroad_testkit::origin::Origin;
+use lowroad_testkit::{Client, wait_until};
 
 use crate::front::{Front, response};
 
@@ -101,4 +103,42 @@ fn who_has_said_anything_is_not_asked_again() {
         assert_eq!(client.get("/", "").status, 502, "{said:?}");
         assert_eq!(front.origin.count(), 2, "{said:?}");
     }
+}
+
+#[test]
+fn one_client_s_silent_requests_leave_room_for_others() {
+    let origin = Origin::start(|asked, stream| {
+        if asked.target.starts_with("/silent") {
+            let _ = stream.read(&mut [0]);
+            return false;
+        }
+        stream
+            .write_all(response("200 OK", "", "ok").as_bytes())
+            .is_ok()
+    });
+    let front = Front::routing(origin, "concurrency = 8");
+    let silent = |number: usize| {
+        let mut client = front.connect();
+        client.send(format!("GET /silent/{number} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        client
+    };
+    let _open: Vec<Client> = (0..6)
+        .map(|number| {
+            let client = silent(number);
+            wait_until("the request", || {
+                (front.origin.count() > number).then_some(())
+            });
+            client
+        })
+        .collect();
+    assert_eq!(silent(6).response().status, 503);
+    let other = IpAddr::from([127, 0, 0, 2]);
+    let mut client = Client::connect_from(other, front.server.address());
+    assert_eq!(client.get("/", "").text(), "ok");
+    let line = front.server.wait_for_error_line("client_share");
+    assert!(
+        line.contains("the client has its share of the 8 requests"),
+        "{line}"
+    );
+    assert!(front.say(&["status"]).contains("1 refused by concurrency"));
 }

@@ -49,6 +49,25 @@ impl Front {
         }
     }
 
+    /// In front of this origin, with these lines of `[[site.route]]`.
+    pub fn routing(origin: Origin, lines: &str) -> Front {
+        let folder = Folder::new();
+        let config = format!(
+            "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
+             origin = \"{}\"\n{lines}\n",
+            origin.url()
+        );
+        let file = folder.file("lowroad.toml", config);
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "-c"]).arg(file);
+        command.env("RUNTIME_DIRECTORY", folder.path());
+        Front {
+            server: Server::spawn(command),
+            runtime: folder,
+            origin,
+        }
+    }
+
     fn started(workers: usize, origin: Origin, more: &[&str]) -> Front {
         let (url, runtime) = (origin.url(), Folder::new());
         let workers = workers.to_string();

@@ -109,6 +109,53 @@ fn an_origin_that_is_lost_takes_the_client_with_it() {
     client.wait_for_close();
 }
 
+/// A front with these lines of its route.
+fn with_route(origin: Origin, lines: &str) -> Front {
+    Front::routing(origin, lines)
+}
+
+#[test]
+fn what_is_open_takes_no_request_s_place() {
+    let front = with_route(echo(), "concurrency = 1\nconnections = 2");
+    let mut open: Vec<_> = (0..3)
+        .map(|_| {
+            let mut client = front.connect();
+            client.send(ASKS);
+            assert_eq!(client.response().status, 101);
+            client
+        })
+        .collect();
+    assert_eq!(front.get("/", "").text(), "as ever");
+    assert!(front.say(&["status"]).contains("3 tunnels,"));
+    let mut last = open.pop().expect("three");
+    last.send("still here");
+    last.finish();
+    assert!(last.wait_for_close(), "in order");
+    assert_eq!(last.received, b"hellostill herebye");
+}
+
+#[test]
+fn tunnels_have_a_bound_of_their_own() {
+    let front = with_route(echo(), "tunnels = 2\nclient_share = 100");
+    let open = |front: &Front| {
+        let mut client = front.connect();
+        client.send(ASKS);
+        (client.response().status, client)
+    };
+    let (one, two, three) = (open(&front), open(&front), open(&front));
+    assert_eq!((one.0, two.0, three.0), (101, 101, 503));
+    assert_eq!(front.get("/", "").text(), "as ever");
+    assert!(
+        front
+            .say(&["status"])
+            .contains("2 tunnels, 0 refused by concurrency, 1 by tunnels")
+    );
+    let mut one = one.1;
+    one.finish();
+    one.wait_for_close();
+    lowroad_testkit::wait_until("room", || (open(&front).0 == 101).then_some(()));
+}
+
 /// A server that answers each message in capitals, as node's own parser of HTTP and a hand for frames make it.
 const WEBSOCKET_SERVER: &str = r#"
 const http = require('http'), crypto = require('crypto');
