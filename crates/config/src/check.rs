@@ -4,7 +4,7 @@
 
 use crate::reader::Source;
 use crate::site::Marks;
-use crate::{Module, ModuleCode, Name, Root, RouteTo, Site, module};
+use crate::{Module, ModuleCode, Name, Root, RouteTo, Server, Site, Softirq, module};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -40,6 +40,34 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, Marks)]) 
     }
     wildcard_conflicts(source, sites);
 }
+
+/// The same proxies at an address for all its sites, and nothing before the socket that would take a PROXY header for a
+/// request.
+pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, Marks)], server: &Server) {
+    for (index, (site, marks)) in sites.iter().enumerate() {
+        let at = marks.proxy_protocol.as_ref().or(marks.listen.first());
+        let Some(at) = at else { continue };
+        let before = sites.iter().take(index).enumerate();
+        let differs = |other: &Site| {
+            let shared = |address: &SocketAddr| other.listen.contains(address);
+            other.proxy_protocol != site.proxy_protocol && site.listen.iter().any(shared)
+        };
+        if let Some((other, _)) = before.into_iter().find(|(_, (site, _))| differs(site)) {
+            source.report(
+                at,
+                format!("site[{other}] has an address in common, and another proxy_protocol"),
+                "the same for all sites of an address",
+            );
+        }
+        if !site.proxy_protocol.is_empty() && server.softirq != Softirq::Off {
+            source.report(at, NO_SOFTIRQ, "either of both");
+        }
+    }
+}
+
+/// Why there is no level below an address at which proxies name their clients.
+pub const NO_SOFTIRQ: &str =
+    "server.softirq answers requests before the server, and reads no PROXY header";
 
 /// That roots and folders of programs are folders, that modules are files, and that error pages are
 /// files where one root is all there is.

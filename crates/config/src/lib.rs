@@ -34,6 +34,7 @@ pub mod schema;
 mod site;
 pub mod value;
 
+pub use check::NO_SOFTIRQ;
 pub use destination::Destination;
 pub use feature::{Feature, Lacking};
 pub use pattern::{Pattern, PatternError};
@@ -165,6 +166,7 @@ fn config(
     named::each_once(source, "origin", origin_names);
     origin::resolve(source, &mut sites, &origins);
     check::names_and_listeners(source, &sites);
+    check::proxies(source, &sites, &server);
     more_checks(source, &sites, &modules);
     feature::check(source, &sites, &modules, &databases, lacking);
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));

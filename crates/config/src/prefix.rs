@@ -1,6 +1,7 @@
 //! Addresses that begin alike: `192.0.2.1`, `10.0.0.0/8`, `2001:db8::/32`. Knows nothing of what they are for.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use crate::value::Refused;
 
@@ -40,6 +41,23 @@ impl Prefix {
         match bits.filter(|bits| *bits <= most) {
             Some(bits) => Ok(Prefix { address, bits }),
             None => Err(refused),
+        }
+    }
+
+    /// The first and the last address.
+    #[must_use]
+    pub fn range(&self) -> RangeInclusive<IpAddr> {
+        match self.address {
+            IpAddr::V4(address) => {
+                let rest = u32::MAX.checked_shr(self.bits).unwrap_or(0);
+                let first = address.to_bits() & !rest;
+                Ipv4Addr::from(first).into()..=Ipv4Addr::from(first | rest).into()
+            }
+            IpAddr::V6(address) => {
+                let rest = u128::MAX.checked_shr(self.bits).unwrap_or(0);
+                let first = address.to_bits() & !rest;
+                Ipv6Addr::from(first).into()..=Ipv6Addr::from(first | rest).into()
+            }
         }
     }
 
@@ -84,6 +102,12 @@ mod tests {
             ("::/0", "::1", true),
         ] {
             let prefix = Prefix::parse(prefix).expect(prefix);
+            let parsed: IpAddr = address.parse().expect(address);
+            assert_eq!(
+                prefix.range().contains(&parsed.to_canonical()),
+                has,
+                "{address}"
+            );
             assert_eq!(
                 prefix.has(address.parse().expect(address)),
                 has,

@@ -19,6 +19,8 @@ pub(crate) struct Marks {
     pub(crate) root: Option<At>,
     /// In the order of the site's `error_pages`.
     pub(crate) error_pages: Vec<At>,
+    /// None without the key.
+    pub(crate) proxy_protocol: Option<At>,
     /// Where each route's target is named, in the order of the site's routes.
     pub(crate) routes: Vec<At>,
 }
@@ -40,6 +42,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         ("none", Symlinks::None),
         ("follow", Symlinks::Follow),
     ];
+    let (proxy_protocol, proxy_protocol_mark) = prefixes(&section, "proxy_protocol");
     let site = Site {
         names,
         listen,
@@ -69,7 +72,8 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
             .filter_map(rules::header)
             .collect(),
         routes,
-        purge_from: purge_from(&section),
+        proxy_protocol,
+        purge_from: prefixes(&section, "purge_from").0,
     };
     section.finish();
     let marks = Marks {
@@ -77,6 +81,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         listen: listen_marks,
         root: root_mark,
         error_pages: page_marks,
+        proxy_protocol: proxy_protocol_mark,
         routes: route_marks,
     };
     (site, marks)
@@ -131,13 +136,15 @@ fn listen(section: &Section<'_>, default: &Site) -> (Vec<std::net::SocketAddr>, 
         .unzip()
 }
 
-fn purge_from(section: &Section<'_>) -> Vec<Prefix> {
-    let items = section.item("purge_from").map(Item::one_or_many);
-    let items = items.unwrap_or_default();
-    items
-        .iter()
-        .filter_map(|item| item.read(Prefix::parse))
-        .collect()
+/// The addresses that a key names, and where it does.
+fn prefixes(section: &Section<'_>, key: &'static str) -> (Vec<Prefix>, Option<At>) {
+    let Some(item) = section.item(key) else {
+        return (Vec::new(), None);
+    };
+    let at = item.at.clone();
+    let items = item.one_or_many();
+    let prefixes = items.iter().filter_map(|item| item.read(Prefix::parse));
+    (prefixes.collect(), Some(at))
 }
 
 fn root(item: &Item<'_>) -> Option<Root> {

@@ -428,9 +428,9 @@ fn unknown_keys() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
         "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, listen, root, error_pages, \
-         route, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header, purge_from)\n\
+         route, proxy_protocol, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header, purge_from)\n\
          4:1: site[0].xyz: unknown key (allowed: names, listen, root, error_pages, \
-         route, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header, purge_from)"
+         route, proxy_protocol, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header, purge_from)"
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
@@ -917,5 +917,33 @@ fn files_that_cannot_be_read() {
         problems[0]
             .to_string()
             .ends_with("latin1.toml:2:3: is not UTF-8 from here on")
+    );
+}
+
+#[test]
+fn proxies_are_those_of_an_address() {
+    let site = |more: &str| format!("[[site]]\nroot = \"r\"\n{more}\n");
+    let proxies = "proxy_protocol = [\"10.0.0.0/8\", \"::1\"]";
+    let config = parse(&site(proxies), Path::new("f")).expect("a configuration");
+    let read = |text: &str| Prefix::parse(text).expect("a prefix");
+    assert_eq!(
+        config.sites[0].proxy_protocol,
+        ["10.0.0.0/8", "::1"].map(read)
+    );
+    let two = format!("{}{}", site(proxies), site("names = \"a\""));
+    assert_eq!(
+        shown(&two),
+        "4:1: site[1]: site[0] has an address in common, and another proxy_protocol \
+         (allowed: the same for all sites of an address)"
+    );
+    assert_eq!(
+        shown(&format!("[server]\nsoftirq = \"auto\"\n{}", site(proxies))),
+        "5:18: site[0].proxy_protocol: server.softirq answers requests before the server, and reads no PROXY header \
+         (allowed: either of both)"
+    );
+    assert_eq!(
+        shown(&site("proxy_protocol = \"lb\"")),
+        "3:18: site[0].proxy_protocol: \"lb\" is not an address or a prefix \
+         (allowed: ADDRESS or ADDRESS/BITS: 127.0.0.1, 10.0.0.0/8, ::1, 2001:db8::/32)"
     );
 }

@@ -116,6 +116,7 @@ fn settings() -> Settings {
         connections_max: 10_000,
         connections_per_address_max: 10_000,
         requests_max: 0,
+        introduced: Vec::new(),
         http: lowroad_http::limits::Limits::default(),
     }
 }

@@ -42,22 +42,32 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.counters.connections.bump();
         let settings = &self.settings;
         let max = settings.connections_max;
-        match self
-            .admission
-            .enter(peer, max, settings.connections_per_address_max)
-        {
+        let is_introduced = settings.is_introduced(listener, peer);
+        let entered = match is_introduced {
+            true => self.admission.enter_for_another(peer, max),
+            false => self
+                .admission
+                .enter(peer, max, settings.connections_per_address_max),
+        };
+        match entered {
             Ok(()) => {}
             Err(overload) => {
                 return self.turn_away(Transport::new(socket, peer), listener, overload);
             }
         }
+        let timeout_ms = match is_introduced {
+            true => self.settings.header_timeout_ms,
+            false => self.idle_timeout_ms(),
+        };
+        let mut transport = Transport::new(socket, peer);
+        transport.is_introduced = !is_introduced;
         let now_ms = self.driver.now_ms();
         self.generation = (self.generation.wrapping_add(1) & GENERATION_MAX).max(1);
         let id = self.connections.insert(Connection {
-            transport: Transport::new(socket, peer),
+            transport,
             http: Server::default(),
             input: Input::default(),
-            deadline_ms: now_ms + self.idle_timeout_ms(),
+            deadline_ms: now_ms + timeout_ms,
             noted_ms: u64::MAX,
             requests: 0,
             generation: self.generation,

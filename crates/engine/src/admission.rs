@@ -45,6 +45,30 @@ impl Admission {
         Ok(())
     }
 
+    /// Counts a connection in that turns out to be another address's, by [`Admission::pass_on`]: nobody's limit counts.
+    ///
+    /// # Errors
+    /// As [`Admission::enter`].
+    pub fn enter_for_another(&self, proxy: IpAddr, max: usize) -> Result<(), Overload> {
+        self.enter(proxy, max, u32::MAX)
+    }
+
+    /// A connection is another address's.
+    ///
+    /// # Errors
+    /// There are too many of that. It is counted as its all the same, until it leaves.
+    pub fn pass_on(&self, from: IpAddr, to: IpAddr, address_max: u32) -> Result<(), Overload> {
+        self.leave(from);
+        self.open.fetch_add(1, Relaxed);
+        let mut map = self.shard(to);
+        let count = map.entry(to).or_insert(0);
+        *count += 1;
+        match *count <= address_max {
+            true => Ok(()),
+            false => Err(Overload::Address),
+        }
+    }
+
     /// Counts a connection out that [`Admission::enter`] counted in.
     pub fn leave(&self, peer: IpAddr) {
         self.open.fetch_sub(1, Relaxed);
@@ -89,5 +113,19 @@ mod tests {
         admission.leave(a);
         assert_eq!(admission.enter(b, 3, 2), Ok(()));
         assert_eq!(admission.open(), 3);
+    }
+
+    #[test]
+    fn what_is_passed_on_counts_for_another() {
+        let admission = Admission::default();
+        let (proxy, client) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        for passed in [Ok(()), Ok(()), Err(Overload::Address)] {
+            assert_eq!(admission.enter_for_another(proxy, 9), Ok(()));
+            assert_eq!(admission.pass_on(proxy, client, 2), passed);
+        }
+        assert_eq!(admission.open(), 3);
+        (0..3).for_each(|_| admission.leave(client));
+        assert_eq!(admission.open(), 0);
+        assert_eq!(admission.enter(client, 1, 1), Ok(()));
     }
 }

@@ -67,6 +67,8 @@ counters! {
     over_connections_max,
     /// Connections turned away at the limit per address.
     over_address_max,
+    /// Connections closed because they did not begin with the PROXY header that they have to begin with.
+    proxy_headers_refused,
     /// Times that accepting paused because descriptors or memory ran out.
     accept_pauses,
     /// Answers cut because their file changed while being sent.

@@ -82,7 +82,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
             // An outcome always comes: the file system, or whoever answers, decides when.
             let deadline_ms = self.driver.now_ms() + self.settings.idle_timeout_ms;
             self.connections[id].deadline_ms = deadline_ms;
-        } else if connection.begun {
+        } else if self.ended_unintroduced(id, true) {
+            // and is closed
+        } else if self.connections[id].begun {
             self.counters.header_timeouts.bump();
             self.refuse(id, Refused::Timeout, &[]);
         } else {

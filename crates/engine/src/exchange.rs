@@ -48,7 +48,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 }
                 Received::Empty => break,
                 Received::End => {
-                    self.client_ended(id);
+                    if !self.ended_unintroduced(id, false) {
+                        self.client_ended(id);
+                    }
                     break;
                 }
                 Received::Broken => {
@@ -59,7 +61,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    fn received(&mut self, id: usize, bytes: &[u8]) {
+    fn received(&mut self, id: usize, mut bytes: &[u8]) {
+        if !self.connections[id].transport.is_introduced {
+            match self.introduction(id, bytes) {
+                Some(rest) => bytes = rest,
+                None => return,
+            }
+        }
         let connection = &mut self.connections[id];
         if connection.input.is_empty() {
             let used = self.consume(id, bytes);

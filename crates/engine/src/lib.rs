@@ -30,6 +30,7 @@ pub mod helpers;
 mod incoming;
 mod input;
 mod interim;
+pub mod introduction;
 pub mod listener;
 pub mod local;
 pub mod mailbox;

@@ -122,6 +122,9 @@ pub trait Service {
         response: &mut Response<'_>,
     ) -> Option<Self::Record>;
 
+    /// A connection that a proxy passes on was closed, because it did not begin with what the proxy has to say.
+    fn misintroduced(&mut self, _proxy: IpAddr, _why: &'static str) {}
+
     /// An answer with a record has left: `body_len` bytes of its body, `whole` if all of them.
     fn sent(&mut self, record: Self::Record, body_len: u64, whole: bool, now_ms: u64);
 

@@ -1,5 +1,7 @@
 //! What an operator sets of a worker: limits and waits.
 
+use crate::introduction::Introduced;
+
 /// Limits and waits; times in ms.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -23,6 +25,8 @@ pub struct Settings {
     pub connections_per_address_max: u32,
     /// Requests on one connection; 0 for any number.
     pub requests_max: u32,
+    /// Listeners at which proxies say whose connections they pass on.
+    pub introduced: Vec<Introduced>,
     /// Limits on the parts of a request.
     pub http: lowroad_http::limits::Limits,
 }

@@ -15,12 +15,18 @@ pub(crate) struct Transport<S> {
     socket: S,
     /// Who is at the other end.
     pub peer: IpAddr,
+    /// Nothing of the connection is about who is at its other end, or nothing more.
+    pub is_introduced: bool,
 }
 
 impl<S> Transport<S> {
     /// Over a socket that was accepted.
     pub fn new(socket: S, peer: IpAddr) -> Transport<S> {
-        Transport { socket, peer }
+        Transport {
+            socket,
+            peer,
+            is_introduced: true,
+        }
     }
 
     /// See [`Driver::register`].

@@ -215,6 +215,7 @@ fn settings() -> Settings {
         connections_max: 1000,
         connections_per_address_max: 1000,
         requests_max: 0,
+        introduced: Vec::new(),
         http: Limits::default(),
     }
 }

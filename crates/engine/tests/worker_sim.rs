@@ -12,6 +12,7 @@ use lowroad_engine::arena::{Arena, Block};
 use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
 use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_engine::introduction::Introduced;
 use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
@@ -103,6 +104,14 @@ impl Echo {
         exchange: &Exchange,
         response: &mut Response<'_>,
     ) -> Answer<(String, usize), u64> {
+        if kind == "peer" {
+            let peer = exchange.peer.to_string();
+            let len = BodyLen::Known(peer.len() as u64);
+            if response.head(Status::OK).end(len) {
+                response.copied(peer.as_bytes());
+            }
+            return Answer::Ready(None);
+        }
         if !["deferred", "hinted", "twice"].contains(&kind) {
             return self.write(kind, len, response);
         }
@@ -238,6 +247,7 @@ fn settings() -> Settings {
         connections_max: 1000,
         connections_per_address_max: 1000,
         requests_max: 0,
+        introduced: Vec::new(),
         http: lowroad_http::limits::Limits::default(),
     }
 }
@@ -715,4 +725,136 @@ fn a_drain_waits_for_who_holds_the_worker_but_not_for_its_tasks_nor_for_ever() {
         assert_eq!(took_ms >= 5_000, !lets_go, "{took_ms} ms");
         drop(hold);
     }
+}
+
+/// Who connects in the simulator has to say whose connections it passes on.
+fn introduced() -> Settings {
+    let all: IpAddr = [0, 0, 0, 0].into();
+    Settings {
+        header_timeout_ms: 5000,
+        connections_per_address_max: 2,
+        introduced: vec![Introduced {
+            listener: ListenerId(0),
+            from: vec![all..=[255; 4].into()],
+        }],
+        ..settings()
+    }
+}
+
+/// The PROXY protocol, in both versions, and what may stand there for no client.
+fn introductions() -> [(Vec<u8>, Option<&'static str>); 6] {
+    const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+    let mut v6 = [SIGNATURE, &[0x21, 0x21, 0, 36 + 7]].concat();
+    v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+    v6.extend([0; 20]);
+    // A field that nobody here knows.
+    v6.extend([0xe5, 0, 4, 1, 2, 3, 4]);
+    let unix = [SIGNATURE, &[0x21, 0x31, 0, 216], &[b'/'; 216]].concat();
+    [
+        (
+            b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n".into(),
+            Some("192.0.2.7"),
+        ),
+        (
+            b"PROXY TCP6 2001:db8::9 2001:db8::1 4711 80\r\n".into(),
+            Some("2001:db8::9"),
+        ),
+        (v6, Some("2001:db8::7")),
+        (b"PROXY UNKNOWN\r\n".into(), None),
+        ([SIGNATURE, &[0x20, 0, 0, 0]].concat(), None),
+        (unix, None),
+    ]
+}
+
+#[test]
+fn a_proxy_says_whose_connection_it_is() {
+    for seed in 0..60 {
+        for (header, client) in introductions() {
+            let faults = Faults {
+                piece_len_max: [1, 3, 40, 9000][(seed % 4) as usize],
+                ..calm()
+            };
+            let mut case = Case::new(seed, faults, introduced());
+            let id = case.world.connect();
+            case.world.send(id, &header);
+            case.world
+                .send(id, b"GET /peer/0 HTTP/1.1\r\nHost: sim\r\n\r\n");
+            case.world.send(
+                id,
+                b"GET /peer/0 HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n",
+            );
+            case.turn_until(seed, "the end", |world| world.over(id));
+            let read = String::from_utf8(case.world.read(id)).expect("text");
+            let bodies: Vec<&str> = read
+                .split("HTTP/1.1 200 OK")
+                .skip(1)
+                .filter_map(|answer| answer.split("\r\n\r\n").nth(1))
+                .collect();
+            match client {
+                Some(client) => assert_eq!(bodies, [client, client], "seed {seed}"),
+                None => assert_eq!(bodies.len(), 2, "seed {seed}: {read}"),
+            }
+            assert_eq!(case.counters.proxy_headers_refused.value(), 0);
+            assert_eq!(case.admission.open(), 0, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_introduction_gets_no_answer() {
+    for seed in 0..40 {
+        for said in [
+            &b"GET /peer/0 HTTP/1.1\r\nHost: sim\r\n\r\n"[..],
+            b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\nGET ",
+            b"PROXY TCP9 a b c d\r\n",
+            b"\r\n\r\n\0\r\nQUIT\n\x31\0\0\0",
+            b"PROXY TC",
+        ] {
+            let faults = Faults {
+                piece_len_max: [1, 9000][(seed % 2) as usize],
+                ..calm()
+            };
+            let mut case = Case::new(seed, faults, introduced());
+            let id = case.world.connect();
+            case.world.send(id, said);
+            case.turn_for(10_000);
+            assert_eq!(case.world.read(id), b"", "seed {seed}");
+            assert_eq!(case.counters.proxy_headers_refused.value(), 1);
+            assert_eq!(case.admission.open(), 0, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_proxy_s_clients_have_their_limits_and_it_has_none() {
+    let mut case = Case::new(3, calm(), introduced());
+    let connect = |case: &Case, last: u8| {
+        let id = case.world.connect();
+        let line = format!(
+            "PROXY TCP4 192.0.2.{last} 198.51.100.1 1 80\r\nGET /peer/0 HTTP/1.1\r\nHost: sim\r\n\r\n"
+        );
+        case.world.send(id, line.as_bytes());
+        id
+    };
+    let ids: Vec<usize> = [1, 2, 1, 2, 3].map(|last| connect(&case, last)).into();
+    case.turn_for(1000);
+    for id in ids {
+        assert!(case.world.read(id).starts_with(b"HTTP/1.1 200"));
+    }
+    let third = connect(&case, 1);
+    case.turn_for(5000);
+    // This service refuses all with the same status.
+    assert!(case.world.read(third).starts_with(b"HTTP/1.1 400"));
+    assert_eq!(case.counters.over_address_max.value(), 1);
+    assert_eq!(case.admission.open(), 5);
+}
+
+#[test]
+fn a_look_whether_we_are_there_is_no_failure() {
+    let mut case = Case::new(4, calm(), introduced());
+    let id = case.world.connect();
+    case.world.end(id);
+    case.turn_until(4, "the end", |world| world.over(id));
+    assert_eq!(case.counters.proxy_headers_refused.value(), 0);
+    assert_eq!(case.admission.open(), 0);
 }

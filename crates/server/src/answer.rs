@@ -10,6 +10,7 @@ mod programs;
 mod purge;
 mod world;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use lowroad_engine::service::Refused;
@@ -339,6 +340,13 @@ impl Service for Web {
         self.log
             .as_ref()
             .map(|_| Record::of_refused(input, exchange, status))
+    }
+
+    fn misintroduced(&mut self, proxy: IpAddr, why: &'static str) {
+        let proxy = proxy.to_canonical();
+        // The log counts what is said again and again.
+        self.logger
+            .warn(format_args!("connection from {proxy} closed: {why}"));
     }
 
     fn sent(&mut self, record: Box<Record>, body_len: u64, whole: bool, now_ms: u64) {

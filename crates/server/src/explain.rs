@@ -55,7 +55,8 @@ impl View {
             addresses: running.listeners.addresses.clone(),
             store: running.store.clone(),
             fetcher: running.fetcher.clone(),
-            limits: crate::limits::settings(&running.config, running.fd_limit).http,
+            limits: crate::limits::settings(&running.config, &running.listeners, running.fd_limit)
+                .http,
             object_len_max: running.config.server.cache_object_len_max,
             logger: running.logger.clone(),
         }

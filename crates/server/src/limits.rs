@@ -1,8 +1,11 @@
 //! From the configuration's limits to the engine's, within what the machine gives.
 
-use lowroad_config::{Accept, Config};
+use lowroad_config::{Accept, Config, Prefix};
+use lowroad_engine::introduction::Introduced;
 use lowroad_engine::settings::Settings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::listeners::Listeners;
 
 /// Descriptors kept for all but connections: files being sent, listeners, logs.
 const RESERVED: u64 = 512;
@@ -57,7 +60,7 @@ fn connections_for(fd_limit: u64) -> usize {
 }
 
 /// The settings of a worker, given the limit of descriptors.
-pub fn settings(config: &Config, fd_limit: u64) -> Settings {
+pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settings {
     let limits = &config.limits;
     Settings {
         accept_max: match config.server.accept {
@@ -74,6 +77,7 @@ pub fn settings(config: &Config, fd_limit: u64) -> Settings {
         connections_max: limits.connections_max.min(connections_for(fd_limit)),
         connections_per_address_max: narrow(limits.connections_per_address_max as u64),
         requests_max: narrow(limits.requests_per_connection_max),
+        introduced: introduced(config, listeners),
         http: lowroad_http::limits::Limits {
             head_len_max: limits.head_len_max,
             target_len_max: limits.target_len_max,
@@ -82,6 +86,24 @@ pub fn settings(config: &Config, fd_limit: u64) -> Settings {
             ..Default::default()
         },
     }
+}
+
+/// Where proxies say whose connections they pass on. All sites of an address have the same.
+fn introduced(config: &Config, listeners: &Listeners) -> Vec<Introduced> {
+    let mut all: Vec<Introduced> = Vec::new();
+    for site in config
+        .sites
+        .iter()
+        .filter(|it| !it.proxy_protocol.is_empty())
+    {
+        for listener in listeners.of_site(site, &config.sites) {
+            if !all.iter().any(|known| known.listener == listener) {
+                let from = site.proxy_protocol.iter().map(Prefix::range).collect();
+                all.push(Introduced { listener, from });
+            }
+        }
+    }
+    all
 }
 
 fn narrow(value: u64) -> u32 {

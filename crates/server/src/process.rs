@@ -111,7 +111,11 @@ pub fn run(
     running.sinks = logs.sinks();
     running.softirq = own.health;
     let (sender, news) = channel();
-    let settings = Arc::new(limits::settings(&running.config, fd_limit));
+    let settings = Arc::new(limits::settings(
+        &running.config,
+        &running.listeners,
+        fd_limit,
+    ));
     for (number, driver) in drivers.into_iter().enumerate() {
         let (settings, log) = (settings.clone(), logs.access_sink());
         let place = Place {

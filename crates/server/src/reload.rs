@@ -95,7 +95,11 @@ fn apply(running: &mut Running, config: Config) -> Result<(), String> {
     let (sites, modules) = sites.inspect_err(|_| {
         running.listeners.close_unused(&running.config);
     })?;
-    let settings = Arc::new(limits::settings(&config, running.fd_limit));
+    let settings = Arc::new(limits::settings(
+        &config,
+        &running.listeners,
+        running.fd_limit,
+    ));
     let unused = running.listeners.close_unused(&config);
     // Before the new listeners, which only the new sites know.
     serve(running, Arc::new(sites));

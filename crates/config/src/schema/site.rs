@@ -44,6 +44,9 @@ pub struct Site {
     /// Paths that are not files but are answered by a program; the first that matches counts.
     /// `[[site.route]]`
     pub routes: Vec<Route>,
+    /// Proxies whose connections to the site's addresses begin with a PROXY header, of version 1 or 2, which names the
+    /// client; nobody else may send one. The same for all sites of an address. Default: none.
+    pub proxy_protocol: Vec<Prefix>,
     /// Clients that may purge by the method PURGE. Default: none, since what stands in front of the server makes everybody
     /// come from one address.
     pub purge_from: Vec<Prefix>,
@@ -66,6 +69,7 @@ pub fn site_for_folder(root: PathBuf) -> Site {
         redirects: Vec::new(),
         headers: Vec::new(),
         routes: Vec::new(),
+        proxy_protocol: Vec::new(),
         purge_from: Vec::new(),
     }
 }

@@ -64,8 +64,9 @@ impl Shares {
             self.refused.fetch_add(1, Relaxed);
         }
         let permit = permit?;
-        self.of(places)
-            .for_each(|count| drop(count.fetch_add(1, Relaxed)));
+        for count in self.of(places) {
+            count.fetch_add(1, Relaxed);
+        }
         Ok(ClientPermit {
             of: self.clone(),
             places,
@@ -124,9 +125,9 @@ fn network_of(client: IpAddr) -> u64 {
 
 impl Drop for ClientPermit {
     fn drop(&mut self) {
-        self.of
-            .of(self.places)
-            .for_each(|count| drop(count.fetch_sub(1, Relaxed)));
+        for count in self.of.of(self.places) {
+            count.fetch_sub(1, Relaxed);
+        }
     }
 }
 

@@ -77,6 +77,9 @@ struct Server {
     /// Answer hot small responses in the kernel's soft interrupt: auto, off, or an interface
     #[arg(long, value_name = "WHERE", default_value = "off")]
     softirq: String,
+    /// Proxies in front, as ADDRESS or ADDRESS/BITS: their connections begin with a PROXY header that names the client
+    #[arg(long, value_name = "PREFIX")]
+    proxy_protocol: Vec<String>,
     /// Become this user after the start as root [default: nobody, if it can read what is served]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -112,16 +115,7 @@ impl Accelerate {
         }
         let mut site = config::site_for_folder(PathBuf::new());
         site.root = Root::None;
-        let prefix = |text: &String| {
-            Prefix::parse(text).map_err(|allowed| {
-                format!("--purge-from {text}: not understood (allowed: {allowed})")
-            })
-        };
-        site.purge_from = self
-            .purge_from
-            .iter()
-            .map(prefix)
-            .collect::<Result<_, _>>()?;
+        site.purge_from = prefixes("--purge-from", &self.purge_from)?;
         let to = RouteTo::Origin(Box::new(Origin::new(url.clone())));
         site.routes.push(Route::new(Pattern::everything(), to));
         let mut config = self.server.config(site)?;
@@ -149,6 +143,8 @@ impl Server {
             .iter()
             .map(|text| address(text))
             .collect::<Result<_, _>>()?;
+        site.proxy_protocol = prefixes("--proxy-protocol", &self.proxy_protocol)?;
+        let is_introduced = !site.proxy_protocol.is_empty();
         let mut config = Config {
             sites: vec![site],
             ..Config::default()
@@ -177,6 +173,9 @@ impl Server {
         })?;
         if config.server.softirq != config::Softirq::Off {
             features::need(Feature::Softirq, &format!("--softirq {}", self.softirq))?;
+            if is_introduced {
+                return Err(format!("--proxy-protocol: {}", config::NO_SOFTIRQ));
+            }
         }
         config.server.user.clone_from(&self.user);
         config.log.access = self.log.as_deref().map(|format| config::AccessLog {
@@ -189,6 +188,14 @@ impl Server {
         });
         Ok(config)
     }
+}
+
+fn prefixes(option: &str, texts: &[String]) -> Result<Vec<Prefix>, String> {
+    let prefix = |text: &String| {
+        Prefix::parse(text)
+            .map_err(|allowed| format!("{option} {text}: not understood (allowed: {allowed})"))
+    };
+    texts.iter().map(prefix).collect()
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

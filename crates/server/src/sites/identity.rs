@@ -35,6 +35,7 @@ impl Identity {
         let mut rules = config::Site {
             redirects: Vec::new(),
             error_pages: Default::default(),
+            proxy_protocol: Vec::new(),
             purge_from: Vec::new(),
             ..site.clone()
         };

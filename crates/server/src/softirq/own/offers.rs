@@ -108,7 +108,7 @@ pub fn answer(socket: &Arc<OwnedFd>, running: &Mutex<Running>) {
         };
         let offer = Offer {
             head: head.to_vec(),
-            limits: limits::settings(&running.config, running.fd_limit).http,
+            limits: limits::settings(&running.config, &running.listeners, running.fd_limit).http,
             listener,
             peer: local.ip(),
             reply: Box::new(reply),

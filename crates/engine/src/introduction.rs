@@ -1,0 +1,120 @@
+//! What a proxy says of its client before the first byte of a connection (the PROXY protocol), where a listener has it from
+//! proxies that may say so. It is read off the socket before anything else is spoken there, encrypted or not. What it
+//! looks like is told in [`lowroad_http::proxy_protocol`].
+//!
+//! Until it is there the connection is the proxy's and counts for no limit by address; then it is the client's.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use lowroad_http::proxy_protocol::{Ends, Parsed, parse};
+
+use crate::driver::{Driver, ListenerId};
+use crate::service::{Refused, Service};
+use crate::settings::Settings;
+use crate::worker::Worker;
+
+/// A listener at which some connections begin with a PROXY header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduced {
+    /// It.
+    pub listener: ListenerId,
+    /// Who has to send a header; nobody else may. IPv4 addresses as such.
+    pub from: Vec<RangeInclusive<IpAddr>>,
+}
+
+/// No header came in time.
+const LATE: &str = "no whole PROXY header came in time";
+/// The connection ended within a header.
+const CUT: &str = "the connection ended within its PROXY header";
+
+impl Settings {
+    /// Whether a connection from there begins with a PROXY header.
+    #[inline]
+    pub(crate) fn is_introduced(&self, listener: ListenerId, peer: IpAddr) -> bool {
+        let mut all = self.introduced.iter();
+        all.any(|it| {
+            let peer = peer.to_canonical();
+            it.listener == listener && it.from.iter().any(|range| range.contains(&peer))
+        })
+    }
+}
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// Takes the header that a connection has to begin with. Gives what of the bytes follows it, once it is there.
+    pub(crate) fn introduction<'b>(&mut self, id: usize, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        let connection = &mut self.connections[id];
+        let mut came = connection.input.take();
+        let had = came.len();
+        let parsed = match had {
+            0 => parse(bytes),
+            _ => {
+                came.extend_from_slice(bytes);
+                parse(&came)
+            }
+        };
+        match parsed {
+            Parsed::Header(header) => {
+                // It was not whole without these bytes.
+                let rest = &bytes[header.len - had..];
+                self.introduced(id, header.ends).then_some(rest)
+            }
+            Parsed::Incomplete => {
+                // A header is short, so what waits is.
+                connection.input.add(if had == 0 { bytes } else { &came });
+                None
+            }
+            Parsed::Refused(refused) => {
+                self.misintroduced(id, refused.reason());
+                None
+            }
+        }
+    }
+
+    /// Whose connection it is, is known. Whether it may go on.
+    fn introduced(&mut self, id: usize, ends: Ends) -> bool {
+        let deadline_ms = self.driver.now_ms() + self.idle_timeout_ms();
+        let connection = &mut self.connections[id];
+        connection.transport.is_introduced = true;
+        connection.deadline_ms = deadline_ms;
+        self.note(id);
+        // Of whom it says nothing is the proxy itself.
+        let Ends::Tcp { source, .. } = ends else {
+            return true;
+        };
+        let transport = &mut self.connections[id].transport;
+        let proxy = std::mem::replace(&mut transport.peer, source.ip().to_canonical());
+        let settings = &self.settings;
+        let moved =
+            self.admission
+                .pass_on(proxy, transport.peer, settings.connections_per_address_max);
+        if moved.is_err() {
+            self.counters.over_address_max.bump();
+            self.refuse(id, Refused::Overload, &[]);
+        }
+        moved.is_ok()
+    }
+
+    /// The end of a connection's bytes, or of the time for its header. Whether it is closed by that.
+    pub(crate) fn ended_unintroduced(&mut self, id: usize, is_late: bool) -> bool {
+        let connection = &self.connections[id];
+        if connection.transport.is_introduced {
+            return false;
+        }
+        // A connection without a word is how some look whether we are there.
+        let (is_silent, drains) = (connection.input.is_empty(), self.drain_until_ms.is_some());
+        match is_late {
+            _ if is_silent && (!is_late || drains) => self.close(id),
+            true => self.misintroduced(id, LATE),
+            false => self.misintroduced(id, CUT),
+        }
+        true
+    }
+
+    fn misintroduced(&mut self, id: usize, why: &'static str) {
+        self.counters.proxy_headers_refused.bump();
+        let proxy = self.connections[id].transport.peer;
+        self.service.misintroduced(proxy, why);
+        self.close(id);
+    }
+}

@@ -1,0 +1,120 @@
+//! Proxies in front that say by the PROXY protocol whose connections they pass on.
+
+use std::net::IpAddr;
+
+use lowroad_testkit::origin::Origin;
+use lowroad_testkit::{Client, Server, wait_until};
+
+use crate::front::{Front, PROGRAM, response};
+
+const HEADER: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
+
+/// Whom the origin takes for the client.
+fn naming(more: &[&str]) -> Front {
+    let name = |asked: &lowroad_testkit::origin::Asked| {
+        let named = asked.field("x-forwarded-for").unwrap_or_default();
+        response("200 OK", "", named)
+    };
+    Front::with(name, &[&["--proxy-protocol", "127.0.0.1"], more].concat())
+}
+
+#[test]
+fn the_client_is_who_the_proxy_names() {
+    let front = naming(&["--log", "--purge-from", "192.0.2.7"]);
+    let mut client = front.connect();
+    client.send(HEADER);
+    assert_eq!(client.get("/a", "").text(), "192.0.2.7");
+    assert_eq!(
+        client.get("/b", "X-Forwarded-For: 1.2.3.4\r\n").text(),
+        "192.0.2.7"
+    );
+    client.send("PURGE /a HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    let line = front.server.wait_for_line("/a");
+    assert!(line.starts_with("192.0.2.7 "), "{line}");
+}
+
+#[test]
+fn header_and_request_in_one_segment_or_byte_by_byte() {
+    let front = naming(&[]);
+    let mut client = front.connect();
+    client.send(format!("{HEADER}GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+    assert_eq!(client.response().text(), "192.0.2.7");
+    let mut client = front.connect();
+    for byte in format!("{HEADER}GET / HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes() {
+        client.send([*byte]);
+    }
+    assert_eq!(client.response().text(), "192.0.2.7");
+}
+
+#[test]
+fn what_is_no_header_is_closed_counted_and_logged() {
+    let front = naming(&[]);
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.wait_for_close();
+    assert_eq!(client.received, b"");
+    front.server.wait_for_error_line(
+        "connection from 127.0.0.1 closed: the connection does not begin with a PROXY header",
+    );
+    wait_until("the counter", || {
+        let status = front.say(&["status"]);
+        let line = status
+            .lines()
+            .find(|line| line.contains("proxy_headers_refused"))?;
+        line.ends_with(" 1").then_some(())
+    });
+    assert_eq!(front.origin.count(), 0);
+}
+
+#[test]
+fn nobody_else_may_send_a_header() {
+    let front = naming(&[]);
+    let other = IpAddr::from([127, 0, 0, 2]);
+    let connect = || Client::connect_from(other, front.server.address());
+    let mut client = connect();
+    client.send(format!("{HEADER}GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+    assert_eq!(client.response().status, 400);
+    assert_eq!(connect().get("/", "").text(), "127.0.0.2");
+}
+
+#[test]
+fn one_accelerator_tells_the_next() {
+    let behind = Origin::saying(|asked| {
+        let named = asked.field("x-forwarded-for").unwrap_or_default();
+        response("200 OK", "", named)
+    });
+    let arguments = ["--listen", "127.0.0.1:0", "--workers", "1"];
+    let url = behind.url();
+    let proxied = ["accelerate", &url, "--proxy-protocol", "127.0.0.0/8"];
+    let second = Server::start(PROGRAM, &[&proxied[..], &arguments].concat());
+    for version in ["v1", "v2"] {
+        let folder = lowroad_testkit::Folder::new();
+        let config = format!(
+            "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nproxy_protocol = \"127.0.0.1\"\n\
+             [[site.route]]\npattern = \"/**\"\norigin = \"next\"\n[[origin]]\nname = \"next\"\n\
+             servers = \"http://{}\"\nproxy_protocol = \"{version}\"\n",
+            second.address()
+        );
+        let first = Server::run(PROGRAM, &folder, &config);
+        let mut client = first.connect();
+        client.send("PROXY TCP6 2001:db8::7 2001:db8::1 1 2\r\n");
+        assert_eq!(client.get("/", "").text(), "2001:db8::7", "{version}");
+    }
+}
+
+#[test]
+fn a_level_below_would_not_read_it() {
+    let mut command = std::process::Command::new(PROGRAM);
+    command.args([
+        "serve",
+        "--softirq",
+        "auto",
+        "--proxy-protocol",
+        "127.0.0.1",
+    ]);
+    let output = command.output().expect("the program starts");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("reads no PROXY header"), "{said}");
+}
