@@ -97,8 +97,16 @@ impl Storing {
 }
 
 impl Lifetime {
+    /// Whether it may be used for a request that says nothing to caches: [`Use::Fresh`] for [`Asked::GET`].
+    #[must_use]
+    #[inline]
+    pub fn is_fresh(&self, now_ms: u64) -> bool {
+        !self.no_cache && now_ms < self.until_ms
+    }
+
     /// Its age, which the field Age says in whole seconds.
     #[must_use]
+    #[inline]
     pub fn age_ms(&self, now_ms: u64) -> u64 {
         self.age_ms
             .saturating_add(now_ms.saturating_sub(self.at_ms))
@@ -112,6 +120,7 @@ impl Lifetime {
 
     /// What a soft purge leaves of it: its lifetime ends now at the latest, and its windows begin then.
     #[must_use]
+    #[inline]
     pub fn expired(self, now_ms: u64) -> Lifetime {
         let early_ms = self.until_ms.saturating_sub(now_ms);
         Lifetime {

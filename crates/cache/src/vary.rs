@@ -58,6 +58,7 @@ impl Selecting {
 
     /// Whether the response depends on nothing but its key.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }

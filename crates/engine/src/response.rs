@@ -30,14 +30,18 @@ pub struct Response<'r> {
 pub struct Built<'b> {
     /// Its status.
     pub status: Status,
-    /// The head with a date to be replaced; behind it, where `is_inline`, the empty line and the body.
+    /// The head; behind it, where `is_inline`, the empty line and the body.
     pub bytes: &'b [u8],
+    /// The head has a date of its own; else it is to be replaced.
+    pub is_dated: bool,
     /// Where the head ends in `bytes`.
     pub head_len: usize,
     /// Bytes of the body.
     pub body_len: u64,
     /// The body lies behind the head.
     pub is_inline: bool,
+    /// Field lines that are added for this client.
+    pub aside: &'b [u8],
 }
 
 impl<'r> Response<'r> {
@@ -82,11 +86,21 @@ impl<'r> Response<'r> {
         let out = &mut self.out.bytes;
         let start = out.len();
         let has_body = if built.is_inline && self.http.takes_built() {
-            out.extend_from_slice(built.bytes);
+            if built.aside.is_empty() {
+                out.extend_from_slice(built.bytes);
+            } else {
+                let (head, body) = built.bytes.split_at(built.head_len);
+                // At most one growth, however many pieces.
+                out.reserve(built.bytes.len() + built.aside.len());
+                out.extend_from_slice(head);
+                out.extend_from_slice(built.aside);
+                out.extend_from_slice(body);
+            }
             self.out.body_in_bytes += built.body_len;
             false
         } else {
             out.extend_from_slice(&built.bytes[..built.head_len]);
+            out.extend_from_slice(built.aside);
             let has_body = self.http.finish_built(built.status, built.body_len, out);
             if has_body && built.is_inline {
                 let body = &built.bytes[built.head_len + 2..];
@@ -95,8 +109,10 @@ impl<'r> Response<'r> {
             }
             has_body && !built.is_inline
         };
-        let date_at = start + date_offset(built.status);
-        self.out.bytes[date_at..date_at + 29].copy_from_slice(self.date);
+        if !built.is_dated {
+            let date_at = start + date_offset(built.status);
+            self.out.bytes[date_at..date_at + 29].copy_from_slice(self.date);
+        }
         has_body
     }
 
@@ -278,6 +294,41 @@ mod tests {
         assert_eq!(answered(|to| to.part(shared(1001))), None);
         let (_, from) = crate::stream::stream(1);
         assert_eq!(answered(|to| to.stream(from)), None);
+    }
+
+    #[test]
+    fn what_lies_ready_is_sent_with_what_is_added_to_it() {
+        let text = b"HTTP/1.1 200 OK\r\nDate: Mon, 07 Nov 1994 08:49:37 GMT\r\nContent-Length: 2\r\n\r\nab";
+        let sent = |request: &[u8], is_dated, aside: &[u8]| {
+            let mut unsent = Unsent::default();
+            let limits = Limits::default();
+            assert!(unsent.request(request, &limits).is_some());
+            let is_more = unsent.response(&DATE).built(&Built {
+                status: Status::OK,
+                bytes: text,
+                is_dated,
+                head_len: text.len() - 4,
+                body_len: 2,
+                is_inline: true,
+                aside,
+            });
+            assert!(!is_more);
+            String::from_utf8(unsent.whole(1000).expect("it is short")).expect("ASCII")
+        };
+        let (get, head) = (
+            b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+            b"HEAD / HTTP/1.1\r\nHost: h\r\n\r\n",
+        );
+        let text = String::from_utf8_lossy(text);
+        assert_eq!(sent(get, true, b""), text);
+        let with_age = text.replace("\r\n\r\n", "\r\nAge: 1\r\n\r\n");
+        assert_eq!(sent(get, true, b"Age: 1\r\n"), with_age);
+        assert_eq!(sent(head, true, b"Age: 1\r\n") + "ab", with_age);
+        let closing = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        let closed = with_age.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+        assert_eq!(sent(closing, true, b"Age: 1\r\n"), closed);
+        let now = text.replace("Mon, 07", "Sun, 06");
+        assert_eq!(sent(get, false, b""), now);
     }
 
     #[test]

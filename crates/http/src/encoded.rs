@@ -76,6 +76,13 @@ impl Encoded {
         self.status
     }
 
+    /// Whether the date in the text is that of whoever made the response, and stays.
+    #[must_use]
+    #[inline]
+    pub fn is_dated(&self) -> bool {
+        self.is_dated
+    }
+
     /// When the response was made, if it was not by us.
     #[must_use]
     pub fn date<'t>(&self, text: &'t [u8]) -> Option<&'t [u8; 29]> {
@@ -90,6 +97,21 @@ impl Encoded {
     #[inline]
     pub fn h1_len(&self) -> usize {
         self.h1.end
+    }
+
+    /// Whether the head says how long the body is.
+    #[must_use]
+    #[inline]
+    pub fn has_length(&self) -> bool {
+        self.h1.end > self.h1.length
+    }
+
+    /// Appends to its text, which is not to be closed yet, how long the body is; unless its status has none.
+    pub fn set_length(&mut self, text: &mut Vec<u8>, body_len: u64) {
+        if self.status != Status::NO_CONTENT && !self.has_length() {
+            HeadWriter::resume(text).field_u64("Content-Length", body_len);
+            self.h1.end = text.len();
+        }
     }
 
     /// The fields that 304 has too.
@@ -256,6 +278,21 @@ mod tests {
         assert_eq!(encoded.all(&text).h1(), b"etag: \"e\"\r\n");
         assert_eq!(encoded.shared(&text).h1(), encoded.all(&text).h1());
         assert_eq!(encoded.etag(&text), b"\"e\"");
+    }
+
+    #[test]
+    fn a_length_may_be_said_later() {
+        let (mut text, mut encoded) = Encoder::start(Status::OK).finish_open();
+        assert!(!encoded.has_length());
+        for len in [7, 8] {
+            encoded.set_length(&mut text, len);
+            assert!(encoded.has_length() && text.ends_with(b" GMT\r\nContent-Length: 7\r\n"));
+            assert_eq!(encoded.h1_len(), text.len());
+            assert!(encoded.all(&text).h1().is_empty());
+        }
+        let (mut text, mut none) = Encoder::start(Status::NO_CONTENT).finish_open();
+        none.set_length(&mut text, 0);
+        assert!(!none.has_length() && none.h1_len() == text.len());
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Writes responses: the representation whole, parts of it, the news that it is unchanged, redirects
 //! and refusals. Knows no protocol's bytes: those are the engine's.
 
+mod aside;
+
 use bytes::Bytes;
-use lowroad_cache::cache_status::CacheStatus;
 use lowroad_engine::service::Refused;
 use lowroad_engine::{Built, Exchange, Head, Part, Response};
 use lowroad_http::conditional::{self, Precondition};
 use lowroad_http::encoded::Section;
 use lowroad_http::error_page;
-use lowroad_http::fields::Fields;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::head::HeadWriter;
 use lowroad_http::method::Method;
@@ -17,10 +17,11 @@ use lowroad_http::refusal::Refusal;
 use lowroad_http::request::Request;
 use lowroad_http::status::Status;
 
-use crate::dynamic::cache_status;
 use crate::heads;
 use crate::sites::At;
 use crate::store::object::{Content, Representation};
+
+pub use aside::Aside;
 
 /// Methods that a site answers, as the value of Allow.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
@@ -36,19 +37,6 @@ pub struct Responder<'r, 'o> {
     pub exchange: &'r mut Exchange,
     /// Where the response goes.
     pub response: &'r mut Response<'o>,
-}
-
-/// What is said about a response from the store beside what it says itself.
-#[derive(Clone, Copy)]
-pub struct Aside<'a> {
-    /// When it was made, if not by us.
-    pub date: Option<&'a [u8; 29]>,
-    /// Its age in seconds, where that is said.
-    pub age_s: Option<u64>,
-    /// What the cache did, for Cache-Status.
-    pub cache_status: Option<CacheStatus<'a>>,
-    /// What is for this client only.
-    pub own: Option<&'a Fields>,
 }
 
 impl Responder<'_, '_> {
@@ -79,6 +67,11 @@ impl Responder<'_, '_> {
     }
 
     fn send_whole_with(&mut self, representation: &Representation, aside: &Aside<'_>) {
+        if representation.head.has_length()
+            && let Some(lines) = aside.lines_of_hit()
+        {
+            return self.send_built(representation, lines.as_bytes());
+        }
         let fields = representation.head.all(&representation.bytes);
         let head = self.begin(representation.head.status(), fields, Some(aside));
         if head.end(BodyLen::Known(representation.len)) {
@@ -100,14 +93,8 @@ impl Responder<'_, '_> {
         let date = aside.and_then(|aside| aside.date);
         let mut head = self.response.head_dated(status, date);
         head.encoded(fields);
-        if let Some(own) = aside.and_then(|aside| aside.own) {
-            head.fields(own);
-        }
-        if let Some(age_s) = aside.and_then(|aside| aside.age_s) {
-            head.field_u64("Age", age_s);
-        }
-        if let Some(status) = aside.and_then(|aside| aside.cache_status.as_ref()) {
-            cache_status::write(status, &mut head);
+        if let Some(aside) = aside {
+            aside.put(&mut head);
         }
         head
     }
@@ -115,12 +102,20 @@ impl Responder<'_, '_> {
     /// The common case: head and body as they are stored.
     #[inline]
     fn send_whole(&mut self, representation: &Representation) {
+        self.send_built(representation, b"");
+    }
+
+    /// The same with a few lines between.
+    #[inline]
+    fn send_built(&mut self, representation: &Representation, aside: &[u8]) {
         let built = Built {
             status: representation.head.status(),
             bytes: &representation.bytes,
+            is_dated: representation.head.is_dated(),
             head_len: representation.head.h1_len(),
             body_len: representation.len,
             is_inline: matches!(representation.content, Content::Inline),
+            aside,
         };
         if self.response.built(&built) {
             let whole = ByteRange {

@@ -34,6 +34,11 @@ fn fresh_until_its_lifetime_ends() {
     let it = stored("max-age=10");
     assert_eq!(it.use_for(&Asked::GET, after(9)), Use::Fresh);
     assert_eq!(it.use_for(&Asked::GET, after(10)), Use::Validate);
+    for at_ms in [0, AT_MS, after(10) - 1, after(10), u64::MAX] {
+        let is_fresh = it.use_for(&Asked::GET, at_ms) == Use::Fresh;
+        assert_eq!(it.is_fresh(at_ms), is_fresh);
+    }
+    assert!(!stored("max-age=10, no-cache").is_fresh(AT_MS));
     assert_eq!(it.age_ms(after(9)), 9000);
     assert_eq!(
         it.expired(after(1)).use_for(&Asked::GET, after(1)),

@@ -278,6 +278,26 @@ impl<W: World> Lookup<'_, W> {
         let facts = self.facts_of(asked, route, to);
         let entry = self.entry_of(facts, route);
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        if let Some((object, Use::Fresh)) = found
+            && let Kind::Representation(whole) = &object.kind
+        {
+            self.world.note(Step::Reused(route, object));
+            let status = to.hit(asked.at(), object, whole, route);
+            return Decision::Answered(status, Logged::Hit);
+        }
+        let found = found.map(|(object, now)| (object.clone(), now));
+        self.ask_further(asked, (path, route), (facts, entry.as_ref(), found), to)
+    }
+
+    /// The same where what is stored is not simply the answer.
+    #[inline(never)]
+    fn ask_further(
+        &mut self,
+        asked: &Asked<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        (facts, entry, found): (Option<Facts>, Option<&Entry>, Option<(Arc<Object>, Use)>),
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
         if let Some((object, now)) = &found {
             let stored = Stored::of_store(object, Way::Hit);
             if is_usable(*now)
@@ -303,7 +323,7 @@ impl<W: World> Lookup<'_, W> {
         }
         let key = facts.map(|facts| facts.key(self.key));
         self.world.note(Step::Unused(key.as_ref(), found.as_ref()));
-        let selecting = entry.as_ref().and_then(Entry::selecting);
+        let selecting = entry.and_then(Entry::selecting);
         let key = key.map(|key| key.of_variant(selecting, to.request));
         let stale = found.map(|(object, _)| object);
         self.call(asked, path, route, (key, stale), to)
@@ -370,7 +390,7 @@ impl<W: World> Lookup<'_, W> {
         let entry = self.entry_of(facts, route);
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));
         // What is stored may stand in if the origin fails.
-        let stale = found.map(|(object, _)| object);
+        let stale = found.map(|(object, _)| object.clone());
         let stale = stale.filter(|object| object.representation().is_some());
         self.call(asked, path, route, (key, stale), to)
     }
@@ -494,13 +514,22 @@ impl<W: World> Lookup<'_, W> {
 }
 
 /// What is stored for a request, and how it may be used.
-fn found(entry: &Entry, route: &Route, to: &Responder<'_, '_>) -> Option<(Arc<Object>, Use)> {
+#[inline]
+fn found<'e>(
+    entry: &'e Entry,
+    route: &Route,
+    to: &Responder<'_, '_>,
+) -> Option<(&'e Arc<Object>, Use)> {
     let object = entry.selected(to.request.fields())?;
     let is_ready = object.representation().is_some() || route.spools.is_some();
     is_ready.then(|| {
-        let asked = route.asked(to.request);
-        let now = object.validity.use_for(&asked, to.exchange.now_ms);
-        (object.clone(), now)
+        let (validity, now_ms) = (&object.validity, to.exchange.now_ms);
+        // Most requests say nothing to caches, and what is stored for them is fresh.
+        let now = match !to.request.concerns_caches() && validity.holds(now_ms) {
+            true => Use::Fresh,
+            false => validity.use_for(&route.asked(to.request), now_ms),
+        };
+        (object, now)
     })
 }
 

@@ -19,6 +19,7 @@ use crate::programs::routes::Route;
 use crate::respond::{Aside, Responder, append};
 use crate::sites::At;
 use crate::softirq;
+use crate::store::Object;
 use crate::store::filling::Filling;
 use crate::store::object::{Kind, Representation};
 
@@ -61,8 +62,27 @@ impl Responder<'_, '_> {
         }
     }
 
-    /// Sends a program's response from the store; `cache_status` says what
-    /// the cache did. `None`, and nothing is written, if it is not to be had any more.
+    /// Sends a program's response that lies whole in the store, and answers a request as it is.
+    #[inline]
+    pub fn hit(
+        &mut self,
+        at: At<'_>,
+        object: &Object,
+        whole: &Representation,
+        route: &Route,
+    ) -> Status {
+        let now_ms = self.exchange.now_ms;
+        let lifetime = object.validity.lifetime();
+        let aside = Aside {
+            date: whole.head.date(&whole.bytes),
+            age_s: lifetime.map(|lifetime| lifetime.age_s(now_ms)),
+            cache_status: cache_status::of_hit(route, lifetime, now_ms),
+            own: None,
+        };
+        self.send_again(at, whole, &aside)
+    }
+
+    /// Sends a program's response from the store. `None`, and nothing is written, if it is not to be had any more.
     pub fn reuse(&mut self, at: At<'_>, stored: Stored, route: &Route) -> Option<Status> {
         let object = &*stored.object;
         let now_ms = self.exchange.now_ms;

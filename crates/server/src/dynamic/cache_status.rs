@@ -7,27 +7,41 @@ use lowroad_http::status::Status;
 
 use crate::dynamic::storing::{Stored, Way};
 use crate::programs::routes::Route;
+use crate::store::validity::Lifetime;
 
 /// What this cache is called.
 const NAME: &str = "lowroad";
 
+/// The member for a response that was in the store and is the answer; `None` where it is not said.
+#[inline]
+pub fn of_hit(
+    route: &Route,
+    lifetime: Option<&Lifetime>,
+    now_ms: u64,
+) -> Option<CacheStatus<'static>> {
+    let lifetime = lifetime.filter(|_| route.says_cache_status)?;
+    let until_ms = lifetime.current().until_ms;
+    // Rounded down, also what is negative.
+    let ttl_secs = match until_ms.checked_sub(now_ms) {
+        Some(left_ms) => (left_ms / 1000).cast_signed(),
+        None => (until_ms as i64 - now_ms as i64).div_euclid(1000),
+    };
+    Some(CacheStatus {
+        ttl_secs: Some(ttl_secs),
+        detail: Some("memory"),
+        ..CacheStatus::default()
+    })
+}
+
 /// The member for a response from the store; `None` where it is not said.
 pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheStatus<'static>> {
-    let lifetime = stored
-        .object
-        .validity
-        .lifetime()
-        .filter(|_| route.says_cache_status)?;
-    let until_ms = lifetime.current().until_ms;
+    let hit = of_hit(route, stored.object.validity.lifetime(), now_ms)?;
     let status = CacheStatus {
-        ttl_secs: Some((until_ms as i64 - now_ms as i64).div_euclid(1000)),
-        ..CacheStatus::default()
+        detail: None,
+        ..hit
     };
     Some(match stored.way {
-        Way::Hit => CacheStatus {
-            detail: Some("memory"),
-            ..status
-        },
+        Way::Hit => hit,
         Way::Made | Way::Shared => CacheStatus {
             answered: Answered::UriMiss,
             ttl_secs: status.ttl_secs.filter(|_| stored.is_kept),

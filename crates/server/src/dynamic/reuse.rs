@@ -14,6 +14,7 @@ use lowroad_cache::storable::{self, NotStorable, Policy};
 use lowroad_cache::vary::Selecting;
 use lowroad_dynamic::fields::TAG_FIELD;
 use lowroad_dynamic::{Fields, Response};
+use lowroad_http::conditional;
 use lowroad_http::fields::Lines;
 use lowroad_http::method::Method;
 use lowroad_http::request::{Request, Target};
@@ -106,11 +107,13 @@ impl Facts {
         };
         let host = request.authority.unwrap_or_default();
         key::write_of_program(scratch, site_id, host, (path, query));
-        let has_condition =
-            !request.if_none_match().is_empty() || request.if_modified_since().is_some();
+        let asks_otherwise = conditional::may_differ(request);
+        let has_condition = asks_otherwise
+            && (!request.if_none_match().is_empty() || request.if_modified_since().is_some());
+        let has_range = asks_otherwise && request.range().is_some();
         Some(Facts {
             hash: hash(scratch),
-            is_whole: request.method == Method::Get && request.range().is_none(),
+            is_whole: request.method == Method::Get && !has_range,
             is_conditional: has_condition,
             is_authorized: false,
         })

@@ -469,12 +469,14 @@ fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<
         }
         Ok(())
     };
+    let (mut text, mut places) = head.built;
+    places.set_length(&mut text, len as u64);
     let Placed {
         bytes,
         head: map,
         content,
         size,
-    } = place::in_memory(store, hash, head.built, len, copy).ok()?;
+    } = place::in_memory(store, hash, (text, places), len, copy).ok()?;
     let extra = head.about.selecting.size() + head.about.lifetime.names.len();
     let size = size + extra as u64;
     Some(complete_object(
@@ -499,7 +501,9 @@ fn with_body_of(
         let body = Bytes::copy_from_slice(representation.body(0..len)?);
         return whole(store, hash, head, &[body]);
     };
-    let (bytes, map) = place::head_alone(store, hash, head.built).ok()?;
+    let (mut text, mut places) = head.built;
+    places.set_length(&mut text, representation.len);
+    let (bytes, map) = place::head_alone(store, hash, (text, places)).ok()?;
     let (content, len) = (Content::Block(block.clone()), representation.len);
     Some(complete_object(
         (bytes, map),

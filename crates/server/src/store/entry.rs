@@ -40,16 +40,28 @@ impl Entry {
         self.others().iter().find(is)
     }
 
+    /// Whether this holds for all variants.
+    #[inline]
+    pub fn all(&self, holds: impl Fn(&Object) -> bool) -> bool {
+        holds(&self.base) && self.others().iter().all(|object| holds(object))
+    }
+
     /// The variant for a request with these fields.
+    #[inline]
     pub fn selected<'f, F>(&self, request: F) -> Option<&Arc<Object>>
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
         let takes = |object: &&Arc<Object>| {
             let selecting = object.selecting();
-            selecting.is_none_or(|selecting| selecting.takes(request.clone()))
+            selecting
+                .is_none_or(|selecting| selecting.is_empty() || selecting.takes(request.clone()))
         };
-        self.variants().find(takes)
+        // Mostly it is the only one.
+        match takes(&&self.base) {
+            true => Some(&self.base),
+            false => self.others().iter().find(takes),
+        }
     }
 
     /// What the variants are told apart by, if they are.

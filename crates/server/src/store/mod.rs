@@ -115,8 +115,7 @@ impl SharedStore {
     #[inline]
     pub fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         let entry = self.find(hash, key)?;
-        let is_kept = entry.variants().all(|object| self.has_seen_all(object));
-        match is_kept {
+        match entry.all(|object| self.has_seen_all(object)) {
             true => Some(entry),
             false => self.without_purged(hash, key, &entry),
         }
@@ -129,6 +128,7 @@ impl SharedStore {
         gone.try_fold(entry.clone(), |left, object| left.without(object))
     }
 
+    #[inline]
     fn has_seen_all(&self, object: &Object) -> bool {
         let lifetime = object.validity.lifetime();
         lifetime.is_none_or(|lifetime| self.purging.has_seen_all(lifetime))

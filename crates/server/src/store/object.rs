@@ -113,6 +113,7 @@ pub enum Content {
 
 impl Object {
     /// The representation, if there is one and it is complete.
+    #[inline]
     pub fn representation(&self) -> Option<&Representation> {
         match &self.kind {
             Kind::Representation(representation) => Some(representation),
@@ -121,6 +122,7 @@ impl Object {
     }
 
     /// Which requests it answers, of those with its key; `None`: all.
+    #[inline]
     pub fn selecting(&self) -> Option<&Selecting> {
         match &self.kind {
             Kind::Representation(representation) => Some(&representation.selecting),

@@ -95,7 +95,7 @@ impl Validity {
     pub fn holds(&self, now_ms: u64) -> bool {
         match self {
             Validity::Unchanged(unchanged) => unchanged.holds(now_ms),
-            Validity::Lifetime(lifetime) => lifetime.use_for(&Asked::GET, now_ms) == Use::Fresh,
+            Validity::Lifetime(lifetime) => lifetime.is_fresh(now_ms),
         }
     }
 
@@ -146,6 +146,7 @@ impl Validity {
     }
 
     /// The lifetime, if it has one.
+    #[inline]
     pub fn lifetime(&self) -> Option<&Lifetime> {
         match self {
             Validity::Unchanged(_) => None,
@@ -193,8 +194,19 @@ impl Lifetime {
 
 impl Lifetime {
     /// Its age in seconds, for the field of that name.
+    #[inline]
     pub fn age_s(&self, now_ms: u64) -> u64 {
         self.times.age_ms(now_ms) / 1000
+    }
+
+    /// Whether it may be used for a request that asks for nothing else: [`Use::Fresh`] for [`Asked::GET`].
+    #[inline]
+    fn is_fresh(&self, now_ms: u64) -> bool {
+        self.times.is_fresh(now_ms)
+            && self
+                .purges
+                .stale_from_ms()
+                .is_none_or(|at_ms| now_ms < at_ms)
     }
 
     fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
