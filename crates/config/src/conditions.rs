@@ -5,24 +5,22 @@ use crate::reader::{Item, Section};
 use crate::rules::{is_field_value, is_token};
 use crate::value::Refused;
 
-/// Methods that programs may be asked with.
-const METHODS: [(&str, &str); 7] = [
-    ("GET", "GET"),
-    ("HEAD", "HEAD"),
-    ("OPTIONS", "OPTIONS"),
-    ("POST", "POST"),
-    ("PUT", "PUT"),
-    ("DELETE", "DELETE"),
-    ("PATCH", "PATCH"),
+/// Methods with a name of their own in the server; in another case none is a method at all.
+const KNOWN: [&str; 10] = [
+    "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "CONNECT", "PURGE", "TRACE",
 ];
+/// Those of them that no program is asked with come last.
+const FOR_PROGRAMS: usize = 7;
+/// The server takes no longer ones.
+const METHOD_LEN_MAX: usize = 30;
 
 /// The conditions of a route.
 pub(crate) fn conditions(section: &Section<'_>) -> Conditions {
     let all = |key| section.item(key).map(Item::one_or_many).unwrap_or_default();
     let methods = all("methods");
-    let methods = methods.iter().filter_map(|item| item.choice(&METHODS));
+    let methods = methods.iter().filter_map(|item| item.read(method));
     Conditions {
-        methods: methods.map(str::to_string).collect(),
+        methods: methods.collect(),
         headers: all("header")
             .iter()
             .filter_map(|it| it.read(header))
@@ -32,6 +30,21 @@ pub(crate) fn conditions(section: &Section<'_>) -> Conditions {
             .filter_map(|it| it.read(cookie))
             .collect(),
     }
+}
+
+/// Any that a program may be asked with (RFC 9110 §9.1).
+fn method(text: &str) -> Result<String, Refused> {
+    let is_method = match KNOWN
+        .iter()
+        .position(|known| known.eq_ignore_ascii_case(text))
+    {
+        Some(at) => at < FOR_PROGRAMS && KNOWN.contains(&text),
+        None => is_token(text) && text.len() <= METHOD_LEN_MAX,
+    };
+    is_method.then(|| text.to_string()).ok_or(Refused {
+        what: "a method that programs are asked with",
+        allowed: "\"GET\", \"POST\", \"PROPFIND\" or another, as it is sent",
+    })
 }
 
 fn header(text: &str) -> Result<(String, Option<String>), Refused> {

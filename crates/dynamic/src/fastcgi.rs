@@ -200,7 +200,7 @@ impl FastCgiHandler {
         body: Gathered,
         fresh: bool,
     ) -> Result<Response, Stopped> {
-        let idempotent = !matches!(asked.request.method, Method::Post | Method::Patch);
+        let idempotent = asked.request.method.is_idempotent();
         let reply = Reply::new(asked.file.clone(), Form::Cgi, asked.request.method);
         let complaints = Complaints::new(asked.file.clone(), self.terms.notice.clone());
         if self.server.multiplexes() {

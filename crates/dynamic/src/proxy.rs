@@ -20,7 +20,6 @@ use std::time::Duration;
 use lowroad_config::{Origin, OriginHost, ProxyProtocol, Route};
 use lowroad_engine::stream::Receiver;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{Ends, write_v1, write_v2};
 use lowroad_http::status::Status;
 use lowroad_origin::group::{NoMember, Outcome};
@@ -342,7 +341,7 @@ fn outcome(why: &Unavailable) -> Outcome {
 
 /// Whether to ask twice is the same as to ask once (RFC 9110 §9.2.2).
 fn is_idempotent(request: &Request) -> bool {
-    !matches!(request.method, Method::Post | Method::Patch)
+    request.method.is_idempotent()
 }
 
 impl Handler for ProxyHandler {

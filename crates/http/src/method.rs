@@ -1,5 +1,12 @@
-//! The request methods this server has a name for. It knows nothing of which of them a resource
-//! allows. Read RFC 9110 §9; PATCH is RFC 5789.
+//! Request methods: those this server has a name for, and all others, which are for programs and origins. It knows
+//! nothing of which of them a resource allows. Read RFC 9110 §9; PATCH is RFC 5789.
+
+use core::fmt;
+
+use crate::scan::{self, TOKEN};
+
+/// Longer names are refused. The longest that is registered, UPDATEREDIRECTREF, has 17 bytes.
+pub const EXTENSION_LEN_MAX: usize = 30;
 
 /// A method. Names are case-sensitive (RFC 9110 §9.1), so `get` is not one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,12 +31,40 @@ pub enum Method {
     Connect,
     /// Take out of the cache what is stored. Of no standard, but of many caches.
     Purge,
+    /// One that only a program or an origin can know. Nobody here knows that it is safe or idempotent, so it is neither.
+    Extension(Extension),
 }
+
+/// The name of a method that has none here: at most [`EXTENSION_LEN_MAX`] bytes, carried along, so that a method is
+/// copied as before and outlives the buffer that it was read from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extension {
+    /// 1 <= len <= EXTENSION_LEN_MAX; the bytes behind it are 0.
+    len: u8,
+    bytes: [u8; EXTENSION_LEN_MAX],
+}
+
+const _: () = assert!(size_of::<Method>() == 32);
+
+/// All methods that have a name here.
+const KNOWN: [Method; 10] = [
+    Method::Get,
+    Method::Head,
+    Method::Options,
+    Method::Post,
+    Method::Put,
+    Method::Delete,
+    Method::Patch,
+    Method::Trace,
+    Method::Connect,
+    Method::Purge,
+];
 
 impl Method {
     /// The name as it stands on the request line.
-    pub const fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
+            Method::Extension(extension) => extension.as_str(),
             Method::Get => "GET",
             Method::Head => "HEAD",
             Method::Options => "OPTIONS",
@@ -43,7 +78,8 @@ impl Method {
         }
     }
 
-    /// The method with exactly this name, `None` for any other token.
+    /// The method with exactly this name. `None` for what is no token, is too long, or differs from a known name only in
+    /// case: who reads names without regard to case would take that for another request than we do.
     pub fn parse(name: &[u8]) -> Option<Method> {
         Some(match name {
             b"GET" => Method::Get,
@@ -56,36 +92,75 @@ impl Method {
             b"TRACE" => Method::Trace,
             b"CONNECT" => Method::Connect,
             b"PURGE" => Method::Purge,
-            _ => return None,
+            _ => Method::Extension(Extension::new(name)?),
         })
+    }
+
+    /// Whether to ask twice is known to be the same as to ask once (RFC 9110 §9.2.2).
+    #[must_use]
+    pub const fn is_idempotent(&self) -> bool {
+        !matches!(
+            self,
+            Method::Post | Method::Patch | Method::Connect | Method::Extension(_)
+        )
+    }
+}
+
+impl Extension {
+    fn new(name: &[u8]) -> Option<Extension> {
+        let is_token = !name.is_empty() && scan::run(name, TOKEN) == name.len();
+        let is_known = |known: &Method| name.eq_ignore_ascii_case(known.as_str().as_bytes());
+        if !is_token || KNOWN.iter().any(is_known) {
+            return None;
+        }
+        let mut bytes = [0; EXTENSION_LEN_MAX];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        let len = u8::try_from(name.len()).ok()?;
+        Some(Extension { len, bytes })
+    }
+
+    /// The name as it stands on the request line.
+    pub fn as_str(&self) -> &str {
+        let name = self.bytes.get(..usize::from(self.len));
+        // A token is ASCII.
+        core::str::from_utf8(name.unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Method;
+    use super::*;
 
     #[test]
     fn every_method_parses_back_from_its_name() {
-        for method in [
-            Method::Get,
-            Method::Head,
-            Method::Options,
-            Method::Post,
-            Method::Put,
-            Method::Delete,
-            Method::Patch,
-            Method::Trace,
-            Method::Connect,
-            Method::Purge,
-        ] {
+        for method in KNOWN {
             assert_eq!(Method::parse(method.as_str().as_bytes()), Some(method));
         }
     }
 
     #[test]
-    fn names_are_case_sensitive_and_whole() {
-        for name in ["get", "Get", "GE", "GETS", "", "GET ", "PROPFIND"] {
+    fn any_other_token_is_an_extension() {
+        let long = "A".repeat(EXTENSION_LEN_MAX);
+        for name in ["PROPFIND", "M-SEARCH", "GE", "GETS", "brew", "!", &long] {
+            let method = Method::parse(name.as_bytes()).expect(name);
+            assert!(matches!(method, Method::Extension(_)), "{name}");
+            assert_eq!(method.as_str(), name);
+            assert!(!method.is_idempotent());
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_or_nearly_a_known_name_is_none() {
+        let long = "A".repeat(EXTENSION_LEN_MAX + 1);
+        for name in [
+            "get", "Get", "connect", "", "GET ", "A B", "A/", "\u{e4}", &long,
+        ] {
             assert_eq!(Method::parse(name.as_bytes()), None, "{name:?}");
         }
     }

@@ -39,23 +39,24 @@ fn versions_and_methods_that_are_not_spoken() {
         501,
         "the method is not implemented",
         &[
-            ("unknown", b"BREW /good.txt HTTP/1.1\r\nHost: test\r\n\r\n"),
+            (
+                "longer than any",
+                b"VERSION-CONTROL-OF-A-COLLECTION /good.txt HTTP/1.1\r\nHost: test\r\n\r\n",
+            ),
             (
                 "lower case",
                 b"get /good.txt HTTP/1.1\r\nHost: test\r\n\r\n",
-            ),
-            (
-                "of WebDAV",
-                b"PROPFIND /good.txt HTTP/1.1\r\nHost: test\r\n\r\n",
             ),
         ],
     );
 }
 
 #[test]
-fn known_methods_that_are_not_allowed_are_told_which_are() {
+fn methods_that_are_not_allowed_are_told_which_are() {
     let site = Site::new(LOWROAD);
-    for method in ["POST", "PUT", "DELETE", "PATCH", "TRACE"] {
+    for method in [
+        "POST", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "M-SEARCH", "BREW", "brew",
+    ] {
         let sent = format!("{method} /good.txt HTTP/1.1\r\nHost: test\r\n\r\n");
         let says = "This can be read (GET, HEAD), not changed.";
         site.keeps(405, says, &[(method, &sent)]);

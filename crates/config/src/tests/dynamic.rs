@@ -637,17 +637,23 @@ fn mistakes_in_origins_are_told_with_their_places() {
 #[test]
 fn a_route_may_want_more_than_a_path() {
     let config = good(&in_route(
-        "pattern = \"/a\"\norigin = \"http://a\"\nmethods = [\"GET\", \"POST\"]\n\
+        "pattern = \"/a\"\norigin = \"http://a\"\nmethods = [\"GET\", \"M-SEARCH\"]\n\
          header = [\"X-Beta\", \"X-Kind: a b\"]\ncookie = \"group=b=c\"",
     ));
     let some = |text: &str| Some(text.to_string());
     let expected = Conditions {
-        methods: vec!["GET".into(), "POST".into()],
+        methods: vec!["GET".into(), "M-SEARCH".into()],
         headers: vec![("X-Beta".into(), None), ("X-Kind".into(), some("a b"))],
         cookies: vec![("group".into(), some("b=c"))],
     };
     assert_eq!(config.sites[0].routes[0].conditions, expected);
     for (line, allowed) in [
+        (
+            "methods = \"CONNECT\"",
+            "\"GET\", \"POST\", \"PROPFIND\" or another, as it is sent",
+        ),
+        ("methods = \"get\"", "as it is sent"),
+        ("methods = \"A B\"", "as it is sent"),
         ("header = \"a b\"", "NAME, or NAME: VALUE"),
         ("cookie = \"=b\"", "NAME, or NAME=VALUE"),
     ] {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use lowroad_http::fields::Lines;
+use lowroad_http::method::Method;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{Error, ErrorKind, State};
 
@@ -15,7 +16,7 @@ use crate::Request;
 
 /// A request to a page. Most pages look at few of its parts, so each is made when it is looked at.
 pub struct Visit {
-    method: &'static str,
+    method: Method,
     path: Box<[u8]>,
     target: Box<[u8]>,
     host: Box<[u8]>,
@@ -48,7 +49,7 @@ impl Visit {
     /// A request whose body was read: as a form, or as text.
     pub fn new(request: &Request, form: Pairs, body: String, key: &Key) -> Visit {
         Visit {
-            method: request.method.as_str(),
+            method: request.method,
             path: copy(request.path()),
             target: copy(request.target()),
             host: copy(request.host()),
@@ -98,7 +99,7 @@ impl Visit {
             self.personal.store(true, Relaxed);
         }
         Some(match name {
-            "method" => Value::from(self.method),
+            "method" => Value::from(self.method.as_str()),
             "path" => Value::from(lossy(&self.path)),
             "target" => Value::from(lossy(&self.target)),
             "host" => Value::from(lossy(&self.host)),

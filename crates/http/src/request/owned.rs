@@ -145,6 +145,7 @@ mod tests {
             "OPTIONS * HTTP/1.1",
             "OPTIONS http://b HTTP/1.1",
             "CONNECT b:1 HTTP/1.1",
+            "PROPFIND /a HTTP/1.1",
             "GET /a HTTP/1.0",
         ] {
             for fields in [

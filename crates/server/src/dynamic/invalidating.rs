@@ -8,7 +8,6 @@ use lowroad_cache::groups;
 use lowroad_cache::invalidation::{self, Base};
 use lowroad_cache::pattern::Pattern;
 use lowroad_dynamic::Fields;
-use lowroad_http::method::Method;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 
@@ -32,10 +31,7 @@ pub struct Changed {
 impl Changed {
     /// What this request may change, if anything may be stored that it could; who keeps copies is told by `changes`.
     pub fn of(request: &Request<'_>, site: &Site, changes: &Arc<Changes>) -> Option<Changed> {
-        let changes_nothing = matches!(
-            request.method,
-            Method::Get | Method::Head | Method::Options | Method::Trace
-        );
+        let changes_nothing = !invalidation::is_unsafe(request.method.as_str().as_bytes());
         // Nothing may be stored yet of what an origin is just answering.
         let may_store = |route: &Route| route.is_origin || route.is_storing();
         if changes_nothing || !site.routes.iter().any(may_store) {

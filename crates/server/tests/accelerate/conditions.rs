@@ -67,6 +67,59 @@ fn methods_say_who_answers() {
 }
 
 #[test]
+fn any_method_reaches_an_origin_as_it_came_and_is_not_stored() {
+    let (searches, others) = (named("searches"), named("others"));
+    let (server, _folder) = front(&[
+        route(&searches, "methods = \"M-SEARCH\""),
+        route(&others, ""),
+    ]);
+    let mut client = server.connect();
+    let methods = [
+        "M-SEARCH",
+        "PROPFIND",
+        "MKCOL",
+        "LOCK",
+        "brew",
+        "!#$%&'*+-.^_`|~",
+    ];
+    for method in methods {
+        for round in 0..2 {
+            let body = "Content-Length: 3\r\n\r\nabc";
+            client.send(&format!("{method} /a?b HTTP/1.1\r\nHost: h\r\n{body}"));
+            let (name, origin) = match method {
+                "M-SEARCH" => ("searches", &searches),
+                _ => ("others", &others),
+            };
+            assert_eq!(client.response().text(), name, "{method} {round}");
+            let asked = origin.asked().pop().expect("it was asked");
+            assert_eq!((&*asked.method, &*asked.target), (method, "/a?b"));
+            assert_eq!(asked.body, b"abc");
+        }
+    }
+    assert_eq!((searches.count(), others.count()), (2, 10));
+    // None of them left anything for a GET.
+    assert_eq!(client.get("/a?b", "").text(), "others");
+    assert_eq!(others.count(), 11);
+}
+
+#[test]
+fn a_tunnel_is_refused() {
+    let others = named("others");
+    let (server, _folder) = front(&[route(&others, "")]);
+    for head in [
+        "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n",
+        "connect h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n",
+        "TRACE / HTTP/1.1\r\nHost: h\r\n\r\n",
+    ] {
+        let mut client = server.connect();
+        client.send(head);
+        let status = client.response().status;
+        assert!([405, 501].contains(&status), "{head}: {status}");
+    }
+    assert_eq!(others.count(), 0);
+}
+
+#[test]
 fn a_path_of_a_route_is_no_file_s_whoever_asks() {
     let beta = named("beta");
     let (server, folder) = front(&[route(&beta, "header = \"X-Beta\"")]);

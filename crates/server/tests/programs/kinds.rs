@@ -52,6 +52,26 @@ fn each_kind_answers_get_and_head() {
 }
 
 #[test]
+fn each_kind_gets_methods_that_the_server_does_not_know() {
+    let host = Host::start(&[]);
+    for (path, said) in kinds(
+        &host,
+        "each_kind_gets_methods_that_the_server_does_not_know",
+    ) {
+        for method in ["PROPFIND", "M-SEARCH", "brew"] {
+            let (got, _) = ask(host.address(), method, path, "");
+            let (status, text) = (got.status, got.text());
+            match path {
+                _ if tells(path) => assert_eq!((status, &*text), (200, &*format!("{method} |"))),
+                // A page takes what may change something only from its own forms.
+                "/page.lrp" => assert_eq!(status, 403, "{text}"),
+                _ => assert_eq!((status, text.trim_end()), (200, said.trim_end()), "{path}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn each_kind_gets_bodies_of_all_forms() {
     let host = Host::start(&[]);
     for (path, _) in kinds(&host, "each_kind_gets_bodies_of_all_forms") {

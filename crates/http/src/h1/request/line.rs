@@ -64,7 +64,7 @@ fn after_empty_line(head: &[u8]) -> Result<&[u8], Stop> {
     }
 }
 
-/// The method (`None` if it is a token unknown here) and the bytes after its SP.
+/// The method (`None` if it is a token that no method may be) and the bytes after its SP.
 #[inline(always)]
 fn method(start: &[u8]) -> Result<(Option<Method>, &[u8]), Stop> {
     match scan::strip_prefix(start, b"GET ") {

@@ -207,12 +207,17 @@ fn versions() {
 
 #[test]
 fn syntax_comes_before_version_before_method_before_form() {
-    assert_refused(with_line("BREW / HTTP/1.1"), Refusal::MethodUnknown);
+    let long = alloc::format!("{} / HTTP/1.1", "A".repeat(31));
+    assert_refused(with_line(&long), Refusal::MethodUnknown);
     assert_refused(with_line("get / HTTP/1.1"), Refusal::MethodUnknown);
     assert_refused(with_line("BREW / HTTP/3.0"), Refusal::Version);
     assert_refused(with_line("BREW / HTTP/x"), Refusal::RequestLine);
-    assert_refused(with_line("BREW x HTTP/1.1"), Refusal::MethodUnknown);
+    assert_refused(with_line("get x HTTP/1.1"), Refusal::MethodUnknown);
+    assert_refused(with_line("BREW x HTTP/1.1"), Refusal::TargetInvalid);
+    assert_refused(with_line("BREW * HTTP/1.1"), Refusal::TargetInvalid);
     assert!(is_partial(b"BREW / HTTP/1.1"));
+    let brew = with_line("BREW /a HTTP/1.1");
+    assert_eq!(parsed(&brew).request.method.as_str(), "BREW");
 }
 
 #[test]

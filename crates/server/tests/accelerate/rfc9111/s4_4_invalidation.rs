@@ -15,7 +15,9 @@ fn ends(told: &Told, method: &str, say: &str) -> bool {
 #[test]
 fn unsafe_methods_end_what_is_stored() {
     let told = Told::new();
-    for method in ["POST", "PUT", "DELETE", "PATCH"] {
+    for method in [
+        "POST", "PUT", "DELETE", "PATCH", "M-SEARCH", "MKCOL", "brew",
+    ] {
         for say in [
             "200 OK",
             "201 Created",
@@ -34,7 +36,7 @@ fn failures_and_safe_methods_end_nothing() {
     for say in ["400 A", "403 A", "404 A", "409 A", "500 A", "503 A"] {
         assert!(!ends(&told, "POST", say), "{say}");
     }
-    for method in ["GET", "HEAD", "OPTIONS"] {
+    for method in ["GET", "HEAD", "OPTIONS", "PROPFIND", "REPORT"] {
         assert!(!ends(&told, method, SAY), "{method}");
     }
 }
