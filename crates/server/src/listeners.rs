@@ -24,6 +24,17 @@ pub struct Listeners {
 pub type Opened = Vec<Vec<(ListenerId, Listener)>>;
 
 impl Listeners {
+    /// One listener without a socket, for tests that have none.
+    #[cfg(all(test, feature = "programs"))]
+    pub fn simulated(address: SocketAddr) -> Listeners {
+        Listeners {
+            ids: HashMap::from([(address, ListenerId(0))]),
+            addresses: vec![(ListenerId(0), address)],
+            next: 1,
+            ..Listeners::default()
+        }
+    }
+
     /// Numbers given out so far: all are below.
     pub fn count(&self) -> usize {
         usize::from(self.next)

@@ -48,6 +48,8 @@ mod respond;
 mod running;
 mod say;
 mod scaffold;
+#[cfg(all(test, feature = "programs"))]
+mod simulated;
 mod sites;
 #[cfg_attr(not(feature = "softirq"), path = "without/softirq.rs")]
 mod softirq;

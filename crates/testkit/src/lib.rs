@@ -313,6 +313,29 @@ pub struct Response {
 }
 
 impl Response {
+    /// Takes a response from the start of what was received, if it is whole; one to a HEAD has no `body`.
+    pub fn take(received: &mut Vec<u8>, body: bool) -> Option<Response> {
+        let end = received.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+        let head = String::from_utf8(received[..end].to_vec()).expect("a text head");
+        let status = head[9..12].parse().expect("a status");
+        let mut response = Response {
+            status,
+            head,
+            body: Vec::new(),
+        };
+        let bodiless = !body || status == 204 || status == 304 || status < 200;
+        let len = match response.field("content-length") {
+            Some(text) if !bodiless => text.parse().expect("a length"),
+            _ => 0,
+        };
+        if received.len() < end + len {
+            return None;
+        }
+        response.body = received[end..end + len].to_vec();
+        received.drain(..end + len);
+        Some(response)
+    }
+
     /// The value of a field, if it came once or more: the first.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
@@ -401,38 +424,14 @@ impl Client {
     }
 
     fn response_with_body(&mut self, body: bool) -> Option<Response> {
-        let end = loop {
-            if let Some(at) = self
-                .received
-                .windows(4)
-                .position(|four| four == b"\r\n\r\n")
-            {
-                break at + 4;
+        loop {
+            if let Some(response) = Response::take(&mut self.received, body) {
+                return Some(response);
             }
-            if !self.more() {
-                return None;
-            }
-        };
-        let head = String::from_utf8(self.received[..end].to_vec()).expect("a text head");
-        let status = head[9..12].parse().expect("a status");
-        let mut response = Response {
-            status,
-            head,
-            body: Vec::new(),
-        };
-        let bodiless = !body || status == 204 || status == 304 || status < 200;
-        let len = match response.field("content-length") {
-            Some(text) if !bodiless => text.parse().expect("a length"),
-            _ => 0,
-        };
-        while self.received.len() < end + len {
             if !self.more() {
                 return None;
             }
         }
-        response.body = self.received[end..end + len].to_vec();
-        self.received.drain(..end + len);
-        Some(response)
     }
 
     /// Receives until the server closes; true if it did in an orderly way.

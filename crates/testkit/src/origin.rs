@@ -35,6 +35,43 @@ pub struct Origin {
 pub type Script = dyn Fn(&Asked, &mut TcpStream) -> bool + Send + Sync;
 
 impl Asked {
+    /// Takes a request from the start of what was received, if it is whole.
+    pub fn take(input: &mut Vec<u8>) -> Option<Asked> {
+        let head_len = find(input, b"\r\n\r\n")? + 2;
+        let head = String::from_utf8_lossy(&input[..head_len]).into_owned();
+        let mut words = head.split(' ');
+        let mut asked = Asked {
+            number: 0,
+            method: words.next()?.to_string(),
+            target: words.next()?.to_string(),
+            head: head.clone(),
+            body: Vec::new(),
+            trailers: String::new(),
+        };
+        let rest = &input[head_len + 2..];
+        let body_len = if asked.field("transfer-encoding").is_some() {
+            let (body, trailers, len) = chunks(rest)?;
+            (asked.body, asked.trailers) = (body, trailers);
+            len
+        } else {
+            let len = asked
+                .field("content-length")
+                .map_or(Ok(0), str::parse)
+                .ok()?;
+            asked.body = rest.get(..len)?.to_vec();
+            len
+        };
+        input.drain(..head_len + 2 + body_len);
+        Some(asked)
+    }
+
+    /// Gives it its number, and puts it among those that were there before.
+    pub fn keep(mut self, all: &mut Vec<Asked>) -> Asked {
+        self.number = all.len();
+        all.push(self.clone());
+        self
+    }
+
     /// The value of a field, if it came: the first.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().skip(1);
@@ -106,7 +143,7 @@ fn serve(mut stream: TcpStream, all: &Mutex<Vec<Asked>>, script: &Script) -> Opt
     stream.set_nodelay(true).ok()?;
     let mut input = Vec::new();
     loop {
-        let asked = next(&mut stream, &mut input, all)?;
+        let asked = next(&mut stream, &mut input)?.keep(&mut lock(all));
         if !script(&asked, &mut stream) {
             let _ = stream.shutdown(Shutdown::Both);
             return None;
@@ -114,75 +151,44 @@ fn serve(mut stream: TcpStream, all: &Mutex<Vec<Asked>>, script: &Script) -> Opt
     }
 }
 
-/// Reads one request with its body.
-fn next(stream: &mut TcpStream, input: &mut Vec<u8>, all: &Mutex<Vec<Asked>>) -> Option<Asked> {
-    let head_len = until(stream, input, |input| find(input, b"\r\n\r\n"))? + 2;
-    let head = String::from_utf8_lossy(&input[..head_len]).into_owned();
-    input.drain(..head_len + 2);
-    let mut words = head.split(' ');
-    let mut asked = Asked {
-        number: 0,
-        method: words.next()?.to_string(),
-        target: words.next()?.to_string(),
-        head: head.clone(),
-        body: Vec::new(),
-        trailers: String::new(),
-    };
-    if asked.field("transfer-encoding").is_some() {
-        (asked.body, asked.trailers) = chunks(stream, input)?;
-    } else if let Some(len) = asked.field("content-length") {
-        let len: usize = len.parse().ok()?;
-        until(stream, input, |input| (input.len() >= len).then_some(()))?;
-        asked.body = input.drain(..len).collect();
-    }
-    let mut all = lock(all);
-    asked.number = all.len();
-    all.push(asked.clone());
-    Some(asked)
-}
-
-/// A body, and the lines behind it.
-fn chunks(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<(Vec<u8>, String)> {
-    let (mut body, mut trailers) = (Vec::new(), String::new());
+/// Receives until there is a request; `None` at the end of the connection.
+fn next(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Asked> {
     loop {
-        let line = until(stream, input, |input| find(input, b"\r\n"))?;
-        let size = String::from_utf8_lossy(&input[..line]).into_owned();
-        let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
-        input.drain(..line + 2);
-        if size == 0 {
-            // Trailers, and the empty line.
-            loop {
-                let line = until(stream, input, |input| find(input, b"\r\n"))?;
-                let bytes: Vec<u8> = input.drain(..line + 2).collect();
-                if line == 0 {
-                    return Some((body, trailers));
-                }
-                trailers.push_str(&String::from_utf8_lossy(&bytes));
-            }
-        }
-        until(stream, input, |input| {
-            (input.len() >= size + 2).then_some(())
-        })?;
-        body.extend(input.drain(..size));
-        input.drain(..2);
-    }
-}
-
-/// Receives until there is what is looked for; `None` at the end of the connection.
-fn until<T>(
-    stream: &mut TcpStream,
-    input: &mut Vec<u8>,
-    look: impl Fn(&[u8]) -> Option<T>,
-) -> Option<T> {
-    loop {
-        if let Some(found) = look(input) {
-            return Some(found);
+        if let Some(asked) = Asked::take(input) {
+            return Some(asked);
         }
         let mut piece = [0; 16 << 10];
         match stream.read(&mut piece) {
             Ok(len @ 1..) => input.extend_from_slice(&piece[..len]),
             _ => return None,
         }
+    }
+}
+
+/// A body in chunks, the lines behind it, and how many bytes all that takes.
+fn chunks(input: &[u8]) -> Option<(Vec<u8>, String, usize)> {
+    let (mut body, mut trailers, mut at) = (Vec::new(), String::new(), 0);
+    loop {
+        let line = find(&input[at..], b"\r\n")?;
+        let size = String::from_utf8_lossy(&input[at..at + line]).into_owned();
+        let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
+        at += line + 2;
+        if size == 0 {
+            break;
+        }
+        body.extend_from_slice(input.get(at..at + size)?);
+        input.get(at + size..at + size + 2)?;
+        at += size + 2;
+    }
+    // Trailers, and the empty line.
+    loop {
+        let line = find(&input[at..], b"\r\n")?;
+        let bytes = &input[at..at + line + 2];
+        at += line + 2;
+        if line == 0 {
+            return Some((body, trailers, at));
+        }
+        trailers.push_str(&String::from_utf8_lossy(bytes));
     }
 }
 

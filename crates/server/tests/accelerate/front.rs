@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use lowroad_testkit::origin::{Asked, Origin};
+pub use lowroad_testkit::origin::{Asked, Origin};
+pub use lowroad_testkit::wait_until;
 use lowroad_testkit::{Client, Folder, Response, Server};
 
 /// The server.

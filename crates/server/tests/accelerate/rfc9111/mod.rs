@@ -1,11 +1,11 @@
-//! What RFC 9111 says of shared caches, a file for each section, asked of an accelerator over sockets.
+//! What RFC 9111 says of shared caches, a file for each section, asked of the accelerator that the module above has as
+//! `front`: one over sockets, or one in the simulator (`src/simulated`).
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use lowroad_testkit::Response;
-use lowroad_testkit::origin::{Asked, Origin};
 
-use crate::front::{Front, response};
+use super::front::{self, Asked, Front, Origin, response};
 
 mod s3_storing;
 mod s4_1_variants;

@@ -1,11 +1,9 @@
 //! Section 4.2.4 and RFC 5861: how a stale response is used.
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::wait_until;
 use std::io::Write;
 
 use super::Told;
-use crate::front::{Front, numbered, response};
+use super::front::{Front, Origin, numbered, response, wait_until};
 
 /// A response that is stale when it comes.
 const STALE: &str = "200 OK|Age: 61|ETag: \"a\"|Cache-Control: max-age=60";

@@ -1,9 +1,7 @@
 //! Section 4.3: validation at the origin, and conditions of clients.
 
-use lowroad_testkit::origin::{Asked, Origin};
-
 use super::LONG_AGO;
-use crate::front::{Front, response};
+use super::front::{Asked, Front, Origin, response};
 
 /// An origin whose response is stale at once, and then says 304 with these fields.
 fn holding(stored: &'static str, news: &'static str) -> Front {

@@ -2,7 +2,7 @@
 
 use lowroad_testkit::Response;
 
-use crate::front::{Front, response};
+use super::front::{Front, response};
 
 const BODY: &str = "0123456789";
 

@@ -1,0 +1,246 @@
+//! Workers of the server on simulated drivers, in front of a scripted origin: built as `process` builds those on epoll, and
+//! turned one after the other by who waits for something. Knows nothing of what is asked.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use lowroad_config::Config;
+use lowroad_engine::admission::Admission;
+use lowroad_engine::counters::Counters;
+use lowroad_engine::helpers::Helpers;
+use lowroad_engine::mailbox::Mailbox;
+use lowroad_engine::sim::{Faults, Shared, SimDriver};
+use lowroad_engine::worker::{Message, Worker, WorkerMessage};
+use lowroad_engine::{Driver, ListenerId, Local};
+use lowroad_log::{Level, Logger, Target, Writer};
+use lowroad_testkit::origin::Asked;
+
+use super::WORLD;
+use crate::answer::Web;
+use crate::changes::Changes;
+use crate::dynamic::calls::Calls;
+use crate::fetch::Fetcher;
+use crate::limits;
+use crate::listeners::Listeners;
+use crate::load::Loader;
+use crate::programs::build::Programs;
+use crate::sites::Sites;
+use crate::store::SharedStore;
+
+/// Where clients come to. Nobody is there.
+const ADDRESS: &str = "192.0.2.1:80";
+/// Where the origin is.
+const ORIGIN: &str = "http://192.0.2.9:80";
+/// The store's length, bytes.
+const STORE_LEN: u64 = 16 << 20;
+/// Turns that one response may take.
+const TURNS_MAX: usize = 1_000_000;
+
+/// What an origin does with a request: writes an answer, or part of one, or nothing. The connection is kept if this is true.
+pub type Script = dyn Fn(&Asked, &mut Vec<u8>) -> bool + Send + Sync;
+
+/// All that there is in a world.
+pub struct Accelerator {
+    /// It.
+    pub world: Shared,
+    workers: Vec<Worker<SimDriver, Web>>,
+    turn: usize,
+    origin: Peers,
+    programs: Programs,
+}
+
+/// The origin's ends of connections.
+struct Peers {
+    script: Box<Script>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    open: Vec<(usize, Vec<u8>)>,
+}
+
+/// What the workers of a server share.
+struct Parts {
+    sites: Arc<Sites>,
+    store: Arc<SharedStore>,
+    fetcher: Arc<Fetcher>,
+    changes: Arc<Changes>,
+    logger: Logger,
+}
+
+impl Accelerator {
+    /// By a seed, with so many workers, these lines of `[site.route.cache]`, and what the origin does.
+    pub fn new(
+        (seed, workers): (u64, usize),
+        caching: &str,
+        script: Box<Script>,
+        asked: Arc<Mutex<Vec<Asked>>>,
+    ) -> Accelerator {
+        let world = Shared::new(seed, faults(seed));
+        WORLD.set(Some(world.clone()));
+        let drivers: Vec<SimDriver> = (0..workers).map(|_| world.driver()).collect();
+        let locals: Vec<Local> = drivers
+            .iter()
+            .map(|driver| driver.local().clone())
+            .collect();
+        let config = config(caching);
+        let programs = Programs::start(logger(), locals).expect("threads");
+        let parts = Parts::new(&config, &programs);
+        let workers = drivers
+            .into_iter()
+            .enumerate()
+            .map(|(number, driver)| parts.worker(number, driver, &config, &programs))
+            .collect();
+        Accelerator {
+            world,
+            workers,
+            turn: 0,
+            origin: Peers {
+                script,
+                asked,
+                open: Vec::new(),
+            },
+            programs,
+        }
+    }
+
+    /// One wait of the worker whose turn it is, and what the origin does then.
+    pub fn turn(&mut self) {
+        self.turn = (self.turn + 1) % self.workers.len();
+        let _lane = self.programs.runtime(self.turn);
+        let _lane = _lane.enter();
+        self.workers[self.turn].turn();
+        self.origin.step(&self.world);
+    }
+
+    /// Turns until there is something.
+    pub fn until<T>(&mut self, what: &str, mut look: impl FnMut(&Shared) -> Option<T>) -> T {
+        for _ in 0..TURNS_MAX {
+            if let Some(found) = look(&self.world) {
+                return found;
+            }
+            self.turn();
+        }
+        panic!("waited in vain for {what}");
+    }
+}
+
+impl Drop for Accelerator {
+    fn drop(&mut self) {
+        self.programs.end();
+        self.workers.clear();
+        WORLD.set(None);
+    }
+}
+
+impl Peers {
+    /// Answers what has come.
+    fn step(&mut self, world: &Shared) {
+        let dialed = world.dialed();
+        self.open
+            .extend(dialed.into_iter().map(|id| (id, Vec::new())));
+        let (script, all) = (&self.script, &self.asked);
+        self.open.retain_mut(|(id, input)| {
+            input.extend(world.take_read(*id));
+            while let Some(asked) = Asked::take(input) {
+                let asked = asked.keep(&mut lock(all));
+                let mut answer = Vec::new();
+                let is_kept = script(&asked, &mut answer);
+                world.send(*id, &answer);
+                if !is_kept {
+                    world.end(*id);
+                    return false;
+                }
+            }
+            !world.over(*id)
+        });
+    }
+}
+
+impl Parts {
+    fn new(config: &Config, programs: &Programs) -> Parts {
+        let address = ADDRESS.parse().expect("an address");
+        let opened = programs.open(config).expect("programs");
+        let sites = Sites::new(config, &Listeners::simulated(address), &opened, None);
+        let store = Arc::new(SharedStore::new(STORE_LEN).expect("memory"));
+        let changes = Arc::<Changes>::default();
+        let loader = Loader::new(store.clone(), None, changes.clone(), 0);
+        Parts {
+            sites: Arc::new(sites.expect("sites")),
+            store,
+            fetcher: Arc::new(Fetcher::new(Arc::new(loader), helpers())),
+            changes,
+            logger: logger(),
+        }
+    }
+
+    fn worker(
+        &self,
+        number: usize,
+        driver: SimDriver,
+        config: &Config,
+        programs: &Programs,
+    ) -> Worker<SimDriver, Web> {
+        let mailbox: Mailbox<WorkerMessage<SimDriver, Web>> = Mailbox::new(driver.waker());
+        let (own, interims) = (mailbox.clone(), mailbox.clone());
+        let calls = Calls {
+            worker: number,
+            runtime: programs.runtime(number),
+            local: driver.local().clone(),
+            post: Arc::new(move |id, outcome| own.post(Message::Outcome(id, outcome))),
+            post_interim: Arc::new(move |id, interim| {
+                interims.post(Message::Interim(id, interim));
+            }),
+            store: self.store.clone(),
+            fetcher: self.fetcher.clone(),
+            changes: self.changes.clone(),
+            last: RefCell::default(),
+        };
+        let web = Web::new(self.sites.clone(), calls, self.logger.clone(), None);
+        mailbox.post(Message::Listen(ListenerId(0), ()));
+        let settings = Arc::new(limits::settings(config, 1 << 16));
+        let (admission, counters) = (Arc::<Admission>::default(), Arc::<Counters>::default());
+        Worker::new(driver, web, mailbox, settings, admission, counters)
+    }
+}
+
+/// How bad the network of a seed is.
+fn faults(seed: u64) -> Faults {
+    let pick = |at: u64, from: [usize; 4]| from[(seed >> at) as usize % 4];
+    Faults {
+        piece_len_max: pick(0, [70_000, 300, 7, 1]),
+        delay_ms_max: pick(1, [3, 0, 20, 1]) as u64,
+        window_len: pick(2, [300_000, 9_000, 500, 30_000]),
+        // Lifetimes are what most scripts are about: no second passes but where they wait.
+        clock_jumps: 0,
+        accept_failures: 0,
+        file_failures: 0,
+        late_sends: pick(1, [0, 300, 1000, 0]) as u64,
+    }
+}
+
+fn config(caching: &str) -> Config {
+    let text = format!(
+        "[[site]]\nlisten = \"{ADDRESS}\"\n[[site.route]]\npattern = \"/**\"\norigin = \"{ORIGIN}\"\n\
+         [site.route.cache]\n{caching}\n"
+    );
+    lowroad_config::parse(&text, Path::new("/simulated.toml")).expect("a configuration")
+}
+
+/// Threads that all tests share: nothing here is for them.
+fn helpers() -> Helpers {
+    static HELPERS: OnceLock<Helpers> = OnceLock::new();
+    HELPERS
+        .get_or_init(|| Helpers::start(1).expect("a thread"))
+        .clone()
+}
+
+/// What goes wrong with an origin is the test's business.
+fn logger() -> Logger {
+    static WRITER: OnceLock<Writer> = OnceLock::new();
+    let open = || Writer::open(&Target::File("/dev/null".into())).expect("a log");
+    Logger::new(WRITER.get_or_init(open).sink(), Level::Error)
+}
+
+/// What several look at.
+pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

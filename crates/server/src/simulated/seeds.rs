@@ -1,0 +1,33 @@
+//! Which seed a world has: that of the environment, else 0. One test runs all others by many seeds, each in a process of
+//! its own, since a test takes no arguments.
+
+use std::process::Command;
+
+/// Beyond the first, which all tests have anyway.
+const SEEDS: u64 = 12;
+
+/// A seed from the environment, and the number of workers that goes with it.
+pub fn of_world() -> (u64, usize) {
+    let seed = number("LOWROAD_SEED").unwrap_or(0);
+    (seed, 1 + (seed % 2) as usize)
+}
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn rfc_9111_holds_by_every_seed() {
+    if number("LOWROAD_SEED").is_some() {
+        return;
+    }
+    for seed in 1..=number("LOWROAD_SEEDS").unwrap_or(SEEDS) {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["simulated::rfc9111", "--test-threads=2"]);
+        command.env("LOWROAD_SEED", seed.to_string());
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "LOWROAD_SEED={seed}\n{said}");
+    }
+}
