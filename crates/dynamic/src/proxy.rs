@@ -20,6 +20,7 @@ use std::time::Duration;
 use lowroad_config::{Origin, OriginHost, ProxyProtocol, Route};
 use lowroad_engine::stream::Receiver;
 use lowroad_http::h1::BodyLen;
+use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{Ends, write_v1, write_v2};
 use lowroad_http::status::Status;
 use lowroad_origin::group::{NoMember, Outcome};
@@ -127,7 +128,7 @@ impl ProxyHandler {
                 .ask(worker, &request, &place, attempt, &mut asked, false)
                 .await
             {
-                Ok(response) => return Ok(response),
+                Ok(response) => return judged(response, &request, &place),
                 Err(stopped) => stopped,
             };
             if stopped.is_stale
@@ -137,7 +138,7 @@ impl ProxyHandler {
                 (asked.body, asked.leave) = (body, Some(stopped.leave));
                 let again = self.ask(worker, &request, &place, stopped.attempt, &mut asked, true);
                 stopped = match again.await {
-                    Ok(response) => return Ok(response),
+                    Ok(response) => return judged(response, &request, &place),
                     Err(stopped) => stopped,
                 };
             }
@@ -337,6 +338,28 @@ fn outcome(why: &Unavailable) -> Outcome {
         Unavailable::TooManyWait | Unavailable::NoneFree => Outcome::Cancelled,
         Unavailable::ConnectTimeout | Unavailable::Failed(_) => Outcome::ConnectFailed,
     }
+}
+
+/// The response, unless it is 304 to a GET or HEAD that asked on no condition: it has neither a body nor a place to get one
+/// from. A client that has nothing can make no more of it than Varnish does, which fails, too; nginx passes it on.
+///
+/// # Errors
+/// It is that.
+fn judged(response: Response, request: &Request, place: &Place) -> Result<Response, Failure> {
+    let is_condition = |name: &[u8]| {
+        name.eq_ignore_ascii_case(b"if-none-match")
+            || name.eq_ignore_ascii_case(b"if-modified-since")
+    };
+    let reads = matches!(request.method, Method::Get | Method::Head);
+    if response.status != Status::NOT_MODIFIED
+        || !reads
+        || request.fields().any(|(name, _)| is_condition(name))
+    {
+        return Ok(response);
+    }
+    let detail = format!("{} says 304 to a request without a condition", place.name);
+    place.failed(&detail);
+    Err(Failure::new(Status::BAD_GATEWAY, detail))
 }
 
 /// Whether to ask twice is the same as to ask once (RFC 9110 §9.2.2).
