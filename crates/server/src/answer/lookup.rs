@@ -307,9 +307,7 @@ impl<W: World> Lookup<'_, W> {
                     self.world.note(Step::Reused(route, object));
                     if *now == Use::StaleWhileRevalidate {
                         let key = facts.map(|facts| facts.key(self.key));
-                        let call =
-                            self.call_of(asked, path, route, (key, Some(object.clone())), to);
-                        self.world.refresh(&call, to.exchange);
+                        self.refresh(asked, (path, route), (key, object), to);
                     }
                 }
                 return decision;
@@ -327,6 +325,25 @@ impl<W: World> Lookup<'_, W> {
         let key = key.map(|key| key.of_variant(selecting, to.request));
         let stale = found.map(|(object, _)| object);
         self.call(asked, path, route, (key, stale), to)
+    }
+
+    /// Has a fresh response made of what was just used stale: by a GET for all of it, whatever this request is.
+    fn refresh(
+        &self,
+        asked: &Asked<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        (key, stale): (Option<Key>, &Arc<Object>),
+        to: &mut Responder<'_, '_>,
+    ) {
+        let mut whole = to.request.clone();
+        whole.method = Method::Get;
+        let stored = (key.map(Key::of_whole), Some(stale.clone()));
+        let call = Call {
+            request: &whole,
+            asked: route.asked(&whole),
+            ..self.call_of(asked, path, route, stored, to)
+        };
+        self.world.refresh(&call, to.exchange);
     }
 
     fn call_of<'c>(

@@ -18,6 +18,7 @@ use lowroad_dynamic::request::Head;
 use lowroad_dynamic::{Answering, Begun, Body, Failure, Objects, Request as ProgramRequest};
 use lowroad_engine::stream::Next;
 use lowroad_engine::{Exchange, ExchangeId, Local};
+use lowroad_http::conditional::may_differ;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 use tokio::runtime::Handle;
@@ -260,7 +261,7 @@ impl Calls {
     /// Which conditions the program gets. Where it is an origin and its response may be stored, ours: a stored response
     /// is validated, and one that is to be stored has to come whole. The client's are judged then by what is stored.
     fn conditions(&self, call: &Call<'_>) -> Conditions {
-        let Some(key) = call.key.as_ref().filter(|key| key.is_whole) else {
+        let Some(key) = call.key.as_ref().filter(|key| key.is_whole()) else {
             return Conditions::AsSent;
         };
         if !call.route.is_origin {
@@ -294,12 +295,18 @@ impl Calls {
     }
 
     fn storing(&self, call: &Call<'_>, purges: Since, executor: Executor) -> Option<Storing> {
-        let key = call.key.clone().filter(|key| key.is_whole)?;
+        // What the response to HEAD says may be about what is stored.
+        let is_of_use = |key: &Key| key.is_whole() || call.stale.is_some();
+        let key = call.key.clone().filter(is_of_use)?;
         Some(Storing {
             key,
             purges,
             begun_ms: clock::now_ms(),
-            asked: call.asked,
+            // What HEAD freshens was a GET's, and nothing else of it is stored.
+            asked: Asked {
+                is_get: true,
+                ..call.asked
+            },
             store: self.store.clone(),
             makings: self.fetcher.makings().clone(),
             route: call.route.clone(),
@@ -433,6 +440,9 @@ impl Task {
             forget_changed(self.changed.as_ref(), reply, &objects.store);
         }
         let stale = self.stale.as_ref();
+        if let (Some(stale), Some(storing), Ok(reply)) = (stale, &self.storing, &answer) {
+            stale.hear_head(reply, storing, (&self.path, &self.lines));
+        }
         if stale.is_some_and(|stale| stale.is_mistaken(&answer)) {
             // It is asked again without conditions; who waits for it asks for itself, too.
             return Outcome::Alone;
@@ -553,7 +563,7 @@ fn request_of(
     };
     let own_conditions;
     let lines = match conditions {
-        Conditions::Instead(instead) if !instead.is_empty() || is_validating(request) => {
+        Conditions::Instead(instead) if !instead.is_empty() || may_differ(request) => {
             own_conditions = validating::lines_with(lines, instead);
             &own_conditions[..]
         }
@@ -579,11 +589,6 @@ fn request_of(
 /// something else.
 fn names_host_in_target(request: &Request<'_>) -> bool {
     request.raw_target().first() != Some(&b'/')
-}
-
-/// Whether a client has something already, and asks whether it holds.
-fn is_validating(request: &Request<'_>) -> bool {
-    !request.if_none_match().is_empty() || request.if_modified_since().is_some()
 }
 
 /// The field lines with this Host in the place of what was sent.

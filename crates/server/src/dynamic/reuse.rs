@@ -43,7 +43,7 @@ pub struct Key {
     /// See [`Facts`].
     pub hash: u64,
     /// See [`Facts`].
-    pub is_whole: bool,
+    pub wants: Wants,
     /// See [`Facts`].
     pub is_conditional: bool,
     /// See [`Facts`].
@@ -54,17 +54,38 @@ pub struct Key {
     pub variant: Box<[u8]>,
 }
 
+/// What of a representation a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// All of it.
+    Whole,
+    /// What Range says.
+    Part,
+    /// Its fields: it is HEAD.
+    Head,
+}
+
 /// What is known of a key as soon as its bytes are put together: enough to look for what is stored.
 #[derive(Clone, Copy)]
 pub struct Facts {
     /// The hash of the bytes.
     pub hash: u64,
-    /// What comes of the request has its body, and all of it: it is a GET without a range.
-    pub is_whole: bool,
+    /// What the request wants.
+    pub wants: Wants,
     /// The response may say that nothing has changed, which is of no use to others.
     pub is_conditional: bool,
     /// The request has credentials: few responses are for others, too.
     pub is_authorized: bool,
+}
+
+impl Wants {
+    fn of(request: &Request<'_>, has_range: bool) -> Wants {
+        match (request.method, has_range) {
+            (Method::Get, false) => Wants::Whole,
+            (Method::Get, true) => Wants::Part,
+            _ => Wants::Head,
+        }
+    }
 }
 
 impl Facts {
@@ -113,7 +134,7 @@ impl Facts {
         let has_range = asks_otherwise && request.range().is_some();
         Some(Facts {
             hash: hash(scratch),
-            is_whole: request.method == Method::Get && !has_range,
+            wants: Wants::of(request, has_range),
             is_conditional: has_condition,
             is_authorized: false,
         })
@@ -124,7 +145,7 @@ impl Facts {
         Key {
             bytes: bytes.into(),
             hash: self.hash,
-            is_whole: self.is_whole,
+            wants: self.wants,
             is_conditional: self.is_conditional,
             is_authorized: self.is_authorized,
             has_waited: false,
@@ -173,7 +194,20 @@ impl Key {
     /// Whether others may wait for what comes of the request. An origin does not get to see the client's conditions.
     pub fn is_shareable(&self, is_origin: bool) -> bool {
         let is_for_others = is_origin || !self.is_conditional;
-        self.is_whole && is_for_others && !self.is_authorized && !self.has_waited
+        self.is_whole() && is_for_others && !self.is_authorized && !self.has_waited
+    }
+
+    /// Whether what comes of the request has its body, and all of it.
+    pub fn is_whole(&self) -> bool {
+        self.wants == Wants::Whole
+    }
+
+    /// The same for a request for all of it.
+    pub fn of_whole(self) -> Key {
+        Key {
+            wants: Wants::Whole,
+            ..self
+        }
     }
 }
 

@@ -186,7 +186,7 @@ impl Storing {
         reason = "it goes on at once, and a box is an allocation a call"
     )]
     pub fn store(self, mut reply: Reply, path: &[u8], lines: &[u8]) -> Result<Stored, Reply> {
-        if !self.key.is_whole || !is_short(&reply.response.content, self.store.body_len_max()) {
+        if !self.key.is_whole() || !is_short(&reply.response.content, self.store.body_len_max()) {
             return Err(reply);
         }
         let judge = self.judge();

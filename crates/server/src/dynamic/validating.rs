@@ -7,10 +7,12 @@ use lowroad_cache::request::Asked;
 use lowroad_cache::validation::{self, Validators};
 use lowroad_dynamic::{Failure, Fields};
 use lowroad_http::fields::{Lines, Name};
+use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 
 use crate::clock;
 use crate::dynamic::reply::Reply;
+use crate::dynamic::reuse::Wants;
 use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::store::Object;
 use crate::store::object::Representation;
@@ -40,12 +42,18 @@ fn name_of(name: Name<'_>) -> &[u8] {
     }
 }
 
+/// Fields by which a response may be another than the whole representation. If-Match and If-Unmodified-Since are not
+/// among them: requests with those are passed on as they are.
+const CONDITIONS: [&[u8]; 4] = [
+    b"if-none-match",
+    b"if-modified-since",
+    b"range",
+    b"if-range",
+];
+
 /// Field lines with these conditions in the place of their own.
 pub fn lines_with(lines: &[u8], conditions: &[u8]) -> Vec<u8> {
-    let is_condition = |name: &[u8]| {
-        name.eq_ignore_ascii_case(b"if-none-match")
-            || name.eq_ignore_ascii_case(b"if-modified-since")
-    };
+    let is_condition = |name: &[u8]| CONDITIONS.iter().any(|own| name.eq_ignore_ascii_case(own));
     let mut out = Vec::with_capacity(lines.len() + conditions.len());
     for (name, value) in Lines::of(lines).filter(|(name, _)| !is_condition(name)) {
         put(&mut out, name, value);
@@ -86,6 +94,23 @@ impl Stale {
             && validation::selected(&[stored], 0, news).is_none()
     }
 
+    /// What the response to a HEAD says of it: the fields of the same representation freshen it, those of another end it
+    /// (RFC 9111 §4.3.5). `request` is decoded path and field lines.
+    pub fn hear_head(&self, reply: &Reply, storing: &Storing, request: (&[u8], &[u8])) {
+        let stored = self.object.representation();
+        let (Wants::Head, Some(representation)) = (storing.key.wants, stored) else {
+            return;
+        };
+        if reply.status() != Status::OK || representation.head.status() != Status::OK {
+            return;
+        }
+        let is_same = is_same(representation, reply);
+        let renewed = || renew(storing, &self.object, &reply.response.fields, request);
+        if !is_same || renewed().is_none() {
+            storing.forget(&self.object);
+        }
+    }
+
     /// What has become of it; `request` is decoded path and field lines. `None`: what the origin answered counts.
     pub fn outcome(
         &self,
@@ -114,6 +139,19 @@ impl Stale {
         let may_stand_in = is_error && stale.validity.stands_in(&self.asked, clock::now_ms());
         may_stand_in.then(|| Stored::of_store(stale, Way::OnError))
     }
+}
+
+/// Whether the response to HEAD is about what is stored.
+fn is_same(representation: &Representation, reply: &Reply) -> bool {
+    let stored = representation.head.all(&representation.bytes).fields();
+    let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
+    let news = reply.response.fields.iter();
+    let news: Vec<_> = news.map(|(name, value)| (name.as_bytes(), value)).collect();
+    let has_len = match reply.len() {
+        BodyLen::Known(len) => len == representation.len,
+        BodyLen::None | BodyLen::Unknown => true,
+    };
+    has_len && validation::head_freshens(&stored, &news)
 }
 
 /// A stored response as the origin says that it is now (RFC 9111 §3.2, §4.3.4).

@@ -91,3 +91,35 @@ fn what_is_too_large_for_the_store_is_not_said_to_be_stored() {
         assert_eq!(front.origin.count(), asked);
     }
 }
+
+#[test]
+fn a_head_or_a_range_has_what_is_stale_made_anew() {
+    for (method, fields, status) in [
+        ("HEAD", "", 200),
+        ("GET", "Range: bytes=0-0\r\n", 206),
+        ("GET", "Range: bytes=0-0\r\nIf-Range: \"a\"\r\n", 206),
+        ("GET", "If-None-Match: \"a\"\r\n", 304),
+    ] {
+        let front = Front::saying(|asked| match asked.number {
+            0 => response(
+                "200 OK",
+                "Age: 61\r\nCache-Control: max-age=60, stale-while-revalidate=600\r\nETag: \"a\"\r\n",
+                "old",
+            ),
+            _ => numbered(asked, "Cache-Control: max-age=60\r\nETag: \"b\"\r\n"),
+        });
+        front.get("/", "");
+        assert_eq!(front.ask(method, "/", fields).status, status);
+        wait_until("another", || {
+            (front.get("/", "").text() == "1").then_some(())
+        });
+        let asked = front.origin.asked().remove(1);
+        assert_eq!(asked.method, "GET", "{method} {fields}");
+        assert_eq!(asked.field("if-none-match"), Some("\"a\""));
+        assert_eq!(
+            (asked.field("range"), asked.field("if-range")),
+            (None, None)
+        );
+        assert_eq!(front.origin.count(), 2);
+    }
+}
