@@ -196,7 +196,7 @@ impl Parts {
         };
         let web = Web::new(self.sites.clone(), calls, self.logger.clone(), None);
         mailbox.post(Message::Listen(ListenerId(0), ()));
-        let settings = Arc::new(limits::settings(config, 1 << 16));
+        let settings = Arc::new(limits::settings(config, &Listeners::default(), 1 << 16));
         let (admission, counters) = (Arc::<Admission>::default(), Arc::<Counters>::default());
         Worker::new(driver, web, mailbox, settings, admission, counters)
     }
