@@ -102,12 +102,19 @@ impl Shared {
             events: VecDeque::new(),
             bell: local.bell.clone(),
             timers: local.timers.clone(),
+            is_stopped: false,
         });
         SimDriver {
             world: self.clone(),
             number,
             local,
         }
+    }
+
+    /// A driver stands still in the middle of something, as an interrupted thread does, or goes on: meanwhile the others do
+    /// not wait for what it has to do. They are numbered in their order.
+    pub fn stop(&self, driver: usize, is_stopped: bool) {
+        self.lock().drivers[driver].is_stopped = is_stopped;
     }
 
     /// How connections to elsewhere fare from now on.

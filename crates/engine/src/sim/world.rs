@@ -39,6 +39,8 @@ pub struct Waiting {
     pub events: VecDeque<Event>,
     pub bell: Arc<Bell>,
     pub timers: Timers,
+    /// It is in the middle of something, and nobody waits for it.
+    pub is_stopped: bool,
 }
 
 impl Waiting {
@@ -157,12 +159,13 @@ impl World {
     /// `timeout_ms`, unless there is something to do now.
     pub fn pass_time(&mut self, timeout_ms: Option<u64>) {
         let waiting = self.listening && !self.backlog.is_empty();
-        if waiting || self.drivers.iter().any(Waiting::has_work) {
+        let drivers = self.drivers.iter().filter(|driver| !driver.is_stopped);
+        if waiting || drivers.clone().any(Waiting::has_work) {
             return;
         }
         let next = self.schedule.first_key_value();
         let next_ms = next.map(|((at_ms, _), _)| *at_ms);
-        let timers = self.drivers.iter().map(|driver| driver.timers.next_ms());
+        let timers = drivers.map(|driver| driver.timers.next_ms());
         let until_ms = timers.chain([next_ms, timeout_ms]).flatten().min();
         let until_ms = until_ms.expect("the worker waits for something that will never happen");
         self.now_ms = self.now_ms.max(until_ms);

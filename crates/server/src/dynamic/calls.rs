@@ -116,7 +116,8 @@ impl Calls {
             Some(Role::Makes(ticket, work)) => (Some(self.shared(call, ticket)), Some(work)),
             None => (None, None),
         };
-        let task = match self.begin(call, exchange, purges, shared) {
+        let stale = self.stale(call, purges);
+        let task = match self.begin(call, exchange, (purges, stale), shared) {
             Ok(task) => task,
             Err(over) => return over,
         };
@@ -135,12 +136,12 @@ impl Calls {
     /// What earlier ones came to does not count, or one failure would be the last try; but a moment has to be between them.
     pub fn start_refresh(&self, call: &Call<'_>, exchange: &mut Exchange) {
         let purges = self.purges(call);
+        let stale = self.stale(call, purges);
         let may_store = |key: &&Key| key.is_shareable(call.route.is_origin) && !call.asked.no_store;
         let Some(key) = call.key.as_ref().filter(may_store) else {
             return;
         };
-        let stale = call.stale.as_ref();
-        let lifetime = stale.and_then(|stale| stale.validity.lifetime());
+        let lifetime = stale.as_ref().and_then(|stale| stale.validity.lifetime());
         if lifetime.is_some_and(|lifetime| !lifetime.refreshed.begin(exchange.now_ms)) {
             return;
         }
@@ -148,7 +149,7 @@ impl Calls {
             return;
         };
         let shared = Some(self.shared(call, ticket));
-        let Ok(task) = self.begin(call, exchange, purges, shared) else {
+        let Ok(task) = self.begin(call, exchange, (purges, stale), shared) else {
             return;
         };
         let executor = task.executor.clone();
@@ -174,6 +175,13 @@ impl Calls {
             .purges(call.key.as_ref().map_or(0, |key| key.hash))
     }
 
+    /// What is stored for it, unless that was purged since it was found: then it is nothing for those who join from now on.
+    fn stale(&self, call: &Call<'_>, purges: Since) -> Option<Arc<Object>> {
+        let (stale, key) = (call.stale.as_ref()?, call.key.as_ref()?);
+        let is_kept = self.store.is_kept(key.hash, &key.bytes, stale, purges);
+        is_kept.then(|| stale.clone())
+    }
+
     fn shared(&self, call: &Call<'_>, ticket: Ticket) -> Shared {
         Shared {
             makings: self.fetcher.makings().clone(),
@@ -194,14 +202,14 @@ impl Calls {
         &self,
         call: &Call<'_>,
         exchange: &mut Exchange,
-        purges: Since,
+        (purges, stale): (Since, Option<Arc<Object>>),
         shared: Option<Shared>,
     ) -> Result<Task, Called> {
         let route = call.route;
         one(&route.counts.calls);
         let changed = Changed::of(call.request, call.site, &self.changes);
         let objects = self.objects(call);
-        let conditions = self.conditions(call);
+        let conditions = self.conditions(call, stale.as_ref());
         let is_ours = matches!(&conditions, Conditions::Instead(own) if !own.is_empty());
         let interims = Interims::new(self.post_interim.clone(), exchange.id);
         let request = request_of(call, exchange, &conditions, objects.clone(), interims);
@@ -219,7 +227,8 @@ impl Calls {
             Begun::Answered(Ok(response)) => match objects.complete_now(response) {
                 Ok(reply) => {
                     forget_changed(changed.as_ref(), &reply, &self.store);
-                    let storing = self.storing(call, purges, Executor::Worker(self.local.clone()));
+                    let executor = Executor::Worker(self.local.clone());
+                    let storing = self.storing(call, (purges, stale.is_some()), executor);
                     let lines = call.request.lines();
                     return Err(match store(storing, reply, call.path, lines, shared) {
                         Ok(stored) => Called::Stored(stored),
@@ -234,7 +243,7 @@ impl Calls {
             Begun::Later(answering) => (answering, Executor::Runtime),
             Begun::Here(answering) => (answering, Executor::Worker(self.local.clone())),
         };
-        let storing = self.storing(call, purges, executor.clone());
+        let storing = self.storing(call, (purges, stale.is_some()), executor.clone());
         let if_stored = |bytes: &[u8]| match storing {
             Some(_) => bytes.into(),
             None => Box::default(),
@@ -245,7 +254,7 @@ impl Calls {
             path: if_stored(call.path),
             lines: if_stored(call.request.lines()),
             storing,
-            stale: call.stale.clone().map(|object| Stale {
+            stale: stale.map(|object| Stale {
                 object,
                 is_validated: is_ours,
                 asked: call.asked,
@@ -260,14 +269,14 @@ impl Calls {
 
     /// Which conditions the program gets. Where it is an origin and its response may be stored, ours: a stored response
     /// is validated, and one that is to be stored has to come whole. The client's are judged then by what is stored.
-    fn conditions(&self, call: &Call<'_>) -> Conditions {
+    fn conditions(&self, call: &Call<'_>, stale: Option<&Arc<Object>>) -> Conditions {
         let Some(key) = call.key.as_ref().filter(|key| key.is_whole()) else {
             return Conditions::AsSent;
         };
         if !call.route.is_origin {
             return Conditions::AsSent;
         }
-        match &call.stale {
+        match stale {
             // Who has waited was told nothing of use about it: it may stand in, and no more.
             Some(_) if key.has_waited => Conditions::Instead(Vec::new()),
             Some(stale) => Conditions::Instead(validating::conditions(stale)),
@@ -294,9 +303,14 @@ impl Calls {
         is_shareable && takes_time && !self.fetcher.makings().is_unshared(key.hash)
     }
 
-    fn storing(&self, call: &Call<'_>, purges: Since, executor: Executor) -> Option<Storing> {
+    fn storing(
+        &self,
+        call: &Call<'_>,
+        (purges, has_stale): (Since, bool),
+        executor: Executor,
+    ) -> Option<Storing> {
         // What the response to HEAD says may be about what is stored.
-        let is_of_use = |key: &Key| key.is_whole() || call.stale.is_some();
+        let is_of_use = |key: &Key| key.is_whole() || has_stale;
         let key = call.key.clone().filter(is_of_use)?;
         Some(Storing {
             key,

@@ -1,7 +1,7 @@
 //! Workers of the server on simulated drivers, in front of a scripted origin: built as `process` builds those on epoll, and
 //! turned one after the other by who waits for something. Knows nothing of what is asked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -44,10 +44,10 @@ pub type Script = dyn Fn(&Asked, &mut Vec<u8>) -> bool + Send + Sync;
 pub struct Accelerator {
     /// It.
     pub world: Shared,
-    workers: Vec<Worker<SimDriver, Web>>,
-    turn: usize,
-    origin: Peers,
-    programs: Programs,
+    workers: Vec<RefCell<Worker<SimDriver, Web>>>,
+    turn: Cell<usize>,
+    origin: RefCell<Peers>,
+    programs: RefCell<Programs>,
 }
 
 /// The origin's ends of connections.
@@ -88,31 +88,47 @@ impl Accelerator {
             .into_iter()
             .enumerate()
             .map(|(number, driver)| parts.worker(number, driver, &config, &programs))
+            .map(RefCell::new)
             .collect();
         Accelerator {
             world,
             workers,
-            turn: 0,
-            origin: Peers {
+            turn: Cell::new(0),
+            origin: RefCell::new(Peers {
                 script,
                 asked,
                 open: Vec::new(),
-            },
-            programs,
+            }),
+            programs: RefCell::new(programs),
         }
     }
 
-    /// One wait of the worker whose turn it is, and what the origin does then.
-    pub fn turn(&mut self) {
-        self.turn = (self.turn + 1) % self.workers.len();
-        let _lane = self.programs.runtime(self.turn);
-        let _lane = _lane.enter();
-        self.workers[self.turn].turn();
-        self.origin.step(&self.world);
+    /// One wait of the worker whose turn it is, and what the origin does then. Where that one is in the middle of something,
+    /// it has none.
+    pub fn turn(&self) {
+        let number = (self.turn.get() + 1) % self.workers.len();
+        self.turn.set(number);
+        let Ok(mut worker) = self.workers[number].try_borrow_mut() else {
+            return;
+        };
+        let runtime = self.programs.borrow().runtime(number);
+        let _lane = runtime.enter();
+        worker.turn();
+        drop(worker);
+        self.origin.borrow_mut().step(&self.world);
+    }
+
+    /// Lets others turn while the worker whose turn it is stands still.
+    pub fn meanwhile(&self, others: impl FnOnce()) {
+        let number = self.turn.get();
+        self.world.stop(number, true);
+        others();
+        self.world.stop(number, false);
+        self.turn.set(number);
     }
 
     /// Turns until there is something.
-    pub fn until<T>(&mut self, what: &str, mut look: impl FnMut(&Shared) -> Option<T>) -> T {
+    pub fn until<T>(&self, what: &str, mut look: impl FnMut(&Shared) -> Option<T>) -> T {
         for _ in 0..TURNS_MAX {
             if let Some(found) = look(&self.world) {
                 return found;
@@ -125,7 +141,7 @@ impl Accelerator {
 
 impl Drop for Accelerator {
     fn drop(&mut self) {
-        self.programs.end();
+        self.programs.get_mut().end();
         self.workers.clear();
         WORLD.set(None);
     }

@@ -1,15 +1,16 @@
 //! What `tests/accelerate/front.rs` has over sockets, in the simulator: an accelerator in front of a scripted origin, and
 //! clients that wait for their responses.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
+use lowroad_engine::sim::Shared;
 pub use lowroad_testkit::Response;
 pub use lowroad_testkit::origin::Asked;
 
 use super::accelerator::{Accelerator, Script, lock};
-use super::seeds;
+use super::{BETWEEN, seeds};
 
 /// A scripted origin.
 pub struct Origin {
@@ -21,12 +22,12 @@ pub struct Origin {
 pub struct Front {
     /// What is behind it.
     pub origin: Origin,
-    accelerator: Rc<RefCell<Accelerator>>,
+    accelerator: Rc<Accelerator>,
 }
 
 /// A client's end of a connection.
 pub struct Client {
-    accelerator: Rc<RefCell<Accelerator>>,
+    accelerator: Rc<Accelerator>,
     id: usize,
     received: Vec<u8>,
 }
@@ -66,13 +67,24 @@ impl Front {
     }
 
     /// In front of this origin, with these lines of `[site.route.cache]`.
-    pub fn caching(mut origin: Origin, lines: &str) -> Front {
+    pub fn caching(origin: Origin, lines: &str) -> Front {
+        Front::started(seeds::of_world(), origin, lines)
+    }
+
+    /// By a seed and with so many workers, in front of an origin that answers as `answer` says.
+    pub fn by(
+        (seed, workers): (u64, usize),
+        answer: impl Fn(&Asked) -> String + Send + Sync + 'static,
+    ) -> Front {
+        Front::started((seed, workers), Origin::saying(answer), "")
+    }
+
+    fn started(by: (u64, usize), mut origin: Origin, lines: &str) -> Front {
         let script = origin.script.take().expect("it has no front yet");
-        let by = seeds::of_world();
         let accelerator = Accelerator::new(by, lines, script, origin.asked.clone());
         Front {
             origin,
-            accelerator: Rc::new(RefCell::new(accelerator)),
+            accelerator: Rc::new(accelerator),
         }
     }
 
@@ -95,9 +107,34 @@ impl Front {
         client.response_with_body(method != "HEAD")
     }
 
+    /// Lets so much time pass.
+    pub fn pass(&self, ms: u64) {
+        let until_ms = self.accelerator.world.now_ms() + ms;
+        self.accelerator.world.alarm(until_ms);
+        let is_over = |world: &Shared| (world.now_ms() >= until_ms).then_some(());
+        self.accelerator.until("a later time", is_over);
+    }
+
+    /// Has the first worker that comes to a point where it may be interrupted do so, for this.
+    pub fn interrupt_once(&self, others: impl Fn(&Front) + 'static) {
+        let is_over = Cell::new(false);
+        let front = Front {
+            origin: Origin {
+                script: None,
+                asked: self.origin.asked.clone(),
+            },
+            accelerator: self.accelerator.clone(),
+        };
+        BETWEEN.set(Some(Rc::new(move || {
+            if !is_over.replace(true) {
+                front.accelerator.meanwhile(|| others(&front));
+            }
+        })));
+    }
+
     /// A connection.
     pub fn connect(&self) -> Client {
-        let id = self.accelerator.borrow().world.connect();
+        let id = self.accelerator.world.connect();
         Client {
             accelerator: self.accelerator.clone(),
             id,
@@ -109,8 +146,7 @@ impl Front {
 impl Client {
     /// Sends bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        let accelerator = self.accelerator.borrow();
-        accelerator.world.send(self.id, bytes.as_ref());
+        self.accelerator.world.send(self.id, bytes.as_ref());
     }
 
     /// Receives a response to a GET (or whatever has a body when it says so).
@@ -120,7 +156,7 @@ impl Client {
 
     fn response_with_body(&mut self, body: bool) -> Response {
         let (id, received) = (self.id, &mut self.received);
-        self.accelerator.borrow_mut().until("a response", |world| {
+        self.accelerator.until("a response", |world| {
             received.extend(world.take_read(id));
             let response = Response::take(received, body);
             assert!(
@@ -134,7 +170,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.accelerator.borrow().world.close(self.id);
+        self.accelerator.world.close(self.id);
     }
 }
 

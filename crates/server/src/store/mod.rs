@@ -173,10 +173,26 @@ impl SharedStore {
 
     /// How far purges of what lies under keys with this hash have come: what is made after this was asked is made after them.
     pub fn purges(&self, hash: u64) -> Since {
+        interruptible();
         Since {
             generation: self.purging.generation(),
             forgotten: self.forgotten_of(hash).load(SeqCst),
         }
+    }
+
+    /// Whether an object that was found under a key a while ago was neither forgotten nor purged before these purges were
+    /// asked for: what is made from then on may be made of it.
+    pub fn is_kept(&self, hash: u64, key: &[u8], object: &Arc<Object>, since: Since) -> bool {
+        let Some(lifetime) = object.validity.lifetime() else {
+            return true;
+        };
+        // Other keys share its count.
+        let is_counted = lifetime.purges.forgotten == since.forgotten;
+        if is_counted && self.has_seen_all(object) {
+            return true;
+        }
+        let entry = self.peek_kept(hash, key);
+        entry.is_some_and(|entry| entry.variants().any(|own| Arc::ptr_eq(own, object)))
     }
 
     fn forgotten_of(&self, hash: u64) -> &AtomicU64 {
@@ -186,6 +202,7 @@ impl SharedStore {
     /// Stores an object with a lifetime beside its variants, unless it was purged or its key forgotten since its making
     /// began: it may be older. Says whether it did.
     pub fn insert_selected(&self, hash: u64, key: &[u8], object: Arc<Object>) -> bool {
+        interruptible();
         self.change(hash, key, |entry| {
             // A key's forgetting counts itself before it looks into the shard, and a purge that comes later is seen by
             // who finds the object, so none falls between.
@@ -209,6 +226,7 @@ impl SharedStore {
         filling: &Arc<Object>,
         object: Arc<Object>,
     ) -> bool {
+        interruptible();
         self.change(hash, key, |entry| {
             let has = |entry: &&Entry| entry.variants().any(|own| Arc::ptr_eq(own, filling));
             let entry = entry.filter(has).filter(|_| !self.is_gone(key, &object))?;
@@ -264,6 +282,7 @@ impl SharedStore {
     /// Forgets what is under a key, and lets nothing be stored there that was asked for before.
     pub fn forget(&self, hash: u64, key: &[u8]) {
         self.forgotten_of(hash).fetch_add(1, SeqCst);
+        interruptible();
         let gone = self.shard(hash).remove(hash, key);
         drop(gone);
     }
@@ -364,6 +383,13 @@ impl SharedStore {
         let at = (hash >> 48) % self.shards.len() as u64;
         lock(&self.shards[at as usize])
     }
+}
+
+/// Another worker may come between what stands before and what follows: tests in the simulator have it do so.
+#[inline]
+fn interruptible() {
+    #[cfg(all(test, feature = "programs"))]
+    crate::simulated::interrupt();
 }
 
 /// Bytes for which memory was drawn.

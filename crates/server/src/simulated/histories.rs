@@ -1,0 +1,157 @@
+//! The random histories of `tests/accelerate/histories` in the simulator: the same clients and the same oracle, two workers,
+//! and at points of the store where threads could interleave one worker is interrupted, and the other, the origin and the
+//! clients go on. All of it follows from the seed.
+
+#[path = "../../tests/accelerate/histories/oracle.rs"]
+mod oracle;
+#[path = "../../tests/accelerate/histories/visitor.rs"]
+mod visitor;
+#[path = "../../tests/accelerate/histories/world.rs"]
+mod world;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use lowroad_engine::sim::{Shared, for_each_seed};
+use lowroad_testkit::Response;
+use lowroad_testkit::origin::Asked;
+
+use super::BETWEEN;
+use super::accelerator::{Accelerator, lock};
+use visitor::{Asking, History, Visitor};
+use world::World;
+
+/// Requests of each client, of whom some are alone before, and some at the same time.
+const REQUESTS: usize = 40;
+/// Clients at the same time.
+const TOGETHER: u64 = 5;
+/// Of a thousand points, at so many another worker comes between.
+const INTERRUPTED: u64 = 300;
+/// So many turns it has at most, until the first goes on.
+const TURNS_BETWEEN_MAX: u64 = 40;
+
+/// A client with its connection.
+struct Client {
+    visitor: Visitor<'static>,
+    id: usize,
+    received: Vec<u8>,
+    /// What it waits for.
+    asking: Option<Asking>,
+    left: usize,
+    /// What the origin was asked, for messages.
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+#[test]
+fn all_responses_are_allowed_whatever_comes_between() {
+    for_each_seed(1..13, run);
+}
+
+fn run(seed: u64) {
+    let world = Arc::new(World::default());
+    let its_origin = world.clone();
+    let script = Box::new(move |asked: &Asked, stream: &mut Vec<u8>| {
+        let (head, body) = its_origin.answer(asked);
+        stream.extend_from_slice(head.as_bytes());
+        if asked.method != "HEAD" {
+            stream.extend_from_slice(&body);
+        }
+        true
+    });
+    let asked = Arc::default();
+    let accelerator = Rc::new(Accelerator::new((seed, 2), "", script, Arc::clone(&asked)));
+    // What has a connection of its own world lives as long as the test.
+    let history: &'static History = Box::leak(Box::new(History::new(seed, &world)));
+    let phases = [(0..1, true), (1..1 + TOGETHER, false), (9..10, true)];
+    for (names, is_alone) in phases {
+        let client = |name| {
+            Client::new(
+                Visitor::of(history, name, is_alone),
+                &accelerator.world,
+                &asked,
+            )
+        };
+        let clients: Vec<Client> = names.map(client).collect();
+        let clients = Rc::new(RefCell::new(clients));
+        come_between(&accelerator, &clients);
+        accelerator.until("the end of all", |world| {
+            step(&clients, world);
+            clients.borrow().iter().all(Client::is_over).then_some(())
+        });
+        BETWEEN.set(None);
+        for client in &*clients.borrow() {
+            accelerator.world.close(client.id);
+        }
+    }
+}
+
+/// Has the other worker go on where one is interrupted.
+fn come_between(accelerator: &Rc<Accelerator>, clients: &Rc<RefCell<Vec<Client>>>) {
+    let (accelerator, clients) = (Rc::downgrade(accelerator), clients.clone());
+    let between = move || {
+        let Some(accelerator) = accelerator.upgrade() else {
+            return;
+        };
+        let world = &accelerator.world;
+        if world.dice(1000) >= INTERRUPTED {
+            return;
+        }
+        accelerator.meanwhile(|| {
+            for _ in 0..world.dice(TURNS_BETWEEN_MAX) {
+                // There is a next moment, whatever waits for whom.
+                world.alarm(world.now_ms() + 1);
+                accelerator.turn();
+                step(&clients, world);
+            }
+        });
+    };
+    BETWEEN.set(Some(Rc::new(between)));
+}
+
+fn step(clients: &RefCell<Vec<Client>>, world: &Shared) {
+    clients
+        .borrow_mut()
+        .iter_mut()
+        .for_each(|client| client.step(world));
+}
+
+impl Client {
+    fn new(visitor: Visitor<'static>, world: &Shared, asked: &Arc<Mutex<Vec<Asked>>>) -> Client {
+        Client {
+            visitor,
+            id: world.connect(),
+            received: Vec::new(),
+            asking: None,
+            left: REQUESTS,
+            asked: asked.clone(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left == 0 && self.asking.is_none()
+    }
+
+    /// Takes the response that it waits for, if it is there, and goes on.
+    fn step(&mut self, world: &Shared) {
+        if let Some(asking) = &self.asking {
+            self.received.extend(world.take_read(self.id));
+            let Some(response) = Response::take(&mut self.received, asking.has_body) else {
+                assert!(!world.over(self.id), "the connection ended");
+                return;
+            };
+            if let Err(why) = self.visitor.take(asking, &response) {
+                let asked = visitor::asked_of(&lock(&self.asked), asking);
+                panic!("{why}\nthe origin was asked:\n{asked}");
+            }
+            self.asking = None;
+        }
+        while self.asking.is_none() && self.left > 0 {
+            self.left -= 1;
+            self.asking = self.visitor.next();
+        }
+        if let Some(asking) = &self.asking {
+            world.send(self.id, asking.head.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What must hold if a worker is interrupted between two of its steps and another one does something there.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use lowroad_engine::sim::for_each_seed;
+
+use super::BETWEEN;
+use super::front::{Client, Front, numbered};
+
+/// What was found before a POST, and is validated after it, stands in for nobody who asks after the POST.
+fn nobody_gets_what_a_post_has_ended(control: &'static str) {
+    for_each_seed(0..40, |seed| {
+        let front = Front::by((seed, 2), move |asked| match asked.number {
+            0 => numbered(
+                asked,
+                &format!("Cache-Control: {control}\r\nETag: \"a\"\r\n"),
+            ),
+            1 => numbered(asked, ""),
+            _ => "HTTP/1.1 503 A\r\nContent-Length: 0\r\n\r\n".into(),
+        });
+        assert_eq!(front.get("/", "").text(), "0");
+        front.pass(2_000);
+        let later = Rc::new(RefCell::new(None::<Client>));
+        let its_later = later.clone();
+        front.interrupt_once(move |front| {
+            assert_eq!(front.ask("POST", "/", "Content-Length: 0\r\n").status, 200);
+            let mut client = front.connect();
+            client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+            its_later.replace(Some(client));
+        });
+        front.get("/", "");
+        BETWEEN.set(None);
+        let mut later = later.take().expect("it was interrupted");
+        assert_eq!(later.response().status, 503);
+    });
+}
+
+#[test]
+fn what_is_validated_stands_in_for_nobody_after_a_post() {
+    nobody_gets_what_a_post_has_ended("max-age=1");
+}
+
+#[test]
+fn what_is_refreshed_stands_in_for_nobody_after_a_post() {
+    nobody_gets_what_a_post_has_ended("max-age=1, stale-while-revalidate=600");
+}
