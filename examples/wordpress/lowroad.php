@@ -1,0 +1,27 @@
+<?php
+/**
+ * Plugin Name: Purge Lowroad
+ * Description: What is stored of this site ends when a post, comment, menu, widget or setting of the appearance changes,
+ * before whoever changed it hears that it is done. Belongs into wp-content/mu-plugins.
+ */
+
+defined('LOWROAD') || define('LOWROAD', 'http://127.0.0.1:80');
+
+function lowroad_purge() {
+    $host = parse_url(home_url(), PHP_URL_HOST);
+    $port = parse_url(home_url(), PHP_URL_PORT);
+    $options = [
+        'method' => 'PURGE',
+        'header' => 'Host: ' . $host . ($port ? ":$port" : ''),
+        'timeout' => 2,
+        'ignore_errors' => true,
+    ];
+    // A server that is away has nothing stored that anybody gets.
+    @file_get_contents(LOWROAD . '/*', false, stream_context_create(['http' => $options]));
+}
+
+$hooks = ['clean_post_cache', 'clean_comment_cache', 'clean_term_cache', 'clean_user_cache', 'switch_theme',
+    'wp_update_nav_menu', 'update_option_sidebars_widgets', 'customize_save_after', 'permalink_structure_changed'];
+foreach ($hooks as $hook) {
+    add_action($hook, 'lowroad_purge', 99, 0);
+}
