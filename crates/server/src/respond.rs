@@ -21,7 +21,7 @@ use crate::heads;
 use crate::sites::At;
 use crate::store::object::{Content, Representation};
 
-pub use aside::Aside;
+pub use aside::{Aside, Lines};
 
 /// Methods that a site answers, as the value of Allow.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
@@ -67,11 +67,6 @@ impl Responder<'_, '_> {
     }
 
     fn send_whole_with(&mut self, representation: &Representation, aside: &Aside<'_>) {
-        if representation.head.has_length()
-            && let Some(lines) = aside.lines_of_hit()
-        {
-            return self.send_built(representation, lines.as_bytes());
-        }
         let fields = representation.head.all(&representation.bytes);
         let head = self.begin(representation.head.status(), fields, Some(aside));
         if head.end(BodyLen::Known(representation.len)) {
@@ -105,9 +100,9 @@ impl Responder<'_, '_> {
         self.send_built(representation, b"");
     }
 
-    /// The same with a few lines between.
+    /// The same with a few lines between, for what says how long it is.
     #[inline]
-    fn send_built(&mut self, representation: &Representation, aside: &[u8]) {
+    pub fn send_built(&mut self, representation: &Representation, aside: &[u8]) {
         let built = Built {
             status: representation.head.status(),
             bytes: &representation.bytes,

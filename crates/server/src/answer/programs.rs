@@ -16,7 +16,7 @@ use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::{Stored, Way};
 use crate::heads;
 use crate::programs::routes::Route;
-use crate::respond::{Aside, Responder, append};
+use crate::respond::{Aside, Lines, Responder, append};
 use crate::sites::At;
 use crate::softirq;
 use crate::store::Object;
@@ -73,10 +73,17 @@ impl Responder<'_, '_> {
     ) -> Status {
         let now_ms = self.exchange.now_ms;
         let lifetime = object.validity.lifetime();
+        let age_s = lifetime.map(|lifetime| lifetime.age_s(now_ms));
+        let ttl_secs = cache_status::ttl_secs(route, lifetime, now_ms);
+        if whole.head.has_length() && !conditional::may_differ(self.request) {
+            let lines = Lines::of_hit(age_s, ttl_secs);
+            self.send_built(whole, lines.as_bytes());
+            return whole.head.status();
+        }
         let aside = Aside {
             date: whole.head.date(&whole.bytes),
-            age_s: lifetime.map(|lifetime| lifetime.age_s(now_ms)),
-            cache_status: cache_status::of_hit(route, lifetime, now_ms),
+            age_s,
+            cache_status: ttl_secs.map(cache_status::hit),
             own: None,
         };
         self.send_again(at, whole, &aside)

@@ -12,30 +12,30 @@ use crate::store::validity::Lifetime;
 /// What this cache is called.
 const NAME: &str = "lowroad";
 
-/// The member for a response that was in the store and is the answer; `None` where it is not said.
+/// For how many seconds a response in the store is fresh, negative if it is stale; `None` where that is not said.
 #[inline]
-pub fn of_hit(
-    route: &Route,
-    lifetime: Option<&Lifetime>,
-    now_ms: u64,
-) -> Option<CacheStatus<'static>> {
+pub fn ttl_secs(route: &Route, lifetime: Option<&Lifetime>, now_ms: u64) -> Option<i64> {
     let lifetime = lifetime.filter(|_| route.says_cache_status)?;
     let until_ms = lifetime.current().until_ms;
     // Rounded down, also what is negative.
-    let ttl_secs = match until_ms.checked_sub(now_ms) {
+    Some(match until_ms.checked_sub(now_ms) {
         Some(left_ms) => (left_ms / 1000).cast_signed(),
         None => (until_ms as i64 - now_ms as i64).div_euclid(1000),
-    };
-    Some(CacheStatus {
+    })
+}
+
+/// The member for a response that was in the store and is the answer; [`crate::respond::Lines::of_hit`] says the same.
+pub fn hit(ttl_secs: i64) -> CacheStatus<'static> {
+    CacheStatus {
         ttl_secs: Some(ttl_secs),
         detail: Some("memory"),
         ..CacheStatus::default()
-    })
+    }
 }
 
 /// The member for a response from the store; `None` where it is not said.
 pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheStatus<'static>> {
-    let hit = of_hit(route, stored.object.validity.lifetime(), now_ms)?;
+    let hit = hit(ttl_secs(route, stored.object.validity.lifetime(), now_ms)?);
     let status = CacheStatus {
         detail: None,
         ..hit

@@ -7,6 +7,16 @@ use lowroad_config::{Conditions, Route};
 use lowroad_dynamic::{Begun, Failure, Handler, Outline, Request as ProgramRequest, Response};
 use lowroad_http::request::Request;
 
+/// Whether every request is.
+pub fn are_none(conditions: &Conditions) -> bool {
+    let Conditions {
+        methods,
+        headers,
+        cookies,
+    } = conditions;
+    methods.is_empty() && headers.is_empty() && cookies.is_empty()
+}
+
 /// Whether a request is as they want it.
 pub fn hold(conditions: &Conditions, request: &Request<'_>) -> bool {
     let Conditions {

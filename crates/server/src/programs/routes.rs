@@ -40,6 +40,8 @@ pub struct Route {
     pattern: Pattern,
     missing: bool,
     conditions: Conditions,
+    /// It takes every request, whatever files there are.
+    is_for_all: bool,
 }
 
 /// The routes of a site, in the order of their configuration.
@@ -72,6 +74,9 @@ impl Route {
             pattern: rules.pattern.clone(),
             missing: rules.missing,
             conditions: rules.conditions.clone(),
+            is_for_all: !rules.missing
+                && rules.pattern.to_string() == "/**"
+                && conditions::are_none(&rules.conditions),
         }
     }
 
@@ -166,6 +171,9 @@ impl Routes {
         path: &[u8],
         request: &Request<'_>,
     ) -> Result<Option<&Arc<Route>>, NoRoute> {
+        if let Some(first) = self.0.first().filter(|route| route.is_for_all) {
+            return Ok(Some(first));
+        }
         let all = self.0.iter();
         let mut covering = all.filter(|route| !route.missing && covers(&route.pattern, path));
         let Some(first) = covering.next() else {

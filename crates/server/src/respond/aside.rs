@@ -2,7 +2,7 @@
 //! says the same but for two numbers, the lines are put together from their end in a piece of fixed length, and copied
 //! behind the stored head at once. Knows neither the response nor its store.
 
-use lowroad_cache::cache_status::{Answered, CacheStatus};
+use lowroad_cache::cache_status::CacheStatus;
 use lowroad_engine::Head;
 use lowroad_http::fields::Fields;
 
@@ -34,50 +34,12 @@ impl Aside<'_> {
             cache_status::write(status, head);
         }
     }
-
-    /// The lines of a hit; `None` if more is to be said.
-    #[inline]
-    pub fn lines_of_hit(&self) -> Option<Lines> {
-        let status = match &self.cache_status {
-            None => None,
-            Some(CacheStatus {
-                answered: Answered::Hit,
-                ttl_secs: Some(ttl_secs),
-                detail: Some(detail),
-                ..
-            }) if detail.len() <= DETAIL_LEN_MAX => Some((*ttl_secs, *detail)),
-            Some(_) => return None,
-        };
-        if self.own.is_some() {
-            return None;
-        }
-        let mut lines = Lines::default();
-        if let Some((ttl_secs, detail)) = status {
-            lines.prepend(b"\r\n");
-            lines.prepend(detail.as_bytes());
-            lines.prepend(b"; detail=");
-            lines.prepend_number(ttl_secs.unsigned_abs());
-            if ttl_secs < 0 {
-                lines.prepend(b"-");
-            }
-            lines.prepend(b"Cache-Status: lowroad; hit; ttl=");
-        }
-        if let Some(age_s) = self.age_s {
-            lines.prepend(b"\r\n");
-            lines.prepend_number(age_s);
-            lines.prepend(b"Age: ");
-        }
-        Some(lines)
-    }
 }
 
-/// A longer detail is not for here.
-const DETAIL_LEN_MAX: usize = 16;
 /// u64::MAX has so many digits.
 const DIGITS_MAX: usize = 20;
-const LEN_MAX: usize = b"Age: \r\nCache-Status: lowroad; hit; ttl=-; detail=\r\n".len()
-    + 2 * DIGITS_MAX
-    + DETAIL_LEN_MAX;
+const LEN_MAX: usize =
+    b"Age: \r\nCache-Status: lowroad; hit; ttl=-; detail=memory\r\n".len() + 2 * DIGITS_MAX;
 
 /// Field lines, put together from their end.
 pub struct Lines {
@@ -97,6 +59,26 @@ impl Default for Lines {
 }
 
 impl Lines {
+    /// The lines of a hit in memory, of so many seconds where that is said.
+    #[inline]
+    pub fn of_hit(age_s: Option<u64>, ttl_secs: Option<i64>) -> Lines {
+        let mut lines = Lines::default();
+        if let Some(ttl_secs) = ttl_secs {
+            lines.prepend(b"; detail=memory\r\n");
+            lines.prepend_number(ttl_secs.unsigned_abs());
+            if ttl_secs < 0 {
+                lines.prepend(b"-");
+            }
+            lines.prepend(b"Cache-Status: lowroad; hit; ttl=");
+        }
+        if let Some(age_s) = age_s {
+            lines.prepend(b"\r\n");
+            lines.prepend_number(age_s);
+            lines.prepend(b"Age: ");
+        }
+        lines
+    }
+
     /// They.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
@@ -150,57 +132,21 @@ mod tests {
             .into()
     }
 
-    fn hit(ttl_secs: i64, detail: &str) -> CacheStatus<'_> {
-        CacheStatus {
-            ttl_secs: Some(ttl_secs),
-            detail: Some(detail),
-            ..CacheStatus::default()
-        }
-    }
-
     #[test]
     fn a_hit_says_what_others_say() {
-        let statuses = [
-            None,
-            Some(hit(0, "memory")),
-            Some(hit(-17, "disk")),
-            Some(hit(i64::MIN, "sixteen-letters-")),
-            Some(hit(i64::MAX, "")),
-        ];
-        for (age_s, cache_status) in [None, Some(0), Some(10), Some(u64::MAX)]
+        let ttls = [None, Some(0), Some(-17), Some(i64::MIN), Some(i64::MAX)];
+        for (age_s, ttl_secs) in [None, Some(0), Some(10), Some(u64::MAX)]
             .into_iter()
-            .flat_map(|age_s| statuses.map(|status| (age_s, status)))
+            .flat_map(|age_s| ttls.map(|ttl_secs| (age_s, ttl_secs)))
         {
             let aside = Aside {
                 date: None,
                 age_s,
-                cache_status,
+                cache_status: ttl_secs.map(cache_status::hit),
                 own: None,
             };
-            let lines = aside.lines_of_hit().expect("nothing else is said");
+            let lines = Lines::of_hit(age_s, ttl_secs);
             assert_eq!(String::from_utf8_lossy(lines.as_bytes()), put(&aside));
         }
-    }
-
-    #[test]
-    fn what_is_more_than_a_hit_is_not_for_here() {
-        let own = Fields::new();
-        let of = |cache_status, own| {
-            let aside = Aside {
-                date: None,
-                age_s: Some(1),
-                cache_status: Some(cache_status),
-                own,
-            };
-            aside.lines_of_hit().is_some()
-        };
-        assert!(of(hit(1, "memory"), None));
-        assert!(!of(hit(1, "memory"), Some(&own)));
-        assert!(!of(hit(1, "seventeen-letters"), None));
-        let miss = CacheStatus {
-            answered: Answered::UriMiss,
-            ..hit(1, "memory")
-        };
-        assert!(!of(miss, None));
     }
 }
