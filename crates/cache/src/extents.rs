@@ -4,12 +4,14 @@
 //! stored or evicted, never on a hit, so it is written to be clear: O(log n) in the free extents.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::num::NonZeroU64;
 
 #[cfg(test)]
 mod tests;
 
-/// The granule of allocation in bytes: a cache line, so that no two extents share one.
-pub const UNIT: u64 = 64;
+/// The granule of allocation in bytes. Extents may share a cache line: they are written once, and a million of them would
+/// waste 32 MB if they did not.
+pub const UNIT: u64 = 16;
 
 /// The size of a page in bytes, for [`Align::Page`].
 pub const PAGE: u64 = 4096;
@@ -42,25 +44,34 @@ impl Align {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the bytes stay in use until the extent is given to Extents::free"]
 pub struct Extent {
-    offset: u64,
-    /// A multiple of the alignment, never 0.
-    len: u64,
+    /// The first byte, a multiple of [`UNIT`]; and 1 more for [`Align::Page`]. An extent is small: there are many.
+    place: u64,
+    asked: NonZeroU64,
 }
 
 impl Extent {
     /// The first byte, from the beginning of the arena.
     pub fn offset(&self) -> u64 {
-        self.offset
+        self.place & !1
+    }
+
+    /// The length in bytes that was asked for, at least 1.
+    pub fn asked(&self) -> u64 {
+        self.asked.get()
     }
 
     /// The length in bytes: what was asked for, rounded up to whole units or pages.
     #[expect(clippy::len_without_is_empty, reason = "an extent is never empty")]
     pub fn len(&self) -> u64 {
-        self.len
+        let align = match self.place & 1 {
+            0 => Align::Unit,
+            _ => Align::Page,
+        };
+        self.asked().next_multiple_of(align.bytes())
     }
 
     fn end(&self) -> u64 {
-        self.offset + self.len
+        self.offset() + self.len()
     }
 }
 
@@ -100,7 +111,8 @@ impl Extents {
     /// For [`Align::Page`] a fitting extent may be missed if many of just that length begin at odd
     /// places: the search is bounded.
     pub fn allocate(&mut self, len: u64, align: Align) -> Option<Extent> {
-        let len = len.max(1).checked_next_multiple_of(align.bytes())?;
+        let asked = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
+        let len = asked.get().checked_next_multiple_of(align.bytes())?;
         let (found_len, found, offset) = self.best_fit(len, align)?;
         self.take(found, found_len);
         if offset > found {
@@ -111,14 +123,17 @@ impl Extents {
             self.add(end, found_end - end);
         }
         self.used += len;
-        Some(Extent { offset, len })
+        Some(Extent {
+            place: offset | u64::from(align == Align::Page),
+            asked,
+        })
     }
 
     /// Gives an extent back. It must come from [`Extents::allocate`] of this same value.
     pub fn free(&mut self, extent: Extent) {
         debug_assert!(extent.end() <= self.len, "an extent of another arena");
-        self.used -= extent.len;
-        let (mut offset, mut end) = (extent.offset, extent.end());
+        self.used -= extent.len();
+        let (mut offset, mut end) = (extent.offset(), extent.end());
         if let Some((&left, &left_len)) = self.free.range(..offset).next_back() {
             debug_assert!(left + left_len <= offset, "an extent of another arena");
             if left + left_len == offset {

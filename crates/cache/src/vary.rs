@@ -14,8 +14,21 @@ type Field = (Box<[u8]>, Box<[u8]>);
 /// The fields of a request that a response depends on, with their values; none where Vary names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selecting {
-    /// Names in small letters, in their order, each once.
-    fields: Box<[Field]>,
+    /// `None` if there are none: most responses depend on nothing, and there are many of them.
+    named: Option<Box<Named>>,
+}
+
+/// Names in small letters, in their order, each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named(Box<[Field]>);
+
+impl FromIterator<Field> for Selecting {
+    fn from_iter<I: IntoIterator<Item = Field>>(fields: I) -> Selecting {
+        let fields: Box<[Field]> = fields.into_iter().collect();
+        Selecting {
+            named: (!fields.is_empty()).then(|| Box::new(Named(fields))),
+        }
+    }
 }
 
 impl Selecting {
@@ -51,16 +64,14 @@ impl Selecting {
             let value = value_of(&name, request.clone());
             (name, value)
         });
-        Some(Selecting {
-            fields: fields.collect(),
-        })
+        Some(fields.collect())
     }
 
     /// Whether the response depends on nothing but its key.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.fields.is_empty()
+        self.named.is_none()
     }
 
     /// Whether a request with these fields is answered with it.
@@ -69,7 +80,7 @@ impl Selecting {
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
         let same = |(name, value): &Field| value_of(name, request.clone()) == *value;
-        self.fields.iter().all(same)
+        self.fields().iter().all(same)
     }
 
     /// The same fields as they are in another request.
@@ -78,13 +89,11 @@ impl Selecting {
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
-        let fields = self.fields.iter().map(|(name, _)| {
+        let fields = self.fields().iter().map(|(name, _)| {
             let value = value_of(name, request.clone());
             (name.clone(), value)
         });
-        Selecting {
-            fields: fields.collect(),
-        }
+        fields.collect()
     }
 
     /// Appends bytes that are the same for equal ones only.
@@ -98,8 +107,8 @@ impl Selecting {
     /// Whether both depend on the same fields.
     #[must_use]
     pub fn has_names_of(&self, other: &Selecting) -> bool {
-        let names = |of: &Selecting| of.fields.len();
-        let mut pairs = self.fields.iter().zip(&other.fields);
+        let names = |of: &Selecting| of.fields().len();
+        let mut pairs = self.fields().iter().zip(other.fields());
         names(self) == names(other) && pairs.all(|((one, _), (two, _))| one == two)
     }
 
@@ -107,12 +116,18 @@ impl Selecting {
     #[must_use]
     pub fn size(&self) -> usize {
         let size = |(name, value): &Field| name.len() + value.len() + 32;
-        self.fields.iter().map(size).sum()
+        self.fields().iter().map(size).sum()
     }
 
     /// Name and value of each.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.fields.iter().map(|(name, value)| (&**name, &**value))
+        self.fields()
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+    }
+
+    fn fields(&self) -> &[Field] {
+        self.named.as_ref().map_or(&[], |named| &named.0)
     }
 }
 

@@ -43,9 +43,9 @@ impl Arena {
         }))
     }
 
-    /// A block of `len` bytes to be filled, or `None` when there is no such space in one piece.
+    /// A block of `len` bytes (0 counts as 1) to be filled, or `None` when there is no such space in one piece.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Option<Draft> {
-        let align = if len >= PAGED_LEN_MIN {
+        let align = if is_paged(len as u64) {
             Align::Page
         } else {
             Align::Unit
@@ -55,7 +55,6 @@ impl Arena {
             held: Held {
                 arena: self.clone(),
                 extent: Some(extent),
-                len,
             },
         })
     }
@@ -74,8 +73,8 @@ impl Arena {
         self.extents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn free(&self, extent: Extent, len: usize) {
-        if len >= PAGED_LEN_MIN {
+    fn free(&self, extent: Extent) {
+        if is_paged(extent.asked()) {
             // Where punching fails the pages stay as they are and may still be on their way to a
             // client: that place is given up rather than written to.
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -87,15 +86,20 @@ impl Arena {
     }
 }
 
+/// Whether a block of this length is of whole pages.
+fn is_paged(len: u64) -> bool {
+    len >= PAGED_LEN_MIN as u64
+}
+
 /// A piece of the arena and the duty to give it back.
 struct Held {
     arena: Arc<Arena>,
     /// Always `Some` until dropped.
     extent: Option<Extent>,
-    len: usize,
 }
 
 impl Held {
+    #[inline]
     fn offset(&self) -> usize {
         // The arena's length is a usize, so every offset in it is one.
         self.extent
@@ -103,18 +107,26 @@ impl Held {
             .map_or(0, |extent| extent.offset() as usize)
     }
 
+    #[inline]
+    fn len(&self) -> usize {
+        self.extent
+            .as_ref()
+            .map_or(0, |extent| extent.asked() as usize)
+    }
+
+    #[inline]
     fn bytes(&self) -> &[u8] {
         // SAFETY: the extent lies inside the mapping and belongs to this value alone until it is
         // dropped; bytes are written only through `Draft`, which is exclusive and gone before the
-        // first `Block` exists.
-        unsafe { self.arena.mapping.bytes(self.offset(), self.len) }
+        // first `Block` or `Piece` exists.
+        unsafe { self.arena.mapping.bytes(self.offset(), self.len()) }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(extent) = self.extent.take() {
-            self.arena.free(extent, self.len);
+            self.arena.free(extent);
         }
     }
 }
@@ -130,6 +142,11 @@ impl Draft {
         Block {
             held: Arc::new(self.held),
         }
+    }
+
+    /// The same for bytes that have one owner, who needs no memory to hold them.
+    pub fn finish_owned(self) -> Piece {
+        Piece { held: self.held }
     }
 }
 
@@ -147,7 +164,7 @@ impl DerefMut for Draft {
             self.held
                 .arena
                 .mapping
-                .bytes_mut(self.held.offset(), self.held.len)
+                .bytes_mut(self.held.offset(), self.held.len())
         }
     }
 }
@@ -162,8 +179,21 @@ impl Block {
     /// The arena's file and the block's place in it, if the block is of whole pages.
     pub fn pages(&self) -> Option<(BorrowedFd<'_>, u64)> {
         use std::os::fd::AsFd;
-        (self.held.len >= PAGED_LEN_MIN)
+        is_paged(self.held.len() as u64)
             .then(|| (self.held.arena.file.as_fd(), self.held.offset() as u64))
+    }
+}
+
+/// Bytes in the arena that do not change, kept by one owner.
+pub struct Piece {
+    held: Held,
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.held.bytes()
     }
 }
 
@@ -194,6 +224,13 @@ mod tests {
         assert_eq!(paged.pages().map(|(_, at)| at % 4096), Some(0));
         assert!(arena.used() >= 301_000);
         drop((small, apart, paged));
+        assert_eq!(arena.used(), 0);
+        let mut owned = arena.allocate(3).expect("space");
+        owned.copy_from_slice(b"abc");
+        let owned = owned.finish_owned();
+        assert_eq!(&*owned, b"abc");
+        assert_eq!(size_of_val(&owned), 24, "there are as many as responses");
+        drop(owned);
         assert_eq!(arena.used(), 0);
     }
 

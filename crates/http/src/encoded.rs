@@ -27,21 +27,19 @@ pub struct Encoded {
     h1: Places,
 }
 
-/// Places in the text for HTTP/1, as offsets into it.
+/// Places in the text for HTTP/1, as offsets into it. There are as many of them as of stored responses, so they are small.
 #[derive(Clone, Copy, Debug)]
 struct Places {
-    /// After the status line and the date; fields that 304 has too follow.
-    shared: usize,
-    /// After those; fields about the bytes follow.
-    content: usize,
+    /// After the fields that 304 has too, which follow the date; fields about the bytes follow.
+    content: u32,
     /// After those, before Content-Length.
-    length: usize,
+    length: u32,
     /// After Content-Length: the end of the head but for the empty line.
-    end: usize,
+    end: u32,
     /// The value of ETag; empty if there is none.
-    etag: (usize, usize),
+    etag: (u32, u32),
     /// The value of Content-Type among the fields about the bytes.
-    content_type: (usize, usize),
+    content_type: (u32, u32),
 }
 
 /// Some of the fields of a stored head, encoded.
@@ -96,7 +94,7 @@ impl Encoded {
     #[must_use]
     #[inline]
     pub fn h1_len(&self) -> usize {
-        self.h1.end
+        self.h1.end as usize
     }
 
     /// Whether the head says how long the body is.
@@ -110,14 +108,14 @@ impl Encoded {
     pub fn set_length(&mut self, text: &mut Vec<u8>, body_len: u64) {
         if self.status != Status::NO_CONTENT && !self.has_length() {
             HeadWriter::resume(text).field_u64("Content-Length", body_len);
-            self.h1.end = text.len();
+            self.h1.end = offset(text.len());
         }
     }
 
     /// The fields that 304 has too.
     #[must_use]
     pub fn shared<'t>(&self, text: &'t [u8]) -> Section<'t> {
-        section(text, self.h1.shared, self.h1.content)
+        section(text, self.start(), self.h1.content)
     }
 
     /// The fields about the bytes.
@@ -129,7 +127,12 @@ impl Encoded {
     /// All fields; how long the body is stands beside them.
     #[must_use]
     pub fn all<'t>(&self, text: &'t [u8]) -> Section<'t> {
-        section(text, self.h1.shared, self.h1.length)
+        section(text, self.start(), self.h1.length)
+    }
+
+    /// Behind the date.
+    fn start(&self) -> u32 {
+        offset(date_offset(self.status) + 31)
     }
 
     /// The value of ETag; empty if there is none.
@@ -145,13 +148,19 @@ impl Encoded {
     }
 }
 
-fn section(text: &[u8], start: usize, end: usize) -> Section<'_> {
-    let h1 = text.get(start..end).unwrap_or_default();
-    Section { h1 }
+fn section(text: &[u8], start: u32, end: u32) -> Section<'_> {
+    Section {
+        h1: value(text, (start, end)),
+    }
 }
 
-fn value(text: &[u8], (start, end): (usize, usize)) -> &[u8] {
-    text.get(start..end).unwrap_or_default()
+fn value(text: &[u8], (start, end): (u32, u32)) -> &[u8] {
+    text.get(start as usize..end as usize).unwrap_or_default()
+}
+
+/// No head is that long; in one that is, nothing is found there.
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
 }
 
 /// Encodes a head: first the fields that 304 has too, then those about the bytes.
@@ -224,13 +233,13 @@ impl Encoder {
     }
 
     fn places(self, length: usize) -> (Vec<u8>, Encoded) {
+        let place = |(start, end)| (offset(start), offset(end));
         let h1 = Places {
-            shared: date_offset(self.status) + 31,
-            content: self.content.unwrap_or(length),
-            length,
-            end: self.text.len(),
-            etag: self.etag,
-            content_type: self.content_type,
+            content: offset(self.content.unwrap_or(length)),
+            length: offset(length),
+            end: offset(self.text.len()),
+            etag: place(self.etag),
+            content_type: place(self.content_type),
         };
         let encoded = Encoded {
             status: self.status,

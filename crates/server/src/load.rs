@@ -268,7 +268,7 @@ impl Loader {
             etag: "",
             modified_s: None,
         };
-        let about = self.about(want, &facts, EncodingSet::EMPTY, Sources::default());
+        let about = self.about(want, &facts, EncodingSet::EMPTY, Arc::default());
         let made = about.in_memory(&self.store, |into| {
             into.copy_from_slice(&page);
             Ok(())
@@ -282,7 +282,7 @@ impl Loader {
         want: &'a Want,
         facts: &'a HeadFacts<'a>,
         encodings: EncodingSet,
-        sources: Sources,
+        sources: Arc<Sources>,
     ) -> About<'a> {
         About {
             facts,
@@ -312,7 +312,7 @@ impl Loader {
             }
             let is_same = |old: &Object| {
                 let old = old.representation();
-                old.is_some_and(|old| old.sources == sources)
+                old.is_some_and(|old| old.sources.as_deref() == Some(&sources))
             };
             if let Some(old) = &want.base
                 && is_same(old)
@@ -332,7 +332,7 @@ impl Loader {
                 etag: &etag,
                 modified_s: seconds(&stamp),
             };
-            let about = self.about(want, &facts, encodings, sources);
+            let about = self.about(want, &facts, encodings, Arc::new(sources));
             match self.take(about, &found.file)? {
                 Taken::Made(made) => return Ok(Arc::new(made.object(found.trust, checked_ms))),
                 Taken::Changed => found.file = files::as_it_is(&found.file)?,

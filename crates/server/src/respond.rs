@@ -101,7 +101,7 @@ impl Responder<'_, '_> {
     }
 
     /// The same with a few lines between, for what says how long it is.
-    #[inline]
+    #[inline(always)]
     pub fn send_built(&mut self, representation: &Representation, aside: &[u8]) {
         let built = Built {
             status: representation.head.status(),
@@ -376,7 +376,7 @@ pub fn append(representation: &Representation, range: ByteRange, response: &mut 
         }),
         // Only listings live there, with `--cache 0`; those are never asked for by range.
         Content::Heap(data) if within == (0..data.len()) => {
-            response.part(Part::Bytes(data.clone()))
+            response.part(Part::Bytes((**data).clone()))
         }
         Content::Inline | Content::Heap(_) => {
             if let Some(bytes) = representation.body(within) {

@@ -31,7 +31,10 @@ fn check(extents: &Extents, held: &[Extent], seed: u64) {
         .iter()
         .map(|(&offset, &len)| (offset, len, true))
         .collect();
-    runs.extend(held.iter().map(|extent| (extent.offset, extent.len, false)));
+    runs.extend(
+        held.iter()
+            .map(|extent| (extent.offset(), extent.len(), false)),
+    );
     runs.sort_unstable();
     let mut end = 0;
     let mut last_free = false;
@@ -49,23 +52,30 @@ fn check(extents: &Extents, held: &[Extent], seed: u64) {
 
 #[test]
 fn an_arena_is_whole_units() {
-    for (len, whole) in [(0, 0), (1, 0), (63, 0), (64, 64), (127, 64), (128, 128)] {
+    for (len, whole) in [
+        (0, 0),
+        (1, 0),
+        (UNIT - 1, 0),
+        (UNIT, UNIT),
+        (2 * UNIT - 1, UNIT),
+        (2 * UNIT, 2 * UNIT),
+    ] {
         let extents = Extents::new(len);
         assert_eq!(
             (extents.len(), extents.used(), extents.largest_free()),
             (whole, 0, whole)
         );
     }
-    assert_eq!(Extents::new(u64::MAX).largest_free(), u64::MAX - 63);
+    assert_eq!(Extents::new(u64::MAX).largest_free(), u64::MAX - (UNIT - 1));
 }
 
 #[test]
 fn lengths_are_rounded_up() {
     for (align, asked, len) in [
-        (Align::Unit, 0, 64),
-        (Align::Unit, 1, 64),
-        (Align::Unit, 64, 64),
-        (Align::Unit, 65, 128),
+        (Align::Unit, 0, UNIT),
+        (Align::Unit, 1, UNIT),
+        (Align::Unit, UNIT, UNIT),
+        (Align::Unit, UNIT + 1, 2 * UNIT),
         (Align::Page, 1, 4096),
         (Align::Page, 4096, 4096),
         (Align::Page, 4097, 8192),
@@ -73,8 +83,8 @@ fn lengths_are_rounded_up() {
         let mut extents = Extents::new(1 << 20);
         let extent = extents.allocate(asked, align).expect("there is room");
         assert_eq!(
-            (extent.len(), extents.used()),
-            (len, len),
+            (extent.len(), extents.used(), extent.asked()),
+            (len, len, asked.max(1)),
             "{asked} {align:?}"
         );
     }
@@ -99,9 +109,9 @@ fn an_impossible_length_is_none_and_changes_nothing() {
 
 #[test]
 fn the_smallest_hole_that_fits_is_taken() {
-    let mut extents = Extents::new(64 * 10);
+    let mut extents = Extents::new(UNIT * 10);
     let held: Vec<Extent> = [3, 1, 2, 1, 3]
-        .map(|units| unit(&mut extents, 64 * units))
+        .map(|units| unit(&mut extents, UNIT * units))
         .into();
     let mut held = held.into_iter();
     let (three, wall_1) = (held.next().expect("five"), held.next().expect("five"));
@@ -110,18 +120,18 @@ fn the_smallest_hole_that_fits_is_taken() {
     extents.free(three);
     extents.free(two);
     assert_eq!(
-        unit(&mut extents, 100).offset(),
+        unit(&mut extents, UNIT + 1).offset(),
         two_offset,
-        "two units for 100 bytes"
+        "two units for a byte more than one"
     );
     assert_eq!(
-        unit(&mut extents, 100).offset(),
+        unit(&mut extents, UNIT + 1).offset(),
         three_offset,
         "the hole of three is left"
     );
     assert_eq!(
         (wall_1.len(), wall_2.len(), extents.largest_free()),
-        (64, 64, 64)
+        (UNIT, UNIT, UNIT)
     );
 }
 
@@ -136,7 +146,7 @@ fn pages_are_never_shared() {
     let second = unit(&mut extents, 1);
     assert_eq!(
         second.offset(),
-        64,
+        UNIT,
         "the rest of the first page is not lost"
     );
     check(&extents, &[first, page, second], 0);
@@ -168,7 +178,7 @@ fn a_page_is_found_behind_holes_of_its_length_at_odd_places() {
 
 #[test]
 fn both_neighbours_are_joined() {
-    let mut extents = Extents::new(64 * 3);
+    let mut extents = Extents::new(UNIT * 3);
     let (a, b, c) = (
         unit(&mut extents, 1),
         unit(&mut extents, 1),
@@ -176,9 +186,9 @@ fn both_neighbours_are_joined() {
     );
     extents.free(a);
     extents.free(c);
-    assert_eq!((extents.largest_free(), extents.free.len()), (64, 2));
+    assert_eq!((extents.largest_free(), extents.free.len()), (UNIT, 2));
     extents.free(b);
-    assert_eq!((extents.largest_free(), extents.free.len()), (64 * 3, 1));
+    assert_eq!((extents.largest_free(), extents.free.len()), (UNIT * 3, 1));
 }
 
 #[test]

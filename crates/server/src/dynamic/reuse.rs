@@ -23,7 +23,7 @@ use lowroad_http::status::Status;
 use crate::store::key;
 use crate::store::makings::Job;
 use crate::store::purging::Since;
-use crate::store::validity::{Lifetime, Refreshed};
+use crate::store::validity::{Lifetime, Names, Refreshed};
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary: conditions that only it can
 /// judge, and other methods than the request's. Each has to be among those that `Request::concerns_caches` notes.
@@ -271,6 +271,7 @@ impl Judge<'_> {
                 source: storing.freshness.source,
                 is_for_all: self.decide(&authorized, status, fields).is_ok(),
                 purges: self.purges.into(),
+                forgotten: self.purges.forgotten,
                 names: names(fields),
                 refreshed: Refreshed::default(),
             },
@@ -298,7 +299,7 @@ impl Judge<'_> {
 }
 
 /// What it is named by: tags with commas between, and behind each line end a group.
-fn names(fields: &Fields) -> Box<[u8]> {
+fn names(fields: &Fields) -> Names {
     let mut tags: Vec<&[u8]> = fields.values(TAG_FIELD).collect();
     let keys = fields.values("Surrogate-Key");
     tags.extend(keys.flat_map(|keys| keys.split(|b| *b == b' ')));

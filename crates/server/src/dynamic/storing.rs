@@ -25,7 +25,7 @@ use crate::programs::routes::Route;
 use crate::sites::{At, Site};
 use crate::store::filling::{Filling, Grown};
 use crate::store::makings::Makings;
-use crate::store::object::{self, Content, Kind, Representation, Sources};
+use crate::store::object::{self, Content, Kind, Representation};
 use crate::store::place::{self, OVERHEAD, Placed};
 use crate::store::purging::Since;
 use crate::store::validity::{Lifetime, Validity};
@@ -249,7 +249,7 @@ impl Storing {
         let head = Head {
             built: heads::of_program(status, fields, &left_out, at),
             about: About {
-                modified_s: representation.modified_s,
+                modified_s: representation.modified.get(),
                 lifetime,
                 selecting,
             },
@@ -334,7 +334,7 @@ impl Storing {
             kind: Kind::Filling(Box::new(filling)),
             // Its body has memory of its own until it is whole.
             size: OVERHEAD,
-            validity: Validity::Lifetime(Box::new(about.lifetime)),
+            validity: Validity::Lifetime(about.lifetime),
         });
         let is_kept = self.insert(object.clone());
         let has_room = len.is_none_or(|len| len <= self.store.object_len_max());
@@ -477,7 +477,7 @@ fn whole(store: &SharedStore, hash: u64, head: Head, parts: &[Bytes]) -> Option<
         content,
         size,
     } = place::in_memory(store, hash, (text, places), len, copy).ok()?;
-    let extra = head.about.selecting.size() + head.about.lifetime.names.len();
+    let extra = head.about.selecting.size() + head.about.lifetime.names.as_bytes().len();
     let size = size + extra as u64;
     Some(complete_object(
         (bytes, map),
@@ -529,14 +529,14 @@ fn complete_object(
             head,
             content,
             len,
-            modified_s: about.modified_s,
+            modified: about.modified_s.into(),
             // Programs encode by themselves.
             encoding: Encoding::Identity,
             encoding_bits: EncodingSet::EMPTY.bits().into(),
-            sources: Sources::default(),
+            sources: None,
             selecting: about.selecting,
         }),
-        validity: Validity::Lifetime(Box::new(about.lifetime)),
+        validity: Validity::Lifetime(about.lifetime),
     }
 }
 
@@ -561,3 +561,6 @@ fn is_short(content: &Made, len_max: u64) -> bool {
         Made::Stored(_) | Made::Upgrade(_) => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,17 +12,18 @@ use crate::compress;
 use crate::files::{self, Folder, Place};
 use crate::heads::{self, HeadFacts};
 use crate::store::Object;
-use crate::store::object::Representation;
+use crate::store::object::{Representation, Sources};
 
 impl Loader {
     /// An encoding of what `want.base` holds.
     pub(super) fn encoded(&self, want: &Want, checked_ms: u64) -> Result<Arc<Object>, Status> {
         let base = want.base.as_ref().ok_or(Status::INTERNAL_ERROR)?;
         let identity = base.representation().ok_or(Status::INTERNAL_ERROR)?;
-        let recorded = place_of(want.encoding).and_then(|at| identity.sources.siblings[at]);
+        let sources = identity.sources.as_ref().ok_or(Status::INTERNAL_ERROR)?;
+        let recorded = place_of(want.encoding).and_then(|at| sources.siblings[at]);
         let made = match recorded {
-            Some(stamp) => self.sibling_of(want, identity, stamp),
-            None => self.compressed(want, identity),
+            Some(stamp) => self.sibling_of(want, (identity, sources), stamp),
+            None => self.compressed(want, (identity, sources)),
         };
         if made
             .as_ref()
@@ -37,7 +38,7 @@ impl Loader {
     fn sibling_of(
         &self,
         want: &Want,
-        identity: &Representation,
+        (identity, sources): (&Representation, &Arc<Sources>),
         stamp: Stamp,
     ) -> Result<Made, Status> {
         let file = self.open_sibling(want, identity)?;
@@ -45,17 +46,20 @@ impl Loader {
             return Err(Status::SERVICE_UNAVAILABLE);
         }
         let etag = heads::etag(stamp.modified_ns, stamp.len, want.encoding);
-        let sources = identity.sources.clone();
         let said = Said::of(want, identity);
-        let facts = said.facts(want, stamp.len, &etag, identity.modified_s);
-        let about = self.about(want, &facts, EncodingSet::EMPTY, sources);
+        let facts = said.facts(want, stamp.len, &etag, identity.modified.get());
+        let about = self.about(want, &facts, EncodingSet::EMPTY, sources.clone());
         match self.take(about, &Arc::new(file))? {
             Taken::Made(made) => Ok(*made),
             Taken::Changed => Err(Status::SERVICE_UNAVAILABLE),
         }
     }
 
-    fn compressed(&self, want: &Want, identity: &Representation) -> Result<Made, Status> {
+    fn compressed(
+        &self,
+        want: &Want,
+        (identity, sources): (&Representation, &Arc<Sources>),
+    ) -> Result<Made, Status> {
         let whole = identity
             .body(0..identity.len as usize)
             .ok_or(Status::INTERNAL_ERROR)?;
@@ -63,12 +67,11 @@ impl Loader {
             identity.without(want.encoding);
             return Err(Status::NOT_ACCEPTABLE);
         };
-        let sources = identity.sources.clone();
         let modified_ns = sources.original.map_or(0, |stamp| stamp.modified_ns);
         let etag = heads::etag(modified_ns, identity.len, want.encoding);
         let said = Said::of(want, identity);
-        let facts = said.facts(want, body.len() as u64, &etag, identity.modified_s);
-        let about = self.about(want, &facts, EncodingSet::EMPTY, sources);
+        let facts = said.facts(want, body.len() as u64, &etag, identity.modified.get());
+        let about = self.about(want, &facts, EncodingSet::EMPTY, sources.clone());
         let made = about.in_memory(&self.store, |into| {
             into.copy_from_slice(&body);
             Ok(())
@@ -125,6 +128,8 @@ impl Said {
 
 /// The decoded path of the file itself: with the index file's name, for a folder.
 fn file_path(want: &Want, identity: &Representation) -> Vec<u8> {
-    let index = identity.sources.index.as_deref().unwrap_or("");
+    let sources = identity.sources.as_ref();
+    let index = sources.and_then(|sources| sources.index.as_deref());
+    let index = index.unwrap_or("");
     [&want.path, index.as_bytes()].concat()
 }

@@ -24,7 +24,7 @@ pub(super) struct About<'a> {
     /// Encodings to be had besides this one.
     pub encodings: EncodingSet,
     /// The files behind it.
-    pub sources: Sources,
+    pub sources: Arc<Sources>,
     /// The hash of its key.
     pub hash: u64,
 }
@@ -65,11 +65,11 @@ impl About<'_> {
                 head: placed.head,
                 content: placed.content,
                 len: self.facts.len,
-                modified_s: self.facts.modified_s,
+                modified: self.facts.modified_s.into(),
                 encoding: self.facts.encoding,
                 encoding_bits: self.encodings.bits().into(),
                 selecting: Selecting::default(),
-                sources: self.sources.clone(),
+                sources: Some(self.sources.clone()),
             },
             size: placed.size,
         }

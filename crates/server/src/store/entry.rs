@@ -17,7 +17,7 @@ pub struct Entry {
     /// The file itself, what says that there is none, or the latest of a program's responses.
     pub base: Arc<Object>,
     /// The others, oldest first.
-    others: Option<Arc<[Arc<Object>]>>,
+    others: Option<Arc<Vec<Arc<Object>>>>,
 }
 
 impl Entry {
@@ -77,7 +77,7 @@ impl Entry {
         let others = others.filter(|other| encoding(other) != encoding(&object));
         Entry {
             base: self.base.clone(),
-            others: Some(others.cloned().chain([object.clone()]).collect()),
+            others: Some(Arc::new(others.cloned().chain([object.clone()]).collect())),
         }
     }
 
@@ -95,7 +95,7 @@ impl Entry {
         others.drain(..surplus);
         Entry {
             base: object,
-            others: (!others.is_empty()).then(|| others.into()),
+            others: (!others.is_empty()).then(|| Arc::new(others)),
         }
     }
 
@@ -104,7 +104,7 @@ impl Entry {
         while self.size() > len_max
             && let Some((_, younger)) = self.others().split_first()
         {
-            self.others = (!younger.is_empty()).then(|| younger.into());
+            self.others = (!younger.is_empty()).then(|| Arc::new(younger.to_vec()));
         }
         self
     }
@@ -122,7 +122,7 @@ impl Entry {
         };
         Some(Entry {
             base,
-            others: (!left.is_empty()).then(|| left.into()),
+            others: (!left.is_empty()).then(|| Arc::new(left)),
         })
     }
 
@@ -132,6 +132,6 @@ impl Entry {
     }
 
     fn others(&self) -> &[Arc<Object>] {
-        self.others.as_deref().unwrap_or_default()
+        self.others.as_deref().map_or(&[], Vec::as_slice)
     }
 }

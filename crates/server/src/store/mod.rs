@@ -23,7 +23,7 @@ pub mod validity;
 use std::hash::BuildHasher;
 use std::io;
 use std::sync::atomic::{
-    AtomicU64,
+    AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,7 +61,7 @@ pub struct SharedStore {
     hasher: foldhash::fast::RandomState,
     purging: Purging,
     /// How often a key was forgotten, in the place that its hash says.
-    forgotten: Box<[AtomicU64]>,
+    forgotten: Box<[AtomicU32]>,
     /// Bytes of bodies that are filling, beside the arena.
     filling: AtomicU64,
     filling_max: u64,
@@ -91,7 +91,7 @@ impl SharedStore {
             arena,
             hasher: foldhash::fast::RandomState::default(),
             purging: Purging::default(),
-            forgotten: (0..FORGOTTEN).map(|_| AtomicU64::new(0)).collect(),
+            forgotten: (0..FORGOTTEN).map(|_| AtomicU32::new(0)).collect(),
             filling: AtomicU64::new(0),
             filling_max: len_max / FILLING_SHARE,
             refusals: Refusals::default(),
@@ -187,7 +187,7 @@ impl SharedStore {
             return true;
         };
         // Other keys share its count.
-        let is_counted = lifetime.purges.forgotten == since.forgotten;
+        let is_counted = lifetime.forgotten == since.forgotten;
         if is_counted && self.has_seen_all(object) {
             return true;
         }
@@ -195,7 +195,7 @@ impl SharedStore {
         entry.is_some_and(|entry| entry.variants().any(|own| Arc::ptr_eq(own, object)))
     }
 
-    fn forgotten_of(&self, hash: u64) -> &AtomicU64 {
+    fn forgotten_of(&self, hash: u64) -> &AtomicU32 {
         &self.forgotten[(hash >> 32) as usize % FORGOTTEN]
     }
 
@@ -208,7 +208,7 @@ impl SharedStore {
             // who finds the object, so none falls between.
             let lifetime = object.validity.lifetime()?;
             let forgotten = self.forgotten_of(hash).load(SeqCst);
-            if lifetime.purges.forgotten != forgotten || self.is_gone(key, &object) {
+            if lifetime.forgotten != forgotten || self.is_gone(key, &object) {
                 return None;
             }
             Some(match entry {

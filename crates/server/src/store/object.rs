@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use lowroad_cache::vary::Selecting;
-use lowroad_engine::arena::Block;
+use lowroad_engine::arena::{Block, Piece};
 use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::conditional::Validators;
 use lowroad_http::encoded::Encoded;
@@ -57,16 +57,33 @@ pub struct Representation {
     pub content: Content,
     /// Length of the body in bytes.
     pub len: u64,
-    /// Last-Modified, seconds since 1970.
-    pub modified_s: Option<u64>,
+    /// Last-Modified.
+    pub modified: Seconds,
     /// How the body is encoded; identity for what programs make, who encode by themselves.
     pub encoding: Encoding,
     /// Other encodings to be had of it ([`EncodingSet`] as bits); of the identity only.
     pub encoding_bits: AtomicU8,
     /// Which requests it answers, of those with its key.
     pub selecting: Selecting,
-    /// The files that it was made from, to see whether they changed: the original, then siblings.
-    pub sources: Sources,
+    /// The files that it was made from, to see whether they changed; `None` for what programs make.
+    pub sources: Option<Arc<Sources>>,
+}
+
+/// Seconds since 1970, or nothing.
+#[derive(Clone, Copy)]
+pub struct Seconds(u64);
+
+impl From<Option<u64>> for Seconds {
+    fn from(seconds: Option<u64>) -> Seconds {
+        Seconds(seconds.unwrap_or(u64::MAX))
+    }
+}
+
+impl Seconds {
+    /// They.
+    pub fn get(self) -> Option<u64> {
+        (self.0 != u64::MAX).then_some(self.0)
+    }
 }
 
 /// What a representation was made from.
@@ -83,7 +100,7 @@ pub struct Sources {
 /// Where bytes are kept.
 pub enum Bytes {
     /// In the arena.
-    Block(Block),
+    Piece(Piece),
     /// On the heap, when the arena had no room for them.
     Heap(Box<[u8]>),
 }
@@ -93,7 +110,7 @@ impl std::ops::Deref for Bytes {
     #[inline]
     fn deref(&self) -> &[u8] {
         match self {
-            Bytes::Block(block) => block,
+            Bytes::Piece(piece) => piece,
             Bytes::Heap(bytes) => bytes,
         }
     }
@@ -106,7 +123,7 @@ pub enum Content {
     /// In a block of its own.
     Block(Block),
     /// On the heap.
-    Heap(bytes::Bytes),
+    Heap(Box<bytes::Bytes>),
     /// Only in its file.
     File(Arc<OpenFile>),
 }
@@ -150,7 +167,7 @@ impl Representation {
     pub fn validators(&self) -> Validators<'_> {
         Validators {
             etag: self.head.etag(&self.bytes),
-            last_modified: self.modified_s,
+            last_modified: self.modified.get(),
         }
     }
 

@@ -5,7 +5,8 @@
 
 use super::SharedStore;
 use super::object::{Bytes, Content, Object};
-use lowroad_engine::arena::PAGED_LEN_MIN;
+use lowroad_cache::{PAGE, UNIT};
+use lowroad_engine::arena::{Draft, PAGED_LEN_MIN};
 use lowroad_http::encoded::Encoded;
 
 /// Head and body are stored side by side, and copied to be sent, if they are shorter than this. Of longer ones only the
@@ -58,22 +59,22 @@ pub fn in_memory(
             fill(&mut into[head.len()..])
         })?;
         return Ok(Placed {
-            bytes,
+            bytes: bytes.owned(),
             head: map,
             content: Content::Inline,
             size: account(whole_len),
         });
     }
     let content = match filled(store, hash, body_len, fill)? {
-        Bytes::Block(block) => Content::Block(block),
-        Bytes::Heap(bytes) => Content::Heap(bytes.into()),
+        Filled::Arena(draft) => Content::Block(draft.finish()),
+        Filled::Heap(bytes) => Content::Heap(Box::new(bytes.into())),
     };
     let bytes = filled(store, hash, head.len(), |into| {
         into.copy_from_slice(&head);
         Ok(())
     })?;
     Ok(Placed {
-        bytes,
+        bytes: bytes.owned(),
         head: map,
         content,
         size: account(head.len()) + body_size(body_len),
@@ -94,16 +95,31 @@ pub fn head_alone(
         into.copy_from_slice(&head);
         Ok(())
     })?;
-    Ok((bytes, map))
+    Ok((bytes.owned(), map))
 }
 
 fn body_size(len: usize) -> u64 {
-    let unit = if len < PAGED_LEN_MIN { 64 } else { 4096 };
-    len.next_multiple_of(unit) as u64
+    let unit = if len < PAGED_LEN_MIN { UNIT } else { PAGE };
+    (len as u64).next_multiple_of(unit)
 }
 
 fn account(len: usize) -> u64 {
-    len.next_multiple_of(64) as u64 + OVERHEAD
+    (len as u64).next_multiple_of(UNIT) + OVERHEAD
+}
+
+/// Bytes that are there.
+enum Filled {
+    Arena(Draft),
+    Heap(Box<[u8]>),
+}
+
+impl Filled {
+    fn owned(self) -> Bytes {
+        match self {
+            Filled::Arena(draft) => Bytes::Piece(draft.finish_owned()),
+            Filled::Heap(bytes) => Bytes::Heap(bytes),
+        }
+    }
 }
 
 fn filled(
@@ -111,14 +127,14 @@ fn filled(
     hash: u64,
     len: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
-) -> Result<Bytes, Unplaced> {
+) -> Result<Filled, Unplaced> {
     if !store.has_arena() {
         // Nothing is to be stored: the bytes live as long as the answers made of them.
         let mut bytes = vec![0; len].into_boxed_slice();
         fill(&mut bytes)?;
-        return Ok(Bytes::Heap(bytes));
+        return Ok(Filled::Heap(bytes));
     }
     let mut draft = store.allocate(hash, len).ok_or(Unplaced::NoRoom)?;
     fill(&mut draft)?;
-    Ok(Bytes::Block(draft.finish()))
+    Ok(Filled::Arena(draft))
 }

@@ -32,7 +32,7 @@ pub struct Since {
     /// Of the rules.
     pub generation: u64,
     /// How often its key was forgotten.
-    pub forgotten: u64,
+    pub forgotten: u32,
 }
 
 impl Since {
@@ -45,8 +45,6 @@ impl Since {
 /// What an object remembers of purges.
 #[derive(Debug)]
 pub struct Seen {
-    /// From before its maker was asked.
-    pub forgotten: u64,
     /// The generation of rules up to which it was compared with them.
     generation: AtomicU64,
     /// When the first soft purge came that means it.
@@ -56,7 +54,6 @@ pub struct Seen {
 impl From<Since> for Seen {
     fn from(since: Since) -> Seen {
         Seen {
-            forgotten: since.forgotten,
             generation: AtomicU64::new(since.generation),
             stale_from_ms: AtomicU64::new(u64::MAX),
         }
@@ -66,7 +63,6 @@ impl From<Since> for Seen {
 impl Clone for Seen {
     fn clone(&self) -> Seen {
         Seen {
-            forgotten: self.forgotten,
             // In this order: what the generation says was looked at is there.
             generation: AtomicU64::new(self.generation.load(Acquire)),
             stale_from_ms: AtomicU64::new(self.stale_from_ms.load(Relaxed)),

@@ -26,10 +26,11 @@ fn object(purges: Since, language: &'static str) -> Arc<Object> {
     Arc::new(Object {
         kind: object::Kind::Filling(Box::new(filling)),
         size: 10,
-        validity: Validity::Lifetime(Box::new(Lifetime {
+        validity: Validity::Lifetime(Lifetime {
             purges: purges.into(),
+            forgotten: purges.forgotten,
             ..Lifetime::until(1000)
-        })),
+        }),
     })
 }
 
@@ -60,10 +61,10 @@ fn named(store: &SharedStore, names: &str) -> Arc<Object> {
     let object = Arc::into_inner(object(store.purges(0), "")).expect("nobody else has it");
     let lifetime = object.validity.lifetime().expect("it has one").clone();
     Arc::new(Object {
-        validity: Validity::Lifetime(Box::new(Lifetime {
-            names: names.as_bytes().into(),
+        validity: Validity::Lifetime(Lifetime {
+            names: names.as_bytes().to_vec().into(),
             ..lifetime
-        })),
+        }),
         ..object
     })
 }

@@ -17,11 +17,15 @@ use crate::watch::{Folder, Trust};
 pub const TRUST_MS: u64 = 500;
 
 /// Why an object holds.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box takes more memory than the difference: there are millions of lifetimes, and few files"
+)]
 pub enum Validity {
     /// Nothing has changed that it was made from.
     Unchanged(Unchanged),
     /// Its maker said so.
-    Lifetime(Box<Lifetime>),
+    Lifetime(Lifetime),
 }
 
 /// What an object made from files is measured by.
@@ -45,10 +49,32 @@ pub struct Lifetime {
     /// The purges that it has seen. When it is made, those from before its program was asked: it may be older than all
     /// others.
     pub purges: Seen,
-    /// What it may be purged by, besides its URL: tags with commas between, and behind each line end a group.
-    pub names: Box<[u8]>,
+    /// How often its key had been forgotten then.
+    pub forgotten: u32,
+    /// What it may be purged by, besides its URL.
+    pub names: Names,
     /// When it was last tried to have it anew.
     pub refreshed: Refreshed,
+}
+
+/// Tags with commas between, and behind each line end a group. Most objects have none, and there are many objects.
+#[derive(Clone, Default)]
+pub struct Names(Option<Box<Text>>);
+
+#[derive(Clone)]
+struct Text(Box<[u8]>);
+
+impl From<Vec<u8>> for Names {
+    fn from(text: Vec<u8>) -> Names {
+        Names((!text.is_empty()).then(|| Box::new(Text(text.into()))))
+    }
+}
+
+impl Names {
+    /// They.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |text| &text.0)
+    }
 }
 
 /// When something was last tried to be had anew, monotonic ms; 0 if never.
@@ -186,7 +212,8 @@ impl Lifetime {
             source: Source::MaxAge,
             is_for_all: false,
             purges: super::purging::Since::default().into(),
-            names: Box::default(),
+            forgotten: 0,
+            names: Names::default(),
             refreshed: Refreshed::default(),
         }
     }
@@ -232,14 +259,14 @@ impl Lifetime {
 
     /// Its tags.
     pub fn tags(&self) -> impl Iterator<Item = &[u8]> {
-        let tags = self.names.split(|b| *b == b'\n').next();
+        let tags = self.names.as_bytes().split(|b| *b == b'\n').next();
         let tags = tags.unwrap_or_default().split(|b| *b == b',');
         tags.map(<[u8]>::trim_ascii).filter(|tag| !tag.is_empty())
     }
 
     /// Its groups (RFC 9875).
     pub fn groups(&self) -> impl Iterator<Item = &[u8]> {
-        self.names.split(|b| *b == b'\n').skip(1)
+        self.names.as_bytes().split(|b| *b == b'\n').skip(1)
     }
 }
 
@@ -271,13 +298,13 @@ mod tests {
                 at_ms: 1000,
                 ..until.times
             },
-            names: (*b"news, Sport\nfront, page").into(),
+            names: b"news, Sport\nfront, page".to_vec().into(),
             ..until
         };
         assert_eq!((lifetime.age_s(1999), lifetime.age_s(3500)), (0, 2));
         assert!(lifetime.tags().eq([b"news", &b"Sport"[..]]));
         assert!(lifetime.groups().eq([b"front, page"]));
-        let validity = Validity::Lifetime(Box::new(lifetime));
+        let validity = Validity::Lifetime(lifetime);
         assert!(validity.holds(60_999) && !validity.holds(61_000));
         assert!(!validity.renew(&None, 61_000));
     }

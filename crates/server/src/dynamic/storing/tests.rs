@@ -1,0 +1,78 @@
+//! What stored responses take: memory beside their bytes, so that it stays little.
+
+use lowroad_dynamic::memory;
+use lowroad_http::encoded::Encoder;
+use lowroad_http::status::Status;
+
+use super::*;
+use crate::store::Entry;
+use crate::store::key;
+
+const BODY_LEN: usize = 1024;
+
+/// Stores the response of an origin that says little, and returns how long its head is.
+fn store_one(store: &SharedStore, number: u64) -> usize {
+    let target = format!("/objects/{number}");
+    let mut key = Vec::new();
+    key::write_of_program(&mut key, 1, b"127.0.0.1:8080", (target.as_bytes(), None));
+    let hash = store.hash(&key);
+    let mut head = Encoder::start(Status::OK);
+    head.set_date(&date::format(784_111_777));
+    head.field("Cache-Control", b"max-age=3600");
+    head.begin_content();
+    head.field("Content-Type", b"text/plain");
+    let head = Head {
+        built: head.finish_open(),
+        about: About {
+            modified_s: Some(784_111_777),
+            lifetime: Lifetime::until(3_600_000),
+            selecting: Selecting::default(),
+        },
+    };
+    let body = Bytes::from(vec![b'x'; BODY_LEN]);
+    let object = whole(store, hash, head, &[body]).expect("there is room");
+    let len = object
+        .representation()
+        .map_or(0, |whole| whole.head.h1_len());
+    assert!(store.insert_selected(hash, &key, Arc::new(object)));
+    len
+}
+
+#[test]
+fn a_stored_response_takes_little_beside_its_bytes() {
+    const COUNT: u64 = 1000;
+    let store = SharedStore::new(16 << 20).expect("memory");
+    let before = memory::held();
+    let head_len = (0..COUNT).map(|number| store_one(&store, number)).max();
+    // What this thread has taken and not given back: objects, keys, and the store's tables with room for a few more.
+    let each = (memory::held() - before).cast_unsigned() as u64 / COUNT;
+    assert!((1..=350).contains(&each), "{each}");
+    let bytes = head_len.unwrap_or(0) + b"\r\n".len() + BODY_LEN;
+    let in_arena = store.counters().1 / COUNT;
+    assert_eq!(in_arena, (bytes as u64).next_multiple_of(16));
+    // Two counters stand before what is shared.
+    assert!(size_of::<Object>() + 16 <= 224);
+    assert!(size_of::<Entry>() <= 16 && OVERHEAD <= 224);
+}
+
+/// The figure of `docs/performance.md`: `cargo test --release … a_million -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes 2 GB; by hand"]
+fn a_million_stored_responses() {
+    const COUNT: u64 = 1_000_000;
+    let resident = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+        let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+        pages.map_or(0, |pages: u64| pages * 4096)
+    };
+    let store = SharedStore::new(2 << 30).expect("memory");
+    let (before, held) = (resident(), memory::held());
+    let head_len = (0..COUNT).map(|number| store_one(&store, number)).max();
+    let stored: u64 = store.counters().0.iter().map(|shard| shard.objects).sum();
+    let each = (resident() - before) / COUNT;
+    let held = (memory::held() - held).cast_unsigned() as u64 / COUNT;
+    println!(
+        "{stored} stored, {each} bytes each: head {head_len:?}, in the arena {}, beside it {held}",
+        store.counters().1 / COUNT
+    );
+}
