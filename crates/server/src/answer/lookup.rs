@@ -80,6 +80,9 @@ pub enum WaitsFor {
     Body,
 }
 
+/// What is stored for a request, and how it may be used.
+type Found = (Arc<Object>, Use);
+
 /// What a request is for, once its site is known.
 pub struct Asked<'a> {
     /// The site.
@@ -295,7 +298,7 @@ impl<W: World> Lookup<'_, W> {
         &mut self,
         asked: &Asked<'_>,
         (path, route): (&[u8], &Arc<Route>),
-        (facts, entry, found): (Option<Facts>, Option<&Entry>, Option<(Arc<Object>, Use)>),
+        (facts, entry, found): (Option<Facts>, Option<&Entry>, Option<Found>),
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         if let Some((object, now)) = &found {

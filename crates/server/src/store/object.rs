@@ -28,11 +28,7 @@ pub struct Object {
     pub validity: Validity,
 }
 
-/// What a key leads to.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are representations, and a box is a detour on the way of every hit"
-)]
+/// What a key leads to. Nearly all are representations, and a box would be a detour on the way of every hit.
 pub enum Kind {
     /// Bytes, all there.
     Representation(Representation),

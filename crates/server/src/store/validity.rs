@@ -16,11 +16,7 @@ use crate::watch::{Folder, Trust};
 /// For how long an object is trusted without a watch, ms. A change is noticed within a second.
 pub const TRUST_MS: u64 = 500;
 
-/// Why an object holds.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box takes more memory than the difference: there are millions of lifetimes, and few files"
-)]
+/// Why an object holds. There are millions of lifetimes and few files, so a box would take more than it saves.
 pub enum Validity {
     /// Nothing has changed that it was made from.
     Unchanged(Unchanged),
