@@ -3,7 +3,9 @@
 
 use alloc::vec::Vec;
 
-use lowroad_http::range::{ByteRange, Ranges};
+use lowroad_http::range::{self, ByteRange, Ranges};
+
+use crate::validation::{Line, Validators};
 
 /// Parts that neither overlap nor touch, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +13,42 @@ pub struct Parts {
     /// The length of the whole.
     pub len: u64,
     ranges: Vec<ByteRange>,
+}
+
+/// A part as a 206 announces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'f> {
+    /// Which bytes it has.
+    pub range: ByteRange,
+    /// The length of the whole.
+    pub len: u64,
+    /// The strong validator of the whole.
+    pub etag: &'f [u8],
+}
+
+impl<'f> Part<'f> {
+    /// The part in a 206 with these fields, if it is one that may be put together with others (§3.4): a range by itself that
+    /// lies within what was `asked` by Range, of a whole whose length is known and that has a strong validator. An origin that
+    /// sends what nobody asked for is not believed.
+    #[must_use]
+    pub fn of(asked: &[u8], fields: impl Iterator<Item = Line<'f>> + Clone) -> Option<Part<'f>> {
+        let named = |(name, _): &Line<'f>| name.eq_ignore_ascii_case(b"content-range");
+        let mut ranges = fields.clone().filter(named);
+        let (Some((_, value)), None) = (ranges.next(), ranges.next()) else {
+            return None;
+        };
+        let (range, len) = content_range(value.trim_ascii())?;
+        let Ranges::One(asked) = range::evaluate(asked, len) else {
+            return None;
+        };
+        let is_within = asked.start <= range.start && range.end <= asked.end;
+        let etag = Validators::of(fields).etag.filter(|tag| is_strong(tag))?;
+        is_within.then_some(Part { range, len, etag })
+    }
+}
+
+fn is_strong(tag: &[u8]) -> bool {
+    tag.starts_with(b"\"")
 }
 
 /// The part and the length in Content-Range; `None` if it is malformed, unsatisfied or of unknown length.
@@ -45,9 +83,8 @@ impl Parts {
     /// Adds a part of a representation of `len` bytes whose validator is `own` if what there is has the same strong one;
     /// says whether it was added (§3.4).
     pub fn add(&mut self, part: ByteRange, len: u64, (stored, own): (&[u8], &[u8])) -> bool {
-        let is_strong = stored.starts_with(b"\"") && stored == own;
         let fits = len == self.len && part.start < part.end && part.end <= len;
-        if !is_strong || !fits {
+        if !is_strong(stored) || stored != own || !fits {
             return false;
         }
         let mut joined = part;
@@ -94,6 +131,17 @@ impl Parts {
         }
     }
 
+    /// What a part has that was missing, in its order.
+    #[must_use]
+    pub fn news(&self, part: ByteRange) -> Vec<ByteRange> {
+        let both = |gap: ByteRange| ByteRange {
+            start: gap.start.max(part.start),
+            end: gap.end.min(part.end),
+        };
+        let news = self.missing().into_iter().map(both);
+        news.filter(|new| new.start < new.end).collect()
+    }
+
     /// What is missing, in its order.
     #[must_use]
     pub fn missing(&self) -> Vec<ByteRange> {
@@ -127,6 +175,38 @@ mod tests {
     }
 
     #[test]
+    fn they_are_as_a_set_of_bytes() {
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let (mut parts, mut set) = (Parts::of(40), [false; 40]);
+            for _ in 0..12 {
+                let (start, len) = (random(40), 1 + random(9));
+                let part = bytes(start, (start + len).min(40));
+                let own = part.start as usize..part.end as usize;
+                let news: u64 = parts.news(part).iter().map(|new| new.end - new.start).sum();
+                let missing = set[own.clone()].iter().filter(|has| !**has).count();
+                assert_eq!(news, missing as u64);
+                assert!(parts.add(part, 40, TAG));
+                set[own].fill(true);
+                let gaps: u64 = parts.missing().iter().map(|gap| gap.end - gap.start).sum();
+                assert_eq!(gaps, set.iter().filter(|has| !**has).count() as u64);
+                assert_eq!(parts.is_whole(), set.iter().all(|has| *has));
+                let (from, to) = (random(40), random(40));
+                if from < to {
+                    let has = set[from as usize..to as usize].iter().all(|has| *has);
+                    assert_eq!(parts.has(bytes(from, to)), has);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn others_are_not() {
         let mut parts = Parts::of(10);
         for validators in [
@@ -137,6 +217,58 @@ mod tests {
             assert!(!parts.add(bytes(0, 3), 10, validators));
         }
         assert!(!parts.add(bytes(0, 3), 11, TAG) && !parts.add(bytes(9, 11), 10, TAG));
+    }
+
+    #[test]
+    fn what_is_new_of_a_part_is_what_was_missing() {
+        let mut parts = Parts::of(10);
+        assert_eq!(parts.news(bytes(2, 4)), [bytes(2, 4)]);
+        assert!(parts.add(bytes(2, 4), 10, TAG) && parts.add(bytes(6, 8), 10, TAG));
+        let news = [bytes(1, 2), bytes(4, 6), bytes(8, 9)];
+        assert_eq!(parts.news(bytes(1, 9)), news);
+        assert!(parts.news(bytes(6, 8)).is_empty());
+    }
+
+    #[test]
+    fn a_part_is_what_was_asked_for_of_a_whole_with_a_strong_validator() {
+        let part = |asked: &str, range: &'static str, tag: &'static str| {
+            let fields: [Line<'static>; 2] = [
+                (b"Content-Range", range.as_bytes()),
+                (b"ETag", tag.as_bytes()),
+            ];
+            Part::of(asked.as_bytes(), fields.into_iter()).map(|part| (part.range, part.len))
+        };
+        let tag = "\"a\"";
+        let five = Some((bytes(5, 10), 10));
+        for asked in [
+            "bytes=5-",
+            "bytes=-5",
+            "bytes=5-99",
+            "bytes=0-",
+            "bytes=4-9",
+        ] {
+            assert_eq!(part(asked, "bytes 5-9/10", tag), five, "{asked}");
+        }
+        for (asked, range, tag) in [
+            ("bytes=6-", "bytes 5-9/10", tag),
+            ("bytes=0-8", "bytes 5-9/10", tag),
+            ("bytes=0-1, 5-9", "bytes 5-9/10", tag),
+            ("bytes=10-", "bytes 5-9/10", tag),
+            ("bytes=5-", "bytes 5-9/*", tag),
+            ("bytes=5-", "bytes 5-10/10", tag),
+            ("lines=5-", "bytes 5-9/10", tag),
+            ("bytes=5-", "bytes 5-9/10", "W/\"a\""),
+            ("bytes=5-", "bytes 5-9/10", "a"),
+        ] {
+            assert_eq!(part(asked, range, tag), None, "{asked} {range} {tag}");
+        }
+        let twice: [Line<'_>; 3] = [
+            (b"Content-Range", b"bytes 5-9/10"),
+            (b"content-range", b"bytes 5-9/10"),
+            (b"ETag", b"\"a\""),
+        ];
+        assert_eq!(Part::of(b"bytes=5-", twice.into_iter()), None);
+        assert_eq!(Part::of(b"bytes=5-", twice.into_iter().take(1)), None);
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl Seen {
             }
             Kind::Folder => self.why = Some("it is a folder, and those end in a slash".into()),
             Kind::Refused(status) => self.why = Some(error_page::explanation(*status).into()),
-            Kind::Index(_) | Kind::Filling(_) => {}
+            Kind::Index(_) | Kind::Filling(_) | Kind::Parts(_) => {}
         }
     }
 
@@ -272,6 +272,7 @@ impl Seen {
             }
             Content::Block(_) => (in_memory.into(), "from the arena, by sendfile"),
             Content::Heap(_) => ("no: the cache has no room for it".into(), "from memory"),
+            Content::Pieces(_) => (in_memory.into(), "from the arena, in pieces"),
             Content::Inline => (
                 in_memory.into(),
                 "from the arena, in one piece with its head",
@@ -333,6 +334,7 @@ impl Seen {
         let age_s = lifetime.age_s(now_ms);
         let stored = match &object.kind {
             Kind::Filling(_) => "yes: its body still comes",
+            Kind::Parts(_) => "yes, in parts: what was asked for is among them",
             _ => "yes",
         };
         let source = source(lifetime.source);

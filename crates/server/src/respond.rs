@@ -374,6 +374,16 @@ pub fn append(representation: &Representation, range: ByteRange, response: &mut 
             block: block.clone(),
             range: within,
         }),
+        Content::Pieces(pieces) => {
+            for piece in pieces {
+                if let Some(within) = piece.within(range) {
+                    response.part(Part::Block {
+                        block: piece.block.clone(),
+                        range: within,
+                    });
+                }
+            }
+        }
         // Only listings live there, with `--cache 0`; those are never asked for by range.
         Content::Heap(data) if within == (0..data.len()) => {
             response.part(Part::Bytes((**data).clone()))

@@ -17,7 +17,7 @@ use super::world::{Fetched, Step, World};
 use crate::access::Outcome as Logged;
 use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::{Facts, Key};
+use crate::dynamic::reuse::{Facts, Key, Wants};
 use crate::dynamic::storing::{Stored, Way};
 use crate::load::{Loaded, Want};
 use crate::programs::routes::{self, Route};
@@ -326,7 +326,9 @@ impl<W: World> Lookup<'_, W> {
         self.world.note(Step::Unused(key.as_ref(), found.as_ref()));
         let selecting = entry.and_then(Entry::selecting);
         let key = key.map(|key| key.of_variant(selecting, to.request));
-        let stale = found.map(|(object, _)| object);
+        let stale = found
+            .map(|(object, _)| object)
+            .or_else(|| to_complete(entry?, (facts, route), to));
         self.call(asked, path, route, (key, stale), to)
     }
 
@@ -541,7 +543,11 @@ fn found<'e>(
     to: &Responder<'_, '_>,
 ) -> Option<(&'e Arc<Object>, Use)> {
     let object = entry.selected(to.request.fields())?;
-    let is_ready = object.representation().is_some() || route.spools.is_some();
+    let is_ready = match &object.kind {
+        Kind::Representation(_) => true,
+        Kind::Parts(partial) => partial.answers(to.request, to.exchange.unix_s),
+        _ => route.spools.is_some(),
+    };
     is_ready.then(|| {
         let (validity, now_ms) = (&object.validity, to.exchange.now_ms);
         // Most requests say nothing to caches, and what is stored for them is fresh.
@@ -549,8 +555,28 @@ fn found<'e>(
             true => Use::Fresh,
             false => validity.use_for(&route.asked(to.request), now_ms),
         };
-        (object, now)
+        match &object.kind {
+            // Of the whole nobody knows whether it is wanted.
+            Kind::Parts(_) if now == Use::StaleWhileRevalidate => (object, Use::Validate),
+            _ => (object, now),
+        }
     })
+}
+
+/// What is stored in parts of what a request wants whole, if one more completes it.
+fn to_complete(
+    entry: &Entry,
+    (facts, route): (Option<Facts>, &Route),
+    to: &Responder<'_, '_>,
+) -> Option<Arc<Object>> {
+    facts.filter(|facts| facts.wants == Wants::Whole)?;
+    let object = entry.selected(to.request.fields())?;
+    let Kind::Parts(partial) = &object.kind else {
+        return None;
+    };
+    let asked = route.asked(to.request);
+    let is_fresh = object.validity.use_for(&asked, to.exchange.now_ms) == Use::Fresh;
+    (is_fresh && partial.gap().is_some()).then(|| object.clone())
 }
 
 /// Whether a stored response is the answer.

@@ -113,6 +113,12 @@ impl Responder<'_, '_> {
                 let aside = aside(filling.head.date(&filling.bytes));
                 Some(self.send_filling(filling, stored.body?, &aside))
             }
+            Kind::Parts(partial) => {
+                let known = &partial.representation;
+                let is_there = partial.answers(self.request, self.exchange.unix_s);
+                let aside = aside(known.head.date(&known.bytes));
+                is_there.then(|| self.send_again(at, known, &aside))
+            }
             Kind::Folder | Kind::Refused(_) | Kind::Index(_) => None,
         }
     }

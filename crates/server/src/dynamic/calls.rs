@@ -30,7 +30,7 @@ use crate::clock;
 use crate::dynamic::invalidating::Changed;
 use crate::dynamic::objects::SiteObjects;
 use crate::dynamic::reply::Reply;
-use crate::dynamic::reuse::Key;
+use crate::dynamic::reuse::{Key, Wants};
 use crate::dynamic::storing::{Stored, Storing};
 use crate::dynamic::validating::{self, Stale};
 use crate::fetch::Fetcher;
@@ -39,6 +39,7 @@ use crate::programs::counts::one;
 use crate::programs::routes::{Route, Waits};
 use crate::sites::Site;
 use crate::store::makings::{Makings, Role, Ticket};
+use crate::store::object::Kind;
 use crate::store::purging::Since;
 use crate::store::{Object, SharedStore};
 
@@ -228,7 +229,7 @@ impl Calls {
                 Ok(reply) => {
                     forget_changed(changed.as_ref(), &reply, &self.store);
                     let executor = Executor::Worker(self.local.clone());
-                    let storing = self.storing(call, (purges, stale.is_some()), executor);
+                    let storing = self.storing(call, (purges, stale.as_ref()), executor);
                     let lines = call.request.lines();
                     return Err(match store(storing, reply, call.path, lines, shared) {
                         Ok(stored) => Called::Stored(stored),
@@ -243,7 +244,8 @@ impl Calls {
             Begun::Later(answering) => (answering, Executor::Runtime),
             Begun::Here(answering) => (answering, Executor::Worker(self.local.clone())),
         };
-        let storing = self.storing(call, (purges, stale.is_some()), executor.clone());
+        let storing = self.storing(call, (purges, stale.as_ref()), executor.clone());
+        let stale = stale.filter(|stale| !completes(call, stale));
         let if_stored = |bytes: &[u8]| match storing {
             Some(_) => bytes.into(),
             None => Box::default(),
@@ -306,11 +308,11 @@ impl Calls {
     fn storing(
         &self,
         call: &Call<'_>,
-        (purges, has_stale): (Since, bool),
+        (purges, stale): (Since, Option<&Arc<Object>>),
         executor: Executor,
     ) -> Option<Storing> {
         // What the response to HEAD says may be about what is stored.
-        let is_of_use = |key: &Key| key.is_whole() || has_stale;
+        let is_of_use = |key: &Key| key.wants != Wants::Head || stale.is_some();
         let key = call.key.clone().filter(is_of_use)?;
         Some(Storing {
             key,
@@ -326,6 +328,7 @@ impl Calls {
             route: call.route.clone(),
             site: call.site.clone(),
             executor,
+            completes: stale.filter(|stale| completes(call, stale)).cloned(),
         })
     }
 
@@ -381,6 +384,12 @@ enum Conditions {
     AsSent,
     /// These field lines.
     Instead(Vec<u8>),
+}
+
+/// Whether what is stored for a call has parts of what it wants whole.
+fn completes(call: &Call<'_>, stale: &Object) -> bool {
+    let is_whole = call.key.as_ref().is_some_and(Key::is_whole);
+    is_whole && matches!(stale.kind, Kind::Parts(_))
 }
 
 /// Stores a response if it may be, and tells those who wait for it.
@@ -456,6 +465,11 @@ impl Task {
         let stale = self.stale.as_ref();
         if let (Some(stale), Some(storing), Ok(reply)) = (stale, &self.storing, &answer) {
             stale.hear_head(reply, storing, (&self.path, &self.lines));
+        }
+        if let (Some(storing), Ok(reply)) = (&self.storing, &answer)
+            && storing.is_misled(reply)
+        {
+            return Outcome::Alone;
         }
         if stale.is_some_and(|stale| stale.is_mistaken(&answer)) {
             // It is asked again without conditions; who waits for it asks for itself, too.

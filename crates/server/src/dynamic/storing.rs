@@ -15,6 +15,7 @@ use lowroad_http::date;
 use lowroad_http::encoded::Encoded;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::fields::Lines;
+use lowroad_http::status::Status;
 
 use crate::clock;
 use crate::dynamic::reply::Reply;
@@ -30,6 +31,8 @@ use crate::store::place::{self, OVERHEAD, Placed};
 use crate::store::purging::Since;
 use crate::store::validity::{Lifetime, Validity};
 use crate::store::{Object, SharedStore};
+
+mod parts;
 
 /// After so long without more of a body, who has not begun to answer with it asks for itself.
 const STUCK: Duration = Duration::from_secs(5);
@@ -160,6 +163,8 @@ pub struct Storing {
     pub site: Arc<Site>,
     /// Where its body is passed on while it comes.
     pub executor: Executor,
+    /// The parts to which the one is asked for that is missing.
+    pub completes: Option<Arc<Object>>,
 }
 
 /// What is known of a response before its body is there.
@@ -186,6 +191,11 @@ impl Storing {
         reason = "it goes on at once, and a box is an allocation a call"
     )]
     pub fn store(self, mut reply: Reply, path: &[u8], lines: &[u8]) -> Result<Stored, Reply> {
+        let is_part = reply.response.status == Status::PARTIAL_CONTENT;
+        if is_part && !self.completed(&mut reply) {
+            return Err(parts::keep(self, reply, path, lines));
+        }
+        // Of a 200 to a range nobody knows whether it is all.
         if !self.key.is_whole() || !is_short(&reply.response.content, self.store.body_len_max()) {
             return Err(reply);
         }
@@ -201,7 +211,8 @@ impl Storing {
             (Ok(_), None) => return Err(reply),
         };
         let own = own_fields(&reply.response.fields, &judged.0.left_out);
-        let head = self.head(&reply.response, path, judged);
+        let Response { status, fields, .. } = &reply.response;
+        let head = self.head((*status, fields), path, judged);
         match &mut reply.response.content {
             Made::Bytes(body) => {
                 let body = std::slice::from_ref(body);
@@ -277,7 +288,7 @@ impl Storing {
 
     fn head(
         &self,
-        response: &Response,
+        (status, fields): (Status, &Fields),
         path: &[u8],
         (judged, selecting): (Judged, Selecting),
     ) -> Head {
@@ -286,11 +297,11 @@ impl Storing {
             path,
         };
         // Where there is no Last-Modified, conditions compare with the time at which it was made (RFC 9111 §4.3.2).
-        let date = response.fields.date().map(|date| &date[..]);
-        let modified = response.fields.values("Last-Modified").next().or(date);
+        let date = fields.date().map(|date| &date[..]);
+        let modified = fields.values("Last-Modified").next().or(date);
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
         Head {
-            built: heads::of_program(response.status, &response.fields, &judged.left_out, at),
+            built: heads::of_program(status, fields, &judged.left_out, at),
             about: About {
                 modified_s: modified.and_then(|value| date::parse(value, now_s)),
                 lifetime: judged.lifetime,

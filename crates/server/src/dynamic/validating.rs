@@ -15,11 +15,15 @@ use crate::dynamic::reply::Reply;
 use crate::dynamic::reuse::Wants;
 use crate::dynamic::storing::{Stored, Storing, Way};
 use crate::store::Object;
-use crate::store::object::Representation;
+use crate::store::object::{Kind, Representation};
 
-/// The field lines by which an origin is asked whether a stored response holds; empty if it has no validators.
+/// The field lines by which an origin is asked whether a stored response holds, or for the part of it that is missing; empty
+/// if it has no validators.
 pub fn conditions(stale: &Object) -> Vec<u8> {
     let mut lines = Vec::new();
+    if let Kind::Parts(partial) = &stale.kind {
+        return partial.conditions();
+    }
     let Some(representation) = stale.representation() else {
         return lines;
     };
@@ -35,7 +39,7 @@ pub fn conditions(stale: &Object) -> Vec<u8> {
     lines
 }
 
-fn name_of(name: Name<'_>) -> &[u8] {
+pub(super) fn name_of(name: Name<'_>) -> &[u8] {
     match name {
         Name::Known(known) => known.as_str().as_bytes(),
         Name::Other(name) => name.as_bytes(),
@@ -155,7 +159,7 @@ fn is_same(representation: &Representation, reply: &Reply) -> bool {
 }
 
 /// A stored response as the origin says that it is now (RFC 9111 §3.2, §4.3.4).
-fn renew(
+pub(super) fn renew(
     storing: &Storing,
     stale: &Object,
     news: &Fields,
@@ -167,7 +171,7 @@ fn renew(
 }
 
 /// The fields of a stored response with those that came.
-fn merged(representation: &Representation, news: &Fields) -> Fields {
+pub(super) fn merged(representation: &Representation, news: &Fields) -> Fields {
     let bytes = &representation.bytes;
     let stored = representation.head.all(bytes).fields();
     let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();

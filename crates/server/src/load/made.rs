@@ -93,7 +93,7 @@ pub(super) fn keeps(kind: &Kind) -> bool {
         Kind::Representation(representation) => !matches!(representation.content, Content::File(_)),
         Kind::Refused(status) => status.code() < 500,
         Kind::Folder | Kind::Index(_) => true,
-        Kind::Filling(_) => false,
+        Kind::Filling(_) | Kind::Parts(_) => false,
     }
 }
 

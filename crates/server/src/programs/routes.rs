@@ -215,8 +215,6 @@ fn policy(caching: &Caching) -> Policy {
             config::Cookies::Never => Cookies::Never,
             config::Cookies::Always => Cookies::Always,
         },
-        // Parts are not put together yet.
-        partial: false,
         ..Policy::ORIGIN
     }
 }

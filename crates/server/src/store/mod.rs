@@ -4,6 +4,7 @@
 //! ```text
 //!  key ─► Entry ─► Object ─┬─ Representation (complete) ─ bytes, validity
 //!          variants        ├─ Filling, read while it comes
+//!                          ├─ Parts, of one version
 //!                          └─ the news that there is nothing
 //! ```
 //! `key` says under what objects lie, `entry` which variant answers a request, `validity` until when, `purging` what was
@@ -15,6 +16,7 @@ pub mod filling;
 pub mod key;
 pub mod makings;
 pub mod object;
+pub mod parts;
 pub mod place;
 pub mod purging;
 pub mod refusals;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use lowroad_cache::vary::Selecting;
-use lowroad_engine::arena::{Block, Piece};
+use lowroad_engine::arena::{self, Block};
 use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_http::conditional::Validators;
 use lowroad_http::encoded::Encoded;
@@ -16,6 +16,7 @@ use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
 use super::filling::Filling;
+use super::parts::{Partial, Piece};
 use super::validity::Validity;
 
 /// What is known under one key, for those requests that it answers.
@@ -34,6 +35,8 @@ pub enum Kind {
     Representation(Representation),
     /// Bytes that are still coming.
     Filling(Box<Filling>),
+    /// Some of the bytes.
+    Parts(Box<Partial>),
     /// A folder named without its slash.
     Folder,
     /// Nothing, or nothing for clients: the status says which.
@@ -96,7 +99,7 @@ pub struct Sources {
 /// Where bytes are kept.
 pub enum Bytes {
     /// In the arena.
-    Piece(Piece),
+    Piece(arena::Piece),
     /// On the heap, when the arena had no room for them.
     Heap(Box<[u8]>),
 }
@@ -120,6 +123,8 @@ pub enum Content {
     Block(Block),
     /// On the heap.
     Heap(Box<bytes::Bytes>),
+    /// Only some of it, in blocks, in their order; none overlap.
+    Pieces(Box<[Piece]>),
     /// Only in its file.
     File(Arc<OpenFile>),
 }
@@ -140,6 +145,7 @@ impl Object {
         match &self.kind {
             Kind::Representation(representation) => Some(&representation.selecting),
             Kind::Filling(filling) => Some(&filling.selecting),
+            Kind::Parts(partial) => Some(&partial.representation.selecting),
             Kind::Folder | Kind::Refused(_) | Kind::Index(_) => None,
         }
     }
@@ -179,7 +185,7 @@ impl Representation {
             Content::Inline => self.bytes.get(start + range.start..start + range.end),
             Content::Block(block) => block.get(range),
             Content::Heap(bytes) => bytes.get(range),
-            Content::File(_) => None,
+            Content::File(_) | Content::Pieces(_) => None,
         }
     }
 }

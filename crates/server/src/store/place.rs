@@ -6,7 +6,7 @@
 use super::SharedStore;
 use super::object::{Bytes, Content, Object};
 use lowroad_cache::{PAGE, UNIT};
-use lowroad_engine::arena::{Draft, PAGED_LEN_MIN};
+use lowroad_engine::arena::{Block, Draft, PAGED_LEN_MIN};
 use lowroad_http::encoded::Encoded;
 
 /// Head and body are stored side by side, and copied to be sent, if they are shorter than this. Of longer ones only the
@@ -96,6 +96,23 @@ pub fn head_alone(
         Ok(())
     })?;
     Ok((bytes.owned(), map))
+}
+
+/// Puts some bytes of a body into a block of their own. `None`: there is no room.
+pub fn piece(store: &SharedStore, hash: u64, bytes: &[u8]) -> Option<Block> {
+    let copy = |into: &mut [u8]| {
+        into.copy_from_slice(bytes);
+        Ok(())
+    };
+    match filled(store, hash, bytes.len(), copy) {
+        Ok(Filled::Arena(draft)) => Some(draft.finish()),
+        Ok(Filled::Heap(_)) | Err(_) => None,
+    }
+}
+
+/// What a head and such pieces are accounted for.
+pub fn size_in_pieces(head_len: usize, lens: impl Iterator<Item = usize>) -> u64 {
+    account(head_len) + lens.map(body_size).sum::<u64>()
 }
 
 fn body_size(len: usize) -> u64 {

@@ -11,6 +11,7 @@ mod groups;
 mod histories;
 mod interims;
 mod others;
+mod parts;
 mod proxies;
 mod purge;
 mod rfc9111;

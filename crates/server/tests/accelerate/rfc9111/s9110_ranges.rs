@@ -117,7 +117,6 @@ fn a_part_that_nobody_asked_for_is_not_stored() {
 }
 
 #[test]
-#[ignore = "parts are not stored yet (§3.4)"]
 fn parts_are_put_together() {
     let front = Front::saying(|asked| {
         let (from, to) = match asked.field("range") {

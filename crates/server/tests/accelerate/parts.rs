@@ -1,0 +1,707 @@
+//! Parts that are stored, put together and made whole (RFC 9111 §3.3, §3.4), and what origins and clients may do to them.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use lowroad_testkit::Response;
+use lowroad_testkit::origin::{Asked, Origin};
+
+use crate::front::{Front, response};
+
+const TEXT: &str = "0123456789abcdefghij";
+const MINUTE: &str = "Cache-Control: max-age=60\r\n";
+
+/// The bytes that a request asks for of `len`; `None`: all.
+fn asked_of(asked: &Asked, len: usize) -> Option<(usize, usize)> {
+    let range = asked.field("range")?.strip_prefix("bytes=")?;
+    let (first, last) = range.split_once('-')?;
+    let number = |digits: &str| digits.parse().ok();
+    let last_of_all = len - 1;
+    Some(match (number(first), number(last)) {
+        (Some(first), Some(last)) => (first, last_of_all.min(last)),
+        (Some(first), None) => (first, last_of_all),
+        (None, Some(suffix)) => (len - suffix.min(len), last_of_all),
+        (None, None) => return None,
+    })
+}
+
+/// What an honest origin says that has this text under this tag, with more fields.
+fn honest(asked: &Asked, text: &str, tag: &str, fields: &str) -> String {
+    let fields = format!("ETag: {tag}\r\n{fields}");
+    let holds = asked.field("if-range").is_none_or(|of| of == tag);
+    match asked_of(asked, text.len()).filter(|_| holds) {
+        Some((first, last)) => part((first, last, text.len()), &fields, &text[first..=last]),
+        None => response("200 OK", &fields, text),
+    }
+}
+
+fn part((first, last, len): (usize, usize, usize), fields: &str, text: &str) -> String {
+    let fields = format!("{fields}Content-Range: bytes {first}-{last}/{len}\r\n");
+    response("206 Partial Content", &fields, text)
+}
+
+fn front() -> Front {
+    let fields = format!("{MINUTE}Content-Type: text/x-a\r\n");
+    Front::saying(move |asked| honest(asked, TEXT, "\"a\"", &fields))
+}
+
+fn range(front: &Front, range: &str) -> Response {
+    front.get("/", &format!("Range: bytes={range}\r\n"))
+}
+
+/// Which bytes came of how many, and they.
+fn came(got: &Response) -> (u16, String, String) {
+    let of = got.field("content-range").unwrap_or_default();
+    (got.status, of.to_string(), got.text())
+}
+
+fn bytes(first: usize, last: usize) -> (u16, String, String) {
+    let of = format!("bytes {first}-{last}/{}", TEXT.len());
+    (206, of, TEXT[first..=last].to_string())
+}
+
+#[test]
+fn what_lies_within_a_stored_part_comes_from_the_store() {
+    let front = front();
+    assert_eq!(came(&range(&front, "5-14")), bytes(5, 14));
+    for (asked, first, last) in [
+        ("5-14", 5, 14),
+        ("7-9", 7, 9),
+        ("5-5", 5, 5),
+        ("14-14", 14, 14),
+    ] {
+        let got = range(&front, asked);
+        assert_eq!(came(&got), bytes(first, last), "{asked}");
+        assert_eq!(got.field("content-type"), Some("text/x-a"));
+        assert_eq!(got.field("etag"), Some("\"a\""));
+        assert!(got.field("age").is_some());
+        let status = got.field("cache-status").unwrap_or_default();
+        assert!(status.starts_with("lowroad; hit; ttl="), "{status}");
+    }
+    let got = front.get("/", "Range: bytes=5-6, 9-10\r\n");
+    assert_eq!(got.status, 206);
+    assert!(got.text().contains("\r\n\r\n56\r\n") && got.text().contains("\r\n\r\n9a\r\n"));
+    let got = front.get("/", "Range: bytes=5-6\r\nIf-Range: \"a\"\r\n");
+    assert_eq!(came(&got), bytes(5, 6));
+    let got = front.get("/", "Range: bytes=5-6\r\nIf-None-Match: \"a\"\r\n");
+    assert_eq!(got.status, 304);
+    let got = range(&front, "20-");
+    assert_eq!(
+        (got.status, got.field("content-range")),
+        (416, Some("bytes */20"))
+    );
+    assert_eq!(front.origin.count(), 1);
+}
+
+#[test]
+fn what_is_not_all_there_is_asked_for_as_it_is() {
+    let front = front();
+    range(&front, "5-14");
+    for (asked, first, last) in [("4-6", 4, 6), ("14-15", 14, 15), ("-5", 15, 19)] {
+        assert_eq!(came(&range(&front, asked)), bytes(first, last), "{asked}");
+        let last = front.origin.asked().pop().expect("it was asked");
+        assert_eq!(last.field("range"), Some(&*format!("bytes={asked}")));
+    }
+    assert_eq!(front.origin.count(), 4);
+    // Another version than the client's may be there.
+    let got = front.get("/", "Range: bytes=5-6\r\nIf-Range: \"b\"\r\n");
+    assert_eq!((got.status, &*got.text()), (200, TEXT));
+}
+
+#[test]
+fn a_part_answers_neither_head_nor_get_and_no_cache_but_by_itself() {
+    let front = Front::caching(
+        Origin::saying(|asked| honest(asked, TEXT, "\"a\"", MINUTE)),
+        "request_directives = true",
+    );
+    range(&front, "5-14");
+    for (fields, status) in [
+        ("", 504),
+        ("Range: bytes=0-5\r\n", 504),
+        ("Range: bytes=6-7\r\n", 206),
+    ] {
+        let got = front.get("/", &format!("Cache-Control: only-if-cached\r\n{fields}"));
+        assert_eq!(got.status, status, "{fields}");
+    }
+    assert_eq!(front.origin.count(), 1);
+    let head = front.ask("HEAD", "/", "");
+    assert_eq!(
+        (head.status, head.field("content-length")),
+        (200, Some("20"))
+    );
+    range(&front, "6-7\r\nCache-Control: no-cache");
+    assert_eq!(front.origin.count(), 3);
+}
+
+#[test]
+fn parts_that_touch_or_overlap_become_one() {
+    let front = front();
+    for asked in ["2-4", "5-7", "6-9", "12-14"] {
+        range(&front, asked);
+    }
+    assert_eq!(front.origin.count(), 4);
+    assert_eq!(came(&range(&front, "2-9")), bytes(2, 9));
+    assert_eq!(came(&range(&front, "12-14")), bytes(12, 14));
+    assert_eq!(front.origin.count(), 4);
+    assert_eq!(came(&range(&front, "2-14")), bytes(2, 14), "it had a gap");
+    assert_eq!(came(&range(&front, "2-13")), bytes(2, 13));
+    assert_eq!(front.origin.count(), 5);
+}
+
+#[test]
+fn the_newest_fields_count_and_others_stay() {
+    let front = Front::saying(|asked| {
+        let number = asked.number;
+        let more = ["X-Old: 1\r\n", ""][number.min(1)];
+        honest(
+            asked,
+            TEXT,
+            "\"a\"",
+            &format!("{MINUTE}X-New: {number}\r\n{more}"),
+        )
+    });
+    range(&front, "0-9");
+    range(&front, "8-12");
+    let got = range(&front, "0-12");
+    assert_eq!(came(&got), bytes(0, 12));
+    assert_eq!(
+        (got.field("x-old"), got.field("x-new")),
+        (Some("1"), Some("1"))
+    );
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn all_parts_are_the_whole() {
+    let front = front();
+    for asked in ["0-4", "5-14", "-5"] {
+        range(&front, asked);
+    }
+    let got = front.get("/", "");
+    assert_eq!((got.status, &*got.text()), (200, TEXT));
+    assert_eq!(got.field("content-range"), None);
+    assert_eq!(
+        front.ask("HEAD", "/", "").field("content-length"),
+        Some("20")
+    );
+    assert_eq!(front.origin.count(), 3);
+    // A part may be all of it.
+    let front = self::front();
+    assert_eq!(came(&range(&front, "0-")), bytes(0, 19));
+    assert_eq!(front.get("/", "").text(), TEXT);
+    assert_eq!(front.origin.count(), 1);
+}
+
+#[test]
+fn a_whole_is_asked_only_for_the_part_that_is_missing() {
+    for (stored, gap) in [
+        ("0-9", "bytes=10-19"),
+        ("15-", "bytes=0-14"),
+        ("0-3 8-", "bytes=4-7"),
+    ] {
+        let front = front();
+        let parts: Vec<&str> = stored.split(' ').collect();
+        parts.iter().for_each(|part| drop(range(&front, part)));
+        let got = front.get("/", "If-None-Match: \"b\"\r\n");
+        assert_eq!((got.status, &*got.text()), (200, TEXT), "{stored}");
+        assert_eq!(got.field("content-range"), None);
+        let last = front.origin.asked().pop().expect("it was asked");
+        assert_eq!(last.field("range"), Some(gap));
+        assert_eq!(last.field("if-range"), Some("\"a\""));
+        assert_eq!(last.field("if-none-match"), None);
+        assert_eq!(front.get("/", "").text(), TEXT);
+        assert_eq!(front.origin.count(), parts.len() + 1);
+    }
+    // Of two gaps, all is asked for.
+    let front = front();
+    range(&front, "5-9");
+    assert_eq!(front.get("/", "").text(), TEXT);
+    assert_eq!(front.origin.asked()[1].field("range"), None);
+    assert_eq!(came(&range(&front, "0-19")), bytes(0, 19));
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn long_parts_come_and_are_put_together_too() {
+    let text: String = (0..100_000).map(|number| format!("{number:08},")).collect();
+    let (own, len) = (text.clone(), text.len());
+    let chunked = |head: &str, body: &str| {
+        let body: String = body
+            .as_bytes()
+            .chunks(50_000)
+            .map(|piece| {
+                format!(
+                    "{:x}\r\n{}\r\n",
+                    piece.len(),
+                    String::from_utf8_lossy(piece)
+                )
+            })
+            .collect();
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n{body}0\r\n\r\n")
+    };
+    let front = Front::saying(move |asked| match asked_of(asked, len) {
+        Some((first, last)) => {
+            let head = format!(
+                "HTTP/1.1 206 A\r\n{MINUTE}ETag: \"a\"\r\nContent-Range: bytes {first}-{last}/{len}\r\n"
+            );
+            match first {
+                300_000 => part(
+                    (first, last, len),
+                    &format!("{MINUTE}ETag: \"a\"\r\n"),
+                    &own[first..=last],
+                ),
+                _ => chunked(&head, &own[first..=last]),
+            }
+        }
+        None => response("200 OK", MINUTE, &own),
+    });
+    let check = |first: usize, last: usize| {
+        let got = range(&front, &format!("{first}-{last}"));
+        assert_eq!(got.status, 206);
+        assert!(got.body == text.as_bytes()[first..=last], "{first}-{last}");
+    };
+    // One without a length that was announced.
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.0\r\nHost: test\r\nRange: bytes=0-299999\r\n\r\n");
+    assert!(client.wait_for_close());
+    assert!(client.received.ends_with(&text.as_bytes()[..300_000]));
+    check(300_000, 599_999);
+    check(100_000, 400_000);
+    assert_eq!(front.origin.count(), 2);
+    let got = front.get("/", "");
+    assert!(got.body == text.as_bytes());
+    let last = front.origin.asked().pop().expect("it was asked");
+    assert_eq!(last.field("range"), Some("bytes=600000-899999"));
+    assert!(front.get("/", "").body == text.as_bytes());
+    check(1, 899_999);
+    assert_eq!(front.origin.count(), 3);
+}
+
+/// How often the origin is asked when the same range is asked for twice, and it answers so.
+fn asked_twice(say: impl Fn(&Asked) -> String + Send + Sync + 'static, fields: &str) -> usize {
+    let front = Front::saying(say);
+    for _ in 0..2 {
+        front.get("/", &format!("Range: bytes=5-9\r\n{fields}"));
+    }
+    front.origin.count()
+}
+
+#[test]
+fn only_what_may_be_stored_and_told_apart_is_stored() {
+    for (fields, count) in [
+        ("ETag: \"a\"\r\nCache-Control: max-age=60\r\n", 1),
+        ("ETag: W/\"a\"\r\nCache-Control: max-age=60\r\n", 2),
+        ("Cache-Control: max-age=60\r\n", 2),
+        (
+            "ETag: \"a\"\r\nETag: \"b\"\r\nCache-Control: max-age=60\r\n",
+            2,
+        ),
+        (
+            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nCache-Control: max-age=60\r\n",
+            2,
+        ),
+        ("ETag: \"a\"\r\nCache-Control: private, max-age=60\r\n", 2),
+        ("ETag: \"a\"\r\nCache-Control: no-store\r\n", 2),
+        (
+            "ETag: \"a\"\r\nCache-Control: max-age=60\r\nSet-Cookie: a=b\r\n",
+            2,
+        ),
+        ("ETag: \"a\"\r\nCache-Control: max-age=60\r\nVary: *\r\n", 2),
+        ("ETag: \"a\"\r\n", 2),
+    ] {
+        let say = move |_: &Asked| part((5, 9, 20), fields, &TEXT[5..10]);
+        assert_eq!(asked_twice(say, ""), count, "{fields}");
+    }
+    let good = |_: &Asked| {
+        part(
+            (5, 9, 20),
+            &format!("ETag: \"a\"\r\n{MINUTE}"),
+            &TEXT[5..10],
+        )
+    };
+    assert_eq!(asked_twice(good, "Authorization: Basic YTpi\r\n"), 2);
+    assert_eq!(asked_twice(good, "Cache-Control: no-store\r\n"), 2);
+    // What the client has may be left out of it.
+    assert_eq!(asked_twice(good, "If-Range: \"a\"\r\n"), 2);
+}
+
+#[test]
+fn a_part_that_is_not_what_it_says_or_was_not_asked_for_is_not_stored() {
+    let five = &TEXT[5..10];
+    for (range, text) in [
+        ("bytes 5-10/20", five),
+        ("bytes 5-8/20", five),
+        ("bytes 4-8/20", five),
+        ("bytes 6-10/20", five),
+        ("bytes 0-4/20", five),
+        ("bytes 15-19/20", five),
+        ("bytes 5-9/9", five),
+        ("bytes 5-9/*", five),
+        ("bytes 9-5/20", five),
+        ("bytes */20", five),
+        ("bytes 5-9/20\r\nContent-Range: bytes 5-9/20", five),
+        ("bytes 5-9/18446744073709551616", five),
+        ("bytes 5-18446744073709551615/20", five),
+        ("lines 5-9/20", five),
+    ] {
+        let say = move |_: &Asked| {
+            let fields = format!("ETag: \"a\"\r\n{MINUTE}Content-Range: {range}\r\n");
+            response("206 Partial Content", &fields, text)
+        };
+        assert_eq!(asked_twice(say, ""), 2, "{range}");
+    }
+    let without = |_: &Asked| response("206 A", &format!("ETag: \"a\"\r\n{MINUTE}"), five);
+    assert_eq!(asked_twice(without, ""), 2);
+}
+
+#[test]
+fn a_part_that_is_cut_is_not_stored() {
+    let front = Front::of(Origin::start(|asked, stream| {
+        let said = honest(asked, TEXT, "\"a\"", MINUTE);
+        let len = match asked.number {
+            0 => said.len() - 2,
+            _ => said.len(),
+        };
+        let _ = stream.write_all(&said.as_bytes()[..len]);
+        asked.number > 0
+    }));
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.1\r\nHost: test\r\nRange: bytes=5-9\r\n\r\n");
+    let cut = client.whole_response();
+    assert!(cut.is_none_or(|got| got.status == 502));
+    assert_eq!(came(&range(&front, "5-9")), bytes(5, 9));
+    assert_eq!(front.origin.count(), 2);
+}
+
+/// An origin whose text and tag a test changes.
+struct Changing(Arc<Mutex<(String, &'static str)>>);
+
+impl Changing {
+    fn new() -> Changing {
+        Changing(Arc::new(Mutex::new((TEXT.into(), "\"a\""))))
+    }
+
+    fn front(&self, more: &[&str]) -> Front {
+        let state = self.0.clone();
+        let say = move |asked: &Asked| {
+            let (text, tag) = state.lock().expect("not poisoned").clone();
+            honest(asked, &text, tag, &format!("{MINUTE}Vary: X-Kind\r\n"))
+        };
+        Front::with(say, more)
+    }
+
+    fn set(&self, text: &str, tag: &'static str) {
+        *self.0.lock().expect("not poisoned") = (text.into(), tag);
+    }
+}
+
+const OTHER: &str = "ABCDEFGHIJKLMNOPQRST";
+
+#[test]
+fn versions_are_never_mixed() {
+    let origin = Changing::new();
+    let front = origin.front(&[]);
+    range(&front, "0-9");
+    origin.set(OTHER, "\"b\"");
+    assert_eq!(range(&front, "10-14").text(), OTHER[10..15]);
+    // Of the first nothing is left.
+    assert_eq!(range(&front, "8-12").text(), OTHER[8..13]);
+    assert_eq!(range(&front, "8-14").text(), OTHER[8..15]);
+    assert_eq!(front.origin.count(), 3);
+    assert_eq!(front.get("/", "").text(), OTHER);
+    assert_eq!(front.get("/", "").text(), OTHER);
+    assert_eq!(front.origin.count(), 4);
+}
+
+#[test]
+fn a_whole_that_has_changed_meanwhile_is_the_new_one() {
+    let origin = Changing::new();
+    let front = origin.front(&[]);
+    range(&front, "0-9");
+    origin.set(OTHER, "\"b\"");
+    assert_eq!(front.get("/", "").text(), OTHER);
+    assert_eq!(range(&front, "0-9").text(), OTHER[0..10]);
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn bytes_that_contradict_each_other_are_not_put_together() {
+    // One tag for two texts.
+    let origin = Changing::new();
+    let front = origin.front(&[]);
+    range(&front, "0-9");
+    origin.set(OTHER, "\"a\"");
+    assert_eq!(range(&front, "9-14").text(), OTHER[9..15]);
+    assert_eq!(range(&front, "0-9").text(), OTHER[0..10]);
+    assert_eq!(range(&front, "0-14").text(), OTHER[0..15]);
+    assert_eq!(front.origin.count(), 3);
+    // The same for two lengths.
+    let origin = Changing::new();
+    let front = origin.front(&[]);
+    range(&front, "0-9");
+    origin.set(&OTHER[..15], "\"a\"");
+    assert_eq!(range(&front, "12-").text(), OTHER[12..15]);
+    assert_eq!(range(&front, "0-9").text(), OTHER[0..10]);
+    assert_eq!(front.origin.count(), 3);
+}
+
+#[test]
+fn an_origin_that_lies_about_the_missing_part_is_asked_for_all() {
+    let tagged = format!("ETag: \"a\"\r\n{MINUTE}");
+    let lies: [String; 8] = [
+        response("200 OK", &tagged, &TEXT[10..20]),
+        part((10, 18, 20), &tagged, &TEXT[10..19]),
+        part((9, 19, 20), &tagged, &TEXT[9..20]),
+        part(
+            (10, 19, 20),
+            &format!("ETag: \"b\"\r\n{MINUTE}"),
+            &OTHER[10..20],
+        ),
+        part(
+            (10, 19, 20),
+            &format!("ETag: W/\"a\"\r\n{MINUTE}"),
+            &OTHER[10..20],
+        ),
+        part((10, 19, 30), &tagged, &OTHER[10..20]),
+        part((10, 19, 20), &tagged, &OTHER[10..19]),
+        response("416 A", "Content-Range: bytes */5\r\n", ""),
+    ];
+    for lie in lies {
+        let said = lie.clone();
+        let front = Front::saying(move |asked| match asked.number {
+            1 => lie.clone(),
+            _ => honest(asked, TEXT, "\"a\"", MINUTE),
+        });
+        range(&front, "0-9");
+        let got = front.get("/", "");
+        assert_eq!((got.status, &*got.text()), (200, TEXT), "{said}");
+        assert_eq!(front.origin.asked()[2].field("range"), None, "{said}");
+        assert_eq!(front.get("/", "").text(), TEXT);
+        assert_eq!(front.origin.count(), 3);
+    }
+}
+
+#[test]
+fn a_missing_part_that_is_cut_is_cut_for_the_client_and_leaves_nothing_wrong() {
+    let text = TEXT.repeat(20_000);
+    let own = text.clone();
+    let front = Front::of(Origin::start(move |asked, stream| {
+        let said = honest(asked, &own, "\"a\"", MINUTE);
+        let len = match asked.number {
+            1 => said.len() - 100_000,
+            _ => said.len(),
+        };
+        let _ = stream.write_all(&said.as_bytes()[..len]);
+        asked.number != 1
+    }));
+    range(&front, "0-99999");
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert!(client.whole_response().is_none(), "it is not whole");
+    assert!(front.get("/", "").body == text.as_bytes());
+    assert!(front.get("/", "").body == text.as_bytes());
+}
+
+#[test]
+fn a_part_says_whether_a_stored_whole_holds() {
+    let lying = Arc::new(AtomicUsize::new(0));
+    let state = lying.clone();
+    let front = Front::caching(
+        Origin::saying(move |asked| match (asked.number, state.load(SeqCst)) {
+            (0, _) => honest(asked, TEXT, "\"a\"", &format!("{MINUTE}X: 1\r\n")),
+            (_, 0) => honest(asked, TEXT, "\"a\"", &format!("{MINUTE}X: 2\r\n")),
+            (_, 1) => honest(asked, OTHER, "\"a\"", MINUTE),
+            _ => honest(asked, OTHER, "\"b\"", MINUTE),
+        }),
+        "request_directives = true",
+    );
+    let asked_anew = || range(&front, "2-3\r\nCache-Control: no-cache");
+    front.get("/", "");
+    assert_eq!(asked_anew().text(), "23");
+    let got = front.get("/", "");
+    assert_eq!((&*got.text(), got.field("x")), (TEXT, Some("2")));
+    assert_eq!(front.origin.count(), 2);
+    // The same tag with other bytes: nothing is known any more.
+    lying.store(1, SeqCst);
+    asked_anew();
+    assert_eq!(front.get("/", "").text(), OTHER);
+    assert_eq!(front.origin.count(), 4);
+    // Another tag: what was stored is over.
+    lying.store(2, SeqCst);
+    asked_anew();
+    let got = front.get("/", "");
+    assert_eq!((&*got.text(), got.field("etag")), (OTHER, Some("\"b\"")));
+    assert_eq!(front.origin.count(), 6);
+}
+
+#[test]
+fn what_is_stale_stands_in_for_what_lies_within_it() {
+    let front = Front::saying(|asked| match asked.number {
+        0 => {
+            let fields = "Age: 61\r\nCache-Control: max-age=60, stale-if-error=600\r\n";
+            honest(asked, TEXT, "\"a\"", fields)
+        }
+        _ => response("503 A", "", ""),
+    });
+    range(&front, "5-14");
+    assert_eq!(came(&range(&front, "6-7")), bytes(6, 7));
+    assert_eq!(range(&front, "4-7").status, 503);
+    assert_eq!(front.get("/", "").status, 503);
+    assert_eq!(came(&range(&front, "6-7")), bytes(6, 7));
+    assert_eq!(front.origin.count(), 5);
+}
+
+#[test]
+fn what_is_stale_is_made_fresh_by_the_next_part() {
+    let front = Front::saying(|asked| {
+        let age = [61, 0][asked.number.min(1)];
+        let fields =
+            format!("Age: {age}\r\nCache-Control: max-age=60, stale-while-revalidate=600\r\n");
+        honest(asked, TEXT, "\"a\"", &fields)
+    });
+    range(&front, "5-14");
+    // Nobody has asked for the whole, so it is not asked for meanwhile either.
+    assert_eq!(came(&range(&front, "6-7")), bytes(6, 7));
+    assert_eq!(front.origin.asked()[1].field("range"), Some("bytes=6-7"));
+    assert_eq!(came(&range(&front, "5-14")), bytes(5, 14));
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn many_small_parts_are_bounded_and_right() {
+    let front = front();
+    for place in (0..20).step_by(2).chain(1..20) {
+        let got = range(&front, &format!("{place}-{place}"));
+        assert_eq!(came(&got), bytes(place, place));
+    }
+    assert_eq!(front.get("/", "").text(), TEXT);
+    // More than are kept apart.
+    let text: String = (0..1000).map(|number| format!("{number:04}")).collect();
+    let own = text.clone();
+    let front = Front::saying(move |asked| honest(asked, &own, "\"a\"", MINUTE));
+    for place in (0..400).step_by(2) {
+        range(&front, &format!("{place}-{place}"));
+    }
+    let memory = front.say(&["status"]);
+    assert!(memory.contains("lowroad"), "{memory}");
+    for first in (0..390).step_by(7) {
+        let got = range(&front, &format!("{first}-{}", first + 9));
+        assert_eq!(got.text(), text[first..first + 10]);
+    }
+}
+
+#[test]
+fn variants_have_parts_of_their_own() {
+    let front = Front::saying(|asked| {
+        let (text, tag) = match asked.field("x-kind") {
+            Some("b") => (OTHER, "\"b\""),
+            _ => (TEXT, "\"a\""),
+        };
+        honest(asked, text, tag, &format!("{MINUTE}Vary: X-Kind\r\n"))
+    });
+    for _ in 0..2 {
+        for (kind, text) in [("a", TEXT), ("b", OTHER)] {
+            let got = range(&front, &format!("5-9\r\nX-Kind: {kind}"));
+            assert_eq!(got.text(), text[5..10]);
+        }
+    }
+    assert_eq!(front.origin.count(), 2);
+    for (kind, text) in [("a", TEXT), ("b", OTHER)] {
+        range(&front, &format!("0-4\r\nX-Kind: {kind}"));
+        assert_eq!(front.get("/", &format!("X-Kind: {kind}\r\n")).text(), text);
+    }
+    let ranges: Vec<_> = front.origin.asked();
+    let ranges = ranges.iter().map(|asked| asked.field("range"));
+    assert_eq!(ranges.skip(2).step_by(2).next(), Some(Some("bytes=0-4")));
+    assert_eq!(front.origin.count(), 6);
+}
+
+#[test]
+fn nothing_from_before_a_purge_or_a_change_is_put_together_with_what_is_after() {
+    for end in ["PURGE", "POST", "DELETE", "PROPPATCH"] {
+        // The origin keeps the tag, so that only the end of the first part shows.
+        let origin = Changing::new();
+        let front = origin.front(&["--purge-from", "127.0.0.0/8"]);
+        range(&front, "0-9");
+        origin.set(OTHER, "\"a\"");
+        front.ask(end, "/", "");
+        let before = front.origin.count();
+        assert_eq!(range(&front, "10-14").text(), OTHER[10..15], "{end}");
+        assert_eq!(range(&front, "0-9").text(), OTHER[0..10], "{end}");
+        assert_eq!(range(&front, "0-14").text(), OTHER[0..15], "{end}");
+        assert_eq!(front.origin.count(), before + 2);
+    }
+}
+
+#[test]
+fn a_part_that_was_asked_for_before_a_purge_is_not_stored_after_it() {
+    let (gate, opened) = std::sync::mpsc::channel::<()>();
+    let opened = Mutex::new(opened);
+    let front = Front::with(
+        move |asked| {
+            if asked.number == 0 {
+                let _ = opened.lock().expect("not poisoned").recv();
+            }
+            honest(asked, TEXT, "\"a\"", MINUTE)
+        },
+        &["--purge-from", "127.0.0.0/8"],
+    );
+    let mut client = front.connect();
+    client.send("GET / HTTP/1.1\r\nHost: test\r\nRange: bytes=0-9\r\n\r\n");
+    lowroad_testkit::wait_until("a request", || (front.origin.count() == 1).then_some(()));
+    front.ask("PURGE", "/", "");
+    gate.send(()).expect("the origin waits");
+    assert_eq!(client.response().status, 206);
+    range(&front, "0-9");
+    assert_eq!(front.origin.count(), 2);
+}
+
+#[test]
+fn any_history_of_ranges_gets_bytes_of_one_version() {
+    // A small generator: the history is the same each time.
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let version = Arc::new(AtomicUsize::new(0));
+    let text_of = |version: usize| -> String {
+        let letter = char::from(b'a' + (version % 26) as u8);
+        (0..200)
+            .map(|at| {
+                if at % 10 == 0 {
+                    letter
+                } else {
+                    char::from(b'0' + (at % 10) as u8)
+                }
+            })
+            .collect()
+    };
+    let now = version.clone();
+    let front = Front::saying(move |asked| {
+        let version = now.load(SeqCst);
+        honest(asked, &text_of(version), &format!("\"{version}\""), MINUTE)
+    });
+    let mut client = front.connect();
+    for step in 0..600 {
+        if random(40) == 0 {
+            version.fetch_add(1, SeqCst);
+        }
+        let (first, len) = (random(200) as usize, random(60) as usize);
+        let last = (first + len).min(199);
+        let got = match random(12) {
+            0 => client.get("/", ""),
+            _ => client.get("/", &format!("Range: bytes={first}-{last}\r\n")),
+        };
+        let tag = got.field("etag").expect("a tag").trim_matches('"');
+        let text = text_of(tag.parse().expect("a number"));
+        match got.status {
+            206 => assert_eq!(got.text(), text[first..=last], "step {step}"),
+            _ => assert_eq!((got.status, got.text()), (200, text), "step {step}"),
+        }
+    }
+    assert!(front.origin.count() < 500, "{}", front.origin.count());
+}
