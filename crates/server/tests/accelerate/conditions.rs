@@ -85,7 +85,7 @@ fn any_method_reaches_an_origin_as_it_came_and_is_not_stored() {
     for method in methods {
         for round in 0..2 {
             let body = "Content-Length: 3\r\n\r\nabc";
-            client.send(&format!("{method} /a?b HTTP/1.1\r\nHost: h\r\n{body}"));
+            client.send(format!("{method} /a?b HTTP/1.1\r\nHost: h\r\n{body}"));
             let (name, origin) = match method {
                 "M-SEARCH" => ("searches", &searches),
                 _ => ("others", &others),
