@@ -18,7 +18,7 @@ use std::path::PathBuf;
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
 /// Keys that mean something with some targets only.
-const KEYS_OF_TARGETS: [(&str, &[&str]); 13] = [
+const KEYS_OF_TARGETS: [(&str, &[&str]); 14] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
         "response_buffering",
@@ -34,6 +34,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 13] = [
     ("connect_timeout", &["origin"]),
     ("tunnels", &["origin"]),
     ("client_share", &["origin"]),
+    ("own_redirects", &["origin"]),
     ("cache", &["origin"]),
 ];
 
@@ -60,6 +61,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let tunnels_max = of("tunnels", Route::TUNNELS_MAX, 65_536);
     let client_share_percent = of("client_share", Route::CLIENT_SHARE_PERCENT, 100);
     let kind = target.as_ref().map(|(kind, _)| *kind);
+    let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let may_stream = kind.is_some_and(|kind| kind != "pages");
     let buffers = |key| !may_stream || section.flag(key, true);
     let (request_buffering, response_buffering) =
@@ -77,6 +79,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         concurrency_max,
         tunnels_max,
         client_share_percent,
+        own_redirects,
         request_buffering,
         response_buffering,
         caching: caching.unwrap_or_default(),

@@ -8,6 +8,7 @@ mod forward;
 mod leave;
 mod link;
 mod origins;
+mod own;
 mod servers;
 mod talk;
 mod tunnel;
@@ -46,6 +47,8 @@ pub struct ProxyHandler {
     patience: Patience,
     /// How long the head of a response may take.
     first_byte: Duration,
+    /// Responses name the server by no address of its own.
+    names_no_server: bool,
     terms: Terms,
 }
 
@@ -82,6 +85,7 @@ impl ProxyHandler {
                 connecting: Duration::from_millis(origin.connect_timeout_ms).min(first_byte),
             },
             first_byte,
+            names_no_server: route.own_redirects,
             terms: Terms {
                 silence,
                 notice,
@@ -270,8 +274,13 @@ impl ProxyHandler {
             found: None,
         };
         let terms = self.terms.clone();
-        talk.response(sending, self.first_byte, terms, &mut asked.interims)
-            .await
+        let mut response = talk
+            .response(sending, self.first_byte, terms, &mut asked.interims)
+            .await?;
+        if self.names_no_server {
+            own::name_no_server(&mut response.fields, place);
+        }
+        Ok(response)
     }
 
     /// Says by the PROXY protocol whose request it is, if that is wanted.

@@ -29,6 +29,9 @@ pub struct Route {
     /// 100: who has company may have less. A client is an IPv4 address or 64 bits of an IPv6 address. Default 75; 100 is no
     /// bound. Key `client_share`.
     pub client_share_percent: usize,
+    /// Where a response of an origin's server names that server's own address in Location or Content-Location, it names the
+    /// path only, so that clients stay here. Default true. Key `own_redirects`.
+    pub own_redirects: bool,
     /// The program gets a request once all of its body is there. Default true. Not for pages, which
     /// always do. Key `request_buffering`.
     pub request_buffering: bool,
@@ -61,6 +64,7 @@ impl Route {
             concurrency_max: Route::CONCURRENCY_MAX,
             tunnels_max: Route::TUNNELS_MAX,
             client_share_percent: Route::CLIENT_SHARE_PERCENT,
+            own_redirects: true,
             request_buffering: true,
             response_buffering: true,
             conditions: Conditions::default(),

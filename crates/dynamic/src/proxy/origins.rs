@@ -226,7 +226,8 @@ impl Way {
             true => format!("origin {}", self.name),
             false => format!("origin {} at {at}", self.name),
         };
-        Arc::new(Place::new(name, self.pools.get(address, self), &self.host))
+        let pool = self.pools.get(address, self);
+        Arc::new(Place::new(name, pool, &self.host, self.scheme))
     }
 }
 

@@ -24,17 +24,20 @@ pub struct Place {
     pub pool: Arc<Pool<Links>>,
     /// What Host it gets if that is its own affair.
     pub host: Box<[u8]>,
+    /// By what scheme it is reached: `http` or `https`.
+    pub scheme: &'static str,
     /// What went wrong last.
     latest: Mutex<Option<Box<str>>>,
 }
 
 impl Place {
     /// A server that nothing is known of.
-    pub fn new(name: String, pool: Arc<Pool<Links>>, host: &str) -> Place {
+    pub fn new(name: String, pool: Arc<Pool<Links>>, host: &str, scheme: &'static str) -> Place {
         Place {
             name: name.into(),
             pool,
             host: host.as_bytes().into(),
+            scheme,
             latest: Mutex::default(),
         }
     }

@@ -180,6 +180,25 @@ impl Fields {
         named.map(|(_, value)| value)
     }
 
+    /// Gives those with a known name another value, where `with` has one.
+    pub fn replace(&mut self, name: Known, with: impl Fn(&[u8]) -> Option<Vec<u8>>) {
+        let noted = self.names.iter().take(self.len());
+        let may_have = self.len() > NOTED_MAX || noted.into_iter().any(|it| *it == name as u8);
+        if !may_have || !self.known(name).any(|value| with(value).is_some()) {
+            return;
+        }
+        let mut all = Fields {
+            date: self.date,
+            ..Fields::default()
+        };
+        for (own, value) in self.iter() {
+            let is_named = Known::find(own.as_bytes()) == Some(name);
+            let other = is_named.then(|| with(value)).flatten();
+            all.push(own, other.as_deref().unwrap_or(value));
+        }
+        *self = all;
+    }
+
     /// Those that clients may see.
     pub fn for_clients(&self) -> impl Iterator<Item = (Name<'_>, &[u8])> + Clone {
         let is_tag = |name| name == Name::Known(Known::CacheTag);
@@ -292,6 +311,26 @@ mod tests {
         }
         let known = fields.known(Known::Link).count();
         assert_eq!((known, fields.values("x-link").count()), (20, 20));
+    }
+
+    #[test]
+    fn a_known_field_gets_another_value_in_its_place() {
+        let mut fields = Fields::new();
+        fields.set_date(*b"Sun, 06 Nov 1994 08:49:37 GMT");
+        for at in 0..20 {
+            fields.push(if at % 9 == 1 { "LOCATION" } else { "X" }, b"a");
+        }
+        let before = fields.clone();
+        fields.replace(Known::Vary, |_| Some(b"b".to_vec()));
+        fields.replace(Known::Location, |_| None);
+        assert_eq!(fields, before);
+        fields.replace(Known::Location, |value| Some([value, b"b"].concat()));
+        let changed = fields
+            .iter()
+            .filter(|(name, value)| (*name, *value) == ("LOCATION", b"ab"));
+        assert_eq!((changed.count(), fields.len()), (3, 20));
+        assert_eq!(fields.date(), before.date());
+        assert_eq!(fields.known(Known::Location).count(), 3);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod others;
 mod parts;
 mod proxies;
 mod purge;
+mod redirects;
 mod rfc9111;
 mod stale;
 mod upgrade;

@@ -1,0 +1,104 @@
+//! What an origin says of itself by its own address, which clients may not reach: it becomes a reference without scheme
+//! and host, which every client takes for the address that it asked. So it is right for whoever it is given to, and what
+//! is stored has nothing of one client's Host.
+
+use lowroad_http::fields::{Fields, Known};
+
+use super::servers::Place;
+
+/// Location and Content-Location of a response: where they name the server itself, they name the path only.
+///
+/// Both say where something is on the server that answered (RFC 9110 §8.7 and §10.2.2). Refresh is no field of HTTP's.
+pub fn name_no_server(fields: &mut Fields, place: &Place) {
+    for name in [Known::Location, Known::ContentLocation] {
+        fields.replace(name, |value| local(value, place.scheme, &place.host));
+    }
+}
+
+/// A reference to something at this authority, without it; `None` if it is to something else.
+fn local(reference: &[u8], scheme: &str, authority: &[u8]) -> Option<Vec<u8>> {
+    let (own, rest) = reference.split_at_checked(scheme.len())?;
+    let rest = rest.strip_prefix(b"://")?;
+    let end = rest.iter().position(|byte| b"/?#".contains(byte));
+    let (named, rest) = rest.split_at(end.unwrap_or(rest.len()));
+    let is_own = own.eq_ignore_ascii_case(scheme.as_bytes())
+        && without_port(named, scheme).eq_ignore_ascii_case(without_port(authority, scheme));
+    let starts_like_authority = |rest: &[u8]| {
+        let second = rest.get(1).copied().unwrap_or(b'a');
+        rest.first() == Some(&b'/') && (matches!(second, b'/' | b'\\') || second <= b' ')
+    };
+    let front: &[u8] = match rest.first() {
+        // Else it would be taken for the name of a host. Browsers leave out tabs, and take `\` for `/`.
+        Some(b'/') if starts_like_authority(rest) => b"/.",
+        Some(b'/') => b"",
+        _ => b"/",
+    };
+    is_own.then(|| [front, rest].concat())
+}
+
+/// An authority without the port that the scheme has anyway.
+fn without_port<'a>(authority: &'a [u8], scheme: &str) -> &'a [u8] {
+    let port: &[u8] = match scheme {
+        "https" => b":443",
+        _ => b":80",
+    };
+    let authority = authority.strip_suffix(port).unwrap_or(authority);
+    authority.strip_suffix(b":").unwrap_or(authority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::local;
+
+    fn of(reference: &str) -> Option<String> {
+        let local = local(reference.as_bytes(), "http", b"127.0.0.1:3000")?;
+        Some(String::from_utf8(local).expect("text"))
+    }
+
+    #[test]
+    fn what_names_the_server_itself_names_the_path_only() {
+        for (reference, path) in [
+            ("http://127.0.0.1:3000/a?b#c", "/a?b#c"),
+            ("HTTP://127.0.0.1:3000", "/"),
+            ("http://127.0.0.1:3000?a", "/?a"),
+            ("http://127.0.0.1:3000#a", "/#a"),
+        ] {
+            assert_eq!(of(reference).as_deref(), Some(path), "{reference}");
+        }
+        for reference in [
+            "/a",
+            "",
+            "//127.0.0.1:3000/a",
+            "https://127.0.0.1:3000/a",
+            "http://127.0.0.1:30000/a",
+            "http://127.0.0.1/a",
+            "http://u@127.0.0.1:3000/a",
+            "http://127.0.0.1:3000\\a",
+            "http:/127.0.0.1:3000/a",
+        ] {
+            assert_eq!(of(reference), None, "{reference}");
+        }
+    }
+
+    #[test]
+    fn a_path_does_not_become_a_host() {
+        for (reference, path) in [
+            ("http://127.0.0.1:3000//evil/", "/.//evil/"),
+            ("http://127.0.0.1:3000/\\evil/", "/.\\evil/"),
+            ("http://127.0.0.1:3000/\t/evil/", "/.\t/evil/"),
+        ] {
+            let path = path.replace("/.\\", "/./\\").replace("/.\t", "/./\t");
+            assert_eq!(of(reference).as_deref(), Some(&*path), "{reference:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_the_scheme_has_is_none() {
+        let of = |reference: &str, authority: &str| {
+            local(reference.as_bytes(), "https", authority.as_bytes()).is_some()
+        };
+        assert!(of("https://app.internal:443/a", "app.internal"));
+        assert!(of("https://App.internal/a", "app.internal:443"));
+        assert!(!of("https://app.internal:80/a", "app.internal"));
+    }
+}
