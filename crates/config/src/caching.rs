@@ -5,12 +5,15 @@ use crate::Cookies;
 use crate::named::DAY_MS;
 use crate::reader::Section;
 
-const YEAR_MS: u64 = 365 * DAY_MS;
+/// Longer than anything that is meant.
+const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
 
 /// The caching of a route.
 pub(crate) fn caching(section: Section<'_>) -> Caching {
     let default = Caching::default();
-    let secs = |key, default_s: u64| section.duration_ms(key, default_s * 1000, 0..=YEAR_MS) / 1000;
+    let secs = |key, default_s: u64| {
+        section.duration_ms(key, default_s * 1000, 0..=LIFETIME_MS_MAX) / 1000
+    };
     let cookies = [
         ("shared", Cookies::Shared),
         ("never", Cookies::Never),
@@ -18,7 +21,7 @@ pub(crate) fn caching(section: Section<'_>) -> Caching {
     ];
     let caching = Caching {
         ttl_s: section
-            .optional_duration_ms("ttl", 0..=YEAR_MS)
+            .optional_duration_ms("ttl", 0..=LIFETIME_MS_MAX)
             .map(|ms| ms / 1000),
         stale_while_revalidate_s: secs("stale_while_revalidate", default.stale_while_revalidate_s),
         stale_if_error_s: secs("stale_if_error", default.stale_if_error_s),

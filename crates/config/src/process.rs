@@ -118,7 +118,11 @@ pub(crate) fn log(section: Section<'_>) -> Log {
     let path = access(&section);
     let format = section.choice(
         "format",
-        &[("combined", Format::Combined), ("json", Format::Json)],
+        &[
+            ("combined", Format::Combined),
+            ("extended", Format::Extended),
+            ("json", Format::Json),
+        ],
         Format::default(),
     );
     let levels = [

@@ -489,7 +489,8 @@ fn wrong_types() {
 fn numbers_out_of_range() {
     let sizes =
         "a number of bytes, or a number with K, M or G (powers of 1024): 65536, 64K, 256M, 1G";
-    let durations = "a number of seconds, or a number with ms, s, m or h: 15, 500ms, 15s, 2m, 1h";
+    let durations =
+        "a number of seconds, or a number with ms, s, m, h, d, w or y: 15, 500ms, 15s, 2m, 1h, 7d";
     for (line, expected) in [
         (
             "limits.head_len_max = 511",
@@ -557,7 +558,7 @@ fn numbers_out_of_range() {
         ),
         (
             "log.format = 1",
-            "1:14: log.format: 1 is none of the allowed words (allowed: \"combined\", \"json\")",
+            "1:14: log.format: 1 is none of the allowed words (allowed: \"combined\", \"extended\", \"json\")",
         ),
     ] {
         assert_eq!(shown(&format!("{line}\n[[site]]\nroot = \"r\"")), expected);

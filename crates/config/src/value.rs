@@ -4,6 +4,7 @@
 
 pub use crate::origin::url as origin_url;
 
+use crate::named::DAY_MS;
 use crate::{Accept, Softirq};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -62,7 +63,7 @@ pub fn count(text: &str) -> Result<u64, Refused> {
 pub fn duration_ms(text: &str) -> Result<u64, Refused> {
     let refused = Refused {
         what: "a duration",
-        allowed: "a number of seconds, or a number with ms, s, m or h: 15, 500ms, 15s, 2m, 1h",
+        allowed: "a number of seconds, or a number with ms, s, m, h, d, w or y: 15, 500ms, 15s, 2m, 1h, 7d",
     };
     let split = text
         .find(|c: char| !c.is_ascii_digit())
@@ -73,6 +74,10 @@ pub fn duration_ms(text: &str) -> Result<u64, Refused> {
         "" | "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => DAY_MS,
+        "w" => 7 * DAY_MS,
+        // A year without a leap day, as caches count it.
+        "y" => 365 * DAY_MS,
         _ => return Err(refused),
     };
     decimal(digits)
@@ -223,6 +228,9 @@ mod tests {
             ("15s", 15_000),
             ("2m", 120_000),
             ("1h", 3_600_000),
+            ("400d", 34_560_000_000),
+            ("2w", 1_209_600_000),
+            ("1y", 31_536_000_000),
         ] {
             assert_eq!(duration_ms(text), Ok(milliseconds), "{text}");
         }
@@ -234,7 +242,8 @@ mod tests {
             "1.5s",
             "1 s",
             "1S",
-            "1d",
+            "1D",
+            "1mo",
             "1s2",
             "1é",
             "18446744073709551615h",

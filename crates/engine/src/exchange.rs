@@ -372,7 +372,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
     pub(crate) fn refuse(&mut self, id: usize, why: Refused, input: &[u8]) {
         let now_ms = self.driver.now_ms();
         let stream = self.connections[id].stream();
-        let mut exchange = self.exchange(id, stream, now_ms);
+        let waiting = self.connections[id].exchanges.take_waiting(stream);
+        let since_ms = waiting.as_ref().map_or(now_ms, |waiting| waiting.since_ms);
+        let mut exchange = self.exchange(id, stream, since_ms);
         let connection = &mut self.connections[id];
         connection.exchanges.clear();
         connection.begun = false;
@@ -380,9 +382,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
         connection.leftover = true;
         connection.http.give_up();
         let mut response = Response::new(&mut connection.http, &mut self.out, &self.date);
-        let record = self
-            .service
-            .refuse(why, input, &mut exchange, &mut response);
+        let (service, exchange) = (&mut self.service, &mut exchange);
+        let record = match waiting {
+            Some(waiting) => service.refuse_pending(why, waiting.pending, exchange, &mut response),
+            None => service.refuse(why, input, exchange, &mut response),
+        };
         connection.http.end_unseen();
         if let Some(record) = record {
             self.note_record(record);

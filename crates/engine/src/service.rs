@@ -122,6 +122,17 @@ pub trait Service {
         response: &mut Response<'_>,
     ) -> Option<Self::Record>;
 
+    /// Answers a request that was deferred, and whose body does not come as it should; as [`Service::refuse`] does.
+    fn refuse_pending(
+        &mut self,
+        why: Refused,
+        _pending: Self::Pending,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Option<Self::Record> {
+        self.refuse(why, &[], exchange, response)
+    }
+
     /// A connection that a proxy passes on was closed, because it did not begin with what the proxy has to say.
     fn misintroduced(&mut self, _proxy: IpAddr, _why: &'static str) {}
 

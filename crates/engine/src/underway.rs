@@ -135,6 +135,11 @@ impl<V: Service> Exchanges<V> {
         self.get(stream)?.waiting.as_mut()
     }
 
+    /// Takes what an exchange waits for, if it does.
+    pub fn take_waiting(&mut self, stream: StreamId) -> Option<Waiting<V>> {
+        self.get(stream)?.waiting.take()
+    }
+
     /// The oldest exchange whose body comes, after `before`.
     pub fn next_incoming(&self, before: Option<StreamId>) -> Option<StreamId> {
         let after = |it: &&Underway<V>| before.is_none_or(|before| it.stream.0 > before.0);

@@ -38,6 +38,23 @@ pub struct Entry<'a> {
 /// Appends a line in the combined format. What is not printable ASCII, and `"` and `\`, becomes
 /// `\xHH`, so that no client can forge a line.
 pub fn combined(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    combined_fields(entry, out);
+    out.push(b'\n');
+}
+
+/// Appends a line in the combined format, and behind it how the answer came about, how long it took in seconds, and the host.
+pub fn extended(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    combined_fields(entry, out);
+    let (s, ms) = (
+        entry.duration_us / 1_000_000,
+        entry.duration_us / 1000 % 1000,
+    );
+    let _ = write!(out, " {} {s}.{ms:03} \"", entry.outcome);
+    escaped(or_dash(entry.host), out);
+    out.extend_from_slice(b"\"\n");
+}
+
+fn combined_fields(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let time = civil::common_log(entry.unix_ms / 1000);
     // Writing into memory does not fail.
     let _ = write!(out, "{} - - [{time}] \"", entry.peer.to_canonical());
@@ -46,7 +63,7 @@ pub fn combined(entry: &Entry<'_>, out: &mut Vec<u8>) {
     escaped(or_dash(entry.referer), out);
     out.extend_from_slice(b"\" \"");
     escaped(or_dash(entry.user_agent), out);
-    out.extend_from_slice(b"\"\n");
+    out.push(b'"');
 }
 
 /// Appends an object on a line of its own: `time`, `peer`, `host`, `request`, `status`, `bytes`,
@@ -129,6 +146,18 @@ mod tests {
             outcome: "hit",
             level: "worker",
         }
+    }
+
+    #[test]
+    fn extended_line() {
+        let mut out = Vec::new();
+        let entry = Entry {
+            duration_us: 12_034_567,
+            ..entry()
+        };
+        extended(&entry, &mut out);
+        let want = "\"-\" \"curl/8\" hit 12.034 \"example.com\"\n";
+        assert!(String::from_utf8_lossy(&out).ends_with(want));
     }
 
     #[test]

@@ -11,6 +11,6 @@ pub mod civil;
 pub mod error;
 pub mod writer;
 
-pub use access::{Entry, combined, json};
+pub use access::{Entry, combined, extended, json};
 pub use error::{Level, Logger};
 pub use writer::{Sink, Target, Writer};

@@ -10,7 +10,9 @@ use lowroad_engine::Exchange;
 use lowroad_http::h1::first_line;
 use lowroad_http::request::Request;
 use lowroad_http::status::Status;
-use lowroad_log::{Entry, Sink, combined, json};
+use lowroad_log::{Entry, Sink, combined, extended, json};
+
+use crate::dynamic::storing::Way;
 
 /// How an answer came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +25,37 @@ pub enum Outcome {
     Made,
     /// By a program.
     Program,
+    /// From memory, though stale: it may still be used, or its origin failed.
+    Stale,
+    /// By an origin, and stored, for this request or an equal one.
+    Fetched,
+    /// From memory, after its origin said that it holds still.
+    Revalidated,
+    /// By an origin, and not stored.
+    Passed,
 }
 
 impl Outcome {
+    /// That of a request whose response was put into the store, or found there after all.
+    pub fn of(way: Way, is_origin: bool) -> Outcome {
+        match way {
+            _ if !is_origin => Outcome::Program,
+            Way::Hit => Outcome::Hit,
+            Way::Made | Way::Shared => Outcome::Fetched,
+            Way::Validated => Outcome::Revalidated,
+            Way::OnError => Outcome::Stale,
+        }
+    }
+
     /// The word in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Hit => "hit",
-            Outcome::Miss => "miss",
+            Outcome::Miss | Outcome::Fetched => "miss",
             Outcome::Made | Outcome::Program => "made",
+            Outcome::Stale => "stale",
+            Outcome::Revalidated => "revalidated",
+            Outcome::Passed => "pass",
         }
     }
 
@@ -39,6 +63,7 @@ impl Outcome {
     fn level(self) -> &'static str {
         match self {
             Outcome::Program => "module",
+            Outcome::Fetched | Outcome::Revalidated | Outcome::Passed => "origin",
             _ => "worker",
         }
     }
@@ -150,6 +175,7 @@ impl AccessLog {
         };
         match self.format {
             Format::Combined => combined(&entry, &mut self.lines),
+            Format::Extended => extended(&entry, &mut self.lines),
             Format::Json => json(&entry, &mut self.lines),
         }
         if self.lines.len() >= BATCH_LEN {

@@ -342,6 +342,25 @@ impl Service for Web {
             .map(|_| Record::of_refused(input, exchange, status))
     }
 
+    fn refuse_pending(
+        &mut self,
+        why: Refused,
+        pending: Box<Pending>,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Option<Box<Record>> {
+        let status = crate::respond::refused(why, response);
+        let log = self.log.as_ref();
+        log.map(|_| {
+            Record::of(
+                &pending.request.get(),
+                exchange,
+                status,
+                crate::access::Outcome::Made,
+            )
+        })
+    }
+
     fn misintroduced(&mut self, proxy: IpAddr, why: &'static str) {
         let proxy = proxy.to_canonical();
         // The log counts what is said again and again.

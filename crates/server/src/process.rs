@@ -31,6 +31,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use crate::access::AccessLog;
 use crate::answer::Web;
 use crate::changes::Changes;
+use crate::clock;
 use crate::dynamic::calls::Calls;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
@@ -410,9 +411,28 @@ fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
                 lock(&running).changes.tell();
             }
             reload::follow_moved(&running);
+            tell_of_faults(&running);
             thread::sleep(SITES_INTERVAL);
         }
     })
+}
+
+/// Says how many failures of origins were like those that the log has.
+fn tell_of_faults(running: &Mutex<Running>) {
+    let (sites, logger) = {
+        let running = lock(running);
+        (running.sites.clone(), running.logger.clone())
+    };
+    for route in sites.all.iter().flat_map(|site| site.routes.iter()) {
+        for kind in route.faults.take_over(clock::now_ms()) {
+            if kind.more > 0 {
+                logger.error(format_args!(
+                    "fault {}: {} of {}, and {} more like it",
+                    kind.number, kind.status, route.label, kind.more
+                ));
+            }
+        }
+    }
 }
 
 /// Says on standard output what is served and where.

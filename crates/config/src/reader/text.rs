@@ -29,7 +29,13 @@ pub(crate) fn size_text(size: u64) -> String {
 
 /// A duration in the largest unit that shows it whole.
 pub(crate) fn duration_text(duration_ms: u64) -> String {
-    let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    const DAY_MS: u64 = 86_400_000;
+    let units = [
+        (365 * DAY_MS, "y"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1000, "s"),
+    ];
     match units
         .iter()
         .find(|(unit, _)| duration_ms > 0 && duration_ms.is_multiple_of(*unit))

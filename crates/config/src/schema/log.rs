@@ -49,6 +49,8 @@ pub enum Format {
     /// The combined form that Apache made common. `"combined"`
     #[default]
     Combined,
+    /// The same, and behind it what the cache did, how long it took and the host. `"extended"`
+    Extended,
     /// One JSON object a line. `"json"`
     Json,
 }

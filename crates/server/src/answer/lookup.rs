@@ -307,7 +307,8 @@ impl<W: World> Lookup<'_, W> {
         if let Some((object, now)) = &found {
             let stored = Stored::of_store(object, Way::Hit);
             if is_usable(*now)
-                && let Some(decision) = self.reuse(asked, (path, route), stored, Logged::Hit, to)
+                && let Some(decision) =
+                    self.reuse(asked, (path, route), stored, logged_of(*now), to)
             {
                 if let Decision::Answered(..) = decision {
                     self.world.note(Step::Reused(route, object));
@@ -458,7 +459,8 @@ impl<W: World> Lookup<'_, W> {
         let selecting = object.selecting();
         let takes = |selecting: &Selecting| selecting.takes(to.request.fields());
         if stored.way.is_own() || selecting.is_none_or(takes) {
-            let reused = self.reuse(asked, (path, route), stored, Logged::Program, to);
+            let logged = Logged::of(stored.way, route.is_origin);
+            let reused = self.reuse(asked, (path, route), stored, logged, to);
             // It was too long before this one came to it.
             return reused.unwrap_or_else(|| self.call_alone(asked, path, route, to));
         }
@@ -504,9 +506,13 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         let status = match reply {
             Ok(reply) => to.reply(asked.at(), route, reply),
-            Err(failure) => to.failed(asked.at(), &failure, self.logger),
+            Err(failure) => to.failed(asked.at(), route, &failure, self.logger),
         };
-        Decision::Answered(status, Logged::Program)
+        let logged = match route.is_origin {
+            true => Logged::Passed,
+            false => Logged::Program,
+        };
+        Decision::Answered(status, logged)
     }
 
     #[cold]
@@ -585,6 +591,14 @@ fn to_complete(
 /// Whether a stored response is the answer.
 fn is_usable(now: Use) -> bool {
     matches!(now, Use::Fresh | Use::Stale | Use::StaleWhileRevalidate)
+}
+
+/// How a response from the store is called in the log.
+fn logged_of(now: Use) -> Logged {
+    match now {
+        Use::Fresh => Logged::Hit,
+        _ => Logged::Stale,
+    }
 }
 
 /// Whether a refusal says that there is no file at a path: a folder without an index is none.

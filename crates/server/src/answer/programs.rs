@@ -11,10 +11,12 @@ use lowroad_http::range::ByteRange;
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
+use crate::clock;
 use crate::dynamic::cache_status;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::{Stored, Way};
 use crate::heads;
+use crate::programs::faults::Fault;
 use crate::programs::routes::Route;
 use crate::respond::{Aside, Lines, Responder, append};
 use crate::sites::At;
@@ -181,19 +183,32 @@ impl Responder<'_, '_> {
     }
 
     /// Says that a program did not answer: to the client a number, to the log what is behind it.
-    pub fn failed(&mut self, at: At<'_>, failure: &Failure, logger: &Logger) -> Status {
+    pub fn failed(
+        &mut self,
+        at: At<'_>,
+        route: &Route,
+        failure: &Failure,
+        logger: &Logger,
+    ) -> Status {
         if failure.detail.is_empty() {
             self.refuse_program(at, failure.status, None);
             return failure.status;
         }
-        let number = next_number();
-        let path = String::from_utf8_lossy(at.path);
         let (code, detail) = (failure.status.code(), &failure.detail);
-        let line = format_args!("fault {number}: {code} at {path}: {detail}");
-        match code {
-            500.. => logger.error(line),
-            _ => logger.info(line),
+        let fault = match code {
+            // All requests of an origin that is down fail alike.
+            500.. if route.is_origin => route.faults.count(code, clock::now_ms(), next_number),
+            _ => Fault::Line(next_number()),
+        };
+        if let Fault::Line(number) = &fault {
+            let path = String::from_utf8_lossy(at.path);
+            let line = format_args!("fault {number}: {code} at {path}: {detail}");
+            match code {
+                500.. => logger.error(line),
+                _ => logger.info(line),
+            }
         }
+        let (Fault::Line(number) | Fault::Another(number)) = fault;
         let explanation = format!("This is fault number {number} in the server's log.");
         self.refuse_program(at, failure.status, Some(&explanation));
         failure.status

@@ -58,9 +58,9 @@ struct Server {
         default_value = "127.0.0.1:8080"
     )]
     listen: Vec<String>,
-    /// Write an access log to standard output: combined or json
+    /// Write an access log to standard output: combined, extended (with what the cache did) or json
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
-          value_parser = ["combined", "json"])]
+          value_parser = ["combined", "extended", "json"])]
     log: Option<String>,
     /// Event loops, each a thread; 0 for one per CPU
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -180,10 +180,10 @@ impl Server {
         config.server.user.clone_from(&self.user);
         config.log.access = self.log.as_deref().map(|format| config::AccessLog {
             path: config::LogTarget::Stdout,
-            format: if format == "json" {
-                config::Format::Json
-            } else {
-                config::Format::Combined
+            format: match format {
+                "json" => config::Format::Json,
+                "extended" => config::Format::Extended,
+                _ => config::Format::Combined,
             },
         });
         Ok(config)

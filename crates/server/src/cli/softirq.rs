@@ -107,9 +107,9 @@ pub struct Attach {
     /// Only start the daemon, and start it again when it dies
     #[arg(long, hide = true, requires = "own")]
     pub keep: bool,
-    /// Write an access log of these answers to standard output: combined or json
+    /// Write an access log of these answers to standard output: combined, extended (with what the cache did) or json
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
-          value_parser = ["combined", "json"])]
+          value_parser = ["combined", "extended", "json"])]
     pub log: Option<String>,
     /// Take new connections to the port, too, into workers of ours, which store what is larger; the server that
     /// listens there is their origin, unchanged, and has its port back at once if they die

@@ -158,7 +158,10 @@ impl Opened<'_> {
             }
             RouteTo::Origin(origin) => {
                 let label = format!("origin {}", origin.name);
-                let (scripts, notice) = (&self.programs.scripts, self.notice(&label));
+                // What it says of itself names it already, and the server of it that is meant.
+                let logger = self.programs.logger.clone();
+                let notice: Notice = Arc::new(move |text| logger.warn(format_args!("{text}")));
+                let scripts = &self.programs.scripts;
                 let handler = scripts.origin(rules, origin, notice, spools)?;
                 Ok((label, handler))
             }

@@ -9,6 +9,7 @@ pub mod applications;
 pub mod build;
 mod conditions;
 pub mod counts;
+pub mod faults;
 mod lanes;
 #[cfg_attr(not(feature = "modules"), path = "../without/modules.rs")]
 pub mod modules;

@@ -14,6 +14,7 @@ use lowroad_http::request::Request;
 
 use crate::programs::conditions;
 use crate::programs::counts::{Counts, one};
+use crate::programs::faults::Faults;
 
 /// Paths that a program answers for.
 pub struct Route {
@@ -37,6 +38,8 @@ pub struct Route {
     is_instant: AtomicBool,
     /// What happened to its requests.
     pub counts: Counts,
+    /// What of them failed, as far as the log has not said it.
+    pub faults: Faults,
     pattern: Pattern,
     missing: bool,
     conditions: Conditions,
@@ -71,6 +74,7 @@ impl Route {
             stores: Arc::default(),
             is_instant: AtomicBool::new(false),
             counts: Counts::default(),
+            faults: Faults::default(),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
             conditions: rules.conditions.clone(),

@@ -166,6 +166,7 @@ fn command(
     }
     match format {
         Some(Format::Combined) => command.arg("--log=combined"),
+        Some(Format::Extended) => command.arg("--log=extended"),
         Some(Format::Json) => command.arg("--log=json"),
         None => &mut command,
     };

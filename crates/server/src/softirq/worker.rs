@@ -112,6 +112,7 @@ fn config(args: &Attach, places: &[Place]) -> Config {
         path: LogTarget::Stdout,
         format: match format {
             "json" => Format::Json,
+            "extended" => Format::Extended,
             _ => Format::Combined,
         },
     });

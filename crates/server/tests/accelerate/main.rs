@@ -10,6 +10,7 @@ mod front;
 mod groups;
 mod histories;
 mod interims;
+mod logs;
 mod others;
 mod parts;
 mod proxies;

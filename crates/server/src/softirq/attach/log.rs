@@ -5,12 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowroad_http::h1::{first_line, parse};
 use lowroad_http::limits::Limits;
-use lowroad_log::{Entry, Sink, combined, json};
+use lowroad_log::{Entry, Sink, combined, extended, json};
 use lowroad_softirq::level::events::Event;
 
 /// Writes lines, or nothing.
 pub struct Lines {
-    is_json: Option<bool>,
+    write: Option<fn(&Entry<'_>, &mut Vec<u8>)>,
     sink: Option<Sink>,
     line: Vec<u8>,
 }
@@ -19,7 +19,11 @@ impl Lines {
     /// In the format of that name, into that log.
     pub fn new(format: Option<&str>, sink: Option<Sink>) -> Lines {
         Lines {
-            is_json: format.map(|format| format == "json"),
+            write: format.map(|format| match format {
+                "json" => json,
+                "extended" => extended,
+                _ => combined,
+            }),
             sink,
             line: Vec::new(),
         }
@@ -38,7 +42,7 @@ impl Lines {
         else {
             return;
         };
-        let Some(is_json) = self.is_json else { return };
+        let Some(write) = self.write else { return };
         let request = match parse(head, &Limits::default()) {
             Ok(parsed) => parsed.map(|head| head.request),
             Err(_) => None,
@@ -66,10 +70,7 @@ impl Lines {
             outcome: "hit",
             level: "softirq",
         };
-        match is_json {
-            true => json(&entry, &mut self.line),
-            false => combined(&entry, &mut self.line),
-        }
+        write(&entry, &mut self.line);
         if let Some(sink) = &self.sink {
             // Lost lines are counted by the log.
             let _ = sink.push(std::mem::take(&mut self.line));

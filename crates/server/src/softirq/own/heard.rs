@@ -95,7 +95,7 @@ impl<R: Read> Hearing<R> {
 /// Whether a line was not cut where its writer died.
 fn is_whole(line: &[u8], format: Format) -> bool {
     line.ends_with(match format {
-        Format::Combined => b"\"\n",
+        Format::Combined | Format::Extended => b"\"\n",
         Format::Json => b"}\n",
     })
 }
