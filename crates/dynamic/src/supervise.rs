@@ -4,9 +4,11 @@
 //! Each has a thread of its own. When an application ends, it is started again, after a pause that grows while it does not
 //! live long ([`life`]). It is the leader of a process group, which ends with it, and with the server however that ends.
 
+mod left;
 mod life;
+mod output;
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -16,12 +18,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
+use self::left::Mark;
 use self::life::{Life, Step};
+use self::output::Listening;
 use crate::cgi::limits::{Limits, limit};
 use crate::notice::Notice;
-
-/// Longer lines of its output are cut into several.
-const LINE_LEN_MAX: u64 = 4096;
 
 /// What is started.
 #[derive(Clone, Debug)]
@@ -92,6 +93,10 @@ struct Supervising {
     life: Life,
     /// It, while it runs.
     child: Option<Child>,
+    /// What it writes is heard as long as this is here.
+    output: Option<Listening>,
+    /// By which its descendants are known.
+    mark: Mark,
     /// How many were started.
     started: u64,
 }
@@ -105,6 +110,8 @@ impl Supervising {
             news,
             began: Instant::now(),
             child: None,
+            output: None,
+            mark: Mark::new(),
             started: 0,
         }
     }
@@ -158,12 +165,13 @@ impl Supervising {
         }
     }
 
-    fn spawn(&self) -> io::Result<Child> {
+    fn spawn(&mut self) -> io::Result<Child> {
         let application = &self.application;
         let mut command = Command::new(&application.command[0]);
         command
             .args(&application.command[1..])
             .envs(application.env.iter().map(|(name, value)| (name, value)))
+            .env(left::VARIABLE, self.mark.value())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -181,34 +189,10 @@ impl Supervising {
             },
         );
         let mut child = command.spawn()?;
-        if let Some(output) = child.stdout.take() {
-            self.pass_on(output)?;
-        }
-        if let Some(output) = child.stderr.take() {
-            self.pass_on(output)?;
+        if let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) {
+            self.output = Some(output::pass_on(output, errors, self.notice.clone())?);
         }
         Ok(child)
-    }
-
-    /// Passes what it writes on, line by line.
-    fn pass_on(&self, output: impl Read + Send + 'static) -> io::Result<()> {
-        let notice = self.notice.clone();
-        let passing = move || {
-            let mut lines = BufReader::new(output);
-            let mut line = Vec::new();
-            while let Ok(1..) = lines
-                .by_ref()
-                .take(LINE_LEN_MAX)
-                .read_until(b'\n', &mut line)
-            {
-                notice(String::from_utf8_lossy(&line).trim_end());
-                line.clear();
-            }
-        };
-        thread::Builder::new()
-            .name("supervise".into())
-            .spawn(passing)
-            .map(drop)
     }
 
     /// Hears of its end, without reaping it: until that is done, its number is no other process's.
@@ -233,6 +217,8 @@ impl Supervising {
             return;
         };
         let how = child.wait();
+        self.kill_what_is_left();
+        self.output = None;
         let now = self.began.elapsed();
         let Some(pause) = self.life.ended(now) else {
             return;
@@ -243,6 +229,16 @@ impl Supervising {
             "{name} ended ({how}); it is started again in {} ms",
             pause.as_millis()
         ));
+    }
+
+    fn kill_what_is_left(&self) {
+        let count = self.mark.kill_all();
+        if count > 0 {
+            let name = &self.application.command[0];
+            (self.notice)(&format!(
+                "{name} had left {count} processes of other groups, which were killed"
+            ));
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -303,6 +299,28 @@ mod tests {
             !lines.iter().any(|line| line.contains("started again")),
             "{lines:?}"
         );
+    }
+
+    #[test]
+    fn what_has_left_its_group_ends_with_it() {
+        let script = "setsid sleep 1000 & echo left $!; exit 0";
+        let (supervisor, lines) = supervised(script);
+        wait_for(&lines, "had left 1 processes of other groups", 3);
+        let threads = || {
+            let all = std::fs::read_dir("/proc/self/task").expect("our threads");
+            let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+            let names = all.flatten().filter_map(|task| name(task).ok());
+            names.filter(|name| name.trim() == "supervise").count()
+        };
+        drop(supervisor);
+        lowroad_testkit::wait_until("the end of its threads", || (threads() == 0).then_some(()));
+        let lines = lines.lock().expect("a lock");
+        let left = lines.iter().filter_map(|line| line.strip_prefix("left "));
+        for pid in left {
+            let state = std::fs::read_to_string(format!("/proc/{pid}/status"));
+            let is_over = state.map_or(true, |state| state.contains("Z (zombie)"));
+            assert!(is_over, "{pid}");
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ use crate::programs::applications::Applications;
 use crate::programs::build::Programs;
 use crate::programs::routes::Route;
 use crate::reload;
-use crate::running::{Running, WorkerBox, lock};
+use crate::running::{Running, WorkerBox, keep_applications, lock};
 use crate::sites::Sites;
 use crate::softirq::own::Keeper;
 use crate::softirq::worker::front::Front;
@@ -107,7 +107,6 @@ pub fn run(
     let locals = drivers.iter().map(|driver| driver.local().clone());
     let programs = Programs::start(logger.clone(), locals.collect()).map_err(text)?;
     let mut running = prepare(config, listeners, &helpers, programs, logger, changes)?;
-    running.keep_applications()?;
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
     running.softirq = own.health;
@@ -136,7 +135,9 @@ pub fn run(
         keeper.answer(running.clone()).map_err(text)?;
     }
     keep_sites(running.clone()).map_err(text)?;
-    lock(&running).wait_for_applications(|| is_told_to_end.load(Ordering::Relaxed));
+    let is_over = || is_told_to_end.load(Ordering::Relaxed);
+    let applications = lock(&running).config.applications.clone();
+    keep_applications(&running, &applications, is_over)?;
     // Only now: with few descriptors the first clients would take those that the start needs.
     listen(&lock(&running), opened);
     announce(&lock(&running));
@@ -148,6 +149,7 @@ pub fn run(
 
     let outside = Outside {
         source: source.as_deref(),
+        is_over: &is_over,
         reopen_logs: &|| logs.reopen(),
         keeper: own.keeper,
         front,
@@ -320,6 +322,8 @@ fn listen(running: &Running, opened: Vec<Vec<(ListenerId, Listener)>>) {
 struct Outside<'a> {
     /// The configuration's file.
     source: Option<&'a std::path::Path>,
+    /// Whether it was told to end.
+    is_over: &'a dyn Fn() -> bool,
     reopen_logs: &'a dyn Fn(),
     /// The level below, if there is one.
     keeper: Option<Keeper>,
@@ -341,7 +345,7 @@ fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) 
             Ok(News::WorkerEnded) => alive -= 1,
             Ok(News::Signal(SIGHUP)) => {
                 (with.reopen_logs)();
-                reload::reload(&mut lock(running), with.source);
+                reload::reload(running, with.source, with.is_over);
             }
             Ok(News::Signal(SIGUSR1)) => (with.reopen_logs)(),
             Ok(News::Signal(_)) if drain_end.is_some() => {

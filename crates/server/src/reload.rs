@@ -12,31 +12,40 @@ use lowroad_engine::worker::Message;
 use crate::answer::Command;
 use crate::features;
 use crate::limits;
-use crate::running::{Running, lock};
+use crate::listeners::Opened;
+use crate::programs::modules::Catalog;
+use crate::running::{Running, keep_applications, lock};
 use crate::sites::Sites;
 
-/// Reads the configuration again and puts it in force.
-pub fn reload(running: &mut Running, source: Option<&Path>) {
+/// Reads the configuration again and puts it in force, once its applications are ready or `is_over`.
+pub fn reload(running: &Mutex<Running>, source: Option<&Path>, is_over: &dyn Fn() -> bool) {
+    let logger = lock(running).logger.clone();
     let Some(source) = source else {
-        return running
-            .logger
-            .info(format_args!("there is no configuration file to read again"));
+        return logger.info(format_args!("there is no configuration file to read again"));
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
     // Counted, so that no two messages are the same: the log would keep the second one back.
-    running.reloads += 1;
+    let number = {
+        let mut running = lock(running);
+        running.reloads += 1;
+        running.reloads
+    };
+    let keep_old = |text: &str| {
+        logger.error(format_args!(
+            "reload {number}: the configuration stays as it was: {text}"
+        ));
+    };
     match lowroad_config::load(source, features::LACKING) {
-        Ok(config) => match apply(running, config) {
-            Ok(()) => running.logger.info(format_args!(
-                "reload {}: {} is in force",
-                running.reloads,
+        Ok(config) => match apply(running, config, is_over) {
+            Ok(()) => logger.info(format_args!(
+                "reload {number}: {} is in force",
                 source.display()
             )),
-            Err(text) => keep_old(running, &text),
+            Err(text) => keep_old(&text),
         },
         Err(problems) => problems
             .iter()
-            .for_each(|problem| keep_old(running, &problem.to_string())),
+            .for_each(|problem| keep_old(&problem.to_string())),
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
@@ -77,15 +86,33 @@ fn serve(running: &mut Running, sites: Arc<Sites>) {
     running.changes.tell();
 }
 
-fn keep_old(running: &Running, text: &str) {
-    running.logger.error(format_args!(
-        "reload {}: the configuration stays as it was: {text}",
-        running.reloads
-    ));
+/// A configuration that can be put in force.
+struct Prepared {
+    config: Config,
+    opened: Opened,
+    sites: Sites,
+    modules: Catalog,
 }
 
-fn apply(running: &mut Running, config: Config) -> Result<(), String> {
-    // Sockets first: all that can fail comes before all that takes effect.
+fn apply(
+    running: &Mutex<Running>,
+    config: Config,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(), String> {
+    let prepared = prepare(&mut lock(running), config)?;
+    let applications = &prepared.config.applications;
+    let changed = keep_applications(running, applications, is_over).inspect_err(|_| {
+        let running = &mut *lock(running);
+        running.listeners.close_unused(&running.config);
+    })?;
+    put_in_force(&mut lock(running), prepared);
+    // What is no longer wanted was asked until now.
+    drop(changed);
+    Ok(())
+}
+
+/// Sockets first: all that can fail comes before all that takes effect.
+fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
     let opened = running.listeners.open(&config, running.workers.len())?;
     let sites = running.programs.open(&config).and_then(|programs| {
         let sites = Sites::new(&config, &running.listeners, &programs, Some(&running.sites));
@@ -95,11 +122,23 @@ fn apply(running: &mut Running, config: Config) -> Result<(), String> {
     let (sites, modules) = sites.inspect_err(|_| {
         running.listeners.close_unused(&running.config);
     })?;
-    let settings = Arc::new(limits::settings(
-        &config,
-        &running.listeners,
-        running.fd_limit,
-    ));
+    Ok(Prepared {
+        config,
+        opened,
+        sites,
+        modules,
+    })
+}
+
+fn put_in_force(running: &mut Running, prepared: Prepared) {
+    let Prepared {
+        config,
+        opened,
+        sites,
+        modules,
+    } = prepared;
+    let settings = limits::settings(&config, &running.listeners, running.fd_limit);
+    let settings = Arc::new(settings);
     let unused = running.listeners.close_unused(&config);
     // Before the new listeners, which only the new sites know.
     serve(running, Arc::new(sites));
@@ -119,5 +158,4 @@ fn apply(running: &mut Running, config: Config) -> Result<(), String> {
             .warn(format_args!("changes in [server] and [log] need a restart"));
     }
     running.config = config;
-    running.keep_applications()
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use lowroad_config::Config;
+use lowroad_config::{Application, Config};
 use lowroad_engine::admission::Admission;
 use lowroad_engine::counters::Counters;
 use lowroad_engine::epoll::EpollDriver;
@@ -15,7 +15,7 @@ use crate::answer::Web;
 use crate::changes::Changes;
 use crate::fetch::Fetcher;
 use crate::listeners::Listeners;
-use crate::programs::applications::Applications;
+use crate::programs::applications::{Applications, Changed};
 use crate::programs::build::Programs;
 use crate::programs::modules::Catalog;
 use crate::sites::Sites;
@@ -69,20 +69,26 @@ pub struct Running {
     pub started: Instant,
 }
 
-impl Running {
-    /// Has the applications of the configuration in force kept alive.
-    ///
-    /// # Errors
-    /// As [`Applications::keep`].
-    pub fn keep_applications(&mut self) -> Result<(), String> {
-        self.applications
-            .keep(&self.config.applications, &self.logger)
-    }
-
-    /// Waits until they accept connections, or `is_over`. Blocks.
-    pub fn wait_for_applications(&self, is_over: impl Fn() -> bool) {
-        self.applications.wait(&self.logger, is_over);
-    }
+/// Has these applications kept alive, and no others, and waits until they accept connections, or `is_over`. Blocks, but
+/// nobody else: what is shared is locked for moments. To be called by the main thread alone.
+///
+/// # Errors
+/// As [`Applications::keep`].
+pub fn keep_applications(
+    running: &Mutex<Running>,
+    wanted: &[Application],
+    is_over: impl Fn() -> bool,
+) -> Result<Changed, String> {
+    let (mut applications, logger) = {
+        let mut running = lock(running);
+        let applications = std::mem::take(&mut running.applications);
+        (applications, running.logger.clone())
+    };
+    let changed = applications.keep(wanted, &logger);
+    lock(running).applications = applications;
+    let changed = changed?;
+    changed.wait(&logger, is_over);
+    Ok(changed)
 }
 
 /// Locks what is shared. A thread beside the workers that panicked has left it as it was: a reload

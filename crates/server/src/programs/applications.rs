@@ -19,32 +19,56 @@ const READY_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub struct Applications(Vec<(Application, Supervisor)>);
 
+/// What has changed, until it is in force.
+#[derive(Default)]
+pub struct Changed {
+    /// What has begun.
+    begun: Vec<Application>,
+    /// What is no longer wanted, and goes on as long as this is here.
+    _gone: Vec<(Application, Supervisor)>,
+}
+
 impl Applications {
-    /// Has these kept alive, and no others: those that are the same go on.
+    /// Has these kept alive: those that are the same go on. What is no longer wanted goes on until the result is dropped,
+    /// unless another is to listen where it does: then it has ended before that begins. Blocks meanwhile.
     ///
     /// # Errors
     /// The machine gives no threads.
-    pub fn keep(&mut self, wanted: &[Application], logger: &Logger) -> Result<(), String> {
+    pub fn keep(&mut self, wanted: &[Application], logger: &Logger) -> Result<Changed, String> {
         let old = std::mem::take(&mut self.0);
-        let (mut same, gone): (Vec<_>, Vec<_>) = old
+        let (same, gone): (Vec<_>, Vec<_>) = old
             .into_iter()
             .partition(|(application, _)| wanted.contains(application));
-        gone.iter().for_each(|(_, supervisor)| supervisor.end());
-        for application in wanted {
-            if same.iter().any(|(known, _)| known == application) {
-                continue;
-            }
+        self.0 = same;
+        let is_new = |it: &&Application| !self.0.iter().any(|(known, _)| known == *it);
+        let begun: Vec<Application> = wanted.iter().filter(is_new).cloned().collect();
+        let (replaced, gone): (Vec<_>, Vec<_>) = gone
+            .into_iter()
+            .partition(|(old, _)| begun.iter().any(|new| is_in_the_way(old, new)));
+        // Told first, so that they end side by side.
+        replaced.iter().for_each(|(_, supervisor)| supervisor.end());
+        drop(replaced);
+        for application in &begun {
             let supervisor = start(application, logger)
                 .map_err(|error| format!("application {}: {error}", application.name))?;
-            same.push((application.clone(), supervisor));
+            self.0.push((application.clone(), supervisor));
         }
-        self.0 = same;
-        Ok(())
+        Ok(Changed { begun, _gone: gone })
     }
 
-    /// Waits until all of them accept connections that say where, each as long as it may take, or until `is_over`. Blocks.
+    /// Stops all of them, in order.
+    pub fn end(&mut self) {
+        // Told first, so that they end side by side.
+        self.0.iter().for_each(|(_, supervisor)| supervisor.end());
+        self.0.clear();
+    }
+}
+
+impl Changed {
+    /// Waits until all that have begun accept connections that say where, each as long as it may take, or until `is_over`.
+    /// Blocks.
     pub fn wait(&self, logger: &Logger, is_over: impl Fn() -> bool) {
-        for (application, _) in &self.0 {
+        for application in &self.begun {
             let Some(url) = &application.ready else {
                 continue;
             };
@@ -61,12 +85,14 @@ impl Applications {
             }
         }
     }
+}
 
-    /// Stops all of them, in order.
-    pub fn end(&mut self) {
-        // Told first, so that they end side by side.
-        self.0.iter().for_each(|(_, supervisor)| supervisor.end());
-        self.0.clear();
+/// Whether an application can't begin while another runs.
+fn is_in_the_way(old: &Application, new: &Application) -> bool {
+    match (&old.ready, &new.ready) {
+        (Some(old), Some(new)) => old == new,
+        // Who does not say where it listens may listen there, too.
+        _ => old.name == new.name,
     }
 }
 

@@ -11,16 +11,22 @@ pub struct Applications;
 
 impl Applications {
     /// Refuses all.
-    pub fn keep(&mut self, wanted: &[Application], _: &Logger) -> Result<(), String> {
+    pub fn keep(&mut self, wanted: &[Application], _: &Logger) -> Result<Changed, String> {
         match wanted {
-            [] => Ok(()),
-            [..] => features::need(Feature::Programs, "application"),
+            [] => Ok(Changed),
+            [..] => features::need(Feature::Programs, "application").map(|()| Changed),
         }
     }
 
     /// Nothing.
-    pub fn wait(&self, _: &Logger, _: impl Fn() -> bool) {}
-
-    /// Nothing.
     pub fn end(&mut self) {}
+}
+
+/// Nothing.
+#[derive(Default)]
+pub struct Changed;
+
+impl Changed {
+    /// Nothing.
+    pub fn wait(&self, _: &Logger, _: impl Fn() -> bool) {}
 }

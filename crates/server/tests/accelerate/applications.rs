@@ -109,3 +109,78 @@ fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
     let has_waited = |line: &String| line.contains("goes on without it");
     assert!(!rest.iter().any(has_waited), "{rest:?}");
 }
+
+/// One that takes its time before it listens.
+const SLOW: &str = r#"
+import http.server, os, sys, time
+time.sleep(float(sys.argv[3]))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = sys.argv[2].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"#;
+
+/// A configuration with an application at this port, that answers with a word after so many seconds.
+fn slow(folder: &Folder, port: u16, word: &str, secs: &str) -> String {
+    let script = folder.file("slow.py", SLOW);
+    format!(
+        "[server]\nworkers = 1\n[[application]]\nname = \"app\"\nready = \"http://127.0.0.1:{port}\"\n\
+         command = [\"python3\", \"{}\", \"{port}\", \"{word}\", \"{secs}\"]\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\norigin = \"http://127.0.0.1:{port}\"\n",
+        script.display()
+    )
+}
+
+#[test]
+fn who_asks_how_it_is_need_not_wait_for_an_application() {
+    let folder = Folder::new();
+    let config = slow(&folder, free_port(), "never", "1000");
+    let file = folder.file("lowroad.toml", config);
+    let mut child = Command::new(PROGRAM)
+        .args(["run", "-c"])
+        .arg(file)
+        .env("RUNTIME_DIRECTORY", folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the server starts");
+    let socket = folder.path().join(format!("{}.sock", child.id()));
+    wait_until("an answer", || {
+        let status = Command::new(PROGRAM)
+            .args(["status", "--admin"])
+            .arg(&socket)
+            .output();
+        let text = String::from_utf8_lossy(&status.expect("it starts").stdout).into_owned();
+        text.contains("connections").then_some(())
+    });
+    assert!(child.try_wait().expect("a child of ours").is_none());
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[test]
+fn a_reload_waits_until_a_changed_application_is_ready() {
+    let folder = Folder::new();
+    let (old, new) = (free_port(), free_port());
+    let server = Server::run(PROGRAM, &folder, &slow(&folder, old, "old", "0"));
+    assert_eq!(server.get("/").text(), "old");
+    folder.file("lowroad.toml", slow(&folder, new, "new", "0.7"));
+    server.signal("HUP");
+    // From one to the other without a failure in between.
+    let last = wait_until("the new one", || {
+        let got = server.get("/");
+        assert_eq!(got.status, 200, "{}", got.text());
+        (got.text() == "new").then_some(got)
+    });
+    assert_eq!(last.status, 200);
+    server.wait_for_error_line("is in force");
+    // At the same address the old one has ended before the new one begins.
+    folder.file("lowroad.toml", slow(&folder, new, "newer", "0"));
+    server.signal("HUP");
+    server.wait_for_error_line("is in force");
+    assert_eq!(server.get("/").text(), "newer");
+}
