@@ -16,6 +16,7 @@ mod parts;
 mod proxies;
 mod purge;
 mod redirects;
+mod reloads;
 mod rfc9111;
 mod stale;
 mod upgrade;
