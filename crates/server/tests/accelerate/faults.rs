@@ -84,7 +84,8 @@ fn an_origin_that_is_not_there_is_502() {
     for _ in 0..5 {
         assert_eq!(server.get("/").status, 502);
     }
-    server.wait_for_error_line(&format!("can't connect to origin {url}"));
+    server.wait_for_error_line("502 at /: ");
+    server.wait_for_error_line(&format!("502 of origin {url}, and 4 more"));
 }
 
 #[test]
