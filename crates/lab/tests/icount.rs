@@ -95,6 +95,29 @@ fn a_figure_comes_and_nothing_is_left() {
 }
 
 #[test]
+fn who_passes_requests_on_has_an_origin_outside() {
+    let test = "icount: who passes requests on has an origin outside";
+    if !possible(test) {
+        return;
+    }
+    let Some(lowroad) = lowroad() else {
+        return skip(test, "lowroad is not built: cargo build -p lowroad");
+    };
+    let lowroad = lowroad.display().to_string();
+    let words =
+        "--server lowroad-proxy --size 64 --mode ka -n 120 --warmup 10 --post 3000 --lowroad";
+    let words: Vec<&str> = words.split(' ').chain([&*lowroad]).collect();
+    let (output, process) = icount(&words);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    if said.contains("apt") && !output.status.success() {
+        return skip(test, &said); // no kernel of Debian's to be had here
+    }
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("lowroad-proxy"), "{said}");
+    nothing_is_left(process);
+}
+
+#[test]
 fn a_papers_page_is_made_from_a_database_beside_the_guest() {
     let test = "icount: a paper's page is made from a database beside the guest";
     if !possible(test) {

@@ -35,6 +35,9 @@ struct Options {
     /// Only this size of a body (repeatable) [default: 64, 1024, 102400]
     #[arg(long, value_name = "BYTES", help_heading = "Standard table")]
     size: Vec<u64>,
+    /// Ask by POST, with a body of so many bytes
+    #[arg(long, value_name = "BYTES", conflicts_with_all = ["kernel", "file", "cmd", "workload", "paper"], help_heading = "Standard table")]
+    post: Option<usize>,
     /// Write the figures to this file too, as they come
     #[arg(long, value_name = "FILE", help_heading = "Standard table")]
     json: Option<PathBuf>,
@@ -227,6 +230,7 @@ fn standard(args: &Options, mix: Option<Mix>) -> anyhow::Result<ExitCode> {
     let mut chosen = chosen.map_err(|why| anyhow!("--server: {why}"))?;
     if chosen.is_empty() {
         chosen = servers::ALL.to_vec();
+        chosen.retain(|server| !server.is_proxy);
     }
     if args.install {
         standard::install(&chosen)?;
@@ -242,6 +246,7 @@ fn standard(args: &Options, mix: Option<Mix>) -> anyhow::Result<ExitCode> {
             None => Table::new(&args.modes(), &sizes),
         },
         mix,
+        post_len: args.post,
         traffic: args.traffic(),
         lowroad: args.lowroad.clone(),
         jobs: args.jobs.max(1),

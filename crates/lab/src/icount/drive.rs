@@ -52,6 +52,8 @@ const LONGEST: Duration = Duration::from_secs(600);
 pub enum Asked {
     /// One page, which must come with status 200.
     Page(String, Mode),
+    /// The same by POST, with a body of so many bytes.
+    Post(String, Mode, usize),
     /// The traffic of a workload; its name for messages.
     Workload(&'static str, Arc<dyn Workload>),
     /// A command that makes exactly `{n}` requests with `{c}` connections to `{url}`.
@@ -62,7 +64,9 @@ impl Asked {
     /// How a figure of it is labelled.
     pub fn label(&self) -> String {
         match self {
-            Asked::Page(path, mode) => format!("{path} {}", mode.name()),
+            Asked::Page(path, mode) | Asked::Post(path, mode, _) => {
+                format!("{path} {}", mode.name())
+            }
             Asked::Workload(name, _) => (*name).to_owned(),
             Asked::Command(command) => command.clone(),
         }
@@ -85,18 +89,23 @@ pub fn drive(
             by_load(address, name, workload.clone(), requests, connections)
         }
         Asked::Page(path, mode) => {
-            let workload = Arc::new(page(address, path, *mode)?);
+            let workload = Arc::new(urls(address, UrlSpec::get(path), *mode)?);
+            by_load(address, path, workload, requests, connections)
+        }
+        Asked::Post(path, mode, len) => {
+            let mut spec = UrlSpec::get(path);
+            (spec.method, spec.body) = ("POST".to_owned(), vec![b'x'; *len]);
+            let workload = Arc::new(urls(address, spec, *mode)?);
             by_load(address, path, workload, requests, connections)
         }
     }
 }
 
-fn page(address: SocketAddr, path: &str, mode: Mode) -> Result<Urls, String> {
+fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, String> {
     let (version, per_connection) = match mode {
         Mode::KeepAlive => (Version::Http11, PerConnection::Unlimited),
         Mode::Close => (Version::Http10, PerConnection::Fixed(1)),
     };
-    let mut spec = UrlSpec::get(path);
     spec.expected_status = Some(200);
     let host = address.ip().to_string();
     Urls::new(vec![spec], &host, version, per_connection, false)

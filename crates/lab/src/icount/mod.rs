@@ -10,6 +10,7 @@ pub mod initrd;
 pub mod kernel;
 pub mod mix;
 pub mod needs;
+pub mod origin;
 pub mod paper;
 pub mod servers;
 pub mod standard;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::drive::Mode;
-use super::guest::in_memory;
+use super::guest::{Network, in_memory};
 use super::kernel::{Content, Copied, cache, made, run};
 use super::table::Column;
 use crate::peers::programs::find as program;
@@ -36,6 +36,8 @@ pub struct Server {
     level: bool,
     /// It is an image of the site, made by its program, without Linux and without files.
     pub is_image: bool,
+    /// It passes each request on to an origin on this side of the guest's network, and is measured only if asked for.
+    pub is_proxy: bool,
     /// Why a mode can't be measured.
     lacks: Option<(Mode, &'static str)>,
 }
@@ -52,6 +54,7 @@ const USUAL: Server = Server {
     keep_alive_port: 80,
     level: false,
     is_image: false,
+    is_proxy: false,
     lacks: None,
 };
 
@@ -62,6 +65,20 @@ const NGINX: Server = Server {
     version: "-v",
     files: &[("etc/nginx.conf", include_str!("../../icount/nginx.conf"))],
     command: "nginx -c /etc/nginx.conf",
+    ..USUAL
+};
+
+const HAPROXY: Server = Server {
+    name: "haproxy",
+    program: "haproxy",
+    package: Some("haproxy"),
+    version: "-v",
+    files: &[(
+        "etc/haproxy.conf",
+        include_str!("../../icount/haproxy.conf"),
+    )],
+    command: "httpd -p 127.0.0.1:8080 -h /srv; haproxy -f /etc/haproxy.conf &",
+    lacks: Some((Mode::Close, "its cache passes HTTP/1.0 requests by")),
     ..USUAL
 };
 
@@ -97,7 +114,7 @@ const APACHE_COMMON: (&str, &str) = (
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 /// All, in the table's order.
-pub const ALL: [Server; 13] = [
+pub const ALL: [Server; 16] = [
     Server {
         name: "lowroad",
         program: "lowroad",
@@ -182,18 +199,33 @@ pub const ALL: [Server; 13] = [
                   -p thread_pool_min=20",
         ..USUAL
     },
+    HAPROXY,
     Server {
-        name: "haproxy",
-        program: "haproxy",
-        package: Some("haproxy"),
-        version: "-v",
+        name: "lowroad-proxy",
+        program: "lowroad",
+        command: "lowroad accelerate http://{host}:8080 --listen 0.0.0.0:80 --workers 1 &",
+        is_proxy: true,
+        ..USUAL
+    },
+    Server {
+        name: "nginx-proxy",
+        files: &[(
+            "etc/nginx.conf",
+            include_str!("../../icount/nginx-proxy.conf"),
+        )],
+        is_proxy: true,
+        ..NGINX
+    },
+    Server {
+        name: "haproxy-proxy",
         files: &[(
             "etc/haproxy.conf",
-            include_str!("../../icount/haproxy.conf"),
+            include_str!("../../icount/haproxy-proxy.conf"),
         )],
-        command: "httpd -p 127.0.0.1:8080 -h /srv; haproxy -f /etc/haproxy.conf &",
-        lacks: Some((Mode::Close, "its cache passes HTTP/1.0 requests by")),
-        ..USUAL
+        command: "haproxy -f /etc/haproxy.conf &",
+        is_proxy: true,
+        lacks: None,
+        ..HAPROXY
     },
     Server {
         name: "howl",
@@ -264,7 +296,12 @@ impl Server {
     ///
     /// # Errors
     /// When something can't be read or built.
-    pub fn content(&self, program: &Path, lowroad: Option<&Path>) -> Result<Content, String> {
+    pub fn content(
+        &self,
+        program: &Path,
+        lowroad: Option<&Path>,
+        network: &Network,
+    ) -> Result<Content, String> {
         let mut content = Content {
             command: self.command.to_owned(),
             ..Content::default()
@@ -283,7 +320,7 @@ impl Server {
         for (path, text) in self.files {
             content
                 .generated
-                .push(((*path).to_owned(), text.as_bytes().to_vec()));
+                .push(((*path).to_owned(), network.fill_in(text).into_bytes()));
         }
         for (folder, start) in self.loads {
             content.copied.extend(loaded(folder, start)?);

@@ -13,6 +13,7 @@ use super::guest::{Boot, Guest, Network};
 use super::image::Image;
 use super::kernel::{Kernel, plugin};
 use super::mix::Mix;
+use super::origin::Origin;
 use super::servers::Server;
 use super::table::{Column, Row, Table};
 use super::{Traffic, measure};
@@ -30,6 +31,8 @@ pub struct Plan {
     pub table: Table,
     /// The workload of such a column.
     pub mix: Option<Mix>,
+    /// Pages are asked for by POST, with a body of so many bytes.
+    pub post_len: Option<usize>,
     /// For each figure.
     pub traffic: Traffic,
     /// Our server's program, if it isn't where it is built.
@@ -127,6 +130,13 @@ pub(super) fn progress(text: &str) {
     }
 }
 
+/// A guest, and what it needs outside.
+struct Booted {
+    guest: Guest,
+    /// Ends after the guest.
+    _origin: Option<Origin>,
+}
+
 /// One server's turn.
 struct Work<'a> {
     plan: &'a Plan,
@@ -148,7 +158,11 @@ impl Work<'_> {
         for &column in self.plan.table.columns() {
             let mut figure = self.figure(&mut guest, &program, column);
             // Emulation goes wrong now and then; a server that ends its guest does it again.
-            if figure.is_err() && guest.as_mut().is_some_and(|guest| !guest.runs()) {
+            if figure.is_err()
+                && guest
+                    .as_mut()
+                    .is_some_and(|it: &mut Booted| !it.guest.runs())
+            {
                 guest = None;
                 figure = self.figure(&mut guest, &program, column);
             }
@@ -163,27 +177,38 @@ impl Work<'_> {
         rows
     }
 
-    fn boot(&self, program: &Path) -> Result<Guest, String> {
-        if self.server.is_image {
-            return self.boot_image(program);
-        }
-        let mut content = self.server.content(program, self.plan.lowroad.as_deref())?;
+    fn boot(&self, program: &Path) -> Result<Booted, String> {
+        let network = Network::new();
+        let guest = match self.server.is_image {
+            true => self.boot_image(program)?,
+            false => self.boot_linux(program, &network)?,
+        };
+        let origin = self.server.is_proxy.then(|| Origin::start(network.host));
+        Ok(Booted {
+            guest,
+            _origin: origin.transpose()?,
+        })
+    }
+
+    fn boot_linux(&self, program: &Path, network: &Network) -> Result<Guest, String> {
+        let mut content = self
+            .server
+            .content(program, self.plan.lowroad.as_deref(), network)?;
         let pages = self.pages().into_iter();
         let pages = pages.map(|(path, page)| (format!("srv{path}"), page));
         content.generated.extend(pages);
         content
             .copied
             .extend(self.plan.mix.as_ref().map(Mix::site).transpose()?);
-        let network = Network::new();
         let boot = Boot {
             kernel: self.kernel.image(),
-            initrd: Some(self.kernel.initrd(&network, &content)?),
+            initrd: Some(self.kernel.initrd(network, &content)?),
             append: String::new(),
             device: "virtio-net-pci".into(),
             cpus: 1,
             memory_mib: MEMORY_MIB,
         };
-        Guest::boot(&boot, self.plugin, network)
+        Guest::boot(&boot, self.plugin, network.clone())
     }
 
     fn boot_image(&self, program: &Path) -> Result<Guest, String> {
@@ -207,15 +232,15 @@ impl Work<'_> {
     /// One figure, of the guest that there is or else of a new one.
     fn figure(
         &self,
-        guest: &mut Option<Guest>,
+        guest: &mut Option<Booted>,
         program: &Path,
         column: Column,
     ) -> Result<u64, String> {
         if let Some(why) = self.server.lacks(column) {
             return Err(why);
         }
-        let guest = match guest {
-            Some(guest) => guest,
+        let Booted { guest, .. } = match guest {
+            Some(booted) => booted,
             None => {
                 self.step("boots");
                 guest.insert(self.boot(program)?)
@@ -224,7 +249,10 @@ impl Work<'_> {
         self.step(&column.title());
         let address = guest.wait_for(self.server.port(column))?;
         let asked = match (column, &self.plan.mix) {
-            (Column::Page(mode, size), _) => Asked::Page(path(size), mode),
+            (Column::Page(mode, size), _) => match self.plan.post_len {
+                None => Asked::Page(path(size), mode),
+                Some(len) => Asked::Post(path(size), mode, len),
+            },
             (Column::Mix(_), Some(mix)) => mix.asked(&address.to_string())?,
             (Column::Mix(name), None) => return Err(format!("no workload {name}")),
         };

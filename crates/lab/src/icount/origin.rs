@@ -1,0 +1,179 @@
+//! The origin for servers that pass requests on: on this side of a guest's network, so that it is not counted. It answers
+//! each request with as many bytes as the target's name says, which no cache may keep, and keeps connections. It knows
+//! only what the lab itself sends: bodies with a length, and a request at a time.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lowroad_http::date;
+
+/// Where the configurations of the servers have it.
+pub const PORT: u16 = 8080;
+/// The longest request, with its body, that is read at once.
+const READ_LEN: usize = 64 << 10;
+
+/// It runs until it is dropped.
+pub struct Origin {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    ended: AtomicBool,
+    connections: Mutex<Vec<TcpStream>>,
+}
+
+impl Shared {
+    fn connections(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Origin {
+    /// One at this address of a network that is up.
+    ///
+    /// # Errors
+    /// With a text for the user.
+    pub fn start(host: Ipv4Addr) -> Result<Origin, String> {
+        Origin::at((host, PORT).into())
+    }
+
+    fn at(address: SocketAddr) -> Result<Origin, String> {
+        let told = |why: io::Error| format!("an origin at {address}: {why}");
+        let listener = TcpListener::bind(address).map_err(told)?;
+        let address = listener.local_addr().map_err(told)?;
+        let shared = Arc::new(Shared::default());
+        let accepting = shared.clone();
+        thread::spawn(move || accept(&listener, &accepting));
+        Ok(Origin { address, shared })
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, SeqCst);
+        // Whoever accepts finds that it has ended; it may have already.
+        let _ = TcpStream::connect(self.address);
+        for connection in self.shared.connections().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for connection in listener.incoming() {
+        let mut connections = shared.connections();
+        if shared.ended.load(SeqCst) {
+            return;
+        }
+        let Ok(mut connection) = connection else {
+            return;
+        };
+        let _ = connection.set_nodelay(true);
+        connections.extend(connection.try_clone());
+        drop(connections);
+        thread::spawn(move || {
+            let _ = answer_all(&mut connection);
+        });
+    }
+}
+
+/// Answers until the other side ends, or sends what is no request.
+fn answer_all(connection: &mut TcpStream) -> io::Result<()> {
+    let mut buffer = vec![0; READ_LEN];
+    let (mut len, mut known) = (0, Vec::new());
+    loop {
+        let read = connection.read(&mut buffer[len..])?;
+        if read == 0 {
+            return Ok(());
+        }
+        len += read;
+        let Some((whole, size)) = asked(&buffer[..len]) else {
+            continue;
+        };
+        if whole > len {
+            continue;
+        }
+        if known.is_empty() || response_len(&known) != size {
+            known = response(size);
+        }
+        connection.write_all(&known)?;
+        buffer.copy_within(whole..len, 0);
+        len -= whole;
+    }
+}
+
+/// How long a request is with its body, once its head is there, and how long a response it wants.
+fn asked(request: &[u8]) -> Option<(usize, usize)> {
+    let head_len = memchr::memmem::find(request, b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&request[..head_len]).ok()?;
+    let number = |text: &str| {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        text[..digits].parse().unwrap_or(0)
+    };
+    let size = head.split_once('/').map_or(0, |(_, name)| number(name));
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| number(value.trim()))
+    };
+    let body_len = head.lines().find_map(field).unwrap_or(0);
+    Some((head_len + body_len, size))
+}
+
+fn response(size: usize) -> Vec<u8> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let date = date::format(since.map_or(0, |since| since.as_secs()));
+    let mut text = b"HTTP/1.1 200 OK\r\nServer: origin\r\nDate: ".to_vec();
+    text.extend(date);
+    let rest = format!(
+        "\r\nContent-Type: text/html\r\nContent-Length: {size}\r\nCache-Control: no-store\r\n\r\n"
+    );
+    text.extend(rest.into_bytes());
+    text.resize(text.len() + size, b'x');
+    text
+}
+
+/// The length of the body of a [`response`].
+fn response_len(response: &[u8]) -> usize {
+    let head = memchr::memmem::find(response, b"\r\n\r\n").map_or(0, |at| at + 4);
+    response.len() - head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_says_how_long_its_response_is_to_be() {
+        let get = b"GET /1024.html HTTP/1.1\r\nHost: h\r\n\r\n";
+        assert_eq!(asked(get), Some((get.len(), 1024)));
+        assert_eq!(asked(&get[..get.len() - 1]), None);
+        let post = b"POST /7.html HTTP/1.1\r\ncontent-length: 10\r\n\r\n01234";
+        assert_eq!(asked(post), Some((post.len() + 5, 7)));
+        assert_eq!(response_len(&response(1024)), 1024);
+    }
+
+    #[test]
+    fn it_answers_on_a_kept_connection_and_ends() {
+        let origin = Origin::at(([127, 0, 0, 1], 0).into()).expect("a free port");
+        let mut client = TcpStream::connect(origin.address).expect("it listens");
+        for size in [3, 1024] {
+            let request = format!("GET /{size}.html HTTP/1.1\r\n\r\n");
+            client.write_all(request.as_bytes()).expect("it reads");
+            let expected = response(size);
+            let mut got = vec![0; expected.len()];
+            client.read_exact(&mut got).expect("it answers");
+            assert!(got.ends_with(&vec![b'x'; size]) && got.starts_with(b"HTTP/1.1 200"));
+        }
+        drop(origin);
+        assert_eq!(client.read(&mut [0; 8]).unwrap_or(0), 0, "it has ended");
+    }
+}
