@@ -102,6 +102,9 @@ impl CacheControl {
 /// The field names, in small letters, that `private` and `no-cache` have as arguments in a line of Cache-Control. A
 /// shared cache stores the response without these fields (§5.2.2.4, §5.2.2.7).
 pub fn field_names(line: &[u8]) -> Vec<Box<[u8]>> {
+    if !line.contains(&b'=') {
+        return Vec::new();
+    }
     let qualified = |(name, argument): (&[u8], Option<&[u8]>)| {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         argument
@@ -216,6 +219,12 @@ pub(crate) fn non_negative(digits: &[u8]) -> Option<u64> {
 
 /// The member at the start of `list` and what follows its comma; `None` if a quote stays open.
 fn take_member(list: &[u8]) -> Option<(&[u8], &[u8])> {
+    if !list.contains(&b'"') {
+        return Some(match list.iter().position(|b| *b == b',') {
+            Some(at) => (&list[..at], &list[at + 1..]),
+            None => (list, &[]),
+        });
+    }
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in list.iter().enumerate() {
         match byte {
@@ -230,7 +239,7 @@ fn take_member(list: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 pub(crate) fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+    byte.is_ascii_alphanumeric() || byte == b'-' || b"!#$%&'*+.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

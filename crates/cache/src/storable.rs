@@ -272,12 +272,10 @@ impl<'a> Seen<'a> {
         for (name, value) in fields {
             let value = value.trim_ascii();
             let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-            if is("vary") {
-                check_vary(value, policy)?;
-            } else if is("cdn-cache-control") && policy.targeted {
-                targeted.push(value);
-            } else {
-                seen.add(name, value);
+            match name.len() {
+                4 if is("vary") => check_vary(value, policy)?,
+                17 if policy.targeted && is("cdn-cache-control") => targeted.push(value),
+                _ => seen.add(name, value),
             }
         }
         if let Some(control) = targeted::read(&targeted) {
@@ -291,23 +289,28 @@ impl<'a> Seen<'a> {
     fn add(&mut self, name: &[u8], value: &'a [u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         let times = &mut self.times;
-        if is("cache-control") {
-            self.control.add_line(value);
-            self.left_out.extend(cache_control::field_names(value));
-        } else if is("date") {
-            times.date = times.date.and(value);
-        } else if is("expires") {
-            times.expires = times.expires.and(value);
-        } else if is("last-modified") {
-            times.last_modified = times.last_modified.and(value);
-        } else if is("age") {
-            times.age = times.age.or(Some(value));
-        } else if is("pragma") {
-            let says = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
-            self.pragma_no_cache |= value.split(|b| *b == b',').any(says);
+        // By length, so that a name is compared with one or two.
+        match name.len() {
+            3 if is("age") => times.age = times.age.or(Some(value)),
+            4 if is("date") => times.date = times.date.and(value),
+            4 if is("etag") => self.has_validator = true,
+            6 if is("pragma") => {
+                let says = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
+                self.pragma_no_cache |= value.split(|b| *b == b',').any(says);
+            }
+            7 if is("expires") => times.expires = times.expires.and(value),
+            10 if is("set-cookie") => self.sets_cookie = true,
+            11 if is("set-cookie2") => self.sets_cookie = true,
+            13 if is("cache-control") => {
+                self.control.add_line(value);
+                self.left_out.extend(cache_control::field_names(value));
+            }
+            13 if is("last-modified") => {
+                times.last_modified = times.last_modified.and(value);
+                self.has_validator = true;
+            }
+            _ => {}
         }
-        self.sets_cookie |= is("set-cookie") || is("set-cookie2");
-        self.has_validator |= is("etag") || is("last-modified");
     }
 
     /// Every use has to be validated.

@@ -145,31 +145,30 @@ impl Fields {
 
     /// Name and value of each.
     pub fn entries(&self) -> impl Iterator<Item = (Name<'_>, &[u8])> + Clone {
-        let lines = self.text.split_inclusive(|byte| *byte == b'\n');
-        lines.enumerate().filter_map(|(at, line)| {
-            let name = match self.known_at(at, line) {
+        self.lines().enumerate().filter_map(|(at, (name, value))| {
+            let name = match self.known_at(at, name) {
                 Some(known) => Name::Known(known),
-                None => Name::Other(str::from_utf8(line.get(..colon(line)?)?).ok()?),
+                None => Name::Other(str::from_utf8(name).ok()?),
             };
-            let start = name.as_str().len() + 2;
-            Some((name, line.get(start..line.len().checked_sub(2)?)?))
+            Some((name, value))
         })
     }
 
     /// Name, as it was given, and value of each.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
-        let lines = self.text.split_inclusive(|byte| *byte == b'\n');
-        lines.filter_map(|line| {
-            let colon = colon(line)?;
-            let value = line.get(colon + 2..line.len().checked_sub(2)?)?;
-            Some((str::from_utf8(line.get(..colon)?).ok()?, value))
-        })
+        self.lines()
+            .filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)))
+    }
+
+    /// The same, with names as bytes.
+    pub fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        Written(&self.text)
     }
 
     /// The values of those with this name.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        let named = self.iter();
-        let named = named.filter(move |(known, _)| known.eq_ignore_ascii_case(name));
+        let named = self.lines();
+        let named = named.filter(move |(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
         named.map(|(_, value)| value)
     }
 
@@ -237,17 +236,29 @@ impl Fields {
         self.len += 1;
     }
 
-    /// The known name of a field with this number, whose line is this.
-    fn known_at(&self, at: usize, line: &[u8]) -> Option<Known> {
+    /// The known name of a field with this number, which was given so.
+    fn known_at(&self, at: usize, name: &[u8]) -> Option<Known> {
         match self.names.get(at) {
             Some(noted) => Known::ALL.get(usize::from(*noted)).copied(),
-            None => Known::find(line.get(..colon(line)?)?),
+            None => Known::find(name),
         }
     }
 }
 
-fn colon(line: &[u8]) -> Option<usize> {
-    line.iter().position(|byte| *byte == b':')
+/// Field lines that were written by [`Fields::append`]: values as they were given.
+#[derive(Clone)]
+struct Written<'t>(&'t [u8]);
+
+impl<'t> Iterator for Written<'t> {
+    type Item = (&'t [u8], &'t [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (name, rest) = scan::split_at_colon(core::mem::take(&mut self.0))?;
+        let rest = rest.get(1..)?;
+        let (value, end) = rest.split_at_checked(scan::value_len(rest))?;
+        self.0 = end.get(2..)?;
+        Some((name, value))
+    }
 }
 
 impl<'a> FromIterator<(&'a str, &'a [u8])> for Fields {

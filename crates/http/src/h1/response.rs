@@ -143,7 +143,9 @@ fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread
     let mut count = 0_u16;
     while rest.first() != Some(&b'\r') {
         let field = lines::line(rest)?;
-        if let Some(refusal) = lines::name_fault(rest, field.name.len()) {
+        if !scan::starts_with_token(rest, field.name.len())
+            && let Some(refusal) = lines::name_fault(rest, field.name.len())
+        {
             return Err(refusal.into());
         }
         count = count.saturating_add(1);

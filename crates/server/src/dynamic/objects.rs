@@ -99,7 +99,8 @@ impl SiteObjects {
         let Content::Stored(around) = &response.content else {
             return Ok(Reply::new(response, None));
         };
-        let stored = self.stored(&around.path).await;
+        // Apart, since few responses refer to anything: the others need no room for it.
+        let stored = Box::pin(self.stored(&around.path)).await;
         match stored.filter(|stored| stored.representation().is_some()) {
             Some(stored) => Ok(Reply::new(response, Some(stored))),
             None => Err(Failure::not_found()),

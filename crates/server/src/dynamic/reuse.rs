@@ -287,8 +287,7 @@ impl Judge<'_> {
     ) -> Result<Stored, NotStorable> {
         let date = fields.date();
         let fields = fields
-            .iter()
-            .map(|(name, value)| (name.as_bytes(), value))
+            .lines()
             .chain(date.map(|date| (&b"Date"[..], &date[..])));
         let received = Received {
             at_unix_secs: (crate::clock::unix_ns() / 1_000_000_000) as u64,

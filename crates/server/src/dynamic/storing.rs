@@ -200,16 +200,17 @@ impl Storing {
             return Err(reply);
         }
         let judge = self.judge();
-        let judged = judge.lifetime(reply.response.status, &reply.response.fields);
-        let selecting = judge.selecting(&reply.response, lines);
-        let judged = match (judged, selecting) {
-            (Ok(judged), Some(selecting)) => (judged, selecting),
-            (Err(why), _) => {
+        let judged = match judge.lifetime(reply.response.status, &reply.response.fields) {
+            Ok(judged) => judged,
+            Err(why) => {
                 self.store.refusals.note(self.key.hash, why);
                 return Err(reply);
             }
-            (Ok(_), None) => return Err(reply),
         };
+        let Some(selecting) = judge.selecting(&reply.response, lines) else {
+            return Err(reply);
+        };
+        let judged = (judged, selecting);
         let own = own_fields(&reply.response.fields, &judged.0.left_out);
         let Response { status, fields, .. } = &reply.response;
         let head = self.head((*status, fields), path, judged);
