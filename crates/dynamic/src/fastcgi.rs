@@ -122,10 +122,11 @@ impl FastCgiHandler {
             body_len,
             permit: Arc::new(permit),
         };
+        // The second try is apart, since it is rare: so what is mostly done once has not room for two.
         let tried = match self.try_answer(&asked, body, false).await {
             Err(Stopped {
                 again: Some(body), ..
-            }) => self.try_answer(&asked, body, true).await,
+            }) => Box::pin(self.try_answer(&asked, body, true)).await,
             tried => tried,
         };
         tried.map_err(|stopped| stopped.failure)

@@ -9,6 +9,8 @@
 //! Each kind of content is a cargo feature: `modules`, `wasm`, `programs` (CGI, FastCGI) and `sql`.
 
 #[cfg(feature = "programs")]
+mod address;
+#[cfg(feature = "programs")]
 pub mod cgi;
 pub mod collect;
 pub mod executor;

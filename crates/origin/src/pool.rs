@@ -247,6 +247,16 @@ impl<O: Open> Pool<O> {
         fresh: bool,
         patience: Patience,
     ) -> Result<Lease<O>, Unavailable> {
+        // Apart: else who asks has room for all of it, and it is copied, though most find one that was kept.
+        Box::pin(self.wait_for_lease(worker, fresh, patience)).await
+    }
+
+    async fn wait_for_lease(
+        self: &Arc<Self>,
+        worker: usize,
+        fresh: bool,
+        patience: Patience,
+    ) -> Result<Lease<O>, Unavailable> {
         let mut connecting = false;
         let leasing = async {
             let permit = self.permit(worker).await?;

@@ -78,7 +78,8 @@ impl<S: Carrier> Shared<S> {
             self.lock().push(carrier.clone());
             Ok(carrier)
         };
-        let got = pool.in_time(worker, patience.total, getting).await;
+        // Apart, as in `Pool::lease`.
+        let got = Box::pin(pool.in_time(worker, patience.total, getting)).await;
         got.unwrap_or(Err(match connecting {
             true => Unavailable::ConnectTimeout,
             false => Unavailable::NoneFree,

@@ -10,7 +10,10 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use lowroad_http::head::put_number;
+
 use crate::Request;
+use crate::address::put_address;
 use crate::script::Script;
 
 /// All that the variables are made of.
@@ -29,26 +32,6 @@ pub struct Environment<'a> {
     /// Variables of the configuration; they stand in place of those of the same name.
     pub extra: &'a [(String, String)],
 }
-
-/// Fields that become no HTTP_ variable: they have a variable of their own, concern the connection
-/// only, or are dangerous. In lower case. A Host field does not count where the target names another
-/// (RFC 9112 §3.2.2), so that HTTP_HOST is made of what does.
-const DROPPED: &[&str] = &[
-    "authorization",
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// Names the software.
 const SOFTWARE: &str = concat!("lowroad/", env!("CARGO_PKG_VERSION"));
@@ -99,18 +82,23 @@ impl Environment<'_> {
         put("QUERY_STRING", request.query().unwrap_or_default());
         if let Some(len) = self.body_len {
             let mut digits = Vec::with_capacity(20);
-            lowroad_http::head::put_number(&mut digits, len);
+            put_number(&mut digits, len);
             put("CONTENT_LENGTH", &digits);
         }
     }
 
     fn put_ends(&self, put: &mut impl FnMut(&str, &[u8])) {
         let local = self.request.local;
-        let peer = self.request.peer.to_canonical().to_string();
         let address = local.ip().to_canonical();
-        put("REMOTE_ADDR", peer.as_bytes());
-        put("SERVER_ADDR", address.to_string().as_bytes());
-        put("SERVER_PORT", local.port().to_string().as_bytes());
+        let mut text = Vec::with_capacity(64);
+        put_address(&mut text, self.request.peer.to_canonical());
+        put("REMOTE_ADDR", &text);
+        text.clear();
+        put_address(&mut text, address);
+        put("SERVER_ADDR", &text);
+        text.clear();
+        put_number(&mut text, local.port().into());
+        put("SERVER_PORT", &text);
         if !self.request.host().is_empty() {
             put("HTTP_HOST", self.request.host());
         }
@@ -155,15 +143,35 @@ impl Environment<'_> {
     }
 
     fn is_wanted(&self, field: &[u8]) -> bool {
-        let plain = field
-            .iter()
-            .all(|b| b.is_ascii_alphanumeric() || *b == b'-');
-        let is = |name: &&str| field.eq_ignore_ascii_case(name.as_bytes());
-        plain && (!DROPPED.iter().any(is) || self.authorization && is(&"authorization"))
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
+        let is_ours = self.authorization && field.eq_ignore_ascii_case(b"authorization");
+        (is_ours || !is_dropped(field)) && field.iter().all(plain)
     }
 
     fn is_extra(&self, name: &[u8]) -> bool {
         self.extra.iter().any(|(known, _)| known.as_bytes() == name)
+    }
+}
+
+/// Whether a field becomes no HTTP_ variable: it has a variable of its own, concerns the connection only, or is dangerous.
+/// A Host field does not count where the target names another (RFC 9112 §3.2.2), so that HTTP_HOST is made of what does.
+/// By length, so that a name is compared with one or two.
+fn is_dropped(field: &[u8]) -> bool {
+    let is = |name: &[u8]| field.eq_ignore_ascii_case(name);
+    match field.len() {
+        2 => is(b"te"),
+        4 => is(b"host"),
+        5 => is(b"proxy"),
+        6 => is(b"expect"),
+        7 => is(b"trailer") || is(b"upgrade"),
+        10 => is(b"connection") || is(b"keep-alive"),
+        12 => is(b"content-type"),
+        13 => is(b"authorization"),
+        14 => is(b"content-length"),
+        16 => is(b"proxy-connection"),
+        17 => is(b"transfer-encoding"),
+        19 => is(b"proxy-authorization"),
+        _ => false,
     }
 }
 
