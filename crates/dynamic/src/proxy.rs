@@ -29,6 +29,7 @@ use lowroad_origin::retry::{Body as Left, Failed, Seen};
 use lowroad_origin::{Patience, Unavailable};
 
 use self::leave::{Bounds, Leave};
+use self::link::Link;
 pub use self::origins::Origins;
 use self::servers::{Place, Servers, Try};
 use self::talk::{Body, Sending, Stopped, Talk};
@@ -37,6 +38,9 @@ use crate::notice::Notice;
 use crate::script::talk::Terms;
 use crate::spool::Spools;
 use crate::{Begun, Failure, Handler, Outline, Request, Response};
+
+/// Room for what is in a request's head beside its target and its fields.
+const OWN_LEN: usize = 128;
 
 /// Passes a route's requests on to an origin.
 pub struct ProxyHandler {
@@ -141,7 +145,8 @@ impl ProxyHandler {
             {
                 (asked.body, asked.leave) = (body, Some(stopped.leave));
                 let again = self.ask(worker, &request, &place, stopped.attempt, &mut asked, true);
-                stopped = match again.await {
+                // Apart, since it is rare: so what is mostly done once has not room for two.
+                stopped = match Box::pin(again).await {
                     Ok(response) => return judged(response, &request, &place),
                     Err(stopped) => stopped,
                 };
@@ -245,9 +250,13 @@ impl ProxyHandler {
             OriginHost::Origin => &place.host,
             OriginHost::Name(name) => name.as_bytes(),
         };
-        let mut lines = Vec::with_capacity(512 + request.lines().len());
+        let Link { http, scratch, .. } = &mut *lease.connection;
+        let mut lines = std::mem::take(scratch);
+        lines.clear();
         let protocol = forward::request_lines(request, host, &mut lines);
-        let http = &mut lease.connection.http;
+        sending
+            .out
+            .reserve(request.target().len() + lines.len() + OWN_LEN);
         let (target, out) = (request.target(), &mut sending.out);
         let begun = match protocol {
             Some(protocol) => http
@@ -255,6 +264,7 @@ impl ProxyHandler {
                 .map(|()| false),
             None => http.request(request.method, target, &lines, asked.len, out),
         };
+        *scratch = lines;
         sending.is_without_body = match begun {
             Ok(has_body) => !has_body,
             Err(_) => {

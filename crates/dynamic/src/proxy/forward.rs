@@ -3,55 +3,78 @@
 
 use lowroad_http::date;
 use lowroad_http::fields::{Fields, Lines};
+use lowroad_http::version::Version;
 
 use crate::Request;
-
-/// What we are called in Via.
-const PSEUDONYM: &[u8] = b"lowroad";
+use crate::address::put_address;
 
 /// Fields that are for the next hop only, whether Connection names them or not; those that our own side of the
 /// connection says; and those that say where a request comes from or what it is really for, which only we know: they are
-/// no part of a stored response's key, and applications believe them.
-const NOT_FORWARDED: [&[u8]; 35] = [
-    b"connection",
-    b"content-length",
-    b"expect",
-    b"forwarded",
-    b"front-end-https",
-    b"host",
-    b"http2-settings",
-    b"keep-alive",
-    b"proxy-authorization",
-    b"proxy-connection",
+/// no part of a stored response's key, and applications believe them. In the order of their lengths.
+const NOT_FORWARDED: [&[u8]; 36] = [
     b"te",
-    b"trailer",
-    b"transfer-encoding",
-    b"upgrade",
     b"via",
+    b"host",
+    b"close",
+    b"expect",
+    b"x-host",
+    b"trailer",
+    b"upgrade",
+    b"x-scheme",
+    b"forwarded",
+    b"x-real-ip",
+    b"connection",
+    b"keep-alive",
     b"x-forwarded",
+    b"x-url-scheme",
+    b"x-rewrite-url",
+    b"content-length",
+    b"http2-settings",
     b"x-forwarded-by",
+    b"x-original-url",
+    b"front-end-https",
     b"x-forwarded-for",
+    b"x-forwarded-ssl",
+    b"x-original-host",
+    b"proxy-connection",
     b"x-forwarded-host",
     b"x-forwarded-path",
     b"x-forwarded-port",
-    b"x-forwarded-prefix",
+    b"transfer-encoding",
     b"x-forwarded-proto",
-    b"x-forwarded-protocol",
+    b"x-forwarded-prefix",
     b"x-forwarded-scheme",
     b"x-forwarded-server",
-    b"x-forwarded-ssl",
-    b"x-host",
+    b"proxy-authorization",
+    b"x-forwarded-protocol",
     b"x-http-host-override",
-    b"x-original-host",
-    b"x-original-url",
-    b"x-real-ip",
-    b"x-rewrite-url",
-    b"x-scheme",
-    b"x-url-scheme",
 ];
 
-/// Fields of a response that are for us, beside those that [`Fields`] drops.
-const NOT_PASSED_ON: [&[u8]; 3] = [b"proxy-authenticate", b"proxy-authentication-info", b"via"];
+/// The length of the longest of them.
+const NOT_FORWARDED_LEN_MAX: usize = NOT_FORWARDED[NOT_FORWARDED.len() - 1].len();
+
+/// Where those of each length begin, so that a name is compared only with those of its own.
+const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
+    let mut starts = [0; NOT_FORWARDED_LEN_MAX + 2];
+    let (mut len, mut at) = (0, 0);
+    while len < starts.len() {
+        while at < NOT_FORWARDED.len() && NOT_FORWARDED[at].len() < len {
+            at += 1;
+        }
+        starts[len] = at as u8;
+        len += 1;
+    }
+    starts
+};
+
+/// Fields of a response that are for us, beside those that [`Fields`] drops; and the name that is reserved, so that the
+/// option of a connection names no field.
+const NOT_PASSED_ON: [&[u8]; 4] = [
+    b"close",
+    b"proxy-authenticate",
+    b"proxy-authentication-info",
+    b"via",
+];
 
 /// Fields of a response that say who may have it: no option of the connection, whatever Connection says (RFC 9110 §7.6.1).
 const END_TO_END: [&[u8]; 6] = [
@@ -66,56 +89,151 @@ const END_TO_END: [&[u8]; 6] = [
 /// Appends the field lines for the origin, which gets this Host. The protocol that it is to be asked for, if the client
 /// asks for one.
 pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -> Option<&'r [u8]> {
-    let mut put = |name: &[u8], value: &[u8]| {
-        for part in [name, b": ", value, b"\r\n"] {
-            out.extend_from_slice(part);
+    put_own(out, b"Host: ", host);
+    let start = out.len();
+    // Few requests name anything in Connection: only those are looked through twice.
+    let (named, seen) = match forwarded(request, &Named::NONE, out) {
+        Some(seen) => (Named::NONE, seen),
+        None => {
+            out.truncate(start);
+            let named = Named::of(request.fields());
+            let seen = forwarded(request, &named, out).unwrap_or_default();
+            (named, seen)
         }
     };
-    put(b"Host", host);
-    let named = Named::of(request.fields());
-    // Few requests have the option, and only those are looked at for the rest.
     let protocol = named.has(b"upgrade").then(|| request.upgrade()).flatten();
-    let mut takes_trailers = false;
-    for (name, value) in request.fields() {
-        if is_one_of(name, &NOT_FORWARDED) {
-            takes_trailers |= name.eq_ignore_ascii_case(b"te") && has(value, b"trailers");
-        } else if !named.has(name) && !is_ambiguous(name) {
-            put(name, value);
-        }
-    }
     // Trailers are passed on, but who does not ask for them need not get them. An upgrade has a Connection of its own.
-    if takes_trailers && protocol.is_none() {
-        put(b"TE", b"trailers");
-        put(b"Connection", b"TE");
+    if seen.takes_trailers && protocol.is_none() {
+        out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
     }
     // Without the form that an IPv6 socket gives to IPv4 addresses.
-    let peer = request.peer.to_canonical().to_string();
-    put(b"X-Forwarded-For", peer.as_bytes());
-    put(b"X-Real-IP", peer.as_bytes());
-    put(b"X-Forwarded-Proto", b"http");
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    let peer_at = out.len();
+    put_address(out, request.peer.to_canonical());
+    let peer_end = out.len();
+    out.extend_from_slice(b"\r\nX-Real-IP: ");
+    out.extend_from_within(peer_at..peer_end);
+    out.extend_from_slice(b"\r\nX-Forwarded-Proto: http\r\n");
     if !request.host().is_empty() {
-        put(b"X-Forwarded-Host", request.host());
+        put_own(out, b"X-Forwarded-Host: ", request.host());
     }
-    let via = via(request.fields(), request.version.as_str().as_bytes());
-    put(b"Via", &via);
+    out.extend_from_slice(b"Via: ");
+    put_via(out, request, seen.has_via);
     protocol
 }
 
-/// The fields of a response that clients get; false if one of them is none.
-pub fn response_fields(lines: Lines<'_>, now_s: u64) -> Option<Fields> {
-    let named = Named::of(lines.clone());
-    let mut fields = Fields::new();
-    if let Some(date_s) = date_s(lines.clone(), now_s) {
-        fields.set_date(date::format(date_s));
+/// What was seen of the fields that are not forwarded.
+#[derive(Default)]
+struct Unforwarded {
+    takes_trailers: bool,
+    has_via: bool,
+}
+
+/// Appends the fields that go on, but for those that are `named` by Connection. `None` if it names some, and they were not
+/// given.
+fn forwarded(request: &Request, named: &Named<'_>, out: &mut Vec<u8>) -> Option<Unforwarded> {
+    let mut seen = Unforwarded::default();
+    for (name, value) in request.fields() {
+        if is_not_forwarded(name) {
+            match name.len() {
+                2 => seen.takes_trailers |= has(value, b"trailers"),
+                3 => seen.has_via = true,
+                10 if named.is_empty() && names_fields(name, value) => return None,
+                _ => {}
+            }
+        } else if !named.has(name) && !is_ambiguous(name) {
+            put(out, name, value);
+        }
     }
+    Some(seen)
+}
+
+fn is_not_forwarded(name: &[u8]) -> bool {
+    let len = name.len();
+    let (Some(start), Some(end)) = (STARTS.get(len), STARTS.get(len + 1)) else {
+        return false;
+    };
+    let those = NOT_FORWARDED.get(usize::from(*start)..usize::from(*end));
+    is_one_of(name, those.unwrap_or_default())
+}
+
+fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    put_own(out, b": ", value);
+}
+
+/// `start` is the name and what stands behind it.
+fn put_own(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
+    out.extend_from_slice(start);
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The fields of a response that clients get; `None` if one of them is none.
+pub fn response_fields(lines: Lines<'_>, now_s: fn() -> u64, dates: &mut Dates) -> Option<Fields> {
+    // Few responses name anything in Connection, as few requests do.
+    match passed_on(lines.clone(), &Named::NONE, now_s, dates)? {
+        Passed::All(fields) => Some(fields),
+        Passed::Names => match passed_on(lines.clone(), &Named::of(lines), now_s, dates)? {
+            Passed::All(fields) => Some(fields),
+            Passed::Names => None,
+        },
+    }
+}
+
+/// What came of passing fields on.
+enum Passed {
+    All(Fields),
+    /// Connection names some, and they were not given.
+    Names,
+}
+
+fn passed_on(
+    lines: Lines<'_>,
+    named: &Named<'_>,
+    now_s: fn() -> u64,
+    dates: &mut Dates,
+) -> Option<Passed> {
+    let mut fields = Fields::new();
+    let mut has_date = false;
     for (name, value) in lines {
+        if name.len() == 10 && named.is_empty() && names_fields(name, value) {
+            return Some(Passed::Names);
+        }
+        if name.len() == 4 && !has_date && name.eq_ignore_ascii_case(b"date") {
+            has_date = true;
+            if let Some(date) = dates.of(value, now_s) {
+                fields.set_date(date);
+            }
+            continue;
+        }
         let is_for_hop = named.has(name) && !is_one_of(name, &END_TO_END);
         let stays = !is_one_of(name, &NOT_PASSED_ON) && !is_for_hop;
         if stays && !fields.try_push(name, value) {
             return None;
         }
     }
-    Some(fields)
+    Some(Passed::All(fields))
+}
+
+/// The latest date that an origin gave, and what we make of it: the next response mostly has the same.
+#[derive(Default)]
+pub struct Dates(Option<([u8; 29], [u8; 29])>);
+
+impl Dates {
+    /// When an origin made its response, if it says so clearly.
+    fn of(&mut self, value: &[u8], now_s: fn() -> u64) -> Option<[u8; 29]> {
+        if let Some((known, date)) = &self.0
+            && known == value
+        {
+            return Some(*date);
+        }
+        let date = date::format(date::parse(value, now_s())?);
+        if let Ok(value) = value.try_into() {
+            self.0 = Some((value, date));
+        }
+        Some(date)
+    }
 }
 
 /// Whether applications may take a field for another: CGI and what follows it give both `-` and `_` as `_`.
@@ -123,39 +241,54 @@ fn is_ambiguous(name: &[u8]) -> bool {
     name.contains(&b'_')
 }
 
-/// When an origin made its response, if it says so once and clearly.
-fn date_s(mut fields: Lines<'_>, now_s: u64) -> Option<u64> {
-    let (_, value) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"date"))?;
-    date::parse(value, now_s)
-}
-
-/// The Via that came, and our own: the protocol in which the request came to us.
-fn via(fields: Lines<'_>, version: &[u8]) -> Vec<u8> {
-    let mut via = Vec::new();
-    for (_, value) in fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"via")) {
-        via.extend_from_slice(value);
-        via.extend_from_slice(b", ");
+/// The value of the Via that came, and our own, with the end of the line: the protocol in which the request came to us,
+/// and what we are called.
+fn put_via(out: &mut Vec<u8>, request: &Request, has_via: bool) {
+    let is_via = |(name, _): &(&[u8], &[u8])| has_via && name.eq_ignore_ascii_case(b"via");
+    let fields = match has_via {
+        true => request.fields(),
+        false => Lines::NONE,
+    };
+    for (_, value) in fields.filter(is_via) {
+        out.extend_from_slice(value);
+        out.extend_from_slice(b", ");
     }
     // The protocol's name is left out for HTTP.
-    via.extend_from_slice(version.strip_prefix(b"HTTP/").unwrap_or(version));
-    via.push(b' ');
-    via.extend_from_slice(PSEUDONYM);
-    via
+    out.extend_from_slice(match request.version {
+        Version::Http10 => b"1.0 lowroad\r\n",
+        Version::Http11 => b"1.1 lowroad\r\n",
+    });
 }
 
 /// The fields that Connection names.
 struct Named<'l>(Vec<&'l [u8]>);
 
 impl<'l> Named<'l> {
+    /// None.
+    const NONE: Named<'static> = Named(Vec::new());
+
     fn of(fields: Lines<'l>) -> Named<'l> {
         let of_connection = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
         let options = of_connection.flat_map(|(_, value)| value.split(|byte| *byte == b','));
         Named(options.map(<[u8]>::trim_ascii).collect())
     }
 
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn has(&self, name: &[u8]) -> bool {
         self.0.iter().any(|named| named.eq_ignore_ascii_case(name))
     }
+}
+
+/// Whether this is a Connection that names more than what is never passed on.
+fn names_fields(name: &[u8], value: &[u8]) -> bool {
+    let names_none = |option: &[u8]| {
+        let option = option.trim_ascii();
+        option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive")
+    };
+    name.eq_ignore_ascii_case(b"connection") && !value.split(|byte| *byte == b',').all(names_none)
 }
 
 /// Whether a list has this member.
@@ -166,4 +299,53 @@ fn has(list: &[u8], member: &[u8]) -> bool {
 
 fn is_one_of(name: &[u8], known: &[&[u8]]) -> bool {
     known.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_forwarded_is_found_in_any_case() {
+        assert!(NOT_FORWARDED.is_sorted_by_key(|name| name.len()));
+        for name in NOT_FORWARDED {
+            assert!(is_not_forwarded(name) && is_not_forwarded(&name.to_ascii_uppercase()));
+            let other = [name, b"x"].concat();
+            assert_eq!(is_not_forwarded(&other), NOT_FORWARDED.contains(&&*other));
+        }
+        assert!(!is_not_forwarded(b"") && !is_not_forwarded(b"accept"));
+        assert!(!is_not_forwarded(&[b'x'; 100]));
+    }
+
+    #[test]
+    fn what_connection_names_stays_wherever_it_stands() {
+        let fields = |lines: &[u8]| {
+            let fields = response_fields(Lines::of(lines), || 0, &mut Dates::default());
+            let fields = fields.expect("fields");
+            fields
+                .iter()
+                .map(|(name, _)| name.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let lines =
+            b"X-A: 1\r\nconnection: close, x-a\r\nX-B: 2\r\nVary: c\r\nConnection: vary\r\n";
+        assert_eq!(fields(lines), ["X-B", "Vary"]);
+        assert_eq!(
+            fields(b"X-A: 1\r\nConnection: keep-alive\r\nVia: x\r\n"),
+            ["X-A"]
+        );
+    }
+
+    #[test]
+    fn a_date_is_what_it_is_after_another_too() {
+        let mut dates = Dates::default();
+        let mut of = |date: &str| dates.of(date.as_bytes(), || 784_111_777);
+        let good = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+        // The day of the week is ours to say.
+        for _ in 0..2 {
+            assert_eq!(of("Mon, 06 Nov 1994 08:49:37 GMT"), Some(good));
+            assert_eq!(of("Sunday, 06-Nov-94 08:49:37 GMT"), Some(good));
+            assert_eq!(of("yesterday"), None);
+        }
+    }
 }

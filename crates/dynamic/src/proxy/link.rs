@@ -15,7 +15,7 @@ use lowroad_http::limits::Limits;
 use lowroad_http::status::Status;
 use lowroad_origin::{Connection, Open, Stream, Transport};
 
-use super::forward;
+use super::forward::{self, Dates};
 use crate::Fields;
 
 /// How much is read at a time, and so how long a head may be.
@@ -42,6 +42,9 @@ pub struct Link {
     end: usize,
     /// The origin has sent its last byte.
     is_over: bool,
+    dates: Dates,
+    /// Where heads of requests are written, so that each needs no memory of its own.
+    pub scratch: Vec<u8>,
 }
 
 /// Makes links of sockets.
@@ -76,21 +79,24 @@ pub enum Broken {
 }
 
 impl Open for Links {
-    type Connection = Link;
+    /// Leases are moved around.
+    type Connection = Box<Link>;
 
-    async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Link> {
-        Ok(Link {
+    async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Box<Link>> {
+        Ok(Box::new(Link {
             stream: self.0.begin(socket).await?,
             http: Client::default(),
             input: vec![0; READ_LEN].into(),
             start: 0,
             end: 0,
             is_over: false,
-        })
+            dates: Dates::default(),
+            scratch: Vec::new(),
+        }))
     }
 }
 
-impl Connection for Link {
+impl Connection for Box<Link> {
     /// No system call if it is.
     fn is_idle(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
@@ -145,21 +151,29 @@ impl Link {
             let said = match event {
                 Some(ClientEvent::Response(head)) => {
                     let len = head.content_len();
-                    Some(Said::Head(head.status, passed_on(head.fields)?, len))
+                    Some(Said::Head(
+                        head.status,
+                        passed_on(head.fields, &mut self.dates)?,
+                        len,
+                    ))
                 }
                 Some(ClientEvent::Data(data)) => Some(Said::Data(Bytes::copy_from_slice(data))),
                 Some(ClientEvent::End { trailers }) => Some(Said::End(behind(trailers))),
                 Some(ClientEvent::Interim(head)) if head.status == Status::CONTINUE => None,
-                Some(ClientEvent::Interim(head)) => {
-                    Some(Said::Interim(head.status, passed_on(head.fields)?))
-                }
+                Some(ClientEvent::Interim(head)) => Some(Said::Interim(
+                    head.status,
+                    passed_on(head.fields, &mut self.dates)?,
+                )),
                 Some(ClientEvent::Upgraded(head)) => {
                     let mut named = head.fields.clone().filter(is_upgrade);
                     let (Some((_, protocol)), None) = (named.next(), named.next()) else {
                         return Err(Broken::Bad("changed to a protocol that it does not name"));
                     };
                     let protocol = protocol.to_vec();
-                    Some(Said::Upgraded(protocol, passed_on(head.fields)?))
+                    Some(Said::Upgraded(
+                        protocol,
+                        passed_on(head.fields, &mut self.dates)?,
+                    ))
                 }
                 None => {
                     self.start += used;
@@ -201,8 +215,8 @@ impl Link {
 }
 
 /// What clients get of the fields of a head.
-fn passed_on(fields: Lines<'_>) -> Result<Fields, Broken> {
-    let fields = forward::response_fields(fields, unix_s());
+fn passed_on(fields: Lines<'_>, dates: &mut Dates) -> Result<Fields, Broken> {
+    let fields = forward::response_fields(fields, unix_s, dates);
     fields.ok_or(Broken::Bad("sent a field that is none"))
 }
 
