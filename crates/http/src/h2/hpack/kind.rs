@@ -1,0 +1,113 @@
+//! What a field's name means to a request or response, found once: fields of the tables are known already when they come
+//! again. Knows no values. Read RFC 9113 §8.2 and §8.3.
+
+use crate::request::Indexed;
+use crate::scan::{self, TOKEN};
+
+/// What is to be done with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::h2) enum Kind {
+    Authority,
+    Method,
+    Path,
+    Protocol,
+    Scheme,
+    Status,
+    /// Not a name: upper case, not a token, a pseudo-header that is unknown.
+    Bad,
+    /// One of HTTP/1's connection.
+    OfConnection,
+    /// Nothing: it is one among others.
+    Plain,
+    /// Its place is noted.
+    Indexed(Indexed),
+    /// It is noted that it came.
+    Mark(Indexed),
+    ContentLength,
+    Cookie,
+    Expect,
+    Host,
+    Priority,
+    Te,
+}
+
+impl Kind {
+    /// That of the field with this name.
+    pub(in crate::h2) fn of(name: &[u8]) -> Kind {
+        match name {
+            b":authority" => Kind::Authority,
+            b":method" => Kind::Method,
+            b":path" => Kind::Path,
+            b":protocol" => Kind::Protocol,
+            b":scheme" => Kind::Scheme,
+            b":status" => Kind::Status,
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
+            | b"upgrade" => Kind::OfConnection,
+            b"accept-encoding" => Kind::Indexed(Indexed::AcceptEncoding),
+            b"if-match" => Kind::Indexed(Indexed::IfMatch),
+            b"if-none-match" => Kind::Indexed(Indexed::IfNoneMatch),
+            b"if-modified-since" => Kind::Indexed(Indexed::IfModifiedSince),
+            b"if-range" => Kind::Indexed(Indexed::IfRange),
+            b"if-unmodified-since" => Kind::Indexed(Indexed::IfUnmodifiedSince),
+            b"range" => Kind::Indexed(Indexed::Range),
+            b"referer" => Kind::Indexed(Indexed::Referer),
+            b"user-agent" => Kind::Indexed(Indexed::UserAgent),
+            b"authorization" => Kind::Mark(Indexed::Authorization),
+            b"cache-control" => Kind::Mark(Indexed::CacheControl),
+            b"pragma" => Kind::Mark(Indexed::Pragma),
+            b"x-http-method" | b"x-http-method-override" | b"x-method-override" => {
+                Kind::Mark(Indexed::MethodOverride)
+            }
+            b"content-length" => Kind::ContentLength,
+            b"cookie" => Kind::Cookie,
+            b"expect" => Kind::Expect,
+            b"host" => Kind::Host,
+            b"priority" => Kind::Priority,
+            b"te" => Kind::Te,
+            other if is_name(other) => Kind::Plain,
+            _ => Kind::Bad,
+        }
+    }
+
+    /// Whether it is a pseudo-header.
+    pub(in crate::h2) fn is_pseudo(self) -> bool {
+        matches!(
+            self,
+            Kind::Authority
+                | Kind::Method
+                | Kind::Path
+                | Kind::Protocol
+                | Kind::Scheme
+                | Kind::Status
+        )
+    }
+}
+
+/// A token without upper case.
+fn is_name(name: &[u8]) -> bool {
+    let is_good = |byte: &u8| scan::is(*byte, TOKEN) && !byte.is_ascii_uppercase();
+    !name.is_empty() && name.iter().all(is_good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_lower_case_tokens() {
+        assert_eq!(Kind::of(b"x-a!"), Kind::Plain);
+        for bad in [
+            &b""[..],
+            b"X-a",
+            b"Host",
+            b"a b",
+            b"a:",
+            b":x",
+            b":Path",
+            b"\xe9",
+            b"a\0",
+        ] {
+            assert_eq!(Kind::of(bad), Kind::Bad, "{bad:?}");
+        }
+    }
+}

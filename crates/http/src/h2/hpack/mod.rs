@@ -1,0 +1,98 @@
+//! HPACK: field blocks to fields and back. Knows no frames, and not what fields mean. Read RFC 7541.
+
+mod decoder;
+mod encoder;
+mod huffman;
+mod integer;
+mod kind;
+mod static_table;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub(super) use self::decoder::{Decoder, Field, Sink};
+pub use self::encoder::{
+    date_offset, put_date, put_field, put_field_short, put_field_u64, put_status, status_len,
+};
+pub(super) use self::encoder::{put_pseudo, put_unindexed};
+pub(super) use self::kind::Kind;
+pub(super) use self::table::ENTRY_LEN;
+
+/// Why a block can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An integer is cut, or larger than any that makes sense.
+    Integer,
+    /// There is no entry with that index.
+    Index,
+    /// A string is longer than the block.
+    Cut,
+    /// Bytes that are no Huffman code, or wrong padding.
+    Huffman,
+    /// A change of the table's size that is too large, or not at the start of a block.
+    SizeUpdate,
+}
+
+impl Fault {
+    /// What is wrong, for people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Fault::Integer => "an integer of HPACK is too long",
+            Fault::Index => "an index beyond the tables of HPACK",
+            Fault::Cut => "a string goes beyond its field block",
+            Fault::Huffman => "a string is not Huffman code",
+            Fault::SizeUpdate => "a size of the dynamic table that is not allowed",
+        }
+    }
+}
+
+/// The fields of a block, decoded on their own, for tests and fuzzing.
+#[doc(hidden)]
+pub mod probe {
+    use super::{Decoder, Fault, Field, Sink};
+    use alloc::vec::Vec;
+
+    /// A decoder.
+    #[derive(Debug)]
+    pub struct Probe(Decoder);
+
+    #[derive(Default)]
+    struct Fields {
+        text: Vec<u8>,
+        all: Vec<(Vec<u8>, Vec<u8>)>,
+    }
+
+    impl Sink for Fields {
+        fn text(&mut self) -> &mut Vec<u8> {
+            &mut self.text
+        }
+
+        fn came(&mut self, field: Field) {
+            let line = &self.text[field.at..];
+            let value = &line[field.name_len + 2..line.len() - 2];
+            self.all
+                .push((line[..field.name_len].to_vec(), value.to_vec()));
+            self.text.truncate(field.at);
+        }
+    }
+
+    impl Probe {
+        /// With a table of this size.
+        #[must_use]
+        pub fn new(size: usize) -> Probe {
+            Probe(Decoder::new(size))
+        }
+
+        /// Name and value of each.
+        ///
+        /// # Errors
+        /// As [`Fault`] says.
+        #[expect(clippy::type_complexity, reason = "pairs")]
+        pub fn decode(&mut self, block: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Fault> {
+            let mut fields = Fields::default();
+            self.0.decode(block, &mut fields)?;
+            Ok(fields.all)
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The static table of HPACK, as lines of text like those of the dynamic one. Read RFC 7541 appendix A.
+
+use super::kind::Kind;
+use crate::request::Indexed as At;
+
+/// A field of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'t> {
+    /// `name: value\r\n`.
+    pub(super) line: &'t [u8],
+    pub(super) name_len: usize,
+    pub(super) kind: Kind,
+    /// The value is one that a field can have.
+    pub(super) is_sound: bool,
+}
+
+macro_rules! table {
+    ($($name:literal $value:literal $kind:expr,)*) => {
+        const ENTRIES: [(&str, usize, Kind); STATIC_LEN] = {
+            use Kind::*;
+            [$((concat!($name, ": ", $value, "\r\n"), $name.len(), $kind),)*]
+        };
+    };
+}
+
+/// Entries.
+pub(super) const STATIC_LEN: usize = 61;
+
+/// The entry with this index, from 1.
+#[inline]
+pub(super) fn entry(index: usize) -> Option<Entry<'static>> {
+    let (line, name_len, kind) = ENTRIES.get(index.checked_sub(1)?)?;
+    Some(Entry {
+        line: line.as_bytes(),
+        name_len: *name_len,
+        kind: *kind,
+        is_sound: true,
+    })
+}
+
+/// The index of the first entry with this name, in lower case.
+pub(super) const fn index_of(name: &[u8]) -> u8 {
+    let mut at = 0;
+    while at < STATIC_LEN {
+        let (line, name_len, _) = ENTRIES[at];
+        if name_len == name.len() && is_prefix(name, line.as_bytes()) {
+            return at as u8 + 1;
+        }
+        at += 1;
+    }
+    0
+}
+
+const fn is_prefix(start: &[u8], of: &[u8]) -> bool {
+    let mut at = 0;
+    while at < start.len() {
+        if start[at] != of[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+table! {
+    ":authority" "" Authority,
+    ":method" "GET" Method,
+    ":method" "POST" Method,
+    ":path" "/" Path,
+    ":path" "/index.html" Path,
+    ":scheme" "http" Scheme,
+    ":scheme" "https" Scheme,
+    ":status" "200" Status,
+    ":status" "204" Status,
+    ":status" "206" Status,
+    ":status" "304" Status,
+    ":status" "400" Status,
+    ":status" "404" Status,
+    ":status" "500" Status,
+    "accept-charset" "" Plain,
+    "accept-encoding" "gzip, deflate" Indexed(At::AcceptEncoding),
+    "accept-language" "" Plain,
+    "accept-ranges" "" Plain,
+    "accept" "" Plain,
+    "access-control-allow-origin" "" Plain,
+    "age" "" Plain,
+    "allow" "" Plain,
+    "authorization" "" Mark(At::Authorization),
+    "cache-control" "" Mark(At::CacheControl),
+    "content-disposition" "" Plain,
+    "content-encoding" "" Plain,
+    "content-language" "" Plain,
+    "content-length" "" ContentLength,
+    "content-location" "" Plain,
+    "content-range" "" Plain,
+    "content-type" "" Plain,
+    "cookie" "" Cookie,
+    "date" "" Plain,
+    "etag" "" Plain,
+    "expect" "" Expect,
+    "expires" "" Plain,
+    "from" "" Plain,
+    "host" "" Host,
+    "if-match" "" Indexed(At::IfMatch),
+    "if-modified-since" "" Indexed(At::IfModifiedSince),
+    "if-none-match" "" Indexed(At::IfNoneMatch),
+    "if-range" "" Indexed(At::IfRange),
+    "if-unmodified-since" "" Indexed(At::IfUnmodifiedSince),
+    "last-modified" "" Plain,
+    "link" "" Plain,
+    "location" "" Plain,
+    "max-forwards" "" Plain,
+    "proxy-authenticate" "" Plain,
+    "proxy-authorization" "" Plain,
+    "range" "" Indexed(At::Range),
+    "referer" "" Indexed(At::Referer),
+    "refresh" "" Plain,
+    "retry-after" "" Plain,
+    "server" "" Plain,
+    "set-cookie" "" Plain,
+    "strict-transport-security" "" Plain,
+    "transfer-encoding" "" OfConnection,
+    "user-agent" "" Indexed(At::UserAgent),
+    "vary" "" Plain,
+    "via" "" Plain,
+    "www-authenticate" "" Plain,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_those_of_the_names() {
+        for index in 1..=STATIC_LEN {
+            let Some(entry) = entry(index) else {
+                panic!("{index}");
+            };
+            assert_eq!(Kind::of(&entry.line[..entry.name_len]), entry.kind);
+            assert_eq!(&entry.line[entry.name_len..][..2], b": ");
+        }
+        assert!(entry(0).is_none() && entry(62).is_none());
+        assert_eq!((index_of(b"date"), index_of(b"x")), (33, 0));
+    }
+}

@@ -1,0 +1,171 @@
+//! The dynamic table of HPACK: fields as lines of text, the newest first. Knows not how they came. Read RFC 7541 §2.3.2
+//! and §4.
+//!
+//! All lines lie in one piece of memory, oldest first. A line is 4 bytes longer than name and value, of which the size
+//! that the peer is allowed counts 32; so the live lines are never more than that size. What is evicted is a prefix, and is
+//! cut off once it is the larger part.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::kind::Kind;
+use super::static_table::Entry;
+
+/// What an entry counts beside its name and value.
+pub(in crate::h2) const ENTRY_LEN: usize = 32;
+/// Evicted bytes that are kept rather than moved over.
+const DEAD_LEN_MAX: usize = 1024;
+
+/// Fields that came, for as long as there is room.
+#[derive(Debug)]
+pub(super) struct Table {
+    lines: Vec<u8>,
+    /// Newest at the front.
+    entries: VecDeque<Place>,
+    /// Bytes before the oldest line in `lines`.
+    dead_len: usize,
+    /// Bytes that were cut off in front of `lines`, modulo 2^32.
+    cut: u32,
+    /// As RFC 7541 §4.1 counts.
+    size: usize,
+    size_max: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Counted as if nothing were ever cut off.
+    at: u32,
+    len: u32,
+    name_len: u32,
+    kind: Kind,
+    is_sound: bool,
+}
+
+impl Table {
+    pub(super) fn new(size_max: usize) -> Table {
+        Table {
+            lines: Vec::new(),
+            entries: VecDeque::new(),
+            dead_len: 0,
+            cut: 0,
+            size: 0,
+            size_max,
+        }
+    }
+
+    /// The entry with this number, from 0.
+    #[inline]
+    pub(super) fn get(&self, number: usize) -> Option<Entry<'_>> {
+        let place = self.entries.get(number)?;
+        let start = place.at.wrapping_sub(self.cut) as usize;
+        Some(Entry {
+            line: self.lines.get(start..start + place.len as usize)?,
+            name_len: place.name_len as usize,
+            kind: place.kind,
+            is_sound: place.is_sound,
+        })
+    }
+
+    /// Changes how much there may be.
+    pub(super) fn set_size_max(&mut self, size_max: usize) {
+        self.size_max = size_max;
+        self.evict(0);
+    }
+
+    /// Adds a field. One that is larger than the table empties it (RFC 7541 §4.4).
+    pub(super) fn insert(&mut self, entry: &Entry<'_>) {
+        let size = entry.line.len() - 4 + ENTRY_LEN;
+        self.evict(size);
+        if size > self.size_max {
+            return;
+        }
+        if self.dead_len > DEAD_LEN_MAX.max(self.lines.len() / 2) {
+            self.lines.drain(..self.dead_len);
+            self.cut = self.cut.wrapping_add(self.dead_len as u32);
+            self.dead_len = 0;
+        }
+        self.entries.push_front(Place {
+            at: self.cut.wrapping_add(self.lines.len() as u32),
+            len: entry.line.len() as u32,
+            name_len: entry.name_len as u32,
+            kind: entry.kind,
+            is_sound: entry.is_sound,
+        });
+        self.lines.extend_from_slice(entry.line);
+        self.size += size;
+    }
+
+    /// Makes room for so much.
+    fn evict(&mut self, size: usize) {
+        while self.size + size > self.size_max {
+            let Some(place) = self.entries.pop_back() else {
+                break;
+            };
+            self.dead_len += place.len as usize;
+            self.size -= place.len as usize - 4 + ENTRY_LEN;
+        }
+        if self.entries.is_empty() {
+            self.lines.clear();
+            self.dead_len = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(table: &mut Table, line: &str) {
+        table.insert(&Entry {
+            line: line.as_bytes(),
+            name_len: 1,
+            kind: Kind::Plain,
+            is_sound: true,
+        });
+    }
+
+    fn lines(table: &Table) -> Vec<&str> {
+        let lines = (0..).map_while(|number| table.get(number));
+        lines
+            .filter_map(|entry| str::from_utf8(entry.line).ok())
+            .collect()
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let mut table = Table::new(70);
+        add(&mut table, "a: 1\r\n");
+        add(&mut table, "b: 2\r\n");
+        assert_eq!(lines(&table), ["b: 2\r\n", "a: 1\r\n"]);
+        add(&mut table, "c: 345\r\n");
+        assert_eq!(lines(&table), ["c: 345\r\n", "b: 2\r\n"]);
+        table.set_size_max(36);
+        assert_eq!(lines(&table), ["c: 345\r\n"]);
+        table.set_size_max(4096);
+        add(&mut table, "d: 1\r\n");
+        assert_eq!(lines(&table), ["d: 1\r\n", "c: 345\r\n"]);
+    }
+
+    #[test]
+    fn one_too_large_empties_it() {
+        let mut table = Table::new(40);
+        add(&mut table, "a: 1\r\n");
+        add(&mut table, "b: 12345678\r\n");
+        assert!(lines(&table).is_empty());
+        table.set_size_max(0);
+        add(&mut table, "c: \r\n");
+        assert!(lines(&table).is_empty());
+    }
+
+    #[test]
+    fn memory_stays_bounded_however_many_come() {
+        let mut table = Table::new(4096);
+        for number in 0..10_000 {
+            let line = alloc::format!("n: {number:0>200}\r\n");
+            add(&mut table, &line);
+            assert_eq!(table.get(0).map(|entry| entry.line), Some(line.as_bytes()));
+        }
+        assert!(table.lines.capacity() < 4 * 4096, "{}", table.lines.capacity());
+        assert_eq!(table.entries.len(), 4096 / 233);
+    }
+}
