@@ -30,6 +30,7 @@ use crate::limits::Limits;
 pub use client::{Client, ClientEvent};
 pub use fields::{put_encoded, put_fields};
 pub use outgoing::{BodyLen, Broken};
+pub(crate) use request::path_form;
 pub use request::{Head, first_line, head_complete, parse};
 pub use response::{Fault, ResponseHead};
 pub use server::{Event, Server};

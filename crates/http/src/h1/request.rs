@@ -15,6 +15,7 @@ mod line;
 mod tests;
 
 use self::line::RequestLine;
+pub(crate) use self::line::path_form;
 use crate::body::Framing;
 use crate::limits::Limits;
 use crate::lines::Stop;

@@ -105,6 +105,21 @@ impl Index {
         }
     }
 
+    /// As [`Index::add`], for who knows the places.
+    #[inline]
+    pub(crate) fn add_at(&mut self, field: Indexed, line_at: u32, value_at: u32, len: u32) {
+        let bit = field.bit();
+        if self.once & bit == 0 {
+            self.once |= bit;
+            self.values[field as usize] = Span { at: value_at, len };
+        } else if self.again & bit == 0 {
+            self.again |= bit;
+            if let Some(more) = self.more.get_mut(field as usize) {
+                *more = line_at;
+            }
+        }
+    }
+
     /// Whether one of these came; they are bits.
     #[inline]
     pub(crate) fn has_any_of(&self, bits: u16) -> bool {

@@ -226,6 +226,16 @@ fn other_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, Refu
     }
 }
 
+/// A target in origin-form or asterisk-form that came without a request line (RFC 9113 §8.3.1).
+pub(crate) fn path_form(raw: &[u8], method: Method) -> Result<Target<'_>, Refusal> {
+    let span = Span::at_start(raw);
+    match raw {
+        b"*" if method == Method::Options => Ok(Target::Asterisk),
+        [b'/', ..] if span.raw.len() == raw.len() => Ok(span.origin()),
+        _ => Err(Refusal::TargetInvalid),
+    }
+}
+
 /// `host:port`, both required (RFC 9112 §3.2.3).
 fn authority_form(raw: &[u8]) -> Result<TargetAndAuthority<'_>, Refusal> {
     match host::port(raw) {

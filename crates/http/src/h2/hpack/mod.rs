@@ -53,6 +53,9 @@ pub mod probe {
     use super::{Decoder, Fault, Field, Sink};
     use alloc::vec::Vec;
 
+    /// Name and value of each field.
+    pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
     /// A decoder.
     #[derive(Debug)]
     pub struct Probe(Decoder);
@@ -60,7 +63,7 @@ pub mod probe {
     #[derive(Default)]
     struct Fields {
         text: Vec<u8>,
-        all: Vec<(Vec<u8>, Vec<u8>)>,
+        all: Pairs,
     }
 
     impl Sink for Fields {
@@ -88,8 +91,7 @@ pub mod probe {
         ///
         /// # Errors
         /// As [`Fault`] says.
-        #[expect(clippy::type_complexity, reason = "pairs")]
-        pub fn decode(&mut self, block: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Fault> {
+        pub fn decode(&mut self, block: &[u8]) -> Result<Pairs, Fault> {
             let mut fields = Fields::default();
             self.0.decode(block, &mut fields)?;
             Ok(fields.all)

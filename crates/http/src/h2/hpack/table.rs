@@ -165,7 +165,11 @@ mod tests {
             add(&mut table, &line);
             assert_eq!(table.get(0).map(|entry| entry.line), Some(line.as_bytes()));
         }
-        assert!(table.lines.capacity() < 4 * 4096, "{}", table.lines.capacity());
+        assert!(
+            table.lines.capacity() < 4 * 4096,
+            "{}",
+            table.lines.capacity()
+        );
         assert_eq!(table.entries.len(), 4096 / 233);
     }
 }

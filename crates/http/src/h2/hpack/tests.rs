@@ -62,9 +62,17 @@ fn responses_evict() {
     ];
     let heard = blocks.map(|block| said(&probe.decode(&bytes(block)).expect("a block")));
     let date = "date=Mon, 21 Oct 2013 20:13:21 GMT location=https://www.example.com";
-    assert_eq!(heard[0], alloc::format!(":status=302 cache-control=private {date}"));
-    assert_eq!(heard[1], alloc::format!(":status=307 cache-control=private {date}"));
-    assert!(heard[2].ends_with("set-cookie=foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"));
+    assert_eq!(
+        heard[0],
+        alloc::format!(":status=302 cache-control=private {date}")
+    );
+    assert_eq!(
+        heard[1],
+        alloc::format!(":status=307 cache-control=private {date}")
+    );
+    assert!(
+        heard[2].ends_with("set-cookie=foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1")
+    );
     assert_eq!(probe.decode(&bytes("c1")), Err(Fault::Index), "evicted");
 }
 

@@ -1,0 +1,622 @@
+//! What both ends of a connection have in common: frames in, streams, windows, settings, going away. Knows no requests and
+//! no responses: field blocks are given to [`super::Server`] or [`super::Client`] undecoded. What is sent is in `sending`, what
+//! frames of the connection do in `control`. Read RFC 9113 §3.4, §5 and §6.
+
+use alloc::vec::Vec;
+
+use super::budget::Budget;
+use super::error::{Code, Fault};
+use super::forgotten::Forgotten;
+use super::frame::{self, FrameHead, HEAD_LEN, flag, kind};
+use super::hpack::Decoder;
+use super::priority::Priority;
+use super::queue::Queue;
+use super::settings::{Peer, TABLE_LEN, WINDOW_LEN};
+use super::streams::{Input, Output, Stream, Streams, UNKNOWN};
+use super::window::{Estimate, Window};
+use super::{Turn, settings};
+use crate::refusal::Refusal;
+
+/// What a client begins with (RFC 9113 §3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) is_server: bool,
+    pub(super) phase: Phase,
+    pub(super) decoder: Decoder,
+    /// The DATA frame that is being read.
+    data: Option<Data>,
+    /// The field block that is being read.
+    block: Option<Block>,
+    pub(super) streams: Streams,
+    /// One whose output has ended, of which the rest is to be said behind its last bytes.
+    pub(super) unsettled: u32,
+    pub(super) queue: Queue,
+    pub(super) peer: Peer,
+    /// What we may send.
+    pub(super) send_window: i32,
+    /// What the peer may send.
+    pub(super) window: Window,
+    pub(super) estimate: Estimate,
+    /// The highest stream that was begun.
+    pub(super) last_id: u32,
+    pub(super) going: Going,
+    /// The peer goes away, and takes no streams above this.
+    pub(super) peer_last_id: Option<u32>,
+    /// Settings of ours that were not acknowledged.
+    pub(super) unacknowledged: u8,
+    /// The peer has made its table for what we send smaller, and is to be told that we know.
+    pub(super) owes_table_len: bool,
+    pub(super) resets: Budget,
+    pub(super) glitches: Budget,
+    pub(super) forgotten: Forgotten,
+    /// Priorities of streams that have not begun.
+    pub(super) early: Vec<(u32, Priority)>,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The client's preface is due.
+    Preface,
+    /// The peer's settings are due.
+    Settings,
+    Open,
+    /// Nothing is read any more.
+    Ended,
+}
+
+/// How far we are with going away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Going {
+    No,
+    /// It was announced; what is on its way may still come.
+    Announced,
+    /// What begins now is ignored.
+    Gone,
+}
+
+/// What is left of a DATA frame.
+#[derive(Clone, Copy, Debug)]
+struct Data {
+    stream: u32,
+    left: usize,
+    pad_left: usize,
+    is_end: bool,
+    /// Nobody gets it.
+    is_dropped: bool,
+}
+
+/// A field block that goes on.
+#[derive(Debug)]
+struct Block {
+    stream: u32,
+    is_end: bool,
+    bytes: Vec<u8>,
+    continuations: u32,
+}
+
+/// What a step gave.
+#[derive(Debug)]
+pub(super) enum Got<'b> {
+    Nothing,
+    /// A field block, to be decoded whatever becomes of it.
+    Block {
+        stream: u32,
+        is_end: bool,
+        block: Fragment<'b>,
+    },
+    Data {
+        stream: u32,
+        data: &'b [u8],
+    },
+    End {
+        stream: u32,
+    },
+    Refused {
+        stream: u32,
+        refusal: Refusal,
+    },
+    Reset {
+        stream: u32,
+        code: Code,
+    },
+    GoneAway {
+        last_id: u32,
+        code: Code,
+    },
+}
+
+/// A field block where it was received, or put together.
+#[derive(Debug)]
+pub(super) enum Fragment<'b> {
+    Whole(&'b [u8]),
+    Gathered(Vec<u8>),
+}
+
+impl Fragment<'_> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Fragment::Whole(bytes) => bytes,
+            Fragment::Gathered(bytes) => bytes,
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(is_server: bool) -> Connection {
+        Connection {
+            is_server,
+            phase: if is_server {
+                Phase::Preface
+            } else {
+                Phase::Settings
+            },
+            decoder: Decoder::new(TABLE_LEN),
+            data: None,
+            block: None,
+            streams: Streams::default(),
+            unsettled: 0,
+            queue: Queue::default(),
+            peer: Peer::default(),
+            send_window: WINDOW_LEN as i32,
+            window: Window::new(2 * WINDOW_LEN),
+            estimate: Estimate::NEW,
+            last_id: 0,
+            going: Going::No,
+            peer_last_id: None,
+            unacknowledged: 0,
+            owes_table_len: false,
+            resets: Budget::default(),
+            glitches: Budget::default(),
+            forgotten: Forgotten::default(),
+            early: Vec::new(),
+        }
+    }
+
+    /// Writes our settings.
+    pub(super) fn greet(&mut self, turn: &mut Turn<'_>) {
+        let settings = turn.settings;
+        let section_len = u32::try_from(settings.section_len_max).unwrap_or(u32::MAX);
+        let mut ours = Vec::with_capacity(4);
+        if self.is_server {
+            ours.push((
+                settings::id::MAX_CONCURRENT_STREAMS,
+                u32::from(settings.streams_max),
+            ));
+            if settings.takes_connect_protocol {
+                ours.push((settings::id::ENABLE_CONNECT_PROTOCOL, 1));
+            }
+        } else {
+            turn.out.extend_from_slice(PREFACE);
+            ours.push((settings::id::ENABLE_PUSH, 0));
+        }
+        ours.push((settings::id::MAX_HEADER_LIST_SIZE, section_len));
+        ours.push((settings::id::NO_RFC7540_PRIORITIES, 1));
+        frame::put_settings(&ours, turn.out);
+        self.unacknowledged = 1;
+        if let Some(increment) = self.window.flush() {
+            frame::put_window_update(0, increment, turn.out);
+        }
+    }
+
+    /// Looks at the start of the input. What was used, and what came of it; with nothing of either, more is needed.
+    ///
+    /// # Errors
+    /// The connection is over, and the peer is told.
+    pub(super) fn step<'b>(
+        &mut self,
+        input: &'b [u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(usize, Got<'b>), Fault> {
+        self.settle_last(turn.out);
+        let mut used = 0;
+        loop {
+            let rest = input.get(used..).unwrap_or_default();
+            let (len, got) = self.once(rest, turn)?;
+            used += len;
+            if len == 0 || !matches!(got, Got::Nothing) {
+                return Ok((used, got));
+            }
+        }
+    }
+
+    /// Ends the connection for a fault of the peer.
+    #[cold]
+    pub(super) fn fail(&mut self, fault: Fault, turn: &mut Turn<'_>) {
+        turn.counters.ended += 1;
+        turn.counters.floods += u64::from(fault.code == Code::ENHANCE_YOUR_CALM);
+        self.end(fault.code, fault.why, turn.out);
+    }
+
+    /// Says that the connection ends, and reads no more.
+    pub(super) fn end(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
+        if self.phase != Phase::Ended {
+            let last_id = if self.is_server { self.last_id } else { 0 };
+            frame::put_goaway(last_id, code, why, out);
+            self.phase = Phase::Ended;
+            self.going = Going::Gone;
+        }
+    }
+
+    #[inline]
+    fn once<'b>(&mut self, rest: &'b [u8], turn: &mut Turn<'_>) -> Result<(usize, Got<'b>), Fault> {
+        if self.data.is_some() {
+            return self.go_on_with_data(rest, turn);
+        }
+        match self.phase {
+            Phase::Open | Phase::Settings => {}
+            Phase::Preface => return self.preface(rest),
+            Phase::Ended => return Ok((rest.len(), Got::Nothing)),
+        }
+        let Some(head) = rest.first_chunk().map(FrameHead::parse) else {
+            return Ok((0, Got::Nothing));
+        };
+        head.check()?;
+        self.check_order(head)?;
+        if head.kind == kind::DATA {
+            return self.begin_data(head, rest, turn);
+        }
+        let len = HEAD_LEN + head.len;
+        match rest.get(HEAD_LEN..len) {
+            None => Ok((0, Got::Nothing)),
+            Some(payload) => Ok((len, self.frame(head, payload, turn)?)),
+        }
+    }
+
+    fn preface<'b>(&mut self, rest: &[u8]) -> Result<(usize, Got<'b>), Fault> {
+        let shared = rest.len().min(PREFACE.len());
+        if rest.get(..shared) != PREFACE.get(..shared) {
+            return Err(Fault::protocol(
+                "the connection preface is not that of HTTP/2",
+            ));
+        }
+        if shared < PREFACE.len() {
+            return Ok((0, Got::Nothing));
+        }
+        self.phase = Phase::Settings;
+        Ok((shared, Got::Nothing))
+    }
+
+    /// Checks that a frame may follow those that came.
+    #[inline]
+    fn check_order(&mut self, head: FrameHead) -> Result<(), Fault> {
+        if let Some(block) = &self.block {
+            let goes_on = head.kind == kind::CONTINUATION && head.stream == block.stream;
+            return match goes_on {
+                true => Ok(()),
+                false => Err(Fault::protocol("a frame within a field block")),
+            };
+        }
+        if self.phase == Phase::Settings {
+            let is_settings = head.kind == kind::SETTINGS && !head.has(flag::ACK);
+            if !is_settings {
+                return Err(Fault::protocol("the first frame is not SETTINGS"));
+            }
+            self.phase = Phase::Open;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn frame<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &'b [u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Got<'b>, Fault> {
+        match head.kind {
+            kind::HEADERS => self.headers(head, payload),
+            kind::CONTINUATION => self.continuation(head, payload, turn),
+            kind::WINDOW_UPDATE => self.window_update(head, payload, turn),
+            kind::RST_STREAM => self.reset_came(head, payload, turn),
+            kind::SETTINGS => self.settings(head, payload, turn),
+            kind::PING => self.ping(head, payload, turn),
+            kind::GOAWAY => Ok(self.goaway_came(payload)),
+            kind::PRIORITY_UPDATE => self.priority_update(payload, turn),
+            kind::PUSH_PROMISE => Err(Fault::protocol("PUSH_PROMISE though nobody takes it")),
+            _ => {
+                self.glitch(1, turn)?;
+                Ok(Got::Nothing)
+            }
+        }
+    }
+
+    fn headers<'b>(&mut self, head: FrameHead, payload: &'b [u8]) -> Result<Got<'b>, Fault> {
+        let fragment = frame::fragment(head, payload)?;
+        let is_end = head.has(flag::END_STREAM);
+        if head.has(flag::END_HEADERS) {
+            return Ok(Got::Block {
+                stream: head.stream,
+                is_end,
+                block: Fragment::Whole(fragment),
+            });
+        }
+        self.block = Some(Block {
+            stream: head.stream,
+            is_end,
+            bytes: fragment.to_vec(),
+            continuations: 0,
+        });
+        Ok(Got::Nothing)
+    }
+
+    fn continuation<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        turn: &Turn<'_>,
+    ) -> Result<Got<'b>, Fault> {
+        let Some(mut block) = self.block.take() else {
+            return Err(Fault::protocol("CONTINUATION without a field block"));
+        };
+        block.continuations += 1;
+        block.bytes.extend_from_slice(payload);
+        let settings = turn.settings;
+        if block.continuations > settings.continuations_max
+            || block.bytes.len() > settings.section_len_max
+        {
+            return Err(Fault::calm("a field block that is too long"));
+        }
+        if head.has(flag::END_HEADERS) {
+            return Ok(Got::Block {
+                stream: block.stream,
+                is_end: block.is_end,
+                block: Fragment::Gathered(block.bytes),
+            });
+        }
+        self.block = Some(block);
+        Ok(Got::Nothing)
+    }
+
+    /// A DATA frame begins, of which padding's length has come if it has any.
+    fn begin_data<'b>(
+        &mut self,
+        head: FrameHead,
+        rest: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(usize, Got<'b>), Fault> {
+        let (mut used, mut left, mut pad_left) = (HEAD_LEN, head.len, 0);
+        if head.has(flag::PADDED) {
+            left = left.checked_sub(1).ok_or(frame::NO_PAD_LEN)?;
+            let Some(pad_len) = rest.get(HEAD_LEN) else {
+                return Ok((0, Got::Nothing));
+            };
+            used += 1;
+            pad_left = usize::from(*pad_len);
+            left = left.checked_sub(pad_left).ok_or(frame::PADDING)?;
+        }
+        if !self.window.take(head.len as u32) {
+            let why = "more data than the connection's window allows";
+            return Err(Fault::new(Code::FLOW_CONTROL_ERROR, why));
+        }
+        let is_end = head.has(flag::END_STREAM);
+        if left == 0 && !is_end {
+            self.glitch(1, turn)?;
+        }
+        let mut data = Data {
+            stream: head.stream,
+            left,
+            pad_left,
+            is_end,
+            is_dropped: false,
+        };
+        let got = match self.accept_data(head, left as u64, turn)? {
+            None => {
+                let padding = (head.len - left) as u32;
+                self.give_back(head.stream, padding, turn.out);
+                if self
+                    .estimate
+                    .came(head.len as u32, turn.settings.window_len_max)
+                {
+                    frame::put_ping(false, super::control::PING_ESTIMATE, turn.out);
+                }
+                Got::Nothing
+            }
+            Some(got) => {
+                data.is_dropped = true;
+                self.give_connection(head.len as u32, turn.out);
+                got
+            }
+        };
+        self.data = Some(data);
+        Ok((used, got))
+    }
+
+    /// Whether a stream takes data: `None`, or what comes of it if not.
+    fn accept_data(
+        &mut self,
+        head: FrameHead,
+        len: u64,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Got<'static>>, Fault> {
+        let id = head.stream;
+        let Some(stream) = self.streams.by_id(id) else {
+            self.check_closed(id)?;
+            self.glitch(1, turn)?;
+            return Ok(Some(Got::Nothing));
+        };
+        if stream.is_dead {
+            return Ok(Some(Got::Nothing));
+        }
+        let code = match stream.input {
+            Input::Ended => Code::STREAM_CLOSED,
+            Input::Head => Code::PROTOCOL_ERROR,
+            _ if !stream.window.take(head.len as u32) => Code::FLOW_CONTROL_ERROR,
+            _ if len > stream.to_come => {
+                turn.counters.malformed += 1;
+                Code::PROTOCOL_ERROR
+            }
+            Input::Unwanted => {
+                stream.subtract(len);
+                return Ok(Some(Got::Nothing));
+            }
+            Input::Open => {
+                stream.subtract(len);
+                stream.came += len;
+                let is_too_large =
+                    self.is_server && stream.came > turn.settings.limits.body_len_max;
+                if !is_too_large {
+                    stream.untaken += head.len as u32;
+                    return Ok(None);
+                }
+                stream.input = Input::Unwanted;
+                return Ok(Some(Got::Refused {
+                    stream: id,
+                    refusal: Refusal::BodyTooLarge,
+                }));
+            }
+        };
+        self.fail_stream(id, code, turn).map(Some)
+    }
+
+    fn go_on_with_data<'b>(
+        &mut self,
+        rest: &'b [u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(usize, Got<'b>), Fault> {
+        let Some(data) = &mut self.data else {
+            return Ok((0, Got::Nothing));
+        };
+        if data.left > 0 {
+            let part = rest.get(..data.left).unwrap_or(rest);
+            data.left -= part.len();
+            let got = match data.is_dropped || part.is_empty() {
+                true => Got::Nothing,
+                false => Got::Data {
+                    stream: data.stream,
+                    data: part,
+                },
+            };
+            return Ok((part.len(), got));
+        }
+        let used = data.pad_left.min(rest.len());
+        data.pad_left -= used;
+        if data.pad_left > 0 {
+            return Ok((used, Got::Nothing));
+        }
+        let (id, is_end) = (data.stream, data.is_end);
+        self.data = None;
+        let got = match is_end {
+            true => self.input_ended(id, turn)?,
+            false => Got::Nothing,
+        };
+        match (used, &got) {
+            // Something was done, so the next frame is to be looked at, too.
+            (0, Got::Nothing) => self.once(rest, turn),
+            _ => Ok((used, got)),
+        }
+    }
+
+    /// The last of a message has come.
+    pub(super) fn input_ended<'b>(
+        &mut self,
+        id: u32,
+        turn: &mut Turn<'_>,
+    ) -> Result<Got<'b>, Fault> {
+        let Some(stream) = self.streams.by_id(id) else {
+            return Ok(Got::Nothing);
+        };
+        if stream.is_dead || stream.input == Input::Ended {
+            return Ok(Got::Nothing);
+        }
+        if stream.to_come != UNKNOWN && stream.to_come > 0 {
+            turn.counters.malformed += 1;
+            return self.fail_stream(id, Code::PROTOCOL_ERROR, turn);
+        }
+        let was_wanted = stream.input == Input::Open;
+        stream.input = Input::Ended;
+        stream.expects = false;
+        self.settle(id, turn.out);
+        Ok(match was_wanted {
+            true => Got::End { stream: id },
+            false => Got::Nothing,
+        })
+    }
+
+    /// Adds a stream.
+    pub(super) fn begin(
+        &mut self,
+        id: u32,
+        input: Input,
+        output: Output,
+        priority: Priority,
+    ) -> u16 {
+        self.streams.add(Stream {
+            id,
+            input,
+            output,
+            is_dead: false,
+            is_head: false,
+            expects: false,
+            is_complete: false,
+            is_queued: false,
+            priority,
+            next: 0,
+            before: 0,
+            send_window: self.peer.window_len as i32,
+            window: Window::new(WINDOW_LEN),
+            untaken: 0,
+            to_come: UNKNOWN,
+            came: 0,
+            ready: 0,
+            to_be_ready: UNKNOWN,
+            trailers: None,
+        })
+    }
+
+    /// Forgets a stream if it is over; who no longer wants its rest says so (RFC 9113 §8.1).
+    pub(super) fn settle(&mut self, id: u32, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.by_id(id) else {
+            return;
+        };
+        let is_unwanted = stream.output == Output::Ended && stream.input == Input::Unwanted;
+        if is_unwanted && !stream.is_dead {
+            stream.input = Input::Ended;
+            frame::put_reset(id, Code::NO_ERROR, out);
+            self.forgotten.add(id);
+        }
+        if self
+            .streams
+            .by_id(id)
+            .is_some_and(|stream| stream.is_over())
+        {
+            self.forget(id, out);
+        }
+    }
+
+    /// Forgets a stream.
+    pub(super) fn forget(&mut self, id: u32, out: &mut Vec<u8>) {
+        let Some(slot) = self.streams.find(id) else {
+            return;
+        };
+        self.queue.remove(&mut self.streams, slot);
+        let untaken = self.streams.get(slot).untaken;
+        self.streams.remove(id);
+        self.give_connection(untaken, out);
+    }
+
+    /// Nothing more is to be done on a stream that was reset, but by who works for it.
+    pub(super) fn kill(&mut self, id: u32) {
+        if let Some(slot) = self.streams.find(id) {
+            self.queue.remove(&mut self.streams, slot);
+            let stream = self.streams.get(slot);
+            stream.is_dead = true;
+            stream.input = Input::Ended;
+            stream.output = Output::Ended;
+            stream.expects = false;
+            stream.trailers = None;
+        }
+    }
+}
+
+impl Stream {
+    /// So many bytes of the announced ones have come.
+    fn subtract(&mut self, len: u64) {
+        if self.to_come != UNKNOWN {
+            self.to_come -= len;
+        }
+    }
+}

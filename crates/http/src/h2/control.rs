@@ -1,0 +1,270 @@
+//! Frames that change the connection or a stream, but carry nothing. Read RFC 9113 §5.4, §6.4 to §6.9, RFC 9218 §7.1.
+
+use alloc::vec::Vec;
+
+use super::Turn;
+use super::connection::{Connection, Going, Got};
+use super::error::{Code, Fault};
+use super::frame::{self, FrameHead, flag};
+use super::priority::Priority;
+use super::settings::TABLE_LEN;
+
+/// What our PINGs say, by which their answers are told apart.
+pub(super) const PING_ESTIMATE: [u8; 8] = *b"estimate";
+const PING_LEAVING: [u8; 8] = *b"leaving.";
+/// The last stream of a GOAWAY that only announces.
+const ANY_STREAM: u32 = 0x7fff_ffff;
+/// Priorities that are kept for streams that have not begun.
+const EARLY_MAX: usize = 16;
+
+impl Connection {
+    /// Something came that is of little use.
+    pub(super) fn glitch(&mut self, count: u32, turn: &mut Turn<'_>) -> Result<(), Fault> {
+        turn.counters.glitches += 1;
+        match self
+            .glitches
+            .spend(count, turn.settings.glitches, turn.now_ms)
+        {
+            true => Ok(()),
+            false => Err(Fault::calm("too many frames of little use")),
+        }
+    }
+
+    /// A stream ended before its time, by the peer or for its fault.
+    pub(super) fn count_reset(&mut self, turn: &mut Turn<'_>) -> Result<(), Fault> {
+        match self.resets.spend(1, turn.settings.resets, turn.now_ms) {
+            true => Ok(()),
+            false => Err(Fault::calm("too many streams were reset")),
+        }
+    }
+
+    /// Ends a stream for a fault of the peer: a stream error.
+    pub(super) fn fail_stream<'b>(
+        &mut self,
+        id: u32,
+        code: Code,
+        turn: &mut Turn<'_>,
+    ) -> Result<Got<'b>, Fault> {
+        match code {
+            Code::REFUSED_STREAM => turn.counters.refused += 1,
+            _ => turn.counters.faults += 1,
+        }
+        self.count_reset(turn)?;
+        frame::put_reset(id, code, turn.out);
+        self.forgotten.add(id);
+        Ok(match self.streams.by_id(id).is_some() {
+            true => {
+                self.kill(id);
+                Got::Reset { stream: id, code }
+            }
+            false => Got::Nothing,
+        })
+    }
+
+    /// Whether a stream has not begun; those that we take no more may have, for all we know.
+    fn is_idle_id(&self, id: u32) -> bool {
+        let is_known = id <= self.last_id || self.is_server && self.going == Going::Gone;
+        !is_known || id.is_multiple_of(2)
+    }
+
+    /// Checks that a stream that is not under way has been, so that what comes for it may be ignored.
+    pub(super) fn check_closed(&self, id: u32) -> Result<(), Fault> {
+        if self.is_idle_id(id) {
+            return Err(Fault::protocol("a frame for a stream that has not begun"));
+        }
+        match self.forgotten.has(id) || self.going == Going::Gone {
+            true => Ok(()),
+            false => {
+                let why = "a frame for a stream that is over";
+                Err(Fault::new(Code::STREAM_CLOSED, why))
+            }
+        }
+    }
+
+    /// As [`Connection::check_closed`] for frames that may come at any time after the end.
+    fn check_begun(&self, id: u32) -> Result<(), Fault> {
+        match self.is_idle_id(id) {
+            true => Err(Fault::protocol("a frame for a stream that has not begun")),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn reset_came<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Got<'b>, Fault> {
+        self.check_begun(head.stream)?;
+        turn.counters.resets += 1;
+        self.count_reset(turn)?;
+        let alive = self.streams.by_id(head.stream).filter(|it| !it.is_dead);
+        if alive.is_none() {
+            return Ok(Got::Nothing);
+        }
+        self.kill(head.stream);
+        Ok(Got::Reset {
+            stream: head.stream,
+            code: Code(frame::word(payload)),
+        })
+    }
+
+    pub(super) fn window_update<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Got<'b>, Fault> {
+        // What is sent makes good for it, see `sending`.
+        self.glitch(1, turn)?;
+        let increment = (frame::word(payload) & 0x7fff_ffff) as i32;
+        if head.stream == 0 {
+            if increment == 0 {
+                return Err(Fault::protocol("a window that grows by nothing"));
+            }
+            let window = self.send_window.checked_add(increment);
+            self.send_window = window.ok_or(WINDOW_TOO_LARGE)?;
+            return Ok(Got::Nothing);
+        }
+        let Some(slot) = self.streams.find(head.stream) else {
+            self.check_begun(head.stream)?;
+            return Ok(Got::Nothing);
+        };
+        let stream = self.streams.get(slot);
+        if stream.is_dead {
+            return Ok(Got::Nothing);
+        }
+        let code = match stream.send_window.checked_add(increment) {
+            _ if increment == 0 => Code::PROTOCOL_ERROR,
+            None => Code::FLOW_CONTROL_ERROR,
+            Some(window) => {
+                stream.send_window = window;
+                self.enqueue(slot);
+                return Ok(Got::Nothing);
+            }
+        };
+        self.fail_stream(head.stream, code, turn)
+    }
+
+    pub(super) fn settings<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Got<'b>, Fault> {
+        if head.has(flag::ACK) {
+            self.unacknowledged = self.unacknowledged.saturating_sub(1);
+            self.glitch(1, turn)?;
+            return Ok(Got::Nothing);
+        }
+        // Each stream's window is looked at.
+        self.glitch(1 + self.streams.len() as u32 / 8, turn)?;
+        let before = self.peer;
+        self.peer.take(payload, self.is_server)?;
+        self.owes_table_len |=
+            self.peer.table_len < TABLE_LEN.min(before.table_len as usize) as u32;
+        let change = i64::from(self.peer.window_len) - i64::from(before.window_len);
+        if change != 0 {
+            self.change_windows(change)?;
+        }
+        frame::put_settings_ack(turn.out);
+        Ok(Got::Nothing)
+    }
+
+    fn change_windows(&mut self, change: i64) -> Result<(), Fault> {
+        let slots: Vec<u16> = self.streams.slots().collect();
+        for slot in slots {
+            let stream = self.streams.get(slot);
+            let window = i64::from(stream.send_window) + change;
+            stream.send_window = i32::try_from(window).map_err(|_| WINDOW_TOO_LARGE)?;
+            match stream.can_send() {
+                true => self.enqueue(slot),
+                false => self.queue.remove(&mut self.streams, slot),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn ping<'b>(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Got<'b>, Fault> {
+        let data: [u8; 8] = payload.first_chunk().copied().unwrap_or_default();
+        self.glitch(1, turn)?;
+        match (head.has(flag::ACK), data) {
+            (false, _) => frame::put_ping(true, data, turn.out),
+            (true, PING_ESTIMATE) => {
+                if self.estimate.answered(turn.settings.window_len_max) {
+                    self.window.grow(self.estimate.size.saturating_mul(2));
+                }
+            }
+            (true, PING_LEAVING) => self.leave(turn.out),
+            (true, _) => {}
+        }
+        Ok(Got::Nothing)
+    }
+
+    pub(super) fn goaway_came<'b>(&mut self, payload: &[u8]) -> Got<'b> {
+        let last_id = frame::word(payload) & 0x7fff_ffff;
+        self.peer_last_id = Some(last_id);
+        Got::GoneAway {
+            last_id,
+            code: Code(frame::word(payload.get(4..).unwrap_or_default())),
+        }
+    }
+
+    pub(super) fn priority_update<'b>(
+        &mut self,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Got<'b>, Fault> {
+        if !self.is_server {
+            return Err(Fault::protocol("PRIORITY_UPDATE from a server"));
+        }
+        self.glitch(1, turn)?;
+        let id = frame::word(payload) & 0x7fff_ffff;
+        if id.is_multiple_of(2) {
+            return Err(Fault::protocol("PRIORITY_UPDATE for what no client begins"));
+        }
+        let priority = Priority::parse(payload.get(4..).unwrap_or_default());
+        if let Some(slot) = self.streams.find(id) {
+            self.prioritise(slot, priority);
+        } else if id > self.last_id && self.early.len() < EARLY_MAX {
+            self.early.retain(|(early, _)| *early != id);
+            self.early.push((id, priority));
+        }
+        Ok(Got::Nothing)
+    }
+
+    /// Changes the priority of a stream.
+    pub(super) fn prioritise(&mut self, slot: u16, priority: Priority) {
+        let was_queued = self.streams.get(slot).is_queued;
+        self.queue.remove(&mut self.streams, slot);
+        self.streams.get(slot).priority = priority;
+        if was_queued {
+            self.queue.add(&mut self.streams, slot);
+        }
+    }
+
+    /// Announces that no more streams are wanted (RFC 9113 §6.8): those that are on their way still count. After a round trip,
+    /// or when [`Connection::leave`] is called, what begins is ignored.
+    pub(super) fn drain(&mut self, out: &mut Vec<u8>) {
+        if self.going == Going::No {
+            self.going = Going::Announced;
+            frame::put_goaway(ANY_STREAM, Code::NO_ERROR, "", out);
+            frame::put_ping(false, PING_LEAVING, out);
+        }
+    }
+
+    /// From now on no stream begins.
+    pub(super) fn leave(&mut self, out: &mut Vec<u8>) {
+        if self.going != Going::Gone {
+            self.going = Going::Gone;
+            frame::put_goaway(self.last_id, Code::NO_ERROR, "", out);
+        }
+    }
+}
+
+const WINDOW_TOO_LARGE: Fault = Fault::new(Code::FLOW_CONTROL_ERROR, "a window that is too large");

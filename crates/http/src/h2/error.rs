@@ -1,0 +1,78 @@
+//! Error codes of HTTP/2, and why a connection ends. Knows no frames. Read RFC 9113 §5.4 and §7.
+
+/// A code, known or not.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Code(pub u32);
+
+macro_rules! codes {
+    ($($name:ident = $code:literal $doc:literal;)*) => {
+        impl Code {
+            $(#[doc = $doc] pub const $name: Code = Code($code);)*
+
+            /// Its name in the RFC, if it has one.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self.0 {
+                    $($code => stringify!($name),)*
+                    _ => "unknown",
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    NO_ERROR = 0 "Nothing is wrong.";
+    PROTOCOL_ERROR = 1 "Against the protocol in a way that has no code of its own.";
+    INTERNAL_ERROR = 2 "The sender can't go on.";
+    FLOW_CONTROL_ERROR = 3 "More was sent than the window allows, or the window is too large.";
+    SETTINGS_TIMEOUT = 4 "Settings were not acknowledged in time.";
+    STREAM_CLOSED = 5 "A frame for a stream that is over.";
+    FRAME_SIZE_ERROR = 6 "A frame of a size that it can't have.";
+    REFUSED_STREAM = 7 "Nothing was done about a stream: it can be tried again.";
+    CANCEL = 8 "Nobody needs a stream any more.";
+    COMPRESSION_ERROR = 9 "A field block can't be decoded.";
+    CONNECT_ERROR = 10 "The connection of a CONNECT is broken.";
+    ENHANCE_YOUR_CALM = 11 "Too much load.";
+    INADEQUATE_SECURITY = 12 "TLS does not meet the requirements.";
+    HTTP_1_1_REQUIRED = 13 "To be asked over HTTP/1.1.";
+}
+
+impl core::fmt::Debug for Code {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} ({})", self.name(), self.0)
+    }
+}
+
+/// Why a connection ends: a connection error. The peer has been told, as far as what was written reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Its code.
+    pub code: Code,
+    /// What is wrong, for people: plain ASCII, no full stop.
+    pub why: &'static str,
+}
+
+impl Fault {
+    pub(super) const fn new(code: Code, why: &'static str) -> Fault {
+        Fault { code, why }
+    }
+
+    pub(super) const fn protocol(why: &'static str) -> Fault {
+        Fault::new(Code::PROTOCOL_ERROR, why)
+    }
+
+    pub(super) const fn size(why: &'static str) -> Fault {
+        Fault::new(Code::FRAME_SIZE_ERROR, why)
+    }
+
+    pub(super) const fn calm(why: &'static str) -> Fault {
+        Fault::new(Code::ENHANCE_YOUR_CALM, why)
+    }
+}
+
+impl From<super::hpack::Fault> for Fault {
+    fn from(fault: super::hpack::Fault) -> Fault {
+        Fault::new(Code::COMPRESSION_ERROR, fault.as_str())
+    }
+}

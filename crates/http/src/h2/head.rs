@@ -1,0 +1,519 @@
+//! The head of a request, made of the fields of its block: the neutral [`Request`], over lines of text as HTTP/1 would have
+//! them, and what is HTTP/2's own. Knows no streams. Read RFC 9113 §8.2 and §8.3, RFC 8441 §4.
+//!
+//! ```text
+//! text   :method: GET\r\n:path: /a\r\n:authority: h\r\n  accept: */*\r\ncookie: a; b\r\n  host: h\r\n
+//!        pseudo-headers, of which the values are used    lines, as they came               added
+//! ```
+//! Host is added, so that who reads the lines need not know the version: CGI, proxies, rules.
+
+use alloc::vec::Vec;
+
+use super::StreamId;
+use super::hpack::{ENTRY_LEN, Field, Kind, Sink};
+use super::priority::Priority;
+use super::settings::Settings;
+use crate::h1::path_form;
+use crate::host;
+use crate::list;
+use crate::method::Method;
+use crate::refusal::Refusal;
+use crate::request::{Index, Request, Target};
+
+/// The head of a request.
+#[derive(Clone, Debug)]
+pub struct Head<'b> {
+    /// Its stream.
+    pub stream: StreamId,
+    /// What is asked. A Host field stands among its lines in any case, and one Cookie at most.
+    pub request: Request<'b>,
+    /// Whether a body follows, which may turn out to be empty. If not, nothing else follows either.
+    pub has_body: bool,
+    /// Content-Length; 0 without a body.
+    pub body_len: Option<u64>,
+    /// The client waits for 100 (Continue) before it sends the body.
+    pub expect_continue: bool,
+    /// The protocol of an extended CONNECT (RFC 8441): `websocket`.
+    pub protocol: Option<&'b [u8]>,
+    /// The scheme is https.
+    pub is_https: bool,
+    /// What the client says of the response's priority.
+    pub priority: Priority,
+}
+
+/// Why a field section is no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// The stream ends with PROTOCOL_ERROR (RFC 9113 §8.1.1).
+    Malformed(&'static str),
+    /// It may be answered.
+    Refused(Refusal),
+}
+
+/// Part of the text.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    at: usize,
+    len: usize,
+}
+
+impl Span {
+    fn of(self, text: &[u8]) -> &[u8] {
+        text.get(self.at..self.at + self.len).unwrap_or_default()
+    }
+}
+
+/// Takes the fields of a request.
+pub(super) struct Fields<'t> {
+    text: &'t mut Vec<u8>,
+    settings: &'t Settings,
+    wrong: Option<Wrong>,
+    seen: Seen,
+    index: Index,
+    section_len: usize,
+    count: u16,
+}
+
+/// What has been seen.
+#[derive(Default)]
+pub(super) struct Seen {
+    method: Option<Span>,
+    path: Option<Span>,
+    authority: Option<Span>,
+    protocol: Option<Span>,
+    /// 0 if it has not come, then 1 for http and 2 for https.
+    scheme: u8,
+    host: Option<Span>,
+    /// Where the lines begin, once one has come.
+    lines_at: Option<usize>,
+    content_len: Option<u64>,
+    expects: bool,
+    priority: Priority,
+    /// Where the Cookie line ends, once it has come.
+    cookie_end: usize,
+    /// Cookies stand on several lines, others between them.
+    has_scattered_cookies: bool,
+}
+
+impl Sink for Fields<'_> {
+    #[inline]
+    fn text(&mut self) -> &mut Vec<u8> {
+        self.text
+    }
+
+    #[inline]
+    fn came(&mut self, field: Field) {
+        let len = self.text.len() - field.at;
+        self.section_len += len - 4 + ENTRY_LEN;
+        if self.section_len > self.settings.section_len_max {
+            self.is_wrong(Wrong::Refused(Refusal::HeadTooLarge));
+        }
+        let result = match (self.wrong, field.is_sound) {
+            (None, true) => self.take(field),
+            (None, false) => Err(Wrong::Malformed("a field value that can't be one")),
+            (Some(wrong), _) => Err(wrong),
+        };
+        if let Err(wrong) = result {
+            self.is_wrong(wrong);
+            self.text.truncate(field.at);
+        }
+    }
+}
+
+impl<'t> Fields<'t> {
+    pub(super) fn new(text: &'t mut Vec<u8>, settings: &'t Settings) -> Fields<'t> {
+        text.clear();
+        Fields {
+            text,
+            settings,
+            wrong: None,
+            seen: Seen::default(),
+            index: Index::EMPTY,
+            section_len: 0,
+            count: 0,
+        }
+    }
+
+    fn is_wrong(&mut self, wrong: Wrong) {
+        self.wrong.get_or_insert(wrong);
+    }
+
+    #[inline]
+    fn take(&mut self, field: Field) -> Result<(), Wrong> {
+        let value_at = field.at + field.name_len + 2;
+        let value = Span {
+            at: value_at,
+            len: self.text.len() - 2 - value_at,
+        };
+        if field.kind.is_pseudo() {
+            return self.pseudo(field.kind, value);
+        }
+        let lines_at = *self.seen.lines_at.get_or_insert(field.at);
+        self.count += 1;
+        if self.count > self.settings.limits.fields_max {
+            return Err(Wrong::Refused(Refusal::TooManyFields));
+        }
+        match field.kind {
+            Kind::Plain => {}
+            Kind::Indexed(indexed) => {
+                let place = |at: usize| (at - lines_at) as u32;
+                let len = value.len as u32;
+                self.index
+                    .add_at(indexed, place(field.at), place(value.at), len);
+            }
+            Kind::Mark(indexed) => self.index.mark(indexed),
+            other => self.special(other, field, value)?,
+        }
+        Ok(())
+    }
+
+    fn pseudo(&mut self, kind: Kind, value: Span) -> Result<(), Wrong> {
+        if self.seen.lines_at.is_some() {
+            return Err(Wrong::Malformed("a pseudo-header behind a field"));
+        }
+        let bytes = value.of(self.text);
+        let place = match kind {
+            Kind::Method => &mut self.seen.method,
+            Kind::Path => &mut self.seen.path,
+            Kind::Authority => &mut self.seen.authority,
+            Kind::Protocol => &mut self.seen.protocol,
+            Kind::Scheme if self.seen.scheme == 0 => {
+                self.seen.scheme = match bytes {
+                    b"http" => 1,
+                    b"https" => 2,
+                    _ => return Err(Wrong::Malformed("a scheme other than http and https")),
+                };
+                return Ok(());
+            }
+            Kind::Scheme => return Err(REPEATED),
+            _ => return Err(Wrong::Malformed("a pseudo-header of responses")),
+        };
+        match place.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(REPEATED),
+        }
+    }
+
+    fn special(&mut self, kind: Kind, field: Field, value: Span) -> Result<(), Wrong> {
+        let bytes = value.of(self.text);
+        match kind {
+            Kind::Cookie => self.cookie(field, value),
+            Kind::Host => match self.seen.host.replace(value) {
+                None => Ok(()),
+                Some(_) => Err(Wrong::Malformed("Host is repeated")),
+            },
+            Kind::ContentLength => {
+                let len = list::decimal(bytes);
+                match (len, self.seen.content_len) {
+                    (Some(_), None) => {
+                        self.seen.content_len = len;
+                        Ok(())
+                    }
+                    (None, _) => Err(Wrong::Malformed("Content-Length is not a number")),
+                    _ => Err(Wrong::Malformed("Content-Length is repeated")),
+                }
+            }
+            Kind::Expect if bytes.eq_ignore_ascii_case(b"100-continue") => {
+                self.seen.expects = true;
+                Ok(())
+            }
+            Kind::Expect => Err(Wrong::Refused(Refusal::ExpectationUnknown)),
+            Kind::Priority => {
+                self.seen.priority = Priority::parse(bytes);
+                Ok(())
+            }
+            Kind::Te if bytes.eq_ignore_ascii_case(b"trailers") => Ok(()),
+            Kind::Te | Kind::OfConnection => {
+                Err(Wrong::Malformed("a field of HTTP/1's connection"))
+            }
+            _ => Err(Wrong::Malformed("a field name that can't be one")),
+        }
+    }
+
+    /// Cookies that come as crumbs are one line (RFC 9113 §8.2.3).
+    fn cookie(&mut self, field: Field, value: Span) -> Result<(), Wrong> {
+        if self.seen.cookie_end == field.at && field.at >= 2 {
+            self.text[field.at - 2..field.at].copy_from_slice(b"; ");
+            self.text.copy_within(value.at.., field.at);
+            self.text.truncate(field.at + value.len + 2);
+        } else {
+            self.seen.has_scattered_cookies |= self.seen.cookie_end > 0;
+        }
+        self.seen.cookie_end = self.text.len();
+        Ok(())
+    }
+
+    /// What was seen, and where; all fields have come.
+    pub(super) fn finish(mut self, is_end: bool) -> Result<Parts, Wrong> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong);
+        }
+        let lines_at = self.seen.lines_at.unwrap_or(self.text.len());
+        match (self.seen.authority, self.seen.host) {
+            (Some(authority), None) => {
+                self.text.extend_from_slice(b"host: ");
+                self.text
+                    .extend_from_within(authority.at..authority.at + authority.len);
+                self.text.extend_from_slice(b"\r\n");
+            }
+            (Some(authority), Some(host)) => {
+                let (authority, host) = (authority.of(self.text), host.of(self.text));
+                if !authority.eq_ignore_ascii_case(host) {
+                    return Err(Wrong::Malformed("Host is not :authority"));
+                }
+            }
+            (None, host) => self.seen.authority = host,
+        }
+        if self.seen.has_scattered_cookies {
+            self.gather_cookies(lines_at);
+        }
+        if is_end && self.seen.content_len.unwrap_or(0) > 0 {
+            return Err(Wrong::Malformed("less content than Content-Length says"));
+        }
+        Ok(Parts {
+            method: self.method()?,
+            seen: self.seen,
+            index: self.index,
+            lines_at,
+        })
+    }
+
+    /// Checks that all are there that the method needs (RFC 9113 §8.3.1, §8.5, RFC 8441 §4).
+    fn method(&self) -> Result<Method, Wrong> {
+        let seen = &self.seen;
+        let name = seen.method.ok_or(MISSING)?.of(self.text);
+        let is_tunnel = name == b"CONNECT" && seen.protocol.is_none();
+        let has_target = seen.scheme != 0 && seen.path.is_some();
+        let has_any = seen.scheme != 0 || seen.path.is_some();
+        if seen.protocol.is_some() && (name != b"CONNECT" || !self.settings.takes_connect_protocol)
+        {
+            return Err(Wrong::Malformed(":protocol where it can't be"));
+        }
+        if is_tunnel && (has_any || seen.authority.is_none()) || !is_tunnel && !has_target {
+            return Err(MISSING);
+        }
+        if seen.path.is_some_and(|path| path.len == 0) {
+            return Err(Wrong::Malformed("an empty path"));
+        }
+        Method::parse(name).ok_or(match crate::fields::is_token(name) {
+            true => Wrong::Refused(Refusal::MethodUnknown),
+            false => Wrong::Malformed("a method that can't be one"),
+        })
+    }
+
+    /// Makes one line of all cookies, and notes the places of the others anew.
+    #[cold]
+    fn gather_cookies(&mut self, lines_at: usize) {
+        let mut lines = Vec::with_capacity(self.text.len() - lines_at);
+        let mut cookies = Vec::new();
+        let mut host_at = None;
+        self.index = Index::EMPTY;
+        for (name, value) in crate::fields::Lines::of(&self.text[lines_at..]) {
+            let kind = Kind::of(name);
+            if kind == Kind::Cookie {
+                cookies.extend_from_slice(if cookies.is_empty() {
+                    b"cookie: "
+                } else {
+                    b"; "
+                });
+                cookies.extend_from_slice(value);
+                continue;
+            }
+            let at = lines.len();
+            lines.extend_from_slice(name);
+            lines.extend_from_slice(b": ");
+            match kind {
+                Kind::Indexed(indexed) => {
+                    let (at, value_at) = (at as u32, lines.len() as u32);
+                    self.index.add_at(indexed, at, value_at, value.len() as u32);
+                }
+                Kind::Mark(indexed) => self.index.mark(indexed),
+                Kind::Host => host_at = Some(lines_at + lines.len()),
+                _ => {}
+            }
+            lines.extend_from_slice(value);
+            lines.extend_from_slice(b"\r\n");
+        }
+        // Host without :authority may have moved.
+        self.text.truncate(lines_at);
+        self.text.extend_from_slice(&lines);
+        self.text.extend_from_slice(&cookies);
+        self.text.extend_from_slice(b"\r\n");
+        if let (Some(at), Some(authority)) = (host_at, &mut self.seen.authority)
+            && authority.at >= lines_at
+        {
+            authority.at = at;
+        }
+    }
+}
+
+const MISSING: Wrong = Wrong::Malformed("pseudo-headers are not those that the method needs");
+const REPEATED: Wrong = Wrong::Malformed("a pseudo-header is repeated");
+
+/// A head as places in the text.
+pub(super) struct Parts {
+    pub(super) method: Method,
+    seen: Seen,
+    index: Index,
+    lines_at: usize,
+}
+
+impl Parts {
+    /// What the client says of the response's priority.
+    pub(super) fn priority(&self) -> Priority {
+        self.seen.priority
+    }
+
+    /// Content-Length.
+    pub(super) fn content_len(&self) -> Option<u64> {
+        self.seen.content_len
+    }
+
+    /// The head.
+    pub(super) fn head<'b>(
+        &self,
+        text: &'b [u8],
+        stream: StreamId,
+        is_end: bool,
+        settings: &Settings,
+    ) -> Result<Head<'b>, Refusal> {
+        let seen = &self.seen;
+        let span = |span: Option<Span>| span.map(|span| span.of(text));
+        let authority = span(seen.authority);
+        if !authority.is_none_or(host::is_valid) {
+            return Err(Refusal::HostInvalid);
+        }
+        let raw_target = span(seen.path).or(authority).unwrap_or_default();
+        if raw_target.len() > settings.limits.target_len_max {
+            return Err(Refusal::TargetTooLong);
+        }
+        let target = match (seen.path, authority) {
+            (Some(_), _) => path_form(raw_target, self.method)?,
+            (None, Some(authority)) if host::port(authority).is_some() => {
+                Target::Authority(authority)
+            }
+            _ => return Err(Refusal::TargetInvalid),
+        };
+        Ok(Head {
+            stream,
+            request: Request {
+                method: self.method,
+                target,
+                authority: Some(authority.ok_or(Refusal::HostMissing)?),
+                raw_target,
+                lines: text.get(self.lines_at..).unwrap_or_default(),
+                index: self.index,
+            },
+            has_body: !is_end,
+            body_len: if is_end { Some(0) } else { seen.content_len },
+            expect_continue: seen.expects && !is_end,
+            protocol: span(seen.protocol),
+            is_https: seen.scheme == 2,
+            priority: seen.priority,
+        })
+    }
+}
+
+/// Takes the fields of a response's head, or of trailers.
+pub(super) struct Others<'t> {
+    text: &'t mut Vec<u8>,
+    len_max: usize,
+    section_len: usize,
+    is_trailers: bool,
+    has_lines: bool,
+    pub(super) status: Option<u16>,
+    pub(super) content_len: Option<u64>,
+    wrong: Option<&'static str>,
+}
+
+impl Sink for Others<'_> {
+    fn text(&mut self) -> &mut Vec<u8> {
+        self.text
+    }
+
+    fn came(&mut self, field: Field) {
+        let len = self.text.len() - field.at;
+        self.section_len += len - 4 + ENTRY_LEN;
+        if self.section_len > self.len_max {
+            self.wrong
+                .get_or_insert("a field section that is too large");
+        }
+        if let Some(why) = self.fault(field) {
+            self.wrong.get_or_insert(why);
+        }
+        if self.wrong.is_some() || field.kind.is_pseudo() {
+            self.text.truncate(field.at);
+        } else {
+            self.has_lines = true;
+        }
+    }
+}
+
+impl<'t> Others<'t> {
+    pub(super) fn trailers(text: &'t mut Vec<u8>, len_max: usize) -> Others<'t> {
+        Others::new(text, len_max, true)
+    }
+
+    pub(super) fn response(text: &'t mut Vec<u8>, len_max: usize) -> Others<'t> {
+        Others::new(text, len_max, false)
+    }
+
+    fn new(text: &'t mut Vec<u8>, len_max: usize, is_trailers: bool) -> Others<'t> {
+        text.clear();
+        Others {
+            text,
+            len_max,
+            section_len: 0,
+            is_trailers,
+            has_lines: false,
+            status: None,
+            content_len: None,
+            wrong: None,
+        }
+    }
+
+    fn fault(&mut self, field: Field) -> Option<&'static str> {
+        let line = &self.text[field.at..];
+        let value = line.get(field.name_len + 2..line.len() - 2);
+        let value = value.unwrap_or_default();
+        match field.kind {
+            _ if !field.is_sound => Some("a field value that can't be one"),
+            Kind::Status if !self.is_trailers && !self.has_lines && self.status.is_none() => {
+                let code = list::decimal(value).filter(|_| value.len() == 3);
+                self.status = code.and_then(|code| u16::try_from(code).ok());
+                self.status.is_none().then_some("a status that is none")
+            }
+            kind if kind.is_pseudo() => Some("a pseudo-header where it can't be"),
+            Kind::Bad => Some("a field name that can't be one"),
+            Kind::OfConnection => Some("a field of HTTP/1's connection"),
+            Kind::ContentLength if !self.is_trailers => {
+                let len = list::decimal(value);
+                let is_good = len.is_some() && self.content_len.is_none_or(|it| Some(it) == len);
+                self.content_len = len;
+                (!is_good).then_some("Content-Length is not a number")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether there is a fault.
+    pub(super) fn wrong(&self) -> Option<&'static str> {
+        match self.wrong {
+            None if !self.is_trailers && self.status.is_none() => Some("there is no status"),
+            wrong => wrong,
+        }
+    }
+}
+
+/// Fields of which only the tables learn.
+pub(super) struct Ignored<'t>(pub(super) &'t mut Vec<u8>);
+
+impl Sink for Ignored<'_> {
+    fn text(&mut self) -> &mut Vec<u8> {
+        self.0
+    }
+
+    fn came(&mut self, field: Field) {
+        self.0.truncate(field.at);
+    }
+}

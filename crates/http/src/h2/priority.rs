@@ -1,0 +1,88 @@
+//! The priority of a response, as a client says it. Knows nothing of how it is kept to. Read RFC 9218 §4.
+
+use crate::structured::{Item, dictionary};
+
+/// A priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priority {
+    /// 0 is the most urgent, 7 the least.
+    pub urgency: u8,
+    /// It is of use in parts, so it can be sent beside others.
+    pub is_incremental: bool,
+}
+
+impl Default for Priority {
+    fn default() -> Priority {
+        Priority {
+            urgency: 3,
+            is_incremental: false,
+        }
+    }
+}
+
+impl Priority {
+    /// What the value of a field Priority says; what is not said or makes no sense is as usual.
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Priority {
+        let is = |urgency: u8, is_incremental| Priority {
+            urgency: urgency.wrapping_sub(b'0'),
+            is_incremental,
+        };
+        match value {
+            // As browsers write it.
+            [b'u', b'=', urgency @ b'0'..=b'7'] => is(*urgency, false),
+            [b'u', b'=', urgency @ b'0'..=b'7', b',', b' ', b'i'] => is(*urgency, true),
+            b"i" => is(b'3', true),
+            b"" => Priority::default(),
+            other => Priority::parse_any(other),
+        }
+    }
+
+    #[cold]
+    fn parse_any(value: &[u8]) -> Priority {
+        let mut priority = Priority::default();
+        for (key, item) in dictionary([value]).unwrap_or_default() {
+            match (&key[..], item) {
+                (b"u", Item::Integer(urgency @ 0..=7)) => priority.urgency = urgency as u8,
+                (b"i", Item::Boolean(is_incremental)) => priority.is_incremental = is_incremental,
+                _ => {}
+            }
+        }
+        priority
+    }
+
+    /// The number of its class, see [`super::queue`].
+    pub(super) fn class(self) -> u8 {
+        self.urgency.min(7) * 2 + u8::from(self.is_incremental)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_and_what_is_not() {
+        for (value, urgency, is_incremental) in [
+            ("", 3, false),
+            ("u=0", 0, false),
+            ("u=7, i", 7, true),
+            ("u=5,i", 5, true),
+            ("i, u=1", 1, true),
+            ("i", 3, true),
+            ("i=?0", 3, false),
+            ("i=?1, u=2, x=y", 2, true),
+            ("u=8", 3, false),
+            ("u=-1", 3, false),
+            ("u=a, i", 3, true),
+            ("u=1;x, i;y=2", 1, true),
+            ("=", 3, false),
+        ] {
+            let wanted = Priority {
+                urgency,
+                is_incremental,
+            };
+            assert_eq!(Priority::parse(value.as_bytes()), wanted, "{value}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Whose turn it is to send: streams that have something to send and a window for it, by RFC 9218. Knows no frames.
+//!
+//! The most urgent come first. Among those of one urgency, the ones that are of use in parts take turns, and those that are
+//! not are sent one after the other, by their numbers; between the two kinds it goes to and fro, so neither starves. A
+//! client that wants something sent last gets it last, even if that is never: it asked for all of it.
+//!
+//! Lists through the streams' slots, one for each class: every operation but a late start by number is a few instructions.
+
+use super::priority::Priority;
+use super::streams::{NONE, Streams};
+
+const CLASSES: usize = 16;
+
+/// Those that can send.
+#[derive(Debug)]
+pub(super) struct Queue {
+    first: [u16; CLASSES],
+    last: [u16; CLASSES],
+    /// Bits of the classes that are not empty.
+    filled: u16,
+    /// Bits of urgencies where those that take turns are next.
+    turns: u8,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue {
+            first: [NONE; CLASSES],
+            last: [NONE; CLASSES],
+            filled: 0,
+            turns: 0,
+        }
+    }
+}
+
+impl Queue {
+    /// Adds a stream, unless it is there.
+    pub(super) fn add(&mut self, streams: &mut Streams, slot: u16) {
+        let stream = streams.get(slot);
+        if stream.is_queued {
+            return;
+        }
+        stream.is_queued = true;
+        let (id, is_incremental) = (stream.id, stream.priority.is_incremental);
+        let class = usize::from(stream.priority.class());
+        let mut before = self.last[class];
+        while !is_incremental && before != NONE && streams.get(before).id > id {
+            before = streams.get(before).before;
+        }
+        let next = match before {
+            NONE => core::mem::replace(&mut self.first[class], slot),
+            before => core::mem::replace(&mut streams.get(before).next, slot),
+        };
+        match next {
+            NONE => self.last[class] = slot,
+            next => streams.get(next).before = slot,
+        }
+        let stream = streams.get(slot);
+        (stream.before, stream.next) = (before, next);
+        self.filled |= 1 << class;
+    }
+
+    /// Takes a stream out, if it is there.
+    pub(super) fn remove(&mut self, streams: &mut Streams, slot: u16) {
+        let stream = streams.get(slot);
+        if !core::mem::replace(&mut stream.is_queued, false) {
+            return;
+        }
+        let (before, next) = (stream.before, stream.next);
+        let class = usize::from(stream.priority.class());
+        match before {
+            NONE => self.first[class] = next,
+            before => streams.get(before).next = next,
+        }
+        match next {
+            NONE => self.last[class] = before,
+            next => streams.get(next).before = before,
+        }
+        if self.first[class] == NONE {
+            self.filled &= !(1 << class);
+        }
+    }
+
+    /// Whose turn it is.
+    pub(super) fn first(&self) -> Option<u16> {
+        if self.filled == 0 {
+            return None;
+        }
+        let urgency = self.filled.trailing_zeros() as usize / 2;
+        let both = self.filled >> (urgency * 2) & 3;
+        let is_turn = both == 2 || both == 3 && self.turns >> urgency & 1 == 1;
+        Some(self.first[urgency * 2 + usize::from(is_turn)])
+    }
+
+    /// A stream has had its turn: the other kind of this urgency is next.
+    pub(super) fn had_turn(&mut self, priority: Priority) {
+        let bit = 1 << priority.urgency;
+        match priority.is_incremental {
+            true => self.turns &= !bit,
+            false => self.turns |= bit,
+        }
+    }
+
+    /// A stream has had its turn, and has more to send.
+    pub(super) fn again(&mut self, streams: &mut Streams, slot: u16) {
+        if streams.get(slot).priority.is_incremental {
+            self.remove(streams, slot);
+            self.add(streams, slot);
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! The server's end of a connection: requests of field blocks, and which streams begin. Responses are in `respond`. See the
+//! module for the order of things.
+
+use alloc::vec::Vec;
+
+use super::connection::{Connection, Fragment, Going, Got, Phase};
+use super::error::{Code, Fault};
+use super::head::{Fields, Head, Ignored, Others, Wrong};
+use super::sending::Piece;
+use super::streams::{Input, Output, UNKNOWN};
+use super::{StreamId, Turn};
+use crate::fields::Lines;
+use crate::h1::{Broken, Step};
+use crate::method::Method;
+use crate::refusal::Refusal;
+
+/// What came from the client.
+#[derive(Debug)]
+pub enum Event<'h, 'b> {
+    /// A whole head. If it has a body, that follows as [`Event::Data`], and then an [`Event::End`].
+    Request(&'h Head<'b>),
+    /// Some of a body, not empty. [`Server::taken`] makes room for more.
+    Data {
+        /// Its stream.
+        stream: StreamId,
+        /// The bytes.
+        data: &'b [u8],
+    },
+    /// A request with a body is whole.
+    End {
+        /// Its stream.
+        stream: StreamId,
+        /// Validated.
+        trailers: Lines<'b>,
+    },
+    /// A stream without a request that could be answered as asked, or with a body that is too long. It can be answered with
+    /// the refusal's status; nothing more comes of it.
+    Refused {
+        /// Its stream.
+        stream: StreamId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A stream has ended before its time, by the client or for its fault. It counts as one under way until the work for it
+    /// has ended: [`Server::done`].
+    Reset {
+        /// Its stream.
+        stream: StreamId,
+        /// Why.
+        code: Code,
+    },
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Server {
+    pub(super) http: Connection,
+}
+
+impl Server {
+    /// A connection on which the client has said nothing, or the start of its preface. Our settings are written.
+    #[must_use]
+    pub fn new(turn: &mut Turn<'_>) -> Server {
+        let mut http = Connection::new(true);
+        http.greet(turn);
+        Server { http }
+    }
+
+    /// Looks at the start of what was received and not used yet. Fields are decoded into `text`, and a head is put into
+    /// `place`. To be called again as long as there is an event, or something was used; the end of a body may be told without
+    /// any input.
+    ///
+    /// # Errors
+    /// It is not HTTP/2, or against its rules: the connection closes once what was written has left.
+    #[inline]
+    pub fn next<'h, 'b>(
+        &mut self,
+        input: &'b [u8],
+        text: &'b mut Vec<u8>,
+        place: &'h mut Option<Head<'b>>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Step<Event<'h, 'b>>, Fault> {
+        let step = self.step(input, text, place, turn);
+        if let Err(fault) = step {
+            self.http.fail(fault, turn);
+        }
+        step
+    }
+
+    #[inline]
+    fn step<'h, 'b>(
+        &mut self,
+        input: &'b [u8],
+        text: &'b mut Vec<u8>,
+        place: &'h mut Option<Head<'b>>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Step<Event<'h, 'b>>, Fault> {
+        let (used, got) = self.http.step(input, turn)?;
+        let event = match got {
+            Got::Nothing => None,
+            Got::Block {
+                stream,
+                is_end,
+                block,
+            } => self.block(stream, is_end, &block, text, place, turn)?,
+            Got::Data { stream, data } => Some(Event::Data {
+                stream: StreamId(stream),
+                data,
+            }),
+            other => told(other, Lines::NONE),
+        };
+        Ok(Step { used, event })
+    }
+
+    /// A field block has come: a request, or trailers.
+    #[inline]
+    fn block<'h, 'b>(
+        &mut self,
+        id: u32,
+        is_end: bool,
+        block: &Fragment<'_>,
+        text: &'b mut Vec<u8>,
+        place: &'h mut Option<Head<'b>>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Event<'h, 'b>>, Fault> {
+        if id.is_multiple_of(2) {
+            return Err(Fault::protocol("a stream that no client begins"));
+        }
+        if id <= self.http.last_id {
+            return self.later_block(id, is_end, block, text, turn);
+        }
+        let http = &mut self.http;
+        if http.going == Going::Gone {
+            http.decoder.decode(block.bytes(), &mut Ignored(text))?;
+            return Ok(None);
+        }
+        http.last_id = id;
+        if http.streams.len() >= usize::from(turn.settings.streams_max) {
+            http.decoder.decode(block.bytes(), &mut Ignored(text))?;
+            return http
+                .fail_stream(id, Code::REFUSED_STREAM, turn)
+                .map(|_| None);
+        }
+        let mut fields = Fields::new(text, turn.settings);
+        http.decoder.decode(block.bytes(), &mut fields)?;
+        let parts = match fields.finish(is_end) {
+            Ok(parts) => parts,
+            Err(Wrong::Refused(refusal)) => return Ok(Some(self.refused(id, is_end, refusal))),
+            Err(Wrong::Malformed(_)) => {
+                turn.counters.malformed += 1;
+                return http
+                    .fail_stream(id, Code::PROTOCOL_ERROR, turn)
+                    .map(|_| None);
+            }
+        };
+        let text: &'b [u8] = text;
+        let head = match parts.head(text, StreamId(id), is_end, turn.settings) {
+            Ok(head) => place.insert(head),
+            Err(refusal) => return Ok(Some(self.refused(id, is_end, refusal))),
+        };
+        let mut priority = parts.priority();
+        if !http.early.is_empty()
+            && let Some(at) = http.early.iter().position(|(early, _)| *early == id)
+        {
+            (_, priority) = http.early.swap_remove(at);
+        }
+        let input = if is_end { Input::Ended } else { Input::Open };
+        let slot = http.begin(id, input, Output::Head, priority);
+        let stream = http.streams.get(slot);
+        stream.is_head = parts.method == Method::Head;
+        stream.expects = head.expect_continue;
+        // The body of a CONNECT is a tunnel, of any length.
+        stream.to_come = match parts.method {
+            Method::Connect => UNKNOWN,
+            _ => parts.content_len().unwrap_or(UNKNOWN),
+        };
+        let is_too_large =
+            stream.to_come != UNKNOWN && stream.to_come > turn.settings.limits.body_len_max;
+        if is_too_large {
+            stream.input = Input::Unwanted;
+            return Ok(Some(Event::Refused {
+                stream: StreamId(id),
+                refusal: Refusal::BodyTooLarge,
+            }));
+        }
+        Ok(Some(Event::Request(head)))
+    }
+
+    /// A stream that may be answered, though nothing is asked.
+    fn refused<'h, 'b>(&mut self, id: u32, is_end: bool, refusal: Refusal) -> Event<'h, 'b> {
+        let input = if is_end {
+            Input::Ended
+        } else {
+            Input::Unwanted
+        };
+        self.http
+            .begin(id, input, Output::Head, super::Priority::default());
+        Event::Refused {
+            stream: StreamId(id),
+            refusal,
+        }
+    }
+
+    /// A field block of a stream that has begun: trailers, if anything.
+    fn later_block<'h, 'b>(
+        &mut self,
+        id: u32,
+        is_end: bool,
+        block: &Fragment<'_>,
+        text: &'b mut Vec<u8>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Event<'h, 'b>>, Fault> {
+        let http = &mut self.http;
+        let mut fields = Others::trailers(text, turn.settings.limits.trailers_len_max);
+        http.decoder.decode(block.bytes(), &mut fields)?;
+        let is_wrong = fields.wrong().is_some() || !is_end;
+        let Some(stream) = http.streams.by_id(id) else {
+            http.check_closed(id)?;
+            http.glitch(1, turn)?;
+            return Ok(None);
+        };
+        let got = match stream.input {
+            _ if stream.is_dead => Got::Nothing,
+            Input::Ended => http.fail_stream(id, Code::STREAM_CLOSED, turn)?,
+            _ if is_wrong => {
+                turn.counters.malformed += 1;
+                http.fail_stream(id, Code::PROTOCOL_ERROR, turn)?
+            }
+            _ => http.input_ended(id, turn)?,
+        };
+        let text: &'b [u8] = text;
+        Ok(told(got, Lines::of(text)))
+    }
+
+    /// So many bytes of a request's body were taken, and more may come.
+    pub fn taken(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.http.give_back(stream.0, len, out);
+    }
+
+    /// Nobody will read the rest of a request's body: it is dropped, and not asked for any more once the response has ended.
+    pub fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>) {
+        let Some(it) = self.http.streams.by_id(stream.0) else {
+            return;
+        };
+        if it.input == Input::Open {
+            it.input = Input::Unwanted;
+            let untaken = core::mem::take(&mut it.untaken);
+            self.http.give_connection(untaken, out);
+            self.http.settle(stream.0, out);
+        }
+    }
+
+    /// The work for a stream that was reset has ended.
+    pub fn done(&mut self, stream: StreamId, out: &mut Vec<u8>) {
+        let is_dead = |it: &mut super::streams::Stream| it.is_dead;
+        if self.http.streams.by_id(stream.0).is_some_and(is_dead) {
+            self.http.forget(stream.0, out);
+        }
+    }
+
+    /// Ends a stream before its time: its work has ended.
+    pub fn reset(&mut self, stream: StreamId, code: Code, out: &mut Vec<u8>) {
+        if let Some(it) = self.http.streams.by_id(stream.0) {
+            if !it.is_dead {
+                super::frame::put_reset(stream.0, code, out);
+                self.http.forgotten.add(stream.0);
+            }
+            self.http.forget(stream.0, out);
+        }
+    }
+
+    /// More of a response's body is ready to be sent; [`Server::send`] says when. Whether it is to be sent at all: not where
+    /// the client expects none, or has gone.
+    ///
+    /// # Errors
+    /// More than was announced: the stream is to be reset.
+    pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
+        self.http.ready(stream.0, len)
+    }
+
+    /// All of a response's body is ready. Its trailers are field lines.
+    ///
+    /// # Errors
+    /// Less than was announced: the stream is to be reset.
+    pub fn end(&mut self, stream: StreamId, trailers: Lines<'_>) -> Result<(), Broken> {
+        let mut block = Vec::new();
+        super::respond::put_lines(trailers, &mut block);
+        self.http.complete(stream.0, block)
+    }
+
+    /// Writes the head of the next DATA frame of any stream, of at most `len_max` bytes, which are to follow at once; or what
+    /// ends a stream. `None`: nothing is ready, or no window is open. To be called when all input has been looked at, so that
+    /// what is urgent comes first, and again when there is room.
+    #[inline]
+    pub fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<Piece> {
+        self.http.send(len_max, out)
+    }
+
+    /// Whether bodies are ready that no window lets out: who takes nothing for long is to be given up.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.http.is_blocked()
+    }
+
+    /// Announces the end: what is on its way still counts. After a round trip, or with [`Server::leave`], no stream begins
+    /// any more.
+    pub fn drain(&mut self, out: &mut Vec<u8>) {
+        self.http.drain(out);
+    }
+
+    /// No stream begins any more; those under way go on.
+    pub fn leave(&mut self, out: &mut Vec<u8>) {
+        self.http.leave(out);
+    }
+
+    /// Ends the connection with what is under way.
+    pub fn give_up(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
+        self.http.end(code, why, out);
+    }
+
+    /// Whether nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.http.streams.is_empty()
+    }
+
+    /// Streams under way.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.http.streams.len()
+    }
+
+    /// Whether all has been said: the connection ends once what was written has left.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let http = &self.http;
+        let is_leaving = http.going == Going::Gone || http.peer_last_id.is_some();
+        http.phase == Phase::Ended || is_leaving && http.streams.is_empty()
+    }
+
+    /// Whether the preface or the settings that begin a connection are due.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        matches!(self.http.phase, Phase::Preface | Phase::Settings)
+    }
+
+    /// Whether our settings have not been acknowledged: after too long the connection is to be given up with
+    /// [`Code::SETTINGS_TIMEOUT`].
+    #[must_use]
+    pub fn awaits_acknowledgement(&self) -> bool {
+        self.http.unacknowledged > 0
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub fn trim(&mut self) {
+        self.http.streams.trim();
+    }
+}
+
+/// What is told of what the connection gave.
+fn told<'h, 'b>(got: Got<'_>, trailers: Lines<'b>) -> Option<Event<'h, 'b>> {
+    Some(match got {
+        Got::End { stream } => Event::End {
+            stream: StreamId(stream),
+            trailers,
+        },
+        Got::Refused { stream, refusal } => Event::Refused {
+            stream: StreamId(stream),
+            refusal,
+        },
+        Got::Reset { stream, code } => Event::Reset {
+            stream: StreamId(stream),
+            code,
+        },
+        Got::Nothing | Got::Block { .. } | Got::Data { .. } | Got::GoneAway { .. } => return None,
+    })
+}

@@ -1,0 +1,194 @@
+//! Settings: ours, with every limit of a connection, and the peer's as they come. Read RFC 9113 §6.5, RFC 8441 §3 and RFC
+//! 9218 §2.1.
+
+use super::error::{Code, Fault};
+use super::frame::PAYLOAD_LEN_MAX;
+use crate::limits::Limits;
+
+/// Identifiers.
+#[expect(missing_docs, reason = "each is the setting of that name")]
+pub mod id {
+    pub const HEADER_TABLE_SIZE: u16 = 1;
+    pub const ENABLE_PUSH: u16 = 2;
+    pub const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub const MAX_FRAME_SIZE: u16 = 5;
+    pub const MAX_HEADER_LIST_SIZE: u16 = 6;
+    pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
+    pub const NO_RFC7540_PRIORITIES: u16 = 9;
+}
+
+/// The size that windows begin with, and the table of HPACK.
+pub(super) const WINDOW_LEN: u32 = 65_535;
+pub(super) const TABLE_LEN: usize = 4096;
+pub(super) const WINDOW_LEN_MAX: u32 = 0x7fff_ffff;
+
+/// What a bucket of [`super::budget::Budget`] holds, and how fast it is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// As many at once.
+    pub burst: u32,
+    /// So many more each second.
+    pub per_s: u32,
+}
+
+/// How a connection is to be. One for all connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The limits of a request; those of HTTP/1's syntax mean nothing here.
+    pub limits: Limits,
+    /// Bytes of a field section, as RFC 9113 §6.5.2 counts: 32 for each field beside its name and value. Default 64 KiB.
+    pub section_len_max: usize,
+    /// CONTINUATION frames of one field block. Default 8.
+    pub continuations_max: u32,
+    /// Streams of a connection on which something is under way. Default 128, at most 32,767.
+    pub streams_max: u16,
+    /// Bytes of a request's body that a client may send ahead, at most; a connection has twice as much for all its streams.
+    /// Begins at 64 KiB and grows with the path. Cost: so much may wait in memory for who reads it. Default 1 MiB.
+    pub window_len_max: u32,
+    /// Extended CONNECT (RFC 8441). Default false: who switches it on has to answer it.
+    pub takes_connect_protocol: bool,
+    /// Streams that end before their time, by the client's RST_STREAM or by ours for its faults. Default 1,000 and 33.
+    pub resets: Rate,
+    /// Frames that are of little use: PING, SETTINGS, PRIORITY, empty DATA, small WINDOW_UPDATE, unknown ones. Default
+    /// 10,000 and 330.
+    pub glitches: Rate,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            limits: Limits::default(),
+            section_len_max: 64 << 10,
+            continuations_max: 8,
+            streams_max: 128,
+            window_len_max: 1 << 20,
+            takes_connect_protocol: false,
+            resets: Rate {
+                burst: 1000,
+                per_s: 33,
+            },
+            glitches: Rate {
+                burst: 10_000,
+                per_s: 330,
+            },
+        }
+    }
+}
+
+/// Entries of one SETTINGS frame; nobody has a use for more.
+const ENTRIES_MAX: usize = 32;
+
+/// What the peer wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) table_len: u32,
+    pub(super) window_len: u32,
+    pub(super) frame_len_max: u32,
+    pub(super) streams_max: u32,
+    pub(super) connect_protocol: bool,
+}
+
+impl Default for Peer {
+    fn default() -> Peer {
+        Peer {
+            table_len: TABLE_LEN as u32,
+            window_len: WINDOW_LEN,
+            frame_len_max: PAYLOAD_LEN_MAX as u32,
+            streams_max: u32::MAX,
+            connect_protocol: false,
+        }
+    }
+}
+
+impl Peer {
+    /// Takes the payload of a SETTINGS frame.
+    pub(super) fn take(&mut self, payload: &[u8], is_server: bool) -> Result<(), Fault> {
+        let (entries, _) = payload.as_chunks::<6>();
+        if entries.len() > ENTRIES_MAX {
+            return Err(Fault::calm("too many settings"));
+        }
+        for [i0, i1, v0, v1, v2, v3] in entries {
+            let value = u32::from_be_bytes([*v0, *v1, *v2, *v3]);
+            self.entry(u16::from_be_bytes([*i0, *i1]), value, is_server)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, id: u16, value: u32, is_server: bool) -> Result<(), Fault> {
+        match id {
+            id::HEADER_TABLE_SIZE => self.table_len = value,
+            id::ENABLE_PUSH if value > u32::from(!is_server) => return Err(BAD_VALUE),
+            id::MAX_CONCURRENT_STREAMS => self.streams_max = value,
+            id::INITIAL_WINDOW_SIZE if value > WINDOW_LEN_MAX => {
+                let why = "an initial window that is too large";
+                return Err(Fault::new(Code::FLOW_CONTROL_ERROR, why));
+            }
+            id::INITIAL_WINDOW_SIZE => self.window_len = value,
+            id::MAX_FRAME_SIZE if !(16_384..1 << 24).contains(&value) => return Err(BAD_VALUE),
+            id::MAX_FRAME_SIZE => self.frame_len_max = value,
+            id::ENABLE_CONNECT_PROTOCOL if value > 1 || value == 0 && self.connect_protocol => {
+                return Err(BAD_VALUE);
+            }
+            id::ENABLE_CONNECT_PROTOCOL => self.connect_protocol = value == 1,
+            id::NO_RFC7540_PRIORITIES if value > 1 => return Err(BAD_VALUE),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+const BAD_VALUE: Fault = Fault::protocol("a setting has a value that it can't have");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::h2::frame::{HEAD_LEN, put_settings};
+    use alloc::vec::Vec;
+
+    fn taken(settings: &[(u16, u32)], is_server: bool) -> Result<Peer, Code> {
+        let (mut out, mut peer) = (Vec::new(), Peer::default());
+        put_settings(settings, &mut out);
+        match peer.take(&out[HEAD_LEN..], is_server) {
+            Ok(()) => Ok(peer),
+            Err(fault) => Err(fault.code),
+        }
+    }
+
+    #[test]
+    fn values_have_ranges() {
+        let (protocol, flow) = (Err(Code::PROTOCOL_ERROR), Err(Code::FLOW_CONTROL_ERROR));
+        for (id, value, is_server, wanted) in [
+            (id::ENABLE_PUSH, 2, false, protocol),
+            (id::ENABLE_PUSH, 1, true, protocol),
+            (id::ENABLE_PUSH, 1, false, Ok(())),
+            (id::INITIAL_WINDOW_SIZE, 1 << 31, false, flow),
+            (id::INITIAL_WINDOW_SIZE, WINDOW_LEN_MAX, false, Ok(())),
+            (id::MAX_FRAME_SIZE, 16_383, false, protocol),
+            (id::MAX_FRAME_SIZE, 1 << 24, false, protocol),
+            (id::MAX_FRAME_SIZE, (1 << 24) - 1, false, Ok(())),
+            (id::ENABLE_CONNECT_PROTOCOL, 2, false, protocol),
+            (id::NO_RFC7540_PRIORITIES, 2, false, protocol),
+            (0x0a0a, u32::MAX, false, Ok(())),
+        ] {
+            assert_eq!(
+                taken(&[(id, value)], is_server).map(drop),
+                wanted,
+                "{id} {value}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_last_of_a_setting_counts_and_many_are_too_many() {
+        let peer = taken(&[(4, 1), (3, 7), (4, 2)], false);
+        assert_eq!(peer.map(|it| (it.window_len, it.streams_max)), Ok((2, 7)));
+        let many = [(4, 1); 33];
+        assert_eq!(taken(&many, false).map(drop), Err(Code::ENHANCE_YOUR_CALM));
+        let both = [
+            (id::ENABLE_CONNECT_PROTOCOL, 1),
+            (id::ENABLE_CONNECT_PROTOCOL, 0),
+        ];
+        assert_eq!(taken(&both, false).map(drop), Err(Code::PROTOCOL_ERROR));
+    }
+}

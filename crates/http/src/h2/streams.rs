@@ -1,0 +1,170 @@
+//! The streams of a connection on which something is under way, by their numbers. Knows what a stream is, not what frames do
+//! to it. Read RFC 9113 §5.1.
+//!
+//! ```text
+//!           HEADERS                     last of the body                       a stream is there while
+//! input     ─────────► Open ────────────────────────────► Ended                any of its two ends is open,
+//! output    ─────────► Head ── head ──► Body ── last ───► Ended                or its work goes on (is_dead)
+//!
+//!           RST_STREAM either way: is_dead, until who works for it says that the work has ended
+//! ```
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::priority::Priority;
+use super::window::Window;
+
+/// No slot.
+pub(super) const NONE: u16 = u16::MAX;
+/// A length that nobody knows.
+pub(super) const UNKNOWN: u64 = u64::MAX;
+
+/// What still comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// The head of a response (clients only).
+    Head,
+    /// DATA, or trailers.
+    Open,
+    /// The same, and nobody wants it.
+    Unwanted,
+    Ended,
+}
+
+/// What is still to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    Head,
+    Body,
+    Ended,
+}
+
+/// One stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: u32,
+    pub(super) input: Input,
+    pub(super) output: Output,
+    /// It was reset, by whomever, and the work for it may still go on.
+    pub(super) is_dead: bool,
+    /// The request is a HEAD.
+    pub(super) is_head: bool,
+    /// The client waits for 100.
+    pub(super) expects: bool,
+    /// What is ready of the body is all of it.
+    pub(super) is_complete: bool,
+    /// It is in the queue of those that can send.
+    pub(super) is_queued: bool,
+    pub(super) priority: Priority,
+    /// Its neighbours in the queue.
+    pub(super) next: u16,
+    pub(super) before: u16,
+    /// What we may send.
+    pub(super) send_window: i32,
+    /// What the peer may send.
+    pub(super) window: Window,
+    /// Bytes that came and were not given back.
+    pub(super) untaken: u32,
+    /// Bytes that are still to come, of those that were announced, or [`UNKNOWN`].
+    pub(super) to_come: u64,
+    /// Bytes that came.
+    pub(super) came: u64,
+    /// Bytes that can be sent as soon as the windows allow.
+    pub(super) ready: u64,
+    /// Bytes that are still to be made ready, of those that were announced, or [`UNKNOWN`].
+    pub(super) to_be_ready: u64,
+    /// The field block of the trailers.
+    pub(super) trailers: Option<Box<[u8]>>,
+}
+
+impl Stream {
+    /// Whether it could send, if the connection's window allows.
+    pub(super) fn can_send(&self) -> bool {
+        let has_window = self.ready > 0 && self.send_window > 0;
+        self.output == Output::Body && (has_window || self.ready == 0 && self.is_complete)
+    }
+
+    /// Whether it is over.
+    pub(super) fn is_over(&self) -> bool {
+        !self.is_dead && self.input == Input::Ended && self.output == Output::Ended
+    }
+}
+
+/// Those under way. A slot is a stream's for as long as it is there.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    slots: Vec<Stream>,
+    free: Vec<u16>,
+    /// Number and slot, ascending.
+    order: Vec<(u32, u16)>,
+}
+
+impl Streams {
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// The slot of a stream.
+    #[inline]
+    pub(super) fn find(&self, id: u32) -> Option<u16> {
+        let at = self.order.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        self.order.get(at).map(|(_, slot)| *slot)
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, slot: u16) -> &mut Stream {
+        &mut self.slots[usize::from(slot)]
+    }
+
+    pub(super) fn peek(&self, slot: u16) -> &Stream {
+        &self.slots[usize::from(slot)]
+    }
+
+    #[inline]
+    pub(super) fn by_id(&mut self, id: u32) -> Option<&mut Stream> {
+        let slot = self.find(id)?;
+        self.slots.get_mut(usize::from(slot))
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = u16> {
+        self.order.iter().map(|(_, slot)| *slot)
+    }
+
+    /// Adds one whose number is higher than all others'.
+    pub(super) fn add(&mut self, stream: Stream) -> u16 {
+        let id = stream.id;
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[usize::from(slot)] = stream;
+                slot
+            }
+            None => {
+                self.slots.push(stream);
+                (self.slots.len() - 1) as u16
+            }
+        };
+        self.order.push((id, slot));
+        slot
+    }
+
+    /// Forgets one.
+    pub(super) fn remove(&mut self, id: u32) {
+        if let Ok(at) = self.order.binary_search_by_key(&id, |(id, _)| *id) {
+            let (_, slot) = self.order.remove(at);
+            self.slots[usize::from(slot)].trailers = None;
+            self.free.push(slot);
+        }
+    }
+
+    /// Gives back the memory for streams that are no more.
+    pub(super) fn trim(&mut self) {
+        if self.order.is_empty() {
+            *self = Streams::default();
+        }
+    }
+}

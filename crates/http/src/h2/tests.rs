@@ -1,0 +1,266 @@
+//! Exchanges, as a client that writes its frames by hand sees them. `tell` gives what the server understood, `heard` what it
+//! said, both in words.
+
+mod bodies;
+mod errors;
+mod floods;
+mod order;
+mod requests;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::frame::{self, FrameHead, HEAD_LEN, flag, kind};
+use super::hpack::probe::Probe;
+use super::hpack::{put_pseudo, put_unindexed};
+use super::*;
+use crate::fields::Lines;
+use crate::h1::BodyLen;
+use crate::status::Status;
+
+const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+/// A server, and what it has said.
+struct Talk {
+    server: Server,
+    settings: Settings,
+    counters: Counters,
+    now_ms: u64,
+    out: Vec<u8>,
+    probe: Probe,
+    /// Input that was not used.
+    rest: Vec<u8>,
+}
+
+impl Talk {
+    /// One that has just begun.
+    fn new(settings: Settings) -> Talk {
+        let (mut out, mut counters) = (Vec::new(), Counters::default());
+        let server = Server::new(&mut Turn {
+            now_ms: 1,
+            settings: &settings,
+            out: &mut out,
+            counters: &mut counters,
+        });
+        Talk {
+            server,
+            settings,
+            counters,
+            now_ms: 1,
+            out,
+            probe: Probe::new(4096),
+            rest: Vec::new(),
+        }
+    }
+
+    /// One on which both have said their settings.
+    fn open(settings: Settings) -> Talk {
+        let mut talk = Talk::new(settings);
+        let mut input = PREFACE.to_vec();
+        frame::put_settings(&[], &mut input);
+        frame::put_settings_ack(&mut input);
+        assert_eq!(talk.tell(&input), "");
+        assert!(!talk.server.is_new() && !talk.server.awaits_acknowledgement());
+        talk.out.clear();
+        talk
+    }
+
+    /// Gives it bytes.
+    fn tell(&mut self, bytes: &[u8]) -> String {
+        let mut words: Vec<String> = Vec::new();
+        self.rest.extend_from_slice(bytes);
+        let mut used = 0;
+        loop {
+            let (mut text, mut place) = (Vec::new(), None);
+            let mut turn = Turn {
+                now_ms: self.now_ms,
+                settings: &self.settings,
+                out: &mut self.out,
+                counters: &mut self.counters,
+            };
+            let step = self
+                .server
+                .next(&self.rest[used..], &mut text, &mut place, &mut turn);
+            let step = match step {
+                Ok(step) => step,
+                Err(fault) => {
+                    words.push(format!("fault {}", fault.code.name()));
+                    used = self.rest.len();
+                    break;
+                }
+            };
+            used += step.used;
+            if step.event.is_none() && step.used == 0 {
+                break;
+            }
+            words.extend(step.event.map(|event| event_words(&event)));
+        }
+        self.rest.drain(..used);
+        words.join(", ")
+    }
+
+    /// What it has said since the last time.
+    fn heard(&mut self) -> String {
+        let mut out = core::mem::take(&mut self.out);
+        let words = said(&mut self.probe, &out);
+        out.clear();
+        self.out = out;
+        words
+    }
+
+    /// Lets it send what it can, in frames of at most so many bytes.
+    fn send(&mut self, len_max: usize) {
+        while let Some(piece) = self.server.send(len_max, &mut self.out) {
+            let len = self.out.len();
+            self.out.resize(len + piece.len as usize, b'x');
+        }
+    }
+
+    /// Answers a stream with a body of this length.
+    fn answer(&mut self, stream: u32, len: u64) {
+        let stream = StreamId(stream);
+        let known = BodyLen::Known(len);
+        let has_body =
+            self.server
+                .respond(stream, Status::OK, Lines::NONE, known, &DATE, &mut self.out);
+        if has_body {
+            assert_eq!(self.server.body(stream, len), Ok(true));
+            assert_eq!(self.server.end(stream, Lines::NONE), Ok(()));
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace("\r\n", "|")
+}
+
+fn event_words(event: &Event<'_, '_>) -> String {
+    match event {
+        Event::Request(head) => {
+            let request = &head.request;
+            let mut words = format!(
+                "{} {:?} {} {} [{}]",
+                head.stream.0,
+                request.method,
+                text(request.raw_target()),
+                text(request.authority.unwrap_or_default()),
+                text(request.lines())
+            );
+            if head.has_body {
+                words += &format!(" body {:?}", head.body_len);
+            }
+            words
+        }
+        Event::Data { stream, data } => match data.len() {
+            ..20 => format!("{} data {}", stream.0, text(data)),
+            len => format!("{} data {len}", stream.0),
+        },
+        Event::End { stream, trailers } => {
+            let all = trailers
+                .clone()
+                .map(|(name, value)| [name, b"=", value].concat());
+            let all: Vec<u8> = all.flatten().collect();
+            format!("{} end{}", stream.0, text(&all))
+        }
+        Event::Refused { stream, refusal } => format!("{} refused {refusal:?}", stream.0),
+        Event::Reset { stream, code } => format!("{} reset {}", stream.0, code.name()),
+    }
+}
+
+/// Frames in words.
+fn said(probe: &mut Probe, mut bytes: &[u8]) -> String {
+    let mut words = Vec::new();
+    while let Some(head) = bytes.first_chunk().map(FrameHead::parse) {
+        let payload = &bytes[HEAD_LEN..][..head.len];
+        bytes = &bytes[HEAD_LEN + head.len..];
+        let id = head.stream;
+        let end = if head.has(flag::END_STREAM) {
+            " end"
+        } else {
+            ""
+        };
+        words.push(match head.kind {
+            kind::DATA => format!("{id} data {}{end}", head.len),
+            kind::HEADERS => {
+                let fields = probe.decode(payload).unwrap_or_default();
+                let fields: Vec<String> = fields
+                    .iter()
+                    .filter(|(name, _)| name != b"date")
+                    .map(|(name, value)| format!("{}={}", text(name), text(value)))
+                    .collect();
+                format!("{id} head {}{end}", fields.join(" "))
+            }
+            kind::RST_STREAM => format!("{id} reset {}", Code(frame::word(payload)).name()),
+            kind::SETTINGS if head.has(flag::ACK) => "settings ok".into(),
+            kind::SETTINGS => format!("settings {}", head.len / 6),
+            kind::PING if head.has(flag::ACK) => format!("pong {}", text(payload)),
+            kind::PING => format!("ping {}", text(payload)),
+            kind::GOAWAY => {
+                let code = Code(frame::word(&payload[4..]));
+                format!("goaway {} {}", frame::word(payload), code.name())
+            }
+            kind::WINDOW_UPDATE => format!("{id} window {}", frame::word(payload)),
+            other => format!("{id} frame {other}"),
+        });
+    }
+    assert!(bytes.is_empty(), "whole frames");
+    words.join(", ")
+}
+
+/// A field block of names and values.
+fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        put_unindexed(name.as_bytes(), value.as_bytes(), &mut block);
+    }
+    block
+}
+
+fn frame_of(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::put_head(kind, flags, stream, payload.len(), &mut out);
+    out.extend_from_slice(payload);
+    out
+}
+
+/// A GET of a path on host `h`, with other fields.
+fn get(stream: u32, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    headers(stream, "GET", path, more, true)
+}
+
+fn post(stream: u32, more: &[(&str, &str)]) -> Vec<u8> {
+    headers(stream, "POST", "/p", more, false)
+}
+
+fn headers(stream: u32, method: &str, path: &str, more: &[(&str, &str)], is_end: bool) -> Vec<u8> {
+    let mut fields = alloc::vec![
+        (":method", method),
+        (":scheme", "http"),
+        (":authority", "h"),
+        (":path", path),
+    ];
+    fields.extend_from_slice(more);
+    let flags = flag::END_HEADERS | u8::from(is_end);
+    frame_of(kind::HEADERS, flags, stream, &block(&fields))
+}
+
+fn data(stream: u32, payload: &[u8], is_end: bool) -> Vec<u8> {
+    frame_of(kind::DATA, u8::from(is_end), stream, payload)
+}
+
+fn window(stream: u32, increment: u32) -> Vec<u8> {
+    frame_of(kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes())
+}
+
+fn reset(stream: u32) -> Vec<u8> {
+    frame_of(kind::RST_STREAM, 0, stream, &Code::CANCEL.0.to_be_bytes())
+}
+
+#[test]
+fn pseudo_headers_have_indexes() {
+    let mut block = Vec::new();
+    put_pseudo(4, b"/x", &mut block);
+    let heard = Probe::new(0).decode(&block).expect("a field");
+    assert_eq!(heard, [(b":path".to_vec(), b"/x".to_vec())]);
+}

@@ -1,0 +1,184 @@
+//! What costs the server more than the client, and its end.
+
+use super::*;
+
+/// Says the same again and again, until the connection ends: how often it was said.
+fn until_the_end(talk: &mut Talk, max: usize, mut input: impl FnMut(u32) -> Vec<u8>) -> usize {
+    for round in 0..max {
+        let heard = talk.tell(&input(round as u32));
+        if heard.ends_with("fault ENHANCE_YOUR_CALM") {
+            assert!(talk.heard().ends_with("ENHANCE_YOUR_CALM"));
+            assert_eq!((talk.counters.ended, talk.counters.floods), (1, 1));
+            return round;
+        }
+        assert!(!heard.contains("fault"), "{heard}");
+        // Answers are not kept here.
+        talk.out.clear();
+    }
+    max
+}
+
+#[test]
+fn rapid_reset() {
+    let mut talk = Talk::open(Settings::default());
+    let rounds = until_the_end(&mut talk, 3000, |round| {
+        let id = round * 2 + 1;
+        [get(id, "/", &[]), reset(id)].concat()
+    });
+    // 128 slots are full by then, since nobody said that the work has ended; each further stream is refused, and then reset.
+    assert_eq!(rounds, 128 + (1000 - 128) / 2);
+    assert_eq!(talk.server.streams(), 128);
+    assert!(talk.counters.refused > 400 && talk.counters.resets > 400);
+}
+
+#[test]
+fn rapid_reset_where_work_ends_at_once() {
+    let mut talk = Talk::open(Settings::default());
+    for id in (0..1000).map(|number| number * 2 + 1) {
+        talk.tell(&[get(id, "/", &[]), reset(id)].concat());
+        talk.server.done(StreamId(id), &mut talk.out);
+    }
+    assert_eq!(talk.counters.refused, 0);
+    // Half a minute makes good for all of them.
+    talk.now_ms += 31_000;
+    for id in (1000..2000).map(|number| number * 2 + 1) {
+        let heard = talk.tell(&[get(id, "/", &[]), reset(id)].concat());
+        assert!(heard.ends_with("reset CANCEL"), "{heard}");
+        talk.server.done(StreamId(id), &mut talk.out);
+    }
+    assert_eq!(
+        talk.tell(&[get(5001, "/", &[]), reset(5001)].concat())
+            .split(", ")
+            .last(),
+        Some("fault ENHANCE_YOUR_CALM")
+    );
+}
+
+#[test]
+fn made_you_reset() {
+    let mut talk = Talk::open(Settings::default());
+    // The client makes the server reset each stream, by a window that overflows; the work goes on.
+    let rounds = until_the_end(&mut talk, 3000, |round| {
+        let id = round * 2 + 1;
+        [get(id, "/", &[]), window(id, 0x7fff_ffff)].concat()
+    });
+    assert_eq!(rounds, 1000, "one budget for all");
+    assert_eq!(
+        talk.server.streams(),
+        128,
+        "slots are free when the work has ended"
+    );
+}
+
+#[test]
+fn frames_of_little_use() {
+    let many = Settings::default().glitches.burst as usize;
+    let ping = |_| frame_of(kind::PING, 0, 0, b"12345678");
+    let settings = |_| {
+        let mut out = Vec::new();
+        frame::put_settings(&[(id::INITIAL_WINDOW_SIZE, 1)], &mut out);
+        out
+    };
+    let empty = |_| data(1, b"", false);
+    let priority = |_| frame_of(kind::PRIORITY, 0, 1, &[0, 0, 0, 3, 1]);
+    let update = |_| frame_of(kind::PRIORITY_UPDATE, 0, 0, b"\0\0\0\x01u=1");
+    let tiny = |_| window(1, 1);
+    let unknown = |_| frame_of(77, 0, 1, b"");
+    let kinds: [(&str, fn(u32) -> Vec<u8>); 7] = [
+        ("ping", ping),
+        ("settings", settings),
+        ("empty data", empty),
+        ("priority", priority),
+        ("priority update", update),
+        ("tiny windows", tiny),
+        ("unknown", unknown),
+    ];
+    for (what, input) in kinds {
+        let mut talk = Talk::open(Settings::default());
+        talk.tell(&post(1, &[]));
+        let rounds = until_the_end(&mut talk, 20_000, input);
+        assert!((many - 10..=many).contains(&rounds), "{what}: {rounds}");
+    }
+}
+
+#[test]
+fn windows_that_are_used_are_no_flood() {
+    let settings = Settings {
+        glitches: Rate {
+            burst: 20,
+            per_s: 1,
+        },
+        ..Settings::default()
+    };
+    let mut talk = Talk::open(settings);
+    talk.tell(&get(1, "/", &[]));
+    talk.answer(1, 10_000_000);
+    for _ in 0..1000 {
+        assert_eq!(talk.tell(&[window(0, 1000), window(1, 1000)].concat()), "");
+        talk.send(16_384);
+    }
+    // Tiny ones are.
+    let rounds = until_the_end(&mut talk, 100, |_| [window(0, 1), window(1, 1)].concat());
+    assert!(rounds < 25, "{rounds}");
+}
+
+#[test]
+fn continuation() {
+    let mut talk = Talk::open(Settings::default());
+    talk.tell(&frame_of(
+        kind::HEADERS,
+        0,
+        1,
+        &block(&[(":method", "GET")]),
+    ));
+    let rounds = until_the_end(&mut talk, 100, |_| frame_of(kind::CONTINUATION, 0, 1, b""));
+    assert_eq!(rounds, 8);
+    let mut talk = Talk::open(Settings::default());
+    talk.tell(&frame_of(kind::HEADERS, 0, 1, &[0x82]));
+    let large = alloc::vec![0; 16_384];
+    let rounds = until_the_end(&mut talk, 100, |_| {
+        frame_of(kind::CONTINUATION, 0, 1, &large)
+    });
+    assert_eq!(rounds, 3, "64 KB");
+}
+
+#[test]
+fn a_block_that_is_small_and_means_much() {
+    let mut talk = Talk::open(Settings::default());
+    // One field of 4,000 bytes in the table, and then its index, again and again.
+    let mut bomb = block(&[
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":authority", "h"),
+        (":path", "/"),
+    ]);
+    bomb.extend_from_slice(&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e]);
+    bomb.extend(core::iter::repeat_n(b'b', 4000));
+    bomb.extend(core::iter::repeat_n(0xbe, 12_000));
+    let heard = talk.tell(&frame_of(kind::HEADERS, 5, 1, &bomb));
+    assert_eq!(heard, "1 refused HeadTooLarge");
+    // The tables are still the same at both ends.
+    let mut next = block(&[
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":authority", "h"),
+        (":path", "/"),
+    ]);
+    next.push(0xbe);
+    let heard = talk.tell(&frame_of(kind::HEADERS, 5, 3, &next));
+    assert!(heard.starts_with("3 Get / h [a: bbbb"), "{heard}");
+}
+
+#[test]
+fn more_streams_than_there_may_be() {
+    let settings = Settings {
+        streams_max: 2,
+        ..Settings::default()
+    };
+    let mut talk = Talk::open(settings);
+    talk.tell(&[get(1, "/", &[]), get(3, "/", &[])].concat());
+    assert_eq!(talk.tell(&get(5, "/", &[])), "");
+    assert_eq!(talk.heard(), "5 reset REFUSED_STREAM");
+    talk.answer(1, 0);
+    assert!(talk.tell(&get(7, "/", &[])).starts_with("7 Get"));
+}
