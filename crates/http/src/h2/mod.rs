@@ -47,6 +47,7 @@
 //! Read RFC 9113, RFC 7541 (HPACK), RFC 9218 (priorities), RFC 8441 (extended CONNECT).
 
 mod budget;
+mod client;
 mod connection;
 mod control;
 mod error;
@@ -69,6 +70,7 @@ mod tests;
 use alloc::vec::Vec;
 
 pub use self::budget::Counters;
+pub use self::client::{Ask, Client, ClientEvent, ResponseHead};
 pub use self::connection::PREFACE;
 pub use self::error::{Code, Fault};
 pub use self::head::Head;

@@ -1,0 +1,395 @@
+//! The client's end of a connection: for load generators, tests, and origins that speak HTTP/2. Any number of requests at a
+//! time, as far as the server allows. See the module for the order of things.
+
+use alloc::vec::Vec;
+
+use super::connection::{Connection, Fragment, Going, Got, Phase};
+use super::error::{Code, Fault};
+use super::head::Others;
+use super::hpack::{put_field_u64, put_pseudo, put_unindexed};
+use super::respond::put_lines;
+use super::sending::Piece;
+use super::streams::{Input, Output, UNKNOWN};
+use super::{Priority, StreamId, Turn, frame};
+use crate::fields::{Known, Lines};
+use crate::h1::{BodyLen, Broken, Step};
+use crate::method::Method;
+use crate::status::Status;
+
+/// Streams have odd numbers below 2^31.
+const ID_MAX: u32 = 0x7fff_ffff;
+
+/// A response without its body.
+#[derive(Clone, Debug)]
+pub struct ResponseHead<'b> {
+    /// Its stream.
+    pub stream: StreamId,
+    /// The status.
+    pub status: Status,
+    /// The fields, validated, in their order.
+    pub fields: Lines<'b>,
+    /// Content-Length.
+    pub content_len: Option<u64>,
+    /// Whether anything follows: a body, which may turn out to be empty, and its end.
+    pub has_body: bool,
+}
+
+/// What came from the server.
+#[derive(Debug)]
+pub enum ClientEvent<'b> {
+    /// A response before the one that counts (1xx).
+    Interim(ResponseHead<'b>),
+    /// The head of the response. If it has a body, that follows as [`ClientEvent::Data`], and then a [`ClientEvent::End`].
+    Response(ResponseHead<'b>),
+    /// Some of a body, not empty. [`Client::taken`] makes room for more.
+    Data {
+        /// Its stream.
+        stream: StreamId,
+        /// The bytes.
+        data: &'b [u8],
+    },
+    /// A response with a body is whole.
+    End {
+        /// Its stream.
+        stream: StreamId,
+        /// Validated.
+        trailers: Lines<'b>,
+    },
+    /// A stream has ended before its time, by the server or for its fault; or, after a whole response, the server wants no
+    /// more of the request ([`Code::NO_ERROR`]).
+    Reset {
+        /// Its stream.
+        stream: StreamId,
+        /// Why.
+        code: Code,
+    },
+    /// The server takes no more streams, and has done nothing about those above this one.
+    GoneAway {
+        /// The last stream that counts.
+        last: StreamId,
+        /// Why.
+        code: Code,
+    },
+}
+
+/// What is asked. A request head for [`Client::request`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// The method.
+    pub method: Method,
+    /// The scheme is https.
+    pub is_https: bool,
+    /// Host and port.
+    pub authority: &'a [u8],
+    /// Path and query; empty for CONNECT without a protocol.
+    pub path: &'a [u8],
+    /// That of an extended CONNECT.
+    pub protocol: Option<&'a [u8]>,
+}
+
+impl Ask<'_> {
+    /// Its pseudo-headers, as they begin a field block.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        match self.method {
+            // Of the static table.
+            Method::Get => out.push(0x82),
+            Method::Post => out.push(0x83),
+            method => put_pseudo(2, method.as_str().as_bytes(), out),
+        }
+        if !self.path.is_empty() {
+            out.push(if self.is_https { 0x87 } else { 0x86 });
+            match self.path {
+                b"/" => out.push(0x84),
+                path => put_pseudo(4, path, out),
+            }
+        }
+        put_pseudo(1, self.authority, out);
+        if let Some(protocol) = self.protocol {
+            put_unindexed(b":protocol", protocol, out);
+        }
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client {
+    http: Connection,
+}
+
+impl Client {
+    /// A connection on which nothing has been said. The preface and our settings are written; requests may follow at once.
+    #[must_use]
+    pub fn new(turn: &mut Turn<'_>) -> Client {
+        let mut http = Connection::new(false);
+        http.greet(turn);
+        Client { http }
+    }
+
+    /// Whether another request may be sent now.
+    #[must_use]
+    pub fn can_ask(&self) -> bool {
+        let http = &self.http;
+        http.phase != Phase::Ended
+            && http.going == Going::No
+            && http.peer_last_id.is_none()
+            && http.last_id < ID_MAX - 1
+            && http.streams.len() < http.peer.streams_max.min(32_767) as usize
+    }
+
+    /// Writes the head of a request; `lines` are its field lines, without Host. Its stream; a body is said with
+    /// [`Client::body`] and [`Client::end`], if its length is not 0.
+    ///
+    /// # Errors
+    /// None may be sent, see [`Client::can_ask`].
+    pub fn request(
+        &mut self,
+        ask: &Ask<'_>,
+        lines: Lines<'_>,
+        len: BodyLen,
+        out: &mut Vec<u8>,
+    ) -> Result<StreamId, Broken> {
+        let mut block = Vec::with_capacity(128);
+        ask.put(&mut block);
+        put_lines(lines, &mut block);
+        if let BodyLen::Known(len) = len {
+            put_field_u64(Known::ContentLength, len, &mut block);
+        }
+        self.request_built(&block, ask.method, len, out)
+    }
+
+    /// As [`Client::request`], with a field block that lies ready, Content-Length included.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn request_built(
+        &mut self,
+        block: &[u8],
+        method: Method,
+        len: BodyLen,
+        out: &mut Vec<u8>,
+    ) -> Result<StreamId, Broken> {
+        if !self.can_ask() {
+            return Err(Broken);
+        }
+        let http = &mut self.http;
+        let id = if http.last_id == 0 {
+            1
+        } else {
+            http.last_id + 2
+        };
+        http.last_id = id;
+        let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
+        let output = if has_body {
+            Output::Body
+        } else {
+            Output::Ended
+        };
+        let slot = http.begin(id, Input::Head, output, Priority::default());
+        let stream = http.streams.get(slot);
+        stream.is_head = method == Method::Head;
+        if let BodyLen::Known(len) = len {
+            stream.to_be_ready = len;
+        }
+        let frame_len_max = http.peer.frame_len_max as usize;
+        let at = http.open_block(out);
+        out.extend_from_slice(block);
+        frame::close_block(id, !has_body, at, frame_len_max, out);
+        Ok(StreamId(id))
+    }
+
+    /// Looks at the start of what was received and not used yet. Fields are decoded into `text`. To be called again as long
+    /// as there is an event, or something was used.
+    ///
+    /// # Errors
+    /// It is not HTTP/2, or against its rules: the connection is of no more use.
+    pub fn next<'b>(
+        &mut self,
+        input: &'b [u8],
+        text: &'b mut Vec<u8>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        let step = self.step(input, text, turn);
+        if let Err(fault) = step {
+            self.http.fail(fault, turn);
+        }
+        step
+    }
+
+    fn step<'b>(
+        &mut self,
+        input: &'b [u8],
+        text: &'b mut Vec<u8>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        let (used, got) = self.http.step(input, turn)?;
+        let event = match got {
+            Got::Block {
+                stream,
+                is_end,
+                block,
+            } => self.block(stream, is_end, &block, text, turn)?,
+            Got::Data { stream, data } => Some(ClientEvent::Data {
+                stream: StreamId(stream),
+                data,
+            }),
+            other => self.told(other, Lines::NONE, turn),
+        };
+        Ok(Step { used, event })
+    }
+
+    fn told<'b>(
+        &mut self,
+        got: Got<'_>,
+        trailers: Lines<'b>,
+        turn: &mut Turn<'_>,
+    ) -> Option<ClientEvent<'b>> {
+        Some(match got {
+            Got::End { stream } => ClientEvent::End {
+                stream: StreamId(stream),
+                trailers,
+            },
+            Got::Reset { stream, code } => {
+                // No work goes on for it here.
+                self.http.forget(stream, turn.out);
+                ClientEvent::Reset {
+                    stream: StreamId(stream),
+                    code,
+                }
+            }
+            Got::GoneAway { last_id, code } => ClientEvent::GoneAway {
+                last: StreamId(last_id),
+                code,
+            },
+            _ => return None,
+        })
+    }
+
+    /// A field block has come: a response's head, or trailers.
+    fn block<'b>(
+        &mut self,
+        id: u32,
+        is_end: bool,
+        block: &Fragment<'_>,
+        text: &'b mut Vec<u8>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<ClientEvent<'b>>, Fault> {
+        let http = &mut self.http;
+        let input = http.streams.by_id(id).map(|stream| stream.input);
+        let section_len_max = turn.settings.section_len_max;
+        let mut fields = match input {
+            Some(Input::Head) => Others::response(text, section_len_max),
+            _ => Others::trailers(text, section_len_max),
+        };
+        http.decoder.decode(block.bytes(), &mut fields)?;
+        let (is_wrong, status) = (fields.wrong().is_some(), fields.status);
+        let content_len = fields.content_len;
+        let Some(stream) = http.streams.by_id(id) else {
+            http.check_closed(id)?;
+            return Ok(None);
+        };
+        let status = status.and_then(Status::new);
+        let got = match (stream.input, status) {
+            (Input::Ended, _) => http.fail_stream(id, Code::STREAM_CLOSED, turn)?,
+            (Input::Head, Some(status)) if !is_wrong && is_possible(status, is_end) => {
+                let head = ResponseHead {
+                    stream: StreamId(id),
+                    status,
+                    fields: Lines::of(text),
+                    content_len,
+                    has_body: !is_end,
+                };
+                if status.code() < 200 {
+                    http.glitch(1, turn)?;
+                    return Ok(Some(ClientEvent::Interim(head)));
+                }
+                stream.to_come = match content_len {
+                    _ if stream.is_head || status.is_bodiless() => 0,
+                    len => len.unwrap_or(UNKNOWN),
+                };
+                stream.input = Input::Open;
+                if !is_end {
+                    return Ok(Some(ClientEvent::Response(head)));
+                }
+                match http.input_ended(id, turn)? {
+                    Got::End { .. } => return Ok(Some(ClientEvent::Response(head))),
+                    other => return Ok(self.told(other, Lines::NONE, turn)),
+                }
+            }
+            (Input::Open | Input::Unwanted, _) if !is_wrong && is_end => {
+                http.input_ended(id, turn)?
+            }
+            _ => {
+                turn.counters.malformed += 1;
+                http.fail_stream(id, Code::PROTOCOL_ERROR, turn)?
+            }
+        };
+        let text: &'b [u8] = text;
+        Ok(self.told(got, Lines::of(text), turn))
+    }
+
+    /// So many bytes of a response's body were taken, and more may come.
+    pub fn taken(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.http.give_back(stream.0, len, out);
+    }
+
+    /// As [`super::Server::body`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
+        self.http.ready(stream.0, len)
+    }
+
+    /// As [`super::Server::end`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn end(&mut self, stream: StreamId, trailers: Lines<'_>) -> Result<(), Broken> {
+        let mut block = Vec::new();
+        put_lines(trailers, &mut block);
+        self.http.complete(stream.0, block)
+    }
+
+    /// As [`super::Server::send`].
+    pub fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<Piece> {
+        self.http.send(len_max, out)
+    }
+
+    /// Nobody waits for a response any more.
+    pub fn reset(&mut self, stream: StreamId, code: Code, out: &mut Vec<u8>) {
+        if self.http.streams.find(stream.0).is_some() {
+            frame::put_reset(stream.0, code, out);
+            self.http.forgotten.add(stream.0);
+            self.http.forget(stream.0, out);
+        }
+    }
+
+    /// Says that no more will be asked.
+    pub fn give_up(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
+        self.http.end(code, why, out);
+    }
+
+    /// Whether the server's settings have come.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.http.phase == Phase::Open
+    }
+
+    /// Whether the server takes extended CONNECT (RFC 8441).
+    #[must_use]
+    pub fn takes_connect_protocol(&self) -> bool {
+        self.http.peer.connect_protocol
+    }
+
+    /// Streams under way.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.http.streams.len()
+    }
+}
+
+/// Whether a response can have this status here; an interim one is not the end (RFC 9113 §8.1, §8.6).
+fn is_possible(status: Status, is_end: bool) -> bool {
+    status != Status::SWITCHING_PROTOCOLS && (status.code() >= 200 || !is_end)
+}
