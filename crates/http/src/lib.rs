@@ -1,4 +1,4 @@
-//! HTTP/1.1 as pure functions over bytes: requests, their bodies, their conditions, and the heads
+//! HTTP/1.1 and HTTP/2 as pure functions over bytes: requests, their bodies, their conditions, and the heads
 //! of responses.
 //!
 //! Nothing here knows a clock, a socket, a thread or a file; time and buffers are arguments. The
@@ -11,7 +11,9 @@
 //! (what could be read in two ways is refused, see [`refusal::Refusal`]) and cheaper: one pass, no
 //! allocation, no array of fields.
 //!
-//! Read first: RFC 9112 (HTTP/1.1), then RFC 9110 §5 (fields), §8 (validators), §12 to §14.
+//! HTTP/2 makes the same [`Request`] of its field blocks ([`h2`]).
+//!
+//! Read first: RFC 9112 (HTTP/1.1), RFC 9113 (HTTP/2), then RFC 9110 §5 (fields), §8 (validators), §12 to §14.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! The head of a request, the same for every version of HTTP: method, target, authority and fields, as slices of the
 //! buffer that it was read into. It knows nothing of connections, bodies, sites or files.
 //!
-//! Whoever reads a protocol fills it: [`crate::h1::parse`] from text; HTTP/2 would write the fields that it decodes as
-//! lines into a buffer of its own. Fields of the connection may stand among the lines, since they are kept as they came;
+//! Whoever reads a protocol fills it: [`crate::h1::parse`] from text; [`crate::h2::Server`] writes the fields that it decodes as
+//! lines into a buffer. Fields of the connection may stand among the lines, since they are kept as they came;
 //! what they say is not here.
 
 mod index;

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use super::connection::{Connection, Fragment, Going, Got, Phase};
 use super::error::{Code, Fault};
-use super::head::Others;
 use super::hpack::{put_field_u64, put_pseudo, put_unindexed};
 use super::respond::put_lines;
+use super::section::Others;
 use super::sending::Piece;
 use super::streams::{Input, Output, UNKNOWN};
 use super::{Priority, StreamId, Turn, frame};

@@ -11,6 +11,7 @@ use super::frame::{self, FrameHead, HEAD_LEN, flag, kind};
 use super::hpack::Decoder;
 use super::priority::Priority;
 use super::queue::Queue;
+use super::receiving::Data;
 use super::settings::{Peer, TABLE_LEN, WINDOW_LEN};
 use super::streams::{Input, Output, Stream, Streams, UNKNOWN};
 use super::window::{Estimate, Window};
@@ -27,7 +28,7 @@ pub(super) struct Connection {
     pub(super) phase: Phase,
     pub(super) decoder: Decoder,
     /// The DATA frame that is being read.
-    data: Option<Data>,
+    pub(super) data: Option<Data>,
     /// The field block that is being read.
     block: Option<Block>,
     pub(super) streams: Streams,
@@ -76,17 +77,6 @@ pub(super) enum Going {
     Announced,
     /// What begins now is ignored.
     Gone,
-}
-
-/// What is left of a DATA frame.
-#[derive(Clone, Copy, Debug)]
-struct Data {
-    stream: u32,
-    left: usize,
-    pad_left: usize,
-    is_end: bool,
-    /// Nobody gets it.
-    is_dropped: bool,
 }
 
 /// A field block that goes on.
@@ -242,7 +232,11 @@ impl Connection {
     }
 
     #[inline]
-    fn once<'b>(&mut self, rest: &'b [u8], turn: &mut Turn<'_>) -> Result<(usize, Got<'b>), Fault> {
+    pub(super) fn once<'b>(
+        &mut self,
+        rest: &'b [u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<(usize, Got<'b>), Fault> {
         if self.data.is_some() {
             return self.go_on_with_data(rest, turn);
         }
@@ -371,171 +365,6 @@ impl Connection {
         Ok(Got::Nothing)
     }
 
-    /// A DATA frame begins, of which padding's length has come if it has any.
-    fn begin_data<'b>(
-        &mut self,
-        head: FrameHead,
-        rest: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<(usize, Got<'b>), Fault> {
-        let (mut used, mut left, mut pad_left) = (HEAD_LEN, head.len, 0);
-        if head.has(flag::PADDED) {
-            left = left.checked_sub(1).ok_or(frame::NO_PAD_LEN)?;
-            let Some(pad_len) = rest.get(HEAD_LEN) else {
-                return Ok((0, Got::Nothing));
-            };
-            used += 1;
-            pad_left = usize::from(*pad_len);
-            left = left.checked_sub(pad_left).ok_or(frame::PADDING)?;
-        }
-        if !self.window.take(head.len as u32) {
-            let why = "more data than the connection's window allows";
-            return Err(Fault::new(Code::FLOW_CONTROL_ERROR, why));
-        }
-        let is_end = head.has(flag::END_STREAM);
-        if left == 0 && !is_end {
-            self.glitch(1, turn)?;
-        }
-        let mut data = Data {
-            stream: head.stream,
-            left,
-            pad_left,
-            is_end,
-            is_dropped: false,
-        };
-        let got = match self.accept_data(head, left as u64, turn)? {
-            None => {
-                let padding = (head.len - left) as u32;
-                self.give_back(head.stream, padding, turn.out);
-                if self
-                    .estimate
-                    .came(head.len as u32, turn.settings.window_len_max)
-                {
-                    frame::put_ping(false, super::control::PING_ESTIMATE, turn.out);
-                }
-                Got::Nothing
-            }
-            Some(got) => {
-                data.is_dropped = true;
-                self.give_connection(head.len as u32, turn.out);
-                got
-            }
-        };
-        self.data = Some(data);
-        Ok((used, got))
-    }
-
-    /// Whether a stream takes data: `None`, or what comes of it if not.
-    fn accept_data(
-        &mut self,
-        head: FrameHead,
-        len: u64,
-        turn: &mut Turn<'_>,
-    ) -> Result<Option<Got<'static>>, Fault> {
-        let id = head.stream;
-        let Some(stream) = self.streams.by_id(id) else {
-            self.check_closed(id)?;
-            self.glitch(1, turn)?;
-            return Ok(Some(Got::Nothing));
-        };
-        if stream.is_dead {
-            return Ok(Some(Got::Nothing));
-        }
-        let code = match stream.input {
-            Input::Ended => Code::STREAM_CLOSED,
-            Input::Head => Code::PROTOCOL_ERROR,
-            _ if !stream.window.take(head.len as u32) => Code::FLOW_CONTROL_ERROR,
-            _ if len > stream.to_come => {
-                turn.counters.malformed += 1;
-                Code::PROTOCOL_ERROR
-            }
-            Input::Unwanted => {
-                stream.subtract(len);
-                return Ok(Some(Got::Nothing));
-            }
-            Input::Open => {
-                stream.subtract(len);
-                stream.came += len;
-                let is_too_large =
-                    self.is_server && stream.came > turn.settings.limits.body_len_max;
-                if !is_too_large {
-                    stream.untaken += head.len as u32;
-                    return Ok(None);
-                }
-                stream.input = Input::Unwanted;
-                return Ok(Some(Got::Refused {
-                    stream: id,
-                    refusal: Refusal::BodyTooLarge,
-                }));
-            }
-        };
-        self.fail_stream(id, code, turn).map(Some)
-    }
-
-    fn go_on_with_data<'b>(
-        &mut self,
-        rest: &'b [u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<(usize, Got<'b>), Fault> {
-        let Some(data) = &mut self.data else {
-            return Ok((0, Got::Nothing));
-        };
-        if data.left > 0 {
-            let part = rest.get(..data.left).unwrap_or(rest);
-            data.left -= part.len();
-            let got = match data.is_dropped || part.is_empty() {
-                true => Got::Nothing,
-                false => Got::Data {
-                    stream: data.stream,
-                    data: part,
-                },
-            };
-            return Ok((part.len(), got));
-        }
-        let used = data.pad_left.min(rest.len());
-        data.pad_left -= used;
-        if data.pad_left > 0 {
-            return Ok((used, Got::Nothing));
-        }
-        let (id, is_end) = (data.stream, data.is_end);
-        self.data = None;
-        let got = match is_end {
-            true => self.input_ended(id, turn)?,
-            false => Got::Nothing,
-        };
-        match (used, &got) {
-            // Something was done, so the next frame is to be looked at, too.
-            (0, Got::Nothing) => self.once(rest, turn),
-            _ => Ok((used, got)),
-        }
-    }
-
-    /// The last of a message has come.
-    pub(super) fn input_ended<'b>(
-        &mut self,
-        id: u32,
-        turn: &mut Turn<'_>,
-    ) -> Result<Got<'b>, Fault> {
-        let Some(stream) = self.streams.by_id(id) else {
-            return Ok(Got::Nothing);
-        };
-        if stream.is_dead || stream.input == Input::Ended {
-            return Ok(Got::Nothing);
-        }
-        if stream.to_come != UNKNOWN && stream.to_come > 0 {
-            turn.counters.malformed += 1;
-            return self.fail_stream(id, Code::PROTOCOL_ERROR, turn);
-        }
-        let was_wanted = stream.input == Input::Open;
-        stream.input = Input::Ended;
-        stream.expects = false;
-        self.settle(id, turn.out);
-        Ok(match was_wanted {
-            true => Got::End { stream: id },
-            false => Got::Nothing,
-        })
-    }
-
     /// Adds a stream.
     pub(super) fn begin(
         &mut self,
@@ -550,6 +379,7 @@ impl Connection {
             output,
             is_dead: false,
             is_head: false,
+            is_tunnel: false,
             expects: false,
             is_complete: false,
             is_queued: false,
@@ -608,15 +438,6 @@ impl Connection {
             stream.output = Output::Ended;
             stream.expects = false;
             stream.trailers = None;
-        }
-    }
-}
-
-impl Stream {
-    /// So many bytes of the announced ones have come.
-    fn subtract(&mut self, len: u64) {
-        if self.to_come != UNKNOWN {
-            self.to_come -= len;
         }
     }
 }

@@ -67,32 +67,57 @@ impl Span {
 pub(super) struct Fields<'t> {
     text: &'t mut Vec<u8>,
     settings: &'t Settings,
-    wrong: Option<Wrong>,
-    seen: Seen,
-    index: Index,
-    section_len: usize,
-    count: u16,
+    seen: &'t mut Seen,
 }
 
-/// What has been seen.
-#[derive(Default)]
+/// What has been seen, as places in the text.
 pub(super) struct Seen {
-    method: Option<Span>,
+    wrong: Option<Wrong>,
+    name: Option<Span>,
     path: Option<Span>,
     authority: Option<Span>,
     protocol: Option<Span>,
     /// 0 if it has not come, then 1 for http and 2 for https.
     scheme: u8,
     host: Option<Span>,
+    /// One of both is no host.
+    is_host_odd: bool,
     /// Where the lines begin, once one has come.
     lines_at: Option<usize>,
-    content_len: Option<u64>,
+    pub(super) content_len: Option<u64>,
     expects: bool,
-    priority: Priority,
+    pub(super) priority: Priority,
     /// Where the Cookie line ends, once it has come.
     cookie_end: usize,
     /// Cookies stand on several lines, others between them.
     has_scattered_cookies: bool,
+    section_len: usize,
+    count: u16,
+    index: Index,
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen {
+            wrong: None,
+            name: None,
+            path: None,
+            authority: None,
+            protocol: None,
+            scheme: 0,
+            host: None,
+            is_host_odd: false,
+            lines_at: None,
+            content_len: None,
+            expects: false,
+            priority: Priority::default(),
+            cookie_end: 0,
+            has_scattered_cookies: false,
+            section_len: 0,
+            count: 0,
+            index: Index::EMPTY,
+        }
+    }
 }
 
 impl Sink for Fields<'_> {
@@ -101,17 +126,16 @@ impl Sink for Fields<'_> {
         self.text
     }
 
-    #[inline]
+    #[inline(always)]
     fn came(&mut self, field: Field) {
         let len = self.text.len() - field.at;
-        self.section_len += len - 4 + ENTRY_LEN;
-        if self.section_len > self.settings.section_len_max {
+        self.seen.section_len += len - 4 + ENTRY_LEN;
+        if self.seen.section_len > self.settings.section_len_max {
             self.is_wrong(Wrong::Refused(Refusal::HeadTooLarge));
         }
-        let result = match (self.wrong, field.is_sound) {
-            (None, true) => self.take(field),
-            (None, false) => Err(Wrong::Malformed("a field value that can't be one")),
-            (Some(wrong), _) => Err(wrong),
+        let result = match self.seen.wrong.is_none() && field.is_sound {
+            true => self.take(field),
+            false => Err(Wrong::Malformed("a field value that can't be one")),
         };
         if let Err(wrong) = result {
             self.is_wrong(wrong);
@@ -121,24 +145,25 @@ impl Sink for Fields<'_> {
 }
 
 impl<'t> Fields<'t> {
-    pub(super) fn new(text: &'t mut Vec<u8>, settings: &'t Settings) -> Fields<'t> {
+    pub(super) fn new(
+        text: &'t mut Vec<u8>,
+        settings: &'t Settings,
+        seen: &'t mut Seen,
+    ) -> Fields<'t> {
         text.clear();
         Fields {
             text,
             settings,
-            wrong: None,
-            seen: Seen::default(),
-            index: Index::EMPTY,
-            section_len: 0,
-            count: 0,
+            seen,
         }
     }
 
+    #[cold]
     fn is_wrong(&mut self, wrong: Wrong) {
-        self.wrong.get_or_insert(wrong);
+        self.seen.wrong.get_or_insert(wrong);
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, field: Field) -> Result<(), Wrong> {
         let value_at = field.at + field.name_len + 2;
         let value = Span {
@@ -149,8 +174,8 @@ impl<'t> Fields<'t> {
             return self.pseudo(field.kind, value);
         }
         let lines_at = *self.seen.lines_at.get_or_insert(field.at);
-        self.count += 1;
-        if self.count > self.settings.limits.fields_max {
+        self.seen.count += 1;
+        if self.seen.count > self.settings.limits.fields_max {
             return Err(Wrong::Refused(Refusal::TooManyFields));
         }
         match field.kind {
@@ -158,23 +183,29 @@ impl<'t> Fields<'t> {
             Kind::Indexed(indexed) => {
                 let place = |at: usize| (at - lines_at) as u32;
                 let len = value.len as u32;
-                self.index
+                self.seen
+                    .index
                     .add_at(indexed, place(field.at), place(value.at), len);
             }
-            Kind::Mark(indexed) => self.index.mark(indexed),
+            Kind::Mark(indexed) => self.seen.index.mark(indexed),
             other => self.special(other, field, value)?,
         }
         Ok(())
     }
 
+    #[inline(never)]
     fn pseudo(&mut self, kind: Kind, value: Span) -> Result<(), Wrong> {
         if self.seen.lines_at.is_some() {
             return Err(Wrong::Malformed("a pseudo-header behind a field"));
         }
         let bytes = value.of(self.text);
         let place = match kind {
-            Kind::Method => &mut self.seen.method,
+            Kind::Method => &mut self.seen.name,
             Kind::Path => &mut self.seen.path,
+            Kind::OddAuthority => {
+                self.seen.is_host_odd = true;
+                &mut self.seen.authority
+            }
             Kind::Authority => &mut self.seen.authority,
             Kind::Protocol => &mut self.seen.protocol,
             Kind::Scheme if self.seen.scheme == 0 => {
@@ -194,14 +225,18 @@ impl<'t> Fields<'t> {
         }
     }
 
+    #[inline(never)]
     fn special(&mut self, kind: Kind, field: Field, value: Span) -> Result<(), Wrong> {
         let bytes = value.of(self.text);
         match kind {
             Kind::Cookie => self.cookie(field, value),
-            Kind::Host => match self.seen.host.replace(value) {
-                None => Ok(()),
-                Some(_) => Err(Wrong::Malformed("Host is repeated")),
-            },
+            Kind::Host | Kind::OddHost => {
+                self.seen.is_host_odd |= kind == Kind::OddHost;
+                match self.seen.host.replace(value) {
+                    None => Ok(()),
+                    Some(_) => Err(Wrong::Malformed("Host is repeated")),
+                }
+            }
             Kind::ContentLength => {
                 let len = list::decimal(bytes);
                 match (len, self.seen.content_len) {
@@ -243,12 +278,12 @@ impl<'t> Fields<'t> {
         Ok(())
     }
 
-    /// What was seen, and where; all fields have come.
-    pub(super) fn finish(mut self, is_end: bool) -> Result<Parts, Wrong> {
-        if let Some(wrong) = self.wrong {
+    /// All fields have come.
+    pub(super) fn finish(mut self, is_end: bool) -> Result<Method, Wrong> {
+        if let Some(wrong) = self.seen.wrong {
             return Err(wrong);
         }
-        let lines_at = self.seen.lines_at.unwrap_or(self.text.len());
+        let lines_at = *self.seen.lines_at.get_or_insert(self.text.len());
         match (self.seen.authority, self.seen.host) {
             (Some(authority), None) => {
                 self.text.extend_from_slice(b"host: ");
@@ -270,18 +305,13 @@ impl<'t> Fields<'t> {
         if is_end && self.seen.content_len.unwrap_or(0) > 0 {
             return Err(Wrong::Malformed("less content than Content-Length says"));
         }
-        Ok(Parts {
-            method: self.method()?,
-            seen: self.seen,
-            index: self.index,
-            lines_at,
-        })
+        self.method()
     }
 
     /// Checks that all are there that the method needs (RFC 9113 §8.3.1, §8.5, RFC 8441 §4).
     fn method(&self) -> Result<Method, Wrong> {
-        let seen = &self.seen;
-        let name = seen.method.ok_or(MISSING)?.of(self.text);
+        let seen = &*self.seen;
+        let name = seen.name.ok_or(MISSING)?.of(self.text);
         let is_tunnel = name == b"CONNECT" && seen.protocol.is_none();
         let has_target = seen.scheme != 0 && seen.path.is_some();
         let has_any = seen.scheme != 0 || seen.path.is_some();
@@ -307,7 +337,7 @@ impl<'t> Fields<'t> {
         let mut lines = Vec::with_capacity(self.text.len() - lines_at);
         let mut cookies = Vec::new();
         let mut host_at = None;
-        self.index = Index::EMPTY;
+        self.seen.index = Index::EMPTY;
         for (name, value) in crate::fields::Lines::of(&self.text[lines_at..]) {
             let kind = Kind::of(name);
             if kind == Kind::Cookie {
@@ -325,10 +355,12 @@ impl<'t> Fields<'t> {
             match kind {
                 Kind::Indexed(indexed) => {
                     let (at, value_at) = (at as u32, lines.len() as u32);
-                    self.index.add_at(indexed, at, value_at, value.len() as u32);
+                    self.seen
+                        .index
+                        .add_at(indexed, at, value_at, value.len() as u32);
                 }
-                Kind::Mark(indexed) => self.index.mark(indexed),
-                Kind::Host => host_at = Some(lines_at + lines.len()),
+                Kind::Mark(indexed) => self.seen.index.mark(indexed),
+                Kind::Host | Kind::OddHost => host_at = Some(lines_at + lines.len()),
                 _ => {}
             }
             lines.extend_from_slice(value);
@@ -350,37 +382,20 @@ impl<'t> Fields<'t> {
 const MISSING: Wrong = Wrong::Malformed("pseudo-headers are not those that the method needs");
 const REPEATED: Wrong = Wrong::Malformed("a pseudo-header is repeated");
 
-/// A head as places in the text.
-pub(super) struct Parts {
-    pub(super) method: Method,
-    seen: Seen,
-    index: Index,
-    lines_at: usize,
-}
-
-impl Parts {
-    /// What the client says of the response's priority.
-    pub(super) fn priority(&self) -> Priority {
-        self.seen.priority
-    }
-
-    /// Content-Length.
-    pub(super) fn content_len(&self) -> Option<u64> {
-        self.seen.content_len
-    }
-
+impl Seen {
     /// The head.
     pub(super) fn head<'b>(
         &self,
         text: &'b [u8],
         stream: StreamId,
+        method: Method,
         is_end: bool,
         settings: &Settings,
     ) -> Result<Head<'b>, Refusal> {
-        let seen = &self.seen;
+        let seen = self;
         let span = |span: Option<Span>| span.map(|span| span.of(text));
         let authority = span(seen.authority);
-        if !authority.is_none_or(host::is_valid) {
+        if seen.is_host_odd {
             return Err(Refusal::HostInvalid);
         }
         let raw_target = span(seen.path).or(authority).unwrap_or_default();
@@ -388,7 +403,7 @@ impl Parts {
             return Err(Refusal::TargetTooLong);
         }
         let target = match (seen.path, authority) {
-            (Some(_), _) => path_form(raw_target, self.method)?,
+            (Some(_), _) => path_form(raw_target, method)?,
             (None, Some(authority)) if host::port(authority).is_some() => {
                 Target::Authority(authority)
             }
@@ -397,11 +412,13 @@ impl Parts {
         Ok(Head {
             stream,
             request: Request {
-                method: self.method,
+                method,
                 target,
                 authority: Some(authority.ok_or(Refusal::HostMissing)?),
                 raw_target,
-                lines: text.get(self.lines_at..).unwrap_or_default(),
+                lines: text
+                    .get(seen.lines_at.unwrap_or_default()..)
+                    .unwrap_or_default(),
                 index: self.index,
             },
             has_body: !is_end,
@@ -411,109 +428,5 @@ impl Parts {
             is_https: seen.scheme == 2,
             priority: seen.priority,
         })
-    }
-}
-
-/// Takes the fields of a response's head, or of trailers.
-pub(super) struct Others<'t> {
-    text: &'t mut Vec<u8>,
-    len_max: usize,
-    section_len: usize,
-    is_trailers: bool,
-    has_lines: bool,
-    pub(super) status: Option<u16>,
-    pub(super) content_len: Option<u64>,
-    wrong: Option<&'static str>,
-}
-
-impl Sink for Others<'_> {
-    fn text(&mut self) -> &mut Vec<u8> {
-        self.text
-    }
-
-    fn came(&mut self, field: Field) {
-        let len = self.text.len() - field.at;
-        self.section_len += len - 4 + ENTRY_LEN;
-        if self.section_len > self.len_max {
-            self.wrong
-                .get_or_insert("a field section that is too large");
-        }
-        if let Some(why) = self.fault(field) {
-            self.wrong.get_or_insert(why);
-        }
-        if self.wrong.is_some() || field.kind.is_pseudo() {
-            self.text.truncate(field.at);
-        } else {
-            self.has_lines = true;
-        }
-    }
-}
-
-impl<'t> Others<'t> {
-    pub(super) fn trailers(text: &'t mut Vec<u8>, len_max: usize) -> Others<'t> {
-        Others::new(text, len_max, true)
-    }
-
-    pub(super) fn response(text: &'t mut Vec<u8>, len_max: usize) -> Others<'t> {
-        Others::new(text, len_max, false)
-    }
-
-    fn new(text: &'t mut Vec<u8>, len_max: usize, is_trailers: bool) -> Others<'t> {
-        text.clear();
-        Others {
-            text,
-            len_max,
-            section_len: 0,
-            is_trailers,
-            has_lines: false,
-            status: None,
-            content_len: None,
-            wrong: None,
-        }
-    }
-
-    fn fault(&mut self, field: Field) -> Option<&'static str> {
-        let line = &self.text[field.at..];
-        let value = line.get(field.name_len + 2..line.len() - 2);
-        let value = value.unwrap_or_default();
-        match field.kind {
-            _ if !field.is_sound => Some("a field value that can't be one"),
-            Kind::Status if !self.is_trailers && !self.has_lines && self.status.is_none() => {
-                let code = list::decimal(value).filter(|_| value.len() == 3);
-                self.status = code.and_then(|code| u16::try_from(code).ok());
-                self.status.is_none().then_some("a status that is none")
-            }
-            kind if kind.is_pseudo() => Some("a pseudo-header where it can't be"),
-            Kind::Bad => Some("a field name that can't be one"),
-            Kind::OfConnection => Some("a field of HTTP/1's connection"),
-            Kind::ContentLength if !self.is_trailers => {
-                let len = list::decimal(value);
-                let is_good = len.is_some() && self.content_len.is_none_or(|it| Some(it) == len);
-                self.content_len = len;
-                (!is_good).then_some("Content-Length is not a number")
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether there is a fault.
-    pub(super) fn wrong(&self) -> Option<&'static str> {
-        match self.wrong {
-            None if !self.is_trailers && self.status.is_none() => Some("there is no status"),
-            wrong => wrong,
-        }
-    }
-}
-
-/// Fields of which only the tables learn.
-pub(super) struct Ignored<'t>(pub(super) &'t mut Vec<u8>);
-
-impl Sink for Ignored<'_> {
-    fn text(&mut self) -> &mut Vec<u8> {
-        self.0
-    }
-
-    fn came(&mut self, field: Field) {
-        self.0.truncate(field.at);
     }
 }

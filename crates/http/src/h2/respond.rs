@@ -166,7 +166,10 @@ impl Server {
             }
             _ => {}
         }
-        self.close_head(stream, status, len, at, out)
+        match self.http.streams.find(stream.0) {
+            Some(slot) => self.close_head(slot, status, len, at, out),
+            None => false,
+        }
     }
 
     /// Writes the head of a response; `lines` are its field lines. See [`Server::finish_head`].
@@ -186,18 +189,20 @@ impl Server {
         self.finish_head(begun, len, out)
     }
 
-    /// Writes a head that lies ready, with this date, of a response with a body of this length.
+    /// Writes a head that lies ready, with this date and, if any, age in seconds, of a response with a body of this length.
     #[inline]
     pub fn respond_built(
         &mut self,
         stream: StreamId,
         block: &Block,
         len: u64,
-        date: &[u8; 29],
+        (date, age_s): (&[u8; 29], Option<u64>),
         out: &mut Vec<u8>,
     ) -> bool {
-        let is_due = |it: &mut super::streams::Stream| it.output == Output::Head;
-        if !self.http.streams.by_id(stream.0).is_some_and(is_due) {
+        let Some(slot) = self.http.streams.find(stream.0) else {
+            return false;
+        };
+        if self.http.streams.get(slot).output != Output::Head {
             return false;
         }
         let at = self.http.open_block(out);
@@ -206,7 +211,10 @@ impl Server {
         if let Some(place) = out.get_mut(date_at..date_at + date.len()) {
             place.copy_from_slice(date);
         }
-        self.close_head(stream, block.status, BodyLen::Known(len), at, out)
+        if let Some(age_s) = age_s {
+            hpack::put_field_u64(Known::Age, age_s, out);
+        }
+        self.close_head(slot, block.status, BodyLen::Known(len), at, out)
     }
 
     fn is_head(&mut self, stream: StreamId) -> bool {
@@ -218,16 +226,15 @@ impl Server {
     #[inline]
     fn close_head(
         &mut self,
-        stream: StreamId,
+        slot: u16,
         status: Status,
         len: BodyLen,
         at: usize,
         out: &mut Vec<u8>,
     ) -> bool {
         let frame_len_max = self.http.peer.frame_len_max as usize;
-        let Some(it) = self.http.streams.by_id(stream.0) else {
-            return false;
-        };
+        let it = self.http.streams.get(slot);
+        let id = it.id;
         it.expects = false;
         let has_body = !it.is_head
             && !status.is_bodiless()
@@ -241,9 +248,9 @@ impl Server {
             BodyLen::Known(len) => len,
             BodyLen::None | BodyLen::Unknown => UNKNOWN,
         };
-        frame::close_block(stream.0, !has_body, at, frame_len_max, out);
+        frame::close_block(id, !has_body, at, frame_len_max, out);
         if !has_body {
-            self.http.settle(stream.0, out);
+            self.http.settle(id, out);
         }
         has_body
     }

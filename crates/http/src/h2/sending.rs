@@ -9,8 +9,8 @@ use super::frame::{self, HEAD_LEN, flag, kind};
 use super::streams::{Output, UNKNOWN};
 use crate::h1::Broken;
 
-/// Bytes of a DATA frame, from which on it makes good for window updates.
-const WORTHWHILE_LEN: u32 = 256;
+/// Bytes of a DATA frame from which on it is worth its cost, and makes good for window updates.
+pub(super) const WORTHWHILE_LEN: u32 = 256;
 /// For so many.
 const UPDATES_OF_DATA: u32 = 4;
 
@@ -48,6 +48,29 @@ impl Connection {
             stream.to_be_ready = stream.to_be_ready.checked_sub(len).ok_or(Broken)?;
         }
         stream.ready += len;
+        self.enqueue(slot);
+        Ok(true)
+    }
+
+    /// A body is ready as a whole. Whether it is to be sent.
+    #[inline]
+    pub(super) fn ready_whole(&mut self, id: u32, len: u64) -> Result<bool, Broken> {
+        let Some(slot) = self.streams.find(id) else {
+            return Ok(false);
+        };
+        let stream = self.streams.get(slot);
+        if stream.output != Output::Body {
+            return match stream.output {
+                Output::Head => Err(Broken),
+                _ => Ok(false),
+            };
+        }
+        if stream.to_be_ready != UNKNOWN && stream.to_be_ready != len {
+            return Err(Broken);
+        }
+        stream.to_be_ready = 0;
+        stream.ready += len;
+        stream.is_complete = true;
         self.enqueue(slot);
         Ok(true)
     }

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use super::connection::{Connection, Fragment, Going, Got, Phase};
 use super::error::{Code, Fault};
-use super::head::{Fields, Head, Ignored, Others, Wrong};
+use super::head::{Fields, Head, Seen, Wrong};
+use super::section::{Ignored, Others};
 use super::sending::Piece;
 use super::streams::{Input, Output, UNKNOWN};
 use super::{StreamId, Turn};
@@ -141,10 +142,11 @@ impl Server {
                 .fail_stream(id, Code::REFUSED_STREAM, turn)
                 .map(|_| None);
         }
-        let mut fields = Fields::new(text, turn.settings);
+        let mut seen = Seen::default();
+        let mut fields = Fields::new(text, turn.settings, &mut seen);
         http.decoder.decode(block.bytes(), &mut fields)?;
-        let parts = match fields.finish(is_end) {
-            Ok(parts) => parts,
+        let method = match fields.finish(is_end) {
+            Ok(method) => method,
             Err(Wrong::Refused(refusal)) => return Ok(Some(self.refused(id, is_end, refusal))),
             Err(Wrong::Malformed(_)) => {
                 turn.counters.malformed += 1;
@@ -154,11 +156,11 @@ impl Server {
             }
         };
         let text: &'b [u8] = text;
-        let head = match parts.head(text, StreamId(id), is_end, turn.settings) {
+        let head = match seen.head(text, StreamId(id), method, is_end, turn.settings) {
             Ok(head) => place.insert(head),
             Err(refusal) => return Ok(Some(self.refused(id, is_end, refusal))),
         };
-        let mut priority = parts.priority();
+        let mut priority = seen.priority;
         if !http.early.is_empty()
             && let Some(at) = http.early.iter().position(|(early, _)| *early == id)
         {
@@ -167,12 +169,12 @@ impl Server {
         let input = if is_end { Input::Ended } else { Input::Open };
         let slot = http.begin(id, input, Output::Head, priority);
         let stream = http.streams.get(slot);
-        stream.is_head = parts.method == Method::Head;
+        stream.is_head = method == Method::Head;
         stream.expects = head.expect_continue;
-        // The body of a CONNECT is a tunnel, of any length.
-        stream.to_come = match parts.method {
-            Method::Connect => UNKNOWN,
-            _ => parts.content_len().unwrap_or(UNKNOWN),
+        stream.is_tunnel = method == Method::Connect;
+        stream.to_come = match stream.is_tunnel {
+            true => UNKNOWN,
+            false => seen.content_len.unwrap_or(UNKNOWN),
         };
         let is_too_large =
             stream.to_come != UNKNOWN && stream.to_come > turn.settings.limits.body_len_max;
@@ -277,6 +279,15 @@ impl Server {
     /// More than was announced: the stream is to be reset.
     pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
         self.http.ready(stream.0, len)
+    }
+
+    /// As [`Server::body`] and [`Server::end`], for a body that is ready as a whole.
+    ///
+    /// # Errors
+    /// More or less than was announced: the stream is to be reset.
+    #[inline]
+    pub fn whole_body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
+        self.http.ready_whole(stream.0, len)
     }
 
     /// All of a response's body is ready. Its trailers are field lines.

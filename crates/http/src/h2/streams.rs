@@ -10,6 +10,7 @@
 //! ```
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::priority::Priority;
@@ -50,6 +51,8 @@ pub(super) struct Stream {
     pub(super) is_dead: bool,
     /// The request is a HEAD.
     pub(super) is_head: bool,
+    /// What comes is no body, but a tunnel's: of any length.
+    pub(super) is_tunnel: bool,
     /// The client waits for 100.
     pub(super) expects: bool,
     /// What is ready of the body is all of it.
@@ -96,8 +99,8 @@ impl Stream {
 pub(super) struct Streams {
     slots: Vec<Stream>,
     free: Vec<u16>,
-    /// Number and slot, ascending.
-    order: Vec<(u32, u16)>,
+    /// Number and slot, ascending. Most end in the order in which they began.
+    order: VecDeque<(u32, u16)>,
 }
 
 impl Streams {
@@ -112,6 +115,12 @@ impl Streams {
     /// The slot of a stream.
     #[inline]
     pub(super) fn find(&self, id: u32) -> Option<u16> {
+        // The last is asked for most often: it has just begun.
+        if let Some((last, slot)) = self.order.back()
+            && *last == id
+        {
+            return Some(*slot);
+        }
         let at = self.order.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         self.order.get(at).map(|(_, slot)| *slot)
     }
@@ -148,14 +157,15 @@ impl Streams {
                 (self.slots.len() - 1) as u16
             }
         };
-        self.order.push((id, slot));
+        self.order.push_back((id, slot));
         slot
     }
 
     /// Forgets one.
     pub(super) fn remove(&mut self, id: u32) {
-        if let Ok(at) = self.order.binary_search_by_key(&id, |(id, _)| *id) {
-            let (_, slot) = self.order.remove(at);
+        if let Ok(at) = self.order.binary_search_by_key(&id, |(id, _)| *id)
+            && let Some((_, slot)) = self.order.remove(at)
+        {
             self.slots[usize::from(slot)].trailers = None;
             self.free.push(slot);
         }

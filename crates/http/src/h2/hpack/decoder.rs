@@ -82,7 +82,7 @@ impl Decoder {
         Ok(rest)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self, index: usize) -> Result<Entry<'_>, Fault> {
         let entry = match index {
             ..=STATIC_LEN => static_table::entry(index),
@@ -91,7 +91,7 @@ impl Decoder {
         entry.ok_or(Fault::Index)
     }
 
-    #[inline]
+    #[inline(always)]
     fn indexed<'b>(&self, rest: &'b [u8], sink: &mut impl Sink) -> Result<&'b [u8], Fault> {
         let (index, rest) = integer::decode(rest, 7).ok_or(Fault::Integer)?;
         let entry = self.entry(index)?;
@@ -108,6 +108,7 @@ impl Decoder {
     }
 
     /// A field that is not in a table, at least not its value. One with a prefix of 6 bits is added.
+    #[inline(never)]
     fn literal<'b>(
         &mut self,
         rest: &'b [u8],
@@ -131,6 +132,7 @@ impl Decoder {
         let value_at = text.len();
         let rest = string(rest, text)?;
         let is_sound = is_sound(&text[value_at..]);
+        let kind = kind.with(&text[value_at..]);
         text.extend_from_slice(b"\r\n");
         if prefix == 6 {
             self.table.insert(&Entry {

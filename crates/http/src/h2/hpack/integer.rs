@@ -7,7 +7,7 @@ const CONTINUED_MAX: u32 = 4;
 
 /// The integer at the start of `bytes`, in the low `prefix` bits of the first one, and what follows it. `None`: it is cut,
 /// or longer than any that makes sense.
-#[inline]
+#[inline(always)]
 pub(super) fn decode(bytes: &[u8], prefix: u32) -> Option<(usize, &[u8])> {
     let (first, rest) = bytes.split_first()?;
     let mask = (1_u8 << prefix) - 1;
@@ -17,6 +17,7 @@ pub(super) fn decode(bytes: &[u8], prefix: u32) -> Option<(usize, &[u8])> {
     }
 }
 
+#[cold]
 fn continued(mut value: usize, mut rest: &[u8]) -> Option<(usize, &[u8])> {
     for at in 0..CONTINUED_MAX {
         let (byte, after) = rest.split_first()?;

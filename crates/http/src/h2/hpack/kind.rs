@@ -1,6 +1,7 @@
 //! What a field's name means to a request or response, found once: fields of the tables are known already when they come
 //! again. Knows no values. Read RFC 9113 §8.2 and §8.3.
 
+use crate::host;
 use crate::request::Indexed;
 use crate::scan::{self, TOKEN};
 
@@ -8,6 +9,8 @@ use crate::scan::{self, TOKEN};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::h2) enum Kind {
     Authority,
+    /// The same, with a value that is no host.
+    OddAuthority,
     Method,
     Path,
     Protocol,
@@ -27,6 +30,8 @@ pub(in crate::h2) enum Kind {
     Cookie,
     Expect,
     Host,
+    /// The same, with a value that is none.
+    OddHost,
     Priority,
     Te,
 }
@@ -69,11 +74,23 @@ impl Kind {
         }
     }
 
+    /// With this value: whether it is a host is found once, too.
+    pub(in crate::h2) fn with(self, value: &[u8]) -> Kind {
+        match self {
+            Kind::Authority | Kind::OddAuthority if host::is_valid(value) => Kind::Authority,
+            Kind::Authority => Kind::OddAuthority,
+            Kind::Host | Kind::OddHost if host::is_valid(value) => Kind::Host,
+            Kind::Host => Kind::OddHost,
+            other => other,
+        }
+    }
+
     /// Whether it is a pseudo-header.
     pub(in crate::h2) fn is_pseudo(self) -> bool {
         matches!(
             self,
             Kind::Authority
+                | Kind::OddAuthority
                 | Kind::Method
                 | Kind::Path
                 | Kind::Protocol

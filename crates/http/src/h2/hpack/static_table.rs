@@ -16,7 +16,7 @@ pub(super) struct Entry<'t> {
 
 macro_rules! table {
     ($($name:literal $value:literal $kind:expr,)*) => {
-        const ENTRIES: [(&str, usize, Kind); STATIC_LEN] = {
+        static ENTRIES: [(&str, usize, Kind); STATIC_LEN] = {
             use Kind::*;
             [$((concat!($name, ": ", $value, "\r\n"), $name.len(), $kind),)*]
         };
@@ -27,7 +27,7 @@ macro_rules! table {
 pub(super) const STATIC_LEN: usize = 61;
 
 /// The entry with this index, from 1.
-#[inline]
+#[inline(always)]
 pub(super) fn entry(index: usize) -> Option<Entry<'static>> {
     let (line, name_len, kind) = ENTRIES.get(index.checked_sub(1)?)?;
     Some(Entry {

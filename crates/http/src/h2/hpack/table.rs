@@ -54,7 +54,7 @@ impl Table {
     }
 
     /// The entry with this number, from 0.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, number: usize) -> Option<Entry<'_>> {
         let place = self.entries.get(number)?;
         let start = place.at.wrapping_sub(self.cut) as usize;

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// What is said, by the number of times it was.
+type Input = fn(u32) -> Vec<u8>;
+
 /// Says the same again and again, until the connection ends: how often it was said.
 fn until_the_end(talk: &mut Talk, max: usize, mut input: impl FnMut(u32) -> Vec<u8>) -> usize {
     for round in 0..max {
@@ -84,7 +87,7 @@ fn frames_of_little_use() {
     let update = |_| frame_of(kind::PRIORITY_UPDATE, 0, 0, b"\0\0\0\x01u=1");
     let tiny = |_| window(1, 1);
     let unknown = |_| frame_of(77, 0, 1, b"");
-    let kinds: [(&str, fn(u32) -> Vec<u8>); 7] = [
+    let kinds: [(&str, Input); 7] = [
         ("ping", ping),
         ("settings", settings),
         ("empty data", empty),

@@ -265,6 +265,11 @@ fn connect_is_a_tunnel_and_extended_connect_is_asked_for() {
     assert_eq!(talk.server.body(stream, 3), Ok(true));
     talk.send(100);
     assert_eq!(talk.heard(), "3 head :status=200, 3 data 3");
+    // A tunnel may carry more than a body.
+    for _ in 0..100 {
+        assert_eq!(talk.tell(&data(3, &[0; 16_384], false)), "3 data 16384");
+        talk.server.taken(stream, 16_384, &mut talk.out);
+    }
 }
 
 #[test]
@@ -303,15 +308,17 @@ fn a_block_is_made_once() {
     let fields = [(Name::Known(Known::ContentType), &b"text/html"[..])];
     let block = Block::new(Status::OK, fields, BodyLen::Known(7));
     let mut talk = Talk::open(Settings::default());
-    for id in [1, 3] {
+    for (id, age_s) in [(1, None), (3, None), (5, Some(60))] {
         talk.tell(&get(id, "/", &[]));
         let (server, stream) = (&mut talk.server, StreamId(id));
-        assert!(server.respond_built(stream, &block, 7, &DATE, &mut talk.out));
+        let times = (&DATE, age_s);
+        assert!(server.respond_built(stream, &block, 7, times, &mut talk.out));
         assert!(talk.out.windows(29).any(|it| it == DATE));
         assert_eq!(server.body(stream, 7), Ok(true));
         assert_eq!(server.end(stream, Lines::NONE), Ok(()));
         talk.send(100);
-        let head = "head :status=200 content-type=text/html content-length=7";
+        let age = if age_s.is_some() { " age=60" } else { "" };
+        let head = format!("head :status=200 content-type=text/html content-length=7{age}");
         assert_eq!(talk.heard(), format!("{id} {head}, {id} data 7 end"));
     }
 }
@@ -330,4 +337,10 @@ fn a_table_that_became_smaller_is_acknowledged() {
     talk.tell(&get(3, "/", &[]));
     talk.answer(3, 0);
     assert_eq!(talk.out[HEAD_LEN], 0x88);
+}
+
+#[test]
+fn an_idle_connection_is_small() {
+    // Beside the fields that the client has put into the table.
+    const { assert!(size_of::<Server>() <= 512) }
 }

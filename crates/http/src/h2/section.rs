@@ -1,0 +1,111 @@
+//! Field sections that are no request: heads of responses, trailers, and those that only the tables learn of. Knows no
+//! streams. Read RFC 9113 §8.1, §8.2 and §8.3.2.
+
+use alloc::vec::Vec;
+
+use super::hpack::{ENTRY_LEN, Field, Kind, Sink};
+use crate::list;
+
+/// Takes the fields of a response's head, or of trailers.
+pub(super) struct Others<'t> {
+    text: &'t mut Vec<u8>,
+    len_max: usize,
+    section_len: usize,
+    is_trailers: bool,
+    has_lines: bool,
+    pub(super) status: Option<u16>,
+    pub(super) content_len: Option<u64>,
+    wrong: Option<&'static str>,
+}
+
+impl Sink for Others<'_> {
+    fn text(&mut self) -> &mut Vec<u8> {
+        self.text
+    }
+
+    fn came(&mut self, field: Field) {
+        let len = self.text.len() - field.at;
+        self.section_len += len - 4 + ENTRY_LEN;
+        if self.section_len > self.len_max {
+            self.wrong
+                .get_or_insert("a field section that is too large");
+        }
+        if let Some(why) = self.fault(field) {
+            self.wrong.get_or_insert(why);
+        }
+        if self.wrong.is_some() || field.kind.is_pseudo() {
+            self.text.truncate(field.at);
+        } else {
+            self.has_lines = true;
+        }
+    }
+}
+
+impl<'t> Others<'t> {
+    pub(super) fn trailers(text: &'t mut Vec<u8>, len_max: usize) -> Others<'t> {
+        Others::new(text, len_max, true)
+    }
+
+    pub(super) fn response(text: &'t mut Vec<u8>, len_max: usize) -> Others<'t> {
+        Others::new(text, len_max, false)
+    }
+
+    fn new(text: &'t mut Vec<u8>, len_max: usize, is_trailers: bool) -> Others<'t> {
+        text.clear();
+        Others {
+            text,
+            len_max,
+            section_len: 0,
+            is_trailers,
+            has_lines: false,
+            status: None,
+            content_len: None,
+            wrong: None,
+        }
+    }
+
+    fn fault(&mut self, field: Field) -> Option<&'static str> {
+        let line = &self.text[field.at..];
+        let value = line.get(field.name_len + 2..line.len() - 2);
+        let value = value.unwrap_or_default();
+        match field.kind {
+            _ if !field.is_sound => Some("a field value that can't be one"),
+            Kind::Status if !self.is_trailers && !self.has_lines && self.status.is_none() => {
+                let code = list::decimal(value).filter(|_| value.len() == 3);
+                self.status = code.and_then(|code| u16::try_from(code).ok());
+                self.status.is_none().then_some("a status that is none")
+            }
+            kind if kind.is_pseudo() => Some("a pseudo-header where it can't be"),
+            Kind::Bad => Some("a field name that can't be one"),
+            Kind::OfConnection => Some("a field of HTTP/1's connection"),
+            Kind::ContentLength if !self.is_trailers => {
+                let len = list::decimal(value);
+                let is_good = len.is_some() && self.content_len.is_none_or(|it| Some(it) == len);
+                self.content_len = len;
+                (!is_good).then_some("Content-Length is not a number")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether there is a fault.
+    pub(super) fn wrong(&self) -> Option<&'static str> {
+        match self.wrong {
+            None if !self.is_trailers && self.status.is_none() => Some("there is no status"),
+            wrong => wrong,
+        }
+    }
+}
+
+/// Fields of which only the tables learn.
+pub(super) struct Ignored<'t>(pub(super) &'t mut Vec<u8>);
+
+impl Sink for Ignored<'_> {
+    fn text(&mut self) -> &mut Vec<u8> {
+        self.0
+    }
+
+    fn came(&mut self, field: Field) {
+        self.0.truncate(field.at);
+    }
+}
