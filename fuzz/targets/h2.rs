@@ -1,0 +1,347 @@
+//! Fuzz target: connections of HTTP/2. The input is what a server or client receives, frames that are put together from it,
+//! or the operations of both ends.
+//!
+//! Checked beside "no panic": however the input is cut into reads, a server understands the same and says the same; what it
+//! writes are whole frames; and of two ends that are right neither finds a fault in the other, whatever they are asked to do.
+
+#![no_main]
+
+use std::collections::HashMap;
+
+use libfuzzer_sys::fuzz_target;
+use lowroad_http::fields::Lines;
+use lowroad_http::h1::BodyLen;
+use lowroad_http::h2::frame::{self, FrameHead, HEAD_LEN};
+use lowroad_http::h2::{
+    Ask, Client, ClientEvent, Code, Counters, Event, PREFACE, Priority, Server, Settings, StreamId,
+    Turn,
+};
+use lowroad_http::{Method, Status};
+
+const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+fuzz_target!(|input: &[u8]| {
+    let Some((mode, input)) = input.split_first() else {
+        return;
+    };
+    match mode % 4 {
+        0 => cut_alike(&[PREFACE, input].concat()),
+        1 => cut_alike(&framed(input)),
+        2 => visit(input),
+        _ => talk(input),
+    }
+});
+
+/// Frames whose heads are right: of each, five bytes of the input say type, flags, stream and length.
+fn framed(mut input: &[u8]) -> Vec<u8> {
+    let mut bytes = PREFACE.to_vec();
+    frame::put_settings(&[], &mut bytes);
+    while let Some(([kind, flags, stream, len, how], rest)) = input.split_first_chunk() {
+        let len = usize::from(*len).min(rest.len());
+        let (payload, rest) = rest.split_at(len);
+        let stream = match how & 3 {
+            0 => 0,
+            _ => u32::from(stream & 15),
+        };
+        frame::put_head(kind % 18, *flags, stream, len, &mut bytes);
+        bytes.extend_from_slice(payload);
+        input = rest;
+    }
+    bytes
+}
+
+fn cut_alike(input: &[u8]) {
+    let at_once = serve(input, input.len());
+    for read_len in [1, 2, 3, 7, 10, 64] {
+        assert_eq!(serve(input, read_len), at_once, "reads of {read_len}");
+    }
+}
+
+/// What was understood, in words, and what was said.
+fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
+    let settings = Settings {
+        takes_connect_protocol: input.len().is_multiple_of(2),
+        ..Settings::default()
+    };
+    let (mut out, mut counters, mut words) = (Vec::new(), Counters::default(), Vec::new());
+    let mut turn = Turn {
+        now_ms: 1,
+        settings: &settings,
+        out: &mut out,
+        counters: &mut counters,
+    };
+    let mut server = Server::new(&mut turn);
+    let (mut used, mut come) = (0, 0);
+    loop {
+        let (mut text, mut place) = (Vec::new(), None);
+        let step = match server.next(&input[used..come], &mut text, &mut place, &mut turn) {
+            Ok(step) => step,
+            Err(fault) => {
+                words.push(format!("{fault:?}"));
+                assert!(server.is_over());
+                break;
+            }
+        };
+        used += step.used;
+        assert!(used <= come);
+        match step.event {
+            None if step.used > 0 => {}
+            None if come == input.len() => break,
+            None => come = input.len().min(come + read_len.max(1)),
+            Some(Event::Request(head)) => {
+                let request = &head.request;
+                assert!(
+                    request
+                        .fields()
+                        .filter(|(name, _)| *name == b"host")
+                        .count()
+                        <= 1
+                );
+                let fields: Vec<_> = request.fields().collect();
+                words.push(format!("{:?} {:?} {fields:?}", head.stream, request.target));
+                // Odd ones are answered at once, others later or never.
+                if head.stream.0 % 4 == 1 {
+                    let len = BodyLen::Known(5);
+                    if server.respond(head.stream, Status::OK, Lines::NONE, len, &DATE, turn.out) {
+                        assert_eq!(server.body(head.stream, 5), Ok(true));
+                        assert_eq!(server.end(head.stream, Lines::NONE), Ok(()));
+                    }
+                }
+            }
+            Some(Event::Data { stream, data }) => {
+                assert!(!data.is_empty());
+                add_data(&mut words, stream, data);
+            }
+            Some(Event::End { stream, trailers }) => {
+                words.push(format!("{stream:?} end {}", trailers.count()));
+            }
+            Some(Event::Refused { stream, refusal }) => {
+                words.push(format!("{stream:?} {refusal:?}"));
+                server.respond(
+                    stream,
+                    refusal.status(),
+                    Lines::NONE,
+                    BodyLen::None,
+                    &DATE,
+                    turn.out,
+                );
+            }
+            Some(Event::Reset { stream, code }) => {
+                words.push(format!("{stream:?} {code:?}"));
+                server.done(stream, turn.out);
+            }
+        }
+    }
+    while let Some(piece) = server.send(100, turn.out) {
+        turn.out.resize(turn.out.len() + piece.len as usize, b'x');
+    }
+    whole_frames(&out);
+    (words, out)
+}
+
+fn whole_frames(mut bytes: &[u8]) {
+    while let Some(head) = bytes.first_chunk().map(FrameHead::parse) {
+        assert!(head.check().is_ok());
+        bytes = &bytes[HEAD_LEN + head.len..];
+    }
+    assert!(bytes.is_empty());
+}
+
+fn add_data(words: &mut Vec<String>, stream: StreamId, data: &[u8]) {
+    let start = format!("{stream:?} data ");
+    let text: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
+    match words.last_mut() {
+        Some(last) if last.starts_with(&start) => last.push_str(&text),
+        _ => words.push(start + &text),
+    }
+}
+
+/// A client that has asked for three things hears the input.
+fn visit(input: &[u8]) {
+    let (settings, mut counters, mut out) = (Settings::default(), Counters::default(), Vec::new());
+    let mut turn = Turn {
+        now_ms: 1,
+        settings: &settings,
+        out: &mut out,
+        counters: &mut counters,
+    };
+    let mut client = Client::new(&mut turn);
+    for method in [Method::Get, Method::Head, Method::Post] {
+        let len = if method == Method::Post {
+            BodyLen::Unknown
+        } else {
+            BodyLen::None
+        };
+        ask(&mut client, method, len, turn.out);
+    }
+    let mut bytes = Vec::new();
+    frame::put_settings(&[], &mut bytes);
+    bytes.extend_from_slice(&framed(input)[PREFACE.len() + HEAD_LEN..]);
+    let mut used = 0;
+    loop {
+        let mut text = Vec::new();
+        let Ok(step) = client.next(&bytes[used..], &mut text, &mut turn) else {
+            break;
+        };
+        used += step.used;
+        if step.event.is_none() && step.used == 0 {
+            break;
+        }
+        if let Some(ClientEvent::Data { stream, data }) = step.event {
+            client.taken(stream, data.len(), turn.out);
+        }
+    }
+    whole_frames(&out[PREFACE.len()..]);
+}
+
+fn ask(client: &mut Client, method: Method, len: BodyLen, out: &mut Vec<u8>) -> Option<StreamId> {
+    let ask = Ask {
+        method,
+        is_https: true,
+        authority: b"h",
+        path: b"/a",
+        protocol: None,
+    };
+    client
+        .request(&ask, Lines::of(b"Accept: */*\r\n"), len, out)
+        .ok()
+}
+
+/// What both have asked for and heard.
+#[derive(Default)]
+struct Known {
+    /// Bytes of bodies that are to come, by stream: of requests, and of responses.
+    requests: HashMap<StreamId, u64>,
+    responses: HashMap<StreamId, u64>,
+    heard: HashMap<StreamId, u64>,
+}
+
+/// Both ends do what the input says, two bytes for each operation.
+fn talk(input: &[u8]) {
+    let settings = Settings {
+        streams_max: 5,
+        ..Settings::default()
+    };
+    let mut counters = Counters::default();
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    macro_rules! turn {
+        ($out:expr) => {
+            &mut Turn {
+                now_ms: 1,
+                settings: &settings,
+                out: $out,
+                counters: &mut counters,
+            }
+        };
+    }
+    let (mut client, mut server) = (Client::new(turn!(&mut up)), Server::new(turn!(&mut down)));
+    let (mut known, mut last) = (Known::default(), StreamId(1));
+    for pair in input.chunks_exact(2) {
+        let (operation, number) = (pair[0] % 10, pair[1]);
+        let some = StreamId(last.0.saturating_sub(u32::from(number & 6)) | 1);
+        match operation {
+            0 | 1 => {
+                let len = if operation == 0 {
+                    BodyLen::None
+                } else {
+                    BodyLen::Known(u64::from(number) * 100 + 1)
+                };
+                if let Some(stream) = ask(&mut client, Method::Post, len, &mut up) {
+                    last = stream;
+                    if let BodyLen::Known(len) = len {
+                        assert_eq!(client.body(stream, len), Ok(true));
+                        assert_eq!(client.end(stream, Lines::of(b"x: y\r\n")), Ok(()));
+                        known.requests.insert(stream, len);
+                    }
+                }
+            }
+            2 | 3 => {
+                let len = u64::from(number) * 300;
+                if server.respond(
+                    some,
+                    Status::OK,
+                    Lines::NONE,
+                    BodyLen::Unknown,
+                    &DATE,
+                    &mut down,
+                ) {
+                    assert_eq!(server.body(some, len), Ok(true));
+                    assert_eq!(server.end(some, Lines::NONE), Ok(()));
+                    known.responses.insert(some, len);
+                }
+            }
+            4 => {
+                client.reset(some, Code::CANCEL, &mut up);
+                known.heard.remove(&some);
+            }
+            5 => server.reset(some, Code::INTERNAL_ERROR, &mut down),
+            6 => server.leave_body(some, &mut down),
+            7 => frame::put_priority_update(some.0, &[b'u', b'=', b'0' + number % 8], &mut up),
+            8 => frame::put_ping(
+                false,
+                [number; 8],
+                if number & 1 == 0 { &mut up } else { &mut down },
+            ),
+            _ => {
+                // Shorter ones for a stream that is reset are a flood.
+                let len_max = 300 + usize::from(number) * 10;
+                while let Some(piece) = client.send(len_max, &mut up) {
+                    up.resize(up.len() + piece.len as usize, b'x');
+                }
+                while let Some(piece) = server.send(len_max, &mut down) {
+                    down.resize(down.len() + piece.len as usize, b'x');
+                }
+                let bytes = std::mem::take(&mut up);
+                hear_server(&mut server, &bytes, turn!(&mut down));
+                let bytes = std::mem::take(&mut down);
+                hear_client(&mut client, &bytes, &mut known, turn!(&mut up));
+            }
+        }
+    }
+    assert_eq!((counters.ended, counters.malformed), (0, 0));
+    let _ = Priority::parse(input);
+}
+
+fn hear_server(server: &mut Server, bytes: &[u8], turn: &mut Turn<'_>) {
+    let mut used = 0;
+    loop {
+        let (mut text, mut place) = (Vec::new(), None);
+        let step = server.next(&bytes[used..], &mut text, &mut place, turn);
+        let step = step.expect("a client that is right");
+        used += step.used;
+        match step.event {
+            None if step.used == 0 => break,
+            Some(Event::Data { stream, data }) => server.taken(stream, data.len(), turn.out),
+            Some(Event::Reset { stream, code }) => {
+                assert_eq!(code, Code::CANCEL);
+                server.done(stream, turn.out);
+            }
+            Some(Event::Refused { refusal, .. }) => panic!("{refusal:?}"),
+            _ => {}
+        }
+    }
+    assert_eq!(used, bytes.len());
+}
+
+fn hear_client(client: &mut Client, bytes: &[u8], known: &mut Known, turn: &mut Turn<'_>) {
+    let mut used = 0;
+    loop {
+        let mut text = Vec::new();
+        let step = client.next(&bytes[used..], &mut text, turn);
+        let step = step.expect("a server that is right");
+        used += step.used;
+        match step.event {
+            None if step.used == 0 => break,
+            Some(ClientEvent::Data { stream, data }) => {
+                *known.heard.entry(stream).or_default() += data.len() as u64;
+                client.taken(stream, data.len(), turn.out);
+            }
+            Some(ClientEvent::End { stream, .. }) => {
+                let heard = known.heard.remove(&stream).unwrap_or(0);
+                assert_eq!(Some(heard), known.responses.get(&stream).copied());
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(used, bytes.len());
+}
