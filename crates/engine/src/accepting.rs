@@ -11,11 +11,11 @@ use crate::admission::Overload;
 use crate::body::Out;
 use crate::buffer::Buffer;
 use crate::connection::Connection;
-use crate::driver::{AcceptFailure, Driver, GENERATION_MAX, ListenerId, Received, Sent, Token};
+use crate::driver::{AcceptFailure, Driver, GENERATION_MAX, ListenerId, Received, Token};
 use crate::input::Input;
 use crate::response::Response;
 use crate::service::{Exchange, Refused, Service};
-use crate::transport::Transport;
+use crate::transport::{Moved, Transport};
 use crate::underway::Exchanges;
 use crate::worker::Worker;
 
@@ -52,18 +52,23 @@ impl<D: Driver, V: Service> Worker<D, V> {
         match entered {
             Ok(()) => {}
             Err(overload) => {
-                return self.turn_away(Transport::new(socket, peer), listener, overload);
+                let has_layer = self.service.layer(listener).is_some();
+                let transport = Transport::new(socket, peer, None);
+                return self.turn_away(transport, listener, overload, has_layer);
             }
         }
-        let timeout_ms = match is_introduced {
+        let layer = self.service.layer(listener);
+        let has_layer = layer.is_some();
+        let timeout_ms = match is_introduced || has_layer {
             true => self.settings.header_timeout_ms,
             false => self.idle_timeout_ms(),
         };
-        let mut transport = Transport::new(socket, peer);
+        let mut transport = Transport::new(socket, peer, layer);
         transport.is_introduced = !is_introduced;
         let now_ms = self.driver.now_ms();
         self.generation = (self.generation.wrapping_add(1) & GENERATION_MAX).max(1);
         let id = self.connections.insert(Connection {
+            begun: has_layer,
             transport,
             http: Server::default(),
             input: Input::default(),
@@ -74,7 +79,6 @@ impl<D: Driver, V: Service> Worker<D, V> {
             listener,
             unread: false,
             leftover: false,
-            begun: false,
             lingering: false,
             sending: None,
             exchanges: Exchanges::default(),
@@ -102,10 +106,15 @@ impl<D: Driver, V: Service> Worker<D, V> {
         mut transport: Transport<D::Socket>,
         listener: ListenerId,
         overload: Overload,
+        has_layer: bool,
     ) {
         match overload {
             Overload::Connections => self.counters.over_connections_max.bump(),
             Overload::Address => self.counters.over_address_max.bump(),
+        }
+        if has_layer {
+            // A handshake is what it has too many of already.
+            return transport.close(&mut self.driver);
         }
         let mut http = Server::default();
         http.give_up();
@@ -121,12 +130,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let len = out.bytes.len();
         let mut buffer = Buffer::Vec(out.bytes);
         let sent = transport.send(&mut self.driver, Token::NOBODY, &mut buffer, false);
-        let whole = sent == Sent::Bytes(len);
+        let whole = matches!(sent, Moved::Bytes { len: sent, .. } if sent == len);
         transport.finish(&mut self.driver);
         // Read what it had sent, as closing over unread bytes would reset the answer away.
-        let unread = transport.receive(&mut self.driver, Token::NOBODY);
+        let unread = transport.receive(&mut self.driver, Token::NOBODY, &mut self.plain);
         if let Received::Bytes { lent, .. } = unread {
-            self.driver.give_back(lent);
+            self.give_back(lent);
         }
         transport.close(&mut self.driver);
         if let Some(record) = record {

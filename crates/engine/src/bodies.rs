@@ -99,11 +99,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
             return;
         }
         let token = connection.token(id);
-        match connection.transport.receive(&mut self.driver, token) {
+        let transport = &mut connection.transport;
+        match transport.receive(&mut self.driver, token, &mut self.plain) {
             Received::End | Received::Broken => self.close_broken(id),
             Received::Bytes { lent, .. } => {
                 connection.input.add(lent.as_ref());
-                self.driver.give_back(lent);
+                self.give_back(lent);
             }
             Received::Empty => {}
         }

@@ -53,6 +53,14 @@ counters! {
     refused,
     /// Requests that waited for a helper.
     deferred,
+    /// Connections whose layer (TLS) was agreed on.
+    handshakes,
+    /// Those of which that did not happen in time.
+    handshake_timeouts,
+    /// Those whose client broke the layer's rules, or agreed to nothing.
+    handshake_failures,
+    /// Those whose client spoke in clear text.
+    clear_text,
     /// Connections closed because a head did not come in time.
     header_timeouts,
     /// Connections closed because a body did not come in time.

@@ -72,6 +72,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let connection = &self.connections[id];
         if connection.lingering {
             self.close(id);
+        } else if connection.transport.is_handshaking() {
+            self.counters.handshake_timeouts.bump();
+            self.close(id);
         } else if connection.http.is_tunnel() {
             self.tunnel_expired(id);
         } else if connection.sending.is_some() {

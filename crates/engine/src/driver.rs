@@ -63,7 +63,7 @@ pub enum Event {
     },
     /// A send that [`Sent::Underway`] told of is over.
     Sent(Token, Box<Completion>),
-    /// A transfer started with [`Driver::start_file`] got this far.
+    /// A transfer started with [`Driver::start_file`], or a read with [`Driver::start_read`], got this far.
     File(Token, FileSent),
     /// Something changed at a socket to elsewhere.
     Outgoing(News),
@@ -208,6 +208,18 @@ pub trait Driver {
     fn start_file(
         &mut self,
         socket: &Self::Socket,
+        token: Token,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> io::Result<()>;
+
+    /// Starts reading a start of a file's range off the event loop, for whoever sends it in another form; a
+    /// [`Event::File`] follows, which is [`FileSent::Read`] or why not.
+    ///
+    /// # Errors
+    /// When the read can't be started (too many under way).
+    fn start_read(
+        &mut self,
         token: Token,
         file: &Arc<OpenFile>,
         range: Range<u64>,

@@ -136,6 +136,27 @@ impl EpollDriver {
             broken: flags.intersects(EventFlags::ERR | EventFlags::HUP),
         }
     }
+
+    /// Has a helper work on a file for a connection.
+    fn start_transfer(
+        &self,
+        token: Token,
+        work: impl FnOnce() -> file::FileSent + Send + 'static,
+    ) -> io::Result<()> {
+        let (transfers, waker) = (self.transfers.clone(), self.waker.clone());
+        let job = move || {
+            let mut outcome = file::FileSent::Failed;
+            crate::background::contain(|| outcome = work());
+            transfers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((token, outcome));
+            waker.wake();
+        };
+        self.helpers
+            .submit(job)
+            .map_err(|_| io::ErrorKind::WouldBlock.into())
+    }
 }
 
 impl Driver for EpollDriver {
@@ -304,19 +325,17 @@ impl Driver for EpollDriver {
     ) -> io::Result<()> {
         // The helper's own descriptor: the connection may be closed while the transfer runs.
         let (socket, file) = (socket.try_clone()?, file.clone());
-        let (transfers, waker) = (self.transfers.clone(), self.waker.clone());
-        let job = move || {
-            let mut outcome = file::FileSent::Failed;
-            crate::background::contain(|| outcome = file::send(&socket, &file, range));
-            transfers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((token, outcome));
-            waker.wake();
-        };
-        self.helpers
-            .submit(job)
-            .map_err(|_| io::ErrorKind::WouldBlock.into())
+        self.start_transfer(token, move || file::send(&socket, &file, range))
+    }
+
+    fn start_read(
+        &mut self,
+        token: Token,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> io::Result<()> {
+        let file = file.clone();
+        self.start_transfer(token, move || file::read(&file, range))
     }
 
     fn unacknowledged(&self, socket: &OwnedFd) -> usize {

@@ -13,6 +13,7 @@ use crate::response::Response;
 use crate::sending::Leaving;
 use crate::service::{Answer, Exchange, Refused, Service};
 use crate::stream;
+use crate::transport::Came;
 use crate::underway::{Come, ExchangeId, StreamId, Waiting};
 use crate::worker::Worker;
 
@@ -38,10 +39,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
             reads += 1;
             connection.unread = false;
             let token = connection.token(id);
-            match connection.transport.receive(&mut self.driver, token) {
+            let transport = &mut connection.transport;
+            match transport.receive(&mut self.driver, token, &mut self.plain) {
                 Received::Bytes { lent, more } => {
-                    self.received(id, lent.as_ref());
-                    self.driver.give_back(lent);
+                    self.received(id, &lent);
+                    self.give_back(lent);
                     if !more && !to_end {
                         break;
                     }
@@ -61,13 +63,21 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
-    fn received(&mut self, id: usize, mut bytes: &[u8]) {
-        if !self.connections[id].transport.is_introduced {
-            match self.introduction(id, bytes) {
-                Some(rest) => bytes = rest,
-                None => return,
-            }
+    fn received(&mut self, id: usize, came: &Came<D::Lent>) {
+        if self.connections[id].transport.is_introduced {
+            return match came {
+                Came::Lent(lent) => self.take_in(id, lent.as_ref()),
+                Came::Plain(plain) if self.layer_moved(id, plain) => self.take_in(id, plain),
+                Came::Plain(_) => {}
+            };
         }
+        if let Some(rest) = self.introduction(id, came.as_ref()) {
+            self.open_rest(id, rest);
+        }
+    }
+
+    /// Takes bytes of the connection's protocol.
+    pub(crate) fn take_in(&mut self, id: usize, bytes: &[u8]) {
         let connection = &mut self.connections[id];
         if connection.input.is_empty() {
             let used = self.consume(id, bytes);
@@ -81,6 +91,14 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if self.connections.contains(id) {
             // The wait for a slow head may be noted for later than what is waited for now.
             self.note(id);
+        }
+    }
+
+    /// Takes back the memory of what a receive brought.
+    pub(crate) fn give_back(&mut self, came: Came<D::Lent>) {
+        match came {
+            Came::Lent(lent) => self.driver.give_back(lent),
+            Came::Plain(plain) => self.plain = plain,
         }
     }
 
@@ -232,6 +250,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 stream,
             },
             peer: connection.transport.peer,
+            secured: connection.transport.secured().cloned(),
             listener: connection.listener,
             protocol: connection.http.version(),
             now_ms: self.driver.now_ms(),
@@ -370,6 +389,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Answers what is not a request, and ends the connection.
     pub(crate) fn refuse(&mut self, id: usize, why: Refused, input: &[u8]) {
+        if self.connections[id].transport.is_handshaking() {
+            return self.close(id);
+        }
         let now_ms = self.driver.now_ms();
         let stream = self.connections[id].stream();
         let waiting = self.connections[id].exchanges.take_waiting(stream);

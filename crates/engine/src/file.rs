@@ -18,6 +18,8 @@ use rustix::io::Errno;
 pub const TAIL_LEN: u64 = 16 * 1024;
 /// What one transfer may send before the helper looks at other jobs.
 const QUANTUM_LEN: u64 = 4 << 20;
+/// What one read brings at most.
+const READ_LEN: u64 = 256 << 10;
 
 /// What of a file's metadata changes when its bytes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,8 @@ pub enum FileSent {
     /// The rest of the range, read and found unchanged: to be sent from memory, once what went
     /// before is acknowledged and [`OpenFile::unchanged`] has been asked again.
     Tail(Vec<u8>),
+    /// A start of the range, read and found unchanged.
+    Read(Vec<u8>),
     /// The file changed: the answer can't be completed.
     Changed,
     /// The file could not be read.
@@ -116,6 +120,16 @@ pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
         return FileSent::Changed;
     }
     sent
+}
+
+/// Reads a start of `range`, which is not empty. Blocks on the disk: for helper threads.
+pub fn read(file: &OpenFile, range: Range<u64>) -> FileSent {
+    let end = range.end.min(range.start + READ_LEN);
+    match read_tail(file, range.start..end) {
+        FileSent::Tail(_) if !file.unchanged() => FileSent::Changed,
+        FileSent::Tail(bytes) => FileSent::Read(bytes),
+        other => other,
+    }
 }
 
 fn read_tail(file: &OpenFile, range: Range<u64>) -> FileSent {

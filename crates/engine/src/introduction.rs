@@ -73,7 +73,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Whose connection it is, is known. Whether it may go on.
     fn introduced(&mut self, id: usize, ends: Ends) -> bool {
-        let deadline_ms = self.driver.now_ms() + self.idle_timeout_ms();
+        let timeout_ms = match self.connections[id].transport.is_handshaking() {
+            true => self.settings.header_timeout_ms,
+            false => self.idle_timeout_ms(),
+        };
+        let deadline_ms = self.driver.now_ms() + timeout_ms;
         let connection = &mut self.connections[id];
         connection.transport.is_introduced = true;
         connection.deadline_ms = deadline_ms;

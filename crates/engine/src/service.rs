@@ -3,12 +3,14 @@
 //! A service answers at once from what it has in memory, or defers; it never blocks, and knows no protocol's bytes.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use lowroad_http::refusal::Refusal;
 use lowroad_http::request::Request;
 use lowroad_http::version::Version;
 
 use crate::driver::ListenerId;
+use crate::layer::{Layer, Secured};
 use crate::response::Response;
 use crate::stream::Receiver;
 use crate::underway::ExchangeId;
@@ -19,6 +21,8 @@ pub struct Exchange {
     pub id: ExchangeId,
     /// Where the client is.
     pub peer: IpAddr,
+    /// What was agreed on with it, if the connection has a layer.
+    pub secured: Option<Arc<Secured>>,
     /// Where it connected.
     pub listener: ListenerId,
     /// The version of HTTP that the client speaks.
@@ -50,6 +54,7 @@ impl Exchange {
         Exchange {
             id: ExchangeId::NOBODY,
             peer,
+            secured: None,
             listener,
             protocol,
             now_ms,
@@ -87,6 +92,12 @@ pub trait Service {
     type Record;
     /// What an operator changes while the server runs.
     type Command: Send + 'static;
+
+    /// What connections of a listener are sealed by, if they are.
+    fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn Layer>> {
+        let _ = listener;
+        None
+    }
 
     /// Answers a request, or defers it.
     fn request(
@@ -155,4 +166,6 @@ pub enum Refused {
     Timeout,
     /// There are too many connections.
     Overload,
+    /// It came in clear text where TLS is spoken.
+    ClearText,
 }

@@ -8,6 +8,7 @@
 //! and is their other end, as it is a client's of those that are accepted.
 
 mod network;
+mod veil;
 mod workers;
 mod world;
 
@@ -26,6 +27,7 @@ use crate::local::Local;
 use crate::outgoing::Sources;
 
 use self::network::{SimHelpers, SimNetwork};
+pub use self::veil::Veil;
 pub use self::workers::{Workers, for_each_seed, turn_until};
 
 use self::world::{Happening, Name, Owner, UnderwaySend, Waiting, World};
@@ -385,6 +387,23 @@ impl Driver for SimDriver {
         };
         let at_ms = world.later();
         world.put(at_ms, Happening::File(self.number, token, sent));
+        Ok(())
+    }
+
+    fn start_read(
+        &mut self,
+        token: Token,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> io::Result<()> {
+        let mut world = self.world.lock();
+        if world.dice(1000) < world.faults.file_failures {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let len = 1 + world.dice(range.end - range.start);
+        let read = crate::file::read(file, range.start..range.start + len);
+        let at_ms = world.later();
+        world.put(at_ms, Happening::File(self.number, token, read));
         Ok(())
     }
 

@@ -7,9 +7,10 @@ use std::task::Context;
 use bytes::Bytes;
 
 use crate::body::{Filled, Part};
-use crate::driver::{Completion, Driver, Sent};
+use crate::driver::{Completion, Driver};
 use crate::sending::{Sending, Transfer};
 use crate::service::Service;
+use crate::transport::{Ended, Moved};
 use crate::worker::{LINGER_MS, Worker};
 
 /// What one try at the front part did.
@@ -34,20 +35,20 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let token = connection.token(id);
         let (transport, driver) = (&mut connection.transport, &mut self.driver);
         let (mut buffer, more) = self.out.lend();
-        let wire_len = match transport.send(driver, token, &mut buffer, more) {
-            Sent::Bytes(wire_len) => wire_len,
-            Sent::Full => 0,
-            Sent::Underway => return self.start_sending(id, None),
-            Sent::Broken => {
+        let (sent, wire_len) = match transport.send(driver, token, &mut buffer, more) {
+            Moved::Bytes { len, wire_len } => (len, wire_len),
+            Moved::Full => (0, 0),
+            Moved::Underway => return self.start_sending(id, None),
+            Moved::Broken => {
                 self.out.give_back(buffer, 0);
                 self.discard_out();
                 return self.close_broken(id);
             }
         };
+        let is_left = transport.has_sealed();
         self.counters.sent_bytes.add(wire_len as u64);
-        let sent = transport.unwrapped(wire_len);
         self.out.give_back(buffer, sent);
-        if !self.out.is_empty() {
+        if is_left || !self.out.is_empty() {
             return self.start_sending(id, Some((sent, wire_len)));
         }
         let is_over = connection.http.is_over();
@@ -79,7 +80,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Makes what is left of the output the connection's business: after bytes that were sent, as they were given and
     /// on the wire, or while the driver has them.
-    fn start_sending(&mut self, id: usize, sent: Option<(usize, usize)>) {
+    pub(crate) fn start_sending(&mut self, id: usize, sent: Option<(usize, usize)>) {
         let now_ms = self.driver.now_ms();
         let mut parts = VecDeque::with_capacity(1 + self.out.parts.len());
         // What the driver has is put back in front, see `put_back`.
@@ -118,21 +119,23 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// A send that was under way is over.
     pub(crate) fn send_ended(&mut self, id: usize, completion: Completion) {
         let connection = &mut self.connections[id];
-        let Some(wire_len) = completion.taken else {
-            return self.close_broken(id);
-        };
-        let buffer = connection.transport.sent(completion.buffer);
-        let len = connection.transport.unwrapped(wire_len);
-        let Some(sending) = &mut connection.sending else {
-            return;
-        };
-        sending.transfer = Transfer::Idle;
-        if let Some(bytes) = sending.put_back(buffer, len)
-            && self.out.bytes.capacity() == 0
-        {
-            self.out.bytes = bytes;
+        match connection.transport.sent(completion) {
+            Ended::Broken => return self.close_broken(id),
+            Ended::Sealed { wire_len } => self.moved(id, 0, wire_len),
+            Ended::Buffer { buffer, len } => {
+                let Some(sending) = &mut connection.sending else {
+                    return;
+                };
+                sending.transfer = Transfer::Idle;
+                if let Some(bytes) = sending.put_back(buffer, len)
+                    && self.out.bytes.capacity() == 0
+                {
+                    self.out.bytes = bytes;
+                }
+                self.moved(id, len, len);
+            }
         }
-        self.moved(id, len, wire_len);
+        self.push_sealed(id);
         self.transmit(id);
         self.resume(id);
     }
@@ -184,6 +187,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
             if let Transfer::Lent = sending.transfer {
                 return;
             }
+            if connection.transport.has_sealed() {
+                match self.push_front(id) {
+                    Try::Moved => continue,
+                    Try::Blocked => return,
+                    Try::Broken => return self.close_broken(id),
+                }
+            }
             match sending.parts.front() {
                 None => return self.all_sent(id),
                 Some(part) if part.is_empty() => {
@@ -197,6 +207,20 @@ impl<D: Driver, V: Service> Worker<D, V> {
                 Try::Blocked => return,
                 Try::Broken => return self.close_broken(id),
             }
+        }
+    }
+
+    /// Sends of what was sealed before.
+    fn push_front(&mut self, id: usize) -> Try {
+        let connection = &mut self.connections[id];
+        let token = connection.token(id);
+        match connection.transport.push(&mut self.driver, token) {
+            Moved::Bytes { len, wire_len } => {
+                self.moved(id, len, wire_len);
+                Try::Moved
+            }
+            Moved::Full | Moved::Underway => Try::Blocked,
+            Moved::Broken => Try::Broken,
         }
     }
 
@@ -219,21 +243,20 @@ impl<D: Driver, V: Service> Worker<D, V> {
         };
         let transport = &mut connection.transport;
         match transport.send(&mut self.driver, token, &mut buffer, more) {
-            Sent::Bytes(wire_len) => {
-                let len = transport.unwrapped(wire_len);
+            Moved::Bytes { len, wire_len } => {
                 front.give_back(buffer, len);
                 self.moved(id, len, wire_len);
                 Try::Moved
             }
-            Sent::Full => {
+            Moved::Full => {
                 front.give_back(buffer, 0);
                 Try::Blocked
             }
-            Sent::Underway => {
+            Moved::Underway => {
                 sending.transfer = Transfer::Lent;
                 Try::Blocked
             }
-            Sent::Broken => Try::Broken,
+            Moved::Broken => Try::Broken,
         }
     }
 
@@ -308,6 +331,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// reset, which could destroy our last answer on its way: then the close waits for the peer's.
     pub(crate) fn finish(&mut self, id: usize) {
         let now_ms = self.driver.now_ms();
+        if !self.end_layer(id) {
+            return;
+        }
         let connection = &mut self.connections[id];
         if !connection.leftover && !connection.unread {
             return self.close(id);

@@ -81,6 +81,21 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
     }
 
+    /// A helper read some of a file, which the connection's layer is to seal.
+    pub(crate) fn file_read(&mut self, id: usize, bytes: Vec<u8>) {
+        let Some(sending) = &mut self.connections[id].sending else {
+            return;
+        };
+        let Some(Part::File { range, .. }) = sending.parts.front_mut() else {
+            return;
+        };
+        range.start += bytes.len() as u64;
+        sending.transfer = Transfer::Idle;
+        sending.parts.push_front(Part::Bytes(bytes.into()));
+        self.transmit(id);
+        self.resume(id);
+    }
+
     /// Goes on with a file for which there was no descriptor or no helper.
     pub(crate) fn try_again(&mut self, id: usize) {
         if let Some(sending) = &mut self.connections[id].sending {

@@ -1,5 +1,6 @@
 //! What lies between a connection and its socket. Plain: bytes go as they are, and the kernel may send a file by itself.
-//! All that a connection sends or receives goes through here. Knows no protocol.
+//! With a layer: they are opened and sealed on the way. All that a connection sends or receives goes through here. Knows
+//! no protocol.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,8 +8,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::buffer::Buffer;
-use crate::driver::{Driver, Received, Sent, Token};
+use crate::driver::{Completion, Driver, Received, Sent, Token};
 use crate::file::OpenFile;
+use crate::layer::{Layer, LayerFault, Secured};
+
+mod layered;
+
+use layered::Layered;
 
 /// One connection's way to its client.
 pub(crate) struct Transport<S> {
@@ -17,16 +23,74 @@ pub(crate) struct Transport<S> {
     pub peer: IpAddr,
     /// Nothing of the connection is about who is at its other end, or nothing more.
     pub is_introduced: bool,
+    layer: Option<Box<Layered>>,
+}
+
+/// What a receive brought, opened where there is a layer.
+pub(crate) enum Came<B> {
+    /// As it came, in the driver's buffer.
+    Lent(B),
+    /// Opened; may be empty.
+    Plain(Vec<u8>),
+}
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Came<B> {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Came::Lent(lent) => lent.as_ref(),
+            Came::Plain(plain) => plain,
+        }
+    }
+}
+
+/// What a send did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// So many bytes of the buffer are off our hands, of which so many have left as they are on the wire.
+    Bytes { len: usize, wire_len: usize },
+    /// No room now; a writable event will follow.
+    Full,
+    /// The driver has the buffer, see [`Sent::Underway`].
+    Underway,
+    /// The connection is broken.
+    Broken,
 }
 
 impl<S> Transport<S> {
     /// Over a socket that was accepted.
-    pub fn new(socket: S, peer: IpAddr) -> Transport<S> {
+    pub fn new(socket: S, peer: IpAddr, layer: Option<Box<dyn Layer>>) -> Transport<S> {
         Transport {
             socket,
             peer,
             is_introduced: true,
+            layer: layer.map(|layer| Box::new(Layered::new(layer))),
         }
+    }
+
+    /// What was agreed on with the client; `None` without a layer, and until it is ready.
+    pub fn secured(&self) -> Option<&Arc<Secured>> {
+        self.layer.as_ref()?.secured()
+    }
+
+    /// Whether both sides have yet to agree: nothing can be sent.
+    pub fn is_handshaking(&self) -> bool {
+        self.layer.as_ref().is_some_and(|it| it.secured().is_none())
+    }
+
+    /// Why the layer could not go on.
+    pub fn fault(&self) -> Option<LayerFault> {
+        self.layer.as_ref()?.fault()
+    }
+
+    /// Whether both sides have agreed since this was asked last.
+    pub fn take_new(&mut self) -> bool {
+        self.layer.as_mut().is_some_and(|layer| layer.take_new())
+    }
+
+    /// Goes on without a layer: the client has none.
+    pub fn strip(&mut self) {
+        self.layer = None;
     }
 
     /// See [`Driver::register`].
@@ -34,15 +98,49 @@ impl<S> Transport<S> {
         driver.register(&self.socket, token)
     }
 
-    /// Receives what the client has said.
-    pub fn receive<D>(&mut self, driver: &mut D, token: Token) -> Received<D::Lent>
+    /// Receives what the client has said; `plain` is memory for it where there is a layer.
+    #[inline]
+    pub fn receive<D>(
+        &mut self,
+        driver: &mut D,
+        token: Token,
+        plain: &mut Vec<u8>,
+    ) -> Received<Came<D::Lent>>
     where
         D: Driver<Socket = S>,
     {
-        driver.receive(&self.socket, token)
+        if let Some(layer) = &mut self.layer
+            && self.is_introduced
+        {
+            return layer.receive(driver, &self.socket, token, plain);
+        }
+        match driver.receive(&self.socket, token) {
+            Received::Bytes { lent, more } => Received::Bytes {
+                lent: Came::Lent(lent),
+                more,
+            },
+            Received::Empty => Received::Empty,
+            Received::End => Received::End,
+            Received::Broken => Received::Broken,
+        }
     }
 
-    /// Sends a start of `buffer`, see [`Driver::send`]. What is taken is counted in bytes of the wire.
+    /// Opens bytes that came before the connection was introduced. Whether there is a layer.
+    pub fn open(
+        &mut self,
+        driver: &mut impl Driver<Socket = S>,
+        token: Token,
+        bytes: &[u8],
+        plain: &mut Vec<u8>,
+    ) -> bool {
+        let Some(layer) = &mut self.layer else {
+            return false;
+        };
+        layer.open(driver, &self.socket, token, bytes, plain);
+        true
+    }
+
+    /// Sends a start of `buffer`, see [`Driver::send`]. Nothing of the layer may wait to be sent.
     #[inline]
     pub fn send(
         &mut self,
@@ -50,22 +148,57 @@ impl<S> Transport<S> {
         token: Token,
         buffer: &mut Buffer,
         more: bool,
-    ) -> Sent {
-        driver.send(&self.socket, token, buffer, more)
+    ) -> Moved {
+        if let Some(layer) = &mut self.layer {
+            return layer.send(driver, &self.socket, token, buffer);
+        }
+        match driver.send(&self.socket, token, buffer, more) {
+            Sent::Bytes(len) => Moved::Bytes { len, wire_len: len },
+            Sent::Full => Moved::Full,
+            Sent::Underway => Moved::Underway,
+            Sent::Broken => Moved::Broken,
+        }
     }
 
-    /// A send that was under way is over: gives the buffer back that it was called with.
-    pub fn sent(&mut self, buffer: Buffer) -> Buffer {
-        buffer
-    }
-
-    /// How many bytes of a buffer have left with so many of the wire.
+    /// Whether something that was taken from us has not left: it is to be pushed before more can be sent.
     #[inline]
-    pub fn unwrapped(&mut self, wire_len: usize) -> usize {
-        wire_len
+    pub fn has_sealed(&self) -> bool {
+        self.layer.as_ref().is_some_and(|layer| layer.has_sealed())
     }
 
-    /// See [`Driver::start_file`].
+    /// Sends a start of what was taken before, of which there is some. `len` of what moved is 0.
+    pub fn push(&mut self, driver: &mut impl Driver<Socket = S>, token: Token) -> Moved {
+        match &mut self.layer {
+            Some(layer) => layer.push(driver, &self.socket, token),
+            None => Moved::Bytes {
+                len: 0,
+                wire_len: 0,
+            },
+        }
+    }
+
+    /// A send that was under way is over. Gives what is the connection's of it: where there is a layer, nothing but how many
+    /// bytes have left.
+    pub fn sent(&mut self, completion: Completion) -> Ended {
+        match (&mut self.layer, completion.taken) {
+            (_, None) => Ended::Broken,
+            (Some(layer), Some(wire_len)) => {
+                layer.sent(completion.buffer, wire_len);
+                Ended::Sealed { wire_len }
+            }
+            (None, Some(len)) => Ended::Buffer {
+                buffer: completion.buffer,
+                len,
+            },
+        }
+    }
+
+    /// Whether the kernel may send a file by itself.
+    pub fn sends_files(&self) -> bool {
+        self.layer.is_none()
+    }
+
+    /// See [`Driver::start_file`]; where the kernel may not send it, [`Driver::start_read`].
     pub fn start_file(
         &mut self,
         driver: &mut impl Driver<Socket = S>,
@@ -73,7 +206,10 @@ impl<S> Transport<S> {
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
-        driver.start_file(&self.socket, token, file, range)
+        match self.sends_files() {
+            true => driver.start_file(&self.socket, token, file, range),
+            false => driver.start_read(token, file, range),
+        }
     }
 
     /// Bytes of the wire that the client has not acknowledged.
@@ -81,12 +217,30 @@ impl<S> Transport<S> {
         driver.unacknowledged(&self.socket)
     }
 
+    /// Seals the end of what is said: it is to be pushed then.
+    pub fn say_end(&mut self) {
+        if let Some(layer) = &mut self.layer {
+            layer.say_end();
+        }
+    }
+
     /// Sends the end of our bytes; the client's may still come.
     pub fn finish(&mut self, driver: &mut impl Driver<Socket = S>) {
         driver.finish(&self.socket);
     }
+
     /// Closes the connection, see [`Driver::close`].
     pub fn close(self, driver: &mut impl Driver<Socket = S>) {
         driver.close(self.socket);
     }
+}
+
+/// What became of a send that was under way.
+pub(crate) enum Ended {
+    /// The connection's buffer, of which so many bytes have left.
+    Buffer { buffer: Buffer, len: usize },
+    /// What was sealed before; so many bytes of the wire have left.
+    Sealed { wire_len: usize },
+    /// The connection is broken.
+    Broken,
 }

@@ -102,6 +102,8 @@ pub struct Worker<D: Driver, V: Service> {
     pub(crate) connections: Slab<Connection<D::Socket, V>>,
     pub(crate) wheel: Wheel<Token>,
     pub(crate) out: Out,
+    /// Memory for what a layer opens.
+    pub(crate) plain: Vec<u8>,
     /// Records of the answers in `out`.
     pub(crate) records: Vec<Leaving<V::Record>>,
     /// Connections whose sockets had more than they may say in one turn.
@@ -149,6 +151,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             connections: Slab::new(),
             wheel: Wheel::new(now_ms),
             out: Out::default(),
+            plain: Vec::new(),
             records: Vec::new(),
             unfinished: Vec::new(),
             unix_s: 0,
@@ -261,7 +264,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if broken {
             return self.broken(id);
         }
-        if writable && self.connections[id].sending.is_some() {
+        if writable {
+            self.push_sealed(id);
+        }
+        if writable && self.has_sending(id) {
             self.writable(id);
         }
         if readable && self.connections.contains(id) {
@@ -349,6 +355,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             FileSent::Broken => self.close_broken(id),
             FileSent::Bytes { len, full } => self.file_progress(id, len, full),
             FileSent::Tail(tail) => self.file_tail(id, tail),
+            FileSent::Read(bytes) => self.file_read(id, bytes),
         }
     }
 }

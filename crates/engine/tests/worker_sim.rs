@@ -13,10 +13,11 @@ use lowroad_engine::counters::Counters;
 use lowroad_engine::driver::{Driver, ListenerId};
 use lowroad_engine::file::{OpenFile, Stamp};
 use lowroad_engine::introduction::Introduced;
+use lowroad_engine::layer::Layer;
 use lowroad_engine::mailbox::Mailbox;
 use lowroad_engine::service::{Answer, Exchange, Refused, Service};
 use lowroad_engine::settings::Settings;
-use lowroad_engine::sim::{Faults, Shared, SimDriver};
+use lowroad_engine::sim::{Faults, Shared, SimDriver, Veil};
 use lowroad_engine::worker::{Message, Worker};
 use lowroad_engine::{ExchangeId, Interim, Local, Part, Response};
 use lowroad_http::fields::Fields;
@@ -33,6 +34,8 @@ struct Echo {
     block: Block,
     file: Arc<OpenFile>,
     sent: Vec<(u64, bool)>,
+    /// What is between its clients and it.
+    veiled: bool,
 }
 
 const BLOCK_LEN: usize = 200_000;
@@ -164,6 +167,10 @@ impl Service for Echo {
     type Record = u64;
     type Command = ();
 
+    fn layer(&mut self, _: ListenerId) -> Option<Box<dyn Layer>> {
+        self.veiled.then(|| Box::new(Veil::default()) as _)
+    }
+
     fn request(
         &mut self,
         request: &Request<'_>,
@@ -266,6 +273,10 @@ fn calm() -> Faults {
 
 impl Case {
     fn new(seed: u64, faults: Faults, settings: Settings) -> Case {
+        Case::with(seed, faults, settings, false)
+    }
+
+    fn with(seed: u64, faults: Faults, settings: Settings, veiled: bool) -> Case {
         let world = Shared::new(seed, faults);
         let driver = world.driver();
         let local = driver.local().clone();
@@ -287,6 +298,7 @@ impl Case {
             block: draft.finish(),
             file: Arc::new(OpenFile { file, stamp }),
             sent: Vec::new(),
+            veiled,
         };
         let (counters, admission) = (
             Arc::new(Counters::default()),
@@ -362,42 +374,101 @@ fn script(world: &Shared) -> (Vec<u8>, Vec<u8>) {
 
 #[test]
 fn every_answer_arrives_whole_and_in_order() {
-    for seed in 0..120 {
-        let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
-        let faults = Faults {
-            piece_len_max: pick(0, &[1, 30, 700, 9000]),
-            delay_ms_max: pick(2, &[0, 3, 400]) as u64,
-            window_len: pick(1, &[900, 20_000, 1_000_000]),
-            clock_jumps: 0,
-            accept_failures: pick(3, &[0, 200]) as u64,
-            file_failures: pick(4, &[0, 500]) as u64,
-            late_sends: pick(5, &[0, 300, 1000]) as u64,
-        };
-        let mut case = Case::new(seed, faults, settings());
-        let clients: Vec<_> = (0..5)
-            .map(|_| {
-                let (requests, answers) = script(&case.world);
-                let id = case.world.connect();
-                case.world.send(id, &requests);
-                (id, answers)
-            })
-            .collect();
-        let ids: Vec<usize> = clients.iter().map(|(id, _)| *id).collect();
-        case.turn_until(seed, "the end of all", |world| {
-            ids.iter().all(|id| world.over(*id))
-        });
-        let mut sent_bytes = 0;
-        for (id, answers) in clients {
-            let read = case.world.read(id);
-            sent_bytes += read.len() as u64;
-            let read = undated(&read);
-            assert_eq!(read.len(), answers.len(), "seed {seed}: client {id}");
-            assert!(read == answers, "seed {seed}: client {id}: other bytes");
+    (0..120).for_each(|seed| every_answer_arrives(seed, false));
+}
+
+#[test]
+fn every_answer_arrives_through_a_layer() {
+    (0..60).for_each(|seed| every_answer_arrives(seed, true));
+}
+
+fn every_answer_arrives(seed: u64, veiled: bool) {
+    let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
+    let faults = Faults {
+        piece_len_max: pick(0, &[1, 30, 700, 9000]),
+        delay_ms_max: pick(2, &[0, 3, 400]) as u64,
+        window_len: pick(1, &[900, 20_000, 1_000_000]),
+        clock_jumps: 0,
+        accept_failures: pick(3, &[0, 200]) as u64,
+        file_failures: pick(4, &[0, 500]) as u64,
+        late_sends: pick(5, &[0, 300, 1000]) as u64,
+    };
+    let mut case = Case::with(seed, faults, settings(), veiled);
+    let clients: Vec<_> = (0..5)
+        .map(|_| {
+            let (mut requests, answers) = script(&case.world);
+            let id = case.world.connect();
+            if veiled {
+                case.world.send(id, &Veil::hello());
+                requests = Veil::records(&requests);
+            }
+            case.world.send(id, &requests);
+            (id, answers)
+        })
+        .collect();
+    let ids: Vec<usize> = clients.iter().map(|(id, _)| *id).collect();
+    case.turn_until(seed, "the end of all", |world| {
+        ids.iter().all(|id| world.over(*id))
+    });
+    let mut sent_bytes = 0;
+    for (id, answers) in clients {
+        let mut read = case.world.read(id);
+        sent_bytes += read.len() as u64;
+        if veiled {
+            let (bytes, is_ended) = Veil::read(&read);
+            assert!(is_ended, "seed {seed}: client {id}: the end was not said");
+            read = bytes;
         }
-        let counted = case.counters.sent_bytes.value();
-        assert_eq!(counted, sent_bytes, "seed {seed}");
-        assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
+        let read = undated(&read);
+        assert_eq!(read.len(), answers.len(), "seed {seed}: client {id}");
+        assert!(read == answers, "seed {seed}: client {id}: other bytes");
     }
+    // What a layer says by itself is not an answer's.
+    let counted = case.counters.sent_bytes.value();
+    assert!(veiled || counted == sent_bytes, "seed {seed}");
+    assert!(counted <= sent_bytes, "seed {seed}");
+    assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
+}
+
+/// The first bytes of a connection where a layer is spoken, and what its client reads.
+fn first_bytes(bytes: &[u8]) -> (Case, Vec<u8>) {
+    let mut case = Case::with(1, calm(), settings(), true);
+    let id = case.world.connect();
+    case.world.send(id, bytes);
+    case.turn_for(10);
+    case.world.end(id);
+    case.turn_until(1, "the end", |world| world.over(id));
+    case.turn_for(5_000);
+    let read = case.world.read(id);
+    (case, read)
+}
+
+#[test]
+fn who_speaks_clear_text_to_a_layer_is_answered_so() {
+    let (case, read) = first_bytes(b"GET / HTTP/1.1\r\nHost: sim\r\n\r\n");
+    assert!(read.starts_with(b"HTTP/1.1 400 Bad Request\r\n"));
+    assert_eq!(case.counters.clear_text.value(), 1);
+    assert_eq!(case.admission.open(), 0);
+}
+
+#[test]
+fn who_breaks_a_layers_rules_is_told_and_ended() {
+    let (case, read) = first_bytes(b"HELLOOOOO");
+    assert_eq!(read, b"ALERT\n");
+    assert_eq!(case.counters.handshake_failures.value(), 1);
+    assert_eq!(case.admission.open(), 0);
+}
+
+#[test]
+fn a_handshake_that_does_not_end_is_ended() {
+    let mut case = Case::with(1, calm(), settings(), true);
+    let id = case.world.connect();
+    case.world.send(id, b"HEL");
+    case.turn_for(50_000);
+    assert_eq!(case.admission.open(), 1, "too early");
+    case.turn_for(30_000);
+    assert_eq!(case.admission.open(), 0);
+    assert_eq!(case.counters.handshake_timeouts.value(), 1);
 }
 
 #[test]
@@ -412,7 +483,8 @@ fn clients_of_http_1_0_get_no_interim_responses() {
 
 #[test]
 fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
-    for seed in 0..120 {
+    for seed in 0..180 {
+        let veiled = seed >= 120;
         let faults = Faults {
             clock_jumps: 30,
             window_len: 3000,
@@ -420,11 +492,15 @@ fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
             delay_ms_max: 300,
             ..calm()
         };
-        let mut case = Case::new(seed, faults, settings());
+        let mut case = Case::with(seed, faults, settings(), veiled);
         let clients: Vec<_> = (0..6)
             .map(|at| {
-                let (requests, answers) = script(&case.world);
+                let (mut requests, answers) = script(&case.world);
                 let id = case.world.connect();
+                if veiled {
+                    case.world.send(id, &Veil::hello());
+                    requests = Veil::records(&requests);
+                }
                 let cut = if at % 3 == 0 {
                     requests.len() / 2
                 } else {
@@ -452,7 +528,11 @@ fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
             "seed {seed}: a connection is left"
         );
         for (id, answers) in clients {
-            let read = undated(&case.world.read(id));
+            let mut read = case.world.read(id);
+            if veiled {
+                read = Veil::read(&read).0;
+            }
+            let read = undated(&read);
             assert!(
                 answers.starts_with(&read),
                 "seed {seed}: client {id}: not a prefix"

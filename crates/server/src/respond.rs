@@ -305,6 +305,10 @@ pub fn refused(why: Refused, response: &mut Response<'_>) -> Status {
         Refused::Request(refusal) => (refusal.status(), Some(refusal.as_str())),
         Refused::Timeout => (Status::REQUEST_TIMEOUT, None),
         Refused::Overload => (Status::SERVICE_UNAVAILABLE, None),
+        Refused::ClearText => (
+            Status::BAD_REQUEST,
+            Some("plain HTTP on a port where TLS is spoken"),
+        ),
     };
     let page = Page {
         at: None,

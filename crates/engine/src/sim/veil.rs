@@ -1,0 +1,120 @@
+//! A layer for the simulator: a handshake of one round, records that are masked, and an end that is said. It hides nothing;
+//! it does to bytes what TLS does, so that every way on which they are opened and sealed is gone.
+//!
+//! ```text
+//! client: "HELLO\n"    server: "WELCOME\n"    then both: length (2 bytes, big-endian), so many masked bytes; 0 = the end
+//! ```
+
+use std::sync::Arc;
+
+use crate::layer::{Layer, LayerFault, LayerState, Secured};
+
+const HELLO: &[u8] = b"HELLO\n";
+const WELCOME: &[u8] = b"WELCOME\n";
+const MASK: u8 = 0x5a;
+/// Bytes of a record at most, and records of one call.
+const RECORD_LEN_MAX: usize = 1000;
+const RECORDS_MAX: usize = 20;
+
+/// The server's side of one connection.
+#[derive(Default)]
+pub struct Veil {
+    came: Vec<u8>,
+    secured: Option<Arc<Secured>>,
+}
+
+impl Veil {
+    /// What a client says first.
+    pub fn hello() -> Vec<u8> {
+        HELLO.to_vec()
+    }
+
+    /// These bytes as a client sends them.
+    pub fn records(bytes: &[u8]) -> Vec<u8> {
+        let mut wire = Vec::new();
+        for record in bytes.chunks(RECORD_LEN_MAX) {
+            put_record(record, &mut wire);
+        }
+        wire
+    }
+
+    /// What a client that has read this knows: the bytes, and whether their end was said.
+    ///
+    /// # Panics
+    /// The server broke the rules.
+    pub fn read(mut wire: &[u8]) -> (Vec<u8>, bool) {
+        let mut bytes = Vec::new();
+        let greeted = wire.len().min(WELCOME.len());
+        assert_eq!(wire[..greeted], WELCOME[..greeted]);
+        wire = &wire[greeted..];
+        while let Some((record, rest)) = take_record(wire) {
+            if record.is_empty() {
+                assert!(rest.is_empty(), "bytes behind the end");
+                return (bytes, true);
+            }
+            bytes.extend(record.iter().map(|byte| byte ^ MASK));
+            wire = rest;
+        }
+        (bytes, false)
+    }
+}
+
+fn put_record(record: &[u8], wire: &mut Vec<u8>) {
+    let len = u16::try_from(record.len()).unwrap_or(u16::MAX);
+    wire.extend_from_slice(&len.to_be_bytes());
+    wire.extend(record.iter().map(|byte| byte ^ MASK));
+}
+
+fn take_record(wire: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = wire.split_first_chunk::<2>()?;
+    rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))
+}
+
+impl Layer for Veil {
+    fn open(
+        &mut self,
+        came: &[u8],
+        plain: &mut Vec<u8>,
+        wire: &mut Vec<u8>,
+    ) -> Result<LayerState, LayerFault> {
+        self.came.extend_from_slice(came);
+        if self.secured.is_none() {
+            let len = self.came.len().min(HELLO.len());
+            if self.came[0] == b'G' {
+                return Err(LayerFault::ClearText);
+            }
+            if self.came[..len] != HELLO[..len] {
+                wire.extend_from_slice(b"ALERT\n");
+                return Err(LayerFault::Broken);
+            }
+            if len < HELLO.len() {
+                return Ok(LayerState::Handshake);
+            }
+            wire.extend_from_slice(WELCOME);
+            self.came.drain(..len);
+        }
+        let secured = self.secured.get_or_insert_default().clone();
+        while let Some((record, rest)) = take_record(&self.came) {
+            if record.is_empty() {
+                return Ok(LayerState::Ended);
+            }
+            plain.extend(record.iter().map(|byte| byte ^ MASK));
+            self.came = rest.to_vec();
+        }
+        Ok(LayerState::Ready(secured))
+    }
+
+    fn seal(&mut self, pieces: &[&[u8]], _now_ms: u64, wire: &mut Vec<u8>) -> usize {
+        let records = pieces.iter().flat_map(|piece| piece.chunks(RECORD_LEN_MAX));
+        let mut len = 0;
+        for record in records.filter(|it| !it.is_empty()).take(RECORDS_MAX) {
+            put_record(record, wire);
+            len += record.len();
+        }
+        len
+    }
+
+    fn close(&mut self, wire: &mut Vec<u8>) {
+        put_record(&[], wire);
+    }
+}
