@@ -117,6 +117,7 @@ fn settings() -> Settings {
         connections_per_address_max: 10_000,
         requests_max: 0,
         introduced: Vec::new(),
+        h2: lowroad_http::h2::Settings::default(),
         http: lowroad_http::limits::Limits::default(),
     }
 }

@@ -71,6 +71,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             begun: has_layer,
             transport,
             http: Server::default(),
+            two: None,
             input: Input::default(),
             deadline_ms: now_ms + timeout_ms,
             noted_ms: u64::MAX,
@@ -203,8 +204,13 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         let ids: Vec<usize> = self.connections.iter().map(|(id, _)| id).collect();
         for id in ids {
-            let connection = &mut self.connections[id];
-            if connection.is_idle() {
+            if self.connections[id].two.is_some() {
+                self.drain_frames(id);
+            }
+            let Some(connection) = self.connections.get_mut(id) else {
+                continue;
+            };
+            if connection.is_idle() || connection.two.is_some() {
                 connection.deadline_ms = connection.deadline_ms.min(now_ms + DRAIN_IDLE_MS);
                 self.note(id);
             }

@@ -80,6 +80,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// The rest of a body will not come, or not as it should. Where earlier responses are on their way, they come
     /// first, and who waits for the body finds it cut.
     pub(crate) fn break_incoming(&mut self, id: usize, stream: StreamId, why: Refused) {
+        if self.connections[id].two.is_some() {
+            return self.break_stream(id, stream, why);
+        }
         let connection = &mut self.connections[id];
         let is_answered = connection.http.is_answered();
         connection.leave_body_unread(stream);
@@ -95,7 +98,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
     pub(crate) fn gone_while_waiting(&mut self, id: usize) {
         let connection = &mut self.connections[id];
         let gives_up = connection.exchanges.gives_up();
-        if !gives_up || connection.sending.is_some() || !connection.input.is_empty() {
+        if connection.two.is_some()
+            || !gives_up
+            || connection.sending.is_some()
+            || !connection.input.is_empty()
+        {
             return;
         }
         let token = connection.token(id);
@@ -112,6 +119,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// A stream of this connection's has bytes, or room for some.
     pub(crate) fn stream_moved(&mut self, id: usize) {
+        if self.connections[id].two.is_some() {
+            return self.streams_moved(id);
+        }
         let mut stream = None;
         while let Some(connection) = self.connections.get_mut(id) {
             stream = connection.exchanges.next_incoming(stream);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
+use lowroad_http::fields::Fields;
 use lowroad_http::h1::{Server, put_fields};
 
 use crate::arena::Block;
@@ -66,6 +67,16 @@ impl Streamed {
         }
     }
 
+    /// What comes next, as it is; if there is nothing yet, the waker tells.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+        self.from.poll_next(context)
+    }
+
+    /// What follows the body, once that has ended.
+    pub(crate) fn take_trailers(&self) -> Option<Box<Fields>> {
+        self.from.take_trailers()
+    }
+
     /// Sees to it that there is something to send; if there can't be yet, the waker tells. `http` is the connection's.
     pub(crate) fn fill(&mut self, http: &mut Server, context: &mut Context<'_>) -> Filled {
         if !self.framed.is_empty() {
@@ -121,6 +132,34 @@ impl Part {
         }
     }
 
+    /// Bytes that are in memory.
+    pub(crate) fn len_in_memory(&self) -> u64 {
+        match self {
+            Part::Bytes(bytes) => bytes.len() as u64,
+            Part::Block { range, .. } => range.len() as u64,
+            Part::File { .. } | Part::Stream(_) => 0,
+        }
+    }
+
+    /// Copies a start of what is in memory, at most `len` bytes, and leaves the rest. How many they were.
+    pub(crate) fn copy_start(&mut self, len: usize, out: &mut Vec<u8>) -> usize {
+        match self {
+            Part::Bytes(bytes) => {
+                let len = len.min(bytes.len());
+                out.extend_from_slice(&bytes[..len]);
+                bytes.advance(len);
+                len
+            }
+            Part::Block { block, range } => {
+                let len = len.min(range.len());
+                out.extend_from_slice(&block[range.start..range.start + len]);
+                range.start += len;
+                len
+            }
+            Part::File { .. } | Part::Stream(_) => 0,
+        }
+    }
+
     /// Whether it can be sent without a wait: what comes before it may go out with it.
     pub(crate) fn needs_no_wait(&self) -> bool {
         !matches!(self, Part::Stream(_))
@@ -171,6 +210,8 @@ impl Part {
 pub(crate) struct Out {
     /// Heads and small bodies, of several responses if requests are pipelined.
     pub bytes: Vec<u8>,
+    /// Copied bodies of responses over HTTP/2, until they are cut into frames.
+    pub body: Vec<u8>,
     /// What follows `bytes`, in order.
     pub parts: Vec<Part>,
     /// How many of `bytes` are the current response's body; for the log.

@@ -10,8 +10,10 @@
 //! waited for. Holds data only; `exchange` and `transmit` move it.
 
 use lowroad_http::h1::Server;
+use lowroad_http::version::Version;
 
 use crate::driver::{ListenerId, Token};
+use crate::h2::Two;
 use crate::input::Input;
 use crate::sending::Sending;
 use crate::service::Service;
@@ -23,6 +25,8 @@ pub(crate) struct Connection<S, V: Service> {
     pub transport: Transport<S>,
     /// Whose turn it is to speak, and where the bytes received belong.
     pub http: Server,
+    /// What is spoken instead, once that is known.
+    pub two: Option<Box<Two>>,
     /// Bytes received and not used yet.
     pub input: Input,
     /// When to give up or to look again, monotonic ms.
@@ -73,15 +77,35 @@ impl<S, V: Service> Connection<S, V> {
         if self.lingering {
             return true;
         }
+        if self.two.is_some() {
+            return self.reads_frames();
+        }
         match self.exchanges.iter().next() {
             Some(it) => it.incoming.as_ref().is_some_and(|body| !body.full),
             None => self.sending.is_none(),
         }
     }
 
+    /// Whether it ends once what was written has left.
+    pub fn is_over(&self) -> bool {
+        match &self.two {
+            None => self.http.is_over(),
+            Some(two) => two.http.is_over(),
+        }
+    }
+
+    /// The version of HTTP that is spoken.
+    pub fn version(&self) -> Version {
+        match self.two {
+            None => self.http.version(),
+            Some(_) => Version::Http2,
+        }
+    }
+
     /// Whether nothing is under way, and no request has begun.
     pub fn is_idle(&self) -> bool {
-        self.sending.is_none() && self.exchanges.is_empty() && !self.begun
+        let is_quiet = self.two.as_ref().is_none_or(|two| two.http.is_idle());
+        self.sending.is_none() && self.exchanges.is_empty() && !self.begun && is_quiet
     }
 }
 

@@ -21,6 +21,11 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
+    /// Is `value` from now on.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
     /// The value now.
     pub fn value(&self) -> u64 {
         self.0.load(Relaxed)
@@ -61,6 +66,20 @@ counters! {
     handshake_failures,
     /// Those whose client spoke in clear text.
     clear_text,
+    /// Connections on which HTTP/2 is spoken.
+    h2_connections,
+    /// Streams of HTTP/2 that clients reset.
+    h2_resets,
+    /// Streams that were reset for a fault of the client.
+    h2_faults,
+    /// Streams refused, as there were too many.
+    h2_refused,
+    /// Frames of little use.
+    h2_glitches,
+    /// Connections that were ended for a fault of the client.
+    h2_ended,
+    /// Of these, those that wanted too much.
+    h2_floods,
     /// Connections closed because a head did not come in time.
     header_timeouts,
     /// Connections closed because a body did not come in time.

@@ -75,6 +75,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
         } else if connection.transport.is_handshaking() {
             self.counters.handshake_timeouts.bump();
             self.close(id);
+        } else if connection.two.is_some() {
+            self.frames_expired(id);
         } else if connection.http.is_tunnel() {
             self.tunnel_expired(id);
         } else if connection.sending.is_some() {
@@ -136,7 +138,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let now_ms = self.driver.now_ms();
         let timeout_ms = self.settings.body_timeout_ms;
         let connection = &mut self.connections[id];
-        if connection.http.is_tunnel() {
+        if connection.http.is_tunnel() || connection.two.is_some() {
             return;
         }
         let mut stream = None;

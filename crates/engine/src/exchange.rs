@@ -4,6 +4,7 @@
 //! which leaves in as few system calls as it fits (see `transmit`).
 
 use lowroad_http::h1::{Event, Head};
+use lowroad_http::h2::Code;
 
 use crate::bodies::read_whole;
 use crate::body::Part;
@@ -117,7 +118,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// Goes on with a connection whose response has left, or can be made now: with the request that waits, then with
     /// what is kept of the input, then with what is new.
     pub(crate) fn resume(&mut self, id: usize) {
-        self.answer_waiting(id);
+        match self.connections.get(id) {
+            Some(connection) if connection.two.is_some() => self.emit(id),
+            Some(_) => self.answer_waiting(id),
+            None => return,
+        }
         self.go_on(id);
         if self
             .connections
@@ -131,6 +136,12 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// Takes what `input` holds until it ends or something has to be waited for. Returns how much was used.
     fn consume(&mut self, id: usize, input: &[u8]) -> usize {
         let mut used = 0;
+        if self.begins_h2(id, input) {
+            self.begin_h2(id);
+        }
+        if self.connections.get(id).is_some_and(|it| it.two.is_some()) {
+            return self.consume_frames(id, input);
+        }
         while let Some(connection) = self.connections.get_mut(id) {
             let rest = &input[used..];
             // The end of a body is told after its last bytes.
@@ -242,7 +253,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 
     /// What a service is told of a request.
-    fn exchange(&self, id: usize, stream: StreamId, started_ms: u64) -> Exchange {
+    pub(crate) fn exchange(&self, id: usize, stream: StreamId, started_ms: u64) -> Exchange {
         let connection = &self.connections[id];
         Exchange {
             id: ExchangeId {
@@ -252,7 +263,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             peer: connection.transport.peer,
             secured: connection.transport.secured().cloned(),
             listener: connection.listener,
-            protocol: connection.http.version(),
+            protocol: connection.version(),
             now_ms: self.driver.now_ms(),
             started_ms,
             unix_s: self.unix_s,
@@ -333,11 +344,15 @@ impl<D: Driver, V: Service> Worker<D, V> {
             record,
             body_at: len - self.out.body_in_bytes,
             end: self.out.parts.is_empty().then_some(len),
+            framed_len: None,
         });
     }
 
     /// What a deferred request waited for has come.
     pub(crate) fn outcome(&mut self, id: usize, stream: StreamId, outcome: V::Outcome) {
+        if self.connections[id].two.is_some() {
+            return self.stream_outcome(id, stream, outcome);
+        }
         let connection = &mut self.connections[id];
         let is_sending = connection.sending.is_some();
         let Some(waiting) = connection.exchanges.waiting(stream) else {
@@ -391,6 +406,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
     pub(crate) fn refuse(&mut self, id: usize, why: Refused, input: &[u8]) {
         if self.connections[id].transport.is_handshaking() {
             return self.close(id);
+        }
+        if self.connections[id].two.is_some() {
+            return self.end_frames(id, Code::ENHANCE_YOUR_CALM, "refused");
         }
         let now_ms = self.driver.now_ms();
         let stream = self.connections[id].stream();

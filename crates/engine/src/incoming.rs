@@ -19,6 +19,8 @@ pub(crate) struct Incoming {
     /// The program has to take some before more is read.
     pub full: bool,
     pub pace: Pace,
+    /// Bytes that the client may not yet send again.
+    pub untaken: usize,
 }
 
 impl Incoming {
@@ -28,6 +30,7 @@ impl Incoming {
             to: Some(to),
             full: false,
             pace: Pace::new(now_ms),
+            untaken: 0,
         }
     }
 

@@ -32,11 +32,15 @@ impl<D: Driver, V: Service> Worker<D, V> {
     /// been written.
     pub(crate) fn interim(&mut self, id: usize, stream: StreamId, interim: &Interim) {
         let connection = &mut self.connections[id];
+        let is_two = connection.two.is_some();
         let Some(waiting) = connection.exchanges.waiting(stream) else {
             return;
         };
         if !Interim::is_one(interim.status) {
             return;
+        }
+        if is_two {
+            return self.stream_interim(id, stream, interim);
         }
         let mut lines = Vec::new();
         put_fields(&interim.fields, &mut lines);

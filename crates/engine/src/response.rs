@@ -1,10 +1,12 @@
 //! Where a service writes its response. The service says what the response is; how that looks on the wire, and whether
-//! the connection outlives it, is decided here and in `lowroad_http::h1`.
+//! the connection outlives it, is decided here and in `lowroad_http::{h1, h2}`.
+
+mod head;
 
 use bytes::Bytes;
-use lowroad_http::encoded::Section;
-use lowroad_http::fields::Fields;
-use lowroad_http::h1::{BodyLen, Event, Server, put_encoded, put_fields};
+use lowroad_http::fields::{Fields, Lines};
+use lowroad_http::h1::{BodyLen, Event, Server, put_fields};
+use lowroad_http::h2;
 use lowroad_http::head::{HeadWriter, date_offset};
 use lowroad_http::limits::Limits;
 use lowroad_http::request::Request;
@@ -15,14 +17,24 @@ use crate::body::{Out, Part, Streamed};
 use crate::stream::Receiver;
 use crate::tunnel::Tunnel;
 
+pub use self::head::Head;
+
 /// Bytes of a body that are copied behind the head; more are referred to.
 const COPIED_LEN_MAX: usize = 16 * 1024;
 
 /// The response to one request.
 pub struct Response<'r> {
-    http: &'r mut Server,
+    wire: Wire<'r>,
     out: &'r mut Out,
     date: &'r [u8; 29],
+}
+
+/// The protocol that the response is written in.
+enum Wire<'r> {
+    /// HTTP/1: its connection. Head and copied body lie in `Out::bytes`.
+    One(&'r mut Server),
+    /// HTTP/2: its connection, and the stream. The head is in `Out::bytes` as frames, the copied body in `Out::body`.
+    Two(&'r mut h2::Server, h2::StreamId),
 }
 
 /// A response that lies ready in memory: a head for HTTP/1 as [`HeadWriter`] makes it, with Content-Length and without
@@ -47,20 +59,36 @@ pub struct Built<'b> {
 impl<'r> Response<'r> {
     pub(crate) fn new(http: &'r mut Server, out: &'r mut Out, date: &'r [u8; 29]) -> Response<'r> {
         out.body_in_bytes = 0;
-        Response { http, out, date }
+        let wire = Wire::One(http);
+        Response { wire, out, date }
+    }
+
+    pub(crate) fn of_stream(
+        http: &'r mut h2::Server,
+        stream: h2::StreamId,
+        out: &'r mut Out,
+        date: &'r [u8; 29],
+    ) -> Response<'r> {
+        out.body_in_bytes = 0;
+        let wire = Wire::Two(http, stream);
+        Response { wire, out, date }
     }
 
     /// Whoever answers before the body has come may leave the rest of it unread.
     #[inline]
     fn close_over_body(&mut self) {
-        if !self.http.has_whole_request() {
-            self.http.close();
+        if let Wire::One(http) = &mut self.wire
+            && !http.has_whole_request()
+        {
+            http.close();
         }
     }
 
-    /// The connection ends after this response. To be said before the head.
+    /// The connection ends after this response, if it has only one at a time. To be said before the head.
     pub fn close(&mut self) {
-        self.http.close();
+        if let Wire::One(http) = &mut self.wire {
+            http.close();
+        }
     }
 
     /// Begins the head.
@@ -71,11 +99,10 @@ impl<'r> Response<'r> {
     /// Begins the head of a response that was made at another time than now: its Date.
     pub fn head_dated(&mut self, status: Status, date: Option<&[u8; 29]>) -> Head<'_> {
         self.close_over_body();
-        HeadWriter::start(&mut self.out.bytes, status, date.unwrap_or(self.date));
-        Head {
-            http: self.http,
-            out: &mut self.out.bytes,
-            status,
+        let (date, out) = (date.unwrap_or(self.date), &mut self.out.bytes);
+        match &mut self.wire {
+            Wire::One(http) => Head::of_connection(http, status, date, out),
+            Wire::Two(http, stream) => Head::of_stream(http, *stream, status, date, out),
         }
     }
 
@@ -83,9 +110,13 @@ impl<'r> Response<'r> {
     #[inline]
     pub fn built(&mut self, built: &Built<'_>) -> bool {
         self.close_over_body();
+        let http = match &mut self.wire {
+            Wire::One(http) => http,
+            Wire::Two(..) => return self.built_of_stream(built),
+        };
         let out = &mut self.out.bytes;
         let start = out.len();
-        let has_body = if built.is_inline && self.http.takes_built() {
+        let has_body = if built.is_inline && http.takes_built() {
             if built.aside.is_empty() {
                 out.extend_from_slice(built.bytes);
             } else {
@@ -101,7 +132,7 @@ impl<'r> Response<'r> {
         } else {
             out.extend_from_slice(&built.bytes[..built.head_len]);
             out.extend_from_slice(built.aside);
-            let has_body = self.http.finish_built(built.status, built.body_len, out);
+            let has_body = http.finish_built(built.status, built.body_len, out);
             if has_body && built.is_inline {
                 let body = &built.bytes[built.head_len + 2..];
                 out.extend_from_slice(body);
@@ -116,10 +147,35 @@ impl<'r> Response<'r> {
         has_body
     }
 
+    /// The same over HTTP/2: the fields of the head are encoded anew.
+    fn built_of_stream(&mut self, built: &Built<'_>) -> bool {
+        let Wire::Two(http, stream) = &mut self.wire else {
+            return false;
+        };
+        let date_at = date_offset(built.status);
+        let own = built.bytes[date_at..].first_chunk();
+        let date = own.filter(|_| built.is_dated).unwrap_or(self.date);
+        let out = &mut self.out.bytes;
+        let Some(begun) = http.begin_head(*stream, built.status, date, out) else {
+            return false;
+        };
+        let lines = &built.bytes[date_at + date.len() + b"\r\n".len()..built.head_len];
+        h2::put_lines(Lines::of(without_last(lines)), out);
+        h2::put_lines(Lines::of(built.aside), out);
+        let has_body = http.finish_head(begun, BodyLen::Known(built.body_len), out);
+        if has_body && built.is_inline {
+            self.copied(&built.bytes[built.head_len + 2..]);
+        }
+        has_body && !built.is_inline
+    }
+
     /// Writes some of the body, which are copied.
     pub fn copied(&mut self, bytes: &[u8]) {
         if self.out.parts.is_empty() {
-            self.out.bytes.extend_from_slice(bytes);
+            match self.wire {
+                Wire::One(_) => self.out.bytes.extend_from_slice(bytes),
+                Wire::Two(..) => self.out.body.extend_from_slice(bytes),
+            }
             self.out.body_in_bytes += bytes.len() as u64;
         } else {
             self.out
@@ -152,13 +208,14 @@ impl<'r> Response<'r> {
         fields: &Fields,
         tunnel: Tunnel,
     ) -> Result<(), Tunnel> {
-        if !self.http.can_upgrade() {
-            return Err(tunnel);
-        }
+        let http = match &mut self.wire {
+            Wire::One(http) if http.can_upgrade() => http,
+            _ => return Err(tunnel),
+        };
         let out = &mut self.out.bytes;
         HeadWriter::start(out, Status::SWITCHING_PROTOCOLS, self.date);
         put_fields(fields, out);
-        self.http.finish_upgrade(protocol, out);
+        http.finish_upgrade(protocol, out);
         let (to_client, back) = tunnel.split();
         self.stream(to_client);
         self.out.back = Some(Box::new(back));
@@ -171,54 +228,11 @@ impl<'r> Response<'r> {
     }
 }
 
-/// A head being written: fields in their order, but those that are the connection's.
-pub struct Head<'r> {
-    http: &'r mut Server,
-    out: &'r mut Vec<u8>,
-    status: Status,
-}
-
-impl Head<'_> {
-    /// Adds a field. What a value cannot have becomes a space.
-    pub fn field(&mut self, name: &str, value: &[u8]) -> &mut Self {
-        HeadWriter::resume(self.out).field(name, value);
-        self
-    }
-
-    /// Adds a field whose value `write` appends, see [`HeadWriter::field_by`].
-    pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
-        HeadWriter::resume(self.out).field_by(name, write);
-        self
-    }
-
-    /// Adds a field whose value is a number.
-    pub fn field_u64(&mut self, name: &str, value: u64) -> &mut Self {
-        HeadWriter::resume(self.out).field_u64(name, value);
-        self
-    }
-
-    /// Adds Content-Range, see [`HeadWriter::content_range`].
-    pub fn content_range(&mut self, start: u64, end: u64, len: u64) -> &mut Self {
-        HeadWriter::resume(self.out).content_range(start, end, len);
-        self
-    }
-
-    /// Adds fields, but those that are not for clients.
-    pub fn fields(&mut self, fields: &Fields) -> &mut Self {
-        put_fields(fields, self.out);
-        self
-    }
-
-    /// Adds fields of a stored head.
-    pub fn encoded(&mut self, section: Section<'_>) -> &mut Self {
-        put_encoded(section, self.out);
-        self
-    }
-
-    /// Ends the head. Whether a body is wanted; else none may be written.
-    pub fn end(self, body: BodyLen) -> bool {
-        self.http.finish_head(self.status, body, self.out)
-    }
+/// Field lines without the last one, which is Content-Length in a head that lies ready.
+fn without_last(lines: &[u8]) -> &[u8] {
+    let before = lines.strip_suffix(b"\r\n").unwrap_or(lines);
+    let end = before.iter().rposition(|byte| *byte == b'\n');
+    &lines[..end.map_or(0, |end| end + 1)]
 }
 
 /// A response that goes over no connection: for who wants the bytes that a client would get.

@@ -2,7 +2,7 @@
 //! its bytes leave, in `transport`.
 
 use crate::driver::Driver;
-use crate::layer::LayerFault;
+use crate::layer::{Inside, LayerFault};
 use crate::service::{Refused, Service};
 use crate::transport::Moved;
 use crate::worker::Worker;
@@ -34,7 +34,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         if connection.transport.take_new() {
             self.secured(id);
         }
-        true
+        self.connections.contains(id)
     }
 
     /// Takes what followed the word of who the client is.
@@ -59,20 +59,25 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let connection = &mut self.connections[id];
         connection.begun = false;
         connection.deadline_ms = now_ms + timeout_ms;
-        self.note(id);
+        let secured = connection.transport.secured();
+        if secured.is_some_and(|it| it.inside == Inside::Http2) {
+            self.begin_h2(id);
+        } else {
+            self.note(id);
+        }
     }
 
     /// Says the end of a connection that is over. Whether that has left: if not, the connection ends when it has.
     pub(crate) fn end_layer(&mut self, id: usize) -> bool {
         let connection = &mut self.connections[id];
-        if !connection.http.is_over() {
+        if !connection.is_over() {
             return true;
         }
         connection.transport.say_end();
         if !connection.transport.has_sealed() {
             return true;
         }
-        self.start_sending(id, Some((0, 0)));
+        self.start_sending(id, Some((0, 0)), 0);
         false
     }
 

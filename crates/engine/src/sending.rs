@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use crate::body::Part;
 use crate::buffer::Buffer;
 use crate::pace::Pace;
@@ -16,6 +18,8 @@ pub(crate) struct Sending<R> {
     pub pace: Pace,
     /// Bytes that have left, as the responses count them.
     sent: u64,
+    /// Bytes that were given to it, if all are in memory.
+    given: u64,
     /// Records of responses before the last one.
     earlier: Vec<Leaving<R>>,
     last: Option<Leaving<R>>,
@@ -28,6 +32,8 @@ pub(crate) struct Leaving<R> {
     pub body_at: u64,
     /// Where it ends; `None` if it does with the last part.
     pub end: Option<u64>,
+    /// Bytes of its body, where other bytes lie between them.
+    pub framed_len: Option<u64>,
 }
 
 /// The record of a response of which no more will leave.
@@ -38,8 +44,25 @@ pub(crate) struct Left<R> {
 }
 
 impl<R> Leaving<R> {
+    /// That of a response in frames, whose last byte is at `end`, and whose body has so many bytes.
+    pub fn of_frames(record: R, end: u64, body_len: u64) -> Leaving<R> {
+        Leaving {
+            record,
+            body_at: end,
+            end: Some(end),
+            framed_len: Some(body_len),
+        }
+    }
+
     /// How it is when so many bytes have left.
     pub fn after(self, sent: u64) -> Left<R> {
+        if let (Some(end), Some(len)) = (self.end, self.framed_len) {
+            let unsent = end.saturating_sub(sent);
+            return Left {
+                record: self.record,
+                body_len: len.saturating_sub(unsent),
+            };
+        }
         let end = self.end.map_or(sent, |end| end.min(sent));
         Left {
             record: self.record,
@@ -54,7 +77,13 @@ impl<R> Leaving<R> {
 
 impl<R> Sending<R> {
     /// Begins with these parts, of which nothing has left, and the records of their responses.
-    pub fn new(parts: VecDeque<Part>, records: &mut Vec<Leaving<R>>, now_ms: u64) -> Sending<R> {
+    /// `given` = bytes of them and before them, for who adds to them.
+    pub fn new(
+        parts: VecDeque<Part>,
+        records: &mut Vec<Leaving<R>>,
+        given: u64,
+        now_ms: u64,
+    ) -> Sending<R> {
         let last = records.pop();
         Sending {
             parts,
@@ -62,6 +91,7 @@ impl<R> Sending<R> {
             paged: false,
             pace: Pace::new(now_ms),
             sent: 0,
+            given,
             // Mostly there is none, and who lends the vector keeps its memory.
             earlier: match records.is_empty() {
                 true => Vec::new(),
@@ -69,6 +99,23 @@ impl<R> Sending<R> {
             },
             last,
         }
+    }
+
+    /// Adds bytes that leave behind all others, and the records of the responses in them.
+    pub fn add(&mut self, bytes: Bytes, records: &mut Vec<Leaving<R>>) {
+        self.earlier.extend(self.last.take());
+        for mut record in records.drain(..) {
+            record.end = record.end.map(|end| end + self.given);
+            self.earlier.push(record);
+        }
+        self.last = self.earlier.pop();
+        self.given += bytes.len() as u64;
+        self.parts.push_back(Part::Bytes(bytes));
+    }
+
+    /// Bytes that have not left, if all are in memory.
+    pub fn unsent(&self) -> u64 {
+        self.given.saturating_sub(self.sent)
     }
 
     /// So many bytes have left.

@@ -27,6 +27,8 @@ pub struct Settings {
     pub requests_max: u32,
     /// Listeners at which proxies say whose connections they pass on.
     pub introduced: Vec<Introduced>,
+    /// How connections with HTTP/2 are to be.
+    pub h2: lowroad_http::h2::Settings,
     /// Limits on the parts of a request.
     pub http: lowroad_http::limits::Limits,
 }

@@ -32,13 +32,19 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(connection) = self.connections.get_mut(id) else {
             return self.discard_out();
         };
+        if let Some(sending) = &mut connection.sending {
+            // Frames may follow what is still being sent.
+            sending.add(Bytes::copy_from_slice(&self.out.bytes), &mut self.records);
+            return self.out.bytes.clear();
+        }
         let token = connection.token(id);
+        let given = self.out.bytes.len() as u64;
         let (transport, driver) = (&mut connection.transport, &mut self.driver);
         let (mut buffer, more) = self.out.lend();
         let (sent, wire_len) = match transport.send(driver, token, &mut buffer, more) {
             Moved::Bytes { len, wire_len } => (len, wire_len),
             Moved::Full => (0, 0),
-            Moved::Underway => return self.start_sending(id, None),
+            Moved::Underway => return self.start_sending(id, None, given),
             Moved::Broken => {
                 self.out.give_back(buffer, 0);
                 self.discard_out();
@@ -49,9 +55,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.counters.sent_bytes.add(wire_len as u64);
         self.out.give_back(buffer, sent);
         if is_left || !self.out.is_empty() {
-            return self.start_sending(id, Some((sent, wire_len)));
+            return self.start_sending(id, Some((sent, wire_len)), given);
         }
-        let is_over = connection.http.is_over();
+        let is_over = connection.is_over();
         if !self.records.is_empty() {
             self.tell_sent(sent as u64);
         }
@@ -80,7 +86,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Makes what is left of the output the connection's business: after bytes that were sent, as they were given and
     /// on the wire, or while the driver has them.
-    pub(crate) fn start_sending(&mut self, id: usize, sent: Option<(usize, usize)>) {
+    pub(crate) fn start_sending(&mut self, id: usize, sent: Option<(usize, usize)>, given: u64) {
         let now_ms = self.driver.now_ms();
         let mut parts = VecDeque::with_capacity(1 + self.out.parts.len());
         // What the driver has is put back in front, see `put_back`.
@@ -89,7 +95,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
         }
         parts.extend(self.out.parts.drain(..));
         self.out.bytes.clear();
-        let mut sending = Box::new(Sending::new(parts, &mut self.records, now_ms));
+        let mut sending = Box::new(Sending::new(parts, &mut self.records, given, now_ms));
         match sent {
             None => sending.transfer = Transfer::Lent,
             Some((len, wire_len)) => sending.moved(len as u64, wire_len as u64, now_ms),
@@ -309,6 +315,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let connection = &mut self.connections[id];
         if connection.http.is_tunnel() {
             return self.tunnel_said_all(id);
+        }
+        if connection.two.is_some() {
+            self.emit(id);
+            return self.rest_frames(id);
         }
         // What comes next has its full time, whatever the client took for this response.
         let is_over = connection.http.is_over();

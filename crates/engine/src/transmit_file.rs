@@ -83,6 +83,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// A helper read some of a file, which the connection's layer is to seal.
     pub(crate) fn file_read(&mut self, id: usize, bytes: Vec<u8>) {
+        if self.connections[id].two.is_some() {
+            return self.stream_read(id, Some(bytes));
+        }
         let Some(sending) = &mut self.connections[id].sending else {
             return;
         };

@@ -2,6 +2,7 @@
 //! Holds data only. Knows no protocol, and not how many exchanges it allows at a time.
 
 use crate::driver::Token;
+use crate::h2::Body;
 use crate::incoming::Incoming;
 use crate::pace::Pace;
 use crate::service::Service;
@@ -35,6 +36,8 @@ pub(crate) struct Underway<V: Service> {
     pub incoming: Option<Incoming>,
     /// Its response, while the service waits for something.
     pub waiting: Option<Waiting<V>>,
+    /// What has not left of its response, where several leave by turns.
+    pub body: Option<Box<Body<V::Record>>>,
     /// Whether anything moves, if the protocol was changed.
     pub tunnel: Option<Watch>,
     next: Exchanges<V>,
@@ -61,12 +64,15 @@ pub(crate) enum Come<O> {
     Outcome(O),
     /// The end of a body that is dropped.
     Body { is_over: bool },
+    /// An outcome that nobody wants any more.
+    Dead,
 }
 
 impl<V: Service> Waiting<V> {
-    fn is_over(&self) -> bool {
+    /// Whether what it waits for has come.
+    pub fn is_over(&self) -> bool {
         match self.come {
-            Come::Nothing => false,
+            Come::Nothing | Come::Dead => false,
             Come::Outcome(_) => true,
             Come::Body { is_over } => is_over,
         }
@@ -75,6 +81,13 @@ impl<V: Service> Waiting<V> {
 
 /// The exchanges under way, oldest first: a list, as there is mostly none or one.
 pub(crate) struct Exchanges<V: Service>(Option<Box<Underway<V>>>);
+
+impl<V: Service> Underway<V> {
+    fn is_over(&self) -> bool {
+        let is_answered = self.waiting.is_none() && self.body.is_none();
+        self.incoming.is_none() && is_answered && self.tunnel.is_none()
+    }
+}
 
 impl<V: Service> Default for Exchanges<V> {
     fn default() -> Self {
@@ -119,6 +132,7 @@ impl<V: Service> Exchanges<V> {
                 stream,
                 incoming: None,
                 waiting: None,
+                body: None,
                 tunnel: None,
                 next: Exchanges(None),
             })
@@ -216,11 +230,43 @@ impl<V: Service> Exchanges<V> {
     pub fn tidy(&mut self) {
         let mut at = &mut self.0;
         while let Some(mut it) = at.take() {
-            match it.incoming.is_none() && it.waiting.is_none() && it.tunnel.is_none() {
+            match it.is_over() {
                 true => *at = it.next.0.take(),
                 false => at = &mut at.insert(it).next.0,
             }
         }
+    }
+
+    /// Forgets one.
+    pub fn remove(&mut self, stream: StreamId) {
+        let mut at = &mut self.0;
+        while at.as_ref().is_some_and(|it| it.stream != stream) {
+            match at {
+                Some(it) => at = &mut it.next.0,
+                None => return,
+            }
+        }
+        if let Some(it) = at.take() {
+            *at = it.next.0;
+        }
+    }
+
+    /// The oldest exchange of whose response something has not left, after `before`.
+    pub fn next_body(&self, before: Option<StreamId>) -> Option<StreamId> {
+        let after = |it: &&Underway<V>| before.is_none_or(|before| it.stream.0 > before.0);
+        let mut those = self.iter().filter(|it| it.body.is_some());
+        those.find(after).map(|it| it.stream)
+    }
+
+    /// Takes the records of responses that leave by turns, with how many bytes of each have left.
+    pub fn take_records(&mut self) -> Vec<(V::Record, u64)> {
+        let mut records = Vec::new();
+        let mut at = self.0.as_deref_mut();
+        while let Some(it) = at {
+            records.extend(it.body.take().and_then(|body| body.left()));
+            at = it.next.0.as_deref_mut();
+        }
+        records
     }
 
     /// Gives all of them up.

@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::driver::{Driver, Event, ListenerId, Token};
 use crate::file::FileSent;
+use crate::h2;
 use crate::interim::Interim;
 use crate::local::{Local, ROUNDS_MAX};
 use crate::mailbox::Mailbox;
@@ -126,6 +127,7 @@ pub struct Worker<D: Driver, V: Service> {
     events: Vec<Event>,
     pub(crate) due: Vec<Token>,
     pub(crate) wakers: Wakers,
+    pub(crate) h2: h2::Shared<V::Record>,
 }
 
 impl<D: Driver, V: Service> Worker<D, V> {
@@ -169,6 +171,7 @@ impl<D: Driver, V: Service> Worker<D, V> {
             events: Vec::new(),
             due: Vec::new(),
             wakers: Wakers([const { None }; WAKERS]),
+            h2: h2::Shared::default(),
         }
     }
 
@@ -322,7 +325,11 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Closes a connection at once. What was under way is logged as far as it got.
     pub(crate) fn close(&mut self, id: usize) {
-        let connection = self.connections.remove(id);
+        let mut connection = self.connections.remove(id);
+        for (record, len) in connection.exchanges.take_records() {
+            let now_ms = self.driver.now_ms();
+            self.service.sent(record, len, false, now_ms);
+        }
         self.admission.leave(connection.transport.peer);
         connection.transport.close(&mut self.driver);
         if let Some(sending) = connection.sending {
@@ -342,15 +349,23 @@ impl<D: Driver, V: Service> Worker<D, V> {
         self.close(id);
     }
 
+    /// A file can't be sent to its end.
+    fn cut_file(&mut self, id: usize) {
+        match self.connections[id].two {
+            None => self.close(id),
+            Some(_) => self.stream_read(id, None),
+        }
+    }
+
     fn file_sent(&mut self, id: usize, sent: FileSent) {
         match sent {
             FileSent::Changed => {
                 self.counters.file_changed.bump();
-                self.close(id);
+                self.cut_file(id);
             }
             FileSent::Failed => {
                 self.counters.file_failed.bump();
-                self.close(id);
+                self.cut_file(id);
             }
             FileSent::Broken => self.close_broken(id),
             FileSent::Bytes { len, full } => self.file_progress(id, len, full),

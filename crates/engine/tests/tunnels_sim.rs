@@ -267,6 +267,7 @@ fn settings() -> Settings {
         connections_per_address_max: 1000,
         requests_max: 0,
         introduced: Vec::new(),
+        h2: lowroad_http::h2::Settings::default(),
         http: Limits::default(),
     }
 }

@@ -62,6 +62,13 @@ fn connections_for(fd_limit: u64) -> usize {
 /// The settings of a worker, given the limit of descriptors.
 pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settings {
     let limits = &config.limits;
+    let http = lowroad_http::limits::Limits {
+        head_len_max: limits.head_len_max,
+        target_len_max: limits.target_len_max,
+        fields_max: u16::try_from(limits.fields_max).unwrap_or(u16::MAX),
+        body_len_max: limits.body_len_max,
+        ..Default::default()
+    };
     Settings {
         accept_max: match config.server.accept {
             Accept::One => 1,
@@ -78,13 +85,11 @@ pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settin
         connections_per_address_max: narrow(limits.connections_per_address_max as u64),
         requests_max: narrow(limits.requests_per_connection_max),
         introduced: introduced(config, listeners),
-        http: lowroad_http::limits::Limits {
-            head_len_max: limits.head_len_max,
-            target_len_max: limits.target_len_max,
-            fields_max: u16::try_from(limits.fields_max).unwrap_or(u16::MAX),
-            body_len_max: limits.body_len_max,
+        h2: lowroad_http::h2::Settings {
+            limits: http,
             ..Default::default()
         },
+        http,
     }
 }
 

@@ -1,0 +1,132 @@
+//! Connections that speak HTTP/2: many exchanges at a time, each a stream. What a frame is, which may be sent and what a
+//! client may cost is decided in [`lowroad_http::h2`]; here its events become requests, and responses its bodies.
+//!
+//! ```text
+//!  input ─► Server::next ─► a request ─┬─ answered at once ─► head: the worker's output
+//!                                      │                      body: fresh ─┐  what did not leave
+//!                                      └─ deferred ─ outcome ─► …          ├─► its stream's line (`Body`)
+//!  the worker's output ◄── DATA frames, by turns ◄── Server::send ◄────────┘
+//! ```
+//! Bodies are copied into the worker's output, up to [`OUT_LEN_MAX`], which leaves at once; what the socket does not take
+//! is the connection's `Sending`, and nothing more of a body follows until it has left.
+
+mod bodies;
+mod ends;
+mod input;
+mod output;
+
+use lowroad_http::h2;
+
+use crate::connection::Connection;
+use crate::driver::Driver;
+use crate::service::Service;
+use crate::underway::StreamId;
+use crate::worker::Worker;
+
+pub(crate) use self::bodies::Body;
+pub(crate) use self::output::Fresh;
+
+/// Output that is sent before more is written.
+const OUT_LEN_MAX: usize = 64 * 1024;
+/// Bytes of a body in one frame: with its head they fill a record of TLS.
+const PIECE_LEN_MAX: usize = 16_375;
+/// Bytes that wait for the socket, beyond which nothing more is received.
+const UNSENT_LEN_MAX: u64 = 2 * OUT_LEN_MAX as u64;
+
+/// What a connection has instead of HTTP/1.
+pub(crate) struct Two {
+    pub http: h2::Server,
+    /// Of which stream a helper reads a file.
+    pub reading: Option<StreamId>,
+    /// When some of a body was last let out by the client's windows, monotonic ms.
+    pub moved_ms: u64,
+    /// The end was announced.
+    pub is_draining: bool,
+}
+
+/// What all connections of a worker share for it.
+pub(crate) struct Shared<R> {
+    /// Fields of a request are decoded here.
+    pub text: Vec<u8>,
+    pub counters: h2::Counters,
+    /// Responses that were written and have not been given to the connection's streams.
+    pub fresh: Vec<Fresh<R>>,
+}
+
+impl<R> Default for Shared<R> {
+    fn default() -> Shared<R> {
+        Shared {
+            text: Vec::new(),
+            counters: h2::Counters::default(),
+            fresh: Vec::new(),
+        }
+    }
+}
+
+/// An engine's name of a stream.
+pub(crate) fn name(stream: h2::StreamId) -> StreamId {
+    StreamId(stream.0)
+}
+
+/// A protocol's name of a stream.
+pub(crate) fn number(stream: StreamId) -> h2::StreamId {
+    h2::StreamId(stream.0)
+}
+
+impl<S, V: Service> Connection<S, V> {
+    /// Whether more may be received over HTTP/2: not while much waits that the client does not take.
+    pub fn reads_frames(&self) -> bool {
+        let sending = self.sending.as_ref();
+        sending.is_none_or(|sending| sending.unsent() < UNSENT_LEN_MAX)
+    }
+}
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// Whether these are the first bytes of a connection on which HTTP/2 is spoken.
+    pub(crate) fn begins_h2(&self, id: usize, input: &[u8]) -> bool {
+        let connection = &self.connections[id];
+        let start = b"PRI * HTTP/2.0\r\n";
+        connection.requests == 0 && connection.two.is_none() && input.starts_with(start)
+    }
+
+    /// A connection speaks HTTP/2 from now on.
+    pub(crate) fn begin_h2(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let mut turn = h2::Turn {
+            now_ms,
+            settings: &self.settings.h2,
+            out: &mut self.out.bytes,
+            counters: &mut self.h2.counters,
+        };
+        let mut http = h2::Server::new(&mut turn);
+        self.counters.h2_connections.bump();
+        let is_draining = self.drain_until_ms.is_some();
+        if is_draining {
+            http.drain(&mut self.out.bytes);
+        }
+        let connection = &mut self.connections[id];
+        connection.two = Some(Box::new(Two {
+            http,
+            reading: None,
+            moved_ms: now_ms,
+            is_draining,
+        }));
+        connection.begun = false;
+        connection.deadline_ms = now_ms + self.settings.header_timeout_ms;
+        self.flush(id);
+        if self.connections.contains(id) {
+            self.note(id);
+        }
+    }
+
+    /// What was counted is for everybody to see.
+    pub(crate) fn tell_h2(&self) {
+        let (from, to) = (&self.h2.counters, &self.counters);
+        to.h2_resets.set(from.resets);
+        to.h2_faults.set(from.faults + from.malformed);
+        to.h2_refused.set(from.refused);
+        to.h2_glitches.set(from.glitches);
+        to.h2_ended.set(from.ended);
+        to.h2_floods.set(from.floods);
+    }
+}

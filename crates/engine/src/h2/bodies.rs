@@ -1,0 +1,262 @@
+//! The line of one stream: what of a response's body has not left. Bytes in memory are told to the protocol, which says when
+//! they are due; files are read by helpers, and streams polled, while little is ready.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use lowroad_http::fields::Lines;
+use lowroad_http::h1::put_fields;
+use lowroad_http::h2::Code;
+
+use super::number;
+use crate::body::Part;
+use crate::driver::Driver;
+use crate::service::Service;
+use crate::stream::Next;
+use crate::underway::StreamId;
+use crate::worker::Worker;
+
+/// Bytes of a body that are made ready before some have left.
+const READY_LEN_MAX: u64 = 64 * 1024;
+/// When a file is tried again for which there was no helper.
+pub(super) const POSTPONED_MS: u64 = 100;
+
+/// What is left of a response's body.
+pub(crate) struct Body<R> {
+    /// Told to the protocol: bytes and blocks.
+    ready: VecDeque<Part>,
+    ready_len: u64,
+    /// What follows.
+    rest: VecDeque<Part>,
+    record: Option<R>,
+    /// Bytes that were put into frames.
+    sent: u64,
+    /// The protocol knows that what is ready is all.
+    is_told: bool,
+}
+
+impl<R> Body<R> {
+    /// Of these parts, none of which the protocol knows.
+    pub fn new(parts: impl Iterator<Item = Part>, record: Option<R>) -> Body<R> {
+        Body {
+            ready: VecDeque::new(),
+            ready_len: 0,
+            rest: parts.collect(),
+            record,
+            sent: 0,
+            is_told: false,
+        }
+    }
+
+    /// The end of a body, all of which the protocol knows.
+    pub fn of_rest(part: Part, len: u64, sent: u64, record: Option<R>) -> Body<R> {
+        Body {
+            ready: VecDeque::from([part]),
+            ready_len: len,
+            rest: VecDeque::new(),
+            record,
+            sent,
+            is_told: true,
+        }
+    }
+
+    /// The record, and how many bytes have left, if there is something to be told.
+    pub fn left(self) -> Option<(R, u64)> {
+        Some((self.record?, self.sent))
+    }
+
+    /// Whether more could be made ready.
+    pub fn is_waiting(&self) -> bool {
+        !self.is_told
+    }
+
+    /// Copies the next bytes into a frame.
+    pub fn take(&mut self, mut len: usize, out: &mut Vec<u8>) {
+        self.sent += len as u64;
+        self.ready_len -= len as u64;
+        while len > 0 {
+            let Some(front) = self.ready.front_mut() else {
+                return debug_assert!(false, "more than was ready");
+            };
+            let taken = front.copy_start(len, out);
+            len -= taken;
+            if front.is_empty() {
+                self.ready.pop_front();
+            }
+        }
+    }
+
+    /// Takes the record with how many bytes were put into frames.
+    pub fn take_record(&mut self) -> (Option<R>, u64) {
+        (self.record.take(), self.sent)
+    }
+}
+
+/// What making a body ready came to.
+enum Step {
+    /// Some more is ready.
+    More,
+    /// Nothing now.
+    Wait,
+    /// Nobody wants it any more.
+    Unwanted,
+    /// It can't be completed.
+    Broken,
+}
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// Makes some more of a body ready.
+    pub(crate) fn advance(&mut self, id: usize, stream: StreamId) {
+        loop {
+            match self.advance_once(id, stream) {
+                Step::More => {}
+                Step::Wait => return,
+                Step::Unwanted => return self.drop_body(id, stream),
+                Step::Broken => return self.break_body(id, stream),
+            }
+        }
+    }
+
+    fn advance_once(&mut self, id: usize, stream: StreamId) -> Step {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return Step::Wait;
+        };
+        let token = connection.token(id);
+        let it = connection.exchanges.get(stream);
+        let body = it.and_then(|it| it.body.as_deref_mut());
+        let (Some(two), Some(body)) = (&mut connection.two, body) else {
+            return Step::Wait;
+        };
+        if body.ready_len >= READY_LEN_MAX || body.is_told {
+            return Step::Wait;
+        }
+        let http = &mut two.http;
+        match body.rest.front_mut() {
+            None => {
+                body.is_told = true;
+                match http.end(number(stream), Lines::NONE) {
+                    Ok(()) => Step::Wait,
+                    Err(_) => Step::Broken,
+                }
+            }
+            Some(part) if part.is_empty() => {
+                body.rest.pop_front();
+                Step::More
+            }
+            Some(Part::File { file, range }) => {
+                if two.reading.is_none() {
+                    match self.driver.start_read(token, file, range.clone()) {
+                        Ok(()) => two.reading = Some(stream),
+                        Err(_) => {
+                            let again_ms = self.driver.now_ms() + POSTPONED_MS;
+                            connection.deadline_ms = connection.deadline_ms.min(again_ms);
+                            self.note(id);
+                        }
+                    }
+                }
+                Step::Wait
+            }
+            Some(Part::Stream(streamed)) => {
+                let waker = self.wakers.of(&self.mailbox, token);
+                match streamed.poll_next(&mut Context::from_waker(waker)) {
+                    Poll::Pending => Step::Wait,
+                    Poll::Ready(Next::Cut) => {
+                        self.counters.streams_cut.bump();
+                        Step::Broken
+                    }
+                    Poll::Ready(Next::Bytes(bytes)) => {
+                        body.rest.push_front(Part::Bytes(bytes));
+                        Step::More
+                    }
+                    Poll::Ready(Next::End) => {
+                        let mut lines = Vec::new();
+                        if let Some(trailers) = streamed.take_trailers() {
+                            put_fields(&trailers, &mut lines);
+                        }
+                        body.is_told = true;
+                        match http.end(number(stream), Lines::of(&lines)) {
+                            Ok(()) => Step::Wait,
+                            Err(_) => Step::Broken,
+                        }
+                    }
+                }
+            }
+            Some(Part::Bytes(_) | Part::Block { .. }) => {
+                let Some(part) = body.rest.pop_front() else {
+                    return Step::Wait;
+                };
+                let len = part.len_in_memory();
+                match http.body(number(stream), len) {
+                    Ok(true) => {
+                        body.ready.push_back(part);
+                        body.ready_len += len;
+                        Step::More
+                    }
+                    Ok(false) => Step::Unwanted,
+                    Err(_) => Step::Broken,
+                }
+            }
+        }
+    }
+
+    /// What is left of a response is of no use.
+    fn drop_body(&mut self, id: usize, stream: StreamId) {
+        let now_ms = self.driver.now_ms();
+        let connection = &mut self.connections[id];
+        let it = connection.exchanges.get(stream);
+        if let Some((record, len)) = it
+            .and_then(|it| it.body.take())
+            .and_then(|body| body.left())
+        {
+            self.service.sent(record, len, false, now_ms);
+        }
+        connection.exchanges.tidy();
+    }
+
+    /// A response can't be completed: its stream is cut.
+    pub(crate) fn break_body(&mut self, id: usize, stream: StreamId) {
+        self.drop_body(id, stream);
+        let connection = &mut self.connections[id];
+        connection.exchanges.remove(stream);
+        if let Some(two) = &mut connection.two {
+            let out = &mut self.out.bytes;
+            two.http.reset(number(stream), Code::INTERNAL_ERROR, out);
+        }
+    }
+
+    /// Makes more ready of all bodies that wait for something.
+    pub(crate) fn advance_all(&mut self, id: usize) {
+        let mut stream = None;
+        while let Some(connection) = self.connections.get(id) {
+            stream = connection.exchanges.next_body(stream);
+            let Some(stream) = stream else { return };
+            self.advance(id, stream);
+        }
+    }
+
+    /// A helper has read some of a file, or could not.
+    pub(crate) fn stream_read(&mut self, id: usize, read: Option<Vec<u8>>) {
+        let connection = &mut self.connections[id];
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        let Some(stream) = two.reading.take() else {
+            return;
+        };
+        let it = connection.exchanges.get(stream);
+        let body = it.and_then(|it| it.body.as_deref_mut());
+        match (body, read) {
+            (None, _) => {}
+            (Some(_), None) => self.break_body(id, stream),
+            (Some(body), Some(bytes)) => {
+                if let Some(Part::File { range, .. }) = body.rest.front_mut() {
+                    range.start += bytes.len() as u64;
+                    body.rest.push_front(Part::Bytes(bytes.into()));
+                }
+            }
+        }
+        self.advance_all(id);
+        self.emit(id);
+        self.rest_frames(id);
+    }
+}

@@ -1,0 +1,185 @@
+//! What a connection that speaks HTTP/2 waits for, and how it ends.
+
+use std::task::Context;
+
+use lowroad_http::fields::Lines;
+use lowroad_http::h2::Code;
+
+use super::number;
+use crate::driver::Driver;
+use crate::interim::Interim;
+use crate::response::Response;
+use crate::service::{Refused, Service};
+use crate::underway::StreamId;
+use crate::worker::Worker;
+
+/// How often a connection on which something is under way is looked at.
+const LOOK_MS: u64 = 1000;
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// All that could be done is done: ends the connection if it is over, or notes when to look again.
+    pub(crate) fn rest_frames(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let idle_timeout_ms = self.idle_timeout_ms();
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        if connection.lingering {
+            return;
+        }
+        if two.http.is_over() {
+            if connection.sending.is_none() {
+                // What the client still sends is of no use, and must not destroy our last word.
+                connection.leftover = true;
+                self.finish(id);
+            }
+            return;
+        }
+        if two.http.is_new() {
+            return;
+        }
+        let is_idle = two.http.is_idle() && connection.sending.is_none();
+        let timeout_ms = match is_idle {
+            true => {
+                two.http.trim();
+                idle_timeout_ms
+            }
+            false => LOOK_MS,
+        };
+        connection.deadline_ms = now_ms + timeout_ms;
+        self.note(id);
+    }
+
+    /// It is time to look at a connection.
+    pub(crate) fn frames_expired(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        if self.connections[id].sending.is_some() {
+            self.sending_expired(id);
+        } else if self.connections[id].exchanges.has_incoming() {
+            self.incoming_expired(id);
+        }
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        let is_sending = connection.sending.is_some();
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        let stuck_ms = now_ms.saturating_sub(two.moved_ms);
+        if two.http.is_new() {
+            self.counters.header_timeouts.bump();
+            return self.end_frames(
+                id,
+                Code::SETTINGS_TIMEOUT,
+                "the connection did not begin in time",
+            );
+        }
+        if two.http.is_blocked() && !is_sending {
+            if stuck_ms >= self.settings.send_timeout_ms {
+                self.counters.send_timeouts.bump();
+                return self.end_frames(id, Code::CANCEL, "no window was opened in time");
+            }
+        } else if two.http.is_idle() && !is_sending {
+            match two.is_draining {
+                true => two.http.leave(&mut self.out.bytes),
+                false => {
+                    self.counters.idle_timeouts.bump();
+                    return self.end_frames(id, Code::NO_ERROR, "nothing was asked for long");
+                }
+            }
+        } else if two.is_draining {
+            two.http.leave(&mut self.out.bytes);
+        }
+        self.advance_all(id);
+        self.emit(id);
+        self.rest_frames(id);
+    }
+
+    /// Ends a connection with what is under way.
+    pub(crate) fn end_frames(&mut self, id: usize, code: Code, why: &str) {
+        let connection = &mut self.connections[id];
+        if let Some(two) = &mut connection.two {
+            two.http.give_up(code, why, &mut self.out.bytes);
+        }
+        self.drop_bodies(id);
+        self.flush(id);
+        self.rest_frames(id);
+    }
+
+    /// Tells the service of responses that will not be completed, and forgets all that is under way.
+    fn drop_bodies(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let connection = &mut self.connections[id];
+        for (record, len) in connection.exchanges.take_records() {
+            self.service.sent(record, len, false, now_ms);
+        }
+        connection.exchanges.clear();
+    }
+
+    /// Announces the end of a connection.
+    pub(crate) fn drain_frames(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        if let Some(two) = &mut connection.two {
+            two.is_draining = true;
+            two.http.drain(&mut self.out.bytes);
+        }
+        self.flush(id);
+    }
+
+    /// A body of this connection's has bytes, or room for some.
+    pub(crate) fn streams_moved(&mut self, id: usize) {
+        let now_ms = self.driver.now_ms();
+        let mut stream = None;
+        while let Some(connection) = self.connections.get_mut(id) {
+            stream = connection.exchanges.next_incoming(stream);
+            let Some(stream) = stream else { break };
+            let token = connection.token(id);
+            if let Some(incoming) = connection.exchanges.incoming(stream)
+                && incoming.full
+            {
+                let waker = self.wakers.of(&self.mailbox, token);
+                incoming.look_for_room(&mut Context::from_waker(waker), now_ms);
+            }
+            self.take_stream(id, stream);
+        }
+        self.advance_all(id);
+        self.emit(id);
+        self.rest_frames(id);
+    }
+
+    /// A deferred request has an interim response.
+    pub(crate) fn stream_interim(&mut self, id: usize, stream: StreamId, interim: &Interim) {
+        let mut lines = Vec::new();
+        lowroad_http::h1::put_fields(&interim.fields, &mut lines);
+        if let Some(two) = &mut self.connections[id].two {
+            let out = &mut self.out.bytes;
+            two.http
+                .interim(number(stream), interim.status, Lines::of(&lines), out);
+        }
+        self.flush(id);
+    }
+
+    /// The rest of a request's body will not come, or not as it should: it is answered so, if it was not.
+    pub(crate) fn break_stream(&mut self, id: usize, stream: StreamId, why: Refused) {
+        let now_ms = self.driver.now_ms();
+        let mut exchange = self.exchange(id, stream, now_ms);
+        let connection = &mut self.connections[id];
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        two.http.leave_body(number(stream), &mut self.out.bytes);
+        connection.exchanges.end_incoming(stream);
+        if two.http.is_answered(number(stream)) {
+            return;
+        }
+        connection.exchanges.remove(stream);
+        let http = &mut two.http;
+        let mut response = Response::of_stream(http, number(stream), &mut self.out, &self.date);
+        let record = self.service.refuse(why, &[], &mut exchange, &mut response);
+        self.stream_written(id, stream, record);
+        self.emit(id);
+    }
+}

@@ -1,0 +1,305 @@
+//! From frames to requests: the events of a connection's protocol, and who is asked about them.
+
+use lowroad_http::fields::Lines;
+use lowroad_http::h2::{self, Event, Head};
+use lowroad_http::refusal::Refusal;
+use lowroad_http::status::Status;
+
+use super::{name, number};
+use crate::driver::Driver;
+use crate::incoming::{Incoming, WAITING_LEN_MAX};
+use crate::response::Response;
+use crate::service::{Answer, Exchange, Refused, Service};
+use crate::stream;
+use crate::underway::{Come, StreamId, Waiting};
+use crate::worker::Worker;
+
+/// What one look at the input gave, with what is borrowed of it copied or used.
+enum Did {
+    Something,
+    Nothing,
+    Ended,
+}
+
+impl<D: Driver, V: Service> Worker<D, V> {
+    /// Takes what `input` holds, and sends what comes of it. Returns how much was used.
+    pub(crate) fn consume_frames(&mut self, id: usize, input: &[u8]) -> usize {
+        let mut used = 0;
+        let mut text = std::mem::take(&mut self.h2.text);
+        while let Some(connection) = self.connections.get(id) {
+            if connection.lingering {
+                used = input.len();
+                break;
+            }
+            match self.step_frames(id, &input[used..], &mut text, &mut used) {
+                Did::Something => {}
+                Did::Nothing => break,
+                Did::Ended => {
+                    used = input.len();
+                    break;
+                }
+            }
+            if self.out.bytes.len() >= super::OUT_LEN_MAX {
+                self.emit(id);
+            }
+        }
+        self.h2.text = text;
+        self.tell_h2();
+        self.emit(id);
+        self.rest_frames(id);
+        used
+    }
+
+    /// Looks at the start of the input once.
+    fn step_frames(
+        &mut self,
+        id: usize,
+        input: &[u8],
+        text: &mut Vec<u8>,
+        used: &mut usize,
+    ) -> Did {
+        let now_ms = self.driver.now_ms();
+        let Some(two) = &mut self.connections[id].two else {
+            return Did::Nothing;
+        };
+        let mut turn = h2::Turn {
+            now_ms,
+            settings: &self.settings.h2,
+            out: &mut self.out.bytes,
+            counters: &mut self.h2.counters,
+        };
+        let mut place = None;
+        let Ok(step) = two.http.next(input, text, &mut place, &mut turn) else {
+            return Did::Ended;
+        };
+        *used += step.used;
+        match step.event {
+            None if step.used == 0 => return Did::Nothing,
+            None => {}
+            Some(Event::Request(head)) => self.stream_request(id, head),
+            Some(Event::Data { stream, data }) => self.stream_data(id, stream, data),
+            Some(Event::End { stream, trailers }) => {
+                self.stream_ended(id, name(stream), &trailers);
+            }
+            Some(Event::Refused { stream, refusal }) => self.refuse_stream(id, stream, refusal),
+            Some(Event::Reset { stream, .. }) => self.stream_reset(id, name(stream)),
+        }
+        Did::Something
+    }
+
+    fn stream_request(&mut self, id: usize, head: &Head<'_>) {
+        let now_ms = self.driver.now_ms();
+        self.counters.requests.bump();
+        let requests_max = self.settings.requests_max;
+        let connection = &mut self.connections[id];
+        connection.requests += 1;
+        let is_last = requests_max > 0 && connection.requests >= requests_max;
+        if is_last && let Some(two) = &mut connection.two {
+            two.http.leave(&mut self.out.bytes);
+        }
+        let stream = name(head.stream);
+        let mut exchange = self.exchange(id, stream, now_ms);
+        if head.has_body {
+            let (to, from) = stream::stream(WAITING_LEN_MAX);
+            let incoming = Incoming::new(to, now_ms);
+            exchange.body = Some(from);
+            exchange.body_len = head.body_len;
+            exchange.is_body_coming = true;
+            self.connections[id].exchanges.of(stream).incoming = Some(incoming);
+        }
+        let connection = &mut self.connections[id];
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        let mut response =
+            Response::of_stream(&mut two.http, head.stream, &mut self.out, &self.date);
+        let answer = self
+            .service
+            .request(&head.request, &mut exchange, &mut response);
+        let connection = &mut self.connections[id];
+        if exchange.body.is_some()
+            && let Some(incoming) = connection.exchanges.incoming(stream)
+        {
+            incoming.drop_rest();
+        }
+        self.stream_answered(id, answer, &exchange);
+        if head.has_body {
+            self.continue_stream(id, stream, head.expect_continue);
+        }
+    }
+
+    /// Whoever waits for our word before sending a body, and is not answered, gets it.
+    fn continue_stream(&mut self, id: usize, stream: StreamId, expects: bool) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        let waits = connection.exchanges.waiting(stream).is_some();
+        if let Some(two) = &mut connection.two
+            && expects
+            && waits
+        {
+            let (out, stream) = (&mut self.out.bytes, number(stream));
+            two.http.interim(stream, Status::CONTINUE, Lines::NONE, out);
+        }
+    }
+
+    /// A response was written, or will be.
+    pub(crate) fn stream_answered(
+        &mut self,
+        id: usize,
+        answer: Answer<V::Pending, V::Record>,
+        exchange: &Exchange,
+    ) {
+        let stream = exchange.id.stream;
+        let (pending, come, gives_up) = match answer {
+            Answer::Ready(record) => return self.stream_written(id, stream, record),
+            Answer::Deferred { pending, gives_up } => (pending, Come::Nothing, gives_up),
+            Answer::AfterBody(pending) => {
+                let is_over = !exchange.is_body_coming;
+                (pending, Come::Body { is_over }, false)
+            }
+        };
+        let connection = &mut self.connections[id];
+        connection.exchanges.of(stream).waiting = Some(Waiting {
+            pending,
+            since_ms: exchange.started_ms,
+            come,
+            gives_up,
+            interims: Vec::new(),
+        });
+        self.counters.deferred.bump();
+    }
+
+    /// Answers a stream that is no request.
+    fn refuse_stream(&mut self, id: usize, stream: h2::StreamId, refusal: Refusal) {
+        let now_ms = self.driver.now_ms();
+        self.counters.refused.bump();
+        let mut exchange = self.exchange(id, name(stream), now_ms);
+        let connection = &mut self.connections[id];
+        connection.exchanges.remove(name(stream));
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        let mut response = Response::of_stream(&mut two.http, stream, &mut self.out, &self.date);
+        let why = Refused::Request(refusal);
+        let record = self.service.refuse(why, &[], &mut exchange, &mut response);
+        self.stream_written(id, name(stream), record);
+    }
+
+    /// Some of a request's body has come.
+    fn stream_data(&mut self, id: usize, stream: h2::StreamId, data: &[u8]) {
+        self.body_came(id, name(stream), data);
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        match connection.exchanges.incoming(name(stream)) {
+            Some(incoming) if incoming.full => incoming.untaken += data.len(),
+            Some(_) | None => two.http.taken(stream, data.len(), &mut self.out.bytes),
+        }
+    }
+
+    /// A request's body has come whole.
+    fn stream_ended(&mut self, id: usize, stream: StreamId, trailers: &Lines<'_>) {
+        let connection = &mut self.connections[id];
+        if let Some(incoming) = connection.exchanges.incoming(stream) {
+            incoming.end(trailers);
+        }
+        connection.exchanges.end_incoming(stream);
+        self.answer_due_streams(id);
+    }
+
+    /// There may be room for more of a body: then the client may send more.
+    pub(crate) fn take_stream(&mut self, id: usize, stream: StreamId) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        if let Some(incoming) = connection.exchanges.incoming(stream)
+            && !incoming.full
+        {
+            let len = std::mem::take(&mut incoming.untaken);
+            two.http.taken(number(stream), len, &mut self.out.bytes);
+        }
+    }
+
+    /// A stream has ended before its time. Who works for it alone stops; until others have, the client has one stream less.
+    fn stream_reset(&mut self, id: usize, stream: StreamId) {
+        let connection = &mut self.connections[id];
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        if let Some(it) = connection.exchanges.get(stream) {
+            it.incoming = None;
+            let record = it.body.take().and_then(|body| body.left());
+            if let Some((record, len)) = record {
+                let now_ms = self.driver.now_ms();
+                self.service.sent(record, len, false, now_ms);
+            }
+            if let Some(waiting) = &mut it.waiting
+                && !waiting.gives_up
+                && matches!(waiting.come, Come::Nothing)
+            {
+                waiting.come = Come::Dead;
+                return;
+            }
+        }
+        connection.exchanges.remove(stream);
+        two.http.done(number(stream), &mut self.out.bytes);
+    }
+
+    /// Answers the requests of which has come what they waited for.
+    pub(crate) fn answer_due_streams(&mut self, id: usize) {
+        while let Some(connection) = self.connections.get_mut(id) {
+            let Some((stream, waiting)) = connection.exchanges.take_due() else {
+                return;
+            };
+            self.answer_due_stream(id, stream, waiting);
+        }
+    }
+
+    fn answer_due_stream(&mut self, id: usize, stream: StreamId, waiting: Waiting<V>) {
+        let mut exchange = self.exchange(id, stream, waiting.since_ms);
+        let connection = &mut self.connections[id];
+        exchange.is_body_coming = connection.exchanges.incoming(stream).is_some();
+        let Some(two) = &mut connection.two else {
+            return;
+        };
+        let (service, pending) = (&mut self.service, waiting.pending);
+        let http = &mut two.http;
+        let mut response = Response::of_stream(http, number(stream), &mut self.out, &self.date);
+        let answer = match waiting.come {
+            Come::Outcome(outcome) => {
+                service.resume(pending, outcome, &mut exchange, &mut response)
+            }
+            _ => service.body_dropped(pending, &mut exchange, &mut response),
+        };
+        self.stream_answered(id, answer, &exchange);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.exchanges.tidy();
+        }
+    }
+
+    /// What a request waited for has come.
+    pub(crate) fn stream_outcome(&mut self, id: usize, stream: StreamId, outcome: V::Outcome) {
+        let connection = &mut self.connections[id];
+        let Some(waiting) = connection.exchanges.waiting(stream) else {
+            return;
+        };
+        if let Come::Dead = waiting.come {
+            connection.exchanges.remove(stream);
+            if let Some(two) = &mut connection.two {
+                two.http.done(number(stream), &mut self.out.bytes);
+            }
+        } else {
+            waiting.come = Come::Outcome(outcome);
+            self.answer_due_streams(id);
+        }
+        self.emit(id);
+        self.rest_frames(id);
+    }
+}

@@ -1,0 +1,318 @@
+//! A worker in the simulator whose service answers `/KIND/LEN`, for tests of what stands between it and its clients.
+
+#![allow(dead_code, reason = "each test has a use for some of it")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use lowroad_engine::admission::Admission;
+use lowroad_engine::arena::{Arena, Block};
+use lowroad_engine::counters::Counters;
+use lowroad_engine::driver::{Driver, ListenerId};
+use lowroad_engine::file::{OpenFile, Stamp};
+use lowroad_engine::layer::Layer;
+use lowroad_engine::mailbox::Mailbox;
+use lowroad_engine::service::{Answer, Exchange, Refused, Service};
+use lowroad_engine::settings::Settings;
+use lowroad_engine::sim::{Faults, Shared, SimDriver, Veil};
+use lowroad_engine::worker::{Message, Worker};
+use lowroad_engine::{ExchangeId, Interim, Local, Part, Response};
+use lowroad_http::fields::Fields;
+use lowroad_http::h1::BodyLen;
+use lowroad_http::request::{Request, Target};
+use lowroad_http::status::Status;
+
+pub type Box_ = Mailbox<Message<u64, (), ()>>;
+
+/// Answers `/KIND/LEN`: a body of LEN bytes that depend on both, from where KIND says.
+pub struct Echo {
+    world: Shared,
+    mailbox: Box_,
+    block: Block,
+    file: Arc<OpenFile>,
+    sent: Vec<(u64, bool)>,
+    /// What is between its clients and it.
+    veiled: bool,
+}
+
+pub const BLOCK_LEN: usize = 200_000;
+
+pub fn pattern(at: usize) -> u8 {
+    b'a' + (at % 23) as u8
+}
+
+pub fn pattern_of(len: usize) -> Vec<u8> {
+    (0..len).map(pattern).collect()
+}
+
+/// Interim responses of a kind.
+pub const HINTS: usize = 3;
+
+pub fn hint() -> Interim {
+    let mut fields = Fields::new();
+    fields.push("Link", b"</style.css>; rel=preload");
+    fields.push("Content-Length", b"7");
+    Interim {
+        status: Status::EARLY_HINTS,
+        fields,
+    }
+}
+
+/// Gives so many interim responses, one after the other, and then the outcome.
+fn give_hints(world: &Shared, mailbox: Box_, id: ExchangeId, left: usize) {
+    let again = world.clone();
+    world.later(move || match left {
+        0 => mailbox.post(Message::Outcome(id, 7)),
+        _ => {
+            mailbox.post(Message::Interim(id, hint()));
+            give_hints(&again, mailbox, id, left - 1);
+        }
+    });
+}
+
+impl Echo {
+    fn begin(
+        &self,
+        kind: &str,
+        len: usize,
+        exchange: &Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<(String, usize), u64> {
+        if kind == "peer" {
+            let peer = exchange.peer.to_string();
+            let len = BodyLen::Known(peer.len() as u64);
+            if response.head(Status::OK).end(len) {
+                response.copied(peer.as_bytes());
+            }
+            return Answer::Ready(None);
+        }
+        if !["deferred", "hinted", "twice"].contains(&kind) {
+            return self.write(kind, len, response);
+        }
+        let (mailbox, id) = (self.mailbox.clone(), exchange.id);
+        let (world, is_twice) = (self.world.clone(), kind == "twice");
+        if kind == "hinted" {
+            give_hints(&world, mailbox, id, HINTS);
+        } else {
+            self.world.later(move || {
+                mailbox.post(Message::Outcome(id, 7));
+                if is_twice {
+                    // Whoever it came from should have known better.
+                    world.later(move || mailbox.post(Message::Outcome(id, 8)));
+                }
+            });
+        }
+        Answer::Deferred {
+            pending: (kind.into(), len),
+            gives_up: false,
+        }
+    }
+
+    fn write(
+        &self,
+        kind: &str,
+        len: usize,
+        response: &mut Response<'_>,
+    ) -> Answer<(String, usize), u64> {
+        let is_wanted = response.head(Status::OK).end(BodyLen::Known(len as u64));
+        if is_wanted {
+            match kind {
+                "block" => response.part(Part::Block {
+                    block: self.block.clone(),
+                    range: 0..len,
+                }),
+                "file" => response.part(Part::File {
+                    file: self.file.clone(),
+                    range: 0..len as u64,
+                }),
+                _ => response.copied(&pattern_of(len)),
+            }
+        }
+        Answer::Ready(Some(if is_wanted { len as u64 } else { 0 }))
+    }
+}
+
+impl Service for Echo {
+    /// The kind of body, and its length.
+    type Pending = (String, usize);
+    type Outcome = u64;
+    type Record = u64;
+    type Command = ();
+
+    fn layer(&mut self, _: ListenerId) -> Option<Box<dyn Layer>> {
+        self.veiled.then(|| Box::new(Veil::default()) as _)
+    }
+
+    fn request(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<(String, usize), u64> {
+        let Target::Origin { path, .. } = request.target else {
+            panic!("a path")
+        };
+        let path = std::str::from_utf8(path).expect("ASCII");
+        let mut parts = path[1..].split('/');
+        let (kind, len) = (parts.next().expect("kind"), parts.next().expect("len"));
+        let len: usize = len.parse().expect("number");
+        if exchange.is_body_coming {
+            return Answer::AfterBody((kind.into(), len));
+        }
+        self.begin(kind, len, exchange, response)
+    }
+
+    fn body_dropped(
+        &mut self,
+        (kind, len): (String, usize),
+        exchange: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<(String, usize), u64> {
+        assert!(!exchange.is_body_coming);
+        self.begin(&kind, len, exchange, response)
+    }
+
+    fn resume(
+        &mut self,
+        (kind, len): (String, usize),
+        outcome: u64,
+        _: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Answer<(String, usize), u64> {
+        assert_eq!(outcome, 7);
+        self.write(&kind, len, response)
+    }
+
+    fn refuse(
+        &mut self,
+        _: Refused,
+        _: &[u8],
+        _: &mut Exchange,
+        response: &mut Response<'_>,
+    ) -> Option<u64> {
+        response.head(Status::BAD_REQUEST).end(BodyLen::None);
+        None
+    }
+
+    fn sent(&mut self, record: u64, body_len: u64, whole: bool, _now_ms: u64) {
+        if whole {
+            assert_eq!(record, body_len, "the log tells what was sent");
+        }
+        self.sent.push((body_len, whole));
+    }
+
+    fn command(&mut self, (): ()) {}
+    fn turn_ended(&mut self, _now_ms: u64) {}
+}
+
+pub struct Case {
+    pub world: Shared,
+    pub worker: Worker<SimDriver, Echo>,
+    pub local: Local,
+    pub mailbox: Box_,
+    pub counters: Arc<Counters>,
+    pub admission: Arc<Admission>,
+}
+
+pub fn settings() -> Settings {
+    Settings {
+        accept_max: 4,
+        header_timeout_ms: 60_000,
+        body_timeout_ms: 60_000,
+        idle_timeout_ms: 120_000,
+        send_timeout_ms: 60_000,
+        rate_min: 0,
+        rate_grace_ms: 10_000,
+        connections_max: 1000,
+        connections_per_address_max: 1000,
+        requests_max: 0,
+        introduced: Vec::new(),
+        h2: lowroad_http::h2::Settings::default(),
+        http: lowroad_http::limits::Limits::default(),
+    }
+}
+
+pub fn calm() -> Faults {
+    Faults {
+        piece_len_max: 500,
+        delay_ms_max: 5,
+        window_len: 5000,
+        clock_jumps: 0,
+        accept_failures: 0,
+        file_failures: 0,
+        late_sends: 0,
+    }
+}
+
+impl Case {
+    pub fn new(seed: u64, faults: Faults, settings: Settings) -> Case {
+        Case::with(seed, faults, settings, false)
+    }
+
+    pub fn with(seed: u64, faults: Faults, settings: Settings, veiled: bool) -> Case {
+        let world = Shared::new(seed, faults);
+        let driver = world.driver();
+        let local = driver.local().clone();
+        let mailbox: Box_ = Mailbox::new(driver.waker());
+        let arena = Arena::new(1 << 20).expect("memory");
+        let mut draft = arena.allocate(BLOCK_LEN).expect("space");
+        draft.copy_from_slice(&pattern_of(BLOCK_LEN));
+        // Other tests of this process may have the same seed now.
+        static CASES: AtomicUsize = AtomicUsize::new(0);
+        let (process, number) = (std::process::id(), CASES.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(format!("lowroad-sim-{process}-{number}"));
+        std::fs::write(&path, pattern_of(BLOCK_LEN)).expect("write");
+        let file = std::fs::File::open(&path).expect("open");
+        std::fs::remove_file(&path).expect("remove");
+        let stamp = Stamp::of(&file.metadata().expect("stat"));
+        let service = Echo {
+            world: world.clone(),
+            mailbox: mailbox.clone(),
+            block: draft.finish(),
+            file: Arc::new(OpenFile { file, stamp }),
+            sent: Vec::new(),
+            veiled,
+        };
+        let (counters, admission) = (
+            Arc::new(Counters::default()),
+            Arc::new(Admission::default()),
+        );
+        let worker = Worker::new(
+            driver,
+            service,
+            mailbox.clone(),
+            Arc::new(settings),
+            admission.clone(),
+            counters.clone(),
+        );
+        mailbox.post(Message::Listen(ListenerId(0), ()));
+        Case {
+            world,
+            worker,
+            local,
+            mailbox,
+            counters,
+            admission,
+        }
+    }
+
+    /// Turns until `done`, within bounds.
+    pub fn turn_until(&mut self, seed: u64, what: &str, mut done: impl FnMut(&Shared) -> bool) {
+        for _ in 0..200_000 {
+            if done(&self.world) {
+                return;
+            }
+            self.worker.turn();
+        }
+        panic!("seed {seed}: {what} did not happen");
+    }
+
+    /// Turns for so long in virtual time.
+    pub fn turn_for(&mut self, ms: u64) {
+        let until_ms = self.world.now_ms() + ms;
+        self.world.alarm(until_ms);
+        while self.world.now_ms() < until_ms {
+            self.worker.turn();
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! HTTP/2 in the simulator: whatever the network, the helpers and the clocks do, every stream gets its response, whole, and
+//! what a client gives up leaves nothing behind.
+//!
+//! Each case is a seed; a failure prints it.
+
+mod echo;
+
+use std::collections::HashMap;
+
+use lowroad_engine::sim::{Faults, Shared, Veil, for_each_seed};
+use lowroad_http::fields::Lines;
+use lowroad_http::h1::BodyLen;
+use lowroad_http::h2::{self, Ask, Client, ClientEvent, Code};
+use lowroad_http::method::Method;
+
+use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
+
+/// What a stream has got.
+#[derive(Default)]
+struct Got {
+    status: u16,
+    interims: usize,
+    body: Vec<u8>,
+    is_ended: bool,
+    is_reset: bool,
+}
+
+/// A client of the simulated world that speaks HTTP/2.
+struct Browser {
+    id: usize,
+    http: Client,
+    settings: h2::Settings,
+    counters: h2::Counters,
+    text: Vec<u8>,
+    is_veiled: bool,
+    /// All that was read, and how much of what it means was used.
+    read: Vec<u8>,
+    used: usize,
+    got: HashMap<u32, Got>,
+    is_broken: bool,
+    gone: Option<Code>,
+}
+
+impl Browser {
+    fn connect(world: &Shared, is_veiled: bool) -> Browser {
+        let id = world.connect();
+        let (settings, mut counters) = (h2::Settings::default(), h2::Counters::default());
+        let mut out = Vec::new();
+        let http = Client::new(&mut h2::Turn {
+            now_ms: world.now_ms(),
+            settings: &settings,
+            out: &mut out,
+            counters: &mut counters,
+        });
+        if is_veiled {
+            world.send(id, &Veil::hello());
+        }
+        let mut browser = Browser {
+            id,
+            http,
+            settings,
+            counters,
+            text: Vec::new(),
+            is_veiled,
+            read: Vec::new(),
+            used: 0,
+            got: HashMap::new(),
+            is_broken: false,
+            gone: None,
+        };
+        browser.say(world, &out);
+        browser
+    }
+
+    fn say(&mut self, world: &Shared, out: &[u8]) {
+        match self.is_veiled {
+            true => world.send(self.id, &Veil::records(out)),
+            false => world.send(self.id, out),
+        }
+    }
+
+    /// Asks for a path, with a body of so many bytes.
+    fn ask(&mut self, world: &Shared, path: &str, method: Method, body_len: usize) -> u32 {
+        let mut out = Vec::new();
+        let ask = Ask {
+            method,
+            is_https: false,
+            authority: b"sim",
+            path: path.as_bytes(),
+            protocol: None,
+        };
+        let len = match body_len {
+            0 => BodyLen::None,
+            len => BodyLen::Known(len as u64),
+        };
+        let stream = self.http.request(&ask, Lines::NONE, len, &mut out);
+        let stream = stream.expect("room for a stream");
+        if body_len > 0 {
+            self.http.body(stream, body_len as u64).expect("a body");
+            self.http.end(stream, Lines::NONE).expect("its end");
+        }
+        self.got.insert(stream.0, Got::default());
+        self.say_ready(&mut out);
+        self.say(world, &out);
+        stream.0
+    }
+
+    /// Writes what the windows allow of bodies.
+    fn say_ready(&mut self, out: &mut Vec<u8>) {
+        while let Some(piece) = self.http.send(1000, out) {
+            out.resize(out.len() + piece.len as usize, b'b');
+        }
+    }
+
+    /// Reads what has come, and answers it.
+    fn turn(&mut self, world: &Shared) {
+        self.read.extend(world.take_read(self.id));
+        let plain = match self.is_veiled {
+            true => Veil::read(&self.read).0,
+            false => self.read.clone(),
+        };
+        let mut out = Vec::new();
+        let mut text = std::mem::take(&mut self.text);
+        while !self.is_broken {
+            let mut turn = h2::Turn {
+                now_ms: world.now_ms(),
+                settings: &self.settings,
+                out: &mut out,
+                counters: &mut self.counters,
+            };
+            let step = self.http.next(&plain[self.used..], &mut text, &mut turn);
+            let Ok(step) = step else {
+                self.is_broken = true;
+                break;
+            };
+            self.used += step.used;
+            let mut taken = None;
+            match step.event {
+                None if step.used == 0 => break,
+                None => {}
+                Some(ClientEvent::Interim(head)) => self.of(head.stream).interims += 1,
+                Some(ClientEvent::Response(head)) => {
+                    let (status, is_ended) = (head.status.code(), !head.has_body);
+                    let got = self.of(head.stream);
+                    (got.status, got.is_ended) = (status, is_ended);
+                }
+                Some(ClientEvent::Data { stream, data }) => {
+                    self.of(stream).body.extend_from_slice(data);
+                    taken = Some((stream, data.len()));
+                }
+                Some(ClientEvent::End { stream, .. }) => self.of(stream).is_ended = true,
+                Some(ClientEvent::Reset { stream, .. }) => self.of(stream).is_reset = true,
+                Some(ClientEvent::GoneAway { code, .. }) => self.gone = Some(code),
+            }
+            if let Some((stream, len)) = taken {
+                self.http.taken(stream, len, &mut out);
+            }
+        }
+        self.text = text;
+        self.say_ready(&mut out);
+        if !out.is_empty() {
+            self.say(world, &out);
+        }
+    }
+
+    fn of(&mut self, stream: h2::StreamId) -> &mut Got {
+        self.got.entry(stream.0).or_default()
+    }
+
+    fn has_all(&self) -> bool {
+        self.got.values().all(|got| got.is_ended || got.is_reset)
+    }
+}
+
+fn faults(seed: u64) -> Faults {
+    let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
+    Faults {
+        piece_len_max: pick(0, &[1, 30, 700, 9000]),
+        delay_ms_max: pick(2, &[0, 3, 100]) as u64,
+        window_len: pick(1, &[900, 20_000, 1_000_000]),
+        clock_jumps: 0,
+        accept_failures: 0,
+        file_failures: pick(4, &[0, 500]) as u64,
+        late_sends: pick(5, &[0, 300, 1000]) as u64,
+    }
+}
+
+/// A path, how it is asked for, and what must come.
+fn question(world: &Shared, len_max: usize) -> (String, Method, usize, usize, usize) {
+    let kind = ["bytes", "deferred", "block", "file", "hinted"][world.dice(5) as usize];
+    let len = match world.dice(4) {
+        0 => world.dice(50) as usize,
+        1 => world.dice(9000.min(len_max as u64)) as usize,
+        _ => world.dice(len_max as u64) as usize,
+    };
+    let (method, body_len) = match world.dice(6) {
+        0 => (Method::Post, 1 + world.dice(100_000) as usize),
+        1 => (Method::Head, 0),
+        _ => (Method::Get, 0),
+    };
+    let interims = if kind == "hinted" { HINTS } else { 0 };
+    (format!("/{kind}/{len}"), method, body_len, len, interims)
+}
+
+/// Turns until all clients have what they asked for.
+fn turn_all(case: &mut Case, seed: u64, browsers: &mut [Browser]) {
+    for _ in 0..400_000 {
+        case.worker.turn();
+        for browser in browsers.iter_mut() {
+            browser.turn(&case.world);
+        }
+        if browsers.iter().all(Browser::has_all) {
+            return;
+        }
+    }
+    panic!("seed {seed}: responses did not come");
+}
+
+#[test]
+fn every_stream_gets_its_response() {
+    for_each_seed(0..30, |seed| {
+        let veiled = seed % 4 == 3;
+        let len_max = if veiled { 20_000 } else { BLOCK_LEN };
+        let mut case = Case::with(seed, faults(seed), settings(), veiled);
+        let mut wanted = Vec::new();
+        let mut browsers: Vec<Browser> = (0..3)
+            .map(|_| Browser::connect(&case.world, veiled))
+            .collect();
+        for _ in 0..2 {
+            for (at, browser) in browsers.iter_mut().enumerate() {
+                for _ in 0..case.world.dice(8) {
+                    let (path, method, body_len, len, interims) = question(&case.world, len_max);
+                    let stream = browser.ask(&case.world, &path, method, body_len);
+                    let len = if method == Method::Head { 0 } else { len };
+                    wanted.push((at, stream, path, len, interims));
+                }
+            }
+            turn_all(&mut case, seed, &mut browsers);
+        }
+        for (at, stream, path, len, interims) in wanted {
+            let got = &browsers[at].got[&stream];
+            assert_eq!(got.status, 200, "seed {seed}: {path}");
+            assert_eq!(got.interims, interims, "seed {seed}: {path}");
+            assert_eq!(got.body.len(), len, "seed {seed}: {path}");
+            assert!(
+                got.body == pattern_of(len),
+                "seed {seed}: {path}: other bytes"
+            );
+        }
+        assert_eq!(case.counters.h2_ended.value(), 0, "seed {seed}");
+        assert_eq!(case.counters.h2_connections.value(), 3, "seed {seed}");
+    });
+}
+
+#[test]
+fn streams_and_connections_that_are_given_up_leave_nothing_behind() {
+    for_each_seed(0..30, |seed| {
+        let veiled = seed % 4 == 3;
+        let mut case = Case::with(seed, faults(seed), settings(), veiled);
+        let mut browsers: Vec<Browser> = (0..4)
+            .map(|_| Browser::connect(&case.world, veiled))
+            .collect();
+        for _ in 0..6 {
+            for browser in &mut browsers {
+                let (path, method, body_len, _, _) = question(&case.world, 20_000);
+                let stream = browser.ask(&case.world, &path, method, body_len);
+                if case.world.dice(2) == 0 {
+                    let mut out = Vec::new();
+                    let stream = h2::StreamId(stream);
+                    browser.http.reset(stream, Code::CANCEL, &mut out);
+                    browser.say(&case.world, &out);
+                    browser.of(stream).is_reset = true;
+                }
+            }
+            let until_ms = case.world.now_ms() + case.world.dice(100);
+            case.world.alarm(until_ms);
+            while case.world.now_ms() < until_ms {
+                case.worker.turn();
+                browsers.iter_mut().for_each(|it| it.turn(&case.world));
+            }
+        }
+        for (at, browser) in browsers.iter().enumerate() {
+            match at {
+                0 => case.world.reset(browser.id),
+                1 => case.world.end(browser.id),
+                _ => {}
+            }
+        }
+        let (_, stay) = browsers.split_at_mut(2);
+        turn_all(&mut case, seed, stay);
+        case.turn_for(200_000);
+        assert_eq!(
+            case.admission.open(),
+            0,
+            "seed {seed}: a connection is left"
+        );
+        let [idle, _] = stay else { panic!("two") };
+        idle.turn(&case.world);
+        assert_eq!(idle.gone, Some(Code::NO_ERROR), "seed {seed}");
+    });
+}
+
+#[test]
+fn what_is_not_http_2_is_told_so() {
+    let mut case = Case::new(1, calm(), settings());
+    let mut browser = Browser::connect(&case.world, false);
+    // A frame of a stream that no client begins.
+    case.world
+        .send(browser.id, b"\x00\x00\x01\x00\x01\x00\x00\x00\x02x");
+    case.turn_for(100);
+    browser.turn(&case.world);
+    assert_eq!(browser.gone, Some(Code::PROTOCOL_ERROR));
+    assert_eq!(case.counters.h2_ended.value(), 1);
+    case.turn_for(10_000);
+    assert_eq!(case.admission.open(), 0);
+}
+
+#[test]
+fn a_client_that_opens_no_window_is_given_up() {
+    let mut case = Case::new(1, calm(), settings());
+    let mut browser = Browser::connect(&case.world, false);
+    browser.ask(&case.world, "/block/190000", Method::Get, 0);
+    case.turn_for(50_000);
+    assert_eq!(case.admission.open(), 1, "too early");
+    case.turn_for(50_000);
+    assert_eq!(case.admission.open(), 0);
+    assert_eq!(case.counters.send_timeouts.value(), 1);
+}
+
+#[test]
+fn a_drain_lets_what_is_under_way_end() {
+    use lowroad_engine::worker::Message;
+    let mut case = Case::new(1, calm(), settings());
+    let mut browsers = [Browser::connect(&case.world, false)];
+    let stream = browsers[0].ask(&case.world, "/deferred/3000", Method::Get, 0);
+    case.turn_for(2);
+    case.mailbox.post(Message::Drain { timeout_ms: 30_000 });
+    turn_all(&mut case, 1, &mut browsers);
+    assert_eq!(browsers[0].got[&stream].body, pattern_of(3000));
+    case.turn_for(5_000);
+    browsers[0].turn(&case.world);
+    assert_eq!(browsers[0].gone, Some(Code::NO_ERROR));
+    assert!(case.worker.drained());
+}
