@@ -1,0 +1,68 @@
+//! Reads certificates and keys from files, and looks at who else may. When they change, whoever watches them reads
+//! them again.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::pair::{Pair, Texts};
+use super::problem::{Problem, Reason};
+
+/// No such file is longer.
+const LEN_MAX: u64 = 1 << 20;
+
+/// Where a certificate is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// Certificate and chain, in PEM.
+    pub certificates: PathBuf,
+    /// The key, in PEM; it may be the same file.
+    pub key: PathBuf,
+    /// A response of OCSP to staple, in DER.
+    pub staple: Option<PathBuf>,
+}
+
+/// Reads a certificate. What is doubtful comes along. May block.
+///
+/// # Errors
+/// What makes it useless.
+pub fn read(files: &Files, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem> {
+    let (certificates, certificates_meta) = contents(&files.certificates)?;
+    let (key, key_meta) = contents(&files.key)?;
+    let staple = match &files.staple {
+        Some(path) => Some(contents(path)?.0),
+        None => None,
+    };
+    let texts = Texts {
+        certificates_file: &files.certificates,
+        certificates: &certificates,
+        key_file: &files.key,
+        key: &key,
+        staple: staple.as_deref(),
+    };
+    let (pair, mut doubts) = Pair::load(&texts, unix_s)?;
+    let mode = key_meta.permissions().mode() & 0o7777;
+    if mode & 0o007 != 0 {
+        doubts.push(Problem::new(&files.key, Reason::OpenToAll(mode)));
+    }
+    let mode = certificates_meta.permissions().mode() & 0o7777;
+    if mode & 0o022 != 0 && files.certificates != files.key {
+        doubts.push(Problem::new(
+            &files.certificates,
+            Reason::WritableByOthers(mode),
+        ));
+    }
+    Ok((pair, doubts))
+}
+
+fn contents(path: &Path) -> Result<(Vec<u8>, Metadata), Problem> {
+    let read = || {
+        let meta = fs::metadata(path)?;
+        if !meta.is_file() || meta.len() > LEN_MAX {
+            return Err(io::Error::other("it is no file, or longer than 1 MiB"));
+        }
+        Ok((fs::read(path)?, meta))
+    };
+    read().map_err(|error| Problem::new(path, Reason::Unreadable(error.to_string())))
+}

@@ -1,0 +1,131 @@
+//! A certificate with its chain and its key, from PEM. Knows no files: only what they are called.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SigningKey};
+use rustls::{Error, InconsistentKeys};
+
+use super::chain;
+use super::problem::{Problem, Reason};
+use crate::identity::fingerprint;
+use crate::provider::provider;
+use crate::x509::{AltName, Certificate};
+
+/// What was in the files, and what they are called.
+#[derive(Clone, Copy)]
+pub struct Texts<'a> {
+    /// Where the certificates come from.
+    pub certificates_file: &'a Path,
+    /// Certificate and chain, in PEM.
+    pub certificates: &'a [u8],
+    /// Where the key comes from.
+    pub key_file: &'a Path,
+    /// The key, in PEM.
+    pub key: &'a [u8],
+    /// A response of OCSP to staple, in DER.
+    pub staple: Option<&'a [u8]>,
+}
+
+/// A certificate that can be shown.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    certified: Arc<CertifiedKey>,
+    names: Vec<AltName>,
+    not_after_s: i64,
+    fingerprint: String,
+}
+
+impl Pair {
+    /// Reads a certificate and its key. What is doubtful at this time comes along.
+    ///
+    /// # Errors
+    /// What makes it useless.
+    pub fn load(texts: &Texts<'_>, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem> {
+        let in_certificates = |reason| Problem::new(texts.certificates_file, reason);
+        let in_key = |reason| Problem::new(texts.key_file, reason);
+        let chain = all(texts.certificates).map_err(in_certificates)?;
+        let key = signing_key(texts.key).map_err(in_key)?;
+        let Some(own) = chain.first().and_then(|own| Certificate::parse(own)) else {
+            return Err(in_certificates(Reason::Malformed(
+                "the first certificate is none".into(),
+            )));
+        };
+        let doubts = chain::doubts(&chain, unix_s);
+        let (names, not_after_s) = (own.names, own.not_after_s);
+        let fingerprint = fingerprint(&chain[0]);
+        let mut certified = CertifiedKey::new(chain, key);
+        match certified.keys_match() {
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(Error::InconsistentKeys(_)) => return Err(in_key(Reason::KeyMismatch)),
+            Err(error) => return Err(in_certificates(Reason::Malformed(error.to_string()))),
+        }
+        certified.ocsp = texts.staple.map(<[u8]>::to_vec);
+        let pair = Pair {
+            certified: Arc::new(certified),
+            names,
+            not_after_s,
+            fingerprint,
+        };
+        Ok((pair, doubts.into_iter().map(in_certificates).collect()))
+    }
+
+    /// The names that it is for.
+    pub fn names(&self) -> &[AltName] {
+        &self.names
+    }
+
+    /// Those of hosts, in lower case.
+    pub fn dns_names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().filter_map(|name| match name {
+            AltName::Dns(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The last second at which it is valid.
+    pub fn not_after_s(&self) -> i64 {
+        self.not_after_s
+    }
+
+    /// SHA-256 of the certificate, in hexadecimal digits.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    pub(crate) fn certified(&self) -> &Arc<CertifiedKey> {
+        &self.certified
+    }
+}
+
+/// All certificates of a file, at least one.
+pub(crate) fn all(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, Reason> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let found = found.map_err(|error| Reason::Malformed(error.to_string()))?;
+    match found.is_empty() {
+        true => Err(Reason::NoCertificate),
+        false => Ok(found),
+    }
+}
+
+fn signing_key(text: &[u8]) -> Result<Arc<dyn SigningKey>, Reason> {
+    let key = PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
+        pem::Error::NoItemsFound if is_encrypted(text) => Reason::EncryptedKey,
+        pem::Error::NoItemsFound => Reason::NoKey,
+        _ if is_encrypted(text) => Reason::EncryptedKey,
+        error => Reason::Malformed(error.to_string()),
+    })?;
+    let key = provider().key_provider.load_private_key(key);
+    key.map_err(|error| match is_encrypted(text) {
+        true => Reason::EncryptedKey,
+        false => Reason::UnusableKey(error.to_string()),
+    })
+}
+
+/// Of PKCS #8, and as OpenSSL did it before.
+fn is_encrypted(text: &[u8]) -> bool {
+    let has = |what: &[u8]| text.windows(what.len()).any(|part| part == what);
+    has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED")
+}

@@ -1,0 +1,131 @@
+//! Reading DER: elements one behind the other, each a tag and its content. Knows no meaning of them. What is
+//! malformed reads as `None`.
+
+pub(crate) const BOOLEAN: u8 = 0x01;
+pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const BIT_STRING: u8 = 0x03;
+pub(crate) const OCTET_STRING: u8 = 0x04;
+pub(crate) const OID: u8 = 0x06;
+pub(crate) const BMP_STRING: u8 = 0x1e;
+pub(crate) const UTC_TIME: u8 = 0x17;
+pub(crate) const GENERALIZED_TIME: u8 = 0x18;
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const SET: u8 = 0x31;
+
+/// A tag with a number of its own, within what surrounds it: constructed if it holds elements.
+pub(crate) const fn context(number: u8, constructed: bool) -> u8 {
+    0x80 | number | if constructed { 0x20 } else { 0 }
+}
+
+/// What is left to read.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'a>(pub &'a [u8]);
+
+/// One element.
+#[derive(Clone, Copy)]
+pub(crate) struct Element<'a> {
+    pub tag: u8,
+    /// Its content.
+    pub content: &'a [u8],
+    /// All of it.
+    pub whole: &'a [u8],
+}
+
+impl<'a> Element<'a> {
+    /// Reads the elements within.
+    pub fn inside(&self) -> Reader<'a> {
+        Reader(self.content)
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// The next element.
+    pub fn next(&mut self) -> Option<Element<'a>> {
+        let start = self.0;
+        let (&tag, rest) = start.split_first()?;
+        // Numbers above 30 take several bytes. No certificate has them.
+        if tag & 0x1f == 0x1f {
+            return None;
+        }
+        let (len, rest) = length(rest)?;
+        let (content, rest) = rest.split_at_checked(len)?;
+        self.0 = rest;
+        let whole = &start[..start.len() - rest.len()];
+        Some(Element {
+            tag,
+            content,
+            whole,
+        })
+    }
+
+    /// The next element, which must have this tag.
+    pub fn expect(&mut self, tag: u8) -> Option<Element<'a>> {
+        self.next().filter(|element| element.tag == tag)
+    }
+
+    /// The next element, if it has this tag.
+    pub fn optional(&mut self, tag: u8) -> Option<Element<'a>> {
+        let mut ahead = *self;
+        let element = ahead.expect(tag)?;
+        *self = ahead;
+        Some(element)
+    }
+}
+
+impl<'a> Iterator for Reader<'a> {
+    type Item = Element<'a>;
+
+    fn next(&mut self) -> Option<Element<'a>> {
+        Reader::next(self)
+    }
+}
+
+/// A length and what follows it: one byte, or up to four behind their number.
+fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (&first, rest) = bytes.split_first()?;
+    if first < 0x80 {
+        return Some((usize::from(first), rest));
+    }
+    let count = usize::from(first & 0x7f);
+    if count == 0 || count > 4 {
+        return None;
+    }
+    let (digits, rest) = rest.split_at_checked(count)?;
+    let len = digits
+        .iter()
+        .fold(0u64, |len, digit| len << 8 | u64::from(*digit));
+    Some((usize::try_from(len).ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_read_one_by_one() {
+        let bytes = [0x30, 3, 2, 1, 7, 0x04, 0x81, 1, 9];
+        let mut reader = Reader(&bytes);
+        let sequence = reader.expect(SEQUENCE).unwrap();
+        assert_eq!(
+            sequence.inside().expect(INTEGER).unwrap().content,
+            [7].as_slice()
+        );
+        assert!(reader.optional(INTEGER).is_none());
+        assert_eq!(reader.optional(OCTET_STRING).unwrap().content, [9]);
+        assert!(Iterator::next(&mut reader).is_none());
+    }
+
+    #[test]
+    fn what_is_cut_or_too_long_is_none() {
+        for bytes in [
+            &[0x30u8][..],
+            &[0x30, 1],
+            &[0x30, 0x80, 0, 0],
+            &[0x30, 0x85, 0, 0, 0, 0, 0],
+            &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff],
+            &[0x1f, 1, 1],
+        ] {
+            assert!(Reader(bytes).next().is_none(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Why a connection ends before its time, and whose fault that is. Knows nothing of who is told.
+
+use std::fmt;
+
+use rustls::{AlertDescription, CertificateError, Error};
+
+/// A connection is over. What the peer should be told is among the bytes to send.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What kind of reason; there is one counter for each.
+    pub fault: Fault,
+    error: Option<Error>,
+}
+
+/// Kinds of reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The client speaks HTTP in plain text: answer it so.
+    PlainHttp,
+    /// What came first is no TLS.
+    NotTls,
+    /// Nothing that both sides can: version, cipher suite, key exchange, signature, application protocol.
+    NothingInCommon,
+    /// There is no certificate for the name that the client asked for.
+    NoCertificate,
+    /// The peer should have shown a certificate, and has none.
+    CertificateMissing,
+    /// The peer's certificate is for other names.
+    CertificateName,
+    /// The time of the peer's certificate is over.
+    CertificateExpired,
+    /// The time of the peer's certificate has not come.
+    CertificateNotYetValid,
+    /// No authority that is trusted has signed the peer's certificate.
+    CertificateIssuer,
+    /// The peer's certificate is not accepted for another reason.
+    Certificate,
+    /// The peer ended it with an alert.
+    Alert(u8),
+    /// A record that cannot be decrypted: it was changed on its way, or was never meant for us.
+    Undecryptable,
+    /// A record that is longer than allowed.
+    Oversized,
+    /// The peer breaks the rules of TLS in another way.
+    Protocol,
+    /// The keys have sealed as much as they may (TLS 1.2, which cannot change them).
+    Exhausted,
+    /// Something was sealed before the handshake was over, or after the end.
+    NotReady,
+    /// Our own fault, or the machine's.
+    Internal,
+}
+
+impl Failure {
+    pub(crate) fn of(error: Error) -> Failure {
+        Failure {
+            fault: fault(&error),
+            error: Some(error),
+        }
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Failure {
+        Failure { fault, error: None }
+    }
+}
+
+/// What rustls says where a resolver had no certificate: it has no variant for that.
+const NO_CERTIFICATE: &str = "no server certificate chain resolved";
+
+fn fault(error: &Error) -> Fault {
+    match error {
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => Fault::NothingInCommon,
+        Error::NoCertificatesPresented => Fault::CertificateMissing,
+        Error::InvalidCertificate(error) => of_certificate(error),
+        Error::AlertReceived(alert) => Fault::Alert(u8::from(*alert)),
+        Error::DecryptError => Fault::Undecryptable,
+        Error::PeerSentOversizedRecord => Fault::Oversized,
+        Error::General(why) if why == NO_CERTIFICATE => Fault::NoCertificate,
+        Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::InvalidMessage(_)
+        | Error::InvalidEncryptedClientHello(_)
+        | Error::PeerMisbehaved(_) => Fault::Protocol,
+        _ => Fault::Internal,
+    }
+}
+
+fn of_certificate(error: &CertificateError) -> Fault {
+    use CertificateError::{
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
+        NotValidYetContext, UnknownIssuer,
+    };
+    match error {
+        NotValidForName | NotValidForNameContext { .. } => Fault::CertificateName,
+        Expired | ExpiredContext { .. } => Fault::CertificateExpired,
+        NotValidYet | NotValidYetContext { .. } => Fault::CertificateNotYetValid,
+        UnknownIssuer => Fault::CertificateIssuer,
+        _ => Fault::Certificate,
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.fault {
+            Fault::PlainHttp => "the client speaks HTTP without TLS",
+            Fault::NotTls => "what came is no TLS",
+            Fault::NothingInCommon => "the two sides have nothing in common",
+            Fault::NoCertificate => "there is no certificate for the name that was asked for",
+            Fault::CertificateMissing => "the peer has shown no certificate",
+            Fault::CertificateName => "the peer's certificate is for other names",
+            Fault::CertificateExpired => "the peer's certificate has expired",
+            Fault::CertificateNotYetValid => "the peer's certificate is not valid yet",
+            Fault::CertificateIssuer => "no trusted authority has signed the peer's certificate",
+            Fault::Certificate => "the peer's certificate is not accepted",
+            Fault::Alert(_) => "the peer has ended it",
+            Fault::Undecryptable => "a record cannot be decrypted",
+            Fault::Oversized => "a record is too long",
+            Fault::Protocol => "the peer does not speak TLS as it should",
+            Fault::Exhausted => "the keys have sealed as much as they may",
+            Fault::NotReady => "nothing can be sealed now",
+            Fault::Internal => "TLS failed by itself",
+        };
+        to.write_str(what)?;
+        match (&self.fault, &self.error) {
+            (Fault::Alert(code), _) => write!(to, ": {:?}", AlertDescription::from(*code)),
+            (_, Some(error)) => write!(to, ": {error}"),
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.as_ref().map(|error| error as _)
+    }
+}

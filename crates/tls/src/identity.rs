@@ -1,0 +1,97 @@
+//! Who a client is, by the certificate that it has shown and that was verified: for programs and logs.
+
+use aws_lc_rs::digest;
+use rustls::pki_types::CertificateDer;
+
+use crate::x509::{AltName, Certificate, display_name, display_time, hex};
+
+/// A client's certificate, verified against the authorities of the listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// Whose it is, as RFC 4514 writes names.
+    pub subject: String,
+    /// Who signed it.
+    pub issuer: String,
+    /// Its other names.
+    pub names: Vec<AltName>,
+    /// Its number in hexadecimal digits.
+    pub serial: String,
+    /// SHA-256 of all of it, in hexadecimal digits.
+    pub fingerprint: String,
+    /// The last second at which it is valid, as text.
+    pub not_after: String,
+    /// All of it, in base64.
+    pub pem: String,
+}
+
+impl ClientCertificate {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<ClientCertificate> {
+        let fields = Certificate::parse(certificate)?;
+        Some(ClientCertificate {
+            subject: display_name(fields.subject),
+            issuer: display_name(fields.issuer),
+            serial: fields.serial_hex(),
+            not_after: display_time(fields.not_after_s),
+            names: fields.names,
+            fingerprint: fingerprint(certificate),
+            pem: pem(certificate),
+        })
+    }
+}
+
+/// SHA-256 in hexadecimal digits.
+pub(crate) fn fingerprint(certificate: &[u8]) -> String {
+    hex(digest::digest(&digest::SHA256, certificate).as_ref())
+}
+
+fn pem(certificate: &[u8]) -> String {
+    let text = base64(certificate);
+    let mut pem = String::with_capacity(text.len() + text.len() / 64 + 60);
+    pem.push_str("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, later) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = later;
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |place: usize| u32::from(chunk.get(place).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * place) & 0x3f) as usize];
+            text.push(if place <= chunk.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_rfc_4648() {
+        for (plain, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(plain.as_bytes()), text);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! How much of the application's bytes goes into each record. Pure: time is an argument.
+//!
+//! A client can use nothing of a record before it has all of it. So the first bytes after a pause travel in a record
+//! that fits one segment; what follows fills records, which costs the least.
+
+/// Bytes in the record that begins after a pause: one segment, options and a smaller path included.
+pub const SMALL_LEN: usize = 1300;
+/// Bytes in a full record (RFC 8446, section 5.1).
+pub const FULL_LEN: usize = 16 * 1024;
+/// What counts as a pause.
+const PAUSE_MS: u64 = 1000;
+
+/// Says how long the next record is.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// When something was sent last; `None`: never.
+    sent_ms: Option<u64>,
+}
+
+impl Records {
+    /// The application has something to send: whether it begins with a small record.
+    pub fn begin(&mut self, now_ms: u64) -> bool {
+        let before = self.sent_ms.replace(now_ms);
+        before.is_none_or(|before| now_ms.saturating_sub(before) >= PAUSE_MS)
+    }
+
+    /// Bytes of the next record, if so many are waiting.
+    pub fn len(small: bool, waiting: usize) -> usize {
+        waiting.min(if small { SMALL_LEN } else { FULL_LEN })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_record_is_small_and_so_is_one_after_a_pause() {
+        let mut records = Records::default();
+        assert!(records.begin(5_000));
+        assert!(!records.begin(5_999));
+        assert!(!records.begin(6_998));
+        assert!(records.begin(7_998));
+        // A clock that goes back is no pause.
+        assert!(!records.begin(1_000));
+    }
+
+    #[test]
+    fn no_record_is_longer_than_allowed_or_than_what_waits() {
+        assert_eq!(Records::len(true, 5000), SMALL_LEN);
+        assert_eq!(Records::len(true, 10), 10);
+        assert_eq!(Records::len(false, 50_000), FULL_LEN);
+        assert_eq!(Records::len(false, 9), 9);
+    }
+}

@@ -1,0 +1,165 @@
+//! What a listener offers to its clients. Knows no connection.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use rustls::server::{
+    NoClientAuth, NoServerSessionStorage, ServerConfig, WebPkiClientVerifier,
+    danger::ClientCertVerifier,
+};
+use rustls::version::{TLS12, TLS13};
+use rustls::{Error, RootCertStore, SupportedProtocolVersion};
+
+use super::Server;
+use super::asked::Asked;
+use crate::certificates::{CHALLENGE_PROTOCOL, Store};
+use crate::clock::Clock;
+use crate::failure::Failure;
+use crate::key_log::KeyLog;
+use crate::provider::provider;
+use crate::tickets::Tickets;
+
+/// How many tickets a client is given. Those of TLS 1.3 are for one connection each.
+const TICKETS: usize = 2;
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// RFC 5246.
+    #[default]
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
+
+/// Whether clients should say who they are, and whom they are believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// They are not asked.
+    #[default]
+    None,
+    /// They may. A certificate that no authority of these, in PEM, has signed ends the connection.
+    Request(Vec<u8>),
+    /// They must.
+    Require(Vec<u8>),
+}
+
+/// How TLS is spoken with clients.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is shown to them.
+    pub certificates: Store,
+    /// What is spoken over it, the preferred first (ALPN).
+    pub protocols: Vec<String>,
+    /// The oldest version that is accepted.
+    pub version_min: Version,
+    /// Who they are.
+    pub clients: ClientCertificates,
+    /// How sessions are resumed; `None`: not at all.
+    pub tickets: Option<Tickets>,
+    /// Where secrets are written to; `None`: nowhere.
+    pub key_log: Option<Arc<KeyLog>>,
+    /// Whether [`Server::into_kernel`] may be called.
+    pub kernel: bool,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Settings {
+    /// Versions 1.2 and 1.3, HTTP/1.1, without resumption; clients are not asked who they are.
+    pub fn new(certificates: Store, clock: Clock) -> Settings {
+        Settings {
+            certificates,
+            protocols: vec!["http/1.1".into()],
+            version_min: Version::default(),
+            clients: ClientCertificates::default(),
+            tickets: None,
+            key_log: None,
+            kernel: false,
+            clock,
+        }
+    }
+}
+
+/// Makes connections for one listener; one for all workers.
+#[derive(Clone)]
+pub struct Acceptor(Arc<ServerConfig>);
+
+impl Acceptor {
+    /// With these settings. 0-RTT is not offered: what is said so could be said again by anybody.
+    ///
+    /// # Errors
+    /// Something is wrong with the authorities of clients; says what.
+    pub fn new(settings: &Settings) -> Result<Acceptor, Failure> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(versions(settings.version_min))
+            .map_err(Failure::of)?
+            .with_client_cert_verifier(verifier(&settings.clients).map_err(Failure::of)?);
+        let mut config = builder.with_cert_resolver(Arc::new(Asked(settings.certificates.clone())));
+        let protocols = settings.protocols.iter().map(|name| name.as_bytes());
+        config.alpn_protocols = protocols
+            .chain([CHALLENGE_PROTOCOL])
+            .map(<[u8]>::to_vec)
+            .collect();
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        if let Some(tickets) = &settings.tickets {
+            config.ticketer = tickets.under(rules(&settings.clients));
+            config.send_tls13_tickets = TICKETS;
+        }
+        if let Some(log) = &settings.key_log {
+            config.key_log = log.clone();
+        }
+        config.enable_secret_extraction = settings.kernel;
+        config.time_provider = Arc::new(settings.clock.clone());
+        Ok(Acceptor(Arc::new(config)))
+    }
+
+    /// Begins with a client.
+    ///
+    /// # Errors
+    /// [`Fault::Internal`](crate::Fault::Internal), as without randomness.
+    pub fn accept(&self) -> Result<Server, Failure> {
+        Server::new(self.0.clone())
+    }
+}
+
+fn versions(min: Version) -> &'static [&'static SupportedProtocolVersion] {
+    static ALL: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
+    match min {
+        Version::Tls12 => &ALL,
+        Version::Tls13 => &ALL[..1],
+    }
+}
+
+fn verifier(clients: &ClientCertificates) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let (authorities, required) = match clients {
+        ClientCertificates::None => return Ok(Arc::new(NoClientAuth)),
+        ClientCertificates::Request(authorities) => (authorities, false),
+        ClientCertificates::Require(authorities) => (authorities, true),
+    };
+    let mut roots = RootCertStore::empty();
+    let found = crate::certificates::all(authorities);
+    for certificate in found.map_err(|reason| Error::General(reason.to_string()))? {
+        roots.add(certificate)?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let builder = match required {
+        true => builder,
+        false => builder.allow_unauthenticated(),
+    };
+    builder
+        .build()
+        .map_err(|error| Error::General(error.to_string()))
+}
+
+/// What sessions are bound to: one that was begun without a certificate is no way past a listener that wants one.
+fn rules(clients: &ClientCertificates) -> Vec<u8> {
+    let (kind, authorities): (u8, &[u8]) = match clients {
+        ClientCertificates::None => (0, &[]),
+        ClientCertificates::Request(authorities) => (1, authorities),
+        ClientCertificates::Require(authorities) => (2, authorities),
+    };
+    let digest = digest::digest(&digest::SHA256, authorities);
+    [&[kind], digest.as_ref()].concat()
+}

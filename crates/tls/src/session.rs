@@ -1,0 +1,425 @@
+//! One connection's TLS over the unbuffered interface of `rustls`, for both sides. Knows no settings.
+//!
+//! Nothing is kept but what cannot be understood yet: the start of a record, or of a handshake message. All else goes
+//! straight from and to the caller's buffers.
+
+use std::mem;
+
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
+};
+use rustls::{CommonState, Error};
+
+use crate::failure::{Failure, Fault};
+use crate::records::{FULL_LEN, Records};
+
+/// A record's bytes of the wire beyond those of the application, at most: header, explicit nonce, type, tag.
+pub const RECORD_OVERHEAD_MAX: usize = 5 + 8 + 1 + 16;
+/// Bytes of a record's header.
+const HEADER_LEN: usize = 5;
+
+/// What came of bytes that were received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The handshake is over with these bytes: names and protocols can be asked for, and bytes be sealed.
+    pub established: bool,
+    /// The peer has said that nothing more will come (close_notify). We may still send.
+    pub closed: bool,
+}
+
+/// What the end of the peer's bytes means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was said before: all that was sent has come.
+    Cleanly,
+    /// Nobody said so. Something may be missing; what ends only here must not be taken for whole.
+    Truncated,
+    /// The handshake was not over.
+    InHandshake,
+}
+
+/// A connection of `rustls`, of either side.
+pub(crate) trait Side {
+    /// What it has of its own.
+    type Data;
+
+    /// See [`UnbufferedStatus`].
+    fn process<'c, 'w>(&'c mut self, wire: &'w mut [u8]) -> UnbufferedStatus<'c, 'w, Self::Data>;
+
+    /// What both sides have.
+    fn common(&self) -> &CommonState;
+}
+
+impl Side for UnbufferedServerConnection {
+    type Data = ServerConnectionData;
+
+    fn process<'c, 'w>(&'c mut self, wire: &'w mut [u8]) -> UnbufferedStatus<'c, 'w, Self::Data> {
+        self.process_tls_records(wire)
+    }
+
+    fn common(&self) -> &CommonState {
+        self
+    }
+}
+
+impl Side for UnbufferedClientConnection {
+    type Data = ClientConnectionData;
+
+    fn process<'c, 'w>(&'c mut self, wire: &'w mut [u8]) -> UnbufferedStatus<'c, 'w, Self::Data> {
+        self.process_tls_records(wire)
+    }
+
+    fn common(&self) -> &CommonState {
+        self
+    }
+}
+
+/// One side of a connection.
+pub(crate) struct Session<S> {
+    connection: S,
+    /// What has come and cannot be understood without what follows. Without memory when it is empty.
+    pending: Vec<u8>,
+    records: Records,
+    established: bool,
+    /// The peer has said its last.
+    closed: bool,
+    failed: bool,
+}
+
+/// Where bytes go to.
+struct Sinks<'a> {
+    plain: &'a mut Vec<u8>,
+    wire: &'a mut Vec<u8>,
+}
+
+/// What follows a state of `rustls`.
+enum Step {
+    Again,
+    Enough,
+    Failed(Error),
+}
+
+impl<S: Side> Session<S> {
+    pub fn new(connection: S) -> Session<S> {
+        Session {
+            connection,
+            pending: Vec::new(),
+            records: Records::default(),
+            established: false,
+            closed: false,
+            failed: false,
+        }
+    }
+
+    pub fn connection(&self) -> &S {
+        &self.connection
+    }
+
+    /// Whether the handshake is over.
+    pub fn is_established(&self) -> bool {
+        self.established
+    }
+
+    /// Understands what has come. `wire` is used as scratch memory. See [`crate::Server::receive`].
+    pub fn receive(
+        &mut self,
+        wire: &mut [u8],
+        plain: &mut Vec<u8>,
+        to_send: &mut Vec<u8>,
+    ) -> Result<Progress, Failure> {
+        let before = (self.established, self.closed);
+        let mut sinks = Sinks {
+            plain,
+            wire: to_send,
+        };
+        if !self.failed && !self.closed {
+            self.take(wire, &mut sinks)?;
+        }
+        if self.closed {
+            self.pending = Vec::new();
+        }
+        Ok(Progress {
+            established: self.established && !before.0,
+            closed: self.closed && !before.1,
+        })
+    }
+
+    /// What waits is completed first, with as little as that takes; all else is decrypted where it lies.
+    fn take(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) -> Result<(), Failure> {
+        let mut rest = wire;
+        while !self.pending.is_empty() && !rest.is_empty() {
+            let (now, later) = rest.split_at_mut(missing_len(&self.pending).min(rest.len()));
+            rest = later;
+            let mut pending = mem::take(&mut self.pending);
+            pending.extend_from_slice(now);
+            let used = self.drive(&mut pending, sinks)?;
+            pending.drain(..used);
+            if !pending.is_empty() {
+                self.pending = pending;
+            }
+        }
+        if !rest.is_empty() {
+            let used = self.drive(rest, sinks)?;
+            self.pending = rest[used..].to_vec();
+        }
+        Ok(())
+    }
+
+    /// Lets `rustls` do all that it can with these bytes. Gives how many are done with.
+    fn drive(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) -> Result<usize, Failure> {
+        let mut used = 0;
+        loop {
+            let UnbufferedStatus { discard, state, .. } =
+                self.connection.process(&mut wire[used..]);
+            let step = match state {
+                Ok(ConnectionState::PeerClosed) => {
+                    self.closed = true;
+                    Step::Again
+                }
+                Ok(state) => step(state, sinks),
+                Err(error) => Step::Failed(error),
+            };
+            used += discard;
+            match step {
+                Step::Again => {}
+                Step::Enough => break,
+                Step::Failed(error) => {
+                    self.failed = true;
+                    self.say_why(&mut wire[used..], sinks);
+                    return Err(Failure::of(error));
+                }
+            }
+        }
+        self.established |= !self.connection.common().is_handshaking();
+        Ok(used)
+    }
+
+    /// After an error: what `rustls` wants the peer to be told. It may not be called for anything else any more.
+    fn say_why(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) {
+        while self.connection.common().wants_write() {
+            let Ok(ConnectionState::EncodeTlsData(mut data)) = self.connection.process(wire).state
+            else {
+                return;
+            };
+            if encode(&mut data, sinks.wire).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Makes what is to be sent before anything came: a client's first words.
+    pub fn start(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
+        let plain = &mut Vec::new();
+        self.drive(
+            &mut [],
+            &mut Sinks {
+                plain,
+                wire: to_send,
+            },
+        )
+        .map(|_| ())
+    }
+
+    /// Seals pieces, one behind the other. See [`crate::Server::seal`].
+    pub fn seal(
+        &mut self,
+        pieces: &[&[u8]],
+        to_send: &mut Vec<u8>,
+        now_ms: u64,
+    ) -> Result<(), Failure> {
+        let small = self.records.begin(now_ms);
+        self.when_writable(to_send, |writer, to_send| {
+            seal_all(writer, pieces, to_send, small)
+        })
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
+        self.when_writable(to_send, |writer, to_send| {
+            with_room(to_send, RECORD_OVERHEAD_MAX + 2, |room| {
+                writer.queue_close_notify(room)
+            })
+        })
+    }
+
+    /// The peer's bytes have ended.
+    pub fn ended(&self) -> Ended {
+        match (self.closed, self.established) {
+            (true, _) => Ended::Cleanly,
+            (false, true) => Ended::Truncated,
+            (false, false) => Ended::InHandshake,
+        }
+    }
+
+    /// Calls `write` in the one state in which `rustls` lets itself be written to. It must be shown what is pending
+    /// again: it remembers places in it.
+    fn when_writable(
+        &mut self,
+        to_send: &mut Vec<u8>,
+        write: impl FnOnce(&mut WriteTraffic<'_, S::Data>, &mut Vec<u8>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if self.failed || !self.established {
+            return Err(Fault::NotReady.into());
+        }
+        loop {
+            let state = self.connection.process(&mut self.pending).state;
+            let state = state.inspect_err(|_| self.failed = true);
+            match state.map_err(Failure::of)? {
+                ConnectionState::WriteTraffic(mut writer) => return write(&mut writer, to_send),
+                ConnectionState::EncodeTlsData(mut data) => {
+                    encode(&mut data, to_send).map_err(Failure::of)?;
+                }
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                _ => return Err(Fault::NotReady.into()),
+            }
+        }
+    }
+
+    /// Gives up the connection, if nothing of it is half done: then others may go on with its keys.
+    pub fn into_connection(self) -> Result<S, Failure> {
+        let is_whole = self.pending.is_empty() && self.established && !self.failed && !self.closed;
+        is_whole
+            .then_some(self.connection)
+            .ok_or(Fault::NotReady.into())
+    }
+}
+
+/// How many bytes complete what is pending: a header, then its record. All there are, if a record is there already
+/// and more of its message must follow.
+fn missing_len(pending: &[u8]) -> usize {
+    let Some(header) = pending.first_chunk::<HEADER_LEN>() else {
+        return HEADER_LEN - pending.len();
+    };
+    let record_len = HEADER_LEN + usize::from(u16::from_be_bytes([header[3], header[4]]));
+    match record_len.saturating_sub(pending.len()) {
+        0 => usize::MAX,
+        missing => missing,
+    }
+}
+
+fn step<D>(state: ConnectionState<'_, '_, D>, sinks: &mut Sinks<'_>) -> Step {
+    match state {
+        ConnectionState::ReadTraffic(mut records) => {
+            while let Some(record) = records.next_record() {
+                match record {
+                    Ok(record) => sinks.plain.extend_from_slice(record.payload),
+                    Err(error) => return Step::Failed(error),
+                }
+            }
+            Step::Again
+        }
+        ConnectionState::EncodeTlsData(mut data) => match encode(&mut data, sinks.wire) {
+            Ok(()) => Step::Again,
+            Err(error) => Step::Failed(error),
+        },
+        ConnectionState::TransmitTlsData(data) => {
+            data.done();
+            Step::Again
+        }
+        // Early data is never offered, so none is accepted.
+        _ => Step::Enough,
+    }
+}
+
+fn encode<D>(data: &mut EncodeTlsData<'_, D>, to_send: &mut Vec<u8>) -> Result<(), Error> {
+    let start = to_send.len();
+    let needed_len = match data.encode(&mut []) {
+        Err(EncodeError::InsufficientSize(size)) => size.required_size,
+        _ => return Err(Error::General("a record without bytes".into())),
+    };
+    to_send.resize(start + needed_len, 0);
+    let made = data.encode(&mut to_send[start..]);
+    made.map(|_| ())
+        .map_err(|error| Error::General(error.to_string()))
+}
+
+/// Calls `write` with room behind what is to be sent, and with more if it asks for it.
+fn with_room(
+    to_send: &mut Vec<u8>,
+    room_len: usize,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
+) -> Result<(), Failure> {
+    let start = to_send.len();
+    let mut room_len = room_len;
+    loop {
+        to_send.resize(start + room_len, 0);
+        match write(&mut to_send[start..]) {
+            Ok(len) => {
+                to_send.truncate(start + len);
+                return Ok(());
+            }
+            Err(EncryptError::InsufficientSize(size)) if size.required_size > room_len => {
+                room_len = size.required_size;
+            }
+            Err(_) => {
+                to_send.truncate(start);
+                return Err(Fault::Exhausted.into());
+            }
+        }
+    }
+}
+
+fn seal_all<D>(
+    writer: &mut WriteTraffic<'_, D>,
+    pieces: &[&[u8]],
+    to_send: &mut Vec<u8>,
+    small: bool,
+) -> Result<(), Failure> {
+    let mut waiting: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let mut gathered = Vec::new();
+    let mut pieces = Pieces {
+        first: &[],
+        others: pieces,
+    };
+    let mut small = small;
+    // Room for all of it at once, so that memory grows at most once.
+    to_send.reserve(waiting + (waiting / FULL_LEN + 2) * RECORD_OVERHEAD_MAX);
+    while waiting > 0 {
+        let len = Records::len(mem::take(&mut small), waiting);
+        let plain = pieces.take(len, &mut gathered);
+        with_room(to_send, len + RECORD_OVERHEAD_MAX, |room| {
+            writer.encrypt(plain, room)
+        })?;
+        waiting -= len;
+    }
+    Ok(())
+}
+
+/// Pieces of which the front is taken.
+struct Pieces<'a> {
+    first: &'a [u8],
+    others: &'a [&'a [u8]],
+}
+
+impl<'a> Pieces<'a> {
+    /// Takes so many bytes, of which there must be as many: where they lie, if they lie together.
+    fn take<'g>(&mut self, len: usize, gathered: &'g mut Vec<u8>) -> &'g [u8]
+    where
+        'a: 'g,
+    {
+        self.skip_empty();
+        if let Some((taken, rest)) = self.first.split_at_checked(len) {
+            self.first = rest;
+            return taken;
+        }
+        gathered.clear();
+        gathered.reserve_exact(len);
+        while gathered.len() < len {
+            self.skip_empty();
+            let (taken, rest) = self
+                .first
+                .split_at(self.first.len().min(len - gathered.len()));
+            gathered.extend_from_slice(taken);
+            self.first = rest;
+        }
+        gathered
+    }
+
+    fn skip_empty(&mut self) {
+        while let ([], [next, others @ ..]) = (self.first, self.others) {
+            (self.first, self.others) = (next, others);
+        }
+    }
+}

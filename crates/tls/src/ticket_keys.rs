@@ -1,0 +1,232 @@
+//! The keys of tickets, derived from one secret and the time: whoever has the secret has the same keys at the same
+//! time, without asking anybody. Knows nothing of what a ticket holds.
+//!
+//! Time is cut into periods. Each has a secret, of which its key is derived, and the secret of the period after it.
+//! The way back is not possible: who gets hold of today's secret cannot read what was sealed the day before
+//! yesterday. Three keys are in use: the current one seals and opens, the previous one opens what was sealed before
+//! it, the next one opens what a process with a faster clock has sealed.
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand;
+use rustls::Error;
+use zeroize::Zeroize;
+
+/// No key seals for longer.
+pub const PERIOD_S_MAX: u32 = 12 * 3600;
+/// With more periods to go than this, the clock was set: fresh keys cost less than the way.
+const PERIODS_AT_ONCE_MAX: u64 = 10_000;
+/// Of the form in which keys are handed over.
+const VERSION: u8 = 1;
+const HANDED_OVER_LEN: usize = 1 + 4 + 8 + 1 + 32 + 32;
+
+/// Bytes of a secret.
+pub(crate) type Secret = [u8; 32];
+
+/// What processes share so that each accepts the others' tickets.
+#[derive(Clone)]
+pub struct TicketKeys {
+    period_s: u32,
+    /// Number of the period that `secret` is of.
+    period: u64,
+    secret: Secret,
+    /// The key of the period before; none after a start.
+    previous: Option<Secret>,
+}
+
+impl TicketKeys {
+    /// Fresh ones, whose keys seal for `period_s`, which is at most [`PERIOD_S_MAX`].
+    ///
+    /// # Errors
+    /// The machine has no randomness.
+    pub fn new(period_s: u32, unix_s: u64) -> Result<TicketKeys, Error> {
+        let period_s = period_s.clamp(1, PERIOD_S_MAX);
+        Ok(TicketKeys {
+            period_s,
+            period: unix_s / u64::from(period_s),
+            secret: random()?,
+            previous: None,
+        })
+    }
+
+    /// How long a key seals.
+    pub fn period_s(&self) -> u32 {
+        self.period_s
+    }
+
+    /// The number of the period that a time is in.
+    pub(crate) fn period_at(&self, unix_s: u64) -> u64 {
+        unix_s / u64::from(self.period_s)
+    }
+
+    /// The period of the current key.
+    pub(crate) fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// Goes on to the period that it is now. A clock that goes back changes nothing.
+    ///
+    /// # Errors
+    /// The machine has no randomness.
+    pub fn advance(&mut self, unix_s: u64) -> Result<(), Error> {
+        let now = self.period_at(unix_s);
+        if now.saturating_sub(self.period) > PERIODS_AT_ONCE_MAX {
+            *self = TicketKeys::new(self.period_s, unix_s)?;
+        }
+        while self.period < now {
+            self.previous.zeroize();
+            self.previous = Some(key_of(&self.secret));
+            let mut next = secret_after(&self.secret);
+            self.secret.copy_from_slice(&next);
+            next.zeroize();
+            self.period += 1;
+        }
+        Ok(())
+    }
+
+    /// The keys in use: current, previous, next.
+    pub(crate) fn keys(&self) -> [Option<Secret>; 3] {
+        let next = key_of(&secret_after(&self.secret));
+        [Some(key_of(&self.secret)), self.previous, Some(next)]
+    }
+
+    /// As bytes, for another process of ours: secret.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HANDED_OVER_LEN);
+        bytes.push(VERSION);
+        bytes.extend_from_slice(&self.period_s.to_be_bytes());
+        bytes.extend_from_slice(&self.period.to_be_bytes());
+        bytes.push(u8::from(self.previous.is_some()));
+        bytes.extend_from_slice(&self.previous.unwrap_or_default());
+        bytes.extend_from_slice(&self.secret);
+        bytes
+    }
+
+    /// What another process has handed over. `None`: it is something else, or of another version.
+    pub fn from_bytes(bytes: &[u8]) -> Option<TicketKeys> {
+        let bytes: &[u8; HANDED_OVER_LEN] = bytes.try_into().ok()?;
+        let [version, rest @ ..] = bytes;
+        let (period_s, rest) = rest.split_first_chunk()?;
+        let (period, rest) = rest.split_first_chunk()?;
+        let ([has_previous], rest) = rest.split_first_chunk()?;
+        let (previous, rest) = rest.split_first_chunk::<32>()?;
+        let period_s = u32::from_be_bytes(*period_s);
+        let is_known = *version == VERSION && (1..=PERIOD_S_MAX).contains(&period_s);
+        (is_known && *has_previous <= 1).then_some(TicketKeys {
+            period_s,
+            period: u64::from_be_bytes(*period),
+            secret: rest.try_into().ok()?,
+            previous: (*has_previous == 1).then_some(*previous),
+        })
+    }
+}
+
+impl Drop for TicketKeys {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+        self.previous.zeroize();
+    }
+}
+
+impl std::fmt::Debug for TicketKeys {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            to,
+            "TicketKeys(period {} of {} s)",
+            self.period, self.period_s
+        )
+    }
+}
+
+fn random() -> Result<Secret, Error> {
+    let mut secret = [0; 32];
+    rand::fill(&mut secret).map_err(|_| Error::FailedToGetRandomBytes)?;
+    Ok(secret)
+}
+
+fn derived(secret: &Secret, what: &[u8]) -> Secret {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let mut derived = [0; 32];
+    derived.copy_from_slice(hmac::sign(&key, what).as_ref());
+    derived
+}
+
+fn secret_after(secret: &Secret) -> Secret {
+    derived(secret, b"lowroad ticket secret of the next period")
+}
+
+fn key_of(secret: &Secret) -> Secret {
+    derived(secret, b"lowroad ticket key")
+}
+
+/// The name by which a ticket says what it was sealed with.
+pub(crate) fn name_of(key: &Secret) -> [u8; 8] {
+    let mut name = [0; 8];
+    name.copy_from_slice(&derived(key, b"lowroad ticket name")[..8]);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_S: u64 = 86_400;
+
+    #[test]
+    fn whoever_has_them_has_the_same_at_the_same_time() {
+        let mut ours = TicketKeys::new(3600, 10 * DAY_S).unwrap();
+        let mut theirs = TicketKeys::from_bytes(&ours.to_bytes()).unwrap();
+        assert_eq!(ours.keys(), theirs.keys());
+        for now_s in (10 * DAY_S..11 * DAY_S).step_by(1000) {
+            ours.advance(now_s).unwrap();
+        }
+        theirs.advance(11 * DAY_S - 1).unwrap();
+        assert_eq!(ours.keys(), theirs.keys());
+        assert_eq!(ours.to_bytes(), theirs.to_bytes());
+    }
+
+    #[test]
+    fn the_next_key_becomes_the_current_one_and_then_the_previous_one() {
+        let mut keys = TicketKeys::new(100, 1000).unwrap();
+        let [current, previous, next] = keys.keys();
+        assert_eq!(previous, None);
+        keys.advance(1100).unwrap();
+        assert_eq!(keys.keys()[..2], [next, current]);
+        keys.advance(1200).unwrap();
+        assert_eq!(keys.keys()[1], next);
+        assert!(!keys.keys().contains(&current));
+        // A clock that goes back.
+        let before = keys.keys();
+        keys.advance(900).unwrap();
+        assert_eq!(keys.keys(), before);
+    }
+
+    #[test]
+    fn no_key_seals_for_more_than_twelve_hours() {
+        assert_eq!(TicketKeys::new(u32::MAX, 0).unwrap().period_s(), 43_200);
+        assert_eq!(TicketKeys::new(0, 0).unwrap().period_s(), 1);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_far_ahead_costs_nothing() {
+        let mut keys = TicketKeys::new(1, 0).unwrap();
+        keys.advance(1 << 60).unwrap();
+        assert_eq!(keys.period(), 1 << 60);
+        assert_eq!(keys.keys()[1], None);
+    }
+
+    #[test]
+    fn what_is_no_hand_over_is_refused() {
+        let good = TicketKeys::new(60, 60).unwrap().to_bytes();
+        assert!(TicketKeys::from_bytes(&good).is_some());
+        assert!(TicketKeys::from_bytes(&good[1..]).is_none());
+        assert!(TicketKeys::from_bytes(&[]).is_none());
+        for (place, value) in [(0, 2), (1, 0xff), (13, 2)] {
+            let mut bad = good.clone();
+            bad[place] = value;
+            assert!(TicketKeys::from_bytes(&bad).is_none(), "{place}");
+        }
+        let mut no_period = good;
+        no_period[1..5].fill(0);
+        assert!(TicketKeys::from_bytes(&no_period).is_none());
+    }
+}

@@ -1,0 +1,218 @@
+//! Resumption without memory: a session is sealed into a ticket, which the client keeps and shows again.
+//!
+//! A ticket is the name of its key, a nonce, and what was sealed (AES-256-GCM-SIV: with it, random nonces do not run
+//! out). What the client was verified against is authenticated along: a session that was made under other rules is
+//! none.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, Nonce, RandomizedNonceKey};
+use rustls::Error;
+use rustls::server::ProducesTickets;
+use zeroize::Zeroize;
+
+use crate::clock::Clock;
+use crate::ticket_keys::{Secret, TicketKeys, name_of};
+
+const NAME_LEN: usize = 8;
+const NONCE_LEN: usize = 12;
+
+/// Seals and opens tickets; one for all listeners and workers of a process.
+#[derive(Clone)]
+pub struct Tickets(Arc<Shared>);
+
+struct Shared {
+    clock: Clock,
+    ring: RwLock<Ring>,
+}
+
+/// The keys that are in use now.
+struct Ring {
+    keys: TicketKeys,
+    current: Key,
+    others: [Option<Key>; 2],
+}
+
+struct Key {
+    name: [u8; NAME_LEN],
+    key: RandomizedNonceKey,
+}
+
+impl Tickets {
+    /// With fresh keys, or with those of another process.
+    ///
+    /// # Errors
+    /// The machine has no randomness.
+    pub fn new(mut keys: TicketKeys, clock: Clock) -> Result<Tickets, Error> {
+        keys.advance(clock.unix_s())?;
+        let ring = RwLock::new(Ring::new(keys)?);
+        Ok(Tickets(Arc::new(Shared { clock, ring })))
+    }
+
+    /// What another process needs to go on with them: see [`TicketKeys::to_bytes`].
+    pub fn keys(&self) -> TicketKeys {
+        self.with_ring(|ring| ring.keys.clone())
+    }
+
+    /// For listeners that verify their clients as `rules` say.
+    pub(crate) fn under(&self, rules: Vec<u8>) -> Arc<dyn ProducesTickets> {
+        Arc::new(Ticketer {
+            tickets: self.clone(),
+            rules,
+        })
+    }
+
+    fn with_ring<T>(&self, with: impl FnOnce(&Ring) -> T) -> T {
+        let unix_s = self.0.clock.unix_s();
+        let ring = self.0.ring.read().unwrap_or_else(PoisonError::into_inner);
+        if ring.keys.period_at(unix_s) <= ring.keys.period() {
+            return with(&ring);
+        }
+        drop(ring);
+        let mut ring = self.0.ring.write().unwrap_or_else(PoisonError::into_inner);
+        // Without randomness the old keys are as good as none; the next handshake tries again.
+        if ring.keys.advance(unix_s).is_ok()
+            && let Ok(new) = Ring::new(ring.keys.clone())
+        {
+            *ring = new;
+        }
+        with(&ring)
+    }
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.with_ring(|ring| write!(to, "Tickets({:?})", ring.keys))
+    }
+}
+
+impl Ring {
+    fn new(keys: TicketKeys) -> Result<Ring, Error> {
+        let [current, previous, next] = keys.keys().map(|secret| secret.map(Key::new));
+        Ok(Ring {
+            keys,
+            current: current.ok_or(Error::General("no current key".into()))??,
+            others: [previous.transpose()?, next.transpose()?],
+        })
+    }
+
+    fn find(&self, name: &[u8]) -> Option<&Key> {
+        let others = self.others.iter().flatten();
+        std::iter::once(&self.current)
+            .chain(others)
+            .find(|key| key.name == name)
+    }
+}
+
+impl Key {
+    fn new(mut secret: Secret) -> Result<Key, Error> {
+        let key = RandomizedNonceKey::new(&AES_256_GCM_SIV, &secret);
+        let name = name_of(&secret);
+        secret.zeroize();
+        let key = key.map_err(|_| Error::General("a ticket key of a wrong length".into()))?;
+        Ok(Key { name, key })
+    }
+
+    fn seal(&self, rules: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
+        let mut sealed = plain.to_vec();
+        let nonce = self
+            .key
+            .seal_in_place_append_tag(Aad::from(rules), &mut sealed)
+            .ok()?;
+        Some([&self.name[..], nonce.as_ref(), &sealed].concat())
+    }
+
+    fn open(&self, rules: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>()?;
+        let mut plain = sealed.to_vec();
+        let nonce = Nonce::from(nonce);
+        let opened = self
+            .key
+            .open_in_place(nonce, Aad::from(rules), &mut plain)
+            .ok()?;
+        let len = opened.len();
+        plain.truncate(len);
+        Some(plain)
+    }
+}
+
+/// Tickets of listeners with the same rules.
+#[derive(Debug)]
+struct Ticketer {
+    tickets: Tickets,
+    rules: Vec<u8>,
+}
+
+impl ProducesTickets for Ticketer {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        // What was sealed at the end of a period is opened for one more.
+        self.tickets.with_ring(|ring| ring.keys.period_s())
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.tickets
+            .with_ring(|ring| ring.current.seal(&self.rules, plain))
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        let (name, sealed) = ticket.split_at_checked(NAME_LEN)?;
+        self.tickets
+            .with_ring(|ring| ring.find(name)?.open(&self.rules, sealed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tickets(clock: &Clock) -> Tickets {
+        let keys = TicketKeys::new(100, clock.unix_s()).unwrap();
+        Tickets::new(keys, clock.clone()).unwrap()
+    }
+
+    #[test]
+    fn a_ticket_is_opened_in_its_period_and_the_one_after() {
+        let clock = Clock::new(1050);
+        let ticketer = tickets(&clock).under(Vec::new());
+        let ticket = ticketer.encrypt(b"session").unwrap();
+        for (now_s, opens) in [(1050, true), (1199, true), (1200, false)] {
+            clock.set(now_s);
+            assert_eq!(ticketer.decrypt(&ticket).is_some(), opens, "{now_s}");
+        }
+        assert_eq!(ticketer.lifetime(), 100);
+    }
+
+    #[test]
+    fn another_process_opens_it_even_if_its_clock_is_slow() {
+        let (fast, slow) = (Clock::new(1101), Clock::new(1099));
+        let ours = tickets(&slow);
+        let bytes = ours.keys().to_bytes();
+        let theirs = Tickets::new(TicketKeys::from_bytes(&bytes).unwrap(), fast).unwrap();
+        let ticket = theirs.under(Vec::new()).encrypt(b"session").unwrap();
+        assert_eq!(
+            ours.under(Vec::new()).decrypt(&ticket).as_deref(),
+            Some(&b"session"[..])
+        );
+    }
+
+    #[test]
+    fn what_was_changed_or_made_under_other_rules_is_not_opened() {
+        let clock = Clock::new(1000);
+        let tickets = tickets(&clock);
+        let ticketer = tickets.under(b"rules".to_vec());
+        let ticket = ticketer.encrypt(b"session").unwrap();
+        assert!(ticketer.decrypt(&ticket).is_some());
+        assert!(tickets.under(b"others".to_vec()).decrypt(&ticket).is_none());
+        for place in 0..ticket.len() {
+            let mut changed = ticket.clone();
+            changed[place] ^= 1;
+            assert!(ticketer.decrypt(&changed).is_none(), "{place}");
+            assert!(ticketer.decrypt(&ticket[..place]).is_none(), "{place}");
+        }
+    }
+}

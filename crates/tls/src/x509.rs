@@ -1,0 +1,161 @@
+//! What a certificate says of itself, for operators and programs. It verifies nothing: that is `webpki`'s.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::der::{self, Element, Reader};
+
+mod name;
+mod time;
+
+pub(crate) use name::common_name;
+pub use name::display as display_name;
+pub use time::display as display_time;
+
+/// The fields of a certificate that are used here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate<'a> {
+    /// The number that its issuer gave it.
+    pub serial: &'a [u8],
+    /// Who signed it, in DER; see [`display_name`].
+    pub issuer: &'a [u8],
+    /// Whose it is, in DER; see [`display_name`].
+    pub subject: &'a [u8],
+    /// Seconds since 1970 from which it is valid.
+    pub not_before_s: i64,
+    /// The last second at which it is.
+    pub not_after_s: i64,
+    /// Algorithm and public key, in DER.
+    pub public_key: &'a [u8],
+    /// The names that it is for.
+    pub names: Vec<AltName>,
+    /// Whether it may sign others.
+    pub is_authority: bool,
+}
+
+/// A subject alternative name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AltName {
+    /// A host, or all of one level: `*.example.org`.
+    Dns(String),
+    /// An address of mail.
+    Email(String),
+    /// A URI.
+    Uri(String),
+    /// An IP address.
+    Ip(std::net::IpAddr),
+}
+
+impl std::fmt::Display for AltName {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AltName::Dns(name) => write!(to, "DNS:{name}"),
+            AltName::Email(name) => write!(to, "email:{name}"),
+            AltName::Uri(name) => write!(to, "URI:{name}"),
+            AltName::Ip(ip) => write!(to, "IP:{ip}"),
+        }
+    }
+}
+
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+
+impl<'a> Certificate<'a> {
+    /// Reads a certificate (RFC 5280, section 4.1). `None`: it is none.
+    pub fn parse(bytes: &'a [u8]) -> Option<Certificate<'a>> {
+        let mut certificate = Reader(bytes).expect(der::SEQUENCE)?.inside();
+        let mut fields = certificate.expect(der::SEQUENCE)?.inside();
+        certificate.expect(der::SEQUENCE)?;
+        certificate.expect(der::BIT_STRING)?;
+
+        fields.optional(der::context(0, true));
+        let serial = fields.expect(der::INTEGER)?.content;
+        fields.expect(der::SEQUENCE)?;
+        let issuer = fields.expect(der::SEQUENCE)?.whole;
+        let mut validity = fields.expect(der::SEQUENCE)?.inside();
+        let subject = fields.expect(der::SEQUENCE)?.whole;
+        let public_key = fields.expect(der::SEQUENCE)?.whole;
+        let mut certificate = Certificate {
+            serial,
+            issuer,
+            subject,
+            not_before_s: time::parse(validity.next()?)?,
+            not_after_s: time::parse(validity.next()?)?,
+            public_key,
+            names: Vec::new(),
+            is_authority: false,
+        };
+        // Two unique identifiers, which nobody uses, may stand before the extensions.
+        if let Some(extensions) = fields.find(|field| field.tag == der::context(3, true)) {
+            for extension in extensions.inside().expect(der::SEQUENCE)?.inside() {
+                certificate.extend(extension)?;
+            }
+        }
+        Some(certificate)
+    }
+
+    fn extend(&mut self, extension: Element<'_>) -> Option<()> {
+        let mut fields = extension.inside();
+        let id = fields.expect(der::OID)?.content;
+        fields.optional(der::BOOLEAN);
+        let mut value = Reader(fields.expect(der::OCTET_STRING)?.content);
+        if id == SUBJECT_ALT_NAME {
+            let names = value.expect(der::SEQUENCE)?.inside();
+            self.names = names.filter_map(alt_name).collect();
+        } else if id == BASIC_CONSTRAINTS {
+            let mut constraints = value.expect(der::SEQUENCE)?.inside();
+            let flag = constraints.optional(der::BOOLEAN);
+            self.is_authority = flag.is_some_and(|flag| flag.content == [0xff]);
+        }
+        Some(())
+    }
+
+    /// Whether it has signed itself, by what it says.
+    pub fn is_self_issued(&self) -> bool {
+        self.issuer == self.subject
+    }
+
+    /// The serial number in hexadecimal digits, as OpenSSL writes it.
+    pub fn serial_hex(&self) -> String {
+        let digits = match self.serial {
+            [0, rest @ ..] if !rest.is_empty() => rest,
+            serial => serial,
+        };
+        hex(digits)
+    }
+}
+
+/// Kinds of names that are of no use here are left out.
+fn alt_name(name: Element<'_>) -> Option<AltName> {
+    const EMAIL: u8 = der::context(1, false);
+    const DNS: u8 = der::context(2, false);
+    const URI: u8 = der::context(6, false);
+    const IP: u8 = der::context(7, false);
+    let text = || {
+        let text = std::str::from_utf8(name.content).ok()?;
+        text.bytes()
+            .all(|byte| byte.is_ascii_graphic())
+            .then(|| text.to_owned())
+    };
+    match name.tag {
+        DNS => text().map(|name| AltName::Dns(name.to_ascii_lowercase())),
+        EMAIL => text().map(AltName::Email),
+        URI => text().map(AltName::Uri),
+        IP => match name.content.len() {
+            4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(name.content).ok()?).into()),
+            16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(name.content).ok()?).into()),
+            _ => None,
+        }
+        .map(AltName::Ip),
+        _ => None,
+    }
+}
+
+/// Hexadecimal digits, in upper case.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02X}");
+    }
+    text
+}

@@ -1,0 +1,173 @@
+//! Distinguished names as text (RFC 4514): the last part first, as OpenSSL's `-nameopt RFC2253` has it.
+
+use std::fmt::Write as _;
+
+use super::hex;
+use crate::der::{self, Element, Reader};
+
+/// What is written for the types of RFC 4514 and a few more; others are written as numbers.
+const TYPES: [(&[u8], &str); 12] = [
+    (&[0x55, 4, 3], "CN"),
+    (&[0x55, 4, 4], "SN"),
+    (&[0x55, 4, 5], "serialNumber"),
+    (&[0x55, 4, 6], "C"),
+    (&[0x55, 4, 7], "L"),
+    (&[0x55, 4, 8], "ST"),
+    (&[0x55, 4, 9], "street"),
+    (&[0x55, 4, 10], "O"),
+    (&[0x55, 4, 11], "OU"),
+    (&[0x55, 4, 42], "GN"),
+    (
+        &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25],
+        "DC",
+    ),
+    (
+        &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1],
+        "emailAddress",
+    ),
+];
+
+/// A name in DER as text. What cannot be read is written in hexadecimal digits.
+pub fn display(name: &[u8]) -> String {
+    let Some(name) = Reader(name).expect(der::SEQUENCE) else {
+        return hex(name);
+    };
+    let mut parts: Vec<String> = name.inside().map(|set| display_set(&set)).collect();
+    parts.reverse();
+    parts.join(",")
+}
+
+/// The common name within a name in DER, as it is.
+pub(crate) fn common_name(name: &[u8]) -> Option<String> {
+    let mut sets = Reader(name).expect(der::SEQUENCE)?.inside();
+    sets.find_map(|set| {
+        let mut fields = set.inside().expect(der::SEQUENCE)?.inside();
+        let id = fields.expect(der::OID)?;
+        text(&fields.next()?).filter(|_| id.content == TYPES[0].0)
+    })
+}
+
+/// Several attributes in one part are joined by `+`.
+fn display_set(set: &Element<'_>) -> String {
+    if set.tag != der::SET {
+        return hex(set.whole);
+    }
+    let attributes = set.inside().map(|attribute| {
+        let mut fields = attribute.inside();
+        match (fields.next(), fields.next()) {
+            (Some(id), Some(value)) if id.tag == der::OID => display_attribute(&id, &value),
+            _ => hex(attribute.whole),
+        }
+    });
+    attributes.collect::<Vec<_>>().join("+")
+}
+
+fn display_attribute(id: &Element<'_>, value: &Element<'_>) -> String {
+    let known = TYPES.iter().find(|(bytes, _)| *bytes == id.content);
+    match (known, text(value)) {
+        (Some((_, name)), Some(value)) => format!("{name}={}", escaped(&value)),
+        (None, Some(value)) => format!("{}={}", dotted(id.content), escaped(&value)),
+        _ => format!("{}=#{}", dotted(id.content), hex(value.whole)),
+    }
+}
+
+/// A string of any kind that certificates have.
+fn text(value: &Element<'_>) -> Option<String> {
+    const UTF8: u8 = 0x0c;
+    const PRINTABLE: u8 = 0x13;
+    const TELETEX: u8 = 0x14;
+    const IA5: u8 = 0x16;
+    match value.tag {
+        UTF8 | PRINTABLE | IA5 => String::from_utf8(value.content.to_vec()).ok(),
+        TELETEX => Some(value.content.iter().map(|byte| char::from(*byte)).collect()),
+        der::BMP_STRING => {
+            let (pairs, []) = value.content.as_chunks::<2>() else {
+                return None;
+            };
+            let units = pairs.iter().map(|pair| u16::from_be_bytes(*pair));
+            char::decode_utf16(units).collect::<Result<_, _>>().ok()
+        }
+        _ => None,
+    }
+}
+
+/// Control characters are escaped, too, so that the text fits a header field and one line of a log.
+fn escaped(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    let last = value.chars().count().saturating_sub(1);
+    for (place, char) in value.chars().enumerate() {
+        match char {
+            ' ' if place == 0 || place == last => text.push_str("\\ "),
+            '#' if place == 0 => text.push_str("\\#"),
+            ',' | '+' | '"' | '\\' | '<' | '>' | ';' => {
+                text.push('\\');
+                text.push(char);
+            }
+            char if char.is_control() || !char.is_ascii() => {
+                for byte in char.encode_utf8(&mut [0; 4]).bytes() {
+                    let _ = write!(text, "\\{byte:02X}");
+                }
+            }
+            char => text.push(char),
+        }
+    }
+    text
+}
+
+/// An object identifier in numbers.
+fn dotted(id: &[u8]) -> String {
+    let mut text = String::new();
+    let mut number = 0u64;
+    for byte in id {
+        number = number << 7 & (u64::MAX >> 1) | u64::from(byte & 0x7f);
+        if byte & 0x80 != 0 {
+            continue;
+        }
+        if text.is_empty() {
+            let first = (number / 40).min(2);
+            let _ = write!(text, "{first}.{}", number - first * 40);
+        } else {
+            let _ = write!(text, ".{number}");
+        }
+        number = 0;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(id: &[u8], tag: u8, value: &[u8]) -> Vec<u8> {
+        let id = wrapped(der::OID, id);
+        let value = wrapped(tag, value);
+        let pair = wrapped(der::SEQUENCE, &[id, value].concat());
+        wrapped(der::SET, &pair)
+    }
+
+    fn wrapped(tag: u8, content: &[u8]) -> Vec<u8> {
+        let len = u8::try_from(content.len()).unwrap();
+        [&[tag, len], content].concat()
+    }
+
+    #[test]
+    fn the_last_part_is_written_first_and_what_has_a_meaning_is_escaped() {
+        let parts = [
+            attribute(&[0x55, 4, 10], 0x13, b"A, B + C"),
+            attribute(&[0x55, 4, 3], 0x0c, " é#\n".as_bytes()),
+            attribute(&[0x2a, 3, 0x81, 0], 0x16, b"x"),
+        ];
+        let name = wrapped(der::SEQUENCE, &parts.concat());
+        assert_eq!(
+            display(&name),
+            "1.2.3.128=x,CN=\\ \\C3\\A9#\\0A,O=A\\, B \\+ C"
+        );
+    }
+
+    #[test]
+    fn what_is_no_name_is_written_in_digits() {
+        assert_eq!(display(&[1, 2]), "0102");
+        assert_eq!(display(&[0x30, 2, 4, 0]), "0400");
+        assert_eq!(display(&[0x30, 0]), "");
+    }
+}

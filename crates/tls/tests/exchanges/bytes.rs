@@ -1,0 +1,169 @@
+//! Bytes of the application, in pieces of any length, and the end of them.
+
+use lowroad_tls::{Ended, FULL_LEN, Fault, Progress, RECORD_OVERHEAD_MAX, SMALL_LEN};
+
+use crate::pair::{Exchange, acceptor, connector, record_lens};
+
+#[test]
+fn a_handshake_with_what_both_prefer() {
+    let exchange = Exchange::established(&acceptor(), &connector());
+    let server = &exchange.server;
+    assert_eq!(server.server_name(), Some("localhost"));
+    assert_eq!(server.protocol(), Some(&b"http/1.1"[..]));
+    assert_eq!(server.key_exchange(), Some("X25519MLKEM768"));
+    assert_eq!(server.version(), Some(lowroad_tls::Version::Tls13));
+    assert_eq!(server.client_certificate(), None);
+    assert!(!server.is_resumed());
+    assert_eq!(exchange.client.protocol(), Some(&b"http/1.1"[..]));
+    assert!(exchange.client.server_certificate().is_some());
+}
+
+#[test]
+fn bytes_may_come_one_by_one() {
+    for step in [1, 2, 3, 5, 100] {
+        let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
+        exchange.step = step;
+        exchange.run().unwrap();
+        let text: Vec<u8> = (0..40_000u32).map(|number| number as u8).collect();
+        exchange
+            .client
+            .seal(&[&text], &mut exchange.to_server, 0)
+            .unwrap();
+        exchange.say(&text);
+        exchange.run().unwrap();
+        assert!(
+            exchange.at_server == text && exchange.at_client == text,
+            "{step}"
+        );
+    }
+}
+
+#[test]
+fn progress_is_told_once() {
+    let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
+    let (mut established, mut closed) = (0, 0);
+    for round in 0..6 {
+        for byte in std::mem::take(&mut exchange.to_server) {
+            let progress: Progress = exchange
+                .server
+                .receive(&mut [byte], &mut Vec::new(), &mut exchange.to_client)
+                .unwrap();
+            established += u32::from(progress.established);
+            closed += u32::from(progress.closed);
+        }
+        let mut wire = std::mem::take(&mut exchange.to_client);
+        exchange
+            .client
+            .receive(&mut wire, &mut Vec::new(), &mut exchange.to_server)
+            .unwrap();
+        if round == 3 {
+            assert_eq!((established, closed), (1, 0));
+            exchange.client.close(&mut exchange.to_server).unwrap();
+        }
+    }
+    assert_eq!((established, closed), (1, 1));
+    assert_eq!(exchange.server.ended(), Ended::Cleanly);
+}
+
+#[test]
+fn the_first_record_is_small_and_the_others_full() {
+    let mut exchange = Exchange::established(&acceptor(), &connector());
+    let text = vec![b'x'; SMALL_LEN + 2 * FULL_LEN + 100];
+    // In pieces that no record fits.
+    let pieces: Vec<&[u8]> = text.chunks(777).collect();
+    exchange
+        .server
+        .seal(&pieces, &mut exchange.to_client, 10)
+        .unwrap();
+    let lens = record_lens(&exchange.to_client);
+    let of = |len: usize| len + 17;
+    assert_eq!(lens, [of(SMALL_LEN), of(FULL_LEN), of(FULL_LEN), of(100)]);
+    assert!(exchange.to_client.len() <= text.len() + 4 * RECORD_OVERHEAD_MAX);
+    exchange.run().unwrap();
+    assert!(exchange.at_client == text);
+
+    exchange
+        .server
+        .seal(&[&text[..5000]], &mut exchange.to_client, 500)
+        .unwrap();
+    assert_eq!(record_lens(&exchange.to_client), [of(5000)]);
+    exchange.to_client.clear();
+    exchange
+        .server
+        .seal(&[&text[..5000]], &mut exchange.to_client, 1500)
+        .unwrap();
+    assert_eq!(
+        record_lens(&exchange.to_client),
+        [of(SMALL_LEN), of(5000 - SMALL_LEN)]
+    );
+}
+
+#[test]
+fn nothing_and_empty_pieces_make_no_record() {
+    let mut exchange = Exchange::established(&acceptor(), &connector());
+    exchange
+        .server
+        .seal(&[], &mut exchange.to_client, 0)
+        .unwrap();
+    exchange
+        .server
+        .seal(&[b"", b""], &mut exchange.to_client, 0)
+        .unwrap();
+    assert!(exchange.to_client.is_empty());
+    exchange
+        .server
+        .seal(&[b"", b"a", b"", b"b", b""], &mut exchange.to_client, 0)
+        .unwrap();
+    exchange.run().unwrap();
+    assert_eq!(exchange.at_client, b"ab");
+}
+
+#[test]
+fn what_is_sealed_stands_behind_what_was_there() {
+    let mut exchange = Exchange::established(&acceptor(), &connector());
+    let mut out = b"before".to_vec();
+    exchange.server.seal(&[b"x"], &mut out, 0).unwrap();
+    assert_eq!(&out[..7], b"before\x17");
+    assert_eq!(record_lens(&out[6..]), [18]);
+}
+
+#[test]
+fn nothing_is_sealed_before_the_handshake_is_over() {
+    let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
+    let mut out = Vec::new();
+    let failure = exchange.server.seal(&[b"early"], &mut out, 0).unwrap_err();
+    assert_eq!(failure.fault, Fault::NotReady);
+    assert_eq!(
+        exchange.server.close(&mut out).unwrap_err().fault,
+        Fault::NotReady
+    );
+    assert!(out.is_empty());
+}
+
+#[test]
+fn the_end_is_clean_only_if_it_was_said() {
+    let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
+    assert_eq!(exchange.server.ended(), Ended::InHandshake);
+    exchange.run().unwrap();
+    assert_eq!(exchange.server.ended(), Ended::Truncated);
+    exchange.client.close(&mut exchange.to_server).unwrap();
+    exchange.run().unwrap();
+    assert_eq!(exchange.server.ended(), Ended::Cleanly);
+    // The other direction is still open.
+    exchange.say(b"the rest");
+    exchange.server.close(&mut exchange.to_client).unwrap();
+    exchange.run().unwrap();
+    assert_eq!(exchange.at_client, b"the rest");
+    assert_eq!(exchange.client.ended(), Ended::Cleanly);
+}
+
+#[test]
+fn what_follows_close_notify_is_ignored() {
+    let mut exchange = Exchange::established(&acceptor(), &connector());
+    exchange.client.close(&mut exchange.to_server).unwrap();
+    exchange.to_server.extend_from_slice(&[0; 100]);
+    exchange.run().unwrap();
+    exchange.to_server.extend_from_slice(&[0xff; 100]);
+    exchange.run().unwrap();
+    assert!(exchange.at_server.is_empty());
+}

@@ -1,0 +1,120 @@
+//! Which certificate is shown to whom.
+
+use lowroad_tls::certificates::{Certificates, Store};
+use lowroad_tls::{Acceptor, Connector, Fault, Settings, Trust};
+
+use crate::pair::{Exchange, Failed, clock, self_signed, signed};
+
+/// SHA-256 of what a client is shown that asks for `name`.
+fn shown(store: &Store, name: &str, protocol: &str) -> Result<String, Fault> {
+    let acceptor = Acceptor::new(&Settings::new(store.clone(), clock())).unwrap();
+    let connector = Connector::new(&Trust::Anybody, &[protocol], None, 0, clock()).unwrap();
+    let mut exchange = Exchange::new(&acceptor, &connector, name);
+    match exchange.run() {
+        Ok(()) => {
+            let der = exchange.client.server_certificate().unwrap();
+            let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, der);
+            let digits = digest.as_ref().iter().map(|byte| format!("{byte:02X}"));
+            Ok(digits.collect())
+        }
+        Err(Failed::Server(failure)) => Err(failure.fault),
+        Err(Failed::Client(failure)) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn exact_names_come_first_then_wildcards_then_the_default() {
+    let (exact, wild, default) = (
+        signed(&["a.example.org"]),
+        signed(&["*.example.org"]),
+        signed(&["other.example"]),
+    );
+    let mut certificates = Certificates::new();
+    certificates.add(&wild);
+    certificates.add(&exact);
+    certificates.add_default(&default);
+    let store = Store::new(certificates);
+    let shown = |name| shown(&store, name, "http/1.1").unwrap();
+    assert_eq!(shown("a.example.org"), exact.fingerprint());
+    assert_eq!(shown("A.EXAMPLE.org"), exact.fingerprint());
+    assert_eq!(shown("b.example.org"), wild.fingerprint());
+    assert_eq!(shown("b.b.example.org"), default.fingerprint());
+    assert_eq!(shown("example.org"), default.fingerprint());
+    assert_eq!(shown("192.0.2.1"), default.fingerprint());
+
+    let certificates = store.current();
+    assert!(certificates.covers("X.example.org") && !certificates.covers("example.org"));
+    assert!(certificates.is_same(Some("b.example.org"), "c.example.org"));
+    assert!(!certificates.is_same(Some("b.example.org"), "a.example.org"));
+    assert!(certificates.is_same(None, "unknown.example"));
+    assert!(!certificates.is_same(None, "a.example.org"));
+}
+
+#[test]
+fn without_a_default_who_asks_for_somebody_else_is_refused() {
+    let mut certificates = Certificates::new();
+    certificates.add(&signed(&["a.example.org"]));
+    let store = Store::new(certificates);
+    assert!(shown(&store, "a.example.org", "http/1.1").is_ok());
+    assert_eq!(
+        shown(&store, "b.example.org", "http/1.1"),
+        Err(Fault::NoCertificate)
+    );
+}
+
+#[test]
+fn of_several_kinds_the_cheapest_is_shown() {
+    let rsa = self_signed("a.example.org", &rcgen::PKCS_RSA_SHA256);
+    let ecdsa = self_signed("a.example.org", &rcgen::PKCS_ECDSA_P256_SHA256);
+    let mut certificates = Certificates::new();
+    certificates.add(&rsa);
+    let store = Store::new(certificates.clone());
+    assert_eq!(
+        shown(&store, "a.example.org", "h"),
+        Err(Fault::NothingInCommon)
+    );
+    assert_eq!(
+        shown(&store, "a.example.org", "http/1.1").unwrap(),
+        rsa.fingerprint()
+    );
+    certificates.add(&ecdsa);
+    store.replace(certificates);
+    assert_eq!(
+        shown(&store, "a.example.org", "http/1.1").unwrap(),
+        ecdsa.fingerprint()
+    );
+}
+
+#[test]
+fn a_challenge_is_shown_to_who_asks_for_it_only() {
+    let (own, challenge) = (signed(&["a.example.org"]), signed(&["a.example.org"]));
+    let mut certificates = Certificates::new();
+    certificates.add(&own);
+    certificates.add_challenge("a.example.org", &challenge);
+    let store = Store::new(certificates);
+    assert_eq!(
+        shown(&store, "a.example.org", "http/1.1").unwrap(),
+        own.fingerprint()
+    );
+    assert_eq!(
+        shown(&store, "a.example.org", "acme-tls/1").unwrap(),
+        challenge.fingerprint()
+    );
+    assert_eq!(
+        shown(&store, "b.example.org", "acme-tls/1"),
+        Err(Fault::NoCertificate)
+    );
+}
+
+#[test]
+fn connections_go_on_when_certificates_are_replaced() {
+    let store = crate::pair::store();
+    let acceptor = Acceptor::new(&Settings::new(store.clone(), clock())).unwrap();
+    let mut exchange = Exchange::established(&acceptor, &crate::pair::connector());
+    store.replace(Certificates::new());
+    exchange.say(b"still here");
+    exchange.run().unwrap();
+    assert_eq!(exchange.at_client, b"still here");
+    let mut next = Exchange::new(&acceptor, &crate::pair::connector(), "localhost");
+    assert!(matches!(next.run(), Err(Failed::Server(f)) if f.fault == Fault::NoCertificate));
+}

@@ -1,0 +1,160 @@
+//! Clients that say who they are.
+
+use lowroad_tls::certificates::Pair;
+use lowroad_tls::{Acceptor, ClientCertificates, Connector, Fault, Tickets};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
+
+use crate::pair::{Exchange, Failed, clock, load, settings, tickets, trust};
+
+struct Clients {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Clients {
+    fn new(name: &str) -> Clients {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        Clients { pem, issuer }
+    }
+
+    fn sign(&self, days: i32) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(["alice.example".to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "Example, Inc.");
+        params.distinguished_name.push(DnType::CommonName, "Alice");
+        params.serial_number = Some(0x0123_4567_u64.into());
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.not_after = rcgen::date_time_ymd(2026 + days / 365, 1, 2);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        load(&certificate.pem(), &key.serialize_pem())
+    }
+}
+
+fn acceptor(clients: ClientCertificates, tickets: Option<Tickets>) -> Acceptor {
+    let mut settings = settings();
+    settings.clients = clients;
+    settings.tickets = tickets;
+    Acceptor::new(&settings).unwrap()
+}
+
+fn connector(identity: Option<&Pair>) -> Connector {
+    Connector::new(&trust(), &["http/1.1"], identity, 16, clock()).unwrap()
+}
+
+fn fault(acceptor: &Acceptor, connector: &Connector) -> Option<Fault> {
+    let mut exchange = Exchange::new(acceptor, connector, "localhost");
+    match exchange.run() {
+        Ok(()) => None,
+        Err(Failed::Server(failure)) => Some(failure.fault),
+        Err(Failed::Client(failure)) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn what_was_verified_is_given_out() {
+    let clients = Clients::new("Clients");
+    let alice = clients.sign(3650);
+    let acceptor = acceptor(ClientCertificates::Require(clients.pem.into()), None);
+    let exchange = Exchange::established(&acceptor, &connector(Some(&alice)));
+    let shown = exchange.server.client_certificate().unwrap();
+    assert_eq!(shown.subject, "CN=Alice,O=Example\\, Inc.");
+    assert!(shown.issuer.contains("CN=Clients"), "{}", shown.issuer);
+    assert_eq!(shown.serial, "01234567");
+    assert_eq!(
+        shown
+            .names
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["DNS:alice.example"]
+    );
+    assert_eq!(shown.fingerprint, alice.fingerprint());
+    assert_eq!(shown.not_after, "2036-01-02 00:00:00 UTC");
+    assert!(shown.pem.starts_with("-----BEGIN CERTIFICATE-----\nMII"));
+    assert!(shown.pem.ends_with("\n-----END CERTIFICATE-----\n"));
+    assert!(shown.pem.lines().all(|line| line.len() <= 64));
+}
+
+#[test]
+fn who_must_show_one_and_has_none_is_refused() {
+    let clients = Clients::new("Clients");
+    let requires = acceptor(
+        ClientCertificates::Require(clients.pem.clone().into()),
+        None,
+    );
+    assert_eq!(
+        fault(&requires, &connector(None)),
+        Some(Fault::CertificateMissing)
+    );
+    let requests = acceptor(ClientCertificates::Request(clients.pem.into()), None);
+    assert_eq!(fault(&requests, &connector(None)), None);
+}
+
+#[test]
+fn what_others_have_signed_or_has_expired_is_refused() {
+    let clients = Clients::new("Clients");
+    for kind in [ClientCertificates::Request, ClientCertificates::Require] {
+        let acceptor = acceptor(kind(clients.pem.clone().into()), None);
+        let stranger = Clients::new("Others").sign(3650);
+        assert_eq!(
+            fault(&acceptor, &connector(Some(&stranger))),
+            Some(Fault::CertificateIssuer)
+        );
+        // The same name, but another key.
+        let forger = Clients::new("Clients").sign(3650);
+        assert_eq!(
+            fault(&acceptor, &connector(Some(&forger))),
+            Some(Fault::Certificate)
+        );
+        let expired = clients.sign(0);
+        assert_eq!(
+            fault(&acceptor, &connector(Some(&expired))),
+            Some(Fault::CertificateExpired)
+        );
+    }
+}
+
+#[test]
+fn a_resumed_session_still_knows_its_client_and_another_listener_does_not_take_it() {
+    let clients = Clients::new("Clients");
+    let tickets = tickets(&clock());
+    let authorities: Vec<u8> = clients.pem.clone().into();
+    let requires = acceptor(
+        ClientCertificates::Require(authorities.clone()),
+        Some(tickets.clone()),
+    );
+    let alice = clients.sign(3650);
+    let connector = connector(Some(&alice));
+    assert!(
+        !Exchange::established(&requires, &connector)
+            .server
+            .is_resumed()
+    );
+    let again = Exchange::established(&requires, &connector);
+    assert!(again.server.is_resumed());
+    assert_eq!(
+        again.server.client_certificate().unwrap().fingerprint,
+        alice.fingerprint()
+    );
+    for other in [
+        ClientCertificates::None,
+        ClientCertificates::Request(authorities),
+    ] {
+        let other = acceptor(other, Some(tickets.clone()));
+        assert!(
+            !Exchange::established(&other, &connector)
+                .server
+                .is_resumed()
+        );
+    }
+}

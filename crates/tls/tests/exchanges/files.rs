@@ -1,0 +1,208 @@
+//! Files of certificates and keys, and what is said of those that are wrong.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use lowroad_tls::authority::Authority;
+use lowroad_tls::certificates::{Files, Problem, Reason, read};
+use rcgen::{CertificateParams, Issuer, KeyPair};
+
+use crate::pair::tempdir::Folder;
+use crate::pair::{AUTHORITY, NOW_S};
+
+struct Site {
+    folder: Folder,
+    files: Files,
+}
+
+impl Site {
+    fn new(certificates: &str, key: &str) -> Site {
+        let folder = Folder::new("site");
+        let files = Files {
+            certificates: folder.path().join("cert.pem"),
+            key: folder.path().join("key.pem"),
+            staple: None,
+        };
+        fs::write(&files.certificates, certificates).unwrap();
+        fs::write(&files.key, key).unwrap();
+        for (path, mode) in [(&files.certificates, 0o644), (&files.key, 0o600)] {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+        Site { folder, files }
+    }
+
+    fn signed() -> Site {
+        let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
+        Site::new(&chain, &key)
+    }
+
+    fn doubts(&self, unix_s: u64) -> Vec<Reason> {
+        let (_, problems) = read(&self.files, unix_s).unwrap();
+        assert!(problems.iter().all(|problem| !problem.is_fatal()));
+        problems.into_iter().map(|problem| problem.reason).collect()
+    }
+
+    fn refused(&self) -> Problem {
+        let problem = read(&self.files, NOW_S).unwrap_err();
+        assert!(problem.is_fatal());
+        problem
+    }
+}
+
+#[test]
+fn what_is_right_raises_no_doubt() {
+    let site = Site::signed();
+    assert_eq!(site.doubts(NOW_S), []);
+    let (pair, _) = read(&site.files, NOW_S).unwrap();
+    assert_eq!(pair.dns_names().collect::<Vec<_>>(), ["localhost"]);
+    assert_eq!(pair.names().len(), 3);
+    assert!(pair.not_after_s() > NOW_S as i64);
+}
+
+#[test]
+fn a_key_of_another_certificate_is_named() {
+    let site = Site::signed();
+    fs::write(
+        &site.files.key,
+        KeyPair::generate().unwrap().serialize_pem(),
+    )
+    .unwrap();
+    let problem = site.refused();
+    assert_eq!(problem.reason, Reason::KeyMismatch);
+    let key = site.files.key.display();
+    assert_eq!(
+        problem.to_string(),
+        format!("{key}: the key does not fit the certificate")
+    );
+}
+
+#[test]
+fn times_are_looked_at() {
+    let site = Site::signed();
+    let year_s = 366 * 86_400;
+    assert!(matches!(
+        site.doubts(NOW_S + 2 * year_s)[..],
+        [Reason::Expired(_)]
+    ));
+    assert!(matches!(
+        site.doubts(NOW_S - year_s)[..],
+        [Reason::NotYetValid(_)]
+    ));
+}
+
+#[test]
+fn a_chain_is_looked_at() {
+    let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
+    let own = chain
+        .split_inclusive("-----END CERTIFICATE-----\n")
+        .next()
+        .unwrap();
+    let alone = Site::new(own, &key);
+    let name = "CN=Lowroad local authority on here".to_owned();
+    assert_eq!(alone.doubts(NOW_S), [Reason::IncompleteChain(name)]);
+
+    let other = Folder::new("other");
+    let other = Authority::open(other.path(), "elsewhere", NOW_S).unwrap();
+    let wrong = Site::new(&format!("{own}{}", other.pem()), &key);
+    assert_eq!(wrong.doubts(NOW_S), [Reason::WrongOrder(2)]);
+}
+
+#[test]
+fn a_certificate_without_names_is_doubtful() {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::default();
+    let certificate = params.self_signed(&key).unwrap();
+    let issuer = Issuer::new(params, key);
+    let site = Site::new(&certificate.pem(), &issuer.key().serialize_pem());
+    assert_eq!(site.doubts(NOW_S), [Reason::NoName]);
+}
+
+#[test]
+fn who_may_read_and_write_is_looked_at() {
+    let site = Site::signed();
+    fs::set_permissions(&site.files.key, Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(&site.files.certificates, Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(
+        site.doubts(NOW_S),
+        [Reason::OpenToAll(0o644), Reason::WritableByOthers(0o666)]
+    );
+    fs::set_permissions(&site.files.key, Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(&site.files.certificates, Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(site.doubts(NOW_S), []);
+}
+
+#[test]
+fn what_is_no_certificate_or_no_key_is_said_so() {
+    let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
+    let encrypted =
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let broken_key = "-----BEGIN PRIVATE KEY-----\nMAAA\n-----END PRIVATE KEY-----\n";
+    for (certificates, key, expected) in [
+        ("", &key[..], "NoCertificate"),
+        (&key, &key, "NoCertificate"),
+        ("-----BEGIN CERTIFICATE-----\n%%%", &key, "Malformed"),
+        (garbage, &key, "Malformed"),
+        (&chain, &chain, "NoKey"),
+        (&chain, "", "NoKey"),
+        (&chain, encrypted, "EncryptedKey"),
+        (&chain, broken_key, "UnusableKey"),
+    ] {
+        let reason = format!("{:?}", Site::new(certificates, key).refused().reason);
+        assert!(
+            reason.starts_with(expected),
+            "{reason} instead of {expected}"
+        );
+    }
+    let site = Site::signed();
+    fs::remove_file(&site.files.key).unwrap();
+    let problem = site.refused();
+    assert!(matches!(problem.reason, Reason::Unreadable(_)));
+    assert_eq!(problem.file, site.files.key);
+}
+
+#[test]
+fn files_are_read_anew_when_asked() {
+    let site = Site::signed();
+    let before = read(&site.files, NOW_S).unwrap().0;
+    let (chain, key) = AUTHORITY.sign_pem(&["new.example"], NOW_S).unwrap();
+    fs::write(&site.files.certificates, chain).unwrap();
+    fs::write(&site.files.key, key).unwrap();
+    let after = read(&site.files, NOW_S).unwrap().0;
+    assert_ne!(before.fingerprint(), after.fingerprint());
+    assert!(after.dns_names().any(|name| name == "new.example"));
+    assert!(site.folder.path().exists());
+}
+
+#[test]
+fn an_authority_is_made_once_with_the_right_modes() {
+    let folder = Folder::new("authority");
+    let path = folder.path().join("ca");
+    let first = Authority::open(&path, "a host", NOW_S).unwrap();
+    let mode = |name: &str| path.join(name).metadata().unwrap().permissions().mode() & 0o7777;
+    assert_eq!(
+        path.metadata().unwrap().permissions().mode() & 0o7777,
+        0o700
+    );
+    assert_eq!(
+        (mode("authority.key"), mode("authority.pem")),
+        (0o600, 0o644)
+    );
+    let again = Authority::open(&path, "renamed", NOW_S + 1000).unwrap();
+    assert_eq!(first.pem(), again.pem());
+    assert!(
+        first
+            .how_to_trust()
+            .contains(&*first.certificate_file().to_string_lossy())
+    );
+    // What the reopened one signs is what the first one's certificate vouches for.
+    let (chain, key) = again.sign_pem(&["x.test", "10.0.0.1"], NOW_S).unwrap();
+    let site = Site::new(&chain, &key);
+    assert_eq!(site.doubts(NOW_S), []);
+    let expiring = NOW_S + 3600 * 86_400;
+    let renewed = Authority::open(&path, "a host", expiring).unwrap();
+    assert_ne!(first.pem(), renewed.pem());
+    fs::write(path.join("authority.pem"), "garbage").unwrap();
+    assert!(Authority::open(&path, "a host", NOW_S).is_err());
+    assert!(Authority::open(&path.join("ca/x"), "h", NOW_S).is_ok());
+}

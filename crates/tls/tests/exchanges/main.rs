@@ -1,0 +1,12 @@
+//! Both sides in memory: handshakes, what they agree on, bytes, ends, and peers that misbehave. The client is this
+//! crate's or `rustls` as it comes.
+
+mod bytes;
+mod certificates;
+mod clients;
+mod files;
+mod kernel;
+mod pair;
+mod peers;
+mod resumption;
+mod versions;

@@ -1,0 +1,182 @@
+//! Two ends and what is between them.
+
+use std::sync::LazyLock;
+
+use lowroad_tls::authority::Authority;
+use lowroad_tls::certificates::{Certificates, Pair, Store, Texts};
+use lowroad_tls::{
+    Acceptor, Client, Clock, Connector, Failure, Server, Settings, TicketKeys, Tickets, Trust,
+};
+
+/// When all this happens.
+pub const NOW_S: u64 = 1_795_473_525;
+
+static FOLDER: LazyLock<tempdir::Folder> = LazyLock::new(|| tempdir::Folder::new("pair"));
+
+/// One authority for all tests of this process.
+pub static AUTHORITY: LazyLock<Authority> =
+    LazyLock::new(|| Authority::open(FOLDER.path(), "here", NOW_S).expect("an authority"));
+
+/// Folders that go with who made them.
+pub mod tempdir {
+    use std::path::{Path, PathBuf};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    pub struct Folder(PathBuf);
+
+    impl Folder {
+        pub fn new(name: &str) -> Folder {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("lowroad-tls-{}-{name}-{count}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&path).expect("a folder");
+            Folder(path)
+        }
+
+        pub fn path(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+pub fn clock() -> Clock {
+    Clock::new(NOW_S)
+}
+
+pub fn signed(names: &[&str]) -> Pair {
+    AUTHORITY.sign(names, NOW_S).expect("a certificate")
+}
+
+/// A certificate that signs itself, with a key of another kind.
+pub fn self_signed(name: &str, algorithm: &'static rcgen::SignatureAlgorithm) -> Pair {
+    let key = rcgen::KeyPair::generate_for(algorithm).expect("a key");
+    let mut params = rcgen::CertificateParams::new([name.to_owned()]).expect("a name");
+    params.not_after = rcgen::date_time_ymd(2090, 1, 1);
+    let certificate = params.self_signed(&key).expect("a certificate");
+    load(&certificate.pem(), &key.serialize_pem())
+}
+
+pub fn load(certificates: &str, key: &str) -> Pair {
+    let texts = Texts {
+        certificates_file: "c.pem".as_ref(),
+        certificates: certificates.as_bytes(),
+        key_file: "k.pem".as_ref(),
+        key: key.as_bytes(),
+        staple: None,
+    };
+    Pair::load(&texts, NOW_S).expect("a pair").0
+}
+
+pub fn store() -> Store {
+    static PAIR: LazyLock<Pair> = LazyLock::new(|| signed(&[]));
+    let mut certificates = Certificates::new();
+    certificates.add(&PAIR);
+    certificates.add_default(&PAIR);
+    Store::new(certificates)
+}
+
+pub fn settings() -> Settings {
+    Settings::new(store(), clock())
+}
+
+pub fn acceptor() -> Acceptor {
+    Acceptor::new(&settings()).expect("settings")
+}
+
+pub fn tickets(clock: &Clock) -> Tickets {
+    let keys = TicketKeys::new(3600, clock.unix_s()).expect("keys");
+    Tickets::new(keys, clock.clone()).expect("tickets")
+}
+
+pub fn trust() -> Trust {
+    Trust::Pem(AUTHORITY.pem().into())
+}
+
+pub fn connector() -> Connector {
+    Connector::new(&trust(), &["http/1.1"], None, 16, clock()).expect("a connector")
+}
+
+/// A server and a client, and what is on its way between them.
+pub struct Exchange {
+    pub server: Server,
+    pub client: Client,
+    pub to_server: Vec<u8>,
+    pub to_client: Vec<u8>,
+    pub at_server: Vec<u8>,
+    pub at_client: Vec<u8>,
+    /// Bytes that travel together.
+    pub step: usize,
+}
+
+/// Whose failure it is.
+#[derive(Debug)]
+pub enum Failed {
+    Server(Failure),
+    Client(Failure),
+}
+
+impl Exchange {
+    pub fn new(acceptor: &Acceptor, connector: &Connector, name: &str) -> Exchange {
+        let mut to_server = Vec::new();
+        Exchange {
+            server: acceptor.accept().expect("a server"),
+            client: connector.connect(name, &mut to_server).expect("a client"),
+            to_server,
+            to_client: Vec::new(),
+            at_server: Vec::new(),
+            at_client: Vec::new(),
+            step: usize::MAX,
+        }
+    }
+
+    /// With a handshake that is over.
+    pub fn established(acceptor: &Acceptor, connector: &Connector) -> Exchange {
+        let mut exchange = Exchange::new(acceptor, connector, "localhost");
+        exchange.run().expect("a handshake");
+        assert!(exchange.server.is_established() && exchange.client.is_established());
+        exchange
+    }
+
+    /// Until nothing is on its way.
+    pub fn run(&mut self) -> Result<(), Failed> {
+        while !self.to_server.is_empty() || !self.to_client.is_empty() {
+            for wire in &mut std::mem::take(&mut self.to_server).chunks_mut(self.step) {
+                let done = self
+                    .server
+                    .receive(wire, &mut self.at_server, &mut self.to_client);
+                done.map_err(Failed::Server)?;
+            }
+            for wire in &mut std::mem::take(&mut self.to_client).chunks_mut(self.step) {
+                let done = self
+                    .client
+                    .receive(wire, &mut self.at_client, &mut self.to_server);
+                done.map_err(Failed::Client)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the server says to the client.
+    pub fn say(&mut self, text: &[u8]) {
+        let sealed = self.server.seal(&[text], &mut self.to_client, 0);
+        sealed.expect("sealed");
+    }
+}
+
+/// The lengths of the records in `wire`.
+pub fn record_lens(mut wire: &[u8]) -> Vec<usize> {
+    let mut lens = Vec::new();
+    while let [_, _, _, high, low, rest @ ..] = wire {
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        lens.push(len);
+        wire = &rest[len..];
+    }
+    lens
+}

@@ -1,0 +1,67 @@
+//! Tickets: resumed by whoever has the keys, and by nobody else.
+
+use lowroad_tls::{Acceptor, Clock, Connector, TicketKeys, Tickets};
+
+use crate::pair::{Exchange, NOW_S, clock, settings, tickets, trust};
+
+fn acceptor(tickets: &Tickets) -> Acceptor {
+    let mut settings = settings();
+    settings.tickets = Some(tickets.clone());
+    Acceptor::new(&settings).unwrap()
+}
+
+fn connector(clock: &Clock) -> Connector {
+    Connector::new(&trust(), &["http/1.1"], None, 16, clock.clone()).unwrap()
+}
+
+/// Whether a new connection is resumed, as both say.
+fn is_resumed(acceptor: &Acceptor, connector: &Connector) -> bool {
+    let exchange = Exchange::established(acceptor, connector);
+    let is_resumed = exchange.server.is_resumed();
+    assert_eq!(exchange.client.is_resumed(), is_resumed);
+    assert_eq!(exchange.server.server_name(), Some("localhost"));
+    is_resumed
+}
+
+#[test]
+fn a_session_is_resumed() {
+    let clock = clock();
+    let (acceptor, connector) = (acceptor(&tickets(&clock)), connector(&clock));
+    let resumed = (0..10).filter(|_| is_resumed(&acceptor, &connector));
+    assert_eq!(resumed.count(), 9);
+}
+
+#[test]
+fn without_tickets_every_handshake_is_full() {
+    let clock = clock();
+    let (acceptor, connector) = (crate::pair::acceptor(), connector(&clock));
+    assert_eq!(
+        (0..3).filter(|_| is_resumed(&acceptor, &connector)).count(),
+        0
+    );
+}
+
+#[test]
+fn sessions_outlive_one_rotation_and_end_with_the_second() {
+    for (later_s, resumed) in [(3600, true), (3 * 3600, false)] {
+        let clock = clock();
+        // The client's clock stands still: it would forget the session by itself.
+        let (acceptor, connector) = (acceptor(&tickets(&clock)), connector(&Clock::new(NOW_S)));
+        assert!(!is_resumed(&acceptor, &connector));
+        clock.set(NOW_S + later_s);
+        assert_eq!(is_resumed(&acceptor, &connector), resumed, "{later_s}");
+    }
+}
+
+#[test]
+fn an_upgraded_process_resumes_the_sessions_of_the_one_before() {
+    let clock = clock();
+    let (before, connector) = (tickets(&clock), connector(&clock));
+    assert!(!is_resumed(&acceptor(&before), &connector));
+    let handed_over = before.keys().to_bytes();
+    let keys = TicketKeys::from_bytes(&handed_over).unwrap();
+    let after = Tickets::new(keys, clock.clone()).unwrap();
+    assert!(is_resumed(&acceptor(&after), &connector));
+    let stranger = tickets(&clock);
+    assert!(!is_resumed(&acceptor(&stranger), &connector));
+}

@@ -1,0 +1,102 @@
+//! What an idle connection takes: counted by the allocator. Alone in its process, on one thread.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use lowroad_tls::authority::Authority;
+use lowroad_tls::certificates::{Certificates, Store};
+use lowroad_tls::{
+    Acceptor, Client, Clock, Connector, Server, Settings, TicketKeys, Tickets, Trust,
+};
+
+struct Counting;
+
+static TAKEN: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: everything is the system allocator's; the count beside it has no influence.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        TAKEN.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller keeps the system allocator's rules.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        TAKEN.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller keeps the system allocator's rules.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const NOW_S: u64 = 1_795_473_525;
+/// What an idle connection may take here, beside what C allocates for its keys (below).
+const IDLE_MAX: isize = 4096;
+
+fn talk(server: &mut Server, client: &mut Client, mut to_server: Vec<u8>) {
+    let (mut plain, mut to_client) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let done = server.receive(&mut to_server, &mut plain, &mut to_client);
+        done.expect("the server is content");
+        to_server.clear();
+        let done = client.receive(&mut to_client, &mut plain, &mut to_server);
+        done.expect("the client is content");
+        to_client.clear();
+    }
+}
+
+/// Bytes in use by C's allocator, which is aws-lc's, too.
+fn in_use() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("procfs");
+    let pages = status.split(' ').nth(1).expect("resident pages");
+    pages.parse::<usize>().expect("a number") * 4096
+}
+
+#[test]
+fn an_idle_connection_keeps_no_buffers() {
+    let folder = std::env::temp_dir().join(format!("lowroad-tls-memory-{}", std::process::id()));
+    let authority = Authority::open(&folder, "here", NOW_S).unwrap();
+    let pair = authority.sign(&[], NOW_S).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let clock = Clock::new(NOW_S);
+    let mut certificates = Certificates::new();
+    certificates.add(&pair);
+    let mut settings = Settings::new(Store::new(certificates), clock.clone());
+    let keys = TicketKeys::new(3600, NOW_S).unwrap();
+    settings.tickets = Some(Tickets::new(keys, clock.clone()).unwrap());
+    let acceptor = Acceptor::new(&settings).unwrap();
+    let trust = Trust::Pem(authority.pem().into());
+    let connector = Connector::new(&trust, &["http/1.1"], None, 0, clock).unwrap();
+
+    let connect = || {
+        let mut to_server = Vec::new();
+        let mut client = connector.connect("localhost", &mut to_server).unwrap();
+        let mut server = Box::new(acceptor.accept().unwrap());
+        talk(&mut server, &mut client, to_server);
+        // Traffic, half of a record among it, must leave nothing behind.
+        let mut wire = Vec::new();
+        client.seal(&[&[b'q'; 40_000]], &mut wire, 0).unwrap();
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        let (first, second) = wire.split_at_mut(20_000);
+        server.receive(first, &mut plain, &mut out).unwrap();
+        server.receive(second, &mut plain, &mut out).unwrap();
+        assert_eq!(plain.len(), 40_000);
+        server.seal(&[&[b'a'; 40_000]], &mut out, 0).unwrap();
+        server
+    };
+    let warm: Vec<_> = (0..10).map(|_| connect()).collect();
+    let before = TAKEN.load(Ordering::Relaxed);
+    let one = connect();
+    let taken = TAKEN.load(Ordering::Relaxed) - before;
+    println!("an idle connection: {taken} bytes of Rust's");
+    assert!(taken <= IDLE_MAX, "{taken}");
+
+    let resident = in_use();
+    let many: Vec<_> = (0..2000).map(|_| connect()).collect();
+    let each = (in_use() - resident) / many.len();
+    println!("with C's, as the process grows: {each} bytes");
+    assert!(each <= 8192, "{each}");
+    drop((warm, one));
+}

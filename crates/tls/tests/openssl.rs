@@ -1,0 +1,422 @@
+//! Over sockets with OpenSSL at the other end: `openssl s_client` and `openssl s_server`.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use lowroad_tls::authority::Authority;
+use lowroad_tls::certificates::{Certificates, Files, Store, read};
+use lowroad_tls::{
+    Acceptor, Client, ClientCertificates, Clock, Connector, Ended, Fault, KeyLog, Server, Settings,
+    TicketKeys, Tickets, Trust, Version,
+};
+
+/// Nothing of this lasts so long; what does has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Place {
+    folder: PathBuf,
+    authority: Authority,
+    clock: Clock,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now_s = now.expect("a clock").as_secs();
+        let name = format!("lowroad-tls-openssl-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let authority = Authority::open(&folder.join("ca"), "here", now_s).expect("an authority");
+        Place {
+            folder,
+            authority,
+            clock: Clock::new(now_s),
+        }
+    }
+
+    /// Files of a certificate for this machine.
+    fn files(&self) -> Files {
+        let (chain, key) = self
+            .authority
+            .sign_pem(&[], self.clock.unix_s())
+            .expect("signed");
+        let files = Files {
+            certificates: self.folder.join("cert.pem"),
+            key: self.folder.join("key.pem"),
+            staple: None,
+        };
+        std::fs::write(&files.certificates, chain).expect("written");
+        std::fs::write(&files.key, key).expect("written");
+        files
+    }
+
+    fn settings(&self) -> Settings {
+        let (pair, _) = read(&self.files(), self.clock.unix_s()).expect("a pair");
+        let mut certificates = Certificates::new();
+        certificates.add(&pair);
+        certificates.add_default(&pair);
+        let mut settings = Settings::new(Store::new(certificates), self.clock.clone());
+        let keys = TicketKeys::new(3600, self.clock.unix_s()).expect("keys");
+        settings.tickets = Some(Tickets::new(keys, self.clock.clone()).expect("tickets"));
+        settings
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.authority.certificate_file()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What a server heard of one client.
+#[derive(Debug)]
+struct Heard {
+    server_name: Option<String>,
+    protocol: Option<Vec<u8>>,
+    version: Option<Version>,
+    resumed: bool,
+    subject: Option<String>,
+    plain: Vec<u8>,
+    ended: Ended,
+    fault: Option<Fault>,
+}
+
+/// Serves one client: says what it says, back to it in capitals, and calls `heard` then.
+fn serve(mut server: Server, mut socket: TcpStream, mut heard: impl FnMut()) -> Heard {
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let (mut plain, mut buffer, mut fault) = (Vec::new(), vec![0; 4096], None);
+    while fault.is_none() {
+        let len = match socket.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(len) => len,
+        };
+        let (mut new, mut out) = (Vec::new(), Vec::new());
+        let received = server.receive(&mut buffer[..len], &mut new, &mut out);
+        if !new.is_empty() {
+            server
+                .seal(&[&new.to_ascii_uppercase()], &mut out, 0)
+                .expect("sealed");
+        }
+        plain.extend_from_slice(&new);
+        let is_closed = matches!(received, Ok(progress) if progress.closed);
+        if is_closed {
+            server.close(&mut out).expect("closed");
+        }
+        let _ = socket.write_all(&out);
+        if !new.is_empty() {
+            heard();
+        }
+        fault = received.err().map(|failure| failure.fault);
+        if is_closed {
+            break;
+        }
+    }
+    Heard {
+        server_name: server.server_name().map(str::to_owned),
+        protocol: server.protocol().map(<[u8]>::to_vec),
+        version: server.version(),
+        resumed: server.is_resumed(),
+        subject: server.client_certificate().map(|shown| shown.subject),
+        plain,
+        ended: server.ended(),
+        fault,
+    }
+}
+
+/// `openssl s_client` with these arguments against `acceptor`, as often as it connects. It is told a line, and the
+/// next when the one before was heard: it looks for commands where its reads begin.
+fn s_client(
+    acceptor: &Acceptor,
+    connections: usize,
+    arguments: &[&str],
+    lines: &[&str],
+) -> (Vec<Heard>, Output) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let mut child = Command::new("timeout")
+        .args(["30", "openssl", "s_client", "-connect", &address])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("openssl is there");
+    let mut stdin = child.stdin.take().expect("its input");
+    let mut lines = lines.iter();
+    let mut say = || {
+        if let Some(line) = lines.next() {
+            stdin.write_all(line.as_bytes()).expect("written");
+        }
+    };
+    say();
+    let mut all = Vec::new();
+    for _ in 0..connections {
+        let (socket, _) = listener.accept().expect("a client");
+        let server = acceptor.accept().expect("a server");
+        all.push(serve(server, socket, &mut say));
+    }
+    drop(stdin);
+    (all, child.wait_with_output().expect("its end"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn openssl_talks_to_us_in_both_versions() {
+    let place = Place::new("versions");
+    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    let ca = place.ca();
+    for (version, ours) in [("-tls1_2", Version::Tls12), ("-tls1_3", Version::Tls13)] {
+        let arguments = [
+            version,
+            "-CAfile",
+            ca.to_str().unwrap(),
+            "-verify_return_error",
+            "-servername",
+            "localhost",
+            "-verify_hostname",
+            "localhost",
+            "-alpn",
+            "h9,http/1.1",
+        ];
+        // A line that begins with Q ends the client's side, properly.
+        let (heard, output) = s_client(&acceptor, 1, &arguments, &["hello\n", "Q\n"]);
+        let [heard] = &heard[..] else { panic!() };
+        assert_eq!(
+            heard.version,
+            Some(ours),
+            "{heard:?} {}",
+            text(&output.stderr)
+        );
+        assert_eq!(heard.server_name.as_deref(), Some("localhost"));
+        assert_eq!(heard.protocol.as_deref(), Some(&b"http/1.1"[..]));
+        assert_eq!(heard.plain, b"hello\n");
+        assert_eq!((heard.ended, heard.fault), (Ended::Cleanly, None));
+        let output = text(&output.stdout);
+        assert!(output.contains("Verification: OK"), "{output}");
+    }
+}
+
+#[test]
+fn openssl_resumes_sessions_in_both_versions() {
+    let place = Place::new("resume");
+    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    // It connects once more and five times again, with the session of the first.
+    let (heard, _) = s_client(&acceptor, 6, &["-tls1_2", "-reconnect"], &["Q\n"]);
+    let resumed: Vec<_> = heard.iter().map(|heard| heard.resumed).collect();
+    assert_eq!(resumed, [false, true, true, true, true, true]);
+
+    let session = place.folder.join("session.pem");
+    let session = session.to_str().unwrap();
+    let (first, _) = s_client(
+        &acceptor,
+        1,
+        &["-tls1_3", "-sess_out", session],
+        &["hello\n", "Q\n"],
+    );
+    let (second, _) = s_client(
+        &acceptor,
+        1,
+        &["-tls1_3", "-sess_in", session],
+        &["hello\n", "Q\n"],
+    );
+    assert_eq!((first[0].resumed, second[0].resumed), (false, true));
+}
+
+#[test]
+fn renegotiation_is_refused() {
+    let place = Place::new("renegotiation");
+    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    // A line that begins with R asks for a renegotiation.
+    let (heard, output) = s_client(&acceptor, 1, &["-tls1_2"], &["before\n", "R\n"]);
+    let said = text(&output.stderr) + &text(&output.stdout);
+    assert!(said.contains("RENEGOTIATING"), "{said}");
+    // OpenSSL gives up when it is refused.
+    assert!(said.contains("no renegotiation"), "{said} {heard:?}");
+    assert_eq!(heard[0].plain, b"before\n");
+}
+
+#[test]
+fn a_version_that_is_too_old_is_refused() {
+    let place = Place::new("old");
+    let mut settings = place.settings();
+    settings.version_min = Version::Tls13;
+    let acceptor = Acceptor::new(&settings).unwrap();
+    let (heard, output) = s_client(&acceptor, 1, &["-tls1_2"], &[]);
+    assert_eq!(heard[0].fault, Some(Fault::NothingInCommon));
+    assert!(
+        text(&output.stderr).contains("protocol version"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn client_certificates_are_asked_for() {
+    let place = Place::new("clients");
+    let mut settings = place.settings();
+    // Any authority that signs for clients: OpenSSL makes one here.
+    let (cert, key) = (
+        place.folder.join("alice.pem"),
+        place.folder.join("alice.key"),
+    );
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+        ])
+        .args(["-subj", "/O=Example, Inc./CN=Alice", "-days", "2"])
+        .args([
+            "-addext",
+            "extendedKeyUsage=clientAuth",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ])
+        .args(["-addext", "subjectAltName=email:alice@example.org"])
+        .args([Path::new("-out"), &cert, Path::new("-keyout"), &key])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    settings.clients = ClientCertificates::Require(std::fs::read(&cert).unwrap());
+    let acceptor = Acceptor::new(&settings).unwrap();
+    let arguments = [
+        "-cert",
+        cert.to_str().unwrap(),
+        "-key",
+        key.to_str().unwrap(),
+    ];
+    let (heard, _) = s_client(&acceptor, 1, &arguments, &["hello\n", "Q\n"]);
+    assert_eq!(
+        heard[0].subject.as_deref(),
+        Some("CN=Alice,O=Example\\, Inc."),
+        "{heard:?}"
+    );
+    let (heard, _) = s_client(&acceptor, 1, &[], &["hello\n", "Q\n"]);
+    assert_eq!(heard[0].fault, Some(Fault::CertificateMissing));
+}
+
+#[test]
+fn secrets_are_written_only_when_asked() {
+    let place = Place::new("keylog");
+    let mut settings = place.settings();
+    let path = place.folder.join("keys");
+    settings.key_log = Some(KeyLog::append(&path).unwrap().into());
+    s_client(
+        &Acceptor::new(&settings).unwrap(),
+        1,
+        &[],
+        &["hello\n", "Q\n"],
+    );
+    let log = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        log.lines()
+            .any(|line| line.starts_with("CLIENT_TRAFFIC_SECRET_0 ")),
+        "{log}"
+    );
+    assert!(log.lines().all(|line| line.split(' ').count() == 3));
+}
+
+/// `openssl s_server`, ended with its value.
+struct SServer(Child, u16);
+
+impl SServer {
+    fn start(files: &Files, arguments: &[&str]) -> SServer {
+        // Whoever had the port gives it up just now.
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let mut child = Command::new("timeout")
+            .args([
+                "60",
+                "openssl",
+                "s_server",
+                "-rev",
+                "-accept",
+                &port.to_string(),
+            ])
+            .args(["-cert".as_ref(), files.certificates.as_os_str()])
+            .args(["-cert_chain".as_ref(), files.certificates.as_os_str()])
+            .args(["-key".as_ref(), files.key.as_os_str()])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // It says ACCEPT when it listens.
+        let (mut said, mut byte) = (Vec::new(), [0]);
+        let stdout = child.stdout.as_mut().unwrap();
+        while !said.ends_with(b"ACCEPT") && stdout.read(&mut byte).unwrap() == 1 {
+            said.push(byte[0]);
+        }
+        SServer(child, port)
+    }
+}
+
+impl Drop for SServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Says something to a server that says it back reversed.
+fn ask(connector: &Connector, port: u16) -> (Client, Vec<u8>) {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut out, mut plain, mut buffer) = (Vec::new(), Vec::new(), vec![0; 4096]);
+    let mut client = connector.connect("localhost", &mut out).unwrap();
+    while !plain.ends_with(b"\n") {
+        socket.write_all(&std::mem::take(&mut out)).unwrap();
+        let len = socket.read(&mut buffer).unwrap();
+        assert_ne!(len, 0);
+        let progress = client
+            .receive(&mut buffer[..len], &mut plain, &mut out)
+            .unwrap();
+        if progress.established {
+            client.seal(&[b"hel", b"lo\n"], &mut out, 0).unwrap();
+        }
+    }
+    client.close(&mut out).unwrap();
+    socket.write_all(&out).unwrap();
+    (client, plain)
+}
+
+#[test]
+fn we_talk_to_openssl_in_both_versions_and_resume() {
+    let place = Place::new("client");
+    let files = place.files();
+    let ca = std::fs::read(place.ca()).unwrap();
+    for version in ["-tls1_2", "-tls1_3"] {
+        let server = SServer::start(&files, &[version, "-alpn", "http/1.1"]);
+        let connector = Connector::new(
+            &Trust::Pem(ca.clone()),
+            &["http/1.1"],
+            None,
+            16,
+            place.clock.clone(),
+        );
+        let connector = connector.unwrap();
+        for resumed in [false, true] {
+            let (client, plain) = ask(&connector, server.1);
+            assert_eq!(plain, b"olleh\n");
+            assert_eq!(client.protocol(), Some(&b"http/1.1"[..]));
+            assert_eq!(client.is_resumed(), resumed, "{version}");
+        }
+    }
+}
