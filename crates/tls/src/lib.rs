@@ -40,7 +40,7 @@ pub use failure::{Failure, Fault};
 pub use identity::ClientCertificate;
 pub use key_log::KeyLog;
 pub use opening::{Opening, opening};
-pub use provider::provider;
+pub use provider::{install_provider, provider};
 pub use records::{FULL_LEN, SMALL_LEN};
 pub use server::{Acceptor, ClientCertificates, Server, Settings, Version};
 pub use session::{Ended, Progress, RECORD_OVERHEAD_MAX};

@@ -58,7 +58,10 @@ impl Server {
         }
         self.has_begun = true;
         match opening(wire) {
-            Opening::Http => Err(Fault::PlainHttp.into()),
+            Opening::Http => {
+                self.session.give_up();
+                Err(Fault::PlainHttp.into())
+            }
             Opening::Tls => self.shake_hands(wire, plain, to_send),
             // It is told so in TLS: what else would be understood?
             Opening::Unknown => match self.shake_hands(wire, plain, to_send) {

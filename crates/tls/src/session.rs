@@ -209,6 +209,11 @@ impl<S: Side> Session<S> {
         }
     }
 
+    /// Nothing is understood or sealed any more.
+    pub fn give_up(&mut self) {
+        self.failed = true;
+    }
+
     /// Makes what is to be sent before anything came: a client's first words.
     pub fn start(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
         let plain = &mut Vec::new();

@@ -31,7 +31,7 @@ pub fn read(files: &Files, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem>
     let (certificates, certificates_meta) = contents(&files.certificates)?;
     let (key, key_meta) = contents(&files.key)?;
     let staple = match &files.staple {
-        Some(path) => Some(contents(path)?.0),
+        Some(path) => Some((path, contents(path)?.0)),
         None => None,
     };
     let texts = Texts {
@@ -39,7 +39,9 @@ pub fn read(files: &Files, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem>
         certificates: &certificates,
         key_file: &files.key,
         key: &key,
-        staple: staple.as_deref(),
+        staple: staple
+            .as_ref()
+            .map(|(path, staple)| (path.as_path(), &staple[..])),
     };
     let (pair, mut doubts) = Pair::load(&texts, unix_s)?;
     let mode = key_meta.permissions().mode() & 0o7777;

@@ -10,6 +10,7 @@ use rustls::{Error, InconsistentKeys};
 
 use super::chain;
 use super::problem::{Problem, Reason};
+use crate::der::{self, Reader};
 use crate::identity::fingerprint;
 use crate::provider::provider;
 use crate::x509::{AltName, Certificate};
@@ -25,8 +26,8 @@ pub struct Texts<'a> {
     pub key_file: &'a Path,
     /// The key, in PEM.
     pub key: &'a [u8],
-    /// A response of OCSP to staple, in DER.
-    pub staple: Option<&'a [u8]>,
+    /// A response of OCSP to staple, in DER, and where it comes from.
+    pub staple: Option<(&'a Path, &'a [u8])>,
 }
 
 /// A certificate that can be shown.
@@ -62,14 +63,19 @@ impl Pair {
             Err(Error::InconsistentKeys(_)) => return Err(in_key(Reason::KeyMismatch)),
             Err(error) => return Err(in_certificates(Reason::Malformed(error.to_string()))),
         }
-        certified.ocsp = texts.staple.map(<[u8]>::to_vec);
+        let mut doubts: Vec<_> = doubts.into_iter().map(in_certificates).collect();
+        match texts.staple {
+            Some((_, staple)) if is_response(staple) => certified.ocsp = Some(staple.to_vec()),
+            Some((file, _)) => doubts.push(Problem::new(file, Reason::NoResponse)),
+            None => {}
+        }
         let pair = Pair {
             certified: Arc::new(certified),
             names,
             not_after_s,
             fingerprint,
         };
-        Ok((pair, doubts.into_iter().map(in_certificates).collect()))
+        Ok((pair, doubts))
     }
 
     /// The names that it is for.
@@ -98,6 +104,14 @@ impl Pair {
     pub(crate) fn certified(&self) -> &Arc<CertifiedKey> {
         &self.certified
     }
+}
+
+/// Whether it is a response of OCSP that says something (RFC 6960, section 4.2.1).
+fn is_response(staple: &[u8]) -> bool {
+    const SUCCESSFUL: &[u8] = &[0];
+    let response = Reader(staple).expect(der::SEQUENCE);
+    let status = response.and_then(|response| response.inside().expect(der::ENUMERATED));
+    status.is_some_and(|status| status.content == SUCCESSFUL)
 }
 
 /// All certificates of a file, at least one.

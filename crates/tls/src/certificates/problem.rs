@@ -43,6 +43,8 @@ pub enum Reason {
     IncompleteChain(String),
     /// The certificate that comes first is an authority's.
     Authority,
+    /// It is no response of OCSP, or one that says nothing; it is not stapled.
+    NoResponse,
     /// Others than owner and group may read the key.
     OpenToAll(u32),
     /// Others than the owner may change it.
@@ -110,6 +112,9 @@ impl fmt::Display for Reason {
             Reason::Authority => to.write_str(
                 "the first certificate is an authority's; the server's own must come first",
             ),
+            Reason::NoResponse => {
+                to.write_str("it is no response of OCSP, or none that says something")
+            }
             Reason::OpenToAll(mode) => write!(
                 to,
                 "anybody can read the key (mode {mode:o}); take it from them with chmod o-rwx"

@@ -61,6 +61,9 @@ pub struct Settings {
     pub key_log: Option<Arc<KeyLog>>,
     /// Whether [`Server::into_kernel`] may be called.
     pub kernel: bool,
+    /// Whether our order of cipher suites counts, which begins with the cheapest; otherwise the client's does, which
+    /// is kind to processors without instructions for AES.
+    pub own_order: bool,
     /// What time it is.
     pub clock: Clock,
 }
@@ -76,6 +79,7 @@ impl Settings {
             tickets: None,
             key_log: None,
             kernel: false,
+            own_order: true,
             clock,
         }
     }
@@ -101,6 +105,7 @@ impl Acceptor {
             .chain([CHALLENGE_PROTOCOL])
             .map(<[u8]>::to_vec)
             .collect();
+        config.ignore_client_order = settings.own_order;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         if let Some(tickets) = &settings.tickets {

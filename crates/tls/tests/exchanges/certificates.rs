@@ -3,7 +3,7 @@
 use lowroad_tls::certificates::{Certificates, Store};
 use lowroad_tls::{Acceptor, Connector, Fault, Settings, Trust};
 
-use crate::pair::{Exchange, Failed, clock, self_signed, signed};
+use crate::pair::{Exchange, Failed, clock, rsa_key, self_signed, signed};
 
 /// SHA-256 of what a client is shown that asks for `name`.
 fn shown(store: &Store, name: &str, protocol: &str) -> Result<String, Fault> {
@@ -64,8 +64,8 @@ fn without_a_default_who_asks_for_somebody_else_is_refused() {
 
 #[test]
 fn of_several_kinds_the_cheapest_is_shown() {
-    let rsa = self_signed("a.example.org", &rcgen::PKCS_RSA_SHA256);
-    let ecdsa = self_signed("a.example.org", &rcgen::PKCS_ECDSA_P256_SHA256);
+    let rsa = self_signed("a.example.org", &rsa_key());
+    let ecdsa = self_signed("a.example.org", &rcgen::KeyPair::generate().unwrap());
     let mut certificates = Certificates::new();
     certificates.add(&rsa);
     let store = Store::new(certificates.clone());

@@ -162,6 +162,23 @@ fn what_is_no_certificate_or_no_key_is_said_so() {
 }
 
 #[test]
+fn a_staple_is_looked_at() {
+    let mut site = Site::signed();
+    let staple = site.folder.path().join("staple.der");
+    for (bytes, is_response) in [
+        (&[0x30, 3, 0x0a, 1, 0][..], true),
+        (&[0x30, 3, 0x0a, 1, 6], false),
+        (b"HTTP/1.1 404", false),
+    ] {
+        fs::write(&staple, bytes).unwrap();
+        site.files.staple = Some(staple.clone());
+        assert_eq!(site.doubts(NOW_S).is_empty(), is_response, "{bytes:?}");
+    }
+    fs::remove_file(&staple).unwrap();
+    assert_eq!(site.refused().file, staple);
+}
+
+#[test]
 fn files_are_read_anew_when_asked() {
     let site = Site::signed();
     let before = read(&site.files, NOW_S).unwrap().0;

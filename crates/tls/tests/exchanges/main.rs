@@ -5,6 +5,7 @@ mod bytes;
 mod certificates;
 mod clients;
 mod files;
+mod histories;
 mod kernel;
 mod pair;
 mod peers;

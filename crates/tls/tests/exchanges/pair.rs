@@ -54,12 +54,21 @@ pub fn signed(names: &[&str]) -> Pair {
     AUTHORITY.sign(names, NOW_S).expect("a certificate")
 }
 
-/// A certificate that signs itself, with a key of another kind.
-pub fn self_signed(name: &str, algorithm: &'static rcgen::SignatureAlgorithm) -> Pair {
-    let key = rcgen::KeyPair::generate_for(algorithm).expect("a key");
+/// A key of RSA. The library that makes certificates cannot make one with every provider.
+pub fn rsa_key() -> rcgen::KeyPair {
+    use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+    use aws_lc_rs::rsa;
+    let key = rsa::KeyPair::generate(rsa::KeySize::Rsa2048).expect("a key");
+    let der: Pkcs8V1Der<'_> = key.as_der().expect("PKCS #8");
+    let der = rustls::pki_types::PrivatePkcs8KeyDer::from(der.as_ref());
+    rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&der, &rcgen::PKCS_RSA_SHA256).expect("a key")
+}
+
+/// A certificate that signs itself.
+pub fn self_signed(name: &str, key: &rcgen::KeyPair) -> Pair {
     let mut params = rcgen::CertificateParams::new([name.to_owned()]).expect("a name");
     params.not_after = rcgen::date_time_ymd(2090, 1, 1);
-    let certificate = params.self_signed(&key).expect("a certificate");
+    let certificate = params.self_signed(key).expect("a certificate");
     load(&certificate.pem(), &key.serialize_pem())
 }
 

@@ -3,12 +3,16 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use lowroad_tls::{Acceptor, Fault, Server, Version};
+use lowroad_tls::certificates::{Certificates, Pair, Store, Texts};
+use lowroad_tls::{Acceptor, Fault, Server, Settings, Version};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 
-use crate::pair::{AUTHORITY, acceptor, settings};
+use crate::pair::{AUTHORITY, NOW_S, acceptor, clock, settings};
 
 pub fn client(versions: &[&'static rustls::SupportedProtocolVersion]) -> ClientConnection {
     let mut roots = RootCertStore::empty();
@@ -75,6 +79,77 @@ fn tls_1_2_works_both_ways() {
     assert!(got == answer);
 }
 
+/// Trusts anybody who staples this.
+#[derive(Debug)]
+struct Stapled(&'static [u8]);
+
+impl ServerCertVerifier for Stapled {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        staple: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        assert_eq!(staple, self.0);
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        lowroad_tls::provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+#[test]
+fn what_is_to_be_stapled_is_stapled() {
+    const STAPLE: &[u8] = &[0x30, 3, 0x0a, 1, 0];
+    let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
+    let texts = Texts {
+        certificates_file: "c".as_ref(),
+        certificates: chain.as_bytes(),
+        key_file: "k".as_ref(),
+        key: key.as_bytes(),
+        staple: Some(("s".as_ref(), STAPLE)),
+    };
+    let mut certificates = Certificates::new();
+    certificates.add(&Pair::load(&texts, NOW_S).unwrap().0);
+    let settings = Settings::new(Store::new(certificates), clock());
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let mut server = Acceptor::new(&settings).unwrap().accept().unwrap();
+        let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Stapled(STAPLE)))
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        assert_eq!(run(&mut server, &mut client, &mut Vec::new()), None);
+        assert!(server.is_established());
+    }
+}
+
 #[test]
 fn tls_1_2_is_refused_if_1_3_is_the_oldest() {
     let mut settings = settings();
@@ -121,4 +196,31 @@ fn key_updates_without_end_are_refused() {
         run(&mut server, &mut client, &mut Vec::new())
     });
     assert_eq!(fault, Some(Fault::Protocol));
+}
+
+#[test]
+fn the_order_of_cipher_suites_is_ours_unless_the_clients_counts() {
+    use rustls::crypto::aws_lc_rs::cipher_suite::{
+        TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256,
+    };
+    for (own_order, expected) in [
+        (true, "TLS13_AES_128_GCM_SHA256"),
+        (false, "TLS13_CHACHA20_POLY1305_SHA256"),
+    ] {
+        let mut settings = settings();
+        settings.own_order = own_order;
+        let mut server = Acceptor::new(&settings).unwrap().accept().unwrap();
+        let mut provider = rustls::crypto::CryptoProvider::clone(&lowroad_tls::provider());
+        provider.cipher_suites = vec![TLS13_CHACHA20_POLY1305_SHA256, TLS13_AES_128_GCM_SHA256];
+        let config = ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Stapled(&[])))
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        assert_eq!(run(&mut server, &mut client, &mut Vec::new()), None);
+        assert_eq!(server.cipher(), Some(expected));
+    }
 }

@@ -1,0 +1,154 @@
+//! Random histories: both sides speak and hear in pieces of any length, and sometimes a bit is changed on the way.
+//! What is heard is always the start of what was said. `LOWROAD_SEED` runs one; failures print theirs.
+
+use lowroad_tls::{Acceptor, Clock};
+
+use crate::pair::{Exchange, connector, settings, tickets};
+
+const HISTORIES: u64 = 300;
+const STEPS: u32 = 60;
+
+/// xorshift64*
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let drawn = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        drawn as usize % end.max(1)
+    }
+}
+
+/// One direction: what was said, what is on its way, what was heard.
+#[derive(Default)]
+struct Way {
+    said: Vec<u8>,
+    wire: Vec<u8>,
+    heard: Vec<u8>,
+}
+
+impl Way {
+    fn take(&mut self, random: &mut Random) -> Vec<u8> {
+        let len = match random.below(3) {
+            0 => random.below(8),
+            1 => random.below(3000),
+            _ => self.wire.len(),
+        };
+        self.wire.drain(..len.min(self.wire.len())).collect()
+    }
+
+    fn check(&self, seed: u64) {
+        assert!(self.said.starts_with(&self.heard), "seed {seed}");
+    }
+}
+
+/// Says something, if it may, in pieces.
+fn speech(random: &mut Random, way: &mut Way) -> Vec<u8> {
+    let len = match random.below(4) {
+        0 => random.below(50_000),
+        _ => random.below(2000),
+    };
+    let start = way.said.len();
+    way.said
+        .extend((0..len).map(|place| (start + place * 7) as u8));
+    way.said[start..].to_vec()
+}
+
+fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
+    let mut random = Random(seed + 1);
+    let exchange = Exchange::new(acceptor, &connector(), "localhost");
+    let (mut server, mut client) = (exchange.server, exchange.client);
+    let (mut to_server, mut to_client) = (Way::default(), Way::default());
+    to_server.wire = exchange.to_server;
+    let (mut now_ms, mut is_changed) = (0, false);
+    for step in 0..STEPS * 4 {
+        now_ms += random.below(400) as u64;
+        if changed
+            && !is_changed
+            && step > 20
+            && random.below(20) == 0
+            && !to_server.wire.is_empty()
+        {
+            let place = random.below(to_server.wire.len());
+            to_server.wire[place] ^= 1 << random.below(8);
+            is_changed = true;
+        }
+        let is_over = step > STEPS;
+        match random.below(4) {
+            0 if client.is_established() && !is_over => {
+                let text = speech(&mut random, &mut to_server);
+                let (one, other) = text.split_at(random.below(text.len()));
+                let sealed = client.seal(&[one, other], &mut to_server.wire, now_ms);
+                if sealed.is_err() {
+                    return;
+                }
+            }
+            1 if server.is_established() && !is_over => {
+                let text = speech(&mut random, &mut to_client);
+                let pieces: Vec<&[u8]> = text.chunks(1 + random.below(3000)).collect();
+                let sealed = server.seal(&pieces, &mut to_client.wire, now_ms);
+                sealed.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+            }
+            2 => {
+                let mut wire = to_server.take(&mut random);
+                let received = server.receive(&mut wire, &mut to_server.heard, &mut to_client.wire);
+                to_server.check(seed);
+                match received {
+                    Ok(_) => {}
+                    Err(_) if is_changed => return,
+                    Err(failure) => panic!("seed {seed}: {failure}"),
+                }
+            }
+            _ => {
+                let mut wire = to_client.take(&mut random);
+                let received = client.receive(&mut wire, &mut to_client.heard, &mut to_server.wire);
+                to_client.check(seed);
+                match received {
+                    Ok(_) => {}
+                    Err(_) if is_changed => return,
+                    Err(failure) => panic!("seed {seed}: {failure}"),
+                }
+            }
+        }
+    }
+    if !is_changed {
+        assert!(
+            server.is_established() && client.is_established(),
+            "seed {seed}"
+        );
+        for _ in 0..4 {
+            let (heard, out) = (&mut to_server.heard, &mut to_client.wire);
+            server
+                .receive(&mut std::mem::take(&mut to_server.wire), heard, out)
+                .unwrap();
+            let (heard, out) = (&mut to_client.heard, &mut to_server.wire);
+            client
+                .receive(&mut std::mem::take(&mut to_client.wire), heard, out)
+                .unwrap();
+        }
+        assert!(to_server.heard == to_server.said, "seed {seed}");
+        assert!(to_client.heard == to_client.said, "seed {seed}");
+    }
+}
+
+fn run(changed: bool) {
+    let mut settings = settings();
+    settings.tickets = Some(tickets(&Clock::new(crate::pair::NOW_S)));
+    let acceptor = Acceptor::new(&settings).unwrap();
+    if let Ok(seed) = std::env::var("LOWROAD_SEED") {
+        return history(&acceptor, seed.parse().expect("a seed"), changed);
+    }
+    (0..HISTORIES).for_each(|seed| history(&acceptor, seed, changed));
+}
+
+#[test]
+fn what_is_heard_is_what_was_said() {
+    run(false);
+}
+
+#[test]
+fn what_was_changed_is_not_heard() {
+    run(true);
+}
