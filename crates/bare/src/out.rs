@@ -62,7 +62,7 @@ impl About {
         match (self.keep_alive, self.version) {
             (false, _) => b"Connection: close\r\n\r\n",
             (true, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
-            (true, Version::Http11) => b"\r\n",
+            (true, Version::Http11 | Version::Http2) => b"\r\n",
         }
     }
 }

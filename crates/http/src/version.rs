@@ -7,6 +7,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1, or a later minor version, which is understood as 1.1 (RFC 9110 §2.5).
     Http11,
+    /// HTTP/2.
+    Http2,
 }
 
 impl Version {
@@ -16,6 +18,7 @@ impl Version {
         match self {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
         }
     }
 }

@@ -257,6 +257,7 @@ fn put_via(out: &mut Vec<u8>, request: &Request, has_via: bool) {
     out.extend_from_slice(match request.version {
         Version::Http10 => b"1.0 lowroad\r\n",
         Version::Http11 => b"1.1 lowroad\r\n",
+        Version::Http2 => b"2.0 lowroad\r\n",
     });
 }
 

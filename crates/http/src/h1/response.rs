@@ -168,7 +168,7 @@ fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread
         version: line.version,
         framing: seen.framing(line.version)?,
         keep_alive: match line.version {
-            Version::Http11 => !seen.close,
+            Version::Http11 | Version::Http2 => !seen.close,
             Version::Http10 => seen.keep_alive && !seen.close,
         },
         len: bytes.len() - after.len(),

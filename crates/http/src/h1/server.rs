@@ -335,7 +335,7 @@ impl Server {
     #[must_use]
     pub fn head_end(&self) -> &'static [u8] {
         match (self.is_closing(), self.version()) {
-            (false, Version::Http11) => b"\r\n",
+            (false, Version::Http11 | Version::Http2) => b"\r\n",
             (false, Version::Http10) => b"Connection: keep-alive\r\n\r\n",
             (true, _) => b"Connection: close\r\n\r\n",
         }

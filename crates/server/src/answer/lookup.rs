@@ -95,9 +95,6 @@ pub struct Asked<'a> {
     pub query: Option<&'a [u8]>,
 }
 
-/// What is stored for a request, and how it may be used.
-type Found = (Arc<Object>, Use);
-
 impl Asked<'_> {
     /// Which site's rules count, and for what.
     pub fn at(&self) -> At<'_> {

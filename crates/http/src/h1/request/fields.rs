@@ -162,7 +162,7 @@ impl<'b> Seen<'b> {
             host => request.authority = request.authority.or(host),
         }
         head.keep_alive = match head.version {
-            Version::Http11 => !self.close,
+            Version::Http11 | Version::Http2 => !self.close,
             Version::Http10 => self.keep_alive && !self.close,
         };
         if self.once & BODY_FIELDS != 0 {
