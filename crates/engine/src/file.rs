@@ -4,6 +4,8 @@
 //! place would reach bytes that are queued but not yet sent. So the last [`TAIL_LEN`] bytes are held
 //! back until the client has acknowledged all others and the file is found unchanged. If it did
 //! change, the connection is cut: the client sees a short answer, never a mixed one.
+//!
+//! Of a file whose owner vouches that what lies in it never changes ([`OpenFile::is_immutable`]), nothing is held back.
 
 use std::fs::File;
 use std::io;
@@ -11,6 +13,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -69,14 +72,40 @@ impl Stamp {
 #[derive(Debug)]
 pub struct OpenFile {
     /// The file.
-    pub file: File,
+    pub file: Arc<File>,
     /// What it was then.
     pub stamp: Stamp,
+    /// Whoever writes it writes behind what is sent and never over it: the stamp may change, the bytes do not.
+    pub is_immutable: bool,
 }
 
 impl OpenFile {
+    /// A file that was as `stamp` says when it was opened.
+    pub fn new(file: File, stamp: Stamp) -> OpenFile {
+        OpenFile {
+            file: Arc::new(file),
+            stamp,
+            is_immutable: false,
+        }
+    }
+
+    /// A file of which the bytes that are sent never change.
+    ///
+    /// # Errors
+    /// When the system does not tell what it is.
+    pub fn immutable(file: Arc<File>) -> io::Result<OpenFile> {
+        Ok(OpenFile {
+            stamp: Stamp::of(&file.metadata()?),
+            file,
+            is_immutable: true,
+        })
+    }
+
     /// Whether the bytes still are what they were.
     pub fn unchanged(&self) -> bool {
+        if self.is_immutable {
+            return true;
+        }
         let now = self.file.metadata().map(|meta| Stamp::of(&meta));
         now.is_ok_and(|now| now == self.stamp || now.only_lost_a_name(&self.stamp))
     }
@@ -110,6 +139,9 @@ pub enum FileSent {
 /// file is unchanged.
 pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     let rest = range.end - range.start;
+    if file.is_immutable {
+        return send_pages(socket, file, range.start, rest.min(QUANTUM_LEN));
+    }
     let sent = if rest <= TAIL_LEN {
         read_tail(file, range)
     } else {
@@ -176,7 +208,7 @@ mod tests {
         std::fs::write(&path, content).expect("write");
         let file = File::open(&path).expect("open");
         let stamp = Stamp::of(&file.metadata().expect("stat"));
-        (path, OpenFile { file, stamp })
+        (path, OpenFile::new(file, stamp))
     }
 
     fn socket() -> (OwnedFd, std::os::unix::net::UnixStream) {
@@ -212,6 +244,21 @@ mod tests {
             FileSent::Changed,
             "rewritten in place"
         );
+        std::fs::remove_file(path).expect("remove");
+    }
+
+    #[test]
+    fn of_an_immutable_file_nothing_is_held_back() {
+        let (path, file) = open("immutable", &[b'x'; 1000]);
+        let file = OpenFile::immutable(file.file).expect("stat");
+        std::fs::write(&path, [b'x'; 2000]).expect("appended to");
+        let (ours, _theirs) = socket();
+        let sent = send(&ours, &file, 10..1000);
+        let all = FileSent::Bytes {
+            len: 990,
+            full: false,
+        };
+        assert_eq!(sent, all);
         std::fs::remove_file(path).expect("remove");
     }
 

@@ -363,14 +363,15 @@ impl Driver for SimDriver {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let rest = range.end - range.start;
-        let sent = if rest <= TAIL_LEN {
+        let held_back = if file.is_immutable { 0 } else { TAIL_LEN };
+        let sent = if rest <= held_back {
             let mut tail = vec![0; rest as usize];
             match file.file.read_exact_at(&mut tail, range.start) {
                 Ok(()) if file.unchanged() => FileSent::Tail(tail),
                 _ => FileSent::Changed,
             }
         } else {
-            let len = 1 + world.dice(rest - TAIL_LEN) as usize;
+            let len = (1 + world.dice(rest - held_back)).min(rest) as usize;
             let mut bytes = vec![0; len];
             file.file.read_exact_at(&mut bytes, range.start)?;
             match world.take(socket.id, &bytes) {

@@ -46,18 +46,21 @@ impl<D: Driver, V: Service> Worker<D, V> {
         let Some(sending) = &mut self.connections[id].sending else {
             return;
         };
-        let Some(Part::File { range, .. }) = sending.parts.front_mut() else {
+        let Some(Part::File { file, range }) = sending.parts.front_mut() else {
             return;
         };
         range.start += len;
+        // Nothing of it was held back, and nothing has to be proved.
+        let is_over = range.is_empty() && file.is_immutable;
+        let needs_proof = !file.is_immutable;
         if len > 0 {
-            sending.paged = true;
+            sending.paged |= needs_proof;
             sending.moved(len, len, now_ms);
             self.counters.sent_bytes.add(len);
         }
         let writable = matches!(sending.transfer, Transfer::Underway { writable: true });
         sending.transfer = Transfer::Idle;
-        if !full || writable {
+        if is_over || !full || writable {
             self.transmit(id);
             self.resume(id);
         }

@@ -49,7 +49,8 @@ fn script(world: &Shared) -> (Vec<u8>, Vec<u8>) {
     let count = 1 + world.dice(6);
     for at in 0..count {
         let last = at + 1 == count;
-        let kind = ["bytes", "deferred", "block", "file", "hinted"][world.dice(5) as usize];
+        let kind =
+            ["bytes", "deferred", "block", "file", "hinted", "segment"][world.dice(6) as usize];
         let len = match world.dice(4) {
             0 => world.dice(50) as usize,
             1 => world.dice(9000) as usize,

@@ -139,10 +139,7 @@ impl Folder {
         if !meta.is_file() {
             return Err(denied(Status::FORBIDDEN));
         }
-        Ok(OpenFile {
-            stamp: Stamp::of(&meta),
-            file,
-        })
+        Ok(OpenFile::new(file, Stamp::of(&meta)))
     }
 
     /// Opens without links first: then the folders on the way are known and can be watched.
@@ -248,10 +245,7 @@ pub fn as_it_is(old: &OpenFile) -> Result<Arc<OpenFile>, Status> {
         .try_clone()
         .map_err(|_| Status::SERVICE_UNAVAILABLE)?;
     let meta = file.metadata().map_err(|_| Status::INTERNAL_ERROR)?;
-    Ok(Arc::new(OpenFile {
-        file,
-        stamp: Stamp::of(&meta),
-    }))
+    Ok(Arc::new(OpenFile::new(file, Stamp::of(&meta))))
 }
 
 fn changed_lately(stamp: &Stamp) -> bool {

@@ -30,12 +30,16 @@ pub struct Echo {
     mailbox: Box_,
     block: Block,
     file: Arc<OpenFile>,
+    /// The pattern behind other bytes, in a file that is only appended to.
+    segment: Arc<OpenFile>,
     sent: Vec<(u64, bool)>,
     /// What is between its clients and it.
     veiled: bool,
 }
 
 pub const BLOCK_LEN: usize = 200_000;
+/// What stands before the pattern in [`Echo::segment`].
+const SEGMENT_AT: usize = 12_345;
 
 pub fn pattern(at: usize) -> u8 {
     b'a' + (at % 23) as u8
@@ -124,6 +128,10 @@ impl Echo {
                 "file" => response.part(Part::File {
                     file: self.file.clone(),
                     range: 0..len as u64,
+                }),
+                "segment" => response.part(Part::File {
+                    file: self.segment.clone(),
+                    range: SEGMENT_AT as u64..(SEGMENT_AT + len) as u64,
                 }),
                 _ => response.copied(&pattern_of(len)),
             }
@@ -265,11 +273,21 @@ impl Case {
         let file = std::fs::File::open(&path).expect("open");
         std::fs::remove_file(&path).expect("remove");
         let stamp = Stamp::of(&file.metadata().expect("stat"));
+        let bytes = [
+            vec![b'-'; SEGMENT_AT],
+            pattern_of(BLOCK_LEN),
+            vec![b'-'; 100],
+        ]
+        .concat();
+        std::fs::write(&path, bytes).expect("write");
+        let segment = std::fs::File::open(&path).expect("open");
+        std::fs::remove_file(&path).expect("remove");
         let service = Echo {
             world: world.clone(),
             mailbox: mailbox.clone(),
             block: draft.finish(),
-            file: Arc::new(OpenFile { file, stamp }),
+            file: Arc::new(OpenFile::new(file, stamp)),
+            segment: Arc::new(OpenFile::immutable(Arc::new(segment)).expect("stat")),
             sent: Vec::new(),
             veiled,
         };
