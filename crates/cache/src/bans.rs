@@ -83,6 +83,11 @@ impl<R: PartialEq> Bans<R> {
         self.generation
     }
 
+    /// What is added from now on has a greater generation than this one: for rules that outlive a process.
+    pub fn skip_to(&mut self, generation: u64) {
+        self.generation = self.generation.max(generation);
+    }
+
     /// Adds a rule; an equal one that it makes needless goes. Where there is no room, the oldest one goes, and with it what
     /// was not checked since.
     pub fn add(&mut self, means: R, kind: Kind) {
@@ -216,6 +221,17 @@ mod tests {
         assert_eq!(check(old, &|_| false), Ban::None);
         assert_eq!(check(1, &|_| true), STALE);
         assert_eq!(check(bans.generation(), &|_| true), Ban::None);
+    }
+
+    #[test]
+    fn generations_can_begin_later() {
+        let mut bans = Bans::new(8, 8);
+        bans.skip_to(10);
+        bans.add('a', Kind::Hard);
+        bans.skip_to(3);
+        assert_eq!(bans.generation(), 11);
+        assert_eq!(bans.check(10, [], |_| true), Ban::Hard);
+        assert_eq!(bans.check(11, [], |_| true), Ban::None);
     }
 
     #[test]

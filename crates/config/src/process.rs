@@ -31,6 +31,12 @@ pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
         group: account(&section, "group"),
         cache_len_max,
         cache_object_len_max: cache_object(&section, cache_len_max),
+        disk_cache: section.item("disk_cache").and_then(|item| item.path()),
+        disk_cache_len_max: section.size(
+            "disk_cache_max",
+            default.disk_cache_len_max,
+            Server::DISK_CACHE_LEN_MIN..=1024 * TIB,
+        ),
         helpers: count(&section, "helpers", default.helpers, 1..=256),
         drain_timeout_ms: section.duration_ms(
             "drain_timeout",
@@ -43,6 +49,12 @@ pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
     };
     if server.group.is_some() && server.user.is_none() {
         section.report("group is set, but user is not", "group together with user");
+    }
+    if server.disk_cache.is_some() && server.cache_len_max == 0 {
+        section.report(
+            "disk_cache is set, but cache is 0",
+            "disk_cache together with memory, which the heads of responses are kept in",
+        );
     }
     section.finish();
     server

@@ -139,6 +139,8 @@ fn every_key_of_the_process_is_read() {
         group = "www"
         cache = "64M"
         cache_object = 4096
+        disk_cache = "/var/cache/lowroad"
+        disk_cache_max = "100G"
         helpers = 8
         drain_timeout = "500ms"
         admin = "run/admin.sock"
@@ -183,6 +185,8 @@ fn every_key_of_the_process_is_read() {
         group: Some("www".into()),
         cache_len_max: 64 << 20,
         cache_object_len_max: 4096,
+        disk_cache: Some("/var/cache/lowroad".into()),
+        disk_cache_len_max: 100 << 30,
         helpers: 8,
         drain_timeout_ms: 500,
         admin: Some("run/admin.sock".into()),

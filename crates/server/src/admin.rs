@@ -25,10 +25,16 @@ pub fn ask_to_purge(purge: &Purge) -> Vec<Purged> {
     let soft = if purge.soft { SOFT } else { "" };
     let question = format!("purge\n{}\n{port}\n{soft}\n", purge.what);
     let answers = ask(purge.admin.as_deref(), &question).unwrap_or_default();
-    answers
+    let purged: Vec<Purged> = answers
         .iter()
         .filter_map(|text| text.parse().ok())
-        .collect()
+        .collect();
+    if purged.iter().any(|purged| !purged.is_kept) {
+        say::note(
+            "a server could not write it down: after a restart its disk cache may have it again",
+        );
+    }
+    purged
 }
 
 /// `lowroad explain`, by the server.

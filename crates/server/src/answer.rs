@@ -32,7 +32,7 @@ use lookup::{Asked, Lookup, Pending, Waiting, WaitsFor, made};
 
 pub use lookup::Decision;
 pub use offer::Offer;
-pub use world::{Fetched, Step, World};
+pub use world::{Fetched, Recalling, Step, World};
 
 /// Serves the sites: the service of one worker.
 pub struct Web {
@@ -168,7 +168,13 @@ impl<W: World> Decider<'_, W> {
             }
         };
         if request.method == Method::Purge {
-            return purge::answer(self.world, At { site, path }, to);
+            let asked = Asked {
+                site,
+                host: &[],
+                path,
+                query,
+            };
+            return purge::answer(self.world, &asked, to);
         }
         if let Some(classes) = &self.sites.classes
             && let Err(status) = in_class(classes, self.world, At { site, path }, to)
@@ -258,6 +264,11 @@ impl<W: World> Decider<'_, W> {
                     ..
                 },
             ) => lookup.stored(&asked, (path, route), (stored, *is_variant), to),
+            (Some(Outcome::Recalled(recalled)), WaitsFor::Disk { route, path, turn }) => {
+                let next = turn.next(recalled);
+                lookup.ask_in_turn(&asked, path, route, next, to)
+            }
+            (Some(Outcome::Purged { are_kept }), _) => purge::told(asked.at(), are_kept, to),
             (Some(Outcome::Alone), WaitsFor::Program { route, path, .. }) => {
                 lookup.call_alone(&asked, path, route, to)
             }

@@ -116,5 +116,6 @@ fn purge(running: &Mutex<Running>, (what, is_soft): (&str, bool), port: Option<u
         return NOT_MINE.into();
     }
     meant.purge(&store, purge::kind(is_soft));
-    Purged { ports }.to_string()
+    let is_kept = store.tier().is_none_or(|tier| tier.keep_purges());
+    Purged { ports, is_kept }.to_string()
 }

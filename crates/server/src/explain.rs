@@ -23,7 +23,7 @@ use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
 use lowroad_log::Logger;
 
-use crate::answer::{Decider, Decision, Fetched, Scratch, Step, World};
+use crate::answer::{Decider, Decision, Fetched, Recalling, Scratch, Step, World};
 use crate::classes::Class;
 use crate::clock;
 use crate::dynamic::calls::{Call, Called};
@@ -35,6 +35,7 @@ use crate::running::Running;
 use crate::sites::Sites;
 use crate::store::object::{Content, Kind};
 use crate::store::{Entry, Object, SharedStore, key};
+use crate::tier;
 
 /// What an explanation needs of the running server.
 pub struct View {
@@ -137,6 +138,9 @@ struct Trace<'v> {
     seen: RefCell<Seen>,
 }
 
+/// How what is on the disk is sent.
+const ON_DISK: &str = "from the disk cache, by sendfile";
+
 /// What a decision came by, in words.
 #[derive(Default)]
 struct Seen {
@@ -154,6 +158,8 @@ struct Seen {
     choices: String,
     trust: &'static str,
     more: Vec<(&'static str, String)>,
+    /// It is stored, but not in memory.
+    is_on_disk: bool,
 }
 
 impl World for Trace<'_> {
@@ -173,6 +179,21 @@ impl World for Trace<'_> {
         self.seen.borrow_mut().is_loaded = true;
         let object = self.view.fetcher.loader().make(&want);
         Fetched::Loaded(Loaded::of(&want, object))
+    }
+
+    fn recall(&self, recalling: &Recalling<'_>, _: ExchangeId) -> bool {
+        let Recalling {
+            site, key, request, ..
+        } = recalling;
+        let store = &self.view.store;
+        let len = store.tier().and_then(|tier| {
+            let primary = tier::primary(&site.stable, key)?;
+            tier.look(store, &primary, request.lines())
+        });
+        if let Some(len) = len {
+            self.seen.borrow_mut().on_disk(len);
+        }
+        len.is_some()
     }
 
     fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
@@ -270,6 +291,7 @@ impl Seen {
                 let stored = format!("no: longer than cache_object ({object_len_max} bytes)");
                 (stored, "from its file, by sendfile")
             }
+            Content::Segment(_) => ("yes: on the disk".into(), ON_DISK),
             Content::Block(_) => (in_memory.into(), "from the arena, by sendfile"),
             Content::Heap(_) => ("no: the cache has no room for it".into(), "from memory"),
             Content::Pieces(_) => (in_memory.into(), "from the arena, in pieces"),
@@ -332,9 +354,11 @@ impl Seen {
         let now_ms = clock::now_ms();
         let left_s = lifetime.current().until_ms.saturating_sub(now_ms) / 1000;
         let age_s = lifetime.age_s(now_ms);
-        let stored = match &object.kind {
-            Kind::Filling(_) => "yes: its body still comes",
-            Kind::Parts(_) => "yes, in parts: what was asked for is among them",
+        let content = object.representation().map(|sent| &sent.content);
+        let stored = match (&object.kind, content) {
+            (Kind::Filling(_), _) => "yes: its body still comes",
+            (Kind::Parts(_), _) => "yes, in parts: what was asked for is among them",
+            (_, Some(Content::Segment(_))) => "yes: its head in memory, its body on the disk",
             _ => "yes",
         };
         let source = source(lifetime.source);
@@ -346,6 +370,13 @@ impl Seen {
             ("level", level.into()),
         ];
         self.variant(object);
+    }
+
+    /// It would be recalled: a body of so many bytes.
+    fn on_disk(&mut self, len: u64) {
+        self.is_on_disk = true;
+        let stored = format!("yes: on the disk, {len} bytes; its head is not in memory now");
+        self.more = vec![("stored", stored), ("level", format!("worker, {ON_DISK}"))];
     }
 
     fn tell(self, decision: &Decision, out: &mut String) {
@@ -362,6 +393,7 @@ impl Seen {
                 let why = self.why.filter(|_| self.more.is_empty());
                 why.iter().for_each(|why| line(out, "why", why));
             }
+            Decision::Deferred(_) if self.is_on_disk => {}
             Decision::Deferred(_) => line(out, "level", self.maker),
         }
         self.more

@@ -13,6 +13,7 @@ use crate::store::Object;
 use crate::store::makings::{Job, Makings, Ticket};
 use crate::store::object::Kind;
 use crate::store::validity::Validity;
+use crate::tier::{Recall, Recalled};
 
 /// Has objects loaded.
 pub struct Fetcher {
@@ -52,6 +53,31 @@ impl Fetcher {
         })
     }
 
+    /// Has what is on the disk brought into memory; `waiter` hears of it, and so do others who ask the same.
+    ///
+    /// # Errors
+    /// When too many jobs wait.
+    pub fn recall(self: &Arc<Self>, recall: Recall, waiter: Waiter) -> Result<(), QueueFull> {
+        self.makings
+            .share(job_of_recall(&recall), waiter, |ticket| {
+                let fetcher = self.clone();
+                self.helpers.submit(move || fetcher.bring(&recall, &ticket))
+            })
+    }
+
+    fn bring(&self, recall: &Recall, ticket: &Ticket) {
+        let mut recalled = Recalled::default();
+        let store = self.loader.store();
+        contain(|| {
+            if let Some(tier) = store.tier() {
+                recalled = tier.recall(store, recall);
+            }
+        });
+        for (post, id) in self.makings.end(ticket) {
+            post(id, Outcome::Recalled(recalled));
+        }
+    }
+
     fn work(&self, want: &Want, ticket: &Ticket) {
         let mut object = None;
         contain(|| object = Some(self.loader.load(want)));
@@ -83,4 +109,16 @@ fn job_of(want: &Want) -> Job {
         job.extend_from_slice(&base.to_le_bytes());
     }
     job.into()
+}
+
+/// What came after a purge does not wait for what began before it.
+fn job_of_recall(recall: &Recall) -> Job {
+    let purges = recall.purges.to_le_bytes();
+    let lines = if recall.is_for_lines {
+        &*recall.lines
+    } else {
+        &[]
+    };
+    // No key begins so.
+    [b"disk\xff", &*recall.key, &purges, lines].concat().into()
 }

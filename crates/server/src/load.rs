@@ -106,6 +106,11 @@ impl Loader {
         }
     }
 
+    /// Where it puts what it loads.
+    pub fn store(&self) -> &SharedStore {
+        &self.store
+    }
+
     /// The folders watched now.
     pub fn folders_watched(&self) -> usize {
         self.watcher.as_ref().map_or(0, |watcher| watcher.len())

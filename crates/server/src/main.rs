@@ -55,6 +55,7 @@ mod sites;
 mod softirq;
 mod status;
 mod store;
+mod tier;
 mod user;
 mod watch;
 #[cfg(not(all(feature = "image", feature = "softirq")))]

@@ -8,6 +8,7 @@ use lowroad_engine::ExchangeId;
 use crate::dynamic::reply::Reply;
 use crate::dynamic::storing::Stored;
 use crate::load::Loaded;
+use crate::tier::Recalled;
 
 /// What came.
 pub enum Outcome {
@@ -17,6 +18,13 @@ pub enum Outcome {
     Reply(Result<Box<Reply>, Failure>),
     /// What a program answered, in the store.
     Stored(Stored),
+    /// What the disk had for it is in memory now, if it had something.
+    Recalled(Recalled),
+    /// Whether what was purged is not there again after a restart.
+    Purged {
+        /// It is not.
+        are_kept: bool,
+    },
     /// What was waited for was of no use to others: the program is to be asked.
     Alone,
 }

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lowroad_config::{Config, Format, Level, LogTarget, Root};
+use lowroad_disk::{Folder, FolderError};
 use lowroad_dynamic::interims::PostInterim;
 use lowroad_dynamic::secrets;
 use lowroad_engine::background;
@@ -47,6 +48,7 @@ use crate::sites::Sites;
 use crate::softirq::own::Keeper;
 use crate::softirq::worker::front::Front;
 use crate::store::SharedStore;
+use crate::tier::{Tier, Unsaved};
 use crate::watch::Watcher;
 use crate::{hidden, limits, softirq, user};
 
@@ -90,6 +92,8 @@ pub fn run(
     }
     let admin = Endpoint::open(config.server.admin.as_deref());
     let changes = Arc::<Changes>::default();
+    // Before its files are given to somebody else.
+    let disk_cache = take_disk_cache(&config, &logger)?;
     let own = softirq::own::start(&config, logs.access_sink(), &logger, &changes)?;
     let user_note = user::drop_root(&config)?;
     hidden::hide()?;
@@ -106,7 +110,19 @@ pub fn run(
         .map_err(text)?;
     let locals = drivers.iter().map(|driver| driver.local().clone());
     let programs = Programs::start(logger.clone(), locals.collect()).map_err(text)?;
-    let mut running = prepare(config, listeners, &helpers, programs, logger, changes)?;
+    let (tier, unsaved) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
+    let mut running = prepare(
+        config,
+        listeners,
+        &helpers,
+        programs,
+        (logger, tier),
+        changes,
+    )?;
+    if let (Some(tier), Some(unsaved)) = (running.store.tier(), unsaved) {
+        let (store, logger) = (running.store.clone(), running.logger.clone());
+        tier.keep_up(unsaved, store, logger).map_err(text)?;
+    }
     running.fd_limit = fd_limit;
     running.sinks = logs.sinks();
     running.softirq = own.health;
@@ -162,13 +178,50 @@ pub fn run(
     Ok(())
 }
 
+/// Takes the folder of the store on the disk, if there is one. Without a folder that can be used the server goes on without.
+///
+/// # Errors
+/// When another server has it.
+fn take_disk_cache(config: &Config, logger: &Logger) -> Result<Option<Folder>, String> {
+    let Some(path) = &config.server.disk_cache else {
+        return Ok(None);
+    };
+    match Folder::take(path) {
+        Ok(folder) => Ok(Some(folder)),
+        Err(error @ FolderError::Taken(_)) => Err(format!("disk_cache: {error}")),
+        Err(error) => {
+            logger.error(format_args!("goes on without disk_cache: {error}"));
+            Ok(None)
+        }
+    }
+}
+
+/// Opens the store in it.
+fn open_tier(
+    config: &Config,
+    folder: Option<Folder>,
+    helpers: &Helpers,
+    logger: &Logger,
+) -> Option<(Arc<Tier>, Unsaved)> {
+    let (folder, path) = (folder?, config.server.disk_cache.as_ref()?);
+    let len_max = config.server.disk_cache_len_max;
+    let opened = Tier::open((folder, path), len_max, helpers.clone());
+    let say = |error: &std::io::Error| {
+        let path = path.display();
+        logger.error(format_args!(
+            "goes on without disk_cache: the store in {path} can't be opened: {error}"
+        ));
+    };
+    opened.inspect_err(say).ok()
+}
+
 /// What is shared, before there are workers.
 fn prepare(
     config: Config,
     listeners: Listeners,
     helpers: &Helpers,
     programs: Programs,
-    logger: Logger,
+    (logger, tier): (Logger, Option<Arc<Tier>>),
     changes: Arc<Changes>,
 ) -> Result<Running, String> {
     let opened = programs.open(&config)?;
@@ -177,7 +230,7 @@ fn prepare(
     let modules = opened.modules();
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
-    let store = Arc::new(store);
+    let store = Arc::new(store.before(tier));
     let object_len_max = config.server.cache_object_len_max;
     let watcher = Watcher::start(changes.clone());
     let loader = Loader::new(store.clone(), watcher, changes.clone(), object_len_max);

@@ -374,6 +374,10 @@ pub fn append(representation: &Representation, range: ByteRange, response: &mut 
             file: file.clone(),
             range: range.start..range.end,
         }),
+        Content::Segment(segment) => response.part(Part::File {
+            file: segment.file.clone(),
+            range: segment.offset + range.start..segment.offset + range.end,
+        }),
         Content::Block(block) => response.part(Part::Block {
             block: block.clone(),
             range: within,

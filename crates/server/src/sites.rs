@@ -23,6 +23,7 @@ use crate::listeners::Listeners;
 use crate::pages::Pages;
 use crate::programs::build::Opened;
 use crate::programs::routes::Routes;
+use crate::tier::SiteIdentity;
 use identity::{Base, Identity};
 
 /// All sites, by listener and host name.
@@ -53,6 +54,8 @@ pub struct Site {
     pub pages: Pages,
     /// Paths that belong to programs.
     pub routes: Arc<Routes>,
+    /// Begins the keys of what is stored for it on a disk.
+    pub stable: SiteIdentity,
     /// Folder that contains everything: the root, or the part before `{host}`. For programs.
     folder: Arc<Path>,
     identity: Identity,
@@ -252,6 +255,7 @@ impl Site {
             encodings,
             pages: Pages::load(base, rules),
             routes,
+            stable: identity.stable(),
             folder: base.as_path().into(),
             identity,
         }

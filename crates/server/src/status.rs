@@ -57,6 +57,7 @@ pub fn status(running: &Running) -> String {
     line(&mut out, "purged_found", &purges.gone.to_string());
     line(&mut out, "purged_stale", &purges.stale.to_string());
     line(&mut out, "arena_bytes", &arena_used.to_string());
+    disk_cache(running, &mut out);
     line(
         &mut out,
         "folders_watched",
@@ -64,6 +65,32 @@ pub fn status(running: &Running) -> String {
     );
     programs(running, &mut out);
     out
+}
+
+/// What the store on the disk did and has.
+fn disk_cache(running: &Running, out: &mut String) {
+    let Some(tier) = running.store.tier() else {
+        return;
+    };
+    let (counters, errors) = tier.counters();
+    for (name, value) in [
+        ("disk_hits", counters.hits),
+        ("disk_misses", counters.misses),
+        ("disk_stored", counters.stored),
+        ("disk_abandoned", counters.abandoned),
+        ("disk_evicted", counters.evicted),
+        ("disk_removed", counters.removed),
+        ("disk_corrupt", counters.corrupt),
+        ("disk_read_errors", counters.read_errors),
+        ("disk_write_errors", counters.write_errors),
+        ("disk_full", counters.disk_full),
+        ("disk_errors", errors),
+        ("disk_objects", counters.objects),
+        ("disk_bytes", counters.segment_bytes),
+        ("disk_index_bytes", counters.index_bytes),
+    ] {
+        line(out, name, &value.to_string());
+    }
 }
 
 /// What happened to requests of each class, and to those for programs.

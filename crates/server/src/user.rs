@@ -1,6 +1,6 @@
 //! From root to somebody less, once all is opened that needs root.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lowroad_config::{Config, LogTarget, Root};
 use nix::unistd::{Group, Uid, User, chown, initgroups, setgid, setuid};
@@ -45,6 +45,10 @@ pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
         chown(path, Some(user.uid), Some(gid))
             .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
     }
+    for path in disk_cache(config)? {
+        chown(&path, Some(user.uid), Some(gid))
+            .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
+    }
     let name = std::ffi::CString::new(user.name.clone()).map_err(|error| error.to_string())?;
     initgroups(&name, gid)
         .and_then(|()| setgid(gid))
@@ -73,6 +77,21 @@ pub fn of_programs(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
             Ok(Some((user.uid.as_raw(), user.gid.as_raw())))
         }
     }
+}
+
+/// The folder of the disk cache, and what lies in it: it may have been another user's before.
+fn disk_cache(config: &Config) -> Result<Vec<PathBuf>, String> {
+    let Some(folder) = &config.server.disk_cache else {
+        return Ok(Vec::new());
+    };
+    let entries = std::fs::read_dir(folder)
+        .map_err(|error| format!("{} can't be read: {error}", folder.display()))?;
+    let files = entries.flatten().filter(|entry| {
+        let kind = entry.file_type();
+        kind.is_ok_and(|kind| kind.is_file())
+    });
+    let files = files.map(|entry| entry.path());
+    Ok(std::iter::once(folder.clone()).chain(files).collect())
 }
 
 fn log_files(config: &Config) -> impl Iterator<Item = &Path> {

@@ -22,6 +22,10 @@ pub struct Server {
     /// The largest stored response in bytes, at most a quarter of the cache. Default 1 MiB, or a
     /// quarter of the cache where that is less. Key `cache_object`.
     pub cache_object_len_max: u64,
+    /// The folder for stored responses that memory has no room for; None = none are stored on a disk. Key `disk_cache`.
+    pub disk_cache: Option<PathBuf>,
+    /// Bytes that it may take. 64 MiB to 1 PiB. Default 10 GiB. Key `disk_cache_max`.
+    pub disk_cache_len_max: u64,
     /// Threads that open and read files, and compress. 1 to 256. Default 4.
     pub helpers: usize,
     /// How long the requests under way may take to end after SIGTERM, in milliseconds.
@@ -49,6 +53,9 @@ pub enum Softirq {
 }
 
 impl Server {
+    /// A smaller disk cache would hold too few large responses, in bytes.
+    pub const DISK_CACHE_LEN_MIN: u64 = 64 << 20;
+
     /// The largest stored response when none is named: 1 MiB, or a quarter of a smaller cache.
     pub fn cache_object_default(cache_len_max: u64) -> u64 {
         (1 << 20).min(cache_len_max / 4)
@@ -66,6 +73,8 @@ impl Default for Server {
             group: None,
             cache_len_max,
             cache_object_len_max: Server::cache_object_default(cache_len_max),
+            disk_cache: None,
+            disk_cache_len_max: 10 << 30,
             helpers: 4,
             drain_timeout_ms: 30_000,
             admin: None,

@@ -13,7 +13,7 @@ use lowroad_http::status::Status;
 use lowroad_http::target;
 use lowroad_log::Logger;
 
-use super::world::{Fetched, Step, World};
+use super::world::{Fetched, Recalling, Step, World};
 use crate::access::Outcome as Logged;
 use crate::dynamic::calls::{Call, Called};
 use crate::dynamic::reply::Reply;
@@ -27,6 +27,7 @@ use crate::store::key;
 use crate::store::object::Kind;
 use crate::store::validity::Use;
 use crate::store::{Entry, Object};
+use crate::tier::Recalled;
 
 /// What the decision came to.
 pub enum Decision {
@@ -76,12 +77,44 @@ pub enum WaitsFor {
         /// What it is asked for, decoded: the path, or that of its folder's index file.
         path: Box<[u8]>,
     },
+    /// Word that a purge outlives the process.
+    Purge,
+    /// A helper, that looks on the disk for what is not in memory.
+    Disk {
+        /// The route of the program that is asked if there is nothing.
+        route: Arc<Route>,
+        /// As for a program.
+        path: Box<[u8]>,
+        /// Which look it is.
+        turn: Turn,
+    },
     /// The end of a body that nobody wants.
     Body,
 }
 
 /// What is stored for a request, and how it may be used.
 type Found = (Arc<Object>, Use);
+
+/// How often the disk was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Never: equal requests wait for one look together.
+    First,
+    /// Once, and what is there varies: what came may be for another's fields.
+    ForFields,
+    /// Often enough.
+    Over,
+}
+
+impl Turn {
+    /// The next, after this one gave that.
+    pub fn next(self, recalled: Recalled) -> Turn {
+        match self {
+            Turn::First if recalled.varies => Turn::ForFields,
+            _ => Turn::Over,
+        }
+    }
+}
 
 /// What a request is for, once its site is known.
 pub struct Asked<'a> {
@@ -277,6 +310,18 @@ impl<W: World> Lookup<'_, W> {
         to: &mut Responder<'_, '_>,
     ) -> Decision {
         self.world.note(Step::Route(route));
+        self.ask_in_turn(asked, path, route, Turn::First, to)
+    }
+
+    /// The same, where the disk may have been asked.
+    pub fn ask_in_turn(
+        &mut self,
+        asked: &Asked<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        turn: Turn,
+        to: &mut Responder<'_, '_>,
+    ) -> Decision {
         // The key is copied only for who needs more than to look it up.
         let facts = self.facts_of(asked, route, to);
         let entry = self.entry_of(facts, route);
@@ -287,6 +332,10 @@ impl<W: World> Lookup<'_, W> {
             self.world.note(Step::Reused(route, object));
             let status = to.hit(asked.at(), object, whole, route);
             return Decision::Answered(status, Logged::Hit);
+        }
+        if found.is_none() && self.recall(asked, route, facts, turn, to) {
+            let (route, path) = (route.clone(), path.into());
+            return asked.wait(to, WaitsFor::Disk { route, path, turn });
         }
         let found = found.map(|(object, now)| (object.clone(), now));
         self.ask_further(asked, (path, route), (facts, entry.as_ref(), found), to)
@@ -350,6 +399,32 @@ impl<W: World> Lookup<'_, W> {
             ..self.call_of(asked, path, route, stored, to)
         };
         self.world.refresh(&call, to.exchange);
+    }
+
+    /// Has what the disk may have for a request brought into memory; its key's bytes were put together just now.
+    fn recall(
+        &self,
+        asked: &Asked<'_>,
+        route: &Route,
+        facts: Option<Facts>,
+        turn: Turn,
+        to: &Responder<'_, '_>,
+    ) -> bool {
+        let Some(facts) = facts.filter(|_| route.is_origin && turn != Turn::Over) else {
+            return false;
+        };
+        let recalling = Recalling {
+            site: asked.site,
+            key: self.key,
+            hash: facts.hash,
+            request: to.request,
+            is_for_lines: turn == Turn::ForFields,
+        };
+        let is_recalled = self.world.recall(&recalling, to.exchange.id);
+        if is_recalled {
+            route.begin_storing();
+        }
+        is_recalled
     }
 
     fn call_of<'c>(

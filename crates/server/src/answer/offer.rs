@@ -11,7 +11,7 @@ use lowroad_http::limits::Limits;
 use lowroad_http::request::Request;
 use lowroad_http::version::Version;
 
-use super::{Decider, Decision, Fetched, Step, Web, World};
+use super::{Decider, Decision, Fetched, Recalling, Step, Web, World};
 use crate::access::Outcome as Logged;
 use crate::classes::Class;
 use crate::clock;
@@ -111,6 +111,10 @@ impl World for InMemory<'_> {
 
     fn fetch(&self, _: Want, _: ExchangeId) -> Fetched {
         Fetched::Later
+    }
+
+    fn recall(&self, _: &Recalling<'_>, _: ExchangeId) -> bool {
+        false
     }
 
     fn call(&self, _: &Call<'_>, _: &mut Exchange) -> Called {

@@ -23,7 +23,7 @@ use crate::sites::At;
 use crate::softirq;
 use crate::store::Object;
 use crate::store::filling::Filling;
-use crate::store::object::{Kind, Representation};
+use crate::store::object::{self, Kind, Representation};
 
 /// A head to be written.
 struct Head<'a> {
@@ -77,7 +77,8 @@ impl Responder<'_, '_> {
         let lifetime = object.validity.lifetime();
         let age_s = lifetime.map(|lifetime| lifetime.age_s(now_ms));
         let ttl_secs = cache_status::ttl_secs(route, lifetime, now_ms);
-        if whole.head.has_length() && !conditional::may_differ(self.request) {
+        let is_in_memory = !matches!(whole.content, object::Content::Segment(_));
+        if is_in_memory && whole.head.has_length() && !conditional::may_differ(self.request) {
             let lines = Lines::of_hit(age_s, ttl_secs);
             self.send_built(whole, lines.as_bytes());
             return whole.head.status();
@@ -85,7 +86,8 @@ impl Responder<'_, '_> {
         let aside = Aside {
             date: whole.head.date(&whole.bytes),
             age_s,
-            cache_status: ttl_secs.map(cache_status::hit),
+            cache_status: ttl_secs
+                .map(|ttl_secs| cache_status::hit(ttl_secs, Some(&whole.content))),
             own: None,
         };
         self.send_again(at, whole, &aside)

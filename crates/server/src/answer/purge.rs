@@ -8,7 +8,7 @@ use lowroad_config::Prefix;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::status::Status;
 
-use super::lookup::{Decision, made};
+use super::lookup::{Asked, Decision, WaitsFor, made};
 use super::world::World;
 use crate::dynamic::invalidating::target_of;
 use crate::dynamic::purge::{self, Meant};
@@ -21,7 +21,8 @@ const HOW: &[u8] = b"x-purge-method";
 const SOFT: &[u8] = b"fastly-soft-purge";
 
 /// Answers a PURGE.
-pub fn answer<W: World>(world: &W, at: At<'_>, to: &mut Responder<'_, '_>) -> Decision {
+pub fn answer<W: World>(world: &W, asked: &Asked<'_>, to: &mut Responder<'_, '_>) -> Decision {
+    let at = asked.at();
     if to.exchange.body.is_some() {
         to.response.close();
     }
@@ -33,6 +34,17 @@ pub fn answer<W: World>(world: &W, at: At<'_>, to: &mut Responder<'_, '_>) -> De
     };
     let kind = purge::kind(is_soft);
     meant.iter().for_each(|meant| world.purge(meant, kind));
+    match world.keep_purges(to.exchange.id) {
+        true => asked.wait(to, WaitsFor::Purge),
+        false => told(at, true, to),
+    }
+}
+
+/// Says that it was purged; where what is stored outlives the process, only once that is sure of the purge as well.
+pub fn told(at: At<'_>, are_kept: bool, to: &mut Responder<'_, '_>) -> Decision {
+    if !are_kept {
+        return made(to.refuse(Some(at), Status::INTERNAL_ERROR));
+    }
     const TEXT: &[u8] = b"purged\n";
     let mut head = to.response.head(Status::OK);
     head.field("Content-Type", b"text/plain");

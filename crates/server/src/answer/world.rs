@@ -6,18 +6,22 @@ use std::sync::Arc;
 
 use lowroad_engine::{Exchange, ExchangeId};
 
+use lowroad_http::request::Request;
+
 use crate::classes::{Chosen, Class};
 use crate::dynamic::calls::{Call, Called, Calls};
 use crate::dynamic::purge::Meant;
 use crate::dynamic::reuse::Key;
 use crate::dynamic::storing::Stored;
 use crate::load::{Loaded, Want};
+use crate::outcome::Outcome;
 use crate::programs::counts::one;
 use crate::programs::routes::Route;
 use crate::sites::Site;
 use crate::store::purging::Kind;
 use crate::store::validity::Use;
 use crate::store::{Entry, Object};
+use crate::tier::{self, Recall};
 
 /// Around a decision.
 pub trait World {
@@ -33,6 +37,9 @@ pub trait World {
     /// Has something loaded.
     fn fetch(&self, want: Want, id: ExchangeId) -> Fetched;
 
+    /// Has what the disk may have for a request brought into memory. False: it has nothing, or nobody has time.
+    fn recall(&self, recall: &Recalling<'_>, id: ExchangeId) -> bool;
+
     /// Puts a request to a program.
     fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called;
 
@@ -41,6 +48,11 @@ pub trait World {
 
     /// Purges.
     fn purge(&self, _: &Meant, _: Kind) {}
+
+    /// Whether it will be told that all purges so far outlive the process. False: there is nothing that does.
+    fn keep_purges(&self, _: ExchangeId) -> bool {
+        false
+    }
 
     /// Gives a stored response back if it may begin; else what comes of it is told later.
     fn wait(&self, stored: Stored, _: ExchangeId) -> Option<Stored> {
@@ -52,6 +64,20 @@ pub trait World {
 
     /// Hears what was found or chosen, in its order.
     fn note(&self, step: Step<'_>);
+}
+
+/// What may be on the disk.
+pub struct Recalling<'r> {
+    /// The site.
+    pub site: &'r Site,
+    /// Under what it would be in memory.
+    pub key: &'r [u8],
+    /// The hash of that.
+    pub hash: u64,
+    /// The request.
+    pub request: &'r Request<'r>,
+    /// It is known to vary.
+    pub is_for_lines: bool,
 }
 
 /// How far a load has come.
@@ -111,6 +137,31 @@ impl World for Calls {
         }
     }
 
+    fn recall(&self, recalling: &Recalling<'_>, id: ExchangeId) -> bool {
+        let Recalling {
+            key, hash, request, ..
+        } = recalling;
+        let Some(tier) = self.store.tier() else {
+            return false;
+        };
+        let Some(primary) = tier::primary(&recalling.site.stable, key) else {
+            return false;
+        };
+        if !tier.may_have(&primary) {
+            return false;
+        }
+        let recall = Recall {
+            primary,
+            key: (*key).into(),
+            hash: *hash,
+            purges: self.store.purges(*hash),
+            lines: request.lines().into(),
+            is_for_lines: recalling.is_for_lines,
+        };
+        let waiter = (self.post.clone(), id);
+        self.fetcher.recall(recall, waiter).is_ok()
+    }
+
     fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
         self.start(call, exchange)
     }
@@ -125,6 +176,17 @@ impl World for Calls {
             Meant::Urls(pattern) => self.changes.tell_of(pattern),
             Meant::Tag(_) | Meant::Group(_) => self.changes.tell(),
         }
+    }
+
+    fn keep_purges(&self, id: ExchangeId) -> bool {
+        let Some(tier) = self.store.tier() else {
+            return false;
+        };
+        let post = self.post.clone();
+        tier.when_purges_are_kept(Box::new(move |are_kept| {
+            post(id, Outcome::Purged { are_kept });
+        }));
+        true
     }
 
     #[inline]

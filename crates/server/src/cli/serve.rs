@@ -43,6 +43,17 @@ pub struct Accelerate {
     /// The longest body of a request, like an upload; longer ones are refused with 413
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     body_max: String,
+    /// A folder on a disk for stored responses that memory has no room for; they stay when the server ends
+    #[arg(long, value_name = "DIR")]
+    disk_cache: Option<PathBuf>,
+    /// What that folder may take
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "10G",
+        requires = "disk_cache"
+    )]
+    disk_cache_max: String,
     #[command(flatten)]
     server: Server,
 }
@@ -131,7 +142,23 @@ impl Accelerate {
                 ..Application::new("application".into(), self.command.clone())
             });
         }
+        self.set_disk_cache(&mut config.server)?;
         Ok(config)
+    }
+
+    fn set_disk_cache(&self, server: &mut config::Server) -> Result<(), String> {
+        server.disk_cache.clone_from(&self.disk_cache);
+        let text = &self.disk_cache_max;
+        server.disk_cache_len_max = value::size(text).map_err(|allowed| {
+            format!("--disk-cache-max {text}: not understood (allowed: {allowed})")
+        })?;
+        if server.disk_cache_len_max < config::Server::DISK_CACHE_LEN_MIN {
+            return Err(format!("--disk-cache-max {text}: at least 64M"));
+        }
+        if server.disk_cache.is_some() && server.cache_len_max == 0 {
+            return Err("--disk-cache needs memory, too: --cache is 0".into());
+        }
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use lowroad_http::status::Status;
 
 use crate::dynamic::storing::{Stored, Way};
 use crate::programs::routes::Route;
+use crate::store::object::Content;
 use crate::store::validity::Lifetime;
 
 /// What this cache is called.
@@ -24,18 +25,22 @@ pub fn ttl_secs(route: &Route, lifetime: Option<&Lifetime>, now_ms: u64) -> Opti
     })
 }
 
-/// The member for a response that was in the store and is the answer; [`crate::respond::Lines::of_hit`] says the same.
-pub fn hit(ttl_secs: i64) -> CacheStatus<'static> {
+/// The member for a response that was in the store and is the answer; [`crate::respond::Lines::of_hit`] says the
+/// same of memory.
+pub fn hit(ttl_secs: i64, content: Option<&Content>) -> CacheStatus<'static> {
     CacheStatus {
         ttl_secs: Some(ttl_secs),
-        detail: Some("memory"),
+        detail: Some(tier_of(content)),
         ..CacheStatus::default()
     }
 }
 
 /// The member for a response from the store; `None` where it is not said.
 pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheStatus<'static>> {
-    let hit = hit(ttl_secs(route, stored.object.validity.lifetime(), now_ms)?);
+    let object = &stored.object;
+    let content = object.representation().map(|whole| &whole.content);
+    let ttl_secs = ttl_secs(route, object.validity.lifetime(), now_ms)?;
+    let hit = hit(ttl_secs, content);
     let status = CacheStatus {
         detail: None,
         ..hit
@@ -61,6 +66,15 @@ pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheSta
             ..status
         },
     })
+}
+
+/// Which tier has its body.
+#[inline]
+fn tier_of(content: Option<&Content>) -> &'static str {
+    match content {
+        Some(Content::Segment(_)) => "disk",
+        _ => "memory",
+    }
 }
 
 /// The member for a response that is not stored.

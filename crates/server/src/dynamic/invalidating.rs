@@ -16,6 +16,7 @@ use crate::programs::routes::Route;
 use crate::sites::Site;
 use crate::store::purging::{Kind, Purge};
 use crate::store::{SharedStore, key};
+use crate::tier::{self, SiteIdentity};
 
 /// Of one origin this is what is known: encrypted ones are not served.
 const SCHEME: &[u8] = b"http";
@@ -23,6 +24,8 @@ const SCHEME: &[u8] = b"http";
 /// What a request may change.
 pub struct Changed {
     site_id: u32,
+    /// The same on the disk.
+    stable: SiteIdentity,
     authority: Box<[u8]>,
     target: Box<[u8]>,
     changes: Arc<Changes>,
@@ -39,6 +42,7 @@ impl Changed {
         }
         Some(Changed {
             site_id: site.id,
+            stable: site.stable,
             authority: request.authority.unwrap_or_default().into(),
             target: target_of(request)?.into(),
             changes: changes.clone(),
@@ -75,7 +79,11 @@ impl Changed {
             None => (target, None),
         };
         key::write_of_program(&mut key, self.site_id, &self.authority, (path, query));
-        store.forget(store.hash(&key), &key);
+        let in_memory = || store.forget(store.hash(&key), &key);
+        match (store.tier(), tier::primary(&self.stable, &key)) {
+            (Some(tier), Some(primary)) => tier.forget(&primary, in_memory),
+            _ => in_memory(),
+        }
         match Pattern::of_url(&self.authority, target, false) {
             Ok(url) => self.changes.tell_of(&url),
             Err(_) => self.changes.tell(),

@@ -91,14 +91,18 @@ pub fn kind(is_soft: bool) -> Kind {
 pub struct Purged {
     /// Where it listens.
     pub ports: Vec<u16>,
+    /// What was purged is not there again after a restart.
+    pub is_kept: bool,
 }
 
 /// What begins its line.
 const PURGED: &str = "purged";
+/// The same, where a restart may undo it.
+const PURGED_FOR_NOW: &str = "purged-for-now";
 
 impl fmt::Display for Purged {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{PURGED}")?;
+        to.write_str(if self.is_kept { PURGED } else { PURGED_FOR_NOW })?;
         self.ports
             .iter()
             .try_for_each(|port| write!(to, " {port}"))?;
@@ -110,10 +114,16 @@ impl FromStr for Purged {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Purged, ()> {
-        let ports = line.strip_prefix(PURGED).ok_or(())?.split_whitespace();
-        let ports = ports.map(str::parse).collect::<Result<_, _>>();
+        let mut words = line.split_whitespace();
+        let is_kept = match words.next() {
+            Some(PURGED) => true,
+            Some(PURGED_FOR_NOW) => false,
+            _ => return Err(()),
+        };
+        let ports = words.map(str::parse).collect::<Result<_, _>>();
         Ok(Purged {
             ports: ports.map_err(|_| ())?,
+            is_kept,
         })
     }
 }
@@ -152,8 +162,8 @@ mod tests {
 
     #[test]
     fn what_was_done_is_read_as_it_is_written() {
-        for ports in [vec![], vec![80, 8080]] {
-            let purged = Purged { ports };
+        for (ports, is_kept) in [(vec![], true), (vec![80, 8080], true), (vec![80], false)] {
+            let purged = Purged { ports, is_kept };
             assert_eq!(purged.to_string().parse(), Ok(purged));
         }
         assert!("not-mine".parse::<Purged>().is_err());

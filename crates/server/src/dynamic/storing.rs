@@ -31,6 +31,10 @@ use crate::store::place::{self, OVERHEAD, Placed};
 use crate::store::purging::Since;
 use crate::store::validity::{Lifetime, Validity};
 use crate::store::{Object, SharedStore};
+use crate::tier::Held;
+
+mod on_disk;
+use on_disk::ForDisk;
 
 mod parts;
 
@@ -196,7 +200,7 @@ impl Storing {
             return Err(parts::keep(self, reply, path, lines));
         }
         // Of a 200 to a range nobody knows whether it is all.
-        if !self.key.is_whole() || !is_short(&reply.response.content, self.store.body_len_max()) {
+        if !self.key.is_whole() || !is_short(&reply.response.content, self.body_len_max()) {
             return Err(reply);
         }
         let judge = self.judge();
@@ -216,12 +220,14 @@ impl Storing {
         let head = self.head((*status, fields), path, judged);
         match &mut reply.response.content {
             Made::Bytes(body) => {
-                let body = std::slice::from_ref(body);
-                let Some(object) = whole(&self.store, self.key.hash, head, body) else {
+                let for_disk = self.for_disk(&head);
+                let parts = std::slice::from_ref(body);
+                let Some(object) = whole(&self.store, self.key.hash, head, parts) else {
                     return Err(reply);
                 };
                 let object = Arc::new(object);
                 let is_kept = self.insert(object.clone());
+                self.copy_to_disk(for_disk, body);
                 Ok(Stored {
                     own,
                     is_kept,
@@ -266,6 +272,7 @@ impl Storing {
                 selecting,
             },
         };
+        let for_disk = self.for_disk(&head);
         let object = Arc::new(with_body_of(
             &self.store,
             self.key.hash,
@@ -274,6 +281,7 @@ impl Storing {
             representation,
         )?);
         self.insert(object.clone());
+        self.renew_on_disk(for_disk, &object);
         Some(object)
     }
 
@@ -315,6 +323,7 @@ impl Storing {
     pub fn forget(&self, stale: &Arc<Object>) {
         let Key { hash, bytes, .. } = &self.key;
         if !self.asked.no_store && !self.asked.is_authorized {
+            self.forget_on_disk();
             self.store.remove(*hash, bytes, stale);
         }
     }
@@ -333,6 +342,7 @@ impl Storing {
 
     /// Stores a response whose body comes, and lets it come.
     fn fill(self, head: Head, len: Option<u64>, from: Receiver) -> Stored {
+        let for_disk = self.for_disk(&head);
         let Head { built, about } = head;
         let filling = Filling::new(
             (built.0.into(), built.1),
@@ -350,16 +360,21 @@ impl Storing {
         });
         let is_kept = self.insert(object.clone());
         let has_room = len.is_none_or(|len| len <= self.store.object_len_max());
-        let stored = Stored {
+        let mut stored = Stored {
             is_kept: is_kept && has_room,
             ..Stored::of_store(&object, Way::Made)
         };
         let executor = self.executor.clone();
-        let fill = Fill {
+        let mut fill = Fill {
+            held: self.hold(&object),
             storing: self,
             object,
+            for_disk,
             ended: Next::Cut,
         };
+        if !has_room {
+            stored.is_kept = is_kept && fill.go_on_disk(Vec::new());
+        }
         executor.spawn(fill.run(from));
         stored
     }
@@ -369,6 +384,10 @@ impl Storing {
 struct Fill {
     storing: Storing,
     object: Arc<Object>,
+    /// What the disk would be told, until it was.
+    for_disk: Option<ForDisk>,
+    /// Has others find it until the disk has it.
+    held: Option<Arc<Held>>,
     /// How it ended; cut, as long as it has not.
     ended: Next,
 }
@@ -393,7 +412,7 @@ impl Fill {
         }
     }
 
-    fn grow(&self, bytes: Bytes) {
+    fn grow(&mut self, bytes: Bytes) {
         let drawn = self.storing.store.draw(bytes);
         let has_room = drawn.is_ok();
         let bytes = drawn.unwrap_or_else(|bytes| bytes);
@@ -401,8 +420,9 @@ impl Fill {
         let grown = self
             .filling()
             .map(|filling| filling.grow(bytes, has_room, now_ms));
-        if grown == Some(Grown::TooLong) {
+        if let Some(Grown::TooLong(parts)) = grown {
             self.remove();
+            self.go_on_disk(parts);
         }
     }
 
@@ -458,15 +478,21 @@ impl Drop for Fill {
             return;
         };
         let parts = filling.end(&self.ended);
-        let whole = parts.and_then(|parts| self.whole(filling, &parts));
+        let whole = parts.as_ref().and_then(|parts| self.whole(filling, parts));
         let Storing { key, store, .. } = &self.storing;
-        match whole {
-            Some(object) => {
-                store.complete(key.hash, &key.bytes, &self.object, Arc::new(object));
-            }
-            None => self.remove(),
+        let is_in_memory = match whole {
+            Some(object) => store.complete(key.hash, &key.bytes, &self.object, Arc::new(object)),
+            None => false,
+        };
+        // What goes to the disk leaves memory once it is there.
+        if !is_in_memory && (parts.is_none() || self.held.is_none()) {
+            self.remove();
         }
         filling.tell_end(&self.ended);
+        if let Some(parts) = parts {
+            let held = self.held.take().filter(|_| !is_in_memory);
+            self.storing.keep_whole(self.for_disk.take(), parts, held);
+        }
     }
 }
 
@@ -508,7 +534,7 @@ fn with_body_of(
     stale: &Object,
     representation: &Representation,
 ) -> Option<Object> {
-    let Content::Block(block) = &representation.content else {
+    let Some(content) = representation.content.elsewhere() else {
         let len = usize::try_from(representation.len).ok()?;
         let body = Bytes::copy_from_slice(representation.body(0..len)?);
         return whole(store, hash, head, &[body]);
@@ -516,7 +542,7 @@ fn with_body_of(
     let (mut text, mut places) = head.built;
     places.set_length(&mut text, representation.len);
     let (bytes, map) = place::head_alone(store, hash, (text, places)).ok()?;
-    let (content, len) = (Content::Block(block.clone()), representation.len);
+    let len = representation.len;
     Some(complete_object(
         (bytes, map),
         content,

@@ -142,7 +142,7 @@ mod tests {
             let aside = Aside {
                 date: None,
                 age_s,
-                cache_status: ttl_secs.map(cache_status::hit),
+                cache_status: ttl_secs.map(|ttl_secs| cache_status::hit(ttl_secs, None)),
                 own: None,
             };
             let lines = Lines::of_hit(age_s, ttl_secs);

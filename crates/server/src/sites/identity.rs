@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use lowroad_config as config;
 use lowroad_config::{Name, Root, RouteTo};
 
+use crate::tier::{SiteIdentity, site_identity};
+
 /// What makes the stored responses of a site what they are.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     folder: Base,
     /// The rules without those that no stored response depends on. What is added to them counts until it
@@ -21,7 +23,7 @@ pub struct Identity {
 }
 
 /// The folder that contains everything of a site, when it was looked up.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
     /// Without symbolic links.
     pub path: PathBuf,
@@ -70,6 +72,11 @@ impl Identity {
             folder,
             ..self.clone()
         }
+    }
+
+    /// All of it in short, the same in each run of a version of the server.
+    pub fn stable(&self) -> SiteIdentity {
+        site_identity(&format!("{} {self:?}", env!("CARGO_PKG_VERSION")))
     }
 
     /// Where its files are.

@@ -54,6 +54,8 @@ struct Reader {
     to: Sender,
     /// What it does not take waits elsewhere.
     is_behind: bool,
+    /// It is no client's: nothing comes for it alone.
+    is_kept: bool,
 }
 
 /// Hears that something of a body has come, and gets it from its start; `None`: it had better ask for itself.
@@ -77,12 +79,12 @@ enum State {
 }
 
 /// What became of some bytes of the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grown {
     /// It may still become whole.
     Held,
-    /// With these it is too long to be stored, or for what memory there is.
-    TooLong,
+    /// With these it is too long to be stored, or for what memory there is: all that has come.
+    TooLong(Vec<Bytes>),
     /// It has been for a while.
     Passed,
 }
@@ -130,6 +132,7 @@ impl Filling {
             body.readers.push(Reader {
                 to,
                 is_behind: false,
+                is_kept: false,
             });
         }
         let filler = body.filler.take();
@@ -178,14 +181,15 @@ impl Filling {
         let waker = context.waker();
         let filler = body.filler.get_or_insert_with(|| waker.clone());
         filler.clone_from(waker);
-        let is_shared = body.readers.len() > 1;
+        let clients = body.readers.iter().filter(|reader| !reader.is_kept).count();
+        let is_shared = clients > 1;
         let is_passing = body.state == State::Passing;
         let mut has_room = true;
         for reader in body.readers.iter_mut().filter(|_| is_passing) {
             if reader.to.poll_room(context).is_ready() {
                 continue;
             }
-            if is_shared && !reader.is_behind {
+            if is_shared && !reader.is_behind && !reader.is_kept {
                 let (unused, _) = stream(0);
                 reader.to = behind(std::mem::replace(&mut reader.to, unused));
                 reader.is_behind = true;
@@ -195,7 +199,7 @@ impl Filling {
                 has_room = false;
             }
         }
-        match (body.readers.is_empty(), has_room) {
+        match (clients == 0, has_room) {
             (true, _) => Poll::Ready(false),
             (false, true) => Poll::Ready(true),
             (false, false) => Poll::Pending,
@@ -213,6 +217,19 @@ impl Filling {
         drop(body);
         joiners.into_iter().for_each(Joiner::begin);
         grown
+    }
+
+    /// A body that is too long to be held is kept elsewhere: what has come, and what comes from now on. Who keeps it sets
+    /// the pace, too.
+    pub fn keep(&self, to: Sender, parts: Vec<Bytes>) {
+        let is_open = |part: Bytes| to.push(part).is_ok();
+        if parts.into_iter().all(is_open) {
+            self.lock().readers.push(Reader {
+                to,
+                is_behind: false,
+                is_kept: true,
+            });
+        }
     }
 
     /// The body is whole, or will never be. Its parts, if they are all there and as many bytes as were announced; those
@@ -260,8 +277,9 @@ impl Body {
         self.len += bytes.len();
         if self.len as u64 > len_max || !has_room {
             self.state = State::Passing;
-            self.parts = Vec::new();
-            return Grown::TooLong;
+            let mut parts = std::mem::take(&mut self.parts);
+            parts.push(bytes);
+            return Grown::TooLong(parts);
         }
         self.parts.push(bytes);
         Grown::Held

@@ -33,6 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lowroad_cache::{Counters, Store};
 use lowroad_engine::arena::{Arena, Draft};
 
+use crate::tier::Tier;
+
 pub use entry::Entry;
 pub use object::Object;
 use refusals::Refusals;
@@ -71,6 +73,8 @@ pub struct SharedStore {
     pub refusals: Refusals,
     /// What all variants under one key may take.
     entry_len_max: u64,
+    /// What memory has no room for, if that is kept.
+    tier: Option<Arc<Tier>>,
 }
 
 impl SharedStore {
@@ -98,7 +102,22 @@ impl SharedStore {
             filling_max: len_max / FILLING_SHARE,
             refusals: Refusals::default(),
             entry_len_max: len_max / count / ENTRY_SHARE,
+            tier: None,
         })
+    }
+
+    /// The same in front of a store on a disk. What was purged there and may not have gone yet is purged here.
+    pub fn before(self, tier: Option<Arc<Tier>>) -> SharedStore {
+        if let Some(tier) = &tier {
+            tier.replay_purges(&self.purging);
+        }
+        SharedStore { tier, ..self }
+    }
+
+    /// The store on the disk, if there is one.
+    #[inline]
+    pub fn tier(&self) -> Option<&Arc<Tier>> {
+        self.tier.as_ref()
     }
 
     /// The hash under which a key is looked up.
@@ -290,9 +309,18 @@ impl SharedStore {
     }
 
     /// Purges what has a lifetime and is meant, at once, however much is stored; what is being made, too. What is gone
-    /// leaves the store when it is asked for, or by eviction.
+    /// leaves the store when it is asked for, or by eviction. Of what is on the disk it holds at once, too, and after a
+    /// restart once that is written ([`Tier::when_purges_are_kept`]).
     pub fn purge(&self, purge: &Purge<'_>, kind: Kind) {
-        self.purging.add(purge, kind);
+        let generation = self.purging.add(purge, kind);
+        if let Some(tier) = &self.tier {
+            tier.note_purge(generation, purge, kind);
+        }
+    }
+
+    /// The rules of purges.
+    pub fn purging(&self) -> &Purging {
+        &self.purging
     }
 
     /// What has come of purges so far.

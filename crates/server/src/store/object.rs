@@ -18,6 +18,7 @@ use lowroad_http::status::Status;
 use super::filling::Filling;
 use super::parts::{Partial, Piece};
 use super::validity::Validity;
+use crate::tier::Renewable;
 
 /// What is known under one key, for those requests that it answers.
 pub struct Object {
@@ -127,6 +128,29 @@ pub enum Content {
     Pieces(Box<[Piece]>),
     /// Only in its file.
     File(Arc<OpenFile>),
+    /// In a segment of the store on the disk, whose bytes never change.
+    Segment(Arc<Segment>),
+}
+
+/// Where a body lies on the disk.
+pub struct Segment {
+    /// The segment.
+    pub file: Arc<OpenFile>,
+    /// Where the body begins there.
+    pub offset: u64,
+    /// Where news of it go.
+    pub renewable: Arc<Renewable>,
+}
+
+impl Content {
+    /// The same once more, where it lies apart from the head.
+    pub fn elsewhere(&self) -> Option<Content> {
+        match self {
+            Content::Block(block) => Some(Content::Block(block.clone())),
+            Content::Segment(segment) => Some(Content::Segment(segment.clone())),
+            Content::Inline | Content::Heap(_) | Content::Pieces(_) | Content::File(_) => None,
+        }
+    }
 }
 
 impl Object {
@@ -185,7 +209,7 @@ impl Representation {
             Content::Inline => self.bytes.get(start + range.start..start + range.end),
             Content::Block(block) => block.get(range),
             Content::Heap(bytes) => bytes.get(range),
-            Content::File(_) | Content::Pieces(_) => None,
+            Content::File(_) | Content::Pieces(_) | Content::Segment(_) => None,
         }
     }
 }

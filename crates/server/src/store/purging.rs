@@ -12,14 +12,14 @@ use std::sync::atomic::{
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lowroad_cache::bans::{Ban, Bans};
+use lowroad_cache::bans::Bans;
 use lowroad_cache::pattern::{Pattern, decode_escapes};
 use lowroad_http::host;
 
 use super::key;
 use super::validity::Lifetime;
 
-pub use lowroad_cache::bans::Kind;
+pub use lowroad_cache::bans::{Ban, Kind};
 
 /// Prefixes that are remembered.
 const RULES_MAX: usize = 4096;
@@ -91,6 +91,8 @@ pub enum Purge<'p> {
 pub struct Purging {
     bans: Mutex<Bans<Pattern>>,
     generation: AtomicU64,
+    /// That with which this process began.
+    first: AtomicU64,
     hasher: foldhash::fast::RandomState,
     gone: AtomicU64,
     stale: AtomicU64,
@@ -114,6 +116,7 @@ impl Default for Purging {
         Purging {
             bans: Mutex::new(Bans::new(RULES_MAX, MARKS_MAX)),
             generation: AtomicU64::new(0),
+            first: AtomicU64::new(0),
             hasher: foldhash::fast::RandomState::default(),
             gone: AtomicU64::new(0),
             stale: AtomicU64::new(0),
@@ -128,9 +131,27 @@ impl Purging {
         self.generation.load(Acquire)
     }
 
-    /// Purges: from now on nobody uses what is meant, and was made or asked for before.
-    pub fn add(&self, purge: &Purge<'_>, kind: Kind) {
+    /// Purges: from now on nobody uses what is meant, and was made or asked for before. The purge's generation.
+    pub fn add(&self, purge: &Purge<'_>, kind: Kind) -> u64 {
+        self.add_after(0, purge, kind)
+    }
+
+    /// Purges once more, as an earlier process did, with this generation: those come in their order, and first of all.
+    pub fn replay(&self, generation: u64, purge: &Purge<'_>, kind: Kind) {
+        self.add_after(generation.saturating_sub(1), purge, kind);
+    }
+
+    /// What is purged from now on has a greater generation.
+    pub fn begin_at(&self, generation: u64) {
         let mut bans = self.lock();
+        bans.skip_to(generation);
+        self.first.store(bans.generation(), Relaxed);
+        self.generation.store(bans.generation(), SeqCst);
+    }
+
+    fn add_after(&self, generation: u64, purge: &Purge<'_>, kind: Kind) -> u64 {
+        let mut bans = self.lock();
+        bans.skip_to(generation);
         match purge {
             Purge::Urls(Pattern::Url {
                 host,
@@ -154,6 +175,7 @@ impl Purging {
             Purge::Group(authority, name) => bans.mark([self.group(authority, name)], kind),
         }
         self.generation.store(bans.generation(), SeqCst);
+        bans.generation()
     }
 
     /// Whether an object has been compared with all rules.
@@ -168,7 +190,7 @@ impl Purging {
             return false;
         };
         let seen = &lifetime.purges;
-        let names = self.names(authority, target, lifetime);
+        let names = self.names(authority, target, Some(lifetime));
         let bans = self.lock();
         let is_meant = |pattern: &Pattern| pattern.takes(authority, None, target);
         let ban = bans.check(seen.generation.load(Acquire), names, is_meant);
@@ -188,8 +210,24 @@ impl Purging {
         }
     }
 
+    /// What the purges after this generation do to what lies elsewhere, under this Host and target: an object with this
+    /// lifetime, or something that has none.
+    pub fn ban(
+        &self,
+        since: u64,
+        (authority, target): (&[u8], &[u8]),
+        lifetime: Option<&Lifetime>,
+    ) -> Ban {
+        if since == self.generation() {
+            return Ban::None;
+        }
+        let names = self.names(authority, target, lifetime);
+        let is_meant = |pattern: &Pattern| pattern.takes(authority, None, target);
+        self.lock().check(since, names, is_meant)
+    }
+
     /// By what an object may be purged.
-    fn names(&self, authority: &[u8], target: &[u8], lifetime: &Lifetime) -> Vec<u64> {
+    fn names(&self, authority: &[u8], target: &[u8], lifetime: Option<&Lifetime>) -> Vec<u64> {
         let mut out = [0; 256];
         let host = host::normalize(authority, &mut out);
         let port = host.and_then(|_| host::port(authority));
@@ -197,6 +235,9 @@ impl Purging {
             self.url(host, port, &decode_escapes(target)),
             self.host(host),
         ];
+        let Some(lifetime) = lifetime else {
+            return names;
+        };
         names.extend(lifetime.tags().map(|name| self.tag(name)));
         for name in lifetime.groups() {
             names.extend([self.group(authority, name), self.group(b"", name)]);
@@ -229,7 +270,7 @@ impl Purging {
     pub fn counters(&self) -> PurgeCounters {
         let bans = self.lock();
         PurgeCounters {
-            purges: bans.generation(),
+            purges: bans.generation() - self.first.load(Relaxed),
             rules: bans.len() as u64,
             gone: self.gone.load(Relaxed),
             stale: self.stale.load(Relaxed),

@@ -3,6 +3,7 @@
 mod applications;
 mod attacks;
 mod conditions;
+mod disk;
 mod encrypted;
 mod faults;
 mod forward;

@@ -431,6 +431,8 @@ impl Came {
 
     fn insert(&self, storing: &Storing, object: Option<Object>) {
         if let Some(object) = object {
+            // Parts are in memory only, and newer than a whole on the disk.
+            storing.forget_on_disk();
             storing.insert(Arc::new(object));
         }
     }

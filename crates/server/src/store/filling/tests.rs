@@ -89,7 +89,8 @@ fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
     let half = Bytes::from(vec![b'x'; BODY_LEN_MAX / 2 + 1]);
     assert_eq!(body.grow(half.clone(), true, 0), Grown::Held);
     assert_eq!(wanted(&body), Poll::Ready(true), "memory holds it");
-    assert_eq!(body.grow(half, true, 0), Grown::TooLong);
+    let parts = vec![half.clone(), half.clone()];
+    assert_eq!(body.grow(half, true, 0), Grown::TooLong(parts));
     assert!(body.read().is_none());
     assert_eq!(waiting(&first).0.len(), BODY_LEN_MAX + 2);
     let mut context = Context::from_waker(Waker::noop());
@@ -121,10 +122,9 @@ fn without_memory_it_is_for_those_who_read_it_only() {
     let body = filling(None);
     let first = body.read().expect("open");
     assert_eq!(body.grow(Bytes::from_static(b"ab"), true, 0), Grown::Held);
-    assert_eq!(
-        body.grow(Bytes::from_static(b"cd"), false, 0),
-        Grown::TooLong
-    );
+    let parts = [b"ab", b"cd"].map(|part| Bytes::from_static(part)).to_vec();
+    let grown = body.grow(Bytes::from_static(b"cd"), false, 0);
+    assert_eq!(grown, Grown::TooLong(parts));
     assert!(body.read().is_none());
     assert_eq!(body.end(&Next::End), None);
     body.tell_end(&Next::End);
@@ -200,4 +200,24 @@ fn one_reader_alone_sets_the_pace() {
     assert_eq!(body.end(&Next::End), None);
     body.tell_end(&Next::End);
     assert_eq!(waiting(&reader), (String::new(), Some(Next::End)));
+}
+
+#[test]
+fn what_is_kept_sets_the_pace_and_is_not_wanted_for_itself() {
+    let body = filling(None);
+    let client = body.read().expect("open");
+    let long = Bytes::from(vec![b'x'; BODY_LEN_MAX + 1]);
+    let Grown::TooLong(parts) = body.grow(long, true, 0) else {
+        panic!("it is held");
+    };
+    let (to, kept) = stream(10);
+    body.keep(to, parts);
+    assert_eq!(waiting(&client).0.len(), BODY_LEN_MAX + 1);
+    assert!(wanted(&body).is_pending(), "the other end is slow");
+    assert_eq!(waiting(&kept).0.len(), BODY_LEN_MAX + 1);
+    assert_eq!(wanted(&body), Poll::Ready(true));
+    body.grow(Bytes::from_static(b"yz"), true, 0);
+    assert_eq!(waiting(&kept).0, "yz");
+    drop(client);
+    assert_eq!(wanted(&body), Poll::Ready(false));
 }

@@ -1,0 +1,144 @@
+//! Under what objects lie on the disk. Keys hold across restarts: they begin with what makes a site what it is, not with
+//! its number of this run.
+//!
+//! ```text
+//!  identity  0  host target            a response, or the news that it varies: by which fields, and a number
+//!  identity  1  number  len  host target  values    one of its variants
+//!  identity  2  what follows in the key of either   what its origin said when it was last validated
+//! ```
+//! The number is drawn when a resource is found to vary. What removes the news removes all variants: the next news has
+//! another number, so they are found by nobody and leave in their time.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::quality::FixedState;
+use lowroad_cache::vary::Selecting;
+
+use crate::store::key;
+
+/// What makes the stored responses of a site what they are, in short.
+pub type SiteIdentity = [u8; 16];
+
+/// A key of the first kind.
+pub type Primary = Box<[u8]>;
+
+const RESOURCE: u8 = 0;
+const VARIANT: u8 = 1;
+const RENEWAL: u8 = 2;
+
+/// The short form of a description.
+pub fn site_identity(described: &str) -> SiteIdentity {
+    let half = |seed| {
+        let mut hasher = FixedState::with_seed(seed).build_hasher();
+        hasher.write(described.as_bytes());
+        hasher.finish().to_le_bytes()
+    };
+    let mut identity = [0; 16];
+    identity[..8].copy_from_slice(&half(1));
+    identity[8..].copy_from_slice(&half(2));
+    identity
+}
+
+/// The key of what lies under this one in memory; `None` if no program makes it.
+pub fn primary(site: &SiteIdentity, in_memory: &[u8]) -> Option<Primary> {
+    let (host, target) = key::parts_of_program(in_memory)?;
+    Some([&site[..], &[RESOURCE], host, target].concat().into())
+}
+
+/// The key of a variant.
+pub fn variant(primary: &[u8], family: u64, selecting: &Selecting) -> Option<Box<[u8]>> {
+    let (site, resource) = primary.split_first_chunk::<16>()?;
+    let resource = resource.strip_prefix(&[RESOURCE])?;
+    let mut key = [&site[..], &[VARIANT], &family.to_le_bytes()].concat();
+    put(&mut key, resource);
+    for (name, value) in selecting.iter() {
+        put(&mut key, name);
+        put(&mut key, value);
+    }
+    Some(key.into())
+}
+
+/// The key of what is known anew of a response.
+pub fn renewal(response: &[u8]) -> Option<Box<[u8]>> {
+    let (site, rest) = response.split_first_chunk::<16>()?;
+    Some([&site[..], &[RENEWAL], rest].concat().into())
+}
+
+/// The key of the response that is renewed by what lies under this one; `None` if it is none of that.
+pub fn renewed(key: &[u8]) -> Option<Box<[u8]>> {
+    let (site, rest) = key.split_first_chunk::<16>()?;
+    let rest = rest.strip_prefix(&[RENEWAL])?;
+    Some([&site[..], rest].concat().into())
+}
+
+/// Host and target of a key of any kind.
+pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = key.get(16..)?;
+    let (kind, rest) = rest
+        .strip_prefix(&[RENEWAL])
+        .unwrap_or(rest)
+        .split_first()?;
+    let resource = match *kind {
+        RESOURCE => rest,
+        VARIANT => {
+            let (len, rest) = rest.get(8..)?.split_first_chunk()?;
+            rest.get(..usize::try_from(u32::from_le_bytes(*len)).ok()?)?
+        }
+        _ => return None,
+    };
+    let slash = resource.iter().position(|byte| *byte == b'/')?;
+    Some(resource.split_at(slash))
+}
+
+fn put(key: &mut Vec<u8>, bytes: &[u8]) {
+    // Keys come from heads of requests, which are far shorter.
+    key.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    key.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SITE: SiteIdentity = [7; 16];
+
+    fn in_memory(resource: &[u8]) -> Vec<u8> {
+        [&9u32.to_le_bytes()[..], &[1], resource].concat()
+    }
+
+    #[test]
+    fn keys_tell_what_was_asked() {
+        let primary = primary(&SITE, &in_memory(b"a:80/x?y")).expect("a program's");
+        assert_eq!(parts(&primary), Some((&b"a:80"[..], &b"/x?y"[..])));
+        let one = Selecting::of([&b"x"[..]], [(&b"x"[..], &b"1"[..])].into_iter());
+        let one = one.expect("it can be compared");
+        let variant_of = |family| variant(&primary, family, &one).expect("a resource");
+        assert_eq!(parts(&variant_of(1)), parts(&primary));
+        assert_ne!(variant_of(1), variant_of(2));
+        assert_eq!(variant(&variant_of(1), 1, &one), None);
+        let renewal = renewal(&variant_of(1)).expect("a response");
+        assert_eq!(parts(&renewal), parts(&primary));
+        assert_eq!(
+            (renewed(&renewal), renewed(&primary)),
+            (Some(variant_of(1)), None)
+        );
+        assert_eq!(parts(b"short"), None);
+    }
+
+    #[test]
+    fn no_key_is_the_beginning_of_another_ones_values() {
+        let of = |values: [&'static [u8]; 2]| {
+            let names = [&b"a"[..], &b"b"[..]];
+            let selecting = Selecting::of(names, names.into_iter().zip(values));
+            let primary = primary(&SITE, &in_memory(b"h/")).expect("a program's");
+            variant(&primary, 1, &selecting.expect("it can be compared"))
+        };
+        assert_ne!(of([b"1", b"23"]), of([b"12", b"3"]));
+    }
+
+    #[test]
+    fn sites_are_told_apart_and_stay_the_same() {
+        assert_eq!(site_identity("a"), site_identity("a"));
+        assert_ne!(site_identity("a"), site_identity("b"));
+    }
+}

@@ -1,0 +1,447 @@
+//! What is written beside a body on the disk: the response's head, until when it holds, for whom, and what was purged
+//! before. Its times are those of the calendar, and are checked when they are read: the clock may have been set.
+//!
+//! Knows neither keys nor the disk. What can't be read is no object.
+
+use lowroad_cache::freshness::Source;
+use lowroad_cache::lifetime::Lifetime as Times;
+use lowroad_cache::vary::Selecting;
+use lowroad_http::encoded::{Encoded, Encoder, Section};
+use lowroad_http::status::Status;
+
+use crate::store::purging::Since;
+use crate::store::validity::{Lifetime, Refreshed};
+
+/// The form that is written; another one is not read.
+const VERSION: u8 = 2;
+const RESPONSE: u8 = 0;
+const VARIES: u8 = 1;
+/// A clock may be set back by so much, or two processors disagree, without a response being from the future.
+const CLOCK_SLACK_MS: u64 = 2_000;
+/// Each stands for its place.
+const SOURCES: [Source; 7] = [
+    Source::Targeted,
+    Source::SMaxage,
+    Source::MaxAge,
+    Source::Expires,
+    Source::Ttl,
+    Source::Heuristic,
+    Source::Nothing,
+];
+
+/// Both clocks at one moment, ms: since 1970, and the monotonic one.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    pub unix_ms: u64,
+    pub monotonic_ms: u64,
+}
+
+impl Now {
+    /// Now.
+    pub fn read() -> Now {
+        Now {
+            unix_ms: (crate::clock::unix_ns() / 1_000_000).max(0) as u64,
+            monotonic_ms: crate::clock::now_ms(),
+        }
+    }
+
+    /// The monotonic time as one of the calendar; what never comes stays so.
+    pub fn unix_of(&self, monotonic_ms: u64) -> u64 {
+        moved(monotonic_ms, self.monotonic_ms, self.unix_ms)
+    }
+
+    /// A time of the calendar as a monotonic one; what was before it began is 0.
+    pub fn monotonic_of(&self, unix_ms: u64) -> u64 {
+        moved(unix_ms, self.unix_ms, self.monotonic_ms)
+    }
+}
+
+fn moved(ms: u64, from: u64, to: u64) -> u64 {
+    match ms {
+        u64::MAX => ms,
+        _ => (u128::from(ms) + u128::from(to))
+            .saturating_sub(from.into())
+            .try_into()
+            .unwrap_or(u64::MAX),
+    }
+}
+
+/// What lies under a key.
+pub enum Meta {
+    /// A response.
+    Response(Box<Response>),
+    /// The news that there are variants.
+    Varies(Varies),
+}
+
+/// That a resource varies.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Varies {
+    /// The purges before.
+    pub generation: u64,
+    /// Begins the keys of its variants.
+    pub family: u64,
+    /// The fields that they depend on.
+    pub names: Vec<Box<[u8]>>,
+}
+
+/// A response but for its body.
+pub struct Response {
+    /// The purges before its origin was asked.
+    pub generation: u64,
+    /// Names its body.
+    pub id: u64,
+    /// Its head without Content-Length.
+    pub head: (Vec<u8>, Encoded),
+    /// Last-Modified, seconds since 1970.
+    pub modified_s: Option<u64>,
+    /// Until when; its purges are to be set.
+    pub lifetime: Lifetime,
+    /// For whom.
+    pub selecting: Selecting,
+}
+
+impl Meta {
+    /// The purges before it was made.
+    pub fn generation(&self) -> u64 {
+        match self {
+            Meta::Response(response) => response.generation,
+            Meta::Varies(varies) => varies.generation,
+        }
+    }
+
+    /// The lifetime, of a response.
+    pub fn lifetime(&self) -> Option<&Lifetime> {
+        match self {
+            Meta::Response(response) => Some(&response.lifetime),
+            Meta::Varies(_) => None,
+        }
+    }
+
+    /// Reads it; `None` if it is not what is written here.
+    pub fn decode(bytes: &[u8], now: Now) -> Option<Meta> {
+        let mut from = Reader(bytes);
+        if from.byte()? != VERSION {
+            return None;
+        }
+        match from.byte()? {
+            RESPONSE => Some(Meta::Response(Box::new(Response::decode(&mut from, now)?))),
+            VARIES => {
+                let (generation, family) = (from.u64()?, from.u64()?);
+                let names = from.list(|from| Some(from.bytes()?.into()))?;
+                Some(Meta::Varies(Varies {
+                    generation,
+                    family,
+                    names,
+                }))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Varies {
+    /// Writes it.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION, VARIES];
+        put_u64(&mut out, self.generation);
+        put_u64(&mut out, self.family);
+        put_count(&mut out, self.names.len());
+        self.names.iter().for_each(|name| put(&mut out, name));
+        out
+    }
+}
+
+impl Response {
+    /// After that it is of no use to anybody, ms since 1970.
+    pub fn expires_ms(&self, now: Now) -> u64 {
+        let (text, head) = &self.head;
+        let times = &self.lifetime.times;
+        match !head.etag(text).is_empty() || self.modified_s.is_some() {
+            true => u64::MAX, // it can be validated
+            false => {
+                let windows = times.swr_until_ms.max(times.sie_until_ms);
+                now.unix_of(times.until_ms.max(windows))
+            }
+        }
+    }
+
+    /// Writes it.
+    pub fn encode(&self, now: Now) -> Vec<u8> {
+        let (text, head) = &self.head;
+        let mut out = vec![VERSION, RESPONSE];
+        put_u64(&mut out, self.generation);
+        put_u64(&mut out, self.id);
+        out.extend_from_slice(&head.status().code().to_le_bytes());
+        put(&mut out, head.date(text).map_or(&[], |date| &date[..]));
+        put_fields(&mut out, head.shared(text));
+        put_fields(&mut out, head.content(text));
+        put_u64(&mut out, self.modified_s.unwrap_or(u64::MAX));
+        put_lifetime(&mut out, &self.lifetime, now);
+        put_count(&mut out, self.selecting.iter().count());
+        for (name, value) in self.selecting.iter() {
+            put(&mut out, name);
+            put(&mut out, value);
+        }
+        out
+    }
+
+    fn decode(from: &mut Reader<'_>, now: Now) -> Option<Response> {
+        let (generation, id) = (from.u64()?, from.u64()?);
+        let mut head = Encoder::start(Status::new(from.u16()?)?);
+        if let Ok(date) = from.bytes()?.try_into() {
+            head.set_date(date);
+        }
+        from.fields(&mut head)?;
+        head.begin_content();
+        from.fields(&mut head)?;
+        let modified_s = Some(from.u64()?).filter(|s| *s != u64::MAX);
+        let lifetime = lifetime(from, now)?;
+        let pairs = from.list(|from| Some((from.bytes()?, from.bytes()?)))?;
+        let names = pairs.iter().map(|(name, _)| *name);
+        Some(Response {
+            generation,
+            id,
+            head: head.finish_open(),
+            modified_s,
+            lifetime,
+            selecting: Selecting::of(names, pairs.iter().copied())?,
+        })
+    }
+}
+
+fn put_lifetime(out: &mut Vec<u8>, lifetime: &Lifetime, now: Now) {
+    let times = &lifetime.times;
+    put_u64(out, now.unix_of(times.at_ms));
+    put_u64(out, times.age_ms);
+    for ms in [times.until_ms, times.swr_until_ms, times.sie_until_ms] {
+        put_u64(out, now.unix_of(ms));
+    }
+    let flags = [times.no_cache, times.must_revalidate, lifetime.is_for_all];
+    out.extend(flags.map(u8::from));
+    let source = SOURCES.iter().position(|known| *known == lifetime.source);
+    out.push(source.unwrap_or(SOURCES.len()) as u8);
+    put(out, lifetime.names.as_bytes());
+}
+
+fn lifetime(from: &mut Reader<'_>, now: Now) -> Option<Lifetime> {
+    let (at_unix_ms, age_ms) = (from.u64()?, from.u64()?);
+    let mut until = || Some(now.monotonic_of(from.u64()?));
+    let times = Times {
+        // The machine may not have been up when it came.
+        at_ms: now.monotonic_ms,
+        age_ms: age_ms.saturating_add(now.unix_ms.saturating_sub(at_unix_ms)),
+        until_ms: until()?,
+        swr_until_ms: until()?,
+        sie_until_ms: until()?,
+        no_cache: from.byte()? != 0,
+        must_revalidate: from.byte()? != 0,
+    };
+    let is_for_all = from.byte()? != 0;
+    let source = *SOURCES.get(usize::from(from.byte()?))?;
+    // The clock was set back: nobody knows how old it is, so it is stale.
+    let is_from_future = at_unix_ms > now.unix_ms.saturating_add(CLOCK_SLACK_MS);
+    Some(Lifetime {
+        times: match is_from_future {
+            true => times.expired(now.monotonic_ms),
+            false => times,
+        },
+        source,
+        is_for_all,
+        purges: Since::default().into(),
+        forgotten: 0,
+        names: from.bytes()?.to_vec().into(),
+        refreshed: Refreshed::default(),
+    })
+}
+
+fn put_fields(out: &mut Vec<u8>, section: Section<'_>) {
+    put_count(out, section.fields().count());
+    for (name, value) in section.fields() {
+        put(out, name.as_str().as_bytes());
+        put(out, value);
+    }
+}
+
+fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    // Heads are far shorter.
+    out.extend_from_slice(&(count as u32).to_le_bytes());
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_count(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+/// What is left to read.
+struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    fn take(&mut self, len: usize) -> Option<&'b [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn count(&mut self) -> Option<usize> {
+        usize::try_from(self.array().map(u32::from_le_bytes)?).ok()
+    }
+
+    fn bytes(&mut self) -> Option<&'b [u8]> {
+        let len = self.count()?;
+        self.take(len)
+    }
+
+    fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.count()?;
+        let mut list = Vec::new(); // the count may be anything
+        for _ in 0..count {
+            list.push(read(self)?);
+        }
+        Some(list)
+    }
+
+    fn fields(&mut self, head: &mut Encoder) -> Option<()> {
+        for _ in 0..self.count()? {
+            let name = str::from_utf8(self.bytes()?).ok()?;
+            head.field(name, self.bytes()?);
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MADE: Now = Now {
+        unix_ms: 1_000_000,
+        monotonic_ms: 5_000,
+    };
+
+    fn response() -> Response {
+        let mut head = Encoder::start(Status::OK);
+        head.set_date(b"Sun, 06 Nov 1994 08:49:37 GMT");
+        head.field("ETag", b"\"e\"");
+        head.field("X-Own", b"1");
+        head.begin_content();
+        head.field("Content-Type", b"text/css");
+        let until = Lifetime::until(65_000);
+        Response {
+            generation: 7,
+            id: 8,
+            head: head.finish_open(),
+            modified_s: Some(12),
+            lifetime: Lifetime {
+                times: Times {
+                    at_ms: 5_000,
+                    age_ms: 100,
+                    must_revalidate: true,
+                    ..until.times
+                },
+                names: (*b"a,b\nc").into(),
+                ..until
+            },
+            selecting: Selecting::of([&b"x"[..]], [(&b"X"[..], &b"1"[..])].into_iter())
+                .expect("it can be compared"),
+        }
+    }
+
+    fn read(bytes: &[u8], now: Now) -> Option<Response> {
+        match Meta::decode(bytes, now)? {
+            Meta::Response(response) => Some(*response),
+            Meta::Varies(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        // Ten seconds later, on a machine that was started anew.
+        let now = Now {
+            unix_ms: 1_010_000,
+            monotonic_ms: 50,
+        };
+        let (made, got) = (response(), read(&response().encode(MADE), now));
+        let got = got.expect("it is whole");
+        assert_eq!(got.head.0, made.head.0);
+        let (text, head) = (&got.head.0, got.head.1);
+        assert_eq!(head.etag(text), b"\"e\"");
+        assert_eq!(head.content_type(text), b"text/css");
+        assert_eq!(head.date(text), Some(b"Sun, 06 Nov 1994 08:49:37 GMT"));
+        let times = got.lifetime.times;
+        assert_eq!(
+            (times.until_ms, times.at_ms, times.age_ms),
+            (50_050, 50, 10_100)
+        );
+        assert!(times.must_revalidate && !times.no_cache);
+        assert_eq!((got.generation, got.id, got.modified_s), (7, 8, Some(12)));
+        assert!(got.selecting == made.selecting && *got.lifetime.names == *b"a,b\nc");
+    }
+
+    #[test]
+    fn after_its_time_it_is_stale() {
+        let later = |unix_ms| Now {
+            unix_ms,
+            monotonic_ms: 70,
+        };
+        let until_of =
+            |now| read(&response().encode(MADE), now).map(|got| got.lifetime.times.until_ms);
+        assert_eq!(until_of(later(1_060_001)), Some(69));
+        assert_eq!(until_of(later(1_000_000_000)), Some(0));
+        // The clock was set back.
+        assert_eq!(until_of(later(900_000)), Some(70));
+    }
+
+    #[test]
+    fn of_no_use_is_what_is_stale_and_cannot_be_validated() {
+        let mut response = response();
+        assert_eq!(response.expires_ms(MADE), u64::MAX);
+        response.modified_s = None;
+        response.head = Encoder::start(Status::OK).finish_open();
+        assert_eq!(response.expires_ms(MADE), 1_060_000);
+    }
+
+    #[test]
+    fn what_is_cut_or_foreign_is_nothing() {
+        let bytes = response().encode(MADE);
+        for len in 0..bytes.len() {
+            assert!(Meta::decode(&bytes[..len], MADE).is_none(), "{len}");
+        }
+        let mut other = bytes.clone();
+        other[0] += 1;
+        assert!(Meta::decode(&other, MADE).is_none());
+    }
+
+    #[test]
+    fn the_news_of_variants_is_read() {
+        let varies = Varies {
+            generation: 3,
+            family: 9,
+            names: vec![(*b"accept").into()],
+        };
+        match Meta::decode(&varies.encode(), MADE) {
+            Some(Meta::Varies(got)) => assert_eq!(got, varies),
+            _ => panic!("it is none"),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The log of purges in a folder of its own.
+
+use super::*;
+
+const NOW: Now = Now {
+    unix_ms: 1_700_000_000_000,
+    monotonic_ms: 5_000,
+};
+
+fn folder(name: &str) -> PathBuf {
+    let name = format!("lowroad-purges-{name}-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let _ = fs::remove_dir_all(&path); // of an earlier run
+    fs::create_dir(&path).expect("a folder");
+    path
+}
+
+fn tag(name: &[u8]) -> Purge<'_> {
+    Purge::Tag(name)
+}
+
+#[test]
+fn rules_are_read_as_they_are_written() {
+    let patterns = [
+        "all",
+        "host:a.example",
+        "http://a:8080/x%20y?z*",
+        "http://[::1]:81/%2A",
+    ];
+    let patterns = patterns.map(|text| Pattern::parse(text).expect(text));
+    let purges = patterns.iter().map(Purge::Urls);
+    let named = [
+        tag(b"a b\n%\xff"),
+        Purge::Group(b"", b"front, page"),
+        Purge::Group(b"a:80", b"g"),
+    ];
+    for purge in purges.chain(named) {
+        for kind in [Kind::Hard, Kind::Soft { at_ms: 4_000 }] {
+            let rule = Rule::of(7, &purge, kind, NOW);
+            assert_eq!(Rule::parse(&rule.line()), Some(rule.clone()));
+            assert_eq!(rule.kind(NOW), kind);
+        }
+    }
+    for wrong in [
+        "",
+        "7",
+        "7 hard",
+        "7 hard tag",
+        "7 hard tag %",
+        "x hard tag a",
+        "7 hard x a",
+    ] {
+        assert_eq!(Rule::parse(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn a_folder_without_rules_is_purged_of_all() {
+    let path = folder("none");
+    let log = PurgeLog::open(&path, NOW).expect("open");
+    let first = log.first_generation();
+    let rules = log.rules();
+    assert_eq!(rules, [Rule::of_all(rules[0].generation)]);
+    assert!(first > rules[0].generation);
+    log.end(first).expect("written");
+    drop(log);
+    let log = PurgeLog::open(&path, NOW).expect("open");
+    assert_eq!(log.rules(), []);
+    assert_eq!(log.scanned(), first);
+    fs::write(path.join(FILE_NAME), "something else\n").expect("write");
+    let log = PurgeLog::open(&path, NOW).expect("open");
+    assert_eq!(log.rules().len(), 1);
+    fs::remove_dir_all(path).expect("remove");
+}
+
+#[test]
+fn what_was_saved_outlives_the_process_and_numbers_only_grow() {
+    let path = folder("saved");
+    let first = {
+        let log = PurgeLog::open(&path, NOW).expect("open");
+        let first = log.first_generation();
+        log.end(first).expect("written");
+        log.note(first + 1, &tag(b"a"), Kind::Hard);
+        log.save().expect("written");
+        log.note(first + 2, &tag(b"b"), Kind::Hard);
+        log.note(first + 3, &tag(b"c"), Kind::Hard);
+        log.save().expect("written");
+        log.end(first + 2).expect("written");
+        log.note(first + 4, &tag(b"not saved"), Kind::Hard);
+        first
+    };
+    let log = PurgeLog::open(&path, NOW).expect("open");
+    assert_eq!(
+        log.rules(),
+        [Rule::of(first + 3, &tag(b"c"), Kind::Hard, NOW)]
+    );
+    assert_eq!(log.scanned(), first + 2);
+    assert!(log.first_generation() > first + 4);
+    fs::remove_dir_all(path).expect("remove");
+}
+
+#[test]
+fn a_line_that_was_cut_does_not_count() {
+    let path = folder("cut");
+    fs::write(
+        path.join(FILE_NAME),
+        format!("{TITLE} 3 9\n10 hard tag a\n11 hard ta"),
+    )
+    .expect("write");
+    let log = PurgeLog::open(&path, NOW).expect("open");
+    assert_eq!(log.rules(), [Rule::of(10, &tag(b"a"), Kind::Hard, NOW)]);
+    assert_eq!(log.first_generation(), 4 << RUN_BITS);
+    fs::remove_dir_all(path).expect("remove");
+}
+
+#[test]
+fn if_it_cannot_be_written_all_counts_as_purged() {
+    let path = folder("full");
+    let log = PurgeLog::open(&path, NOW).expect("open");
+    // No file can be put where a folder is.
+    fs::create_dir(path.join(FILE_NAME_NEW)).expect("a folder");
+    *lock(&log.file) = None;
+    log.note(log.first_generation() + 1, &tag(b"a"), Kind::Hard);
+    log.save().expect("it is removed");
+    assert!(!path.join(FILE_NAME).exists());
+    // Once it can be written, it says what was purged meanwhile.
+    fs::remove_dir(path.join(FILE_NAME_NEW)).expect("remove");
+    log.save().expect("written");
+    let read = parse(&fs::read(path.join(FILE_NAME)).expect("read")).expect("it is whole");
+    assert_eq!(read.2, log.rules());
+    fs::remove_dir_all(path).expect("remove");
+}

@@ -1,0 +1,176 @@
+//! Brings what is on the disk into memory: its head, and its body if that is short. On helper threads.
+
+use std::sync::Arc;
+
+use lowroad_engine::file::OpenFile;
+use lowroad_http::encoding::{Encoding, EncodingSet};
+
+use super::{Found, Now, OnDisk, Primary, Reader, Response, Tier, ban, key};
+use crate::store::object::{Content, Kind, Representation, Segment};
+use crate::store::place::{self, OVERHEAD, Placed, Unplaced};
+use crate::store::purging::{Ban, Since};
+use crate::store::validity::Validity;
+use crate::store::{Object, SharedStore};
+
+/// Longer bodies stay where they are. They cost a helper each time, shorter ones only this once.
+const COPIED_LEN_MAX: u64 = 64 * 1024;
+
+/// What is to be recalled.
+pub struct Recall {
+    /// Under what it lies on the disk.
+    pub primary: Primary,
+    /// Under what in memory.
+    pub key: Arc<[u8]>,
+    /// The hash of that.
+    pub hash: u64,
+    /// The purges before this.
+    pub purges: Since,
+    /// Field lines of the request.
+    pub lines: Box<[u8]>,
+    /// The lines count: what is there is known to vary.
+    pub is_for_lines: bool,
+}
+
+/// A response whose body is on the disk: where what is known anew of it goes.
+pub struct Renewable {
+    key: Box<[u8]>,
+    /// Names its body.
+    pub id: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recalled {
+    /// The resource varies: for another request it may be another object.
+    pub varies: bool,
+}
+
+impl Tier {
+    /// Puts what is on the disk into memory, unless there was a purge meanwhile. Blocks on the disk.
+    pub fn recall(&self, store: &SharedStore, recall: &Recall) -> Recalled {
+        let search = Reader::new(self, store).find(&recall.primary, &recall.lines);
+        if let Some(on_disk) = search.found
+            && let Some(object) = object(store, recall, on_disk)
+        {
+            let object = Arc::new(object);
+            if store.insert_selected(recall.hash, &recall.key, object.clone()) {
+                self.leaving.add((recall.hash, &recall.key), &object);
+            }
+        }
+        Recalled {
+            varies: search.varies,
+        }
+    }
+
+    /// The length of what the disk has for a request, for explanations. Blocks on the disk.
+    pub fn look(&self, store: &SharedStore, primary: &Primary, lines: &[u8]) -> Option<u64> {
+        let search = Reader::new(self, store).find(primary, lines);
+        search.found.map(|on_disk| on_disk.found.body.len)
+    }
+
+    /// Writes down what an origin said anew of a response, which is `object` in memory under this key. On a helper, if one
+    /// has time: else it is validated once more.
+    pub fn renew(
+        self: &Arc<Self>,
+        store: &Arc<SharedStore>,
+        renewable: &Renewable,
+        response: Response,
+        (hash, key, object): (u64, &Arc<[u8]>, &Arc<Object>),
+    ) {
+        self.leaving.add((hash, key), object);
+        let Some(renewal) = key::renewal(&renewable.key) else {
+            return;
+        };
+        let (tier, store) = (self.clone(), store.clone());
+        let forgotten = object
+            .validity
+            .lifetime()
+            .map(|known| known.forgotten);
+        let _ = self.helpers.submit(move || {
+            let now = Now::read();
+            let (meta, expires_ms) = (response.encode(now), response.expires_ms(now));
+            let _committing = tier.commits();
+            let (since, lifetime) = (response.generation, Some(&response.lifetime));
+            let is_wanted = ban(store.purging(), since, &renewal, lifetime) == Ban::None
+                && forgotten == Some(store.purges(hash).forgotten);
+            if is_wanted {
+                let begun = tier.store.begin(&renewal, &meta, expires_ms, Some(0));
+                let _ = begun.and_then(|writer| writer.commit()); // counted there
+            }
+        });
+    }
+}
+
+fn object(store: &SharedStore, recall: &Recall, on_disk: OnDisk) -> Option<Object> {
+    let OnDisk {
+        key,
+        found,
+        response,
+        since,
+    } = on_disk;
+    let response = *response;
+    let renewable = Renewable {
+        key,
+        id: response.id,
+    };
+    let mut lifetime = response.lifetime;
+    let seen = Since {
+        generation: since,
+        ..recall.purges
+    };
+    lifetime.purges = seen.into();
+    lifetime.forgotten = seen.forgotten;
+    let Placed {
+        bytes,
+        head,
+        content,
+        size,
+    } = place_body(store, recall.hash, (&found, renewable), response.head)?;
+    let extra = response.selecting.size() + lifetime.names.as_bytes().len();
+    Some(Object {
+        size: size + extra as u64,
+        kind: Kind::Representation(Representation {
+            bytes,
+            head,
+            content,
+            len: found.body.len,
+            modified: response.modified_s.into(),
+            encoding: Encoding::Identity,
+            encoding_bits: EncodingSet::EMPTY.bits().into(),
+            sources: None,
+            selecting: response.selecting,
+        }),
+        validity: Validity::Lifetime(lifetime),
+    })
+}
+
+fn place_body(
+    store: &SharedStore,
+    hash: u64,
+    (found, renewable): (&Found, Renewable),
+    mut head: (Vec<u8>, lowroad_http::encoded::Encoded),
+) -> Option<Placed> {
+    let body = &found.body;
+    head.1.set_length(&mut head.0, body.len);
+    if body.len <= COPIED_LEN_MAX {
+        use std::os::unix::fs::FileExt;
+        let read = |into: &mut [u8]| {
+            let read = body.file.read_exact_at(into, body.offset);
+            read.map_err(|_| Unplaced::Failed)
+        };
+        return place::in_memory(store, hash, head, body.len as usize, read).ok();
+    }
+    let file = Arc::new(OpenFile::immutable(body.file.clone()).ok()?);
+    let len = head.0.len() as u64;
+    let (bytes, head) = place::head_alone(store, hash, head).ok()?;
+    Some(Placed {
+        bytes,
+        head,
+        content: Content::Segment(Arc::new(Segment {
+            file,
+            offset: body.offset,
+            renewable: Arc::new(renewable),
+        })),
+        size: len.next_multiple_of(64) + OVERHEAD,
+    })
+}

@@ -1,0 +1,185 @@
+//! What a thread does for the tier beside all requests: removes what was purged, writes checkpoints, lets go of what was
+//! recalled, so that the disk learns what is used, and says what goes wrong.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowroad_disk::{Counters, Cursor};
+use lowroad_engine::background;
+use lowroad_log::Logger;
+
+use super::meta::{Meta, Now};
+use super::{Tier, Unsaved, ban, key, lock};
+use crate::clock;
+use crate::store::object::Content;
+use crate::store::purging::Ban;
+use crate::store::{Object, SharedStore};
+
+/// How often there is a look at what is to be done.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// What goes wrong is said once in so long.
+const SAID_INTERVAL: Duration = Duration::from_secs(60);
+/// So long a recalled head stays in memory, ms, if its body is on the disk.
+const RECALLED_MS: u64 = 10_000;
+/// Objects that are looked at in one go.
+const SCANNED: u32 = 1024;
+/// A scan is begun after a pause of so many times what the last one took: purges hold without it.
+const SCAN_PAUSES: u32 = 9;
+
+/// Recalled objects that leave memory, in their order.
+#[derive(Default)]
+pub struct Leaving(Mutex<VecDeque<Recent>>);
+
+struct Recent {
+    at_ms: u64,
+    hash: u64,
+    key: Arc<[u8]>,
+    object: Weak<Object>,
+}
+
+impl Leaving {
+    /// An object was recalled; it leaves if its body is on the disk.
+    pub fn add(&self, (hash, key): (u64, &Arc<[u8]>), object: &Arc<Object>) {
+        let content = object.representation().map(|sent| &sent.content);
+        if let Some(Content::Segment(_)) = content {
+            lock(&self.0).push_back(Recent {
+                at_ms: clock::now_ms(),
+                hash,
+                key: key.clone(),
+                object: Arc::downgrade(object),
+            });
+        }
+    }
+
+    fn let_go(&self, store: &SharedStore) {
+        while let Some(recent) = self.next() {
+            if let Some(object) = recent.object.upgrade() {
+                store.remove(recent.hash, &recent.key, &object);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Recent> {
+        let now_ms = clock::now_ms();
+        let mut recent = lock(&self.0);
+        let first = recent.front()?;
+        let is_over = now_ms.saturating_sub(first.at_ms) >= RECALLED_MS;
+        is_over.then(|| recent.pop_front())?
+    }
+}
+
+/// When a scan may begin, and what was said.
+struct State {
+    scan_from: Instant,
+    said: Counters,
+    say_from: Instant,
+}
+
+impl Tier {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When the machine gives none.
+    pub fn keep_up(
+        self: &Arc<Self>,
+        unsaved: Unsaved,
+        store: Arc<SharedStore>,
+        logger: Logger,
+    ) -> std::io::Result<()> {
+        self.start_saving(unsaved)?;
+        let (tier, now) = (self.clone(), Instant::now());
+        let state = Mutex::new(State {
+            scan_from: now,
+            said: Counters::default(),
+            say_from: now,
+        });
+        background::start("disk-cache", move || {
+            let mut state = lock(&state);
+            loop {
+                tier.remove_purged(&store, &mut state.scan_from);
+                tier.remove_overdue();
+                tier.leaving.let_go(&store);
+                if tier.store.wants_checkpoint() {
+                    let _ = tier.store.checkpoint(); // counted there
+                }
+                tier.say(&mut state, &logger);
+                thread::sleep(INTERVAL);
+            }
+        })
+    }
+
+    /// Removes what is meant by the purges that are not over.
+    fn remove_purged(&self, store: &SharedStore, from: &mut Instant) {
+        let generation = store.purging().generation();
+        let begun = Instant::now();
+        if begun < *from || self.purges.rules().is_empty() {
+            return;
+        }
+        // Who looked before whether it was purged is there now, and who looks later sees these purges.
+        self.wait_for_commits();
+        self.scan(store);
+        // Only what is removed for good needs no rule any more.
+        let over = self.store.sync().and_then(|()| self.purges.end(generation));
+        if over.is_err() {
+            self.failed();
+        }
+        let took = begun.elapsed();
+        *from = Instant::now() + took * SCAN_PAUSES;
+    }
+
+    fn scan(&self, store: &SharedStore) {
+        let (now, scanned) = (Now::read(), self.purges.scanned());
+        let mut renewed = Vec::new();
+        let mut is_meant = |key: &[u8], meta: &[u8]| {
+            let is_meant = Meta::decode(meta, now).is_none_or(|meta| {
+                let since = meta.generation().max(scanned);
+                // What is only stale by a purge goes, too: here nobody can say that of it.
+                ban(store.purging(), since, key, meta.lifetime()) != Ban::None
+            });
+            renewed.extend(key::renewed(key).filter(|_| is_meant));
+            is_meant
+        };
+        let mut cursor = Cursor::default();
+        while self.store.purge(&mut cursor, SCANNED, &mut is_meant) {}
+        // What was known before of a response that is meant as it is now.
+        for key in renewed {
+            let _ = self.store.remove(&key); // counted there
+        }
+    }
+
+    /// Says what the disk could not do since that was said last.
+    fn say(&self, state: &mut State, logger: &Logger) {
+        let now = Instant::now();
+        let (counters, said) = (self.store.counters(), state.said);
+        if now < state.say_from {
+            return;
+        }
+        let news = [
+            (
+                counters.disk_full - said.disk_full,
+                "writes failed, since the disk is full: cache without them",
+            ),
+            (counters.write_errors - said.write_errors, "writes failed"),
+            (
+                counters.read_errors - said.read_errors,
+                "reads failed; what they were for is asked for again",
+            ),
+            (
+                counters.corrupt - said.corrupt,
+                "stored responses were damaged, and are gone",
+            ),
+            (
+                counters.journal_errors - said.journal_errors,
+                "changes could not be written down",
+            ),
+        ];
+        let Some((count, what)) = news.iter().find(|(count, _)| *count > 0) else {
+            return;
+        };
+        logger.error(format_args!("disk cache: {count} {what}"));
+        state.said = counters;
+        state.say_from = now + SAID_INTERVAL;
+    }
+}

@@ -1,0 +1,301 @@
+//! Bodies on their way to the disk. A helper writes what has come and then leaves; what comes later calls one again. So no
+//! thread waits for a network, and whoever sends is held back when the disk is slow.
+
+use std::sync::atomic::{
+    AtomicBool, AtomicU8,
+    Ordering::{AcqRel, Acquire, SeqCst},
+};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use lowroad_disk::Writer;
+use lowroad_engine::helpers::Helpers;
+use lowroad_engine::stream::{Next, Receiver, Sender, stream};
+
+use super::meta::{Now, Response};
+use super::{Primary, Reader, Tier, ban, lock};
+use crate::store::purging::{Ban, Since};
+use crate::store::{Object, SharedStore};
+
+/// What may wait to be written, of one body.
+const WAITING_LEN_MAX: usize = 256 << 10;
+/// Of so many at a time. Fewer than [`lowroad_engine::helpers::QUEUE_LEN_MAX`], so that their helpers always take them.
+const WRITINGS_MAX: usize = 256;
+const _: () = assert!(WRITINGS_MAX < lowroad_engine::helpers::QUEUE_LEN_MAX);
+/// A helper looks at other jobs after so many bytes.
+const QUANTUM_LEN: usize = 4 << 20;
+
+/// What is being written, by its resource. There are few.
+#[derive(Default)]
+pub struct Writings(Mutex<Vec<Known>>);
+
+struct Known {
+    primary: Primary,
+    /// The values that select it.
+    selected: Vec<u8>,
+    /// Whether it is not to become visible any more.
+    cancelled: Weak<AtomicBool>,
+}
+
+/// An object whose body is not on the disk yet: it leaves memory when nobody holds it any more.
+pub struct Held {
+    /// Where it is.
+    pub store: Arc<SharedStore>,
+    /// The hash of its key.
+    pub hash: u64,
+    /// Its key.
+    pub key: Arc<[u8]>,
+    /// It.
+    pub object: Arc<Object>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.store.remove(self.hash, &self.key, &self.object);
+    }
+}
+
+/// Of what a response was made that is written.
+pub struct Source<'s> {
+    /// Where it is in memory.
+    pub store: &'s Arc<SharedStore>,
+    /// The hash of its key there.
+    pub hash: u64,
+    /// Under what it lies on the disk.
+    pub primary: Primary,
+    /// The purges before its origin was asked.
+    pub purges: Since,
+}
+
+/// One body.
+struct Work {
+    tier: Arc<Tier>,
+    store: Arc<SharedStore>,
+    primary: Primary,
+    response: Response,
+    len: Option<u64>,
+    from: Receiver,
+    cancelled: Arc<AtomicBool>,
+    _held: Option<Arc<Held>>,
+    /// Once it is begun.
+    writer: Option<Writer>,
+}
+
+impl Tier {
+    /// Begins to write a response, of so many bytes if that is known: where its body goes. It becomes visible when that
+    /// has ended whole, unless it was purged or forgotten meanwhile; `held` is let go then. `None`: it is too long, just
+    /// being written, or too much is.
+    pub fn write(
+        self: &Arc<Self>,
+        source: &Source<'_>,
+        response: Response,
+        len: Option<u64>,
+        held: Option<Arc<Held>>,
+    ) -> Option<Sender> {
+        if len.is_some_and(|len| len > self.body_len_max()) {
+            return None;
+        }
+        let Source { store, primary, .. } = source;
+        let cancelled = self.writings.begin(primary, &response)?;
+        // Who forgets counts that first, and then cancels what has begun.
+        if store.purges(source.hash).forgotten != source.purges.forgotten {
+            return None;
+        }
+        let (to, from) = stream(WAITING_LEN_MAX);
+        let work = Work {
+            tier: self.clone(),
+            store: (*store).clone(),
+            primary: primary.clone(),
+            response,
+            len,
+            from,
+            cancelled,
+            _held: held,
+            writer: None,
+        };
+        Pump::start(work, self.writers.clone());
+        Some(to)
+    }
+}
+
+impl Writings {
+    fn begin(&self, primary: &Primary, response: &Response) -> Option<Arc<AtomicBool>> {
+        let mut selected = Vec::new();
+        for (name, value) in response.selecting.iter() {
+            for part in [name, b"\n", value, b"\n"] {
+                selected.extend_from_slice(part);
+            }
+        }
+        let mut known = lock(&self.0);
+        known.retain(|other| other.cancelled.strong_count() > 0);
+        let is_same = |other: &Known| other.primary == *primary && other.selected == selected;
+        if known.iter().any(is_same) || known.len() >= WRITINGS_MAX {
+            return None;
+        }
+        let cancelled = Arc::default();
+        known.push(Known {
+            primary: primary.clone(),
+            selected,
+            cancelled: Arc::downgrade(&cancelled),
+        });
+        Some(cancelled)
+    }
+
+    /// What is being written for a resource does not become visible. Whether there is anything; it may just have.
+    pub fn cancel(&self, primary: &Primary) -> bool {
+        let known = lock(&self.0);
+        let own = known.iter().filter(|other| other.primary == *primary);
+        let mut is_any = false;
+        for cancelled in own.filter_map(|other| other.cancelled.upgrade()) {
+            cancelled.store(true, SeqCst);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// Whether something is being written for a resource.
+    pub fn have(&self, primary: &Primary) -> bool {
+        let is_own =
+            |other: &Known| other.primary == *primary && other.cancelled.strong_count() > 0;
+        lock(&self.0).iter().any(is_own)
+    }
+}
+
+/// How far a step came.
+#[derive(PartialEq, Eq)]
+enum Stepped {
+    /// There may be more at once.
+    More,
+    /// The waker tells.
+    Waits,
+    Over,
+}
+
+impl Work {
+    /// Writes what has come.
+    fn step(&mut self, context: &mut Context<'_>) -> Stepped {
+        let mut done = 0;
+        while done < QUANTUM_LEN {
+            match self.from.poll_next(context) {
+                Poll::Pending => return Stepped::Waits,
+                Poll::Ready(Next::Bytes(bytes)) => {
+                    let Some(writer) = self.writer() else {
+                        return Stepped::Over;
+                    };
+                    // A disk that fails is counted by the store.
+                    if writer.append(&bytes).is_err() {
+                        return Stepped::Over;
+                    }
+                    done += bytes.len();
+                }
+                Poll::Ready(Next::End) => {
+                    self.commit();
+                    return Stepped::Over;
+                }
+                Poll::Ready(Next::Cut) => return Stepped::Over,
+            }
+        }
+        Stepped::More
+    }
+
+    fn writer(&mut self) -> Option<&mut Writer> {
+        if self.writer.is_none() {
+            let (tier, now) = (&self.tier, Now::read());
+            let Response {
+                generation,
+                selecting,
+                ..
+            } = &self.response;
+            let key =
+                Reader::new(tier, &self.store).place_of(&self.primary, selecting, *generation)?;
+            let (meta, expires_ms) = (self.response.encode(now), self.response.expires_ms(now));
+            let begun = tier.store.begin(&key, &meta, expires_ms, self.len);
+            self.writer = begun.ok();
+        }
+        self.writer.as_mut()
+    }
+
+    /// Makes it visible, unless it was purged or forgotten since its origin was asked.
+    fn commit(&mut self) {
+        if self.writer().is_none() {
+            return;
+        }
+        let _committing = self.tier.commits();
+        let (since, lifetime) = (self.response.generation, &self.response.lifetime);
+        let purging = self.store.purging();
+        let is_wanted = !self.cancelled.load(SeqCst)
+            && ban(purging, since, &self.primary, Some(lifetime)) == Ban::None;
+        if is_wanted && let Some(writer) = self.writer.take() {
+            let _ = writer.commit(); // counted there
+        }
+    }
+}
+
+/// Has helpers work when there is something to do, one at a time.
+struct Pump {
+    turn: AtomicU8,
+    work: Mutex<Option<Work>>,
+    helpers: Helpers,
+}
+
+/// Nobody works, and nothing is to do.
+const IDLE: u8 = 0;
+/// A helper will.
+const QUEUED: u8 = 1;
+const WORKS: u8 = 2;
+/// A helper works, and there may be more to do than it has seen.
+const WORKS_AND_MORE: u8 = 3;
+
+impl Pump {
+    fn start(work: Work, helpers: Helpers) {
+        let pump = Arc::new(Pump {
+            turn: AtomicU8::new(IDLE),
+            work: Mutex::new(Some(work)),
+            helpers,
+        });
+        pump.wake();
+    }
+
+    fn submit(self: Arc<Self>) {
+        let pump = self.clone();
+        let submitted = self.helpers.submit(move || pump.run());
+        debug_assert!(submitted.is_ok(), "each is there once, and they are few");
+    }
+
+    fn run(self: Arc<Self>) {
+        self.turn.store(WORKS, std::sync::atomic::Ordering::Release);
+        let waker = Waker::from(self.clone());
+        let mut work = lock(&self.work);
+        let Some(own) = work.as_mut() else { return };
+        let stepped = own.step(&mut Context::from_waker(&waker));
+        if stepped == Stepped::Over {
+            let over = work.take();
+            drop(work);
+            return drop(over);
+        }
+        drop(work);
+        let is_idle = stepped == Stepped::Waits
+            && self
+                .turn
+                .compare_exchange(WORKS, IDLE, AcqRel, Acquire)
+                .is_ok();
+        if !is_idle {
+            self.turn
+                .store(QUEUED, std::sync::atomic::Ordering::Release);
+            self.submit();
+        }
+    }
+}
+
+impl Wake for Pump {
+    fn wake(self: Arc<Self>) {
+        let next = |turn| match turn {
+            IDLE => Some(QUEUED),
+            WORKS => Some(WORKS_AND_MORE),
+            _ => None,
+        };
+        if self.turn.fetch_update(AcqRel, Acquire, next) == Ok(IDLE) {
+            self.submit();
+        }
+    }
+}

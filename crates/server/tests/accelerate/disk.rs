@@ -1,0 +1,340 @@
+//! The disk cache: what memory has no room for is there, whole and right, also after the server was ended or killed.
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_testkit::status::Status;
+use lowroad_testkit::{Folder, Response, Server, wait_until};
+
+use crate::front::PROGRAM;
+
+/// Longer than what is held in memory with `cache = "1M"`.
+const LEN: usize = 3_000_000;
+
+/// A server with a disk cache, which can be started again.
+struct Host {
+    folder: Folder,
+    origin: Origin,
+    /// Lines that its site has besides.
+    site: String,
+    server: Option<Server>,
+}
+
+impl Host {
+    fn of(origin: Origin) -> Host {
+        let mut host = Host {
+            folder: Folder::new(),
+            origin,
+            site: String::new(),
+            server: None,
+        };
+        host.start();
+        host
+    }
+
+    /// Starts it again, after it was killed if it runs.
+    fn start(&mut self) {
+        self.server = None;
+        let admin = self.folder.path().join("admin.sock");
+        let _ = std::fs::remove_file(&admin);
+        let config = format!(
+            "[server]\nworkers = 1\ncache = \"1M\"\ndisk_cache = \"cache\"\ndisk_cache_max = \"64M\"\nadmin = {admin:?}\n\
+             [[site]]\nlisten = \"127.0.0.1:0\"\n{}\n[[site.route]]\npattern = \"/**\"\norigin = {:?}\n",
+            self.site,
+            self.origin.url(),
+        );
+        self.server = Some(Server::run(PROGRAM, &self.folder, &config));
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("it runs")
+    }
+
+    fn get(&self, path: &str, fields: &str) -> Response {
+        self.server().connect().get(path, fields)
+    }
+
+    fn say(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).arg("--admin");
+        let said = command.arg(self.folder.path().join("admin.sock")).output();
+        let said = said.expect("the command");
+        String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr)
+    }
+
+    fn status(&self) -> Status {
+        Status::new(PROGRAM, self.folder.path().join("admin.sock"))
+    }
+
+    /// Asks for it, and waits until the disk has so many objects.
+    fn stores(&self, path: &str, objects: u64) -> Response {
+        let got = self.get(path, "");
+        self.status().wait_for("disk_objects", objects);
+        got
+    }
+}
+
+/// A long body that depends on the path, and on the number.
+fn body(path: &str, number: usize, len: usize) -> Vec<u8> {
+    let unit = format!("{path} {number} ");
+    let mut body = unit.repeat(len / unit.len() + 1).into_bytes();
+    body.truncate(len);
+    body
+}
+
+/// Answers with a long body of which the number is how often that was asked, and these fields.
+fn long(fields: &'static str) -> Origin {
+    Origin::start(move |asked, stream| {
+        let body = body(&asked.target, asked.number, LEN);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n{fields}\r\n");
+        stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
+    })
+}
+
+#[test]
+fn a_long_response_is_there_again_after_a_kill() {
+    let mut host = Host::of(long(
+        "Cache-Control: max-age=600\r\nETag: \"e\"\r\nX-Own: 1\r\n",
+    ));
+    let first = body("/a", 0, LEN);
+    assert_eq!(host.stores("/a", 1).body, first);
+    assert_eq!(host.get("/a", "").body, first);
+    for _ in 0..2 {
+        host.start();
+        let said = host.say(&["explain", &format!("http://{}/a", host.server().address())]);
+        // Another Host than that of the test: another resource.
+        assert!(said.contains("nothing was asked for lately"), "{said}");
+        let got = host.get("/a", "");
+        assert_eq!((got.status, got.field("x-own")), (200, Some("1")));
+        assert!(got.field("age").is_some(), "{}", got.dateless_head());
+        let said = got.field("cache-status").unwrap_or_default();
+        assert!(said.ends_with("detail=disk"), "{said}");
+        assert_eq!(got.field("content-length"), Some("3000000"));
+        assert!(got.body == first);
+        let part = host.get("/a", "Range: bytes=1000000-1000999\r\n");
+        assert_eq!(part.status, 206);
+        assert!(part.body == first[1_000_000..1_001_000]);
+        let parts = host.get("/a", "Range: bytes=0-9,2999990-\r\n");
+        assert_eq!(parts.status, 206);
+        assert_eq!(host.get("/a", "If-None-Match: \"e\"\r\n").status, 304);
+        assert_eq!(host.origin.count(), 1);
+    }
+}
+
+#[test]
+fn explain_says_which_tier_has_it() {
+    let host = Host::of(long("Cache-Control: max-age=600\r\n"));
+    let authority = host.server().address().to_string();
+    let ask = || {
+        let mut client = host.server().connect();
+        client.send(format!("GET /a HTTP/1.1\r\nHost: {authority}\r\n\r\n"));
+        client.response();
+        host.status().wait_for("disk_objects", 1);
+        host.say(&["explain", &format!("http://{authority}/a")])
+    };
+    let said = ask();
+    assert!(said.contains("on the disk, 3000000 bytes"), "{said}");
+    let said = ask();
+    assert!(said.contains("its head in memory"), "{said}");
+}
+
+#[test]
+fn a_body_of_unknown_length_is_stored_and_a_cut_one_is_not() {
+    let origin = Origin::start(|asked, stream| {
+        let head =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nCache-Control: max-age=600\r\n\r\n";
+        let body = body(&asked.target, 0, LEN);
+        let chunk = format!("{LEN:x}\r\n");
+        let end: &[u8] = if asked.target == "/cut" {
+            b""
+        } else {
+            b"\r\n0\r\n\r\n"
+        };
+        let all = [head.as_bytes(), chunk.as_bytes(), &body, end].concat();
+        stream.write_all(&all).is_ok() && !end.is_empty()
+    });
+    let mut host = Host::of(origin);
+    for path in ["/a", "/cut"] {
+        // Clients of HTTP/1.0 get the end of the connection for that of the body.
+        let mut client = host.server().connect();
+        client.send(format!("GET {path} HTTP/1.0\r\nHost: test\r\n\r\n"));
+        client.wait_for_close();
+    }
+    host.status().wait_for("disk_stored", 1);
+    host.status().wait_for("disk_abandoned", 1);
+    host.start();
+    assert_eq!(host.get("/a", "").body, body("/a", 0, LEN));
+    assert_eq!(host.status().value("disk_objects"), 1);
+    assert_eq!(host.origin.count(), 2);
+}
+
+#[test]
+fn nothing_of_a_body_is_there_when_it_was_killed_within() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let told = sent.clone();
+    let origin = Origin::start(move |asked: &Asked, stream| {
+        let body = body(&asked.target, asked.number, LEN);
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\nCache-Control: max-age=600\r\n\r\n"
+        );
+        let len = if asked.number == 0 { LEN - 1 } else { LEN };
+        let is_sent = stream.write_all(&[head.as_bytes(), &body[..len]].concat());
+        told.fetch_add(1, SeqCst);
+        // The first has to wait for its last byte for ever.
+        is_sent.is_ok()
+    });
+    let mut host = Host::of(origin);
+    let mut client = host.server().connect();
+    client.send("GET /a HTTP/1.1\r\nHost: test\r\n\r\n");
+    wait_until("nearly all", || (sent.load(SeqCst) == 1).then_some(()));
+    wait_until("some on the disk", || {
+        (host.status().value("disk_bytes") > 0).then_some(())
+    });
+    host.start();
+    assert_eq!(host.status().value("disk_objects"), 0);
+    assert_eq!(host.get("/a", "").body, body("/a", 1, LEN));
+}
+
+#[test]
+fn what_is_purged_does_not_come_back() {
+    let mut host = Host::of(long("Cache-Control: max-age=600\r\nCache-Tag: news\r\n"));
+    for (number, what) in ["http://test/a", "tag:news", "all", "http://test/*"]
+        .iter()
+        .enumerate()
+    {
+        assert_eq!(host.stores("/a", 1).body, body("/a", number, LEN), "{what}");
+        assert_eq!(host.get("/a", "").body, body("/a", number, LEN), "{what}");
+        host.say(&["purge", what]);
+        if number % 2 == 0 {
+            host.start();
+        }
+    }
+    assert_eq!(host.get("/a", "").body, body("/a", 4, LEN));
+    assert_eq!(host.origin.count(), 5);
+}
+
+#[test]
+fn what_was_changed_is_asked_for_again() {
+    let mut host = Host::of(long("Cache-Control: max-age=600\r\n"));
+    host.stores("/a", 1);
+    host.start();
+    let mut client = host.server().connect();
+    client.send("POST /a HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    assert_eq!(host.get("/a", "").body, body("/a", 2, LEN));
+}
+
+#[test]
+fn variants_are_told_apart() {
+    let origin = Origin::start(|asked, stream| {
+        let kind = asked.field("x-kind").unwrap_or("none").to_string();
+        let body = body(&kind, 0, LEN);
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\nVary: X-Kind\r\nCache-Control: max-age=600\r\n\r\n"
+        );
+        stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
+    });
+    let mut host = Host::of(origin);
+    let kinds = ["a", "b"];
+    for (at, kind) in kinds.iter().enumerate() {
+        host.get("/", &format!("X-Kind: {kind}\r\n"));
+        // One says that it varies.
+        host.status().wait_for("disk_objects", at as u64 + 2);
+    }
+    host.start();
+    for kind in kinds {
+        let got = host.get("/", &format!("X-Kind: {kind}\r\n"));
+        assert_eq!(got.body, body(kind, 0, LEN));
+    }
+    assert_eq!(host.origin.count(), 2);
+    assert_eq!(host.get("/", "").body, body("none", 0, LEN));
+    assert_eq!(host.origin.count(), 3);
+}
+
+#[test]
+fn what_is_stale_is_validated() {
+    let origin = Origin::start(|asked, stream| match asked.field("if-none-match") {
+        Some("\"e\"") => {
+            let head =
+                "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nX-New: 1\r\n\r\n";
+            stream.write_all(head.as_bytes()).is_ok()
+        }
+        _ => {
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\nETag: \"e\"\r\nCache-Control: no-cache\r\n\r\n"
+            );
+            let body = body("/", 0, LEN);
+            stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
+        }
+    });
+    let mut host = Host::of(origin);
+    host.stores("/", 1);
+    host.start();
+    for _ in 0..2 {
+        let got = host.get("/", "");
+        assert_eq!((got.status, got.field("x-new")), (200, Some("1")));
+        assert!(got.body == body("/", 0, LEN));
+    }
+    assert_eq!(host.origin.count(), 2);
+    // What the origin said is known after a restart, too.
+    host.status().wait_for("disk_objects", 2);
+    host.start();
+    let got = host.get("/", "");
+    assert_eq!((got.status, got.field("x-new")), (200, Some("1")));
+    assert!(got.body == body("/", 0, LEN));
+    assert_eq!(host.origin.count(), 2);
+    host.say(&["purge", "all"]);
+    host.start();
+    assert!(host.get("/", "").body == body("/", 0, LEN));
+    assert_eq!(host.origin.asked()[2].field("if-none-match"), None);
+}
+
+#[test]
+fn another_configuration_serves_nothing_of_an_earlier_one() {
+    let mut host = Host::of(long("Cache-Control: max-age=600\r\n"));
+    host.stores("/a", 1);
+    host.site = "[[site.header]]\nset = { X-Own = \"1\" }".into();
+    host.start();
+    let got = host.get("/a", "");
+    assert_eq!(got.field("x-own"), Some("1"));
+    assert!(got.body == body("/a", 1, LEN));
+}
+
+#[test]
+fn it_does_not_grow_beyond_its_size() {
+    let host = Host::of(long("Cache-Control: max-age=600\r\n"));
+    for number in 0..40 {
+        let path = format!("/{number}");
+        assert!(host.get(&path, "").body == body(&path, number, LEN));
+    }
+    let status = host.status();
+    wait_until("all written", || {
+        (status.value("disk_stored") == 40).then_some(())
+    });
+    assert!(status.value("disk_bytes") <= 64 << 20);
+    assert!(status.value("disk_evicted") > 0);
+    assert!(host.get("/39", "").body == body("/39", 39, LEN));
+    assert_eq!(host.origin.count(), 40);
+}
+
+#[test]
+fn a_folder_is_one_servers() {
+    let host = Host::of(long(""));
+    let folder = host.folder.path().join("cache").display().to_string();
+    let said = Command::new(PROGRAM)
+        .args([
+            "accelerate",
+            "http://127.0.0.1:1",
+            "--listen",
+            "127.0.0.1:0",
+        ])
+        .args(["--disk-cache", &folder])
+        .output()
+        .expect("the command");
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert!(!said.status.success());
+    assert!(text.contains("in use by another process"), "{text}");
+}
