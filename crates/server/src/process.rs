@@ -173,6 +173,9 @@ pub fn run(
     live(&running, &news, outside);
     lock(&running).programs.end();
     lock(&running).applications.end();
+    if let Some(tier) = lock(&running).store.tier() {
+        tier.end();
+    }
     drop(admin);
     logs.close();
     Ok(())

@@ -45,7 +45,7 @@ pub fn drop_root(config: &Config) -> Result<Option<String>, String> {
         chown(path, Some(user.uid), Some(gid))
             .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
     }
-    for path in disk_cache(config)? {
+    for path in disk_cache(config) {
         chown(&path, Some(user.uid), Some(gid))
             .map_err(|error| format!("can't give {} to {}: {error}", path.display(), user.name))?;
     }
@@ -80,18 +80,19 @@ pub fn of_programs(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
 }
 
 /// The folder of the disk cache, and what lies in it: it may have been another user's before.
-fn disk_cache(config: &Config) -> Result<Vec<PathBuf>, String> {
-    let Some(folder) = &config.server.disk_cache else {
-        return Ok(Vec::new());
+fn disk_cache(config: &Config) -> Vec<PathBuf> {
+    let folder = config.server.disk_cache.as_ref();
+    // One that can't be read was told of when it was taken.
+    let read = folder.and_then(|folder| Some((folder, std::fs::read_dir(folder).ok()?)));
+    let Some((folder, entries)) = read else {
+        return Vec::new();
     };
-    let entries = std::fs::read_dir(folder)
-        .map_err(|error| format!("{} can't be read: {error}", folder.display()))?;
     let files = entries.flatten().filter(|entry| {
         let kind = entry.file_type();
         kind.is_ok_and(|kind| kind.is_file())
     });
     let files = files.map(|entry| entry.path());
-    Ok(std::iter::once(folder.clone()).chain(files).collect())
+    std::iter::once(folder.clone()).chain(files).collect()
 }
 
 fn log_files(config: &Config) -> impl Iterator<Item = &Path> {

@@ -60,6 +60,21 @@ impl Tier {
         self.is_removed(primary, false);
     }
 
+    /// What was forgotten and purged stays so: nothing is asked any more, and the process ends. Blocks on the disk.
+    pub fn end(&self) {
+        let forgotten: Vec<Primary> = {
+            let forgetting = lock(&self.forgetting);
+            forgetting.iter().map(|own| own.primary.clone()).collect()
+        };
+        self.wait_for_commits();
+        for primary in forgotten {
+            let _ = self.store.remove(&primary); // counted there
+        }
+        if !self.keep_purges() {
+            self.failed();
+        }
+    }
+
     /// Removes what helpers had no time for. Blocks on the disk.
     pub(super) fn remove_overdue(&self) {
         loop {

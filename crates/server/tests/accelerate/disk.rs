@@ -1,5 +1,10 @@
 //! The disk cache: what memory has no room for is there, whole and right, also after the server was ended or killed.
 
+mod copies;
+mod faults;
+mod kills;
+mod purges;
+
 use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
@@ -20,15 +25,23 @@ struct Host {
     origin: Origin,
     /// Lines that its site has besides.
     site: String,
+    /// What it has of memory.
+    cache: &'static str,
     server: Option<Server>,
 }
 
 impl Host {
     fn of(origin: Origin) -> Host {
+        Host::with(origin, "1M", "")
+    }
+
+    /// With so much memory, and these lines in its site.
+    fn with(origin: Origin, cache: &'static str, site: &str) -> Host {
         let mut host = Host {
             folder: Folder::new(),
             origin,
-            site: String::new(),
+            site: site.into(),
+            cache,
             server: None,
         };
         host.start();
@@ -41,8 +54,9 @@ impl Host {
         let admin = self.folder.path().join("admin.sock");
         let _ = std::fs::remove_file(&admin);
         let config = format!(
-            "[server]\nworkers = 1\ncache = \"1M\"\ndisk_cache = \"cache\"\ndisk_cache_max = \"64M\"\nadmin = {admin:?}\n\
+            "[server]\nworkers = 1\ncache = {:?}\ndisk_cache = \"cache\"\ndisk_cache_max = \"64M\"\nadmin = {admin:?}\n\
              [[site]]\nlisten = \"127.0.0.1:0\"\n{}\n[[site.route]]\npattern = \"/**\"\norigin = {:?}\n",
+            self.cache,
             self.site,
             self.origin.url(),
         );
@@ -55,6 +69,18 @@ impl Host {
 
     fn get(&self, path: &str, fields: &str) -> Response {
         self.server().connect().get(path, fields)
+    }
+
+    /// A request without a body on a connection of its own.
+    fn ask(&self, method: &str, path: &str, fields: &str) -> Response {
+        let mut client = self.server().connect();
+        client.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
+        ));
+        match method {
+            "HEAD" => client.response_to_head(),
+            _ => client.response(),
+        }
     }
 
     fn say(&self, arguments: &[&str]) -> String {

@@ -171,15 +171,11 @@ impl Storing {
     }
 }
 
-/// Whether it can be used without its origin for long enough.
+/// Whether it can be used without a wait for its origin for long enough.
 fn is_useful(lifetime: &Lifetime) -> bool {
     let times = &lifetime.times;
-    let until_ms = times
-        .until_ms
-        .max(times.swr_until_ms)
-        .max(times.sie_until_ms);
-    let useful_ms = until_ms.saturating_sub(clock::now_ms());
-    !times.no_cache && useful_ms >= USEFUL_MIN_MS
+    let until_ms = times.until_ms.max(times.swr_until_ms);
+    !times.no_cache && until_ms.saturating_sub(clock::now_ms()) >= USEFUL_MIN_MS
 }
 
 /// The body of an object in memory, which stays there as long as this.

@@ -4,13 +4,15 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use lowroad_testkit::Client;
 use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_testkit::{Client, Folder, Server};
 
-use crate::front::Front;
+use crate::front::{Front, PROGRAM};
 use visitor::{Asking, History, Visitor};
 use world::World;
 
@@ -19,6 +21,8 @@ mod visitor;
 mod world;
 
 const SEEDS: u64 = 200;
+/// Each has a restart.
+const SEEDS_WITH_DISK: u64 = 60;
 /// Requests of a client that is alone.
 const ALONE: usize = 40;
 /// Clients at the same time, and the requests of each.
@@ -27,26 +31,60 @@ const TOGETHER: (u64, usize) = (3, 15);
 #[test]
 fn all_responses_are_allowed() {
     let world = Arc::new(World::default());
-    let its_origin = world.clone();
-    let origin = Origin::start(move |asked, stream| {
-        let (head, body) = its_origin.answer(asked);
-        // In two pieces, so that heads come before bodies.
-        let is_sent = stream.write_all(head.as_bytes()).is_ok();
-        is_sent && (asked.method == "HEAD" || stream.write_all(&body).is_ok())
-    });
-    let front = Front::of_workers(2, origin);
-    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    let seeds = match number("LOWROAD_SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=number("LOWROAD_SEEDS").unwrap_or(SEEDS),
-    };
-    for seed in seeds {
-        run(&front, &History::new(seed, &world));
+    let front = Front::of_workers(2, origin_of(&world));
+    for seed in seeds(SEEDS) {
+        let address = front.server.address();
+        let history = History::new(seed, &world);
+        run((address, &front.origin), &history, || address);
     }
 }
 
-fn run(front: &Front, history: &History) {
-    let front = (front.server.address(), &front.origin);
+/// Memory has room for few, so the rest is found on the disk, and so is all of it after a restart.
+#[test]
+fn all_responses_are_allowed_with_a_disk() {
+    let world = Arc::new(World::default());
+    let (origin, folder) = (origin_of(&world), Folder::new());
+    let start = || {
+        let mut command = Command::new(PROGRAM);
+        let cache = folder.path().join("cache");
+        let url = origin.url();
+        command.args(["accelerate", &url, "--listen", "127.0.0.1:0"]);
+        command.args(["--workers", "2", "--cache", "64K", "--disk-cache"]);
+        command.arg(cache).args(["--disk-cache-max", "64M"]);
+        Server::spawn(command)
+    };
+    let mut server = start();
+    for seed in seeds(SEEDS_WITH_DISK) {
+        let front = (server.address(), &origin);
+        run(front, &History::new(seed, &world), || {
+            server.signal("TERM");
+            assert!(server.wait_for_end().success());
+            server = start();
+            server.address()
+        });
+    }
+}
+
+fn seeds(count: u64) -> RangeInclusive<u64> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    match number("LOWROAD_SEED") {
+        Some(seed) => seed..=seed,
+        None => 1..=number("LOWROAD_SEEDS").unwrap_or(count),
+    }
+}
+
+fn origin_of(world: &Arc<World>) -> Origin {
+    let world = world.clone();
+    Origin::start(move |asked, stream| {
+        let (head, body) = world.answer(asked);
+        // In two pieces, so that heads come before bodies.
+        let is_sent = stream.write_all(head.as_bytes()).is_ok();
+        is_sent && (asked.method == "HEAD" || stream.write_all(&body).is_ok())
+    })
+}
+
+/// `restarted` may put another server in the place of this one, between the requests of many and those of the last.
+fn run(front: (SocketAddr, &Origin), history: &History, restarted: impl FnOnce() -> SocketAddr) {
     visit(front, Visitor::of(history, 0, true), ALONE);
     thread::scope(|scope| {
         for name in 1..=TOGETHER.0 {
@@ -54,7 +92,7 @@ fn run(front: &Front, history: &History) {
         }
     });
     let last = Visitor::of(history, TOGETHER.0 + 1, true);
-    visit(front, last, ALONE / 4);
+    visit((restarted(), front.1), last, ALONE / 4);
 }
 
 fn visit((front, origin): (SocketAddr, &Origin), mut visitor: Visitor<'_>, requests: usize) {

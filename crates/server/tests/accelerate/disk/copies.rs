@@ -1,0 +1,205 @@
+//! What memory has, too: it is copied to the disk, and comes back from there.
+
+use std::io::Write;
+use std::sync::{Arc, Barrier};
+
+use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_testkit::wait_until;
+
+use super::{Host, body};
+use crate::front::response;
+
+fn ok(fields: &str, body: &str) -> String {
+    response("200 OK", fields, body)
+}
+
+/// Short, and told apart by how often the origin was asked.
+fn short(fields: &'static str) -> Origin {
+    Origin::saying(move |asked| ok(fields, &format!("{} {}", asked.target, asked.number)))
+}
+
+const USEFUL: &str = "Cache-Control: max-age=600\r\nETag: \"e\"\r\n";
+
+#[test]
+fn what_was_in_memory_is_there_after_a_kill() {
+    let mut host = Host::of(short(USEFUL));
+    let detail = |host: &Host| {
+        let got = host.get("/a", "");
+        assert_eq!(got.text(), "/a 0");
+        let status = got.field("cache-status").unwrap_or_default();
+        status
+            .rsplit_once("detail=")
+            .map(|(_, detail)| detail.to_owned())
+    };
+    host.stores("/a", 1);
+    host.start();
+    // It is short, so it is in memory again.
+    assert_eq!(detail(&host).as_deref(), Some("memory"));
+    assert_eq!(detail(&host).as_deref(), Some("memory"));
+    assert_eq!(host.status().value("disk_hits"), 1);
+    host.start();
+    let head = host.ask("HEAD", "/a", "");
+    assert_eq!(
+        (head.status, head.field("content-length")),
+        (200, Some("4"))
+    );
+    assert!(head.field("age").is_some());
+    host.start();
+    assert_eq!(host.get("/a", "If-None-Match: \"e\"\r\n").status, 304);
+    host.start();
+    assert_eq!(host.get("/a", "Range: bytes=1-1\r\n").text(), "a");
+    assert_eq!(host.origin.count(), 1);
+}
+
+#[test]
+fn what_is_evicted_is_there() {
+    const LEN: usize = 20_000;
+    let origin = Origin::start(|asked, stream| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n{USEFUL}\r\n");
+        let body = body(&asked.target, 0, LEN);
+        stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
+    });
+    let host = Host::of(origin);
+    let mut client = host.server().connect();
+    for round in 0..2 {
+        for number in 0..150 {
+            let path = format!("/{number}");
+            assert!(client.get(&path, "").body == body(&path, 0, LEN), "{path}");
+        }
+        host.status().wait_for("disk_objects", 150);
+        assert_eq!(host.origin.count(), 150, "{round}");
+    }
+    assert!(host.status().value("cache_evicted") > 0);
+    assert!(host.status().value("disk_hits") > 0);
+}
+
+#[test]
+fn what_is_of_no_use_for_long_is_not_written_and_what_it_replaces_goes() {
+    let origin = Origin::saying(|asked: &Asked| {
+        let fields = match asked.number {
+            0 => "Cache-Control: max-age=0, stale-while-revalidate=600\r\n",
+            _ => "Cache-Control: max-age=5\r\n",
+        };
+        ok(fields, &asked.number.to_string())
+    });
+    let mut host = Host::of(origin);
+    host.stores("/a", 1);
+    // It is used once more, and asked for again.
+    assert_eq!(host.get("/a", "").text(), "0");
+    wait_until("the disk forgets it", || {
+        (host.status().value("disk_objects") == 0).then_some(())
+    });
+    // What memory has is newer than what was on the disk, which is not to be found any more.
+    host.start();
+    assert_eq!(host.get("/a", "").text(), "2");
+}
+
+#[test]
+fn what_was_validated_is_known_after_a_kill() {
+    let origin = Origin::saying(|asked| match asked.field("if-none-match") {
+        Some(_) => {
+            "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nX-New: 1\r\n\r\n".into()
+        }
+        None => ok(
+            "ETag: \"e\"\r\nCache-Control: max-age=0, stale-while-revalidate=600\r\n",
+            "x",
+        ),
+    });
+    let mut host = Host::of(origin);
+    host.stores("/a", 1);
+    assert_eq!(host.get("/a", "").field("x-new"), None);
+    host.status().wait_for("disk_stored", 2);
+    host.start();
+    let got = host.get("/a", "");
+    assert_eq!((got.text().as_str(), got.field("x-new")), ("x", Some("1")));
+    assert_eq!(host.origin.count(), 2);
+}
+
+#[test]
+fn whom_it_is_for_is_known_after_a_kill() {
+    let origin = Origin::saying(|asked| {
+        let fields = match asked.target.as_str() {
+            "/all" => "Cache-Control: public, max-age=600\r\n",
+            _ => "Cache-Control: max-age=600\r\n",
+        };
+        ok(fields, &asked.number.to_string())
+    });
+    let mut host = Host::of(origin);
+    host.stores("/all", 1);
+    host.stores("/own", 2);
+    host.start();
+    let credentials = "Authorization: Basic eDp5\r\n";
+    assert_eq!(host.get("/all", credentials).text(), "0");
+    assert_eq!(host.get("/own", credentials).text(), "2");
+    assert_eq!(host.get("/own", "").text(), "1");
+}
+
+#[test]
+fn what_has_to_be_validated_after_a_kill_is() {
+    let origin = Origin::saying(|asked| match asked.field("if-none-match") {
+        Some(_) => "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\n\r\n".into(),
+        None => ok(
+            "ETag: \"e\"\r\nCache-Control: max-age=0, stale-while-revalidate=600\r\n",
+            "x",
+        ),
+    });
+    let mut host = Host::of(origin);
+    host.stores("/a", 1);
+    host.start();
+    // It is stale, and may be used while it is asked for again.
+    assert_eq!(host.get("/a", "").text(), "x");
+    wait_until("it is validated", || {
+        let asked = host.origin.asked();
+        let is_asked = asked.last()?.field("if-none-match") == Some("\"e\"");
+        is_asked.then_some(())
+    });
+}
+
+#[test]
+fn a_configuration_that_is_read_again_finds_it() {
+    let mut host = Host::of(short(USEFUL));
+    host.stores("/a", 1);
+    host.start();
+    host.server().signal("HUP");
+    host.server().wait_for_error_line("reload 1");
+    assert_eq!(host.get("/a", "").text(), "/a 0");
+    assert_eq!(host.origin.count(), 1);
+}
+
+#[test]
+fn of_what_memory_only_holds_while_it_comes_the_origin_is_asked_once() {
+    // Shorter than what is held for others, and longer than what is stored, of this much memory.
+    const LEN: usize = 3_900_000;
+    let is_whole = Arc::new(Barrier::new(2));
+    let at_the_end = is_whole.clone();
+    let origin = Origin::start(move |asked, stream| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n{USEFUL}\r\n");
+        let body = body(&asked.target, asked.number, LEN);
+        let is_sent = stream
+            .write_all(&[head.as_bytes(), &body[..LEN - 10]].concat())
+            .is_ok();
+        at_the_end.wait();
+        is_sent && stream.write_all(&body[LEN - 10..]).is_ok()
+    });
+    let mut host = Host::with(origin, "64M", "");
+    let all = body("/a", 0, LEN);
+    let mut clients: Vec<_> = (0..20).map(|_| host.server().connect()).collect();
+    for client in &mut clients {
+        client.send("GET /a HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    // Once one has nearly all of it, all have joined or will.
+    clients[0].more();
+    is_whole.wait();
+    for client in &mut clients {
+        assert!(client.response().body == all);
+        // At once: what is on its way to the disk is still to be had.
+        assert!(host.get("/a", "").body == all);
+    }
+    host.status().wait_for("disk_objects", 1);
+    host.start();
+    let got = host.get("/a", "");
+    let status = got.field("cache-status").unwrap_or_default();
+    assert!(status.ends_with("detail=disk"), "{status}");
+    assert!(got.body == all);
+    assert_eq!(host.origin.count(), 1);
+}
