@@ -22,7 +22,8 @@ pub struct Server {
     /// The largest stored response in bytes, at most a quarter of the cache. Default 1 MiB, or a
     /// quarter of the cache where that is less. Key `cache_object`.
     pub cache_object_len_max: u64,
-    /// The folder for stored responses that memory has no room for; None = none are stored on a disk. Key `disk_cache`.
+    /// The folder for stored responses of origins, those that memory has no room for and copies of the others; None = none
+    /// are stored on a disk. Key `disk_cache`.
     pub disk_cache: Option<PathBuf>,
     /// Bytes that it may take. 64 MiB to 1 PiB. Default 10 GiB. Key `disk_cache_max`.
     pub disk_cache_len_max: u64,

@@ -43,7 +43,7 @@ pub struct Accelerate {
     /// The longest body of a request, like an upload; longer ones are refused with 413
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     body_max: String,
-    /// A folder on a disk for stored responses that memory has no room for; they stay when the server ends
+    /// A folder on a disk for stored responses, also for what memory has no room for; they stay when the server ends
     #[arg(long, value_name = "DIR")]
     disk_cache: Option<PathBuf>,
     /// What that folder may take
