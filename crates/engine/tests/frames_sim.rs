@@ -187,8 +187,7 @@ fn faults(seed: u64) -> Faults {
 
 /// A path, how it is asked for, and what must come.
 fn question(world: &Shared, len_max: usize) -> (String, Method, usize, usize, usize) {
-    let kind =
-        ["bytes", "deferred", "block", "file", "hinted", "segment"][world.dice(6) as usize];
+    let kind = ["bytes", "deferred", "block", "file", "hinted", "segment"][world.dice(6) as usize];
     let len = match world.dice(4) {
         0 => world.dice(50) as usize,
         1 => world.dice(9000.min(len_max as u64)) as usize,

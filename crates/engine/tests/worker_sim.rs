@@ -8,9 +8,8 @@ mod echo;
 use std::net::IpAddr;
 
 use lowroad_engine::admission::Admission;
-use lowroad_engine::driver::{Driver, ListenerId};
+use lowroad_engine::driver::ListenerId;
 use lowroad_engine::introduction::Introduced;
-use lowroad_engine::layer::Layer;
 use lowroad_engine::settings::Settings;
 use lowroad_engine::sim::{Faults, Shared, Veil};
 use lowroad_engine::worker::Message;

@@ -82,10 +82,7 @@ impl Tier {
             return;
         };
         let (tier, store) = (self.clone(), store.clone());
-        let forgotten = object
-            .validity
-            .lifetime()
-            .map(|known| known.forgotten);
+        let forgotten = object.validity.lifetime().map(|known| known.forgotten);
         let _ = self.helpers.submit(move || {
             let now = Now::read();
             let (meta, expires_ms) = (response.encode(now), response.expires_ms(now));
