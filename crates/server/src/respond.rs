@@ -383,7 +383,7 @@ pub fn append(representation: &Representation, range: ByteRange, response: &mut 
             range: within,
         }),
         Content::Pieces(pieces) => {
-            for piece in pieces {
+            for piece in &pieces.0 {
                 if let Some(within) = piece.within(range) {
                     response.part(Part::Block {
                         block: piece.block.clone(),

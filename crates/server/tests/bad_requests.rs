@@ -27,10 +27,6 @@ fn versions_and_methods_that_are_not_spoken() {
         "the HTTP version is not supported",
         &[
             ("2.0", b"GET /good.txt HTTP/2.0\r\nHost: test\r\n\r\n"),
-            (
-                "HTTP/2 with prior knowledge",
-                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            ),
             ("3.0", b"GET /good.txt HTTP/3.0\r\nHost: test\r\n\r\n"),
             ("0.9 by name", b"GET /good.txt HTTP/0.9\r\n\r\n"),
         ],

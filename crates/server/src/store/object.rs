@@ -16,7 +16,7 @@ use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::status::Status;
 
 use super::filling::Filling;
-use super::parts::{Partial, Piece};
+use super::parts::{Partial, Pieces};
 use super::validity::Validity;
 use crate::tier::Renewable;
 
@@ -125,7 +125,7 @@ pub enum Content {
     /// On the heap.
     Heap(Box<bytes::Bytes>),
     /// Only some of it, in blocks, in their order; none overlap.
-    Pieces(Box<[Piece]>),
+    Pieces(Box<Pieces>),
     /// Only in its file.
     File(Arc<OpenFile>),
     /// In a segment of the store on the disk, whose bytes never change.

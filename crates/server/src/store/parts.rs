@@ -22,6 +22,9 @@ pub struct Partial {
     pub may_be_whole: bool,
 }
 
+/// All that there are, in their order. Behind one thin pointer: few objects have them.
+pub struct Pieces(pub Box<[Piece]>);
+
 /// Some bytes of a representation that follow one another.
 #[derive(Clone)]
 pub struct Piece {
@@ -69,7 +72,7 @@ impl Partial {
     /// The pieces, in their order.
     pub fn pieces(&self) -> &[Piece] {
         match &self.representation.content {
-            Content::Pieces(pieces) => pieces,
+            Content::Pieces(pieces) => &pieces.0,
             _ => &[],
         }
     }

@@ -25,7 +25,7 @@ use crate::dynamic::reuse::Wants;
 use crate::dynamic::validating::{merged, name_of, renew};
 use crate::store::Object;
 use crate::store::object::{Content, Kind, Representation};
-use crate::store::parts::{Partial, Piece, range_of};
+use crate::store::parts::{Partial, Piece, Pieces, range_of};
 use crate::store::place;
 
 /// More pieces are joined where they touch; if that leaves more, only the last part stays.
@@ -412,7 +412,7 @@ impl Came {
         let (bytes, map) = place::head_alone(store, hash, head.built).ok()?;
         let size = place::size_in_pieces(bytes.len(), pieces.iter().map(|it| it.block.len()));
         let extra = head.about.selecting.size() + head.about.lifetime.names.as_bytes().len();
-        let content = Content::Pieces(pieces.into());
+        let content = Content::Pieces(Box::new(Pieces(pieces.into())));
         let size = size + extra as u64;
         let object = complete_object((bytes, map), content, self.len, size, head.about);
         let Kind::Representation(representation) = object.kind else {
