@@ -52,6 +52,28 @@ impl Buffer {
     }
 }
 
+impl Buffer {
+    /// Whether nothing is to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.pieces().iter().all(|piece| piece.is_empty())
+    }
+
+    /// So many bytes of it were sent.
+    pub fn advance(&mut self, len: usize) {
+        match self {
+            Buffer::Vec(bytes) => drop(bytes.drain(..len)),
+            Buffer::Bytes(bytes) => bytes.advance(len),
+            Buffer::Block { range, .. } => range.start += len,
+            Buffer::Headed { head, range, .. } => {
+                let of_head = len.min(head.len());
+                head.drain(..of_head);
+                range.start += len - of_head;
+            }
+            Buffer::Framed(framed) => framed.advance(len),
+        }
+    }
+}
+
 /// Part of a body with its framing.
 #[derive(Default)]
 pub struct Framed {
@@ -66,13 +88,31 @@ pub struct Framed {
 }
 
 impl Framed {
+    /// These bytes, one behind the other.
+    pub fn new(before: Vec<u8>, data: Bytes, after: &'static [u8]) -> Framed {
+        Framed {
+            before,
+            before_sent: 0,
+            data,
+            after,
+        }
+    }
+
+    /// Takes out the memory of what stood before, of which nothing is left to be sent.
+    pub fn take_before(&mut self) -> Vec<u8> {
+        self.before_sent = 0;
+        let mut before = std::mem::take(&mut self.before);
+        before.clear();
+        before
+    }
+
     /// What is still to be sent.
     pub fn pieces(&self) -> [&[u8]; 3] {
         [&self.before[self.before_sent..], &self.data, self.after]
     }
 
     /// Whether nothing is.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.pieces().iter().all(|piece| piece.is_empty())
     }
 

@@ -10,6 +10,9 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use crate::buffer::Buffer;
+use crate::driver::Completion;
+
 /// Names one socket to elsewhere; slot and generation, so that news of a closed one cannot reach its
 /// successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +78,15 @@ pub struct Connecting {
     pub connected: bool,
 }
 
+/// What a send to elsewhere did.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// So many bytes were taken, at least one.
+    Bytes(usize),
+    /// The network has the buffer, see [`Socket::sent`].
+    Underway,
+}
+
 /// A connection to elsewhere. Dropped, it is closed.
 pub trait Socket: Any + Send {
     /// Whether connecting has come to a good end.
@@ -90,11 +102,28 @@ pub trait Socket: Any + Send {
     /// `WouldBlock`: there is nothing now, and news will come. Else the connection is broken.
     fn receive(&mut self, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Sends a start of these, at least one byte.
+    /// Sends a start of `buffer`, which is not empty. What can be said at once leaves the buffer where it is; else the
+    /// network takes it out of its place and gives it back by [`Socket::sent`], when news of room have come. Nothing else
+    /// may be sent until then.
     ///
     /// # Errors
     /// `WouldBlock`: there is no room now, and news will come. Else the connection is broken.
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
+    fn send(&mut self, buffer: &mut Buffer) -> io::Result<Taken>;
+
+    /// Gives back what a send has taken, once that is over.
+    fn sent(&mut self) -> Option<Completion> {
+        None
+    }
+
+    /// Sends a start of bytes that are not ours to keep, at least one, where the network can say at once how many were taken:
+    /// then they need not be copied. `None` where it can't.
+    ///
+    /// # Errors
+    /// As of [`Socket::send`].
+    fn send_at_once(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        let _ = pieces;
+        Ok(None)
+    }
 
     /// Sends the end of our bytes; the peer's may still come.
     ///

@@ -13,8 +13,9 @@ use std::task::{Context, Poll, Waker, ready};
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::buffer::Buffer;
 use crate::driver::GENERATION_MAX;
-use crate::network::{Network, NoNetwork, Socket};
+use crate::network::{Network, NoNetwork, Socket, Taken};
 
 pub use crate::network::{News, Remote, SourceId};
 
@@ -181,7 +182,16 @@ impl SourceTable {
 pub struct Outgoing {
     socket: Box<dyn Socket>,
     registration: Registration,
+    /// The network has a buffer of ours.
+    is_lent: bool,
+    /// It is `copied`.
+    is_lent_copy: bool,
+    /// Bytes that were copied, since they are not ours to keep, and have not left.
+    copied: Buffer,
 }
+
+/// Bytes of others that are copied at a time, where they have to be.
+const COPIED_LEN_MAX: usize = 64 * 1024;
 
 /// A socket in a worker's table; given back when it is dropped.
 struct Registration {
@@ -233,6 +243,9 @@ impl Outgoing {
         Ok(Outgoing {
             socket,
             registration,
+            is_lent: false,
+            is_lent_copy: false,
+            copied: Buffer::default(),
         })
     }
 
@@ -262,6 +275,8 @@ impl Outgoing {
         context: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        // The other side may wait for it before it says anything. If it fails, what has come is still read.
+        let _ = self.poll_drain(context);
         loop {
             let news = ready!(self.registration.poll(Way::In, context));
             match self.socket.receive(into) {
@@ -278,7 +293,52 @@ impl Outgoing {
         }
     }
 
-    /// Writes some of these.
+    /// Sends a start of `buffer`, which is not empty and stays the same until it was sent. The network may have it
+    /// meanwhile; what was sent of it is for the caller to take away.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn poll_send_buffer(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut Buffer,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_drain(context))?;
+        self.poll_buffer(context, buffer)
+    }
+
+    fn poll_buffer(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut Buffer,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let news = ready!(self.registration.poll(Way::Out, context));
+            if self.is_lent {
+                match self.socket.sent() {
+                    None => self.exhausted(Way::Out, news, true),
+                    Some(completion) => {
+                        self.is_lent = false;
+                        *buffer = completion.buffer;
+                        let broken = || io::ErrorKind::BrokenPipe.into();
+                        return Poll::Ready(completion.taken.ok_or_else(broken));
+                    }
+                }
+                continue;
+            }
+            match self.socket.send(buffer) {
+                Ok(Taken::Bytes(len)) => return Poll::Ready(Ok(len)),
+                Ok(Taken::Underway) => {
+                    self.is_lent = true;
+                    self.exhausted(Way::Out, news, true);
+                }
+                Err(error) => self.failed(Way::Out, news, error)?,
+            }
+        }
+    }
+
+    /// Writes some of these. They are surely out only after [`AsyncWrite::poll_flush`]: where the network does not say at
+    /// once how many it took, they are copied.
     ///
     /// # Errors
     /// What the system says.
@@ -287,13 +347,39 @@ impl Outgoing {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_drain(context))?;
         loop {
             let news = ready!(self.registration.poll(Way::Out, context));
-            match self.socket.send(pieces) {
-                Ok(len) => return Poll::Ready(Ok(len)),
+            match self.socket.send_at_once(pieces) {
+                Ok(Some(len)) => return Poll::Ready(Ok(len)),
+                Ok(None) => break,
                 Err(error) => self.failed(Way::Out, news, error)?,
             }
         }
+        let mut bytes = Vec::new();
+        for piece in pieces {
+            let room = COPIED_LEN_MAX - bytes.len();
+            bytes.extend_from_slice(&piece[..piece.len().min(room)]);
+        }
+        let len = bytes.len();
+        self.copied = Buffer::Vec(bytes);
+        match self.poll_drain(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(len)),
+        }
+    }
+
+    /// Ready when what was copied has left.
+    fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.is_lent_copy || !self.copied.is_empty() {
+            let mut copied = std::mem::take(&mut self.copied);
+            let sent = self.poll_buffer(context, &mut copied);
+            self.is_lent_copy = self.is_lent;
+            self.copied = copied;
+            let len = ready!(sent)?;
+            self.copied.advance(len);
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn exhausted(&self, way: Way, news: u32, surely: bool) {
@@ -349,11 +435,13 @@ impl AsyncWrite for Outgoing {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_drain(context)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.get_mut().socket.finish())
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_drain(context))?;
+        Poll::Ready(this.socket.finish())
     }
 }

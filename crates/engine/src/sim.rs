@@ -30,7 +30,7 @@ use self::network::{SimHelpers, SimNetwork};
 pub use self::veil::Veil;
 pub use self::workers::{Workers, for_each_seed, turn_until};
 
-use self::world::{Happening, Name, Owner, UnderwaySend, Waiting, World};
+use self::world::{Happening, Name, Owner, UnderwaySend, Waiting, Whose, World};
 
 /// How bad the world is: chances in a thousand, and sizes.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub struct Faults {
     /// Per start of a file's transfer, or of a task's job for helpers: no descriptor or no helper is to
     /// be had.
     pub file_failures: u64,
-    /// Per send to a client: it is over some time later, and the driver has the buffer until then.
+    /// Per send: it is over some time later, and the driver has the buffer until then.
     pub late_sends: u64,
 }
 
@@ -340,8 +340,7 @@ impl Driver for SimDriver {
         assert!(!world.socket(socket.id).has_underway(), "one at a time");
         if world.dice(1000) < world.faults.late_sends {
             let send = UnderwaySend {
-                driver: self.number,
-                token,
+                whose: Whose::Worker(self.number, token),
                 buffer: std::mem::take(buffer),
             };
             world.send_later(socket.id, send);

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use lowroad_engine::buffer::Buffer;
 use lowroad_engine::outgoing::Outgoing;
 use tokio::io::AsyncWrite as _;
 
@@ -77,16 +78,33 @@ impl Stream {
         }
     }
 
+    /// Sends a start of `buffer`, which is not empty and stays the same until it was sent; see
+    /// [`Outgoing::poll_send_buffer`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn poll_send_buffer(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut Buffer,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Plain(socket) => socket.poll_send_buffer(context, buffer),
+            #[cfg(feature = "tls")]
+            Stream::Tls(encrypted) => {
+                let pieces = buffer.pieces().map(IoSlice::new);
+                encrypted.poll_send(context, &pieces)
+            }
+        }
+    }
+
     /// Ready when the socket has all that was taken.
     ///
     /// # Errors
     /// What the system says.
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Plain(_) => {
-                let _ = context;
-                Poll::Ready(Ok(()))
-            }
+            Stream::Plain(socket) => Pin::new(socket).poll_flush(context),
             #[cfg(feature = "tls")]
             Stream::Tls(encrypted) => encrypted.poll_flush(context),
         }

@@ -216,7 +216,7 @@ impl Case {
             clock_jumps: 0,
             accept_failures: 0,
             file_failures: 0,
-            late_sends: 0,
+            late_sends: 300,
         };
         let world = World::new(seed, faults);
         let driver = world.driver();

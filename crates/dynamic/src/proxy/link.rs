@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use lowroad_engine::Local;
+use lowroad_engine::buffer::Buffer;
 use lowroad_engine::outgoing::Outgoing;
 use lowroad_http::fields::Lines;
 use lowroad_http::h1::{Client, ClientEvent};
@@ -116,6 +117,15 @@ impl Link {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.stream.poll_send(context, pieces)
+    }
+
+    /// Writes a start of a buffer that is not empty and stays the same until it was sent; gives how many bytes.
+    pub fn poll_write_buffer(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut Buffer,
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_send_buffer(context, buffer)
     }
 
     /// Whether there are bytes of it that were not used yet.

@@ -5,12 +5,11 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 use lowroad_http::h1;
 use lowroad_http::method::Method;
@@ -19,6 +18,7 @@ use lowroad_origin::group::Outcome;
 
 use super::leave::Leave;
 use super::link::{Broken, Links, Said};
+use super::sending::Sending;
 use super::servers::{Place, Try};
 use super::tunnel;
 use crate::collect::cut;
@@ -368,9 +368,12 @@ impl Talk {
                     false => return Ok(has_sent),
                 }
             }
-            let pieces = sending.pieces().map(IoSlice::new);
-            match self.lease.connection.poll_write(context, &pieces) {
-                Poll::Pending => return Ok(has_sent),
+            let connection = &mut self.lease.connection;
+            match connection.poll_write_buffer(context, sending.buffer()) {
+                Poll::Pending => {
+                    sending.lent();
+                    return Ok(has_sent);
+                }
                 Poll::Ready(Ok(len @ 1..)) => {
                     sending.sent(len);
                     has_sent = true;
@@ -408,7 +411,7 @@ impl Talk {
         let framed = match next {
             Next::Bytes(bytes) => {
                 let framed = http.data(bytes.len() as u64, sending.fresh());
-                (sending.piece, sending.behind) = (bytes, http.data_end());
+                sending.put(bytes, http.data_end());
                 framed
             }
             Next::End => {
@@ -457,7 +460,7 @@ impl Talk {
             attempt: self.attempt,
             body,
             leave: self.leave,
-            sent: sending.len > 0,
+            sent: sending.has_begun(),
             is_answered: sending.is_answered,
             is_stale: self.lease.kept && is_lost && !sending.is_answered,
         }
@@ -472,61 +475,6 @@ impl Talk {
 
     pub(super) fn executor(&self) -> Executor {
         Executor::Worker(self.place.pool.local(self.lease.worker).clone())
-    }
-}
-
-/// What of a request is on its way.
-#[derive(Default)]
-pub struct Sending {
-    /// The head, and later what frames the body.
-    pub out: Vec<u8>,
-    out_written: usize,
-    /// Of the body.
-    piece: Bytes,
-    /// What stands behind the piece.
-    behind: &'static [u8],
-    /// Bytes sent so far.
-    len: u64,
-    /// The request has no body.
-    pub is_without_body: bool,
-    /// Something was heard.
-    is_answered: bool,
-}
-
-impl Sending {
-    fn has_more(&self) -> bool {
-        self.out_written < self.out.len() || !self.piece.is_empty() || !self.behind.is_empty()
-    }
-
-    fn pieces(&self) -> [&[u8]; 3] {
-        [
-            self.out.get(self.out_written..).unwrap_or_default(),
-            &self.piece,
-            self.behind,
-        ]
-    }
-
-    fn sent(&mut self, len: usize) {
-        self.len += len as u64;
-        let of_out = len.min(self.out.len() - self.out_written);
-        self.out_written += of_out;
-        let of_piece = (len - of_out).min(self.piece.len());
-        self.piece.advance(of_piece);
-        let of_behind = len - of_out - of_piece;
-        self.behind = self.behind.get(of_behind..).unwrap_or_default();
-    }
-
-    /// Where more is written, once all was sent.
-    fn fresh(&mut self) -> &mut Vec<u8> {
-        self.out.clear();
-        self.out_written = 0;
-        &mut self.out
-    }
-
-    fn give_up(&mut self) {
-        self.fresh();
-        self.piece = Bytes::new();
-        self.behind = &[];
     }
 }
 

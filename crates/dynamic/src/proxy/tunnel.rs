@@ -2,11 +2,10 @@
 //! faster than the other side takes them. Knows nothing of what they mean.
 
 use std::future::poll_fn;
-use std::io::IoSlice;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use lowroad_engine::buffer::Buffer;
 use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_engine::tunnel::Tunnel;
 use lowroad_origin::group::Outcome;
@@ -27,7 +26,9 @@ struct Pump {
     /// `None` once the client has sent its last byte.
     from_client: Option<Receiver>,
     /// Of what the client sent, what the origin has not taken.
-    piece: Bytes,
+    piece: Buffer,
+    /// Bytes of it that have not been sent, wherever it is.
+    left: usize,
     /// The origin knows that nothing more comes.
     is_finished: bool,
     /// `None` once the origin has sent its last byte.
@@ -55,7 +56,8 @@ pub fn begin(mut talk: Talk, silence: Duration, protocol: Vec<u8>, fields: Field
     let mut pump = Pump {
         talk,
         from_client: Some(far.from_client),
-        piece: Bytes::new(),
+        piece: Buffer::default(),
+        left: 0,
         is_finished: false,
         to_client: Some(far.to_client),
     };
@@ -85,12 +87,13 @@ impl Pump {
     }
 
     fn send_on(&mut self, context: &mut Context<'_>) -> Turn {
-        if !self.piece.is_empty() {
-            let piece = [IoSlice::new(&self.piece)];
-            return match self.talk.lease.connection.poll_write(context, &piece) {
+        if self.left > 0 {
+            let connection = &mut self.talk.lease.connection;
+            return match connection.poll_write_buffer(context, &mut self.piece) {
                 Poll::Pending => Turn::Waits,
                 Poll::Ready(Ok(len @ 1..)) => {
                     self.piece.advance(len);
+                    self.left -= len;
                     Turn::Moved
                 }
                 Poll::Ready(_) => Turn::Over,
@@ -102,7 +105,8 @@ impl Pump {
         match from.poll_next(context) {
             Poll::Pending => Turn::Waits,
             Poll::Ready(Next::Bytes(bytes)) => {
-                self.piece = bytes;
+                self.left = bytes.len();
+                self.piece = Buffer::Bytes(bytes);
                 Turn::Moved
             }
             Poll::Ready(Next::End) => {

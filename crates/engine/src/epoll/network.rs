@@ -17,7 +17,8 @@ use rustix::net::{
     SocketFlags, SocketType, sockopt,
 };
 
-use crate::network::{Connecting, Network, News, Remote, Socket, SourceId};
+use crate::buffer::Buffer;
+use crate::network::{Connecting, Network, News, Remote, Socket, SourceId, Taken};
 use crate::sys;
 
 /// What tells these sockets' events from those of connections: no generation has this bit.
@@ -82,7 +83,22 @@ impl Socket for EpollSocket {
         Ok(len)
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn send(&mut self, buffer: &mut Buffer) -> io::Result<Taken> {
+        let pieces = buffer.pieces().map(IoSlice::new);
+        Ok(Taken::Bytes(self.send_pieces(&pieces)?))
+    }
+
+    fn send_at_once(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        self.send_pieces(pieces).map(Some)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
+    }
+}
+
+impl EpollSocket {
+    fn send_pieces(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let sent = match only_filled(pieces) {
             Some(piece) => rustix::net::send(&self.fd, piece, SendFlags::NOSIGNAL),
             None => {
@@ -97,10 +113,6 @@ impl Socket for EpollSocket {
             self.hears_of_room = true;
         }
         Ok(sent?)
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
     }
 }
 

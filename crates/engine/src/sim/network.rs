@@ -2,14 +2,15 @@
 //! some time later. It knows nothing of time but what the world says.
 
 use std::any::Any;
-use std::io::{self, IoSlice};
+use std::io;
 
 use super::Shared;
-use super::world::{Happening, Name, Owner};
+use super::world::{Happening, Name, Owner, UnderwaySend, Whose};
 use crate::background::contain;
-use crate::driver::Sent;
+use crate::buffer::Buffer;
+use crate::driver::{Completion, Sent};
 use crate::helpers::QueueFull;
-use crate::network::{Connecting, Network, Remote, Socket, SourceId};
+use crate::network::{Connecting, Network, Remote, Socket, SourceId, Taken};
 use crate::offload::{Job, Offload};
 
 /// One driver's.
@@ -105,16 +106,26 @@ impl Socket for SimOutgoing {
         }
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let bytes: Vec<u8> = pieces
-            .iter()
-            .flat_map(|piece| piece.iter().copied())
-            .collect();
-        match self.world.lock().take(self.id, &bytes) {
-            Sent::Bytes(len) => Ok(len),
+    fn send(&mut self, buffer: &mut Buffer) -> io::Result<Taken> {
+        let mut world = self.world.lock();
+        assert!(!world.socket(self.id).has_underway(), "one at a time");
+        if world.dice(1000) < world.faults.late_sends {
+            let send = UnderwaySend {
+                whose: Whose::Task,
+                buffer: std::mem::take(buffer),
+            };
+            world.send_later(self.id, send);
+            return Ok(Taken::Underway);
+        }
+        match world.take(self.id, &buffer.pieces().concat()) {
+            Sent::Bytes(len) => Ok(Taken::Bytes(len)),
             Sent::Broken => Err(io::ErrorKind::BrokenPipe.into()),
             _ => Err(io::ErrorKind::WouldBlock.into()),
         }
+    }
+
+    fn sent(&mut self) -> Option<Completion> {
+        self.world.lock().socket(self.id).completed.take()
     }
 
     fn finish(&mut self) -> io::Result<()> {

@@ -95,6 +95,8 @@ pub struct Socket {
     pub closed: bool,
     /// A send of the driver's that is not over.
     underway: Option<UnderwaySend>,
+    /// One that is over, for its task.
+    pub completed: Option<Completion>,
     /// The client reads nothing now.
     pub held: bool,
     /// The client is gone: what is sent to it breaks the connection.
@@ -105,9 +107,16 @@ pub struct Socket {
 
 /// A send that is over later.
 pub struct UnderwaySend {
-    pub driver: usize,
-    pub token: Token,
+    pub whose: Whose,
     pub buffer: Buffer,
+}
+
+/// Who is told of its end.
+pub enum Whose {
+    /// The worker of this driver, for this connection.
+    Worker(usize, Token),
+    /// The task that has the socket.
+    Task,
 }
 
 impl Socket {
@@ -313,8 +322,16 @@ impl World {
                 buffer: send.buffer,
                 taken,
             };
-            let event = Event::Sent(send.token, Box::new(completion));
-            self.drivers[send.driver].events.push_back(event);
+            match send.whose {
+                Whose::Worker(driver, token) => {
+                    let event = Event::Sent(token, Box::new(completion));
+                    self.drivers[driver].events.push_back(event);
+                }
+                Whose::Task => {
+                    self.socket(id).completed = Some(completion);
+                    self.tell(id, false, true);
+                }
+            }
         }
     }
 

@@ -48,7 +48,7 @@ fn calm() -> Setting {
             clock_jumps: 0,
             accept_failures: 0,
             file_failures: 0,
-            late_sends: 0,
+            late_sends: 300,
         },
         elsewhere: Elsewhere::default(),
         manners: Manners::default(),
