@@ -40,7 +40,7 @@ use crate::programs::routes::{Route, Waits};
 use crate::sites::Site;
 use crate::store::makings::{Makings, Role, Ticket};
 use crate::store::object::Kind;
-use crate::store::purging::Since;
+use crate::store::seen::Since;
 use crate::store::{Object, SharedStore};
 
 /// How long equal requests wait for the head of the first response, before each is put to the program.

@@ -22,7 +22,7 @@ use lowroad_http::status::Status;
 
 use crate::store::key;
 use crate::store::makings::Job;
-use crate::store::purging::Since;
+use crate::store::seen::Since;
 use crate::store::validity::{Lifetime, Names, Refreshed};
 
 /// Fields with which a program may answer otherwise, beside those that it must name in Vary: conditions that only it can

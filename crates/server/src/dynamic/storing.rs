@@ -28,7 +28,7 @@ use crate::store::filling::{Filling, Grown};
 use crate::store::makings::Makings;
 use crate::store::object::{self, Content, Kind, Representation};
 use crate::store::place::{self, OVERHEAD, Placed};
-use crate::store::purging::Since;
+use crate::store::seen::Since;
 use crate::store::validity::{Lifetime, Validity};
 use crate::store::{Object, SharedStore};
 use crate::tier::Held;

@@ -20,6 +20,7 @@ pub mod parts;
 pub mod place;
 pub mod purging;
 pub mod refusals;
+pub mod seen;
 pub mod validity;
 
 use std::hash::BuildHasher;
@@ -39,7 +40,8 @@ pub use entry::Entry;
 pub use object::Object;
 use refusals::Refusals;
 
-use purging::{Kind, Purge, PurgeCounters, Purging, Since};
+use purging::{Kind, Purge, PurgeCounters, Purging};
+use seen::Since;
 
 /// A shard below this length could not hold a few large objects.
 const SHARD_LEN_MIN: u64 = 16 << 20;

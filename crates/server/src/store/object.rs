@@ -18,7 +18,6 @@ use lowroad_http::status::Status;
 use super::filling::Filling;
 use super::parts::{Partial, Pieces};
 use super::validity::Validity;
-use crate::tier::Renewable;
 
 /// What is known under one key, for those requests that it answers.
 pub struct Object {
@@ -130,6 +129,14 @@ pub enum Content {
     File(Arc<OpenFile>),
     /// In a segment of the store on the disk, whose bytes never change.
     Segment(Arc<Segment>),
+}
+
+/// A response whose body is on the disk: where what is known anew of it goes.
+pub struct Renewable {
+    /// Its key there.
+    pub key: Box<[u8]>,
+    /// Names its body.
+    pub id: u64,
 }
 
 /// Where a body lies on the disk.

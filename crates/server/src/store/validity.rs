@@ -10,7 +10,7 @@ use lowroad_cache::request::Asked;
 
 pub use lowroad_cache::lifetime::Use;
 
-use super::purging::Seen;
+use super::seen::Seen;
 use crate::watch::{Folder, Trust};
 
 /// For how long an object is trusted without a watch, ms. A change is noticed within a second.
@@ -207,7 +207,7 @@ impl Lifetime {
             },
             source: Source::MaxAge,
             is_for_all: false,
-            purges: super::purging::Since::default().into(),
+            purges: crate::store::seen::Since::default().into(),
             forgotten: 0,
             names: Names::default(),
             refreshed: Refreshed::default(),

@@ -9,7 +9,7 @@ use lowroad_cache::vary::Selecting;
 use lowroad_http::encoded::{Encoded, Encoder, Section};
 use lowroad_http::status::Status;
 
-use crate::store::purging::Since;
+use crate::store::seen::Since;
 use crate::store::validity::{Lifetime, Refreshed};
 
 /// The form that is written; another one is not read.

@@ -6,9 +6,10 @@ use lowroad_engine::file::OpenFile;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 
 use super::{Found, Now, OnDisk, Primary, Reader, Response, Tier, ban, key};
-use crate::store::object::{Content, Kind, Representation, Segment};
+use crate::store::object::{Content, Kind, Renewable, Representation, Segment};
 use crate::store::place::{self, OVERHEAD, Placed, Unplaced};
-use crate::store::purging::{Ban, Since};
+use crate::store::purging::Ban;
+use crate::store::seen::Since;
 use crate::store::validity::Validity;
 use crate::store::{Object, SharedStore};
 
@@ -29,13 +30,6 @@ pub struct Recall {
     pub lines: Box<[u8]>,
     /// The lines count: what is there is known to vary.
     pub is_for_lines: bool,
-}
-
-/// A response whose body is on the disk: where what is known anew of it goes.
-pub struct Renewable {
-    key: Box<[u8]>,
-    /// Names its body.
-    pub id: u64,
 }
 
 /// What came of it.

@@ -14,7 +14,8 @@ use lowroad_engine::stream::{Next, Receiver, Sender, stream};
 
 use super::meta::{Now, Response};
 use super::{Primary, Reader, Tier, ban, lock};
-use crate::store::purging::{Ban, Since};
+use crate::store::purging::Ban;
+use crate::store::seen::Since;
 use crate::store::{Object, SharedStore};
 
 /// What may wait to be written, of one body.
