@@ -14,7 +14,7 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, Marks)]) 
     let mut taken: HashMap<(SocketAddr, &Name), usize> = HashMap::new();
     for (index, (site, marks)) in sites.iter().enumerate() {
         each_address_once(source, site, marks);
-        let addresses = site.listen.iter().enumerate();
+        let addresses = site.addresses().enumerate();
         for (_, address) in addresses.filter(|(place, _)| !is_repeated(site, *place)) {
             for (name, at) in site.names.iter().zip(&marks.names) {
                 let Some(other) = taken.insert((*address, name), index) else {
@@ -45,12 +45,13 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, Marks)]) 
 /// request.
 pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, Marks)], server: &Server) {
     for (index, (site, marks)) in sites.iter().enumerate() {
-        let at = marks.proxy_protocol.as_ref().or(marks.listen.first());
+        let at = marks.proxy_protocol.as_ref();
+        let at = at.or(marks.listen.first()).or(marks.tls.first());
         let Some(at) = at else { continue };
         let before = sites.iter().take(index).enumerate();
         let differs = |other: &Site| {
-            let shared = |address: &SocketAddr| other.listen.contains(address);
-            other.proxy_protocol != site.proxy_protocol && site.listen.iter().any(shared)
+            let shared = |address: &SocketAddr| other.addresses().any(|it| it == address);
+            other.proxy_protocol != site.proxy_protocol && site.addresses().any(shared)
         };
         if let Some((other, _)) = before.into_iter().find(|(_, (site, _))| differs(site)) {
             source.report(
@@ -131,12 +132,14 @@ fn program_folders(source: &Source<'_>, site: &Site, marks: &Marks) {
 
 /// Whether one of the addresses before this one is the same.
 fn is_repeated(site: &Site, index: usize) -> bool {
-    let mut before = site.listen.iter().take(index);
-    before.any(|other| Some(other) == site.listen.get(index))
+    let own = site.addresses().nth(index);
+    let mut before = site.addresses().take(index);
+    before.any(|other| Some(other) == own)
 }
 
 fn each_address_once(source: &Source<'_>, site: &Site, marks: &Marks) {
-    for (index, (address, at)) in site.listen.iter().zip(&marks.listen).enumerate() {
+    let marks = marks.listen.iter().chain(&marks.tls);
+    for (index, (address, at)) in site.addresses().zip(marks).enumerate() {
         if is_repeated(site, index) {
             source.report(at, format!("{address} is there twice"), "each address once");
         }
@@ -148,7 +151,7 @@ fn wildcard_conflicts(source: &Source<'_>, sites: &[(Site, Marks)]) {
     let addresses = || {
         sites
             .iter()
-            .flat_map(|(site, marks)| site.listen.iter().zip(&marks.listen))
+            .flat_map(|(site, marks)| site.addresses().zip(marks.listen.iter().chain(&marks.tls)))
     };
     for (address, at) in addresses() {
         let is_any_4 = matches!(address.ip(), IpAddr::V4(ip) if ip.is_unspecified());

@@ -21,7 +21,7 @@ pub enum Feature {
     Softirq,
     /// Pages and their databases.
     Sql,
-    /// TLS to origins.
+    /// TLS, with clients and with origins.
     Tls,
     /// WebAssembly modules.
     Wasm,
@@ -98,7 +98,11 @@ pub(crate) fn check(
         .iter()
         .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
     let of_routes = routes.filter_map(|(route, at)| Some((Feature::of_route(&route.to)?, at)));
-    for (feature, at) in of_modules.chain(of_databases).chain(of_routes) {
+    let of_tls = sites
+        .iter()
+        .filter_map(|(_, marks)| Some((Feature::Tls, marks.tls.first()?)));
+    let all = of_modules.chain(of_databases).chain(of_routes);
+    for (feature, at) in all.chain(of_tls) {
         if lacking.contains(&feature) {
             source.report(at, Lacking(feature).to_string(), "");
         }

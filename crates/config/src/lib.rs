@@ -32,6 +32,7 @@ mod route;
 mod rules;
 pub mod schema;
 mod site;
+mod tls;
 pub mod value;
 
 pub use check::NO_SOFTIRQ;
@@ -167,6 +168,7 @@ fn config(
     origin::resolve(source, &mut sites, &origins);
     check::names_and_listeners(source, &sites);
     check::proxies(source, &sites, &server);
+    tls::check(source, &sites, &server);
     more_checks(source, &sites, &modules);
     feature::check(source, &sites, &modules, &databases, lacking);
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));

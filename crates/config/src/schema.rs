@@ -14,6 +14,7 @@ mod representation;
 mod route;
 mod server;
 mod site;
+mod tls;
 
 pub use caching::{Caching, Cookies};
 pub use class::{Class, FieldLine, Members, Rate};
@@ -28,6 +29,7 @@ pub use representation::{Compress, Encoding, HeaderRule, PatternRule, Redirect};
 pub use route::{Cgi, Conditions, FastCgi, Pages, Route, RouteTo, Upstream};
 pub use server::{Accept, Server, Softirq};
 pub use site::{Name, Root, Site, Symlinks, site_for_folder};
+pub use tls::{CertificateFiles, ClientCertificates, Tls, TlsVersion};
 
 /// Everything that a server has to know before it starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

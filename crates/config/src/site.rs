@@ -5,7 +5,7 @@
 
 use crate::reader::{At, Item, Section};
 use crate::{Compress, Encoding, Name, Pattern, Prefix, Root, Route, Site, Symlinks};
-use crate::{route, rules, site_for_folder, value};
+use crate::{route, rules, site_for_folder, tls, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -15,6 +15,8 @@ pub(crate) struct Marks {
     pub(crate) names: Vec<At>,
     /// As many as the site has addresses.
     pub(crate) listen: Vec<At>,
+    /// As many as the site has addresses with TLS.
+    pub(crate) tls: Vec<At>,
     /// None if there is no usable root.
     pub(crate) root: Option<At>,
     /// In the order of the site's `error_pages`.
@@ -28,7 +30,8 @@ pub(crate) struct Marks {
 pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
     let default = site_for_folder(PathBuf::new());
     let (names, name_marks) = names(&section);
-    let (listen, listen_marks) = listen(&section, &default);
+    let (tls, tls_marks) = section.section("tls").map(tls::tls).unzip();
+    let (listen, listen_marks) = listen(&section, &default, tls.is_some());
     let root_item = section.item("root");
     let (error_pages, page_marks) = error_pages(&section);
     let (routes, route_marks): (Vec<Route>, Vec<At>) = section
@@ -43,6 +46,12 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
         ("follow", Symlinks::Follow),
     ];
     let (proxy_protocol, proxy_protocol_mark) = prefixes(&section, "proxy_protocol");
+    let mut headers: Vec<_> = section
+        .sections("header")
+        .into_iter()
+        .filter_map(rules::header)
+        .collect();
+    headers.extend(tls.as_ref().and_then(tls::hsts_rule));
     let site = Site {
         names,
         listen,
@@ -66,19 +75,17 @@ pub(crate) fn site(section: Section<'_>) -> (Site, Marks) {
             .into_iter()
             .filter_map(rules::redirect)
             .collect(),
-        headers: section
-            .sections("header")
-            .into_iter()
-            .filter_map(rules::header)
-            .collect(),
+        headers,
         routes,
         proxy_protocol,
+        tls,
         purge_from: prefixes(&section, "purge_from").0,
     };
     section.finish();
     let marks = Marks {
         names: name_marks,
         listen: listen_marks,
+        tls: tls_marks.unwrap_or_default(),
         root: root_mark,
         error_pages: page_marks,
         proxy_protocol: proxy_protocol_mark,
@@ -117,14 +124,21 @@ fn names(section: &Section<'_>) -> (Vec<Name>, Vec<At>) {
     }
 }
 
-fn listen(section: &Section<'_>, default: &Site) -> (Vec<std::net::SocketAddr>, Vec<At>) {
+fn listen(
+    section: &Section<'_>,
+    default: &Site,
+    has_tls: bool,
+) -> (Vec<std::net::SocketAddr>, Vec<At>) {
     let Some(item) = section.item("listen") else {
+        if has_tls {
+            return Default::default();
+        }
         return (
             default.listen.clone(),
             vec![section.at.clone(); default.listen.len()],
         );
     };
-    if item.is_empty_array() {
+    if item.is_empty_array() && !has_tls {
         item.report(
             "there is no address",
             "at least one ADDR:PORT; or leave the key out",

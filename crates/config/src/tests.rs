@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 mod class;
 mod dynamic;
+mod tls;
 
 fn good(text: &str) -> Config {
     match parse(text, Path::new("lowroad.toml")) {
@@ -431,10 +432,10 @@ fn syntax_errors_have_their_place_and_stand_alone() {
 fn unknown_keys() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
-        "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, listen, root, error_pages, \
-         route, proxy_protocol, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header, purge_from)\n\
-         4:1: site[0].xyz: unknown key (allowed: names, listen, root, error_pages, \
-         route, proxy_protocol, index, listing, hidden, symlinks, compress, types, cache_control, redirect, header, purge_from)"
+        "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, tls, listen, root, error_pages, \
+         route, proxy_protocol, header, index, listing, hidden, symlinks, compress, types, cache_control, redirect, purge_from)\n\
+         4:1: site[0].xyz: unknown key (allowed: names, tls, listen, root, error_pages, \
+         route, proxy_protocol, header, index, listing, hidden, symlinks, compress, types, cache_control, redirect, purge_from)"
     );
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),

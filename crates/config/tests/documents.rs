@@ -59,6 +59,7 @@ fn every_key_is_documented_in_its_chapter_and_no_other_is() {
         ("## `[buffering]`", "[buffering]\nzzz = 1"),
         ("## `[log]`", "[log]\nzzz = 1"),
         ("## `[[site]]`", "[[site]]\nzzz = 1"),
+        ("### `[site.tls]`", "[[site]]\n[site.tls]\nzzz = 1"),
         (
             "### `[site.compress]`",
             "[[site]]\n[site.compress]\nzzz = 1",

@@ -6,14 +6,15 @@ use std::path::PathBuf;
 
 use crate::Prefix;
 
-use super::{Compress, HeaderRule, PatternRule, Redirect, Route};
+use super::{Compress, HeaderRule, PatternRule, Redirect, Route, Tls};
 
 /// One site: names, listeners, and how its files are answered. `[[site]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The host names it answers to; never empty. Default: [`Name::Default`] alone.
     pub names: Vec<Name>,
-    /// The addresses it listens at; never empty, no address twice. Default 127.0.0.1:8080.
+    /// The addresses it listens at without TLS, no address twice; empty only with [`Site::tls`]. Default 127.0.0.1:8080, and
+    /// none with TLS.
     ///
     /// An IPv6 wildcard address (`[::]`, in the file also `*:PORT`) stands for IPv4 as well.
     pub listen: Vec<SocketAddr>,
@@ -47,6 +48,8 @@ pub struct Site {
     /// Proxies whose connections to the site's addresses begin with a PROXY header, of version 1 or 2, which names the
     /// client; nobody else may send one. The same for all sites of an address. Default: none.
     pub proxy_protocol: Vec<Prefix>,
+    /// How it is served over TLS, if it is. `[site.tls]`
+    pub tls: Option<Tls>,
     /// Clients that may purge by the method PURGE. Default: none, since what stands in front of the server makes everybody
     /// come from one address.
     pub purge_from: Vec<Prefix>,
@@ -70,7 +73,20 @@ pub fn site_for_folder(root: PathBuf) -> Site {
         headers: Vec::new(),
         routes: Vec::new(),
         proxy_protocol: Vec::new(),
+        tls: None,
         purge_from: Vec::new(),
+    }
+}
+
+impl Site {
+    /// All addresses, without TLS and with it.
+    pub fn addresses(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.listen.iter().chain(self.tls_addresses())
+    }
+
+    /// Those at which TLS is spoken.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        self.tls.as_ref().map_or(&[], |tls| &tls.listen)
     }
 }
 

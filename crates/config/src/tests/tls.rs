@@ -1,0 +1,154 @@
+//! TLS of sites: what comes out of good tables, and what is said of each mistake.
+
+use super::*;
+
+/// What is said of a site with these keys of its own, and these of its `[site.tls]`.
+fn said(own: &str, tls: &str) -> String {
+    shown(&format!("[[site]]\nroot = \"r\"\n{own}\n[site.tls]\n{tls}"))
+}
+
+/// Keys of a table without a mistake.
+const PAIR: &str = "certificate = \"c\"\nkey = \"k\"";
+
+#[test]
+fn every_key_is_read() {
+    let config = good(
+        r#"
+        [[site]]
+        root = "/srv"
+        listen = "*:80"
+        [site.tls]
+        listen = ["192.0.2.1:443", "*:8443"]
+        certificate = ["a.pem", "/b.pem"]
+        key = ["a.key", "/b.pem"]
+        staple = ["a.ocsp", "b.ocsp"]
+        client = "require"
+        client_ca = "ca.pem"
+        min_version = "1.3"
+        hsts = "max-age=5; preload"
+        redirect = true
+        "#,
+    );
+    let site = &config.sites[0];
+    let files = |certificate: &str, key: &str, staple: &str| CertificateFiles {
+        certificate: certificate.into(),
+        key: key.into(),
+        staple: Some(staple.into()),
+    };
+    let expected = Tls {
+        listen: addresses(&["192.0.2.1:443", "[::]:8443"]),
+        certificates: vec![
+            files("a.pem", "a.key", "a.ocsp"),
+            files("/b.pem", "/b.pem", "b.ocsp"),
+        ],
+        local: false,
+        clients: ClientCertificates::Require("ca.pem".into()),
+        version_min: TlsVersion::Tls13,
+        hsts: Some("max-age=5; preload".into()),
+        redirect: true,
+    };
+    assert_eq!(site.tls, Some(expected));
+    let set = &site.headers[0].set;
+    let hsts = ("Strict-Transport-Security", "max-age=5; preload");
+    assert_eq!(set, &[(hsts.0.into(), hsts.1.into())]);
+}
+
+#[test]
+fn the_defaults() {
+    let config = good("[[site]]\nroot = \"r\"\n[site.tls]\nlocal = true");
+    let site = &config.sites[0];
+    assert!(site.listen.is_empty());
+    let expected = Tls {
+        listen: addresses(&["[::]:443"]),
+        local: true,
+        ..Tls::default()
+    };
+    assert_eq!(site.tls, Some(expected));
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    let pair = |more: &str| format!("{PAIR}\n{more}");
+    for (own, tls, line) in [
+        (
+            "",
+            "listen = 1".to_string(),
+            "site[0].tls: there is no certificate",
+        ),
+        (
+            "",
+            "certificate = [\"a\", \"b\"]\nkey = \"k\"".into(),
+            "site[0].tls: there are 2 certificates and 1 keys",
+        ),
+        (
+            "",
+            pair("staple = [\"a\", \"b\"]"),
+            "site[0].tls: there are 1 certificates and 2 staples",
+        ),
+        (
+            "",
+            pair("client = \"require\""),
+            "7:10: site[0].tls.client: client_ca is missing",
+        ),
+        (
+            "",
+            pair("client_ca = \"a\""),
+            "site[0].tls.client_ca: means nothing here (allowed: only with client)",
+        ),
+        (
+            "",
+            pair("client = \"maybe\"\nclient_ca = \"a\""),
+            "\"maybe\" is none of the allowed words",
+        ),
+        (
+            "",
+            pair("min_version = \"1.1\""),
+            "\"1.1\" is none of the allowed words (allowed: \"1.2\", \"1.3\")",
+        ),
+        (
+            "",
+            pair("hsts = \"a year\""),
+            "is not the value of Strict-Transport-Security",
+        ),
+        (
+            "",
+            pair("redirect = true"),
+            "redirect, and there is nowhere to come from",
+        ),
+        (
+            "listen = 1",
+            pair("hsts = true"),
+            "hsts, and the site is served without TLS too",
+        ),
+        (
+            "listen = 1",
+            pair("listen = 1"),
+            "127.0.0.1:1 is without TLS in site[0].listen",
+        ),
+        (
+            "",
+            pair("listen = []"),
+            "site[0].tls.listen: there is no address",
+        ),
+    ] {
+        let said = said(own, &tls);
+        assert!(said.contains(line), "{tls}: {said}");
+    }
+}
+
+#[test]
+fn sites_of_an_address_agree_on_what_is_settled_before_they_are_named() {
+    let site = |name: &str, keys: &str| {
+        format!("[[site]]\nroot = \"r\"\nnames = \"{name}\"\n[site.tls]\n{PAIR}\n{keys}\n")
+    };
+    good(&format!("{}{}", site("a", ""), site("b", "")));
+    let said = shown(&format!(
+        "{}{}",
+        site("a", ""),
+        site("b", "min_version = \"1.3\"")
+    ));
+    assert!(
+        said.contains("[::]:443 is an address of site[0] too, with another client"),
+        "{said}"
+    );
+}

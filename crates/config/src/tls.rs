@@ -1,0 +1,211 @@
+//! Reads `[site.tls]`, and checks what the sites of an address must have in common. Looks at no file: whether a
+//! certificate fits its key is found out by who can read both.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::reader::{At, Item, Section, Source};
+use crate::rules::is_field_value;
+use crate::site::Marks;
+use crate::{
+    CertificateFiles, ClientCertificates, HeaderRule, Pattern, Server, Site, Softirq, Tls,
+    TlsVersion, value,
+};
+
+/// A year, which is what lists of such sites ask for.
+const HSTS_DEFAULT: &str = "max-age=31536000";
+/// What is sent by it.
+const HSTS: &str = "Strict-Transport-Security";
+
+/// TLS of a site, and where its addresses are named.
+pub(crate) fn tls(section: Section<'_>) -> (Tls, Vec<At>) {
+    let (listen, marks) = listen(&section);
+    let local = section.flag("local", false);
+    let certificates = certificates(&section);
+    if certificates.is_empty() && !local {
+        section.report(
+            "there is no certificate",
+            "certificate and key; or local = true, for development",
+        );
+    }
+    let versions = [("1.2", TlsVersion::Tls12), ("1.3", TlsVersion::Tls13)];
+    let tls = Tls {
+        listen,
+        certificates,
+        local,
+        clients: clients(&section),
+        version_min: section.choice("min_version", &versions, TlsVersion::default()),
+        hsts: section.item("hsts").as_ref().and_then(hsts),
+        redirect: section.flag("redirect", false),
+    };
+    section.finish();
+    (tls, marks)
+}
+
+fn listen(section: &Section<'_>) -> (Vec<SocketAddr>, Vec<At>) {
+    let default = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 443));
+    let Some(item) = section.item("listen") else {
+        return (vec![default], vec![section.at.clone()]);
+    };
+    if item.is_empty_array() {
+        item.report(
+            "there is no address",
+            "at least one ADDR:PORT; or leave the key out",
+        );
+    }
+    let items = item.one_or_many().into_iter();
+    items
+        .filter_map(|item| Some((item.read(value::address)?, item.at)))
+        .unzip()
+}
+
+/// Each certificate with its key, and its staple if there are any.
+fn certificates(section: &Section<'_>) -> Vec<CertificateFiles> {
+    let paths = |key| {
+        let item = section.item(key);
+        let items = item.map(Item::one_or_many).unwrap_or_default();
+        items.iter().filter_map(Item::path).collect::<Vec<_>>()
+    };
+    let (certificates, keys) = (paths("certificate"), paths("key"));
+    let staples = paths("staple");
+    if certificates.len() != keys.len() {
+        section.report(
+            format!(
+                "there are {} certificates and {} keys",
+                certificates.len(),
+                keys.len()
+            ),
+            "as many keys as certificates, in the same order",
+        );
+    }
+    if !staples.is_empty() && staples.len() != certificates.len() {
+        section.report(
+            format!(
+                "there are {} certificates and {} staples",
+                certificates.len(),
+                staples.len()
+            ),
+            "none, or one for each certificate, in the same order",
+        );
+    }
+    let staples: Vec<Option<PathBuf>> = match staples.is_empty() {
+        true => vec![None; certificates.len()],
+        false => staples.into_iter().map(Some).collect(),
+    };
+    let pairs = certificates.into_iter().zip(keys).zip(staples);
+    pairs
+        .map(|((certificate, key), staple)| CertificateFiles {
+            certificate,
+            key,
+            staple,
+        })
+        .collect()
+}
+
+fn clients(section: &Section<'_>) -> ClientCertificates {
+    let words = [("request", false), ("require", true)];
+    let required = section.item("client");
+    let authorities = section.item("client_ca");
+    match (required, authorities) {
+        (None, None) => ClientCertificates::None,
+        (Some(client), None) => {
+            client.report("client_ca is missing", "the authorities of clients, in PEM");
+            ClientCertificates::None
+        }
+        (None, Some(authorities)) => {
+            authorities.report("means nothing here", "only with client");
+            ClientCertificates::None
+        }
+        (Some(client), Some(authorities)) => match (client.choice(&words), authorities.path()) {
+            (Some(true), Some(path)) => ClientCertificates::Require(path),
+            (Some(false), Some(path)) => ClientCertificates::Request(path),
+            _ => ClientCertificates::None,
+        },
+    }
+}
+
+/// `true`, or the field's own value.
+fn hsts(item: &Item<'_>) -> Option<String> {
+    match (item.value_bool(), item.value_text()) {
+        (Some(true), _) => Some(HSTS_DEFAULT.into()),
+        (Some(false), _) => None,
+        (None, Some(text)) if text.contains("max-age=") && is_field_value(text) => {
+            Some(text.into())
+        }
+        _ => {
+            item.refuse(
+                "the value of Strict-Transport-Security",
+                "true (a year), or like \"max-age=63072000; includeSubDomains\"",
+            );
+            None
+        }
+    }
+}
+
+/// The rule by which a site says that it is to be asked over TLS.
+pub(crate) fn hsts_rule(tls: &Tls) -> Option<HeaderRule> {
+    Some(HeaderRule {
+        pattern: Pattern::everything(),
+        set: vec![(HSTS.into(), tls.hsts.clone()?)],
+        remove: Vec::new(),
+    })
+}
+
+/// That no address has TLS for one site and none for another, and that sites of an address agree on what is settled
+/// before a client has named one of them.
+pub(crate) fn check(source: &Source<'_>, sites: &[(Site, Marks)], server: &Server) {
+    for (index, (site, marks)) in sites.iter().enumerate() {
+        let Some(tls) = &site.tls else { continue };
+        for (address, at) in tls.listen.iter().zip(&marks.tls) {
+            let plain = sites.iter().position(|(it, _)| it.listen.contains(address));
+            if let Some(other) = plain {
+                source.report(
+                    at,
+                    format!("{address} is without TLS in site[{other}].listen"),
+                    "either of both",
+                );
+            }
+            let earlier = sites[..index].iter().enumerate();
+            let shared = earlier.filter_map(|(other, (site, _))| Some((other, site.tls.as_ref()?)));
+            let mut differing = shared.filter(|(_, other)| {
+                let is_alike =
+                    (&other.clients, other.version_min) == (&tls.clients, tls.version_min);
+                other.listen.contains(address) && !is_alike
+            });
+            if let Some((other, _)) = differing.next() {
+                source.report(
+                    at,
+                    format!("{address} is an address of site[{other}] too, with another client, client_ca or min_version"),
+                    "the same for all sites of an address: they are settled before a client has said which site it wants",
+                );
+            }
+        }
+        let Some(at) = marks.tls.first() else {
+            continue;
+        };
+        if tls.redirect && site.listen.is_empty() {
+            source.report(
+                at,
+                "redirect, and there is nowhere to come from",
+                "listen in [[site]], as listen = \"*:80\"",
+            );
+        }
+        if tls.hsts.is_some() && !tls.redirect && !site.listen.is_empty() {
+            source.report(
+                at,
+                "hsts, and the site is served without TLS too, where browsers ignore it",
+                "redirect = true, or no listen in [[site]]",
+            );
+        }
+        if site.listen.is_empty() && server.softirq != Softirq::Off {
+            let only_tls = sites.iter().all(|(site, _)| site.listen.is_empty());
+            if only_tls && index == 0 {
+                source.report(
+                    at,
+                    "server.softirq answers what is not encrypted, and there is no such address",
+                    "softirq = \"off\"",
+                );
+            }
+        }
+    }
+}
