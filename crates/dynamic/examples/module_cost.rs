@@ -88,6 +88,7 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
         head: Head::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
         peer: [127, 0, 0, 1].into(),
         local: ([127, 0, 0, 1], 80).into(),
+        secured: None,
         root: root.clone(),
         objects: objects.clone(),
         body: Body::none(),

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lowroad_engine::layer::Secured;
 use lowroad_engine::stream::{Next, Receiver};
 use lowroad_http::fields::{Fields, Lines};
 use lowroad_http::h1::upgrade_asked;
@@ -27,6 +28,8 @@ pub struct Request {
     pub peer: IpAddr,
     /// Where it connected.
     pub local: SocketAddr,
+    /// What was agreed on with it, if it came over TLS.
+    pub secured: Option<Arc<Secured>>,
     /// The site's folder for this host: absolute, without symbolic links.
     pub root: Arc<Path>,
     /// What the site has.
@@ -38,6 +41,14 @@ pub struct Request {
 }
 
 impl Request {
+    /// `http`, or `https` over TLS.
+    pub fn scheme(&self) -> &'static [u8] {
+        match self.secured {
+            Some(_) => b"https",
+            None => b"http",
+        }
+    }
+
     /// The path and the query as they were sent, still percent-encoded.
     pub fn target(&self) -> &[u8] {
         &self.head.text[..self.head.target_end]

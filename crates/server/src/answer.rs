@@ -13,8 +13,10 @@ mod world;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use lowroad_engine::layer::Layer;
 use lowroad_engine::service::Refused;
-use lowroad_engine::{Answer, Exchange, Response, Service};
+use lowroad_engine::{Answer, Exchange, ListenerId, Response, Service};
+use lowroad_http::host;
 use lowroad_http::method::Method;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
@@ -146,6 +148,14 @@ impl<W: World> Decider<'_, W> {
         };
         let (site, host) = (found.site, &name[..found.host_len]);
         self.world.note(Step::Site(site));
+        if let Some(secured) = &to.exchange.secured
+            && self
+                .sites
+                .is_misdirected(to.exchange.listener, secured, request.authority)
+        {
+            self.world.note(Step::OtherCertificate);
+            return made(to.refuse(None, Status::MISDIRECTED_REQUEST));
+        }
         let reads = matches!(request.method, Method::Get | Method::Head);
         let (path, query, plain) = match request.target {
             Target::Origin { path, query, plain } => (path, query, plain),
@@ -167,6 +177,12 @@ impl<W: World> Decider<'_, W> {
                 }
             }
         };
+        if to.exchange.secured.is_none()
+            && let Some(location) = to_tls(self.sites, site, request)
+        {
+            self.world.note(Step::Redirect(&location));
+            return made(to.redirect_to_tls(&location));
+        }
         if request.method == Method::Purge {
             let asked = Asked {
                 site,
@@ -291,6 +307,24 @@ fn in_class(
     taken.map_err(|retry_after_s| to.refuse_often(at, retry_after_s))
 }
 
+/// Where a request in plain text is sent to, if its site wants to be asked over TLS.
+fn to_tls(sites: &Sites, site: &Site, request: &Request<'_>) -> Option<Vec<u8>> {
+    site.rules.tls.as_ref().filter(|tls| tls.redirect)?;
+    let mut name = [0; 256];
+    // Who names no host can't be told where to go.
+    let host = host::normalize(request.authority?, &mut name)?;
+    let mut location = sites.over_tls(site, host)?;
+    let Target::Origin { path, query, .. } = request.target else {
+        return None;
+    };
+    location.extend_from_slice(path);
+    if let Some(query) = query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    Some(location)
+}
+
 /// The redirect that a site's rules demand for a path.
 fn redirect(site: &Site, path: &[u8], query: Option<&[u8]>) -> Option<(Status, Vec<u8>)> {
     site.rules.redirects.iter().find_map(|rule| {
@@ -304,6 +338,10 @@ impl Service for Web {
     type Outcome = Outcome;
     type Record = Box<Record>;
     type Command = Command;
+
+    fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn Layer>> {
+        self.sites.offer(listener).map(|offer| offer.layer())
+    }
 
     #[inline]
     fn request(

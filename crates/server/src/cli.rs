@@ -15,6 +15,7 @@ use crate::image::options as image;
 use crate::new::Language;
 use crate::programs::modules;
 use crate::say;
+use crate::tls;
 
 use self::serve::{Accelerate, Serve};
 use self::servers::{Purge, Status};
@@ -85,6 +86,8 @@ pub enum Command {
     Top(Top),
     /// Take responses out of the levels in front of ports, at once
     Purge(Purge),
+    /// Say how to have programs of this machine trust its own authority, which signs for `serve --tls`
+    Trust,
     /// Say what this machine and its interfaces can do for `attach`, and what to change
     Doctor(Doctor),
 }
@@ -147,6 +150,7 @@ pub fn load(file: &Path) -> Result<Config, String> {
 pub fn check(file: &Path) -> Result<(), String> {
     let config = load(file)?;
     modules::check(&config)?;
+    tls::check(&config)?;
     let count = config.sites.len();
     let sites = if count == 1 { "site" } else { "sites" };
     say::out(format_args!(

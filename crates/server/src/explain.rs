@@ -13,11 +13,13 @@ use lowroad_cache::storable::NotStorable;
 use lowroad_cache::vary::Selecting;
 use lowroad_config::Root;
 use lowroad_dynamic::Outline;
+use lowroad_engine::layer::Secured;
 use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
 use lowroad_http::date;
 use lowroad_http::encoding::Encoding;
 use lowroad_http::error_page;
 use lowroad_http::h1;
+use lowroad_http::host;
 use lowroad_http::limits::Limits;
 use lowroad_http::request::{Request, Target};
 use lowroad_http::status::Status;
@@ -68,7 +70,8 @@ impl View {
 /// at its port.
 pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
     let (authority, target) = split(url);
-    let port = lowroad_http::host::port(authority.as_bytes()).unwrap_or(80);
+    let is_https = is_https(url);
+    let port = host::port(authority.as_bytes()).unwrap_or(port_of(is_https));
     let ip = authority
         .rsplit_once(':')
         .map_or(authority, |(host, _)| host)
@@ -77,6 +80,7 @@ pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
         view.addresses
             .iter()
             .filter(|(_, address)| address.port() == port)
+            .filter(|(id, _)| view.sites.offer(*id).is_some() == is_https)
     };
     let exact = at_port().find(|(_, address)| address.ip().to_string() == ip);
     let (listener, _) = exact.or_else(|| at_port().next())?;
@@ -97,6 +101,17 @@ pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
     Some(out)
 }
 
+/// Whether a URL is one of TLS.
+pub fn is_https(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.eq_ignore_ascii_case("https")
+}
+
+/// The port of URLs that name none.
+pub fn port_of(is_https: bool) -> u16 {
+    if is_https { 443 } else { 80 }
+}
+
 fn refused(status: Status, why: &str, out: &mut String) {
     let answer = format!("{} {}", status.code(), status.reason());
     line(out, "answer", &answer);
@@ -112,6 +127,7 @@ fn walk(view: &View, listener: ListenerId, head: &str, out: &mut String) {
     let from = (listener, Ipv4Addr::LOCALHOST.into());
     let unix_s = (clock::unix_ns() / 1_000_000_000) as u64;
     let mut exchange = Exchange::of_nobody(from, unsent.protocol(), clock::now_ms(), unix_s);
+    exchange.secured = agreed(view, listener, &request);
     let date = date::format(exchange.unix_s);
     let mut to = Responder {
         request: &request,
@@ -130,6 +146,18 @@ fn walk(view: &View, listener: ListenerId, head: &str, out: &mut String) {
     };
     let decision = decider.decide(&request, &mut to);
     trace.seen.into_inner().tell(&decision, out);
+}
+
+/// What a client that asks for the request's host would have agreed on, where TLS is spoken.
+fn agreed(view: &View, listener: ListenerId, request: &Request<'_>) -> Option<Arc<Secured>> {
+    view.sites.offer(listener)?;
+    let mut name = [0; 256];
+    let host = host::normalize(request.authority.unwrap_or_default(), &mut name);
+    let server_name = host.map(|host| String::from_utf8_lossy(host).into());
+    Some(Arc::new(Secured {
+        server_name,
+        ..Secured::default()
+    }))
 }
 
 /// The world of an explanation: loads by itself what is not in memory, calls no program, and keeps what it hears.
@@ -227,6 +255,9 @@ impl World for Trace<'_> {
                     _ => format!("root {}", site.base().display()),
                 };
                 seen.site = Some(format!("{} ({root})", site.label));
+            }
+            Step::OtherCertificate => {
+                seen.why = Some("the name in the handshake has other certificates".into());
             }
             Step::Class(chosen) => seen.class = Some(chosen.text()),
             Step::BadTarget(why) => seen.why = Some(why.into()),

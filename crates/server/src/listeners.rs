@@ -43,17 +43,15 @@ impl Listeners {
     /// Where a site is served: at its addresses, and at the supervisor's sockets that are its
     /// addresses or nobody's.
     pub fn of_site(&self, site: &config::Site, all: &[config::Site]) -> Vec<ListenerId> {
-        let own = site
-            .listen
-            .iter()
-            .filter_map(|address| self.ids.get(address));
+        let own = site.addresses().filter_map(|address| self.ids.get(address));
+        let has = |site: &config::Site, address| site.addresses().any(|own| *own == address);
         let adopted = self
             .adopted
             .iter()
             .filter(|id| match self.address_of(**id) {
                 Some(address) => {
-                    let named = all.iter().any(|site| site.listen.contains(&address));
-                    !named || site.listen.contains(&address)
+                    let named = all.iter().any(|site| has(site, address));
+                    !named || has(site, address)
                 }
                 None => true,
             });
@@ -76,6 +74,14 @@ impl Listeners {
             known.find(|(_, address)| same(*address)).map(|(id, _)| *id)
         };
         candidates.into_iter().find_map(id)
+    }
+
+    /// What the configuration calls the address of a listener.
+    pub fn named(&self, id: ListenerId) -> Option<SocketAddr> {
+        let found = self.ids.iter().find(|(_, known)| **known == id);
+        found
+            .map(|(address, _)| *address)
+            .or_else(|| self.address_of(id))
     }
 
     /// Connections to `asked` come in there from now on.
@@ -104,7 +110,7 @@ impl Listeners {
             return Ok(opened);
         }
         let mut added = Vec::new();
-        for address in config.sites.iter().flat_map(|site| &site.listen) {
+        for address in config.sites.iter().flat_map(config::Site::addresses) {
             if !self.ids.contains_key(address) && !added.contains(address) {
                 added.push(*address);
             }
@@ -133,7 +139,7 @@ impl Listeners {
             config
                 .sites
                 .iter()
-                .any(|site| site.listen.contains(address))
+                .any(|site| site.addresses().any(|own| own == address))
         };
         let unused: Vec<_> = self
             .ids

@@ -10,6 +10,7 @@
         feature = "image",
         feature = "programs",
         feature = "softirq",
+        feature = "tls",
         feature = "wasm"
     )),
     allow(dead_code)
@@ -56,6 +57,8 @@ mod softirq;
 mod status;
 mod store;
 mod tier;
+#[cfg_attr(not(feature = "tls"), path = "without/tls.rs")]
+mod tls;
 mod user;
 mod watch;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
@@ -91,6 +94,7 @@ fn end_on_panic(is_server: bool) {
 }
 
 fn main() -> ExitCode {
+    tls::install();
     let command = Cli::parse().command;
     end_on_panic(matches!(
         command,
@@ -120,6 +124,7 @@ fn run(command: Command) -> ExitCode {
         Command::Status(status) => softirq::status(&status),
         Command::Top(top) => softirq::top(&top),
         Command::Purge(purge) => softirq::purge(&purge),
+        Command::Trust => tls::trust(),
         Command::Doctor(doctor) => softirq::doctor(&doctor),
     };
     match done {

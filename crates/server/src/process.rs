@@ -49,6 +49,7 @@ use crate::softirq::own::Keeper;
 use crate::softirq::worker::front::Front;
 use crate::store::SharedStore;
 use crate::tier::{Tier, Unsaved};
+use crate::tls::Tls;
 use crate::watch::Watcher;
 use crate::{hidden, limits, softirq, user};
 
@@ -90,6 +91,8 @@ pub fn run(
     if let Some(front) = &mut front {
         front.intercept(&mut listeners, &opened)?;
     }
+    // Only root may read most keys.
+    let tls = Tls::open(&config, &logger, None)?;
     let admin = Endpoint::open(config.server.admin.as_deref());
     let changes = Arc::<Changes>::default();
     // Before its files are given to somebody else.
@@ -113,7 +116,7 @@ pub fn run(
     let (tier, unsaved) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
     let mut running = prepare(
         config,
-        listeners,
+        (listeners, tls),
         &helpers,
         programs,
         (logger, tier),
@@ -221,15 +224,15 @@ fn open_tier(
 /// What is shared, before there are workers.
 fn prepare(
     config: Config,
-    listeners: Listeners,
+    (listeners, tls): (Listeners, Tls),
     helpers: &Helpers,
     programs: Programs,
     (logger, tier): (Logger, Option<Arc<Tier>>),
     changes: Arc<Changes>,
 ) -> Result<Running, String> {
     let opened = programs.open(&config)?;
-    let sites =
-        Sites::new(&config, &listeners, &opened, None).map_err(|error| error.to_string())?;
+    let sites = Sites::new(&config, (&listeners, &tls), &opened, None)
+        .map_err(|error| error.to_string())?;
     let modules = opened.modules();
     let store = SharedStore::new(config.server.cache_len_max)
         .map_err(|error| format!("no memory for the cache: {error}"))?;
@@ -240,6 +243,7 @@ fn prepare(
     Ok(Running {
         sites: Arc::new(sites),
         listeners,
+        tls,
         programs,
         modules,
         applications: Applications::default(),
@@ -461,7 +465,7 @@ fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(told)
 }
 
-/// Follows what no watch reports: the files of error pages, and roots reached through links.
+/// Follows what no watch reports: the files of error pages, certificates, and roots reached through links.
 fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
     background::start("sites", move || {
         loop {
@@ -472,9 +476,19 @@ fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
             }
             reload::follow_moved(&running);
             tell_of_faults(&running);
+            follow_certificates(&running);
             thread::sleep(SITES_INTERVAL);
         }
     })
+}
+
+/// Certificates and keys are often reached through links, and written one after the other.
+fn follow_certificates(running: &Mutex<Running>) {
+    let (tls, logger) = {
+        let running = lock(running);
+        (running.tls.clone(), running.logger.clone())
+    };
+    tls.follow(&logger);
 }
 
 /// Says how many failures of origins were like those that the log has.
@@ -499,7 +513,13 @@ fn tell_of_faults(running: &Mutex<Running>) {
 fn announce(running: &Running) {
     let mut lines = String::new();
     for site in &running.sites.all {
-        let urls: Vec<String> = urls(running, &site.rules.listen);
+        let mut urls = urls(running, "http", &site.rules.listen);
+        if site.rules.tls.is_some() {
+            if site.rules.listen.is_empty() {
+                urls.clear();
+            }
+            urls.extend(self::urls(running, "https", site.rules.tls_addresses()));
+        }
         let listing = if site.rules.listing {
             ", listing folders"
         } else {
@@ -530,7 +550,7 @@ fn announce(running: &Running) {
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
-fn urls(running: &Running, listen: &[SocketAddr]) -> Vec<String> {
+fn urls(running: &Running, scheme: &str, listen: &[SocketAddr]) -> Vec<String> {
     let listeners = &running.listeners;
     let ids: Vec<ListenerId> = listen
         .iter()
@@ -545,7 +565,7 @@ fn urls(running: &Running, listen: &[SocketAddr]) -> Vec<String> {
         .addresses
         .iter()
         .filter(|(id, _)| ids.contains(id));
-    real.map(|(_, address)| format!("http://{address}/"))
+    real.map(|(_, address)| format!("{scheme}://{address}/"))
         .collect()
 }
 

@@ -16,6 +16,7 @@ use crate::listeners::Opened;
 use crate::programs::modules::Catalog;
 use crate::running::{Running, keep_applications, lock};
 use crate::sites::Sites;
+use crate::tls::Tls;
 
 /// Reads the configuration again and puts it in force, once its applications are ready or `is_over`.
 pub fn reload(running: &Mutex<Running>, source: Option<&Path>, is_over: &dyn Fn() -> bool) {
@@ -91,6 +92,7 @@ struct Prepared {
     config: Config,
     opened: Opened,
     sites: Sites,
+    tls: Tls,
     modules: Catalog,
 }
 
@@ -115,17 +117,20 @@ fn apply(
 fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
     let opened = running.listeners.open(&config, running.workers.len())?;
     let sites = running.programs.open(&config).and_then(|programs| {
-        let sites = Sites::new(&config, &running.listeners, &programs, Some(&running.sites));
+        let tls = Tls::open(&config, &running.logger, Some(&running.tls))?;
+        let listening = (&running.listeners, &tls);
+        let sites = Sites::new(&config, listening, &programs, Some(&running.sites));
         let sites = sites.map_err(|error| error.to_string())?;
-        Ok((sites, programs.modules()))
+        Ok((sites, tls, programs.modules()))
     });
-    let (sites, modules) = sites.inspect_err(|_| {
+    let (sites, tls, modules) = sites.inspect_err(|_| {
         running.listeners.close_unused(&running.config);
     })?;
     Ok(Prepared {
         config,
         opened,
         sites,
+        tls,
         modules,
     })
 }
@@ -135,6 +140,7 @@ fn put_in_force(running: &mut Running, prepared: Prepared) {
         config,
         opened,
         sites,
+        tls,
         modules,
     } = prepared;
     let settings = limits::settings(&config, &running.listeners, running.fd_limit);
@@ -142,6 +148,7 @@ fn put_in_force(running: &mut Running, prepared: Prepared) {
     let unused = running.listeners.close_unused(&config);
     // Before the new listeners, which only the new sites know.
     serve(running, Arc::new(sites));
+    running.tls = tls;
     running.modules = modules;
     for (worker, sockets) in running.workers.iter().zip(opened) {
         worker.post(Message::Settings(settings.clone()));

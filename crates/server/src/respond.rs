@@ -246,6 +246,18 @@ impl Responder<'_, '_> {
         status
     }
 
+    /// Sends the client to where the same is said over TLS: as it came, by what all clients know.
+    pub fn redirect_to_tls(&mut self, location: &[u8]) -> Status {
+        let status = match self.request.method {
+            Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
+            _ => Status::PERMANENT_REDIRECT,
+        };
+        // The site's own fields may be meant for TLS alone.
+        let explanation = Some("It is to be found elsewhere.");
+        self.page(None, status, explanation, &[("Location", location)]);
+        status
+    }
+
     /// Says no.
     pub fn refuse(&mut self, at: Option<At<'_>>, status: Status) -> Status {
         self.page(at, status, None, &[]);
@@ -307,7 +319,7 @@ pub fn refused(why: Refused, response: &mut Response<'_>) -> Status {
         Refused::Overload => (Status::SERVICE_UNAVAILABLE, None),
         Refused::ClearText => (
             Status::BAD_REQUEST,
-            Some("plain HTTP on a port where TLS is spoken"),
+            Some("This port speaks TLS: ask by https instead of http."),
         ),
     };
     let page = Page {

@@ -21,6 +21,7 @@ use crate::programs::modules::Catalog;
 use crate::sites::Sites;
 use crate::softirq::own::health::Health;
 use crate::store::SharedStore;
+use crate::tls::Tls;
 
 /// A way to one worker.
 pub type WorkerBox = Mailbox<WorkerMessage<EpollDriver, Web>>;
@@ -37,6 +38,8 @@ pub struct Running {
     pub sites: Arc<Sites>,
     /// Where it listens.
     pub listeners: Listeners,
+    /// What is offered where TLS is spoken.
+    pub tls: Tls,
     /// The programs of sites.
     pub programs: Programs,
     /// Their modules.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use lowroad_config as config;
 use lowroad_config::{Name, Root};
 use lowroad_engine::ListenerId;
+use lowroad_engine::layer::Secured;
 use lowroad_http::encoding::{Encoding, EncodingSet};
 use lowroad_http::host;
 
@@ -24,6 +25,7 @@ use crate::pages::Pages;
 use crate::programs::build::Opened;
 use crate::programs::routes::Routes;
 use crate::tier::SiteIdentity;
+use crate::tls::{Offer, Tls};
 use identity::{Base, Identity};
 
 /// All sites, by listener and host name.
@@ -36,6 +38,10 @@ pub struct Sites {
     pub classes: Option<Arc<Classes>>,
     /// Where listeners really are.
     addresses: Vec<(ListenerId, SocketAddr)>,
+    /// By [`ListenerId`], where TLS is spoken.
+    offers: Vec<Option<Arc<Offer>>>,
+    /// What the configuration calls addresses with TLS.
+    tls_ids: Vec<(SocketAddr, ListenerId)>,
     /// No site has had this number yet.
     id_next: u32,
 }
@@ -94,7 +100,7 @@ impl Sites {
     /// When a root can't be opened; the text says which and why.
     pub fn new(
         config: &config::Config,
-        listeners: &Listeners,
+        (listeners, tls): (&Listeners, &Tls),
         programs: &Opened<'_>,
         before: Option<&Sites>,
     ) -> io::Result<Sites> {
@@ -113,7 +119,12 @@ impl Sites {
             all.push(Arc::new(Site::new(rules, identity, id, Arc::new(routes))));
         }
         let classes = Classes::of(config, before.and_then(|before| before.classes.as_ref()));
-        Ok(Sites::at(all, id_next, classes, config, listeners))
+        let ids = (0..listeners.count()).map(|id| ListenerId(id as u16));
+        let offers = ids.map(|id| tls.offer(listeners.named(id)?)).collect();
+        Ok(Sites {
+            offers,
+            ..Sites::at(all, id_next, classes, config, listeners)
+        })
     }
 
     /// The same sites, those anew whose folder is another one by now; `None` if none is. A folder
@@ -134,7 +145,10 @@ impl Sites {
             .zip(&self.all)
             .all(|(new, old)| Arc::ptr_eq(new, old));
         let classes = self.classes.clone();
-        (!same).then(|| Sites::at(all, id_next, classes, config, listeners))
+        (!same).then(|| Sites {
+            offers: self.offers.clone(),
+            ..Sites::at(all, id_next, classes, config, listeners)
+        })
     }
 
     fn at(
@@ -156,6 +170,8 @@ impl Sites {
             all,
             classes,
             addresses: listeners.addresses.clone(),
+            offers: Vec::new(),
+            tls_ids: tls_ids(config, listeners),
             id_next,
         }
     }
@@ -173,6 +189,49 @@ impl Sites {
             || SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             |(_, address)| *address,
         )
+    }
+
+    /// What TLS is offered at a listener, if it is.
+    #[inline]
+    pub fn offer(&self, listener: ListenerId) -> Option<&Arc<Offer>> {
+        self.offers.get(usize::from(listener.0))?.as_ref()
+    }
+
+    /// Whether a request for `authority` came over a connection that was made for another name, whose certificates are
+    /// others: somebody else may have been meant to hear it.
+    #[inline]
+    pub fn is_misdirected(
+        &self,
+        listener: ListenerId,
+        secured: &Secured,
+        authority: Option<&[u8]>,
+    ) -> bool {
+        let authority = authority.unwrap_or_default();
+        let server_name = secured.server_name.as_deref();
+        let is_same = |name: &str| authority.eq_ignore_ascii_case(name.as_bytes());
+        if authority.is_empty() || server_name.is_some_and(is_same) {
+            return false;
+        }
+        let mut name = [0; 256];
+        let host = host::normalize(authority, &mut name).and_then(|host| str::from_utf8(host).ok());
+        match (self.offer(listener), host) {
+            (Some(offer), Some(host)) if server_name != Some(host) => {
+                offer.is_misdirected(server_name, host)
+            }
+            _ => false,
+        }
+    }
+
+    /// Where requests in plain text for a site are sent to over TLS, without their path.
+    pub fn over_tls(&self, site: &Site, host: &[u8]) -> Option<Vec<u8>> {
+        let named = site.rules.tls_addresses().first()?;
+        let known = self.tls_ids.iter().find(|(address, _)| address == named);
+        let port = known.map_or(named.port(), |(_, id)| self.address(*id).port());
+        let mut url = [b"https://", host].concat();
+        if port != 443 {
+            url.extend_from_slice(format!(":{port}").as_bytes());
+        }
+        Some(url)
     }
 
     /// The site for a request that came in at `listener` for `authority` (a valid one, RFC 9110
@@ -298,6 +357,12 @@ impl Site {
     pub fn per_host(&self) -> bool {
         matches!(self.rules.root, Root::PerHost { .. })
     }
+}
+
+fn tls_ids(config: &config::Config, listeners: &Listeners) -> Vec<(SocketAddr, ListenerId)> {
+    let named = config.sites.iter().flat_map(config::Site::tls_addresses);
+    let known = named.filter_map(|address| Some((*address, *listeners.ids.get(address)?)));
+    known.collect()
 }
 
 /// A number that no site has had.

@@ -18,6 +18,9 @@ pub fn status(running: &Running) -> String {
     for (_, address) in &running.listeners.addresses {
         line(&mut out, "listens", &address.to_string());
     }
+    for (name, text) in running.tls.status() {
+        line(&mut out, name, &text);
+    }
     if let Some(health) = &running.softirq {
         line(&mut out, "softirq", &health.text());
     }

@@ -165,7 +165,7 @@ impl Server {
                 let said: Vec<String> = self.stderr.try_iter().collect();
                 panic!("the server did not start: {said:?}");
             };
-            let urls = line.split("http://").skip(1);
+            let urls = line.split("://").skip(1);
             self.addresses
                 .extend(urls.filter_map(|url| url.split('/').next()?.parse::<SocketAddr>().ok()));
             if line.contains("Ctrl-C ends") {

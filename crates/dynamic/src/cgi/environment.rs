@@ -2,7 +2,7 @@
 //! reach a program.
 //!
 //! Read RFC 3875 §4.1. Besides those: REQUEST_URI, DOCUMENT_ROOT, SCRIPT_FILENAME, SERVER_ADDR,
-//! REQUEST_SCHEME and REDIRECT_STATUS, which programs have come to expect. Nothing of a client's
+//! REQUEST_SCHEME and REDIRECT_STATUS, which programs have come to expect, and over TLS HTTPS and SSL_*. Nothing of a client's
 //! that a program could take for the server's: no HTTP_PROXY (a program's HTTP client would obey
 //! it), no names with `_`, which would look like those with `-`.
 
@@ -11,6 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use lowroad_http::head::put_number;
+
+use lowroad_engine::layer::Secured;
 
 use crate::Request;
 use crate::address::put_address;
@@ -51,6 +53,9 @@ impl Environment<'_> {
         if let Some((_, value)) = fields.iter().find(content_type) {
             put("CONTENT_TYPE", value);
         }
+        if let Some(secured) = &self.request.secured {
+            Environment::put_secured(secured, &mut put);
+        }
         self.put_ends(&mut put);
         self.put_fields(&fields, &mut give);
         for (name, value) in self.extra {
@@ -77,7 +82,7 @@ impl Environment<'_> {
         put("SERVER_PROTOCOL", request.version.as_str().as_bytes());
         put("SERVER_SOFTWARE", SOFTWARE.as_bytes());
         put("REQUEST_METHOD", request.method.as_str().as_bytes());
-        put("REQUEST_SCHEME", b"http");
+        put("REQUEST_SCHEME", request.scheme());
         put("REQUEST_URI", request.target());
         put("QUERY_STRING", request.query().unwrap_or_default());
         if let Some(len) = self.body_len {
@@ -85,6 +90,25 @@ impl Environment<'_> {
             put_number(&mut digits, len);
             put("CONTENT_LENGTH", &digits);
         }
+    }
+
+    /// What was agreed on with the client, by the names that Apache's mod_ssl has for it.
+    fn put_secured(secured: &Secured, put: &mut impl FnMut(&str, &[u8])) {
+        put("HTTPS", b"on");
+        put("SSL_PROTOCOL", secured.version.as_bytes());
+        put("SSL_CIPHER", secured.cipher.as_bytes());
+        if let Some(name) = &secured.server_name {
+            put("SSL_TLS_SNI", name.as_bytes());
+        }
+        let Some(client) = &secured.client else {
+            return put("SSL_CLIENT_VERIFY", b"NONE");
+        };
+        put("SSL_CLIENT_VERIFY", b"SUCCESS");
+        put("SSL_CLIENT_S_DN", client.subject.as_bytes());
+        put("SSL_CLIENT_I_DN", client.issuer.as_bytes());
+        put("SSL_CLIENT_M_SERIAL", client.serial.as_bytes());
+        put("SSL_CLIENT_FINGERPRINT", client.fingerprint.as_bytes());
+        put("SSL_CLIENT_CERT", client.pem.as_bytes());
     }
 
     fn put_ends(&self, put: &mut impl FnMut(&str, &[u8])) {

@@ -113,7 +113,9 @@ pub fn request_lines<'r>(request: &'r Request, host: &[u8], out: &mut Vec<u8>) -
     let peer_end = out.len();
     out.extend_from_slice(b"\r\nX-Real-IP: ");
     out.extend_from_within(peer_at..peer_end);
-    out.extend_from_slice(b"\r\nX-Forwarded-Proto: http\r\n");
+    out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
+    out.extend_from_slice(request.scheme());
+    out.extend_from_slice(b"\r\n");
     if !request.host().is_empty() {
         put_own(out, b"X-Forwarded-Host: ", request.host());
     }

@@ -47,6 +47,7 @@ pub fn get(root: &Path, target: &str) -> Request {
         head: head(target, "Host: example.org:8080\r\nX-Test: 1\r\n"),
         peer: "192.0.2.7".parse().expect("an address"),
         local: "192.0.2.1:8080".parse().expect("an address"),
+        secured: None,
         root: Arc::from(root),
         objects: Arc::new(NoObjects),
         body: Body::none(),

@@ -219,6 +219,7 @@ impl Ask<'_> {
             ),
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             local: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
+            secured: None,
             root: self.site.root(),
             objects: Arc::new(Nothing),
             body: Body {

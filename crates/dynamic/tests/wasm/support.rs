@@ -133,6 +133,7 @@ pub fn request(target: &str) -> Request {
         head: Head::new((path, query), path, b"example.com", b"X-Field: value\r\n"),
         peer: [192, 0, 2, 1].into(),
         local: ([127, 0, 0, 1], 8080).into(),
+        secured: None,
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Site),
         body: Body::none(),

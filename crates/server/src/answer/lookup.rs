@@ -440,6 +440,7 @@ impl<W: World> Lookup<'_, W> {
             host: asked.host,
             path,
             local: self.sites.address(to.exchange.listener),
+            over_tls: to.exchange.secured.is_some(),
             request: to.request,
             route,
             key,
@@ -516,7 +517,13 @@ impl<W: World> Lookup<'_, W> {
         let has_body = to.exchange.body_len != Some(0);
         let request = (to.request, has_body);
         let hash = |key: &[u8]| world.hash(key);
-        Facts::of(request, route.is_origin, asked.site.id, self.key, hash)
+        let secured = to.exchange.secured.as_ref();
+        if !route.is_origin && secured.is_some_and(|it| it.client.is_some()) {
+            // A program is told who the client is, and need not say that its response depends on it.
+            return None;
+        }
+        let site = (asked.site.id, secured.is_some());
+        Facts::of(request, route.is_origin, site, self.key, hash)
     }
 
     /// Answers with what a program's response has become in the store.

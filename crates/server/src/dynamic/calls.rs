@@ -78,6 +78,8 @@ pub struct Call<'a> {
     pub path: &'a [u8],
     /// The address at which it came in.
     pub local: SocketAddr,
+    /// Whether it came over TLS.
+    pub over_tls: bool,
     /// The request itself.
     pub request: &'a Request<'a>,
     /// Where it goes.
@@ -208,7 +210,7 @@ impl Calls {
     ) -> Result<Task, Called> {
         let route = call.route;
         one(&route.counts.calls);
-        let changed = Changed::of(call.request, call.site, &self.changes);
+        let changed = Changed::of(call.request, call.over_tls, call.site, &self.changes);
         let objects = self.objects(call);
         let conditions = self.conditions(call, stale.as_ref());
         let is_ours = matches!(&conditions, Conditions::Instead(own) if !own.is_empty());
@@ -603,6 +605,7 @@ fn request_of(
         head: Head::new((raw_path, query), call.path, host, lines),
         peer: exchange.peer,
         local: call.local,
+        secured: exchange.secured.clone(),
         root: call.site.folder(call.host),
         objects,
         body: Body {

@@ -18,14 +18,12 @@ use crate::store::purging::{Kind, Purge};
 use crate::store::{SharedStore, key};
 use crate::tier::{self, SiteIdentity};
 
-/// Of one origin this is what is known: encrypted ones are not served.
-const SCHEME: &[u8] = b"http";
-
 /// What a request may change.
 pub struct Changed {
     site_id: u32,
     /// The same on the disk.
     stable: SiteIdentity,
+    over_tls: bool,
     authority: Box<[u8]>,
     target: Box<[u8]>,
     changes: Arc<Changes>,
@@ -33,7 +31,12 @@ pub struct Changed {
 
 impl Changed {
     /// What this request may change, if anything may be stored that it could; who keeps copies is told by `changes`.
-    pub fn of(request: &Request<'_>, site: &Site, changes: &Arc<Changes>) -> Option<Changed> {
+    pub fn of(
+        request: &Request<'_>,
+        over_tls: bool,
+        site: &Site,
+        changes: &Arc<Changes>,
+    ) -> Option<Changed> {
         let changes_nothing = !invalidation::is_unsafe(request.method.as_str().as_bytes());
         // Nothing may be stored yet of what an origin is just answering.
         let may_store = |route: &Route| route.is_origin || route.is_storing();
@@ -43,6 +46,7 @@ impl Changed {
         Some(Changed {
             site_id: site.id,
             stable: site.stable,
+            over_tls,
             authority: request.authority.unwrap_or_default().into(),
             target: target_of(request)?.into(),
             changes: changes.clone(),
@@ -52,7 +56,7 @@ impl Changed {
     /// The request was answered: what it has changed is forgotten.
     pub fn forget(&self, status: Status, fields: &Fields, store: &SharedStore) {
         let base = Base {
-            scheme: SCHEME,
+            scheme: if self.over_tls { b"https" } else { b"http" },
             authority: &self.authority,
             target: &self.target,
         };
@@ -78,11 +82,15 @@ impl Changed {
             Some(at) => (&target[..at], Some(&target[at + 1..])),
             None => (target, None),
         };
-        key::write_of_program(&mut key, self.site_id, &self.authority, (path, query));
-        let in_memory = || store.forget(store.hash(&key), &key);
-        match (store.tier(), tier::primary(&self.stable, &key)) {
-            (Some(tier), Some(primary)) => tier.forget(&primary, in_memory),
-            _ => in_memory(),
+        // What was changed over the one is another over the other, too.
+        for over_tls in [false, true] {
+            let site = (self.site_id, over_tls);
+            key::write_of_program(&mut key, site, &self.authority, (path, query));
+            let in_memory = || store.forget(store.hash(&key), &key);
+            match (store.tier(), tier::primary(&self.stable, &key)) {
+                (Some(tier), Some(primary)) => tier.forget(&primary, in_memory),
+                _ => in_memory(),
+            }
         }
         match Pattern::of_url(&self.authority, target, false) {
             Ok(url) => self.changes.tell_of(&url),

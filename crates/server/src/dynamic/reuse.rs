@@ -91,11 +91,11 @@ impl Wants {
 impl Facts {
     /// Writes to `scratch` the bytes of the key for a request whose response can depend on nothing but target, Host and the
     /// fields that Vary names: GET and HEAD without a body, and credentials but for an origin. Conditions and ranges are for
-    /// the stored response to judge.
+    /// the stored response to judge. The site is given as its number, and whether it is asked over TLS.
     pub fn of(
         (request, has_body): (&Request<'_>, bool),
         is_origin: bool,
-        site_id: u32,
+        site: (u32, bool),
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
     ) -> Option<Facts> {
@@ -110,7 +110,7 @@ impl Facts {
         if is_authorized && !is_origin {
             return None;
         }
-        let facts = Facts::of_target(request, site_id, scratch, hash)?;
+        let facts = Facts::of_target(request, site, scratch, hash)?;
         Some(Facts {
             is_authorized,
             ..facts
@@ -119,7 +119,7 @@ impl Facts {
 
     fn of_target(
         request: &Request<'_>,
-        site_id: u32,
+        site: (u32, bool),
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
     ) -> Option<Facts> {
@@ -127,7 +127,7 @@ impl Facts {
             return None;
         };
         let host = request.authority.unwrap_or_default();
-        key::write_of_program(scratch, site_id, host, (path, query));
+        key::write_of_program(scratch, site, host, (path, query));
         let asks_otherwise = conditional::may_differ(request);
         let has_condition = asks_otherwise
             && (!request.if_none_match().is_empty() || request.if_modified_since().is_some());

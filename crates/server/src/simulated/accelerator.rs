@@ -27,6 +27,7 @@ use crate::load::Loader;
 use crate::programs::build::Programs;
 use crate::sites::Sites;
 use crate::store::SharedStore;
+use crate::tls::Tls;
 
 /// Where clients come to. Nobody is there.
 const ADDRESS: &str = "192.0.2.1:80";
@@ -175,7 +176,9 @@ impl Parts {
     fn new(config: &Config, programs: &Programs) -> Parts {
         let address = ADDRESS.parse().expect("an address");
         let opened = programs.open(config).expect("programs");
-        let sites = Sites::new(config, &Listeners::simulated(address), &opened, None);
+        let tls = Tls::open(config, &logger(), None).expect("no TLS");
+        let listeners = Listeners::simulated(address);
+        let sites = Sites::new(config, (&listeners, &tls), &opened, None);
         let store = Arc::new(SharedStore::new(STORE_LEN).expect("memory"));
         let changes = Arc::<Changes>::default();
         let loader = Loader::new(store.clone(), None, changes.clone(), 0);

@@ -39,12 +39,15 @@ impl Identity {
             error_pages: Default::default(),
             proxy_protocol: Vec::new(),
             purge_from: Vec::new(),
+            tls: None,
             ..site.clone()
         };
         // Programs are told where a request came in.
         if site.routes.is_empty() {
             rules.names = vec![Name::Default];
             rules.listen = Vec::new();
+        } else {
+            rules.listen.extend(site.tls_addresses());
         }
         let named = |module: &&config::Module| {
             let names = |route: &config::Route| matches!(&route.to, RouteTo::Module(name) if *name == module.name);

@@ -26,6 +26,7 @@ use super::view::{self, View};
 use super::{advice, namespace};
 use crate::admin;
 use crate::cli::Explain;
+use crate::explain::is_https;
 use crate::say;
 
 /// Variants of a response that are named at most.
@@ -38,6 +39,10 @@ const VARIANTS_MAX: usize = 8;
 pub fn explain(args: &Explain) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
+    }
+    if is_https(&args.url) {
+        // No level sees more of it than what is encrypted.
+        return admin::ask_to_explain(args);
     }
     let question = Question::of(args)?;
     // Who may not open maps still gets the server's account.
@@ -74,13 +79,6 @@ impl Question {
         }
         let url = match args.url.split_once("://") {
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => args.url.clone(),
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return Err(format!(
-                    "{}: TLS is answered neither by this level nor by this server; behind what ends TLS, \
-                     explain the URL that it asks for, such as http://HOST:PORT/",
-                    args.url
-                ));
-            }
             Some(_) => return Err(format!("{}: not a URL of HTTP", args.url)),
             None => format!("http://{}", args.url),
         };

@@ -6,6 +6,9 @@
 enum Maker {
     Files = 0,
     Program = 1,
+    /// The same for requests over TLS: programs may tell both apart, as by links and redirects that name a scheme. Whoever
+    /// can send requests in plain text must not choose what is said to others.
+    ProgramOverTls = 2,
 }
 
 /// Where the number of the site ends.
@@ -20,14 +23,18 @@ pub fn write_of_file(key: &mut Vec<u8>, site_id: u32, host: &[u8], path: &[u8]) 
     key.extend_from_slice(path);
 }
 
-/// Writes the key of what a program answers for a target, given as path and query, under a Host.
+/// Writes the key of what a program answers for a target, given as path and query, under a Host, without TLS or over it.
 pub fn write_of_program(
     key: &mut Vec<u8>,
-    site_id: u32,
+    (site_id, over_tls): (u32, bool),
     host: &[u8],
     (path, query): (&[u8], Option<&[u8]>),
 ) {
-    start(key, site_id, Maker::Program);
+    let maker = match over_tls {
+        false => Maker::Program,
+        true => Maker::ProgramOverTls,
+    };
+    start(key, site_id, maker);
     key.extend_from_slice(host);
     key.extend_from_slice(path);
     if let Some(query) = query {
@@ -36,9 +43,17 @@ pub fn write_of_program(
     }
 }
 
-/// Host and target of a key, if a program answers for it.
+/// Whether a program's key is that of requests over TLS.
+pub fn is_over_tls(key: &[u8]) -> bool {
+    key.get(SITE_LEN) == Some(&(Maker::ProgramOverTls as u8))
+}
+
+/// Host and target of a key, if a program answers for it, over TLS or not.
 pub fn parts_of_program(key: &[u8]) -> Option<(&[u8], &[u8])> {
-    let rest = key.get(SITE_LEN..)?.strip_prefix(&[Maker::Program as u8])?;
+    let (maker, rest) = key.get(SITE_LEN..)?.split_first()?;
+    if *maker == Maker::Files as u8 {
+        return None;
+    }
     let slash = rest.iter().position(|byte| *byte == b'/')?;
     Some(rest.split_at(slash))
 }
@@ -61,6 +76,12 @@ mod tests {
             parts_of_program(&program),
             Some((&b"a:80"[..], &b"/x/y?z"[..]))
         );
+        let mut key = Vec::new();
+        for over_tls in [false, true] {
+            write_of_program(&mut key, (7, over_tls), b"a:80", (b"/x/y", Some(b"z")));
+            assert_eq!(key == program, !over_tls);
+            assert_eq!(parts_of_program(&key), parts_of_program(&program));
+        }
         let file = [&7u32.to_le_bytes()[..], &[0], b"/x"].concat();
         assert_eq!(parts_of_program(&file), None);
         assert_eq!(parts_of_program(b""), None);

@@ -47,7 +47,12 @@ fn found(store: &SharedStore, language: &str) -> Option<Arc<Object>> {
 /// The key of a program's response.
 fn key_of(host: &str, target: &str) -> Vec<u8> {
     let mut key = Vec::new();
-    key::write_of_program(&mut key, 1, host.as_bytes(), (target.as_bytes(), None));
+    key::write_of_program(
+        &mut key,
+        (1, false),
+        host.as_bytes(),
+        (target.as_bytes(), None),
+    );
     key
 }
 

@@ -2,7 +2,7 @@
 //! its number of this run.
 //!
 //! ```text
-//!  identity  0  host target            a response, or the news that it varies: by which fields, and a number
+//!  identity  0  host target            a response (over TLS, a space before the host), or the news that it varies: by which fields, and a number
 //!  identity  1  number  len  host target  values    one of its variants
 //!  identity  2  what follows in the key of either   what its origin said when it was last validated
 //! ```
@@ -26,6 +26,9 @@ const RESOURCE: u8 = 0;
 const VARIANT: u8 = 1;
 const RENEWAL: u8 = 2;
 
+/// What was said over TLS has this before its host, in which it can't be.
+const OVER_TLS: &[u8] = b" ";
+
 /// The short form of a description.
 pub fn site_identity(described: &str) -> SiteIdentity {
     let half = |seed| {
@@ -42,7 +45,11 @@ pub fn site_identity(described: &str) -> SiteIdentity {
 /// The key of what lies under this one in memory; `None` if no program makes it.
 pub fn primary(site: &SiteIdentity, in_memory: &[u8]) -> Option<Primary> {
     let (host, target) = key::parts_of_program(in_memory)?;
-    Some([&site[..], &[RESOURCE], host, target].concat().into())
+    let scheme = match key::is_over_tls(in_memory) {
+        true => OVER_TLS,
+        false => b"",
+    };
+    Some([&site[..], &[RESOURCE], scheme, host, target].concat().into())
 }
 
 /// The key of a variant.
@@ -86,6 +93,7 @@ pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
         }
         _ => return None,
     };
+    let resource = resource.strip_prefix(OVER_TLS).unwrap_or(resource);
     let slash = resource.iter().position(|byte| *byte == b'/')?;
     Some(resource.split_at(slash))
 }
@@ -123,6 +131,16 @@ mod tests {
             (Some(variant_of(1)), None)
         );
         assert_eq!(parts(b"short"), None);
+    }
+
+    #[test]
+    fn what_was_said_over_tls_is_another() {
+        let of = |maker| {
+            let key = [&9u32.to_le_bytes()[..], &[maker], b"a:80/x?y"].concat();
+            primary(&SITE, &key).expect("a program's")
+        };
+        assert_ne!(of(1), of(2));
+        assert_eq!(parts(&of(1)), parts(&of(2)));
     }
 
     #[test]

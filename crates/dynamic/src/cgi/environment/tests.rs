@@ -34,6 +34,7 @@ fn request(host: &'static str, lines: &'static str) -> Request {
         ),
         peer: "::ffff:192.0.2.7".parse().expect("an address"),
         local: "192.0.2.1:8080".parse().expect("an address"),
+        secured: None,
         root: Arc::from(Path::new("/srv/www")),
         objects: Arc::new(NoObjects),
         body: Body::none(),

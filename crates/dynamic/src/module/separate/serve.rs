@@ -258,6 +258,7 @@ fn request(head: Head) -> Request {
         head: crate::request::Head::new((raw_path, query), &head.path, &head.host, &head.lines),
         peer: head.peer,
         local: head.local,
+        secured: None,
         root: head.root.into(),
         objects: Arc::new(Elsewhere),
         body: Body::none(),

@@ -1,0 +1,31 @@
+//! What `lowroad check` says of certificates and keys.
+
+use lowroad_config::{self as config, ClientCertificates, Config};
+
+use super::files::Pairs;
+use super::{clients, unix_s};
+
+/// Reads all that a configuration names.
+///
+/// # Errors
+/// All that is wrong or doubtful, a line each.
+pub fn check(config: &Config) -> Result<(), String> {
+    let sites = config.sites.iter().filter(|site| site.tls.is_some());
+    let sites: Vec<config::Site> = sites.cloned().collect();
+    let mut problems = Vec::new();
+    match Pairs::read(&sites, unix_s()) {
+        Ok((_, doubts)) => problems.extend(doubts),
+        Err(fatal) => problems.push(fatal),
+    }
+    for tls in sites.iter().filter_map(|site| site.tls.as_ref()) {
+        if tls.clients != ClientCertificates::None
+            && let Err(error) = clients(&tls.clients)
+        {
+            problems.push(format!("client_ca: {error}"));
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.join("\n")),
+    }
+}

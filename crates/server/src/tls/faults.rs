@@ -1,0 +1,83 @@
+//! Handshakes that fail, and connections that break TLS: counted by kind, and told in the log, at most one of a kind in a
+//! second, since anybody can cause them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lowroad_log::Logger;
+use lowroad_tls::{Failure, Fault};
+
+use crate::clock;
+
+/// What is counted. The order is that of [`kind`].
+const KINDS: [&str; 8] = [
+    "tls.plain_http",
+    "tls.not_tls",
+    "tls.nothing_in_common",
+    "tls.no_certificate",
+    "tls.client_certificate",
+    "tls.alerts",
+    "tls.broken",
+    "tls.internal",
+];
+
+/// Between two lines of a kind.
+const PAUSE_MS: u64 = 1000;
+
+/// What went wrong so far.
+pub struct Faults {
+    counts: [AtomicU64; KINDS.len()],
+    /// When a line of the kind may be written again.
+    next_ms: [AtomicU64; KINDS.len()],
+    logger: Logger,
+}
+
+impl Faults {
+    /// None so far.
+    pub fn new(logger: Logger) -> Faults {
+        Faults {
+            counts: Default::default(),
+            next_ms: Default::default(),
+            logger,
+        }
+    }
+
+    /// One more.
+    pub fn note(&self, failure: &Failure) {
+        let kind = kind(failure.fault);
+        self.counts[kind].fetch_add(1, Relaxed);
+        let now_ms = clock::now_ms();
+        let next_ms = self.next_ms[kind].load(Relaxed);
+        let is_next = |next: &AtomicU64| {
+            next.compare_exchange(next_ms, now_ms + PAUSE_MS, Relaxed, Relaxed)
+                .is_ok()
+        };
+        if now_ms >= next_ms && is_next(&self.next_ms[kind]) {
+            self.logger
+                .info(format_args!("TLS with a client failed: {failure}"));
+        }
+    }
+
+    /// Each kind with its count, as `lowroad status` shows it.
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let counts = self.counts.iter().map(|count| count.load(Relaxed));
+        KINDS.into_iter().zip(counts.map(|count| count.to_string()))
+    }
+}
+
+fn kind(fault: Fault) -> usize {
+    match fault {
+        Fault::PlainHttp => 0,
+        Fault::NotTls => 1,
+        Fault::NothingInCommon => 2,
+        Fault::NoCertificate => 3,
+        Fault::CertificateMissing
+        | Fault::CertificateName
+        | Fault::CertificateExpired
+        | Fault::CertificateNotYetValid
+        | Fault::CertificateIssuer
+        | Fault::Certificate => 4,
+        Fault::Alert(_) => 5,
+        Fault::Undecryptable | Fault::Oversized | Fault::Protocol => 6,
+        Fault::Exhausted | Fault::NotReady | Fault::Internal => 7,
+    }
+}

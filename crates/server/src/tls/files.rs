@@ -1,0 +1,225 @@
+//! Certificates and keys of sites, as they were read, and what their files were like then. Knows nothing of addresses.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use lowroad_config::{self as config, CertificateFiles, Name};
+use lowroad_log::Logger;
+use lowroad_tls::certificates::{self, Files, Pair, Problem};
+use lowroad_tls::x509;
+
+use super::local;
+
+/// All that sites have.
+pub struct Pairs {
+    files: Vec<OfFiles>,
+    /// By the site's names: signed by this machine's own authority.
+    local: Vec<(Vec<Name>, Pair)>,
+}
+
+/// A certificate from files.
+struct OfFiles {
+    files: Files,
+    pair: Pair,
+    /// When it was read.
+    read: Stamps,
+    /// When they were looked at last: files are read once they have come to rest, since a key is written after its
+    /// certificate.
+    seen: Stamps,
+    is_lost: bool,
+}
+
+type Stamps = Vec<Option<Stamp>>;
+
+/// Device, inode, length, and change time: whatever is done to a file changes one of them.
+type Stamp = (u64, u64, u64, i64, i64);
+
+impl Pairs {
+    /// Reads those of all sites. What is doubtful comes along.
+    ///
+    /// # Errors
+    /// What can't be used, a line each.
+    pub fn read(sites: &[config::Site], unix_s: u64) -> Result<(Pairs, Vec<String>), String> {
+        let mut pairs = Pairs {
+            files: Vec::new(),
+            local: Vec::new(),
+        };
+        let (mut doubts, mut fatal) = (Vec::new(), Vec::new());
+        for site in sites {
+            let Some(tls) = &site.tls else { continue };
+            for named in &tls.certificates {
+                let files = files(named);
+                if pairs.files.iter().any(|known| known.files == files) {
+                    continue;
+                }
+                match OfFiles::read(files, unix_s) {
+                    Ok((read, problems)) => {
+                        doubts.extend(problems.iter().map(Problem::to_string));
+                        pairs.files.push(read);
+                    }
+                    Err(problem) => fatal.push(problem.to_string()),
+                }
+            }
+            if tls.local {
+                match local::sign(site, unix_s) {
+                    Ok(pair) => pairs.local.push((site.names.clone(), pair)),
+                    Err(error) => fatal.push(error),
+                }
+            }
+        }
+        if !fatal.is_empty() {
+            return Err(fatal.join("\n"));
+        }
+        doubts.extend(sites.iter().flat_map(|site| pairs.uncovered(site)));
+        Ok((pairs, doubts))
+    }
+
+    /// Those of a site.
+    pub fn of_site(&self, site: &config::Site) -> impl Iterator<Item = &Pair> {
+        let named = site.tls.iter().flat_map(|tls| &tls.certificates);
+        let of_files = named.filter_map(|named| {
+            let files = files(named);
+            let found = self.files.iter().find(|known| known.files == files);
+            found.map(|known| &known.pair)
+        });
+        let is_local = site.tls.as_ref().is_some_and(|tls| tls.local);
+        let local = self
+            .local
+            .iter()
+            .filter(move |(names, _)| is_local && *names == site.names);
+        of_files.chain(local.map(|(_, pair)| pair))
+    }
+
+    /// Names of a site that none of its certificates is for.
+    fn uncovered(&self, site: &config::Site) -> Vec<String> {
+        let mut known = lowroad_tls::certificates::Certificates::new();
+        self.of_site(site).for_each(|pair| known.add(pair));
+        let names = site.names.iter().filter_map(|name| match name {
+            Name::Exact(host) if !is_address(host) && !known.covers(host) => Some(host.clone()),
+            // A certificate for all hosts of one level is what can be had.
+            Name::Wildcard(host) if !known.covers(&format!("any.{host}")) => {
+                Some(format!("*.{host}"))
+            }
+            _ => None,
+        });
+        names
+            .map(|name| format!("no certificate of its site is for {name}"))
+            .collect()
+    }
+
+    /// Looks at the files, and reads those that are others now. Whether anything has changed. What can't be used leaves
+    /// what was there, and is logged.
+    pub fn follow(&mut self, unix_s: u64, logger: &Logger) -> bool {
+        let changed = self.files.iter_mut().map(|it| it.follow(unix_s, logger));
+        changed.filter(|has_changed| *has_changed).count() > 0
+    }
+
+    /// Each as `lowroad status` shows it.
+    pub fn texts(&self) -> impl Iterator<Item = String> {
+        let of_files = self
+            .files
+            .iter()
+            .map(|it| (&it.pair, it.files.certificates.display().to_string()));
+        let local = self.local.iter().map(|(_, pair)| (pair, "local".into()));
+        of_files.chain(local).map(|(pair, from)| {
+            let names: Vec<String> = pair.names().iter().map(ToString::to_string).collect();
+            let until = x509::display_time(pair.not_after_s());
+            format!("{} until {until}, {from}", names.join(" "))
+        })
+    }
+}
+
+impl OfFiles {
+    fn read(files: Files, unix_s: u64) -> Result<(OfFiles, Vec<Problem>), Problem> {
+        // Before the files are: what changes meanwhile is read again.
+        let stamps = stamps(&files);
+        let (pair, doubts) = certificates::read(&files, unix_s)?;
+        let read = OfFiles {
+            files,
+            pair,
+            seen: stamps.clone(),
+            read: stamps,
+            is_lost: false,
+        };
+        Ok((read, doubts))
+    }
+
+    fn follow(&mut self, unix_s: u64, logger: &Logger) -> bool {
+        let now = stamps(&self.files);
+        let is_lost = now.contains(&None);
+        if is_lost {
+            if !self.is_lost {
+                logger.warn(format_args!(
+                    "{}: whether it changes can't be seen: its files are gone, or the user that this server runs as may not look at them",
+                    self.files.certificates.display()
+                ));
+            }
+            self.is_lost = true;
+            return false;
+        }
+        self.is_lost = false;
+        let is_at_rest = now == self.seen;
+        self.seen = now.clone();
+        if !is_at_rest || now == self.read {
+            return false;
+        }
+        self.read = now;
+        match certificates::read(&self.files, unix_s) {
+            Ok((pair, doubts)) => {
+                for doubt in doubts {
+                    logger.warn(format_args!("{doubt}"));
+                }
+                let until = x509::display_time(pair.not_after_s());
+                logger.info(format_args!(
+                    "{}: read again, valid until {until}",
+                    self.files.certificates.display()
+                ));
+                self.pair = pair;
+                true
+            }
+            Err(problem) => {
+                logger.error(format_args!("the certificate stays as it was: {problem}"));
+                false
+            }
+        }
+    }
+}
+
+fn files(named: &CertificateFiles) -> Files {
+    Files {
+        certificates: named.certificate.clone(),
+        key: named.key.clone(),
+        staple: named.staple.clone(),
+    }
+}
+
+fn stamps(files: &Files) -> Stamps {
+    let paths = [
+        Some(&files.certificates),
+        Some(&files.key),
+        files.staple.as_ref(),
+    ];
+    paths
+        .into_iter()
+        .flatten()
+        .map(|path| stamp(path))
+        .collect()
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let meta = fs::metadata(path).ok()?;
+    Some((
+        meta.dev(),
+        meta.ino(),
+        meta.len(),
+        meta.ctime(),
+        meta.ctime_nsec(),
+    ))
+}
+
+fn is_address(host: &str) -> bool {
+    host.trim_matches(['[', ']'])
+        .parse::<std::net::IpAddr>()
+        .is_ok()
+}

@@ -1,0 +1,142 @@
+//! One connection's TLS, as the engine wants it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use lowroad_engine::layer::{ClientCertificate, Inside, Layer, LayerFault, LayerState, Secured};
+use lowroad_tls::{Fault, Server, Version};
+
+use super::Offer;
+
+/// Bytes that are sealed at a time: four full records. What is sealed can't be taken back, and waits in memory if the
+/// socket is full.
+const SEALED_LEN_MAX: usize = 64 * 1024;
+/// Pieces that are sealed at a time.
+const PIECES_MAX: usize = 32;
+
+thread_local! {
+    /// Records are decrypted where they lie, but what came is lent.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// TLS with one client.
+pub struct Secure {
+    /// None if TLS could not even begin, as without randomness.
+    server: Option<Server>,
+    secured: Option<Arc<Secured>>,
+    offer: Arc<Offer>,
+}
+
+impl Secure {
+    /// Begins with a client.
+    pub fn new(offer: &Arc<Offer>) -> Secure {
+        let server = offer.acceptor.accept();
+        let server = server.inspect_err(|failure| offer.process.faults.note(failure));
+        Secure {
+            server: server.ok(),
+            secured: None,
+            offer: offer.clone(),
+        }
+    }
+}
+
+impl Layer for Secure {
+    fn open(
+        &mut self,
+        came: &[u8],
+        plain: &mut Vec<u8>,
+        wire: &mut Vec<u8>,
+    ) -> Result<LayerState, LayerFault> {
+        let server = self.server.as_mut().ok_or(LayerFault::Broken)?;
+        let progress = SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            scratch.extend_from_slice(came);
+            server.receive(scratch, plain, wire)
+        });
+        let progress = progress.map_err(|failure| {
+            self.offer.process.faults.note(&failure);
+            match failure.fault {
+                Fault::PlainHttp => LayerFault::ClearText,
+                _ => LayerFault::Broken,
+            }
+        })?;
+        if !server.is_established() {
+            return Ok(LayerState::Handshake);
+        }
+        match &self.secured {
+            Some(_) if progress.closed => Ok(LayerState::Ended),
+            Some(secured) => Ok(LayerState::Ready(secured.clone())),
+            // Who has said all with its handshake is heard first; that it has, its socket says too.
+            None => {
+                let secured = Arc::new(agreed(server));
+                self.secured = Some(secured.clone());
+                Ok(LayerState::Ready(secured))
+            }
+        }
+    }
+
+    fn seal(&mut self, pieces: &[&[u8]], now_ms: u64, wire: &mut Vec<u8>) -> usize {
+        let mut chosen: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
+        let (mut count, mut len) = (0, 0);
+        for (place, piece) in chosen.iter_mut().zip(pieces) {
+            *place = &piece[..piece.len().min(SEALED_LEN_MAX - len)];
+            len += place.len();
+            count += 1;
+            if len == SEALED_LEN_MAX {
+                break;
+            }
+        }
+        let Some(server) = &mut self.server else {
+            return len;
+        };
+        if let Err(failure) = server.seal(&chosen[..count], wire, now_ms) {
+            // Nothing more leaves, so nobody takes what is missing for nothing.
+            self.offer.process.faults.note(&failure);
+        }
+        len
+    }
+
+    fn close(&mut self, wire: &mut Vec<u8>) {
+        if let Some(server) = &mut self.server {
+            // After a failure there is nothing to be said.
+            let _ = server.close(wire);
+        }
+    }
+}
+
+/// What both sides have agreed on.
+fn agreed(server: &Server) -> Secured {
+    Secured {
+        inside: match server.protocol() {
+            Some(b"h2") => Inside::Http2,
+            _ => Inside::Http1,
+        },
+        server_name: server
+            .server_name()
+            .map(|name| name.to_ascii_lowercase().into()),
+        version: match server.version() {
+            Some(Version::Tls12) => "TLSv1.2",
+            _ => "TLSv1.3",
+        },
+        cipher: server.cipher().map_or("", cipher),
+        client: server.client_certificate().map(|it| {
+            Arc::new(ClientCertificate {
+                subject: it.subject.into(),
+                issuer: it.issuer.into(),
+                serial: it.serial.into(),
+                fingerprint: it.fingerprint.into(),
+                pem: it.pem.into(),
+            })
+        }),
+    }
+}
+
+/// The name that the registry has for it.
+fn cipher(name: &'static str) -> &'static str {
+    match name {
+        "TLS13_AES_128_GCM_SHA256" => "TLS_AES_128_GCM_SHA256",
+        "TLS13_AES_256_GCM_SHA384" => "TLS_AES_256_GCM_SHA384",
+        "TLS13_CHACHA20_POLY1305_SHA256" => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other,
+    }
+}

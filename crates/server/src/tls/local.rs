@@ -1,0 +1,54 @@
+//! This machine's own authority, for development: where it is kept, and what it signs.
+
+use std::path::PathBuf;
+
+use lowroad_config::{self as config, Name};
+use lowroad_tls::authority::Authority;
+use lowroad_tls::certificates::Pair;
+
+use crate::say;
+
+/// Signs a certificate for the names of a site.
+pub fn sign(site: &config::Site, unix_s: u64) -> Result<Pair, String> {
+    let authority = authority(unix_s)?;
+    let names = site.names.iter().filter_map(|name| match name {
+        Name::Exact(host) => Some(host.trim_matches(['[', ']']).to_string()),
+        Name::Wildcard(host) => Some(format!("*.{host}")),
+        Name::Default => None,
+    });
+    let addresses = site.tls_addresses().iter().map(|address| address.ip());
+    let addresses = addresses.filter(|ip| !ip.is_unspecified());
+    let mut names: Vec<String> = names.chain(addresses.map(|ip| ip.to_string())).collect();
+    names.sort();
+    names.dedup();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    authority
+        .sign(&names, unix_s)
+        .map_err(|error| error.to_string())
+}
+
+/// `lowroad trust`: says how to have programs of this machine trust the authority, which is made if there is none.
+///
+/// # Errors
+/// When it can't be had.
+pub fn trust() -> Result<(), String> {
+    say::out(authority(super::unix_s())?.how_to_trust())
+}
+
+fn authority(unix_s: u64) -> Result<Authority, String> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Authority::open(&folder(), host.trim(), unix_s)
+        .map_err(|error| format!("the local authority: {error}"))
+}
+
+/// Where a user keeps data, or the system where there is no user.
+fn folder() -> PathBuf {
+    let variable = |name| {
+        let value = std::env::var_os(name).map(PathBuf::from);
+        value.filter(|path| path.is_absolute())
+    };
+    let data = variable("XDG_DATA_HOME");
+    let data = data.or_else(|| variable("HOME").map(|home| home.join(".local/share")));
+    data.unwrap_or_else(|| "/var/lib".into())
+        .join("lowroad/authority")
+}

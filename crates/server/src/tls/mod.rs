@@ -1,0 +1,193 @@
+//! TLS of the server's listeners: one [`Offer`] for each address at which it is spoken, shared by all workers.
+//!
+//! [`certificates::of_address`] is where the certificates of an address come together, from whatever source. How bytes are
+//! opened and sealed is `layer`'s; what goes wrong with clients is counted by `faults`.
+
+mod certificates;
+mod check;
+mod faults;
+mod files;
+mod layer;
+mod local;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lowroad_config::{self as config, ClientCertificates, Config, TlsVersion};
+use lowroad_engine::layer::Layer;
+use lowroad_log::Logger;
+use lowroad_tls::certificates::Store;
+use lowroad_tls::{Acceptor, Clock, PERIOD_S_MAX, Settings, TicketKeys, Tickets, Version};
+
+use crate::clock;
+use faults::Faults;
+use files::Pairs;
+
+pub use check::check;
+pub use local::trust;
+
+/// What is spoken inside, the preferred first.
+const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
+
+/// Makes our cryptography that of the whole process. To be called first of all.
+pub fn install() {
+    lowroad_tls::install_provider();
+}
+
+/// TLS of a server.
+#[derive(Clone)]
+pub struct Tls(Arc<Shared>);
+
+struct Shared {
+    process: Process,
+    /// Sites that have TLS.
+    sites: Vec<config::Site>,
+    pairs: Mutex<Pairs>,
+    offers: HashMap<SocketAddr, Arc<Offer>>,
+}
+
+/// What outlives a configuration.
+#[derive(Clone)]
+struct Process {
+    clock: Clock,
+    tickets: Tickets,
+    faults: Arc<Faults>,
+}
+
+/// What is offered to the clients of one address.
+pub struct Offer {
+    acceptor: Acceptor,
+    store: Store,
+    process: Process,
+}
+
+impl Tls {
+    /// TLS of a configuration, after that of the one before it. Reads certificates and keys, so it may need root. What is
+    /// doubtful about them is logged.
+    ///
+    /// # Errors
+    /// What can't be used, and why.
+    pub fn open(config: &Config, logger: &Logger, before: Option<&Tls>) -> Result<Tls, String> {
+        let process = match before {
+            Some(before) => before.0.process.clone(),
+            None => Process::new(logger)?,
+        };
+        process.clock.set(unix_s());
+        let sites = config.sites.iter().filter(|it| it.tls.is_some());
+        let sites: Vec<config::Site> = sites.cloned().collect();
+        let (pairs, doubts) = Pairs::read(&sites, process.clock.unix_s())?;
+        for doubt in doubts {
+            logger.warn(format_args!("{doubt}"));
+        }
+        let mut offers = HashMap::new();
+        for address in sites.iter().flat_map(config::Site::tls_addresses) {
+            if !offers.contains_key(address) {
+                let offer = Offer::new(*address, &sites, &pairs, &process)?;
+                offers.insert(*address, Arc::new(offer));
+            }
+        }
+        Ok(Tls(Arc::new(Shared {
+            process,
+            sites,
+            pairs: Mutex::new(pairs),
+            offers,
+        })))
+    }
+
+    /// What is offered at an address of the configuration, if that is TLS.
+    pub fn offer(&self, address: SocketAddr) -> Option<Arc<Offer>> {
+        self.0.offers.get(&address).cloned()
+    }
+
+    /// Reads anew what has changed among certificates and keys. Connections go on with what they have. Blocks on the disk.
+    pub fn follow(&self, logger: &Logger) {
+        let mut pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        if !pairs.follow(unix_s(), logger) {
+            return;
+        }
+        for (address, offer) in &self.0.offers {
+            let certificates = certificates::of_address(*address, &self.0.sites, &pairs);
+            offer.store.replace(certificates);
+        }
+    }
+
+    /// What `lowroad status` says of it.
+    pub fn status(&self) -> Vec<(&'static str, String)> {
+        if self.0.offers.is_empty() {
+            return Vec::new();
+        }
+        let pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let certificates = pairs.texts().map(|text| ("certificate", text));
+        certificates.chain(self.0.process.faults.texts()).collect()
+    }
+}
+
+impl Process {
+    fn new(logger: &Logger) -> Result<Process, String> {
+        let clock = Clock::new(unix_s());
+        let keys = TicketKeys::new(PERIOD_S_MAX, clock.unix_s());
+        let tickets = keys.and_then(|keys| Tickets::new(keys, clock.clone()));
+        Ok(Process {
+            tickets: tickets.map_err(|error| format!("no keys for tickets: {error}"))?,
+            faults: Arc::new(Faults::new(logger.clone())),
+            clock,
+        })
+    }
+}
+
+impl Offer {
+    fn new(
+        address: SocketAddr,
+        sites: &[config::Site],
+        pairs: &Pairs,
+        process: &Process,
+    ) -> Result<Offer, String> {
+        let store = Store::new(certificates::of_address(address, sites, pairs));
+        let mut settings = Settings::new(store.clone(), process.clock.clone());
+        settings.protocols = PROTOCOLS.map(str::to_owned).to_vec();
+        settings.tickets = Some(process.tickets.clone());
+        // The same for all sites of an address: the configuration was checked for it.
+        let of_address = |site: &&config::Site| site.tls_addresses().contains(&address);
+        let tls = sites.iter().find(of_address).and_then(|it| it.tls.as_ref());
+        if let Some(tls) = tls {
+            settings.version_min = match tls.version_min {
+                TlsVersion::Tls12 => Version::Tls12,
+                TlsVersion::Tls13 => Version::Tls13,
+            };
+            settings.clients = clients(&tls.clients)?;
+        }
+        let acceptor = Acceptor::new(&settings);
+        Ok(Offer {
+            acceptor: acceptor.map_err(|error| format!("TLS at {address}: client_ca: {error}"))?,
+            store,
+            process: process.clone(),
+        })
+    }
+
+    /// The layer of a new connection.
+    pub fn layer(self: &Arc<Self>) -> Box<dyn Layer> {
+        self.process.clock.set(unix_s());
+        Box::new(layer::Secure::new(self))
+    }
+
+    /// Whether a request for `host` came over a connection that was made for another name, with other certificates.
+    pub fn is_misdirected(&self, server_name: Option<&str>, host: &str) -> bool {
+        !self.store.current().is_same(server_name, host)
+    }
+}
+
+fn clients(clients: &ClientCertificates) -> Result<lowroad_tls::ClientCertificates, String> {
+    let read = |path: &std::path::PathBuf| {
+        std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    Ok(match clients {
+        ClientCertificates::None => lowroad_tls::ClientCertificates::None,
+        ClientCertificates::Request(path) => lowroad_tls::ClientCertificates::Request(read(path)?),
+        ClientCertificates::Require(path) => lowroad_tls::ClientCertificates::Require(read(path)?),
+    })
+}
+
+fn unix_s() -> u64 {
+    u64::try_from(clock::unix_ns() / 1_000_000_000).unwrap_or(0)
+}

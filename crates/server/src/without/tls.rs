@@ -1,0 +1,71 @@
+//! TLS with clients where it is not built in.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lowroad_config::{Config, Feature};
+use lowroad_engine::layer::Layer;
+use lowroad_log::Logger;
+
+use crate::features;
+
+/// Nothing to be installed.
+pub fn install() {}
+
+/// There is nothing to be trusted.
+///
+/// # Errors
+/// Always: says so.
+pub fn trust() -> Result<(), String> {
+    features::need(Feature::Tls, "trust")
+}
+
+/// There is nothing to check.
+///
+/// # Errors
+/// Never.
+pub fn check(_: &Config) -> Result<(), String> {
+    Ok(())
+}
+
+/// No TLS.
+#[derive(Clone)]
+pub struct Tls;
+
+/// What no address has.
+pub enum Offer {}
+
+impl Tls {
+    /// None.
+    ///
+    /// # Errors
+    /// Never: a configuration that names it was refused.
+    pub fn open(_: &Config, _: &Logger, _: Option<&Tls>) -> Result<Tls, String> {
+        Ok(Tls)
+    }
+
+    /// None.
+    pub fn offer(&self, _: SocketAddr) -> Option<Arc<Offer>> {
+        None
+    }
+
+    /// There is nothing to follow.
+    pub fn follow(&self, _: &Logger) {}
+
+    /// Nothing.
+    pub fn status(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+impl Offer {
+    /// None.
+    pub fn layer(self: &Arc<Self>) -> Box<dyn Layer> {
+        match **self {}
+    }
+
+    /// Never asked.
+    pub fn is_misdirected(&self, _: Option<&str>, _: &str) -> bool {
+        match *self {}
+    }
+}

@@ -1,0 +1,199 @@
+//! A server with a certificate of an authority of its own, and clients that trust that.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lowroad_testkit::{Folder, Server};
+use lowroad_tls::authority::Authority;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
+
+/// The versions of HTTP that curl is told to speak.
+pub const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
+
+/// A folder with an authority, certificates and a site.
+pub struct Place {
+    pub folder: Folder,
+    authority: Authority,
+}
+
+/// What a program wrote.
+pub struct Said {
+    pub out: Vec<u8>,
+    pub errors: String,
+    pub code: Option<i32>,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let folder = Folder::new();
+        let authority = Authority::open(&folder.path().join("ca"), "test", unix_s());
+        let authority = authority.expect("an authority");
+        Place { folder, authority }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The authority's certificate.
+    pub fn ca(&self) -> String {
+        self.authority.certificate_file().display().to_string()
+    }
+
+    /// Writes a certificate for these names as `NAME.pem` and `NAME.key`.
+    pub fn certify(&self, name: &str, hosts: &[&str]) {
+        let pem = self.authority.sign_pem(hosts, unix_s());
+        let (chain, key) = pem.expect("a certificate");
+        self.folder.file(format!("{name}.pem"), chain);
+        self.private(&format!("{name}.key"), &key);
+    }
+
+    /// Writes a file that nobody else may read, over what is there.
+    pub fn private(&self, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.folder.file(name, text);
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(path, mode).expect("a file of ours");
+    }
+
+    /// A table of a site in the folder `site` with further keys, and TLS at any port with this certificate.
+    pub fn site(&self, certificate: &str, keys: &str, tls: &str) -> String {
+        std::fs::create_dir_all(self.path("site")).expect("a folder");
+        format!(
+            "[[site]]\nroot = \"site\"\n{keys}\n[site.tls]\nlisten = \"127.0.0.1:0\"\n\
+             certificate = \"{certificate}.pem\"\nkey = \"{certificate}.key\"\n{tls}\n"
+        )
+    }
+
+    /// Starts a server with this configuration, and one worker.
+    pub fn run(&self, config: &str) -> Server {
+        self.run_with("", config)
+    }
+
+    /// The same with further keys of `[server]` and tables.
+    pub fn run_with(&self, tables: &str, config: &str) -> Server {
+        let admin = self.path("admin").display().to_string();
+        let server = format!("[server]\nuser = \"root\"\nworkers = 1\nadmin = \"{admin}\"\n");
+        Server::run(
+            PROGRAM,
+            &self.folder,
+            &format!("{server}{tables}\n{config}"),
+        )
+    }
+
+    /// A server of files with a certificate for `a.example`.
+    pub fn simple(&self) -> Server {
+        self.certify("a", &["a.example"]);
+        self.run(&self.site("a", "", ""))
+    }
+
+    /// curl, which finds all hosts at this address and trusts the authority.
+    pub fn curl(&self, to: SocketAddr, arguments: &[&str]) -> Said {
+        let mut command = Command::new("timeout");
+        command.args(["30", "curl", "-sS", "--cacert", &self.ca()]);
+        command.args(["--connect-to", &format!("::{}:{}", to.ip(), to.port())]);
+        run(command.args(arguments), b"")
+    }
+
+    /// What curl writes to standard output.
+    pub fn fetch(&self, to: SocketAddr, arguments: &[&str]) -> String {
+        let said = self.curl(to, arguments);
+        assert_eq!(said.code, Some(0), "{arguments:?}: {}", said.errors);
+        said.text()
+    }
+
+    /// `openssl s_client`, told this.
+    pub fn s_client(&self, to: SocketAddr, arguments: &[&str], input: &str) -> Said {
+        let mut command = Command::new("timeout");
+        command.args(["30", "openssl", "s_client", "-CAfile", &self.ca()]);
+        command.args(["-connect", &to.to_string()]);
+        run(command.args(arguments), input.as_bytes())
+    }
+
+    /// `openssl`, in the folder.
+    pub fn openssl(&self, arguments: &str) {
+        let mut command = Command::new("openssl");
+        command
+            .args(arguments.split(' '))
+            .current_dir(self.folder.path());
+        let said = run(&mut command, b"");
+        assert_eq!(said.code, Some(0), "{arguments}: {}", said.errors);
+    }
+
+    /// What `lowroad status` says.
+    pub fn status(&self, name: &str) -> Vec<String> {
+        let admin = self.path("admin").display().to_string();
+        let said = run(
+            Command::new(PROGRAM).args(["status", "--admin", &admin]),
+            b"",
+        );
+        let text = said.text();
+        let lines = text.lines().map(str::trim_start);
+        let lines = lines.filter_map(|line| line.split_once(char::is_whitespace));
+        let own = lines.filter(|(known, _)| *known == name);
+        own.map(|(_, value)| value.trim().to_string()).collect()
+    }
+
+    /// A counter of `lowroad status`.
+    pub fn count(&self, name: &str) -> u64 {
+        let values = self.status(name);
+        let value = values.first().and_then(|value| value.parse().ok());
+        value.unwrap_or_else(|| panic!("{name}: {values:?}"))
+    }
+}
+
+impl Said {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+
+    /// All that it wrote.
+    pub fn all(&self) -> String {
+        format!("{}{}", self.text(), self.errors)
+    }
+}
+
+pub fn run(command: &mut Command, input: &[u8]) -> Said {
+    use std::io::Write;
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("a program");
+    let mut stdin = child.stdin.take().expect("piped");
+    // Who does not want it is told by what it writes.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child.wait_with_output().expect("its end");
+    Said {
+        out: stdout,
+        errors: String::from_utf8_lossy(&stderr).into_owned(),
+        code: status.code(),
+    }
+}
+
+pub fn unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("a time").as_secs()
+}
+
+/// Bytes that differ everywhere.
+pub fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+pub fn read(path: impl AsRef<Path>) -> Vec<u8> {
+    std::fs::read(path).expect("a file")
+}
