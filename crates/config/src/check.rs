@@ -138,10 +138,15 @@ fn is_repeated(site: &Site, index: usize) -> bool {
 }
 
 fn each_address_once(source: &Source<'_>, site: &Site, marks: &Marks) {
-    let marks = marks.listen.iter().chain(&marks.tls);
-    for (index, (address, at)) in site.addresses().zip(marks).enumerate() {
-        if is_repeated(site, index) {
-            source.report(at, format!("{address} is there twice"), "each address once");
+    let kinds = [
+        (&site.listen[..], &marks.listen),
+        (site.tls_addresses(), &marks.tls),
+    ];
+    for (addresses, marks) in kinds {
+        for (index, (address, at)) in addresses.iter().zip(marks).enumerate() {
+            if addresses[..index].contains(address) {
+                source.report(at, format!("{address} is there twice"), "each address once");
+            }
         }
     }
 }

@@ -1,0 +1,184 @@
+//! Certificates and keys that change, configurations that are read again, and the end of a server.
+
+use std::process::Command;
+
+use lowroad_testkit::wait_until;
+use lowroad_tls::certificates::{Files, read};
+
+use super::support::{PROGRAM, Place, run, unix_s};
+
+/// SHA-256 of the certificate in a file, as `openssl` shows that of a connection.
+fn fingerprint(place: &Place, name: &str) -> String {
+    let files = Files {
+        certificates: place.path(&format!("{name}.pem")),
+        key: place.path(&format!("{name}.key")),
+        staple: None,
+    };
+    let (pair, _) = read(&files, unix_s()).expect("a certificate");
+    pair.fingerprint().to_ascii_lowercase()
+}
+
+/// That of the certificate that a server shows.
+fn shown(place: &Place, server: &lowroad_testkit::Server) -> String {
+    let said = place.s_client(server.address(), &["-servername", "a.example"], "");
+    let text = said.text();
+    let start = text.find("-----BEGIN").expect("a certificate");
+    let end = text.find("-----END CERTIFICATE-----").expect("its end");
+    let pem = &text[start..end + 25];
+    let mut command = Command::new("openssl");
+    command.args(["x509", "-noout", "-fingerprint", "-sha256"]);
+    let said = run(&mut command, format!("{pem}\n").as_bytes()).text();
+    let hex = said.split('=').nth(1).expect("a fingerprint");
+    hex.trim().replace(':', "").to_ascii_lowercase()
+}
+
+#[test]
+fn files_that_change_are_read_again() {
+    let place = Place::new();
+    let server = place.simple();
+    let first = fingerprint(&place, "a");
+    assert_eq!(shown(&place, &server), first);
+    place.certify("a", &["a.example", "new.example"]);
+    let second = fingerprint(&place, "a");
+    server.wait_for_error_line("a.pem: read again, valid until ");
+    assert_eq!(shown(&place, &server), second);
+    assert!(place.status("certificate")[0].contains("new.example"));
+    // A key of another certificate leaves what was there, and is told.
+    place.certify("other", &["a.example"]);
+    std::fs::copy(place.path("other.pem"), place.path("a.pem")).expect("a file");
+    server.wait_for_error_line("the certificate stays as it was: ");
+    assert_eq!(shown(&place, &server), second);
+    // The rest comes, and all is well.
+    std::fs::copy(place.path("other.key"), place.path("a.key")).expect("a file");
+    server.wait_for_error_line("a.pem: read again, valid until ");
+    assert_eq!(shown(&place, &server), fingerprint(&place, "other"));
+    // What is gone is told, and changes nothing.
+    std::fs::remove_file(place.path("a.key")).expect("a file");
+    server.wait_for_error_line("whether it changes can't be seen");
+    assert_eq!(shown(&place, &server), fingerprint(&place, "other"));
+}
+
+#[test]
+fn a_reload_keeps_connections_and_changes_certificates() {
+    let place = Place::new();
+    place.folder.file("site/file", &vec![b'x'; 8 << 20]);
+    place.certify("b", &["a.example"]);
+    let server = place.simple();
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--limit-rate", "4M", "--cacert", &place.ca()]);
+    let to = format!("::127.0.0.1:{}", server.address().port());
+    command.args(["--connect-to", &to, "https://a.example/file"]);
+    let long = std::thread::spawn(move || run(&mut command, b""));
+    wait_until("the connection", || {
+        (place.count("handshakes") == 1).then_some(())
+    });
+    let text = std::fs::read_to_string(place.path("lowroad.toml")).expect("a file");
+    let text = text.replace("a.pem", "b.pem").replace("a.key", "b.key");
+    place.folder.file("lowroad.toml", &text);
+    server.signal("HUP");
+    server.wait_for_error_line("lowroad.toml is in force");
+    assert_eq!(shown(&place, &server), fingerprint(&place, "b"));
+    // A configuration whose key is not to be had leaves all as it was.
+    place
+        .folder
+        .file("lowroad.toml", text.replace("b.key", "none.key"));
+    server.signal("HUP");
+    server.wait_for_error_line("the configuration stays as it was");
+    assert_eq!(shown(&place, &server), fingerprint(&place, "b"));
+    let long = long.join().expect("curl");
+    assert_eq!(
+        (long.code, long.out.len()),
+        (Some(0), 8 << 20),
+        "{}",
+        long.errors
+    );
+}
+
+#[test]
+fn a_drain_lets_responses_finish() {
+    let place = Place::new();
+    place.folder.file("site/file", &vec![b'x'; 8 << 20]);
+    for version in super::support::VERSIONS {
+        let mut server = place.simple();
+        let mut command = Command::new("curl");
+        command.args([
+            "-sS",
+            version,
+            "--limit-rate",
+            "8M",
+            "--cacert",
+            &place.ca(),
+        ]);
+        let to = format!("::127.0.0.1:{}", server.address().port());
+        command.args(["--connect-to", &to, "https://a.example/file"]);
+        let long = std::thread::spawn(move || run(&mut command, b""));
+        wait_until("the request", || {
+            (place.count("requests") == 1).then_some(())
+        });
+        server.signal("TERM");
+        let long = long.join().expect("curl");
+        assert_eq!(
+            (long.code, long.out.len()),
+            (Some(0), 8 << 20),
+            "{}",
+            long.errors
+        );
+        assert!(server.wait_for_end().success());
+    }
+}
+
+#[test]
+fn a_check_names_what_is_wrong() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.certify("b", &["b.example"]);
+    let check = |config: &str| {
+        let file = place.folder.file("check.toml", config);
+        let said = run(Command::new(PROGRAM).args(["check", "-c"]).arg(file), b"");
+        (said.code, said.all())
+    };
+    let named = |name: &str| place.site("a", &format!("names = \"{name}\""), "");
+    let (code, said) = check(&named("a.example"));
+    assert_eq!(code, Some(0), "{said}");
+    for (config, says) in [
+        (
+            named("b.example"),
+            "no certificate of its site is for b.example",
+        ),
+        (
+            named("*.example"),
+            "no certificate of its site is for *.example",
+        ),
+        (
+            named("a.example").replace("a.key", "b.key"),
+            "the key does not fit",
+        ),
+        (
+            named("a.example").replace("a.pem", "none.pem"),
+            "cannot be read",
+        ),
+        (
+            named("a.example").replace("a.key", "a.pem"),
+            "there is no private key",
+        ),
+    ] {
+        let (code, said) = check(&config);
+        assert_eq!(code, Some(1), "{config}: {said}");
+        assert!(said.contains(says), "{config}: {said}");
+    }
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(place.path("a.key"), PermissionsExt::from_mode(0o644))
+        .expect("a file");
+    let (_, said) = check(&named("a.example"));
+    assert!(said.contains("anybody can read the key"), "{said}");
+    place.private(
+        "a.key",
+        &std::fs::read_to_string(place.path("a.key")).expect("a key"),
+    );
+    // Without the authority's certificate behind it.
+    let chain = std::fs::read_to_string(place.path("a.pem")).expect("a chain");
+    let end = chain.find("-----END CERTIFICATE-----\n").expect("its end") + 26;
+    place.folder.file("a.pem", &chain[..end]);
+    let (_, said) = check(&named("a.example"));
+    assert!(said.contains("the chain is incomplete"), "{said}");
+}

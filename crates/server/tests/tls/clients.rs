@@ -1,0 +1,88 @@
+//! Clients with certificates: asked for them, or made to show them.
+
+use lowroad_testkit::Server;
+
+use super::support::{Place, VERSIONS};
+
+const ENVIRONMENT: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\n'\nenv | grep -E '^(HTTPS|SSL_|REQUEST_SCHEME)' | grep -v CERT | sort\n";
+
+/// A server that wants certificates of an authority; `one.pem` is of that, `other.pem` of itself.
+fn server(place: &Place, wants: &str) -> Server {
+    use std::os::unix::fs::PermissionsExt;
+    place.certify("a", &["a.example"]);
+    let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    place.openssl(&format!(
+        "req -x509 {curve} -keyout ca.key -out clients.pem -days 5 -subj /CN=Clients"
+    ));
+    place.openssl(&format!(
+        "req {curve} -keyout one.key -out one.csr -subj /CN=One/O=Ours"
+    ));
+    place.folder.file("ext", "extendedKeyUsage=clientAuth\n");
+    place.openssl(
+        "x509 -req -in one.csr -CA clients.pem -CAkey ca.key -CAcreateserial -out one.pem -days 5 -extfile ext",
+    );
+    place.openssl(&format!(
+        "req -x509 {curve} -keyout other.key -out other.pem -days 5 -subj /CN=Other"
+    ));
+    let script = place.folder.file("cgi/env", ENVIRONMENT);
+    std::fs::set_permissions(script, PermissionsExt::from_mode(0o755)).expect("a script");
+    let tls = format!("client = \"{wants}\"\nclient_ca = \"clients.pem\"");
+    let route = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"cgi\"\n";
+    place.run(&format!("{}{route}", place.site("a", "", &tls)))
+}
+
+/// What programs are told of who shows this certificate, or none.
+fn told(place: &Place, server: &Server, version: &str, shown: Option<&str>) -> Option<String> {
+    let (cert, key) = match shown {
+        Some(name) => (
+            place.path(&format!("{name}.pem")).display().to_string(),
+            place.path(&format!("{name}.key")).display().to_string(),
+        ),
+        None => Default::default(),
+    };
+    let mut arguments = vec![version, "https://a.example/cgi/env"];
+    if shown.is_some() {
+        arguments.extend(["--cert", &cert, "--key", &key]);
+    }
+    let said = place.curl(server.address(), &arguments);
+    (said.code == Some(0)).then(|| said.text())
+}
+
+#[test]
+fn who_is_asked_may_say_nothing() {
+    let place = Place::new();
+    let server = server(&place, "request");
+    for version in VERSIONS {
+        let nobody = told(&place, &server, version, None).expect("a response");
+        assert!(nobody.contains("SSL_CLIENT_VERIFY=NONE\n"), "{nobody}");
+        assert!(nobody.contains("HTTPS=on\n"), "{nobody}");
+        assert!(nobody.contains("REQUEST_SCHEME=https\n"), "{nobody}");
+        assert!(nobody.contains("SSL_PROTOCOL=TLSv1.3\n"), "{nobody}");
+        assert!(
+            nobody.contains("SSL_CIPHER=TLS_AES_128_GCM_SHA256\n"),
+            "{nobody}"
+        );
+        assert!(nobody.contains("SSL_TLS_SNI=a.example\n"), "{nobody}");
+        // It is not told what was stored for somebody else, though the program forbids nothing.
+        let one = told(&place, &server, version, Some("one")).expect("a response");
+        assert!(one.contains("SSL_CLIENT_VERIFY=SUCCESS\n"), "{one}");
+        assert!(one.contains("SSL_CLIENT_S_DN=O=Ours,CN=One\n"), "{one}");
+        let nobody_again = told(&place, &server, version, None);
+        assert_eq!(nobody_again, Some(nobody), "{version}");
+        assert_eq!(told(&place, &server, version, Some("other")), None);
+    }
+    assert_eq!(place.count("tls.client_certificate"), 2);
+}
+
+#[test]
+fn who_must_show_a_certificate_is_nobody_without() {
+    let place = Place::new();
+    let server = server(&place, "require");
+    for version in VERSIONS {
+        assert_eq!(told(&place, &server, version, None), None);
+        assert_eq!(told(&place, &server, version, Some("other")), None);
+        let one = told(&place, &server, version, Some("one")).expect("a response");
+        assert!(one.contains("SSL_CLIENT_VERIFY=SUCCESS\n"), "{one}");
+    }
+    assert_eq!(place.count("tls.client_certificate"), 4);
+}

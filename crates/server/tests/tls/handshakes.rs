@@ -1,0 +1,118 @@
+//! Versions, protocols and resumption, with `openssl s_client`.
+
+use super::support::Place;
+
+/// A request, and the end of the connection behind its response.
+const LAST: &str = "GET /file HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn both_versions_are_spoken_and_no_older() {
+    let place = Place::new();
+    place.folder.file("site/file", "hello");
+    let server = place.simple();
+    for (option, version) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
+        let said = place.s_client(server.address(), &[option, "-ign_eof"], LAST);
+        assert!(
+            said.all().contains(&format!("New, {version}, Cipher is")),
+            "{}",
+            said.all()
+        );
+        assert!(said.text().contains("\r\n\r\nhello"), "{}", said.all());
+    }
+    let old = &["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"];
+    let said = place.s_client(server.address(), old, LAST);
+    assert!(
+        said.errors.contains("alert handshake failure"),
+        "{}",
+        said.all()
+    );
+    assert_eq!(place.count("tls.nothing_in_common"), 1);
+    assert_eq!(place.count("handshake_failures"), 1);
+    server.wait_for_error_line("TLS with a client failed: the two sides have nothing in common");
+}
+
+#[test]
+fn the_oldest_version_is_a_setting() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    let server = place.run(&place.site("a", "", "min_version = \"1.3\""));
+    let said = place.s_client(server.address(), &["-tls1_2"], LAST);
+    assert!(
+        said.errors.contains("alert protocol version"),
+        "{}",
+        said.all()
+    );
+    let said = place.s_client(server.address(), &["-tls1_3"], LAST);
+    assert!(said.all().contains("New, TLSv1.3"), "{}", said.all());
+}
+
+#[test]
+fn sessions_are_resumed() {
+    let place = Place::new();
+    place.folder.file("site/file", "hello");
+    let server = place.simple();
+    let file = place.path("session").display().to_string();
+    for version in ["-tls1_2", "-tls1_3"] {
+        let first = &[
+            version,
+            "-ign_eof",
+            "-servername",
+            "a.example",
+            "-sess_out",
+            &file,
+        ];
+        let said = place.s_client(server.address(), first, LAST);
+        assert!(said.all().contains("New, TLS"), "{}", said.all());
+        let again = &[
+            version,
+            "-ign_eof",
+            "-servername",
+            "a.example",
+            "-sess_in",
+            &file,
+        ];
+        let said = place.s_client(server.address(), again, LAST);
+        assert!(said.all().contains("Reused, TLS"), "{}", said.all());
+        assert!(said.text().contains("hello"), "{}", said.all());
+    }
+}
+
+#[test]
+fn protocols_are_agreed_on() {
+    let place = Place::new();
+    place.folder.file("site/file", "hello");
+    let server = place.simple();
+    for (offer, agreed) in [
+        ("h2,http/1.1", "ALPN protocol: h2"),
+        ("http/1.1,h2", "ALPN protocol: h2"),
+        ("foo,http/1.1", "ALPN protocol: http/1.1"),
+    ] {
+        let said = place.s_client(server.address(), &["-alpn", offer], "");
+        assert!(said.all().contains(agreed), "{offer}: {}", said.all());
+    }
+    // Without a word about it HTTP/1.1 is meant.
+    let said = place.s_client(server.address(), &["-ign_eof"], LAST);
+    assert!(said.text().contains("HTTP/1.1 200 OK"), "{}", said.all());
+    let said = place.s_client(server.address(), &["-alpn", "foo"], "");
+    assert!(
+        said.errors.contains("no application protocol"),
+        "{}",
+        said.all()
+    );
+    assert_eq!(place.count("tls.nothing_in_common"), 1);
+}
+
+#[test]
+fn the_end_of_a_connection_is_said() {
+    let place = Place::new();
+    place.folder.file("site/file", "hello");
+    let server = place.simple();
+    let said = place.s_client(server.address(), &["-ign_eof", "-msg"], LAST);
+    let end = said.text();
+    let end = end.rsplit("<<<").next().unwrap_or_default();
+    assert!(
+        end.contains("close_notify") || end.contains("01 00"),
+        "{end}"
+    );
+    assert!(!said.all().contains("unexpected eof"), "{}", said.all());
+}

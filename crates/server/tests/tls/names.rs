@@ -1,0 +1,110 @@
+//! Which certificate is shown, and which site answers.
+
+use super::support::{Place, VERSIONS};
+
+const STATUS: [&str; 4] = ["-o", "/dev/null", "-w", "%{http_code}"];
+
+/// `a.example` and `c.example` with one certificate, `b.example` and all below `w.example` with others.
+fn three(place: &Place) -> lowroad_testkit::Server {
+    place.certify("a", &["a.example", "c.example"]);
+    place.certify("b", &["b.example"]);
+    place.certify("w", &["*.w.example"]);
+    for site in ["a", "b", "w"] {
+        place.folder.file(format!("site/{site}/who"), site);
+    }
+    let site = |root: &str, names: &str| {
+        let site = place.site(root, &format!("names = [{names}]"), "");
+        site.replace("root = \"site\"", &format!("root = \"site/{root}\""))
+    };
+    place.run(&format!(
+        "{}{}{}",
+        site("a", "\"a.example\", \"c.example\""),
+        site("b", "\"b.example\""),
+        site("w", "\"*.w.example\"")
+    ))
+}
+
+#[test]
+fn the_name_in_the_handshake_chooses_the_certificate() {
+    let place = Place::new();
+    let server = three(&place);
+    for version in VERSIONS {
+        for (host, site) in [
+            ("a.example", "a"),
+            ("b.example", "b"),
+            ("any.w.example", "w"),
+        ] {
+            let url = format!("https://{host}/who");
+            assert_eq!(place.fetch(server.address(), &[version, &url]), site);
+        }
+    }
+    // Who names nobody, or nobody whom we know, is shown the first.
+    for name in [&["-noservername"][..], &["-servername", "x.example"]] {
+        let shown = place.s_client(server.address(), name, "").all();
+        let verified = place.s_client(
+            server.address(),
+            &[name, &["-verify_hostname", "a.example"]].concat(),
+            "",
+        );
+        assert!(
+            verified.all().contains("Verify return code: 0 (ok)"),
+            "{shown}"
+        );
+    }
+    let said = place.curl(server.address(), &["https://x.example/"]);
+    assert_eq!(said.code, Some(60), "{}", said.errors);
+}
+
+#[test]
+fn a_host_with_another_certificate_is_misdirected() {
+    let place = Place::new();
+    let server = three(&place);
+    let ask = |version: &str, url: &str, host: &str| {
+        let host = format!("Host: {host}");
+        let arguments = [&STATUS[..], &[version, "-H", &host, url]].concat();
+        place.fetch(server.address(), &arguments)
+    };
+    for version in VERSIONS {
+        for (host, status) in [
+            ("a.example", "200"),
+            ("A.Example:443", "200"),
+            ("a.example.", "200"),
+            ("c.example", "200"),
+            ("b.example", "421"),
+            ("b.example:8443", "421"),
+            ("x.w.example", "421"),
+            // It has no certificate of its own, so that of the first site is its. But no site has the name.
+            ("x.example", "421"),
+        ] {
+            let got = ask(version, "https://a.example/who", host);
+            assert_eq!(got, status, "{version} {host}");
+        }
+    }
+}
+
+#[test]
+fn an_elliptic_key_goes_before_rsa_where_a_client_takes_both() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.openssl(
+        "req -x509 -newkey rsa:2048 -nodes -keyout rsa.key -out rsa.pem -days 5 -subj /CN=r -addext subjectAltName=DNS:a.example",
+    );
+    let site = place.site("a", "", "");
+    let both = site.replace("\"a.pem\"", "[\"rsa.pem\", \"a.pem\"]");
+    let server = place.run(&both.replace("\"a.key\"", "[\"rsa.key\", \"a.key\"]"));
+    for (takes, shown) in [
+        (&[][..], "ECDSA"),
+        (&["-sigalgs", "RSA-PSS+SHA256"], "RSA-PSS"),
+        (
+            &["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256"],
+            "RSA",
+        ),
+    ] {
+        let arguments = [&["-servername", "a.example"], takes].concat();
+        let said = place.s_client(server.address(), &arguments, "").all();
+        let line = said
+            .lines()
+            .find(|line| line.contains("Peer signature type"));
+        assert!(line.is_some_and(|line| line.contains(shown)), "{said}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Programs and origins over TLS and HTTP/2: bodies up and down, streams, and what is not stored.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+
+use lowroad_testkit::Server;
+use lowroad_testkit::origin::Origin;
+
+use super::support::{Place, VERSIONS, noise};
+
+const ECHO: &str = "#!/bin/sh\nprintf 'Content-Type: application/octet-stream\\n\\n'\ncat\n";
+const EVENTS: &str = "#!/bin/sh\nprintf 'Content-Type: text/event-stream\\n\\n'\nfor i in 1 2 3; do printf 'data: %s\\n\\n' $i; sleep 0.05; done\n";
+const LONG: &str =
+    "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nhead -c 3000000 /dev/zero\n";
+
+/// How curl asks: over TLS with both versions, and in plain text with HTTP/2.
+pub const WAYS: [(&str, bool); 3] = [
+    (VERSIONS[0], true),
+    (VERSIONS[1], true),
+    ("--http2-prior-knowledge", false),
+];
+
+/// A server with programs, an origin, files, and both kinds of addresses.
+pub fn server(place: &Place, origin: &Origin) -> Server {
+    place.certify("a", &["a.example"]);
+    for (name, script) in [("echo", ECHO), ("events", EVENTS), ("long", LONG)] {
+        let script = place.folder.file(format!("cgi/{name}"), script);
+        std::fs::set_permissions(script, PermissionsExt::from_mode(0o755)).expect("a script");
+    }
+    let limits = "[limits]\nbody_len_max = \"64M\"\n";
+    let routes = format!(
+        "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"cgi\"\n\
+         [[site.route]]\npattern = \"/origin/**\"\norigin = \"{}\"\n",
+        origin.url()
+    );
+    let site = place.site("a", "listen = \"127.0.0.2:0\"", "");
+    place.run_with(limits, &format!("{site}{routes}"))
+}
+
+/// Where to ask in one of the [`WAYS`], and for what.
+pub fn at(server: &Server, over_tls: bool, path: &str) -> (SocketAddr, String) {
+    let (address, scheme) = match over_tls {
+        true => (server.addresses[1], "https"),
+        false => (server.addresses[0], "http"),
+    };
+    (address, format!("{scheme}://a.example{path}"))
+}
+
+/// Says how long the body was that it got.
+fn counting() -> Origin {
+    Origin::saying(|asked| {
+        let text = format!("{} {}", asked.method, asked.body.len());
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}",
+            text.len()
+        )
+    })
+}
+
+#[test]
+fn bodies_go_up_to_programs_and_come_back() {
+    let place = Place::new();
+    let origin = counting();
+    let server = server(&place, &origin);
+    for len in [0, 1, 16_384, 100_000, 5 << 20] {
+        let body = noise(len);
+        place.folder.file("body", &body);
+        let data = format!("@{}", place.path("body").display());
+        for (way, over_tls) in WAYS {
+            let (to, url) = at(&server, over_tls, "/cgi/echo");
+            let got = place.curl(to, &[way, "--data-binary", &data, &url]);
+            assert_eq!(got.code, Some(0), "{way} {len}: {}", got.errors);
+            assert!(got.out == body, "{way} {len}: {}", got.out.len());
+            let (to, url) = at(&server, over_tls, "/origin/x");
+            let got = place.fetch(to, &[way, "--data-binary", &data, &url]);
+            assert_eq!(got, format!("POST {len}"), "{way}");
+            // Of unknown length: chunked in HTTP/1.1, and what there is in HTTP/2.
+            let chunked = &[way, "-H", "Transfer-Encoding: chunked", "-T", "-", &url];
+            if over_tls && way == VERSIONS[0] && len > 0 {
+                let got = place.curl(to, chunked);
+                assert_eq!(got.text(), "PUT 0", "{}", got.errors);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_comes_in_parts_is_sent_on() {
+    let place = Place::new();
+    let origin = counting();
+    let server = server(&place, &origin);
+    for (way, over_tls) in WAYS {
+        let (to, url) = at(&server, over_tls, "/cgi/events");
+        let got = place.fetch(to, &[way, "-N", &url]);
+        assert_eq!(got, "data: 1\n\ndata: 2\n\ndata: 3\n\n", "{way}");
+        let (to, url) = at(&server, over_tls, "/cgi/long");
+        let got = place.curl(to, &[way, &url]);
+        assert_eq!((got.code, got.out.len()), (Some(0), 3_000_000), "{way}");
+        let head = place.fetch(to, &[way, "-I", &url]);
+        assert!(head.contains(" 200"), "{way}: {head}");
+    }
+}

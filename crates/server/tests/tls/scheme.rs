@@ -1,0 +1,131 @@
+//! What is https: for origins, for what is stored, for redirects and for `explain`.
+
+use std::net::SocketAddr;
+
+use lowroad_testkit::Server;
+use lowroad_testkit::origin::Origin;
+
+use super::support::{PROGRAM, Place, VERSIONS, run};
+
+/// The addresses of a site without TLS and with it.
+fn both(server: &Server) -> (SocketAddr, SocketAddr) {
+    (server.addresses[0], server.addresses[1])
+}
+
+/// An origin that says, to be stored, by which scheme it was asked.
+fn origin() -> Origin {
+    Origin::saying(|asked| {
+        let scheme = asked
+            .field("X-Forwarded-Proto")
+            .unwrap_or("none")
+            .to_string();
+        format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n{scheme}",
+            scheme.len()
+        )
+    })
+}
+
+#[test]
+fn what_is_stored_for_one_scheme_is_not_said_to_the_other() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    let origin = origin();
+    let route = format!(
+        "[[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
+        origin.url()
+    );
+    let site = place.site(
+        "a",
+        "listen = \"127.0.0.2:0\"\npurge_from = \"127.0.0.1\"",
+        "",
+    );
+    let server = place.run(&format!("{site}{route}"));
+    let (plain, tls) = both(&server);
+    for _ in 0..2 {
+        // Whoever spells the scheme, or claims one, changes nothing.
+        let forged = &["-H", "X-Forwarded-Proto: https", "http://a.example/x"];
+        assert_eq!(place.fetch(plain, forged), "http");
+        for version in VERSIONS {
+            let forged = &[
+                version,
+                "-H",
+                "X-Forwarded-Proto: http",
+                "https://a.example/x",
+            ];
+            assert_eq!(place.fetch(tls, forged), "https", "{version}");
+        }
+    }
+    assert_eq!(origin.count(), 2, "each was stored");
+    // A purge means both.
+    let purge = &["-X", "PURGE", "http://a.example/x"];
+    place.fetch(plain, purge);
+    place.fetch(plain, &["http://a.example/x"]);
+    place.fetch(tls, &["https://a.example/x"]);
+    assert_eq!(origin.count(), 4);
+    // So does what may have changed something.
+    place.fetch(tls, &["-d", "change", "https://a.example/x"]);
+    place.fetch(plain, &["http://a.example/x"]);
+    place.fetch(tls, &["https://a.example/x"]);
+    assert_eq!(origin.count(), 7);
+}
+
+#[test]
+fn plain_text_is_sent_to_tls() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.folder.file("site/file", "hello");
+    let keys = "names = [\"a.example\", \"_\"]\nlisten = \"127.0.0.2:0\"";
+    let server = place.run(&place.site("a", keys, "redirect = true\nhsts = true"));
+    let (plain, tls) = both(&server);
+    let head = |to, arguments: &[&str]| {
+        let arguments = [&["-D", "-", "-o", "/dev/null"], arguments].concat();
+        place.fetch(to, &arguments).to_ascii_lowercase()
+    };
+    let port = tls.port();
+    let got = head(plain, &["http://a.example:8080/file?x=%20y"]);
+    assert!(got.starts_with("http/1.1 301"), "{got}");
+    assert!(
+        got.contains(&format!(
+            "location: https://a.example:{port}/file?x=%20y\r\n"
+        )),
+        "{got}"
+    );
+    assert!(!got.contains("strict-transport-security"), "{got}");
+    let got = head(plain, &["-d", "x", "http://a.example/missing"]);
+    assert!(got.starts_with("http/1.1 308"), "{got}");
+    for version in VERSIONS {
+        for path in ["file", "missing"] {
+            let got = head(tls, &[version, &format!("https://a.example/{path}")]);
+            assert!(
+                got.contains("strict-transport-security: max-age=31536000\r\n"),
+                "{got}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_explanation_takes_https() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    place.folder.file("site/file", "hello");
+    let server = place.run(&place.site("a", "names = \"a.example\"", ""));
+    let admin = place.path("admin").display().to_string();
+    let url = format!("https://a.example:{}/file", server.address().port());
+    let said = run(
+        std::process::Command::new(PROGRAM).args(["explain", &url, "--admin", &admin]),
+        b"",
+    );
+    assert!(said.text().contains("200 OK"), "{}", said.all());
+    let said = run(
+        std::process::Command::new(PROGRAM).args([
+            "explain",
+            &url.replace("https", "http"),
+            "--admin",
+            &admin,
+        ]),
+        b"",
+    );
+    assert!(!said.text().contains("200 OK"), "{}", said.all());
+}
