@@ -33,6 +33,8 @@ pub struct Entry<'a> {
     pub outcome: &'a str,
     /// Which level answered.
     pub level: &'a str,
+    /// The version of TLS; empty if it was not spoken.
+    pub tls: &'a str,
 }
 
 /// Appends a line in the combined format. What is not printable ASCII, and `"` and `\`, becomes
@@ -67,7 +69,7 @@ fn combined_fields(entry: &Entry<'_>, out: &mut Vec<u8>) {
 }
 
 /// Appends an object on a line of its own: `time`, `peer`, `host`, `request`, `status`, `bytes`,
-/// `whole`, `referer`, `user_agent`, `duration_us`, `outcome`, `level`. Valid JSON whatever was
+/// `whole`, `referer`, `user_agent`, `duration_us`, `outcome`, `level`, and `tls` where it was spoken. Valid JSON whatever was
 /// received: what is not UTF-8 becomes U+FFFD.
 pub fn json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let time = civil::rfc3339(entry.unix_ms);
@@ -85,6 +87,9 @@ pub fn json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let _ = write!(out, ",\"duration_us\":{}", entry.duration_us);
     text("outcome", entry.outcome.as_bytes(), out);
     text("level", entry.level.as_bytes(), out);
+    if !entry.tls.is_empty() {
+        text("tls", entry.tls.as_bytes(), out);
+    }
     out.extend_from_slice(b"}\n");
 }
 
@@ -145,6 +150,7 @@ mod tests {
             duration_us: 17,
             outcome: "hit",
             level: "worker",
+            tls: "",
         }
     }
 

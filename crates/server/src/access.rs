@@ -80,6 +80,8 @@ pub struct Record {
     host: Box<[u8]>,
     referer: Box<[u8]>,
     user_agent: Box<[u8]>,
+    /// The version of TLS; empty if it was not spoken.
+    tls: &'static str,
 }
 
 /// A request line of garbage is cut to this.
@@ -124,6 +126,7 @@ impl Record {
             host: Box::default(),
             referer: Box::default(),
             user_agent: Box::default(),
+            tls: exchange.secured.as_ref().map_or("", |it| it.version),
         }
     }
 }
@@ -172,6 +175,7 @@ impl AccessLog {
             duration_us: now_ms.saturating_sub(record.started_ms) * 1000,
             outcome: record.outcome.as_str(),
             level: record.outcome.level(),
+            tls: record.tls,
         };
         match self.format {
             Format::Combined => combined(&entry, &mut self.lines),

@@ -136,6 +136,34 @@ fn a_browser_shows_the_example_site() {
 }
 
 #[test]
+fn a_browser_speaks_http_2_over_tls() {
+    let Some(browser) = Browser::find() else {
+        return;
+    };
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", SITE, "--tls", "--log", "json"]);
+    command.args(["--listen", "127.0.0.1:0"]);
+    command.env("XDG_DATA_HOME", browser.folder.path().join("data"));
+    let mut server = Server::spawn(command);
+    let home = format!("https://localhost:{}/", server.address().port());
+    let dom = browser.visit(&home, &["--dump-dom", "--ignore-certificate-errors"]);
+    assert!(dom.contains("<h1>The short way to an answer</h1>"), "{dom}");
+    server.signal("TERM");
+    server.wait_for_end();
+    let lines = server.rest_of_output();
+    for path in ["/", "/style.css", "/art/mark.svg", "/art/levels.svg"] {
+        let request = format!("GET {path} HTTP/2");
+        let of_path = |line: &&String| value(line, "request").starts_with(&request);
+        let line = lines.iter().find(of_path);
+        let line = line.unwrap_or_else(|| panic!("{path}: {lines:?}"));
+        assert_eq!(
+            (value(line, "status"), value(line, "tls")),
+            ("200", "TLSv1.3")
+        );
+    }
+}
+
+#[test]
 fn a_browser_shows_a_folder() {
     let Some(browser) = Browser::find() else {
         return;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use lowroad_config::{
     self as config, Application, Config, Feature, Origin, Pattern, Prefix, Root, Route, RouteTo,
-    value,
+    Tls, value,
 };
 
 use crate::features;
@@ -24,6 +24,9 @@ pub struct Serve {
     /// Serve names that begin with a dot, too
     #[arg(long)]
     hidden: bool,
+    /// Serve over TLS, with a certificate that this machine's own authority signs: see lowroad trust
+    #[arg(long)]
+    tls: bool,
     #[command(flatten)]
     server: Server,
 }
@@ -108,8 +111,25 @@ impl Serve {
         if self.dir.join("404.html").is_file() {
             site.error_pages.insert(404, "/404.html".into());
         }
-        self.server.config(site)
+        let mut config = self.server.config(site)?;
+        if self.tls {
+            features::need(Feature::Tls, "--tls")?;
+            if config.server.softirq != config::Softirq::Off {
+                return Err("--tls: --softirq answers what is not encrypted".into());
+            }
+            config.sites.iter_mut().for_each(over_tls);
+        }
+        Ok(config)
     }
+}
+
+/// Serves a site over TLS where it would be served without.
+fn over_tls(site: &mut config::Site) {
+    site.tls = Some(Tls {
+        listen: std::mem::take(&mut site.listen),
+        local: true,
+        ..Tls::default()
+    });
 }
 
 impl Accelerate {

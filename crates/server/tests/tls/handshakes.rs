@@ -1,6 +1,10 @@
 //! Versions, protocols and resumption, with `openssl s_client`.
 
-use super::support::Place;
+use std::process::Command;
+
+use lowroad_testkit::Server;
+
+use super::support::{PROGRAM, Place, run};
 
 /// A request, and the end of the connection behind its response.
 const LAST: &str = "GET /file HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
@@ -115,4 +119,46 @@ fn the_end_of_a_connection_is_said() {
         "{end}"
     );
     assert!(!said.all().contains("unexpected eof"), "{}", said.all());
+}
+
+#[test]
+fn a_folder_is_served_with_a_certificate_of_the_machine_s_own() {
+    let place = Place::new();
+    place.folder.file("site/file", "hello");
+    let data = place.path("data");
+    let trust = run(
+        Command::new(PROGRAM)
+            .arg("trust")
+            .env("XDG_DATA_HOME", &data),
+        b"",
+    );
+    let authority = data.join("lowroad/authority/authority.pem");
+    assert!(
+        trust.text().contains(&authority.display().to_string()),
+        "{}",
+        trust.all()
+    );
+    let mut command = Command::new(PROGRAM);
+    command.args([
+        "serve",
+        "--tls",
+        "--listen",
+        "127.0.0.1:0",
+        "--workers",
+        "1",
+    ]);
+    command.arg(place.path("site")).env("XDG_DATA_HOME", &data);
+    let server = Server::spawn(command);
+    let url = format!("https://localhost:{}/file", server.address().port());
+    for trusted in [true, false] {
+        let mut command = Command::new("curl");
+        let ca = if trusted {
+            authority.display().to_string()
+        } else {
+            place.ca()
+        };
+        let said = run(command.args(["-sS", "--ipv4", "--cacert", &ca, &url]), b"");
+        assert_eq!(said.code == Some(0), trusted, "{}", said.all());
+        assert_eq!(said.text() == "hello", trusted);
+    }
 }

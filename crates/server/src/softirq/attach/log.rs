@@ -69,6 +69,7 @@ impl Lines {
             duration_us: 0,
             outcome: "hit",
             level: "softirq",
+            tls: "",
         };
         write(&entry, &mut self.line);
         if let Some(sink) = &self.sink {
