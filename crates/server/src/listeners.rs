@@ -44,16 +44,20 @@ impl Listeners {
     /// addresses or nobody's.
     pub fn of_site(&self, site: &config::Site, all: &[config::Site]) -> Vec<ListenerId> {
         let own = site.addresses().filter_map(|address| self.ids.get(address));
-        let has = |site: &config::Site, address| site.addresses().any(|own| *own == address);
+        let has = |site: &config::Site, address: SocketAddr| {
+            let mut own = site.addresses();
+            own.any(|own| stands_for(address, *own))
+        };
         let adopted = self
             .adopted
             .iter()
             .filter(|id| match self.address_of(**id) {
                 Some(address) => {
                     let named = all.iter().any(|site| has(site, address));
-                    !named || has(site, address)
+                    // What is served over TLS alone is served nowhere else.
+                    !named && !site.listen.is_empty() || has(site, address)
                 }
-                None => true,
+                None => !site.listen.is_empty(),
             });
         own.chain(adopted).copied().collect()
     }
@@ -76,12 +80,17 @@ impl Listeners {
         candidates.into_iter().find_map(id)
     }
 
-    /// What the configuration calls the address of a listener.
-    pub fn named(&self, id: ListenerId) -> Option<SocketAddr> {
-        let found = self.ids.iter().find(|(_, known)| **known == id);
-        found
-            .map(|(address, _)| *address)
-            .or_else(|| self.address_of(id))
+    /// What the configuration calls the address of a listener, if that is among these.
+    pub fn named<'a>(
+        &self,
+        id: ListenerId,
+        mut among: impl Iterator<Item = &'a SocketAddr>,
+    ) -> Option<SocketAddr> {
+        if let Some((address, _)) = self.ids.iter().find(|(_, known)| **known == id) {
+            return among.find(|own| *own == address).copied();
+        }
+        let address = self.address_of(id)?;
+        among.find(|own| stands_for(address, **own)).copied()
     }
 
     /// Connections to `asked` come in there from now on.
@@ -196,6 +205,12 @@ fn open_all(
         sockets.push((id, listener));
     }
     Ok(real)
+}
+
+/// Whether a socket of the supervisor's is what the configuration calls so: there are two ways to write all addresses.
+fn stands_for(adopted: SocketAddr, named: SocketAddr) -> bool {
+    let both_any = adopted.ip().is_unspecified() && named.ip().is_unspecified();
+    adopted == named || both_any && adopted.port() == named.port()
 }
 
 fn hint(error: &std::io::Error) -> String {

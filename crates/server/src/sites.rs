@@ -120,7 +120,9 @@ impl Sites {
         }
         let classes = Classes::of(config, before.and_then(|before| before.classes.as_ref()));
         let ids = (0..listeners.count()).map(|id| ListenerId(id as u16));
-        let offers = ids.map(|id| tls.offer(listeners.named(id)?)).collect();
+        let named = || config.sites.iter().flat_map(config::Site::tls_addresses);
+        let offers = ids.map(|id| tls.offer(listeners.named(id, named())?));
+        let offers = offers.collect();
         Ok(Sites {
             offers,
             ..Sites::at(all, id_next, classes, config, listeners)

@@ -24,9 +24,6 @@ pub struct Serve {
     /// Serve names that begin with a dot, too
     #[arg(long)]
     hidden: bool,
-    /// Serve over TLS, with a certificate that this machine's own authority signs: see lowroad trust
-    #[arg(long)]
-    tls: bool,
     #[command(flatten)]
     server: Server,
 }
@@ -94,6 +91,9 @@ struct Server {
     /// Proxies in front, as ADDRESS or ADDRESS/BITS: their connections begin with a PROXY header that names the client
     #[arg(long, value_name = "PREFIX")]
     proxy_protocol: Vec<String>,
+    /// Serve over TLS, with a certificate that this machine's own authority signs: see lowroad trust
+    #[arg(long)]
+    tls: bool,
     /// Become this user after the start as root [default: nobody, if it can read what is served]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -111,15 +111,7 @@ impl Serve {
         if self.dir.join("404.html").is_file() {
             site.error_pages.insert(404, "/404.html".into());
         }
-        let mut config = self.server.config(site)?;
-        if self.tls {
-            features::need(Feature::Tls, "--tls")?;
-            if config.server.softirq != config::Softirq::Off {
-                return Err("--tls: --softirq answers what is not encrypted".into());
-            }
-            config.sites.iter_mut().for_each(over_tls);
-        }
-        Ok(config)
+        self.server.config(site)
     }
 }
 
@@ -223,6 +215,13 @@ impl Server {
             if is_introduced {
                 return Err(format!("--proxy-protocol: {}", config::NO_SOFTIRQ));
             }
+        }
+        if self.tls {
+            features::need(Feature::Tls, "--tls")?;
+            if config.server.softirq != config::Softirq::Off {
+                return Err("--tls: --softirq answers what is not encrypted".into());
+            }
+            config.sites.iter_mut().for_each(over_tls);
         }
         config.server.user.clone_from(&self.user);
         config.log.access = self.log.as_deref().map(|format| config::AccessLog {

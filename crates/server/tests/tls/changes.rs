@@ -182,3 +182,39 @@ fn a_check_names_what_is_wrong() {
     let (_, said) = check(&named("a.example"));
     assert!(said.contains("the chain is incomplete"), "{said}");
 }
+
+#[test]
+fn nobody_notices_reloads_and_new_certificates() {
+    let place = Place::new();
+    if !std::path::Path::new("/usr/bin/h2load").exists() {
+        return lowroad_testkit::skip("nobody_notices_reloads_and_new_certificates", "no h2load");
+    }
+    place
+        .folder
+        .file("site/file", super::support::noise(20_000));
+    let server = place.simple();
+    for protocol in ["h2", "http/1.1"] {
+        let url = format!("https://{}/file", server.address());
+        let load = std::thread::spawn({
+            let protocol = format!("--npn-list={protocol}");
+            move || {
+                let mut command = Command::new("timeout");
+                command.args(["100", "h2load", "-c4", "-m4", "-n", "6000", &protocol, &url]);
+                run(&mut command, b"").text()
+            }
+        });
+        let mut rounds = 0;
+        while !load.is_finished() {
+            place.certify("a", &["a.example"]);
+            server.signal("HUP");
+            server.wait_for_error_line("is in force");
+            rounds += 1;
+        }
+        let said = load.join().expect("h2load");
+        assert!(
+            said.contains("6000 succeeded, 0 failed, 0 errored"),
+            "{protocol}, {rounds}: {said}"
+        );
+        assert!(rounds > 2, "{rounds}");
+    }
+}

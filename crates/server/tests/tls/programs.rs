@@ -1,12 +1,13 @@
 //! Programs and origins over TLS and HTTP/2: bodies up and down, streams, and what is not stored.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 
 use lowroad_testkit::Server;
 use lowroad_testkit::origin::Origin;
 
-use super::support::{Place, VERSIONS, noise};
+use super::support::{Place, VERSIONS, noise, run};
 
 const ECHO: &str = "#!/bin/sh\nprintf 'Content-Type: application/octet-stream\\n\\n'\ncat\n";
 const EVENTS: &str = "#!/bin/sh\nprintf 'Content-Type: text/event-stream\\n\\n'\nfor i in 1 2 3; do printf 'data: %s\\n\\n' $i; sleep 0.05; done\n";
@@ -98,5 +99,74 @@ fn what_comes_in_parts_is_sent_on() {
         assert_eq!((got.code, got.out.len()), (Some(0), 3_000_000), "{way}");
         let head = place.fetch(to, &[way, "-I", &url]);
         assert!(head.contains(" 200"), "{way}: {head}");
+    }
+}
+
+/// Asks for another protocol over TLS, and then says much and hears it again.
+const TALK: &str = r#"
+import socket, ssl, sys, threading
+context = ssl.create_default_context(cafile=sys.argv[1])
+raw = socket.create_connection((sys.argv[2], int(sys.argv[3])))
+with context.wrap_socket(raw, server_hostname="a.example") as tls:
+    tls.sendall(b"GET /origin/chat HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+    got = b""
+    while b"hello" not in got:
+        got += tls.recv(65536)
+    assert got.startswith(b"HTTP/1.1 101 "), got
+    much = bytes(range(256)) * 4096
+    sender = threading.Thread(target=lambda: tls.sendall(much))
+    sender.start()
+    heard = b""
+    while len(heard) < len(much):
+        part = tls.recv(65536)
+        assert part, len(heard)
+        heard += part
+    sender.join()
+    assert heard == much
+print("done")
+"#;
+
+#[test]
+fn a_tunnel_is_sealed_too() {
+    let place = Place::new();
+    let origin = Origin::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\nhello");
+        let mut piece = [0; 4096];
+        while let Ok(len @ 1..) = stream.read(&mut piece) {
+            let _ = stream.write_all(&piece[..len]);
+        }
+        false
+    });
+    let server = server(&place, &origin);
+    let address = server.addresses[1];
+    let mut command = std::process::Command::new("timeout");
+    command.args(["60", "python3", "-", &place.ca()]);
+    command.args([address.ip().to_string(), address.port().to_string()]);
+    let said = run(&mut command, TALK.as_bytes());
+    assert_eq!(said.text(), "done\n", "{}", said.errors);
+}
+
+#[test]
+fn a_proxy_in_front_says_whose_connection_it_is() {
+    let place = Place::new();
+    place.certify("a", &["a.example"]);
+    let origin = Origin::saying(|asked| {
+        let text = asked.field("X-Forwarded-For").unwrap_or("none").to_string();
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}",
+            text.len()
+        )
+    });
+    let route = format!(
+        "[[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
+        origin.url()
+    );
+    let site = place.site("a", "proxy_protocol = \"127.0.0.1\"", "");
+    let server = place.run(&format!("{site}{route}"));
+    for version in VERSIONS {
+        let arguments = &[version, "--haproxy-protocol", "https://a.example/"];
+        assert_eq!(place.fetch(server.address(), arguments), "127.0.0.1");
+        let said = place.curl(server.address(), &[version, "https://a.example/"]);
+        assert_ne!(said.code, Some(0), "{}", said.text());
     }
 }
