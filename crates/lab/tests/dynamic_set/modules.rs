@@ -127,6 +127,7 @@ impl Host {
             ),
             peer: [127, 0, 0, 1].into(),
             local: ([127, 0, 0, 1], 8080).into(),
+            secured: None,
             root: Arc::from(self.site.0.join("site")),
             objects: self.site.clone(),
             body,

@@ -49,7 +49,11 @@ pub fn primary(site: &SiteIdentity, in_memory: &[u8]) -> Option<Primary> {
         true => OVER_TLS,
         false => b"",
     };
-    Some([&site[..], &[RESOURCE], scheme, host, target].concat().into())
+    Some(
+        [&site[..], &[RESOURCE], scheme, host, target]
+            .concat()
+            .into(),
+    )
 }
 
 /// The key of a variant.

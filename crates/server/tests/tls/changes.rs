@@ -61,7 +61,7 @@ fn files_that_change_are_read_again() {
 #[test]
 fn a_reload_keeps_connections_and_changes_certificates() {
     let place = Place::new();
-    place.folder.file("site/file", &vec![b'x'; 8 << 20]);
+    place.folder.file("site/file", vec![b'x'; 8 << 20]);
     place.certify("b", &["a.example"]);
     let server = place.simple();
     let mut command = Command::new("curl");
@@ -97,7 +97,7 @@ fn a_reload_keeps_connections_and_changes_certificates() {
 #[test]
 fn a_drain_lets_responses_finish() {
     let place = Place::new();
-    place.folder.file("site/file", &vec![b'x'; 8 << 20]);
+    place.folder.file("site/file", vec![b'x'; 8 << 20]);
     for version in super::support::VERSIONS {
         let mut server = place.simple();
         let mut command = Command::new("curl");

@@ -14,7 +14,12 @@ const BODY_LEN: usize = 1024;
 fn store_one(store: &SharedStore, number: u64) -> usize {
     let target = format!("/objects/{number}");
     let mut key = Vec::new();
-    key::write_of_program(&mut key, (1, false), b"127.0.0.1:8080", (target.as_bytes(), None));
+    key::write_of_program(
+        &mut key,
+        (1, false),
+        b"127.0.0.1:8080",
+        (target.as_bytes(), None),
+    );
     let hash = store.hash(&key);
     let mut head = Encoder::start(Status::OK);
     head.set_date(&date::format(784_111_777));
