@@ -31,6 +31,8 @@ pub struct Certificate<'a> {
     pub names: Vec<AltName>,
     /// Whether it may sign others.
     pub is_authority: bool,
+    /// Which of its issuer's keys has signed it (RFC 5280, section 4.2.1.1).
+    pub authority_key: Option<&'a [u8]>,
 }
 
 /// A subject alternative name.
@@ -59,6 +61,7 @@ impl std::fmt::Display for AltName {
 
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
 
 impl<'a> Certificate<'a> {
     /// Reads a certificate (RFC 5280, section 4.1). `None`: it is none.
@@ -84,6 +87,7 @@ impl<'a> Certificate<'a> {
             public_key,
             names: Vec::new(),
             is_authority: false,
+            authority_key: None,
         };
         // Two unique identifiers, which nobody uses, may stand before the extensions.
         if let Some(extensions) = fields.find(|field| field.tag == der::context(3, true)) {
@@ -94,7 +98,7 @@ impl<'a> Certificate<'a> {
         Some(certificate)
     }
 
-    fn extend(&mut self, extension: Element<'_>) -> Option<()> {
+    fn extend(&mut self, extension: Element<'a>) -> Option<()> {
         let mut fields = extension.inside();
         let id = fields.expect(der::OID)?.content;
         fields.optional(der::BOOLEAN);
@@ -106,6 +110,10 @@ impl<'a> Certificate<'a> {
             let mut constraints = value.expect(der::SEQUENCE)?.inside();
             let flag = constraints.optional(der::BOOLEAN);
             self.is_authority = flag.is_some_and(|flag| flag.content == [0xff]);
+        } else if id == AUTHORITY_KEY {
+            let mut fields = value.expect(der::SEQUENCE)?.inside();
+            let key = fields.optional(der::context(0, false));
+            self.authority_key = key.map(|key| key.content);
         }
         Some(())
     }

@@ -106,6 +106,27 @@ fn a_challenge_is_shown_to_who_asks_for_it_only() {
     );
 }
 
+/// The extension of RFC 8737 is critical, and unknown to all but authorities.
+#[test]
+fn a_challenge_with_its_extension_can_be_shown() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(["a.example.org".to_owned()]).unwrap();
+    params.custom_extensions = vec![rcgen::CustomExtension::new_acme_identifier(&[7; 32])];
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let challenge = crate::pair::load(&certificate, &key.serialize_pem());
+    assert!(challenge.dns_names().eq(["a.example.org"]));
+    // Another's key still does not fit.
+    let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let texts = lowroad_tls::certificates::Texts {
+        certificates_file: "c.pem".as_ref(),
+        certificates: certificate.as_bytes(),
+        key_file: "k.pem".as_ref(),
+        key: other.as_bytes(),
+        staple: None,
+    };
+    assert!(lowroad_tls::certificates::Pair::load(&texts, crate::pair::NOW_S).is_err());
+}
+
 #[test]
 fn connections_go_on_when_certificates_are_replaced() {
     let store = crate::pair::store();
