@@ -1,0 +1,188 @@
+//! Accounts: made once for each authority, and kept.
+
+use std::time::Duration;
+
+use instant_acme::{Account, Error, ExternalAccountKey, NewAccount};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{problem_type, trouble};
+use crate::folder::{Folder, Lock};
+use crate::http::{Asker, Http};
+use crate::plan::{Kind, Trouble};
+use crate::settings::{Authority, Settings};
+
+/// Somebody else makes it: how often to look, and how many times.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const LOOKS_MAX: u32 = 600;
+
+/// What is kept of an account.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    directory: String,
+    contact: Vec<String>,
+    /// Of the external account.
+    key_id: Option<String>,
+    credentials: serde_json::Value,
+}
+
+/// An account, and what its authority has said last.
+pub(crate) struct Opened {
+    pub account: Account,
+    pub asker: Asker,
+}
+
+/// What an account's file is called.
+pub(crate) fn file_name(authority: &Authority) -> String {
+    let url = &authority.directory;
+    let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '.' {
+            c
+        } else {
+            '-'
+        }
+    };
+    rest.chars().map(plain).collect()
+}
+
+/// The account with this authority.
+pub(crate) async fn open(
+    settings: &Settings,
+    folder: &Folder,
+    authority: &Authority,
+    http: &Http,
+) -> Result<Opened, Trouble> {
+    let name = file_name(authority);
+    let asker = http.asker();
+    if let Some(stored) = stored(folder, &name, authority)? {
+        return restore(settings, folder, &name, stored, asker).await;
+    }
+    let _lock = lock(folder, &name).await?;
+    // Somebody else may have been faster.
+    if let Some(stored) = self::stored(folder, &name, authority)? {
+        return restore(settings, folder, &name, stored, asker).await;
+    }
+    let account = create(settings, folder, authority, &asker).await?;
+    Ok(Opened { account, asker })
+}
+
+/// The account that is stored. The authority is told when other contacts are wanted.
+async fn restore(
+    settings: &Settings,
+    folder: &Folder,
+    name: &str,
+    stored: Stored,
+    asker: Asker,
+) -> Result<Opened, Trouble> {
+    let sorted = |error: Error| trouble(&error, asker.said());
+    let credentials = serde_json::from_value(stored.credentials.clone());
+    let credentials = credentials.map_err(Trouble::local)?;
+    let builder = Account::builder_with_http(Box::new(asker.clone()));
+    let restored = builder.from_credentials(credentials).await;
+    let account = restored.map_err(sorted)?;
+    if stored.contact != settings.contact {
+        let contact: Vec<&str> = settings.contact.iter().map(String::as_str).collect();
+        match account.update_contacts(&contact).await {
+            // Whoever orders with it is told the same, and does something about it.
+            Err(error) if is_lost(&error) => {}
+            updated => {
+                updated.map_err(sorted)?;
+                let contact = settings.contact.clone();
+                store(folder, name, &Stored { contact, ..stored })?;
+            }
+        }
+    }
+    Ok(Opened { account, asker })
+}
+
+/// Whether the authority does not know the account.
+pub(crate) fn is_lost(error: &Error) -> bool {
+    problem_type(error) == Some("accountDoesNotExist")
+}
+
+/// What is stored, unless it is for another authority or another external account.
+fn stored(folder: &Folder, name: &str, authority: &Authority) -> Result<Option<Stored>, Trouble> {
+    let Some(text) = folder.account(name) else {
+        return Ok(None);
+    };
+    let stored: Stored = serde_json::from_slice(&text)
+        .map_err(|error| Trouble::local(format!("account {name}: {error}")))?;
+    let external = authority.external_account.as_ref();
+    let key_id = external.map(|external| external.key_id.as_str());
+    let same = stored.directory == authority.directory && stored.key_id.as_deref() == key_id;
+    Ok(same.then_some(stored))
+}
+
+fn store(folder: &Folder, name: &str, stored: &Stored) -> Result<(), Trouble> {
+    let text = serde_json::to_vec_pretty(stored).map_err(Trouble::local)?;
+    folder.store_account(name, &text)
+}
+
+async fn create(
+    settings: &Settings,
+    folder: &Folder,
+    authority: &Authority,
+    asker: &Asker,
+) -> Result<Account, Trouble> {
+    let contact: Vec<&str> = settings.contact.iter().map(String::as_str).collect();
+    let new = NewAccount {
+        contact: &contact,
+        terms_of_service_agreed: settings.terms_agreed,
+        only_return_existing: false,
+    };
+    let key = match &authority.external_account {
+        Some(external) => {
+            let key = external.decoded();
+            let key = key.ok_or_else(|| Trouble::local("the external key is not in base64"))?;
+            Some(ExternalAccountKey::new(external.key_id.clone(), &key))
+        }
+        None => None,
+    };
+    let directory = authority.directory.clone();
+    let builder = Account::builder_with_http(Box::new(asker.clone()));
+    let created = builder.create(&new, directory, key.as_ref()).await;
+    let (account, credentials) = created.map_err(|error| {
+        let mut trouble = trouble(&error, asker.said());
+        if trouble.kind == Kind::Refused {
+            trouble.text = format!("makes no account: {}", trouble.text);
+        }
+        trouble
+    })?;
+    let stored = Stored {
+        directory: authority.directory.clone(),
+        contact: settings.contact.clone(),
+        key_id: authority
+            .external_account
+            .as_ref()
+            .map(|external| external.key_id.clone()),
+        credentials: serde_json::to_value(credentials).map_err(Trouble::local)?,
+    };
+    store(folder, &file_name(authority), &stored)?;
+    Ok(account)
+}
+
+async fn lock(folder: &Folder, name: &str) -> Result<Lock, Trouble> {
+    for _ in 0..LOOKS_MAX {
+        if let Some(lock) = folder.lock_account(name)? {
+            return Ok(lock);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Err(Trouble::local(format!(
+        "account {name}: somebody else has its lock"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_called_as_their_authorities() {
+        let authority = Authority {
+            directory: "https://acme-v02.api.example/../directory".into(),
+            ..Authority::default()
+        };
+        assert_eq!(file_name(&authority), "acme-v02.api.example-..-directory");
+    }
+}

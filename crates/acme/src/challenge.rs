@@ -1,0 +1,130 @@
+//! What an authority looks for, shown while it looks. Whatever happens, it is taken away again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use instant_acme::{ChallengeType, KeyAuthorization};
+use lowroad_tls::certificates::{Pair, Texts};
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+
+use crate::hook::{self, Action, Record};
+use crate::manager::Shared;
+use crate::plan::Trouble;
+use crate::settings::Challenge;
+
+impl Challenge {
+    pub(crate) fn kind(&self) -> ChallengeType {
+        match self {
+            Challenge::Http01 => ChallengeType::Http01,
+            Challenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
+            Challenge::Dns01(_) => ChallengeType::Dns01,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Challenge::Http01 => "http-01",
+            Challenge::TlsAlpn01 => "tls-alpn-01",
+            Challenge::Dns01(_) => "dns-01",
+        }
+    }
+}
+
+/// One name's challenge, as the authority has given it.
+pub(crate) struct Given<'a> {
+    pub domain: &'a str,
+    pub token: &'a str,
+    pub authorization: KeyAuthorization,
+    pub authority: &'a str,
+}
+
+/// What is shown for one order. Dropped, it takes away what it can take away without waiting.
+pub(crate) struct Shown {
+    shared: Arc<Shared>,
+    tokens: Vec<String>,
+    names: Vec<String>,
+    records: Vec<Record>,
+}
+
+impl Shown {
+    pub fn new(shared: Arc<Shared>) -> Shown {
+        Shown {
+            shared,
+            tokens: Vec::new(),
+            names: Vec::new(),
+            records: Vec::new(),
+        }
+    }
+
+    /// Shows it. When this returns, the authority may look.
+    pub async fn show(&mut self, given: Given<'_>) -> Result<(), Trouble> {
+        match &self.shared.settings.challenge {
+            Challenge::Http01 => {
+                let answer = given.authorization.as_str();
+                self.shared.tokens.insert(given.token, answer);
+                self.tokens.push(given.token.into());
+            }
+            Challenge::TlsAlpn01 => {
+                let pair = certificate(&given, self.shared.settings.clock.unix_s())?;
+                self.shared.show_challenge(given.domain, Some(pair));
+                self.names.push(given.domain.into());
+            }
+            Challenge::Dns01(hook) => {
+                let record = Record {
+                    domain: given.domain.into(),
+                    value: given.authorization.dns_value(),
+                    authority: given.authority.into(),
+                };
+                // Taken away even if it was not shown whole.
+                self.records.push(record.clone());
+                hook::run(hook, Action::Present, &record).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away all, records too. A hook that fails at it does no harm, but says so.
+    pub async fn take_away(mut self) {
+        let Challenge::Dns01(hook) = &self.shared.settings.challenge else {
+            return;
+        };
+        for record in std::mem::take(&mut self.records) {
+            if let Err(trouble) = hook::run(hook, Action::Cleanup, &record).await {
+                self.shared.log(&trouble.text);
+            }
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        for token in &self.tokens {
+            self.shared.tokens.remove(token);
+        }
+        for name in &self.names {
+            self.shared.show_challenge(name, None);
+        }
+    }
+}
+
+/// A certificate that says nothing but that we know the challenge (RFC 8737, section 3).
+fn certificate(given: &Given<'_>, unix_s: u64) -> Result<Pair, Trouble> {
+    let making = |error: rcgen::Error| Trouble::local(format!("no challenge: {error}"));
+    let mut params = CertificateParams::new([given.domain.to_owned()]).map_err(making)?;
+    params.distinguished_name = DistinguishedName::new();
+    let digest = given.authorization.digest();
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest.as_ref())];
+    let key = KeyPair::generate().map_err(making)?;
+    let certificate = params.self_signed(&key).map_err(making)?;
+    let (certificate, key) = (certificate.pem(), key.serialize_pem());
+    let file = Path::new("challenge");
+    let texts = Texts {
+        certificates_file: file,
+        certificates: certificate.as_bytes(),
+        key_file: file,
+        key: key.as_bytes(),
+        staple: None,
+    };
+    let loaded = Pair::load(&texts, unix_s);
+    loaded.map(|(pair, _)| pair).map_err(Trouble::local)
+}

@@ -1,0 +1,114 @@
+//! What an authority says, sorted by who can help.
+
+use instant_acme::{Error, Problem};
+
+use crate::http::{Said, Unreachable};
+use crate::plan::{Kind, Trouble};
+
+/// The type of a problem, without what all have in common.
+pub(crate) fn problem_type(error: &Error) -> Option<&str> {
+    match error {
+        Error::Api(problem) => short_type(problem),
+        _ => None,
+    }
+}
+
+fn short_type(problem: &Problem) -> Option<&str> {
+    problem.r#type.as_deref()?.rsplit(':').next()
+}
+
+/// An error of `instant-acme`, and what the last answer has said.
+pub(crate) fn trouble(error: &Error, said: Said) -> Trouble {
+    let (kind, text) = sorted(error, said);
+    let retry_after_s = match kind {
+        Kind::RateLimited | Kind::Unreachable => said.retry_after_s,
+        Kind::Refused | Kind::WrongAnswer | Kind::Local => None,
+    };
+    Trouble {
+        kind,
+        retry_after_s,
+        text,
+    }
+}
+
+fn sorted(error: &Error, said: Said) -> (Kind, String) {
+    if let Error::Other(error) = error
+        && error.is::<Unreachable>()
+    {
+        return (Kind::Unreachable, format!("cannot be reached: {error}"));
+    }
+    let status = said.status.as_u16();
+    match error {
+        Error::Api(problem) => {
+            let kind = match short_type(problem) {
+                Some("rateLimited") => Kind::RateLimited,
+                // Nonces go when it starts anew.
+                Some("serverInternal" | "badNonce") => Kind::Unreachable,
+                Some("malformed") => Kind::WrongAnswer,
+                _ if status == 429 => Kind::RateLimited,
+                _ if status >= 500 => Kind::Unreachable,
+                _ => Kind::Refused,
+            };
+            (kind, in_words(problem))
+        }
+        _ if status == 429 => (Kind::RateLimited, "too many requests".into()),
+        _ if status >= 500 => (Kind::Unreachable, format!("answers with status {status}")),
+        Error::Timeout(_) => (Kind::Unreachable, "does not come to an end".into()),
+        Error::Crypto | Error::KeyRejected => (Kind::Local, error.to_string()),
+        Error::Unsupported(what) => (Kind::Refused, format!("does not know {what}")),
+        Error::Json(error) => {
+            let text = format!("answers with status {status} and what is not ACME: {error}");
+            (Kind::WrongAnswer, text)
+        }
+        error => (Kind::WrongAnswer, format!("answers wrongly: {error}")),
+    }
+}
+
+/// What it says, and of which names.
+pub(crate) fn in_words(problem: &Problem) -> String {
+    let mut text = problem.detail.clone().unwrap_or_default();
+    if let Some(kind) = short_type(problem) {
+        text = format!("{kind}: {text}");
+    }
+    for part in &problem.subproblems {
+        text = format!("{text}; {part}");
+    }
+    // It stands in logs and states: in one line, and not a book.
+    let text = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    text.take(1000).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    fn api(json: &str, status: u16) -> Trouble {
+        let problem: Problem = serde_json::from_str(json).expect("a problem");
+        let said = Said {
+            status: StatusCode::from_u16(status).expect("a status"),
+            retry_after_s: Some(60),
+        };
+        trouble(&Error::Api(problem), said)
+    }
+
+    #[test]
+    fn problems_are_sorted_by_who_can_help() {
+        let limited = api(
+            r#"{"type":"urn:ietf:params:acme:error:rateLimited","detail":"slow"}"#,
+            429,
+        );
+        assert_eq!(limited.kind, Kind::RateLimited);
+        assert_eq!(limited.retry_after_s, Some(60));
+        assert_eq!(limited.text, "rateLimited: slow");
+        let refused = api(
+            r#"{"type":"urn:ietf:params:acme:error:dns","detail":"a\nb"}"#,
+            400,
+        );
+        assert_eq!((refused.kind, refused.retry_after_s), (Kind::Refused, None));
+        assert_eq!(refused.text, "dns: a b");
+        assert_eq!(api("{}", 503).kind, Kind::Unreachable);
+        assert_eq!(api("{}", 429).kind, Kind::RateLimited);
+    }
+}

@@ -1,0 +1,264 @@
+//! What is kept: accounts, certificates with keys, and plans, in a folder for nobody but its owner.
+//!
+//! | | |
+//! |---|---|
+//! | `accounts/HOST-PATH.json` | an account's key and number |
+//! | `names/NAME/certificate.pem` | key, certificate and chain; `*` is written as `_` |
+//! | `names/NAME/state.json` | what is planned, what went wrong |
+//! | `names/NAME/lock`, `accounts/….lock` | held (flock) by who orders, or makes the account |
+//!
+//! Everything here may block.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+mod write;
+
+use crate::plan::{Plan, Trouble};
+
+/// More than a certificate, its key and its state take.
+const PROBE_LEN: usize = 64 * 1024;
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder(PathBuf);
+
+/// What is known of a certificate beside what is in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    pub names: Vec<String>,
+    pub on_demand: bool,
+    /// The directory of who has signed it.
+    pub authority: Option<String>,
+    pub plan: Plan,
+}
+
+/// Nobody else orders for a name, or makes an account, while this is there.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Folder {
+    pub fn new(path: &Path) -> Folder {
+        Folder(path.into())
+    }
+
+    fn of(&self, name: &str) -> PathBuf {
+        self.0.join("names").join(name.replace('*', "_"))
+    }
+
+    /// Where a name's certificate is.
+    pub fn certificate_file(&self, name: &str) -> PathBuf {
+        self.of(name).join("certificate.pem")
+    }
+
+    /// A name's certificate and key. `None`: there are none, or they cannot be read, which is an error when new ones
+    /// are to be written.
+    pub fn certificate(&self, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.certificate_file(name)).ok()
+    }
+
+    pub fn store_certificate(&self, name: &str, pem: &[u8]) -> Result<(), Trouble> {
+        self.write(&self.certificate_file(name), pem)
+    }
+
+    /// What is known of a name. A file that cannot be understood is as good as none.
+    pub fn saved(&self, name: &str) -> Option<Saved> {
+        let text = fs::read(self.of(name).join("state.json")).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    pub fn save(&self, name: &str, saved: &Saved) -> Result<(), Trouble> {
+        let text = serde_json::to_vec_pretty(saved).map_err(Trouble::local)?;
+        self.write(&self.of(name).join("state.json"), &text)
+    }
+
+    /// Nothing is known of a name any more. A certificate stays.
+    pub fn forget(&self, name: &str) -> Result<(), Trouble> {
+        let path = self.of(name).join("state.json");
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(in_words(&path, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All of which something is known.
+    pub fn all_saved(&self) -> Vec<Saved> {
+        let Ok(folders) = fs::read_dir(self.0.join("names")) else {
+            return Vec::new();
+        };
+        let names = folders
+            .flatten()
+            .filter_map(|folder| folder.file_name().into_string().ok());
+        names.filter_map(|name| self.saved(&name)).collect()
+    }
+
+    /// Whether a certificate could be stored: before an authority is asked for one, which counts.
+    pub fn probe(&self, name: &str) -> Result<(), Trouble> {
+        let path = self.of(name).join("probe");
+        self.write(&path, &[0; PROBE_LEN])?;
+        fs::remove_file(&path).map_err(|error| in_words(&path, &error))
+    }
+
+    /// An account, by its file's name.
+    pub fn account(&self, account: &str) -> Option<Vec<u8>> {
+        fs::read(self.account_file(account)).ok()
+    }
+
+    pub fn store_account(&self, account: &str, text: &[u8]) -> Result<(), Trouble> {
+        self.write(&self.account_file(account), text)
+    }
+
+    /// The authority does not know it any more. Its key is kept for whoever needs it.
+    pub fn forget_account(&self, account: &str) {
+        let file = self.account_file(account);
+        let _ = fs::rename(&file, file.with_extension("old"));
+    }
+
+    fn account_file(&self, account: &str) -> PathBuf {
+        self.0.join("accounts").join(format!("{account}.json"))
+    }
+
+    /// Takes a name's lock. `None`: somebody else has it.
+    pub fn lock(&self, name: &str) -> Result<Option<Lock>, Trouble> {
+        self.lock_file(&self.of(name).join("lock"))
+    }
+
+    /// Takes an account's lock.
+    pub fn lock_account(&self, account: &str) -> Result<Option<Lock>, Trouble> {
+        self.lock_file(&self.account_file(account).with_extension("lock"))
+    }
+
+    fn lock_file(&self, path: &Path) -> Result<Option<Lock>, Trouble> {
+        let opened = write::opened(&self.0, path);
+        let file = opened.map_err(|error| in_words(path, &error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(in_words(path, &error)),
+        }
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Trouble> {
+        write::whole(&self.0, path, bytes).map_err(|error| in_words(path, &error))
+    }
+}
+
+fn in_words(path: &Path, error: &io::Error) -> Trouble {
+    Trouble::local(format!("{} cannot be written: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+
+    fn folder(name: &str) -> (Folder, PathBuf) {
+        let name = format!("lowroad-acme-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        (Folder::new(&path.join("acme")), path)
+    }
+
+    #[test]
+    fn files_are_for_nobody_else() {
+        let (folder, path) = folder("modes");
+        folder
+            .store_certificate("*.example.org", b"pem")
+            .expect("stored");
+        let _lock = folder.lock("*.example.org").expect("a lock");
+        let mode = |file: &Path| fs::metadata(file).expect("a file").permissions().mode() & 0o7777;
+        let file = path.join("acme/names/_.example.org/certificate.pem");
+        assert_eq!(folder.certificate_file("*.example.org"), file);
+        assert_eq!(mode(&file), 0o600);
+        assert_eq!(mode(&file.with_file_name("lock")), 0o600);
+        for parent in file.ancestors().skip(1).take(3) {
+            assert_eq!(mode(parent), 0o700, "{parent:?}");
+        }
+        assert_eq!(
+            folder.certificate("*.example.org").as_deref(),
+            Some(&b"pem"[..])
+        );
+        let _ = fs::remove_dir_all(&path);
+    }
+
+    #[test]
+    fn the_owner_stays() {
+        let (folder, path) = folder("owner");
+        folder
+            .store_certificate("a.example", b"old")
+            .expect("stored");
+        let file = folder.certificate_file("a.example");
+        if std::os::unix::fs::chown(&file, Some(12345), Some(54321)).is_err() {
+            return lowroad_testkit::skip("the_owner_stays", "needs root");
+        }
+        folder
+            .store_certificate("a.example", b"new")
+            .expect("stored");
+        let meta = fs::metadata(&file).expect("a file");
+        assert_eq!((meta.uid(), meta.gid()), (12345, 54321));
+        assert_eq!(fs::read(&file).expect("a file"), b"new");
+        // What is new belongs to whom its folder belongs.
+        let parent = file.parent().expect("a folder");
+        std::os::unix::fs::chown(parent, Some(12345), Some(54321)).expect("root");
+        folder.probe("a.example").expect("room");
+        let _lock = folder.lock("a.example").expect("a lock");
+        assert_eq!(
+            fs::metadata(parent.join("lock")).expect("a file").uid(),
+            12345
+        );
+        let _ = fs::remove_dir_all(&path);
+    }
+
+    #[test]
+    fn a_lock_is_one_owners() {
+        let (folder, path) = folder("lock");
+        let lock = folder.lock("a.example").expect("a folder");
+        assert!(lock.is_some());
+        assert!(folder.lock("a.example").expect("a folder").is_none());
+        assert!(folder.lock("b.example").expect("a folder").is_some());
+        drop(lock);
+        assert!(folder.lock("a.example").expect("a folder").is_some());
+        let _ = fs::remove_dir_all(&path);
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_failed() {
+        let (folder, path) = folder("failed");
+        fs::create_dir_all(folder.certificate_file("a.example")).expect("a folder in the way");
+        let trouble = folder
+            .store_certificate("a.example", b"pem")
+            .expect_err("in the way");
+        assert!(
+            trouble.text.contains("certificate.pem cannot be written"),
+            "{trouble}"
+        );
+        let parent = folder.of("a.example");
+        assert_eq!(fs::read_dir(parent).expect("a folder").count(), 1);
+        let _ = fs::remove_dir_all(&path);
+    }
+
+    #[test]
+    fn states_that_cannot_be_understood_are_none() {
+        let (folder, path) = folder("state");
+        let saved = Saved {
+            names: vec!["a.example".into()],
+            on_demand: true,
+            authority: None,
+            plan: Plan::new(["https://ca.example/"]),
+        };
+        folder.save("a.example", &saved).expect("saved");
+        folder.save("b.example", &saved).expect("saved");
+        assert_eq!(folder.saved("a.example").expect("saved").plan, saved.plan);
+        let file = folder.of("b.example").join("state.json");
+        fs::write(file, "{\"names\":").expect("half a file");
+        assert!(folder.saved("b.example").is_none());
+        assert_eq!(folder.all_saved().len(), 1);
+        let _ = fs::remove_dir_all(&path);
+    }
+}

@@ -1,0 +1,92 @@
+//! Writes files that are there as a whole or not at all, also after a loss of power.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Writes under another name, lets it reach the disk, and then gives it its own. `root` and what is below are made if
+/// they are not there. The owner of the file stays; a new one belongs to whom its folder belongs.
+pub(super) fn whole(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = parent(root, path)?;
+    let beside = beside(path);
+    let written = write(&folder, &beside, path, bytes);
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn write(folder: &Path, beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(beside)?;
+    let like = fs::metadata(path).or_else(|_| fs::metadata(folder))?;
+    give(&file, &like)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(beside, path)?;
+    File::open(folder)?.sync_all()
+}
+
+/// A file that is made if it is not there, and never written.
+pub(super) fn opened(root: &Path, path: &Path) -> io::Result<File> {
+    let folder = parent(root, path)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    if file.metadata()?.uid() != fs::metadata(&folder)?.uid() {
+        give(&file, &fs::metadata(&folder)?)?;
+    }
+    Ok(file)
+}
+
+/// A name that no other process or thread writes to.
+fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let extension = format!("{}-{count}.new", std::process::id());
+    path.with_extension(extension)
+}
+
+/// The folder of a file. What is missing of it is made.
+fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let folder = path.parent().unwrap_or(root);
+    let mut missing: Vec<&Path> = Vec::new();
+    for ancestor in folder.ancestors() {
+        if ancestor.exists() || ancestor.as_os_str().is_empty() {
+            break;
+        }
+        missing.push(ancestor);
+    }
+    for folder in missing.into_iter().rev() {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            made => made?,
+        }
+        let file = File::open(folder)?;
+        if let Some(above) = folder.parent().filter(|_| folder != root) {
+            give(&file, &fs::metadata(above)?)?;
+        }
+        file.set_permissions(Permissions::from_mode(0o700))?;
+    }
+    Ok(folder.into())
+}
+
+/// Who may not give files away keeps them.
+fn give(file: &File, like: &Metadata) -> io::Result<()> {
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) == (like.uid(), like.gid()) {
+        return Ok(());
+    }
+    match fchown(file, Some(like.uid()), Some(like.gid())) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        given => given,
+    }
+}

@@ -1,0 +1,201 @@
+//! `dns-01`: a command of the operator's puts records into the DNS and takes them out again.
+
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use crate::plan::Trouble;
+use crate::settings::Hook;
+
+/// So much of what a command has said last is of interest.
+const OUTPUT_LEN_MAX: usize = 2000;
+
+/// What the command is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action {
+    /// Add a record, and return when the world can see it.
+    Present,
+    /// Remove it.
+    Cleanup,
+}
+
+impl Action {
+    fn name(self) -> &'static str {
+        match self {
+            Action::Present => "present",
+            Action::Cleanup => "cleanup",
+        }
+    }
+}
+
+/// A record of type TXT.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    /// The name that it proves, without `*.`.
+    pub domain: String,
+    pub value: String,
+    /// The directory of who will look for it.
+    pub authority: String,
+}
+
+impl Record {
+    fn name(&self) -> String {
+        format!("_acme-challenge.{}", self.domain)
+    }
+}
+
+/// Runs the command and waits for it.
+pub(crate) async fn run(hook: &Hook, action: Action, record: &Record) -> Result<(), Trouble> {
+    let (program, first) = hook.command.split_first().unwrap_or((&EMPTY, &[]));
+    let failed = |what: String| {
+        Trouble::local(format!(
+            "{program} {} {}: {what}",
+            action.name(),
+            record.name()
+        ))
+    };
+    let mut child = Command::new(program)
+        .args(first)
+        .args([action.name(), &record.name(), &record.value])
+        .env("LOWROAD_ACME_ACTION", action.name())
+        .env("LOWROAD_ACME_DOMAIN", &record.domain)
+        .env("LOWROAD_ACME_RECORD", record.name())
+        .env("LOWROAD_ACME_VALUE", &record.value)
+        .env("LOWROAD_ACME_AUTHORITY", &record.authority)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let mut output = Vec::new();
+    let end = async {
+        // What it has started may have its pipes, too: they end when all of them have ended.
+        let ((mut said, more), status) = tokio::join!(said(out, err), child.wait());
+        said.extend(more);
+        output = said;
+        status
+    };
+    let status = match tokio::time::timeout(Duration::from_secs(hook.timeout_s), end).await {
+        Ok(status) => status.map_err(|error| failed(error.to_string()))?,
+        Err(_) => return Err(failed(format!("killed after {} s", hook.timeout_s))),
+    };
+    // It has ended by itself; its number may be another's soon.
+    group.0 = None;
+    match status.success() {
+        true => Ok(()),
+        false => Err(failed(in_words(status, &output))),
+    }
+}
+
+static EMPTY: String = String::new();
+
+/// The command and what it has started. They end with it.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
+}
+
+async fn said(
+    out: Option<impl AsyncRead + Unpin>,
+    err: Option<impl AsyncRead + Unpin>,
+) -> (Vec<u8>, Vec<u8>) {
+    tokio::join!(last(err), last(out))
+}
+
+/// The last bytes of a pipe.
+async fn last(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let Some(mut pipe) = pipe else {
+        return kept;
+    };
+    let mut piece = [0; 4096];
+    while let Ok(len @ 1..) = pipe.read(&mut piece).await {
+        kept.extend_from_slice(&piece[..len]);
+        kept.drain(..kept.len().saturating_sub(OUTPUT_LEN_MAX));
+    }
+    kept
+}
+
+fn in_words(status: ExitStatus, output: &[u8]) -> String {
+    let output = String::from_utf8_lossy(output);
+    let lines: Vec<&str> = output.lines().map(str::trim).collect();
+    match lines.join(" | ").trim() {
+        "" => format!("{status}, and it said nothing"),
+        output => format!("{status}: {output}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hook(script: &str, timeout_s: u64) -> Hook {
+        Hook {
+            command: ["/bin/sh", "-c", script, "hook"]
+                .map(str::to_owned)
+                .to_vec(),
+            timeout_s,
+        }
+    }
+
+    async fn result(script: &str, timeout_s: u64) -> Result<(), String> {
+        let record = Record {
+            domain: "example.org".into(),
+            value: "value".into(),
+            authority: "https://ca.example/".into(),
+        };
+        let ran = run(&hook(script, timeout_s), Action::Present, &record).await;
+        ran.map_err(|trouble| trouble.text)
+    }
+
+    #[tokio::test]
+    async fn it_is_told_all_in_two_ways() {
+        let script = r#"test "$1 $2 $3" = "present _acme-challenge.example.org value" || exit 1
+            test "$LOWROAD_ACME_ACTION $LOWROAD_ACME_RECORD $LOWROAD_ACME_VALUE" = "$1 $2 $3" || exit 2
+            test "$LOWROAD_ACME_DOMAIN $LOWROAD_ACME_AUTHORITY" = "example.org https://ca.example/""#;
+        assert_eq!(result(script, 60).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn its_status_and_output_are_in_the_error() {
+        let error = result("echo before; echo no such zone >&2; exit 3", 60).await;
+        let error = error.expect_err("an error");
+        assert!(
+            error.contains("present _acme-challenge.example.org"),
+            "{error}"
+        );
+        assert!(
+            error.contains("exit status: 3: no such zone | before"),
+            "{error}"
+        );
+        let error = result("exit 1", 60).await.expect_err("an error");
+        assert!(error.contains("it said nothing"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn it_is_killed_with_all_that_it_has_started() {
+        let file = std::env::temp_dir().join(format!("lowroad-hook-{}", std::process::id()));
+        let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
+        let error = result(&script, 1).await.expect_err("an error");
+        assert!(error.contains("killed after 1 s"), "{error}");
+        let sleeper = std::fs::read_to_string(&file).expect("a number");
+        let status = format!("/proc/{}/stat", sleeper.trim());
+        lowroad_testkit::wait_until("its end", || match std::fs::read_to_string(&status) {
+            Ok(stat) if !stat.contains(") Z ") => None,
+            _ => Some(()),
+        });
+        let _ = std::fs::remove_file(&file);
+    }
+}

@@ -1,0 +1,233 @@
+//! The client for HTTP that authorities are asked with, and who decides on certificates asked for on demand.
+//!
+//! That of `instant-acme` does without what is needed here: limits on time and length, the authorities of
+//! [`lowroad_tls`], and what an answer with an error has said of when to come back. Redirects are not followed.
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+/// From asking to the last byte of the answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// No chain of certificates is longer.
+const LEN_MAX: usize = 1 << 20;
+
+/// Connections, shared by all who ask the same authority.
+#[derive(Clone)]
+pub(crate) struct Http(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>);
+
+/// Nobody has answered.
+#[derive(Debug)]
+pub(crate) struct Unreachable(String);
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unreachable {}
+
+/// What the last answer has said beside its content.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Said {
+    pub status: StatusCode,
+    pub retry_after_s: Option<u64>,
+}
+
+/// Asks for one order, and remembers what was said.
+#[derive(Clone)]
+pub(crate) struct Asker {
+    http: Http,
+    said: Arc<Mutex<Said>>,
+}
+
+/// Whether nobody else reads what is sent there.
+pub(crate) fn is_private(url: &Uri) -> bool {
+    match (url.scheme_str(), url.host()) {
+        (Some("https"), Some(_)) => true,
+        (Some("http"), Some(host)) => matches!(host, "localhost" | "127.0.0.1" | "[::1]"),
+        _ => false,
+    }
+}
+
+impl Http {
+    /// Trusts these authorities, in PEM, or those of the system. May block.
+    pub fn new(roots: Option<&Path>) -> Result<Http, String> {
+        let roots = match roots {
+            Some(path) => roots_of(path)?,
+            None => roots_of_system()?,
+        };
+        let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let client = Client::builder(TokioExecutor::new())
+            // Authorities are asked for minutes, and then not for weeks.
+            .pool_idle_timeout(Duration::from_secs(20))
+            .pool_timer(hyper_util::rt::TokioTimer::new())
+            .build(connector);
+        Ok(Http(client))
+    }
+
+    /// Asks with limits.
+    pub async fn ask(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Result<http::Response<Bytes>, Unreachable> {
+        let ask = async {
+            let response = self.0.request(request).await;
+            let response = response.map_err(|error| Unreachable(in_words(&error)))?;
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, LEN_MAX).collect().await;
+            let body = body.map_err(|error| Unreachable(in_words(&*error)))?;
+            Ok(http::Response::from_parts(parts, body.to_bytes()))
+        };
+        let timely = tokio::time::timeout(TIMEOUT, ask).await;
+        timely.unwrap_or_else(|_| Err(Unreachable("no answer within 30 s".into())))
+    }
+
+    pub fn asker(&self) -> Asker {
+        Asker {
+            http: self.clone(),
+            said: Arc::default(),
+        }
+    }
+}
+
+impl Asker {
+    pub fn said(&self) -> Said {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ask(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
+        if !is_private(request.uri()) {
+            let text = format!("it wants to be asked without TLS: {}", request.uri());
+            return Err(Error::Other(text.into()));
+        }
+        let is_get = request.method() == Method::GET;
+        let asked = self.http.ask(request).await;
+        let response = asked.map_err(|error| Error::Other(Box::new(error)))?;
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Said {
+            status: response.status(),
+            retry_after_s: retry_after_s(response.headers(), SystemTime::now()),
+        };
+        let (mut parts, body) = response.into_parts();
+        // An authority that offers a window may not say when to ask for it again (RFC 9773, section 4.3.2), but
+        // `instant-acme` fails without. All else that it asks for is posted, and polled in its own time.
+        if is_get {
+            let again = http::HeaderValue::from_static("21600");
+            parts.headers.entry(RETRY_AFTER).or_insert(again);
+        }
+        let body = Box::new(body);
+        Ok(BytesResponse { parts, body })
+    }
+}
+
+impl HttpClient for Asker {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        Box::pin(self.clone().ask(request))
+    }
+}
+
+/// An error and what it is due to: what `hyper` says alone is but half of it.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// Seconds, or a date.
+fn retry_after_s(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(seconds);
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(now).map_or(0, |left| left.as_secs()))
+}
+
+fn roots_of(path: &Path) -> Result<RootCertStore, String> {
+    let in_file = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| in_file(&error))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in found {
+        let certificate = certificate.map_err(|error| in_file(&error))?;
+        roots.add(certificate).map_err(|error| in_file(&error))?;
+    }
+    match roots.is_empty() {
+        true => Err(in_file(&"no certificate is in it")),
+        false => Ok(roots),
+    }
+}
+
+fn roots_of_system() -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    // Some cannot be used, as one finds them on old systems.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    match roots.is_empty() {
+        true => {
+            Err("the system has no certificates of authorities (package ca-certificates)".into())
+        }
+        false => Ok(roots),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_asked_without_tls() {
+        let private = |url: &str| is_private(&url.parse().expect("a URL"));
+        assert!(private("https://ca.example/directory"));
+        assert!(private("http://127.0.0.1:1/") && private("http://[::1]:1/"));
+        assert!(!private("http://ca.example/") && !private("/directory"));
+        assert!(!private("http://127.0.0.1.example/"));
+    }
+
+    #[test]
+    fn when_to_come_back_is_said_in_two_ways() {
+        let after = |text: &'static str| {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
+            let value = http::HeaderValue::from_static(text);
+            retry_after_s(&HeaderMap::from_iter([(RETRY_AFTER, value)]), now)
+        };
+        assert_eq!(after("120"), Some(120));
+        assert_eq!(after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(7));
+        assert_eq!(after("Sun, 06 Nov 1983 08:49:37 GMT"), Some(0));
+        assert_eq!(after("soon"), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! Names that certificates are for: hosts, or all hosts of one level (`*.example.org`).
+
+use std::fmt;
+
+/// Why it is no name that a certificate could be for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAName {
+    /// Nothing, or more than 253 bytes.
+    Length,
+    /// A part is empty, too long, or has other characters than letters, digits and hyphens.
+    Label,
+    /// An address, or a single word, which no public authority signs.
+    NotPublic,
+}
+
+impl fmt::Display for NotAName {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            NotAName::Length => "a name has 1 to 253 bytes",
+            NotAName::Label => {
+                "between dots stand 1 to 63 letters, digits and hyphens (other scripts as `xn--…`)"
+            }
+            NotAName::NotPublic => {
+                "it is an address or a single word; authorities sign for domains"
+            }
+        })
+    }
+}
+
+/// The name in lower case, without a dot at its end.
+///
+/// # Errors
+/// [`NotAName`]
+pub fn check(name: &str) -> Result<String, NotAName> {
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    if name.is_empty() || name.len() > 253 {
+        return Err(NotAName::Length);
+    }
+    let labels = || name.strip_prefix("*.").unwrap_or(&name).split('.');
+    if !labels().all(is_label) {
+        return Err(NotAName::Label);
+    }
+    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    if labels().count() < 2 || labels().next_back().is_none_or(is_number) {
+        return Err(NotAName::NotPublic);
+    }
+    Ok(name)
+}
+
+fn is_label(label: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !label.is_empty()
+        && label.len() <= 63
+        && label.bytes().all(is_inner)
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_put_into_lower_case() {
+        assert_eq!(check("WWW.Example.org."), Ok("www.example.org".into()));
+        assert_eq!(check("*.example.org"), Ok("*.example.org".into()));
+        assert_eq!(
+            check("xn--bcher-kva.example"),
+            Ok("xn--bcher-kva.example".into())
+        );
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        assert_eq!(check(""), Err(NotAName::Length));
+        assert_eq!(check(&"a.".repeat(200)), Err(NotAName::Length));
+        for name in [
+            "a..b",
+            "../etc",
+            "a_b.example",
+            "-a.example",
+            "a.*.b",
+            "a b.c",
+            "**.a.b",
+        ] {
+            assert_eq!(check(name), Err(NotAName::Label), "{name}");
+        }
+        for name in ["localhost", "127.0.0.1", "*.org", "example.123"] {
+            assert_eq!(check(name), Err(NotAName::NotPublic), "{name}");
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! One order, from the lock to the stored certificate (RFC 8555, section 7.4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AuthorizationStatus, CertificateIdentifier, Error, Identifier, NewOrder, Order,
+    OrderStatus, RetryPolicy,
+};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+
+use crate::account::{self, Opened};
+use crate::ask;
+use crate::challenge::{Given, Shown};
+use crate::error::{in_words, problem_type, trouble};
+use crate::folder::Lock;
+use crate::http::Unreachable;
+use crate::issued::Issued;
+use crate::manager::Shared;
+use crate::plan::{Kind, Trouble};
+use crate::settings::{Authority, Challenge};
+
+/// From the first question to the certificate.
+const TIMEOUT: Duration = Duration::from_secs(900);
+/// Another process has the lock: how often to look again.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// An authority that is verifying or signing is asked so long.
+const POLLING: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(250))
+    .backoff(1.6)
+    .timeout(Duration::from_secs(180));
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// What the certificate is called.
+    pub key: String,
+    pub names: Vec<String>,
+    pub on_demand: bool,
+    /// The authority's place.
+    pub place: usize,
+    /// The certificate that goes, if the same authority has signed it.
+    pub replaces: Option<CertificateIdentifier<'static>>,
+}
+
+/// What has come of it.
+pub(crate) enum Got {
+    /// A certificate. The text is there if it could not be stored, and then why.
+    Issued(Issued, Option<(Vec<u8>, Trouble)>),
+    /// Another process was faster: its certificate, and who has signed it.
+    Found(Issued, Option<String>),
+    /// Who is asked on demand does not want one.
+    Unwanted,
+}
+
+/// Orders a certificate.
+pub(crate) async fn get(shared: Arc<Shared>, wanted: Wanted) -> Result<Got, Trouble> {
+    let order = ordered(&shared, &wanted);
+    match tokio::time::timeout(TIMEOUT, order).await {
+        Ok(got) => got,
+        Err(_) => Err(Trouble::new(
+            Kind::Unreachable,
+            format!("no certificate after {} minutes", TIMEOUT.as_secs() / 60),
+        )),
+    }
+}
+
+async fn ordered(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Got, Trouble> {
+    let authority = &shared.settings.authorities[wanted.place];
+    let _lock = lock(shared, &wanted.key).await?;
+    if let Some((issued, authority)) = fresh(shared, wanted) {
+        return Ok(Got::Found(issued, authority));
+    }
+    let http = shared.http(wanted.place).map_err(Trouble::local)?;
+    if let (Some(on_demand), true) = (&shared.settings.on_demand, wanted.on_demand)
+        && !ask::ask(&http, &on_demand.ask, &wanted.key).await?
+    {
+        return Ok(Got::Unwanted);
+    }
+    let folder = &shared.folder;
+    folder.probe(&wanted.key)?;
+    let said_by = |mut trouble: Trouble| {
+        if trouble.kind != Kind::Local {
+            trouble.text = format!("{}: {}", authority.directory, trouble.text);
+        }
+        trouble
+    };
+    let opened = account::open(&shared.settings, folder, authority, &http).await;
+    let pem = issue(shared, wanted, &opened.map_err(said_by)?)
+        .await
+        .map_err(said_by)?;
+    let issued = checked(shared, wanted, &pem).map_err(said_by)?;
+    let unsaved = match folder.store_certificate(&wanted.key, &pem) {
+        Ok(()) => None,
+        Err(trouble) => Some((pem, trouble)),
+    };
+    Ok(Got::Issued(issued, unsaved))
+}
+
+/// One process orders for a name.
+async fn lock(shared: &Shared, key: &str) -> Result<Lock, Trouble> {
+    loop {
+        if let Some(lock) = shared.folder.lock(key)? {
+            return Ok(lock);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// What another process has stored, if it need not be renewed now.
+fn fresh(shared: &Shared, wanted: &Wanted) -> Option<(Issued, Option<String>)> {
+    let now_s = shared.settings.clock.unix_s();
+    let issued = shared.stored(&wanted.key, &wanted.names)?;
+    let saved = shared.folder.saved(&wanted.key);
+    let mut plan = saved
+        .as_ref()
+        .map(|saved| saved.plan.clone())
+        .unwrap_or_default();
+    plan.holds(
+        issued.pair.fingerprint(),
+        issued.validity,
+        crate::manager::jitter(),
+    );
+    let authority = saved.and_then(|saved| saved.authority);
+    (!plan.needs_order(now_s)).then_some((issued, authority))
+}
+
+/// Key, certificate and chain.
+async fn issue(shared: &Arc<Shared>, wanted: &Wanted, opened: &Opened) -> Result<Vec<u8>, Trouble> {
+    let authority = &shared.settings.authorities[wanted.place];
+    let sorted = |error: Error| trouble(&error, opened.asker.said());
+    let mut order = match placed(wanted, authority, &opened.account).await {
+        Ok(order) => order,
+        Err(Failed::Acme(error)) if account::is_lost(&error) => {
+            shared.folder.forget_account(&account::file_name(authority));
+            let mut trouble = sorted(error);
+            // The next order makes another account, soon.
+            trouble.kind = Kind::Unreachable;
+            return Err(trouble);
+        }
+        Err(failed) => return Err(failed.sorted(sorted)),
+    };
+    let mut shown = Shown::new(shared.clone());
+    let proved = prove(shared, wanted, &mut order, &mut shown).await;
+    shown.take_away().await;
+    proved.map_err(|failed| failed.sorted(sorted))?;
+
+    let making = |error: rcgen::Error| Trouble::local(format!("no request can be made: {error}"));
+    let key = KeyPair::generate().map_err(making)?;
+    let mut params = CertificateParams::new(wanted.names.clone()).map_err(making)?;
+    params.distinguished_name = DistinguishedName::new();
+    let request = params.serialize_request(&key).map_err(making)?;
+    order.finalize_csr(request.der()).await.map_err(sorted)?;
+    let chain = order.poll_certificate(&POLLING).await.map_err(sorted)?;
+    Ok(format!("{}{chain}", key.serialize_pem()).into_bytes())
+}
+
+/// Why an order fails: by the authority's word, or by ours.
+enum Failed {
+    Acme(Error),
+    Own(Trouble),
+}
+
+impl Failed {
+    fn sorted(self, sorted: impl Fn(Error) -> Trouble) -> Trouble {
+        match self {
+            Failed::Acme(error) => sorted(error),
+            Failed::Own(trouble) => trouble,
+        }
+    }
+
+    fn refused(text: String) -> Failed {
+        Failed::Own(Trouble::new(Kind::Refused, text))
+    }
+
+    fn wrong(text: String) -> Failed {
+        Failed::Own(Trouble::new(Kind::WrongAnswer, text))
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Acme(error)
+    }
+}
+
+async fn placed(
+    wanted: &Wanted,
+    authority: &Authority,
+    account: &Account,
+) -> Result<Order, Failed> {
+    let names = wanted.names.iter().cloned().map(Identifier::Dns);
+    let names: Vec<Identifier> = names.collect();
+    let mut new = NewOrder::new(&names);
+    if let Some(profile) = &authority.profile {
+        let mut offered: Vec<&str> = account.profiles().map(|profile| profile.name).collect();
+        offered.sort_unstable();
+        if !offered.contains(&profile.as_str()) {
+            let offered = offered.join(", ");
+            let text = format!("has no profile {profile}; those that it has: {offered}");
+            return Err(Failed::refused(text));
+        }
+        new = new.profile(profile);
+    }
+    if let Some(id) = &wanted.replaces {
+        let mut replacing = NewOrder::new(&names).replaces(id.clone());
+        if let Some(profile) = &authority.profile {
+            replacing = replacing.profile(profile);
+        }
+        match account.new_order(&replacing).await {
+            Err(error) if may_go_without(&error) => {}
+            order => return Ok(order?),
+        }
+    }
+    Ok(account.new_order(&new).await?)
+}
+
+/// What a certificate replaces is a courtesy. An authority may not know it any more, have heard of another in its place,
+/// or not say that it has heard: then it is asked again without.
+fn may_go_without(error: &Error) -> bool {
+    match error {
+        Error::Unsupported(_) => true,
+        Error::Other(error) => !error.is::<Unreachable>(),
+        error => !matches!(
+            problem_type(error),
+            None | Some("rateLimited" | "accountDoesNotExist" | "badNonce")
+        ),
+    }
+}
+
+/// Shows what the authority looks for, and waits until it has seen it.
+async fn prove(
+    shared: &Shared,
+    wanted: &Wanted,
+    order: &mut Order,
+    shown: &mut Shown,
+) -> Result<(), Failed> {
+    let challenge = &shared.settings.challenge;
+    let authority = &shared.settings.authorities[wanted.place].directory;
+    if !show(challenge, authority, wanted, order, shown).await? {
+        // All was proved before.
+        return Ok(());
+    }
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Pending
+            && let Some(mut given) = authorization.challenge(challenge.kind())
+        {
+            given.set_ready().await?;
+        }
+    }
+    match order.poll_ready(&POLLING).await {
+        Ok(OrderStatus::Ready) => Ok(()),
+        Ok(_) => Err(why(order).await),
+        Err(error @ Error::Api(_)) => match why(order).await {
+            failed @ Failed::Own(_) => Err(failed),
+            Failed::Acme(_) => Err(Failed::Acme(error)),
+        },
+        Err(error) => Err(Failed::Acme(error)),
+    }
+}
+
+/// Whether there was anything to be shown.
+async fn show(
+    challenge: &Challenge,
+    authority: &str,
+    wanted: &Wanted,
+    order: &mut Order,
+    shown: &mut Shown,
+) -> Result<bool, Failed> {
+    let mut some = false;
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        match authorization.status {
+            AuthorizationStatus::Valid => continue,
+            AuthorizationStatus::Pending => {}
+            status => {
+                let text = format!("has an authorization that is {status:?} from the start");
+                return Err(Failed::wrong(text));
+            }
+        }
+        let name = authorization.identifier().to_string();
+        if !wanted.names.contains(&name) {
+            let text = format!("wants a proof for {name:.80}, which was not ordered");
+            return Err(Failed::wrong(text));
+        }
+        let Some(given) = authorization.challenge(challenge.kind()) else {
+            let text = format!("offers no {} for {name}", challenge.name());
+            return Err(Failed::refused(text));
+        };
+        if given.token.is_empty() || !given.token.bytes().all(is_of_token) {
+            return Err(Failed::wrong("gives a token that is none".into()));
+        }
+        let given = Given {
+            domain: name.strip_prefix("*.").unwrap_or(&name),
+            token: &given.token,
+            authorization: given.key_authorization(),
+            authority,
+        };
+        shown.show(given).await.map_err(Failed::Own)?;
+        some = true;
+    }
+    Ok(some)
+}
+
+/// RFC 8555, section 8.1.
+fn is_of_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
+}
+
+/// What the authority has seen instead of what it looked for.
+async fn why(order: &mut Order) -> Failed {
+    let mut seen = Vec::new();
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let Ok(mut authorization) = authorization else {
+            break;
+        };
+        let name = authorization.identifier().to_string();
+        let Ok(state) = authorization.refresh().await else {
+            break;
+        };
+        let errors = state
+            .challenges
+            .iter()
+            .filter_map(|challenge| challenge.error.as_ref());
+        seen.extend(errors.map(|problem| format!("{name}: {}", in_words(problem))));
+    }
+    match seen.is_empty() {
+        true => Failed::Acme(Error::Str("a reason: the order is invalid")),
+        false => Failed::refused(format!("cannot verify {}", seen.join("; "))),
+    }
+}
+
+/// What was ordered is what has come.
+fn checked(shared: &Shared, wanted: &Wanted, pem: &[u8]) -> Result<Issued, Trouble> {
+    let wrong =
+        |what: String| Trouble::new(Kind::WrongAnswer, format!("a certificate that {what}"));
+    let now_s = shared.settings.clock.unix_s();
+    let file = shared.folder.certificate_file(&wanted.key);
+    let issued = Issued::read(pem, &file, now_s);
+    let issued = issued.map_err(|error| wrong(format!("cannot be used: {error}")))?;
+    if !issued.covers(&wanted.names) {
+        return Err(wrong("is not for all names".into()));
+    }
+    if issued.validity.not_after_s <= now_s {
+        return Err(wrong("is over already".into()));
+    }
+    Ok(issued)
+}

@@ -1,0 +1,81 @@
+//! Why there is no certificate, and how long to wait before the next order.
+
+use std::fmt;
+
+use super::Jitter;
+
+const MINUTE_S: u64 = 60;
+const HOUR_S: u64 = 3600;
+const DAY_S: u64 = 86_400;
+/// No authority makes us wait longer: the operator may have come to terms with it.
+const RETRY_AFTER_S_MAX: u64 = 7 * DAY_S;
+
+/// Who can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Time: the authority does not answer, or says that it cannot.
+    Unreachable,
+    /// Time: too much was asked of the authority.
+    RateLimited,
+    /// The operator: the authority cannot verify a name, or wants something else of us.
+    Refused,
+    /// Those who run the authority: what it says is not ACME, or the certificate is not what was ordered.
+    WrongAnswer,
+    /// The operator: a file, a folder, a hook.
+    Local,
+}
+
+/// Why there is no certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Who can help.
+    pub kind: Kind,
+    /// The authority does not want to be asked before, in seconds.
+    pub retry_after_s: Option<u64>,
+    /// In words, for the operator.
+    pub text: String,
+}
+
+impl Trouble {
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Trouble {
+        Trouble {
+            kind,
+            retry_after_s: None,
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn local(text: impl fmt::Display) -> Trouble {
+        Trouble::new(Kind::Local, text.to_string())
+    }
+
+    /// How long to wait after so many failures: twice as long each time, up to a limit, and up to a quarter longer
+    /// by chance, so that not all names come back at once. With a certificate that lasts for days, no wait takes
+    /// more than a twentieth of them, unless the authority has said how long.
+    pub(super) fn delay_s(&self, failures: u32, lifetime_s: Option<u64>, jitter: Jitter) -> u64 {
+        let (first_s, max_s) = match self.kind {
+            Kind::Unreachable | Kind::Local => (MINUTE_S, HOUR_S),
+            Kind::RateLimited => (HOUR_S, DAY_S),
+            Kind::Refused => (15 * MINUTE_S, DAY_S),
+            Kind::WrongAnswer => (5 * MINUTE_S, 6 * HOUR_S),
+        };
+        let doubled_s = first_s << failures.saturating_sub(1).min(16);
+        let fair_s = lifetime_s.map_or(max_s, |lifetime_s| max_s.min(lifetime_s / 20));
+        let own_s = doubled_s.min(fair_s.max(first_s));
+        let asked_s = self.retry_after_s.unwrap_or(0).min(RETRY_AFTER_S_MAX);
+        let least_s = match (self.kind, self.retry_after_s) {
+            // It has said how long: no need to guess.
+            (Kind::RateLimited, Some(_)) => asked_s.max(MINUTE_S),
+            _ => own_s.max(asked_s),
+        };
+        least_s + jitter.of(own_s / 4)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Trouble {}

@@ -1,0 +1,43 @@
+//! So many of something in so long, as with orders in an hour.
+
+use std::collections::VecDeque;
+
+/// A limit over a sliding period.
+#[derive(Clone, Debug)]
+pub struct Rate {
+    max: usize,
+    period_s: u64,
+    /// Of the last `max`, the oldest first.
+    times_s: VecDeque<u64>,
+}
+
+impl Rate {
+    /// At most `max` in `period_s`.
+    pub fn new(max: usize, period_s: u64) -> Rate {
+        Rate {
+            max,
+            period_s,
+            times_s: VecDeque::new(),
+        }
+    }
+
+    /// Takes one.
+    ///
+    /// # Errors
+    /// There is none left before this second.
+    pub fn take(&mut self, now_s: u64) -> Result<(), u64> {
+        while self
+            .times_s
+            .front()
+            .is_some_and(|&time_s| time_s + self.period_s <= now_s)
+        {
+            self.times_s.pop_front();
+        }
+        if self.times_s.len() < self.max {
+            self.times_s.push_back(now_s);
+            return Ok(());
+        }
+        let oldest_s = self.times_s.front().copied();
+        Err(oldest_s.map_or(u64::MAX, |oldest_s| oldest_s + self.period_s))
+    }
+}

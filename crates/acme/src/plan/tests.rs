@@ -1,0 +1,232 @@
+//! Histories of one certificate, in virtual time.
+
+use super::*;
+
+const DAY_S: u64 = 86_400;
+const NOW_S: u64 = 1_795_473_525;
+const NONE: Jitter = Jitter(0);
+const HALF: Jitter = Jitter(1 << 31);
+const MOST: Jitter = Jitter(u32::MAX);
+
+fn plan() -> Plan {
+    Plan::new(["https://one.example/", "https://two.example/"])
+}
+
+fn of_days(days: u64) -> Validity {
+    Validity {
+        not_before_s: NOW_S,
+        not_after_s: NOW_S + days * DAY_S,
+    }
+}
+
+fn trouble(kind: Kind) -> Trouble {
+    Trouble::new(kind, "no")
+}
+
+/// With a certificate of 90 days whose window was asked for.
+fn settled() -> Plan {
+    let mut plan = plan();
+    plan.holds("first", of_days(90), NONE);
+    plan.window(None, u64::MAX, NONE);
+    plan
+}
+
+#[test]
+fn what_is_to_be_renewed_at_once_waits_for_an_hour() {
+    let mut plan = plan();
+    plan.got(NOW_S + 80 * DAY_S, "first", of_days(90), NONE);
+    let next_s = NOW_S + 80 * DAY_S + 3600;
+    assert_eq!(plan.due(NOW_S + 80 * DAY_S), Due::At(next_s));
+    assert_eq!(plan.due(next_s), Due::Order(0));
+
+    plan.got(NOW_S, "second", of_days(90), NONE);
+    let past = Window {
+        start_s: NOW_S - 2,
+        end_s: NOW_S - 1,
+    };
+    plan.window(Some(past), u64::MAX, NONE);
+    assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 3600));
+}
+
+#[test]
+fn without_a_certificate_one_is_ordered_at_once() {
+    assert_eq!(plan().due(NOW_S), Due::Order(0));
+    assert!(plan().needs_order(NOW_S));
+}
+
+#[test]
+fn two_thirds_of_the_lifetime_are_used() {
+    let plan = settled();
+    let renewal_s = NOW_S + 60 * DAY_S;
+    assert_eq!(plan.due(NOW_S), Due::At(renewal_s));
+    assert_eq!(plan.due(renewal_s - 1), Due::At(renewal_s));
+    assert_eq!(plan.due(renewal_s), Due::Order(0));
+    let early_s = of_days(90).renewal_s(None, MOST);
+    assert!(early_s < renewal_s && early_s >= renewal_s - 3 * DAY_S);
+}
+
+#[test]
+fn short_lived_certificates_are_renewed_after_days() {
+    assert_eq!(of_days(6).renewal_s(None, NONE), NOW_S + 4 * DAY_S);
+}
+
+#[test]
+fn the_window_of_the_authority_goes_first() {
+    let mut plan = plan();
+    plan.holds("first", of_days(90), NONE);
+    assert_eq!(plan.due(NOW_S), Due::Window);
+    let window = Window {
+        start_s: NOW_S + 10 * DAY_S,
+        end_s: NOW_S + 12 * DAY_S,
+    };
+    plan.window(Some(window), NOW_S + 6 * 3600, HALF);
+    assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 6 * 3600));
+    assert_eq!(plan.due(NOW_S + 6 * 3600), Due::Window);
+    assert_eq!(plan.due(NOW_S + 11 * DAY_S), Due::Order(0));
+    assert_eq!(plan.next_order_s(NOW_S), NOW_S + 11 * DAY_S);
+
+    // The same window again does not move the second; another one does.
+    plan.window(Some(window), u64::MAX, MOST);
+    assert_eq!(plan.next_order_s(NOW_S), NOW_S + 11 * DAY_S);
+    let past = Window {
+        start_s: NOW_S - 2,
+        end_s: NOW_S - 1,
+    };
+    plan.window(Some(past), u64::MAX, MOST);
+    assert_eq!(plan.due(NOW_S), Due::Order(0));
+}
+
+#[test]
+fn a_window_without_sense_is_not_believed() {
+    let two_thirds_s = NOW_S + 60 * DAY_S;
+    let reversed = Window {
+        start_s: NOW_S + 2,
+        end_s: NOW_S + 1,
+    };
+    assert_eq!(of_days(90).renewal_s(Some(reversed), NONE), two_thirds_s);
+    let late = Window {
+        start_s: NOW_S + 100 * DAY_S,
+        end_s: NOW_S + 101 * DAY_S,
+    };
+    let renewal_s = of_days(90).renewal_s(Some(late), NONE);
+    assert!(renewal_s < NOW_S + 90 * DAY_S && renewal_s > two_thirds_s);
+}
+
+#[test]
+fn authorities_are_tried_in_turn() {
+    let mut plan = plan();
+    plan.failed(NOW_S, 0, &trouble(Kind::Unreachable), NONE);
+    assert_eq!(plan.due(NOW_S), Due::Order(1));
+    plan.failed(NOW_S, 1, &trouble(Kind::RateLimited), NONE);
+    assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 60));
+    assert_eq!(plan.due(NOW_S + 60), Due::Order(0));
+    plan.holds("first", of_days(90), NONE);
+    plan.window(None, u64::MAX, NONE);
+    assert_eq!(plan.last_error(), None);
+    assert_eq!(plan.due(NOW_S + 60 * DAY_S), Due::Order(0));
+}
+
+#[test]
+fn what_is_wrong_here_is_no_authoritys_fault() {
+    let mut plan = plan();
+    plan.failed(NOW_S, 0, &trouble(Kind::Local), NONE);
+    assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 60));
+    assert_eq!(plan.due(NOW_S + 60), Due::Order(0));
+    plan.forgive();
+    assert_eq!(plan.due(NOW_S), Due::Order(0));
+}
+
+#[test]
+fn retry_after_is_kept_to() {
+    let mut plan = Plan::new(["https://one.example/"]);
+    let mut limited = trouble(Kind::RateLimited);
+    limited.retry_after_s = Some(3 * DAY_S);
+    plan.failed(NOW_S, 0, &limited, NONE);
+    assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 3 * DAY_S));
+    // Not for ever, and not in no time.
+    limited.retry_after_s = Some(u64::MAX);
+    plan.failed(NOW_S, 0, &limited, NONE);
+    assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 7 * DAY_S));
+    limited.retry_after_s = Some(0);
+    plan.failed(NOW_S, 0, &limited, NONE);
+    assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 60));
+    // Those who are in maintenance say it, too.
+    let mut down = trouble(Kind::Unreachable);
+    down.retry_after_s = Some(1800);
+    plan.failed(NOW_S, 0, &down, NONE);
+    assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 1800));
+}
+
+/// All authorities are down for ten days, from the second at which the certificate is to be renewed.
+#[test]
+fn days_without_an_authority_are_outlived() {
+    let mut plan = settled();
+    let down_s = NOW_S + 60 * DAY_S;
+    let up_s = down_s + 10 * DAY_S;
+    let (mut now_s, mut orders) = (NOW_S, 0);
+    let ordered_s = loop {
+        match plan.due(now_s) {
+            Due::At(at_s) => {
+                assert!(at_s > now_s);
+                now_s = at_s;
+            }
+            Due::Order(_) if now_s >= up_s => break now_s,
+            Due::Order(place) => {
+                orders += 1;
+                plan.failed(now_s, place, &trouble(Kind::Unreachable), HALF);
+            }
+            Due::Window => panic!("it was said that nobody need ask"),
+        }
+    };
+    assert!(ordered_s <= up_s + 2 * 3600, "{} s late", ordered_s - up_s);
+    // Two authorities, each about once an hour.
+    assert!((400..600).contains(&orders), "{orders} orders");
+    assert!(plan.last_error().is_some());
+}
+
+#[test]
+fn waits_grow_to_a_limit() {
+    let waits = |kind, lifetime_s| {
+        let delay_s = |failures| trouble(kind).delay_s(failures, lifetime_s, NONE);
+        [1, 2, 3, 99].map(delay_s)
+    };
+    assert_eq!(waits(Kind::Unreachable, None), [60, 120, 240, 3600]);
+    assert_eq!(waits(Kind::Refused, None), [900, 1800, 3600, DAY_S]);
+    assert_eq!(waits(Kind::WrongAnswer, None), [300, 600, 1200, 21_600]);
+    // Six days: 7.2 hours at most.
+    assert_eq!(waits(Kind::Refused, Some(6 * DAY_S))[3], 25_920);
+    assert_eq!(trouble(Kind::Local).delay_s(1, None, MOST), 74);
+}
+
+#[test]
+fn a_plan_outlives_its_process() {
+    let mut plan = settled();
+    plan.failed(NOW_S, 0, &trouble(Kind::Refused), NONE);
+    plan.failed(NOW_S, 1, &trouble(Kind::RateLimited), NONE);
+    let text = serde_json::to_string(&plan).expect("text");
+    let again: Plan = serde_json::from_str(&text).expect("a plan");
+    assert_eq!(again, plan);
+
+    // The same certificate changes nothing.
+    let mut same = again.clone();
+    same.holds("first", of_days(90), MOST);
+    assert_eq!(same, plan);
+
+    // Another authority comes first now; what is known of the other stays.
+    let mut other = again.with(["https://three.example/", "https://two.example/"]);
+    other.holds_none();
+    assert_eq!(other.due(NOW_S), Due::Order(0));
+    other.failed(NOW_S, 0, &trouble(Kind::Refused), NONE);
+    assert_eq!(other.due(NOW_S), Due::At(NOW_S + 900));
+}
+
+#[test]
+fn a_rate_slides() {
+    let mut rate = Rate::new(2, 3600);
+    assert_eq!(rate.take(NOW_S), Ok(()));
+    assert_eq!(rate.take(NOW_S + 100), Ok(()));
+    assert_eq!(rate.take(NOW_S + 200), Err(NOW_S + 3600));
+    assert_eq!(rate.take(NOW_S + 3600), Ok(()));
+    assert_eq!(rate.take(NOW_S + 3601), Err(NOW_S + 3700));
+    assert_eq!(Rate::new(0, 60).take(NOW_S), Err(u64::MAX));
+}

@@ -1,0 +1,305 @@
+//! Authorities that do what none should, and a disk that is full.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use lowroad_acme::{Authority, Next, Settings};
+use lowroad_testkit::skip;
+use lowroad_tls::authority::Authority as LocalAuthority;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::kit::pebble::{Options, Pebble};
+use crate::kit::web::{self, Answer};
+use crate::kit::{Folder, Running, names, stored};
+
+const DAY_S: u64 = 86_400;
+const HOUR_S: u64 = 3600;
+
+/// An authority that makes accounts, and answers to orders as it is told: by the path, and its own address.
+fn fake(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> SocketAddr {
+    let own = Arc::new(OnceLock::<SocketAddr>::new());
+    let known = own.clone();
+    let addr = web::serve(web::listen(), move |_, target| {
+        let base = format!("http://{}", known.get().expect("known"));
+        let answer = match target {
+            "/dir" => Answer::new(
+                200,
+                format!(
+                    r#"{{"newNonce":"{base}/nonce","newAccount":"{base}/account",
+                        "newOrder":"{base}/order","renewalInfo":"{base}/window"}}"#
+                ),
+            ),
+            "/nonce" => Answer::new(200, ""),
+            "/account" => {
+                Answer::new(201, r#"{"status":"valid"}"#).with("location", format!("{base}/1"))
+            }
+            _ => order(target, &base),
+        };
+        answer.with("replay-nonce", "bm9uY2U")
+    });
+    own.set(addr).expect("once");
+    addr
+}
+
+fn settings(folder: &Folder, addr: SocketAddr) -> Settings {
+    let mut settings = Settings::new(folder.path());
+    settings.terms_agreed = true;
+    settings.authorities = vec![Authority {
+        directory: format!("http://{addr}/dir"),
+        ..Authority::default()
+    }];
+    settings.sites = vec![names(&["a.example"])];
+    settings
+}
+
+/// What is said of an answer, and how long it is waited then, in seconds.
+fn outcome(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> (String, u64) {
+    let folder = Folder::new();
+    let running = Running::start(settings(&folder, fake(order)));
+    running.wait_for("a.example: no certificate");
+    let state = running.state("a.example");
+    let error = state.last_error.as_ref().expect("an error");
+    let Next::Order(next_s) = state.next else {
+        panic!("{state}");
+    };
+    (error.text.clone(), next_s - error.at_s)
+}
+
+#[test]
+fn a_rate_limit_is_kept_to() {
+    let (text, wait_s) = outcome(|_, _| {
+        let problem = r#"{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many"}"#;
+        Answer::new(429, problem).with("retry-after", "86400")
+    });
+    assert!(text.ends_with("rateLimited: too many"), "{text}");
+    assert!((DAY_S..DAY_S + HOUR_S).contains(&wait_s), "{wait_s}");
+    // Somebody else may stand before the authority, and not know ACME.
+    let (text, wait_s) = outcome(|_, _| Answer::new(429, "<html>").with("retry-after", "7200"));
+    assert!(text.ends_with("too many requests"), "{text}");
+    assert!((2 * HOUR_S..3 * HOUR_S).contains(&wait_s), "{wait_s}");
+}
+
+/// The authority has forgotten the certificate that is replaced: it is ordered without saying so.
+#[test]
+fn what_is_replaced_is_a_courtesy() {
+    let folder = Folder::new();
+    let orders = Arc::new(AtomicUsize::new(0));
+    let count = orders.clone();
+    let addr = fake(move |_, _| match count.fetch_add(1, Ordering::Relaxed) {
+        0 => Answer::new(
+            409,
+            r#"{"type":"urn:ietf:params:acme:error:alreadyReplaced"}"#,
+        ),
+        _ => Answer::new(429, "{}"),
+    });
+    let settings = settings(&folder, addr);
+    let now_s = settings.clock.unix_s();
+    let local = LocalAuthority::open(&folder.path().join("ca"), "test", now_s);
+    let pem = local.expect("an authority").sign_pem(&["a.example"], now_s);
+    let (chain, key) = pem.expect("a certificate");
+    let own = folder.path().join("names/a.example");
+    fs::create_dir_all(&own).expect("a folder");
+    fs::write(own.join("certificate.pem"), format!("{key}{chain}")).expect("a file");
+    let state = format!(
+        r#"{{"names": ["a.example"], "on_demand": false, "authority": "http://{addr}/dir", "plan":
+            {{"authorities": [], "local": {{"failures": 0, "until_s": 0}}, "held": null, "last_error": null}}}}"#
+    );
+    fs::write(own.join("state.json"), state).expect("a file");
+    settings.clock.advance(300 * DAY_S);
+    let running = Running::start(settings);
+    running.wait_for("a.example: no certificate");
+    assert_eq!(orders.load(Ordering::Relaxed), 2);
+    assert!(running.store.current().covers("a.example"));
+}
+
+#[test]
+fn maintenance_is_waited_for() {
+    let (text, wait_s) = outcome(|_, _| Answer::new(503, "<html>").with("retry-after", "1800"));
+    assert!(text.ends_with("answers with status 503"), "{text}");
+    assert!((1800..1900).contains(&wait_s), "{wait_s}");
+}
+
+#[test]
+fn wrong_answers_are_named() {
+    type Case = (fn() -> Answer, &'static str);
+    let cases: [Case; 5] = [
+        (
+            || Answer::new(200, "<html>"),
+            "answers with status 200 and what is not ACME",
+        ),
+        (
+            || Answer::new(201, "{}"),
+            "answers with status 201 and what is not ACME",
+        ),
+        (
+            || Answer::new(201, "x".repeat(2 << 20)),
+            "length limit exceeded",
+        ),
+        (
+            || {
+                Answer::new(
+                    201,
+                    r#"{"status":"pending","authorizations":[],"finalize":"f"}"#,
+                )
+            },
+            "answers wrongly: missing data: no order URL found",
+        ),
+        (
+            || {
+                Answer::new(
+                    201,
+                    r#"{"status":"pending","authorizations":["http://ca.example/1"],"finalize":"f"}"#,
+                )
+                .with("location", "http://ca.example/2")
+            },
+            "it wants to be asked without TLS: http://ca.example/1",
+        ),
+    ];
+    for (order, expected) in cases {
+        let (text, wait_s) = outcome(move |_, _| order());
+        assert!(text.contains(expected), "{text}");
+        assert!((60..400).contains(&wait_s), "{wait_s}");
+    }
+}
+
+/// It takes its time and does not say how long, so that it is asked again and again.
+#[test]
+fn an_order_that_is_being_processed_is_waited_for() {
+    let asked = AtomicUsize::new(0);
+    let (text, _) = outcome(move |target, base| {
+        let order = |status: &str| {
+            let content = format!(
+                r#"{{"status":"{status}","authorizations":[],"finalize":"{base}/finalize",
+                    "error":{}}}"#,
+                match status {
+                    "invalid" => r#"{"type":"urn:ietf:params:acme:error:caa","detail":"no"}"#,
+                    _ => "null",
+                }
+            );
+            Answer::new(200, content).with("location", format!("{base}/one"))
+        };
+        match target {
+            "/order" => order("ready"),
+            "/one" if asked.fetch_add(1, Ordering::Relaxed) == 2 => order("invalid"),
+            _ => order("processing"),
+        }
+    });
+    assert!(text.ends_with("/dir: caa: no"), "{text}");
+}
+
+#[test]
+fn a_refusal_says_why() {
+    let Some(mut pebble) = Pebble::start("a_refusal_says_why", Options::default()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let settings = pebble.settings(&folder, &[&["a.example"], &["blocked.example"]]);
+    let listener = pebble.http.take().expect("a port");
+    let running = Running::start(settings);
+    web::serve(listener, |_, _| Answer::new(200, "something else"));
+    running.wait_for("a.example: no certificate");
+    running.wait_for("blocked.example: no certificate");
+    let state = running.state("a.example");
+    let error = state.last_error.as_ref().expect("an error");
+    assert!(
+        error
+            .text
+            .contains("cannot verify a.example: unauthorized: "),
+        "{state}"
+    );
+    assert!(matches!(state.next, Next::Order(at_s) if at_s >= error.at_s + 900));
+    let state = running.state("blocked.example");
+    let error = state.last_error.as_ref().expect("an error");
+    assert!(error.text.contains("rejectedIdentifier"), "{state}");
+}
+
+/// A small file system of its own, in place of a full disk.
+struct Disk(Folder);
+
+impl Disk {
+    fn new() -> Result<Disk, rustix::io::Errno> {
+        let folder = Folder::new();
+        mount(
+            "tmpfs",
+            folder.path(),
+            "tmpfs",
+            MountFlags::empty(),
+            Some(c"size=512k"),
+        )?;
+        Ok(Disk(folder))
+    }
+
+    fn filler(&self) -> std::path::PathBuf {
+        self.0.path().join("filler")
+    }
+
+    fn fill(&self) {
+        let mut file = fs::File::create(self.filler()).expect("a file");
+        let full = std::iter::repeat_with(|| std::io::Write::write_all(&mut file, &[0; 4096]));
+        assert!(full.take(1000).any(|written| written.is_err()));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = unmount(self.0.path(), UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_costs_no_order() {
+    let Some(mut pebble) = Pebble::start("a_full_disk_costs_no_order", Options::default()) else {
+        return;
+    };
+    let Ok(disk) = Disk::new() else {
+        return skip("a_full_disk_costs_no_order", "needs root");
+    };
+    let settings = pebble.settings(&disk.0, &[&["a.example"]]);
+    let listener = pebble.http.take().expect("a port");
+    let clock = settings.clock.clone();
+    let running = Running::start(settings.clone());
+    web::serve_tokens(listener, running.manager.tokens());
+    running.wait_for("got a certificate");
+    let first = stored(&settings.folder, "a.example");
+    disk.fill();
+    clock.advance(62 * DAY_S);
+    running.wait_for("cannot be written: No space left on device");
+    clock.advance(2 * HOUR_S);
+    running.wait_for_some("no certificate: ", 2);
+    let state = running.state("a.example");
+    assert!(
+        state.to_string().contains("No space left on device"),
+        "{state}"
+    );
+    assert!(running.store.current().covers("a.example"));
+    assert_eq!(stored(&settings.folder, "a.example"), first);
+    assert_eq!(pebble.count("Added order"), 1);
+
+    fs::remove_file(disk.filler()).expect("a file");
+    clock.advance(2 * HOUR_S);
+    running.wait_for_some("got a certificate", 2);
+    assert_ne!(stored(&settings.folder, "a.example"), first);
+    assert_eq!(running.state("a.example").last_error, None);
+    drop(running);
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_named() {
+    let folder = Folder::new();
+    let file = folder.path().join("file");
+    fs::write(&file, "").expect("a file");
+    let mut settings = settings(&folder, fake(|_, _| Answer::new(500, "")));
+    settings.folder = file.join("acme");
+    let clock = settings.clock.clone();
+    let running = Running::start(settings);
+    let lines = running.wait_for("a.example: no certificate");
+    assert!(
+        lines[0].contains("cannot be written: Not a directory"),
+        "{lines:?}"
+    );
+    fs::remove_file(&file).expect("a file");
+    clock.advance(HOUR_S);
+    running.wait_for("status 500");
+}

@@ -1,0 +1,129 @@
+//! Certificates on demand, and how many of all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use lowroad_acme::{Denied, OnDemand};
+use lowroad_testkit::wait_until;
+
+use crate::kit::pebble::{Options, Pebble};
+use crate::kit::web::{self, Answer};
+use crate::kit::{Folder, Running};
+
+const DAY_S: u64 = 86_400;
+
+#[test]
+fn on_demand_for_those_who_are_wanted() {
+    let Some(mut pebble) = Pebble::start("on_demand", Options::default()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let wanted = Arc::new(AtomicBool::new(true));
+    let (count, is_wanted) = (asked.clone(), wanted.clone());
+    let ask = web::serve(web::listen(), move |method, target| {
+        assert_eq!(method, "GET");
+        count.fetch_add(1, Ordering::Relaxed);
+        match target {
+            "/ask?domain=a.example" if is_wanted.load(Ordering::Relaxed) => Answer::new(200, ""),
+            _ => Answer::new(403, ""),
+        }
+    });
+    let mut settings = pebble.settings(&folder, &[]);
+    settings.on_demand = Some(OnDemand {
+        per_minute_max: 2,
+        ..OnDemand::new(format!("http://{ask}/ask"))
+    });
+    let clock = settings.clock.clone();
+    let listener = pebble.http.take().expect("a port");
+    let running = Running::start(settings.clone());
+    web::serve_tokens(listener, running.manager.tokens());
+
+    // Ten want the same.
+    let manager = &running.manager;
+    let ten = async {
+        let one = || manager.on_demand("A.example");
+        tokio::join!(
+            one(),
+            one(),
+            one(),
+            one(),
+            one(),
+            one(),
+            one(),
+            one(),
+            one(),
+            one()
+        )
+    };
+    let answers = running.runtime.block_on(ten);
+    assert_eq!((answers.0, answers.9), (Ok(()), Ok(())));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert!(running.store.current().covers("a.example"));
+    let again = running.runtime.block_on(manager.on_demand("a.example"));
+    assert_eq!((again, asked.load(Ordering::Relaxed)), (Ok(()), 1));
+
+    // Nobody wants the next; it is not asked about twice.
+    for _ in 0..2 {
+        let other = running.runtime.block_on(manager.on_demand("b.example"));
+        assert_eq!(other, Err(Denied::Unwanted));
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    let third = || running.runtime.block_on(manager.on_demand("c.example"));
+    assert_eq!(third(), Err(Denied::TooMany));
+    clock.advance(60);
+    assert_eq!(third(), Err(Denied::Unwanted));
+    let name = running.runtime.block_on(manager.on_demand("10.0.0.1"));
+    assert!(matches!(name, Err(Denied::Name(_))));
+
+    // The next start knows it. When it is to be renewed, nobody wants it any more; it stays while its time lasts.
+    drop(running);
+    pebble.down();
+    wanted.store(false, Ordering::Relaxed);
+    let again = Running::start(settings.clone());
+    assert!(again.store.current().covers("a.example"));
+    clock.advance(62 * DAY_S);
+    again.wait_for("a.example: not renewed: it is not wanted any more");
+    assert!(again.store.current().covers("a.example"));
+    clock.advance(30 * DAY_S);
+    wait_until("its end", || {
+        (!again.store.current().covers("a.example")).then_some(())
+    });
+    assert!(again.manager.state().is_empty());
+    let state = settings.folder.join("names/a.example/state.json");
+    wait_until("it is forgotten", || (!state.exists()).then_some(()));
+}
+
+#[test]
+fn without_the_setting_there_are_none_on_demand() {
+    let folder = Folder::new();
+    let mut settings = lowroad_acme::Settings::new(folder.path());
+    settings.terms_agreed = true;
+    settings.authorities.push(lowroad_acme::Authority {
+        directory: "https://127.0.0.1:1/dir".into(),
+        ..lowroad_acme::Authority::default()
+    });
+    let running = Running::start(settings);
+    let denied = running
+        .runtime
+        .block_on(running.manager.on_demand("a.example"));
+    assert_eq!(denied, Err(Denied::Off));
+}
+
+#[test]
+fn so_many_orders_in_an_hour() {
+    let Some(mut pebble) = Pebble::start("so_many_orders_in_an_hour", Options::default()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let mut settings = pebble.settings(&folder, &[&["a.example"], &["b.example"]]);
+    settings.orders_per_hour_max = 1;
+    let clock = settings.clock.clone();
+    let listener = pebble.http.take().expect("a port");
+    let running = Running::start(settings);
+    web::serve_tokens(listener, running.manager.tokens());
+    running.wait_for("a.example: got a certificate");
+    assert_eq!(running.lines().len(), 1);
+    clock.advance(3600);
+    running.wait_for("b.example: got a certificate");
+}

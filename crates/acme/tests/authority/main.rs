@@ -1,0 +1,9 @@
+//! Certificates from a real authority: pebble, over loopback, with its own DNS. Where it can't be had, these tests
+//! are skipped. What no real authority does, a server of the test's does (`faults`).
+
+mod challenges;
+mod faults;
+mod kit;
+mod limits;
+mod processes;
+mod renewal;

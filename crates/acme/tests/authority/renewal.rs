@@ -1,0 +1,163 @@
+//! Certificates are renewed in time, whatever the authority does meanwhile.
+
+use lowroad_acme::Next;
+use lowroad_testkit::wait_until;
+
+use crate::kit::pebble::{Options, Pebble};
+use crate::kit::{Folder, Running, stored, web};
+
+const DAY_S: u64 = 86_400;
+const HOUR_S: u64 = 3600;
+
+#[test]
+fn a_certificate_is_renewed_with_a_new_key() {
+    let Some(mut pebble) = Pebble::start("a_certificate_is_renewed", Options::default()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let settings = pebble.settings(&folder, &[&["a.example"]]);
+    let listener = pebble.http.take().expect("a port");
+    let clock = settings.clock.clone();
+    let running = Running::start(settings.clone());
+    web::serve_tokens(listener, running.manager.tokens());
+    running.wait_for("got a certificate");
+    let first = stored(&settings.folder, "a.example");
+    clock.advance(62 * DAY_S);
+    running.wait_for_some("got a certificate", 2);
+    let second = stored(&settings.folder, "a.example");
+    let key = |pem: &str| pem.split("-----END").next().expect("a key").to_owned();
+    assert_ne!(key(&first), key(&second));
+    assert_eq!(pebble.count("There are now 1 accounts"), 1);
+}
+
+/// The authority wants it back, as after an incident: long before two thirds of its time are over.
+#[test]
+fn the_window_of_the_authority_is_kept_to() {
+    let Some(mut pebble) = Pebble::start("the_window_of_the_authority", Options::default()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let settings = pebble.settings(&folder, &[&["a.example"]]);
+    let listener = pebble.http.take().expect("a port");
+    let clock = settings.clock.clone();
+    let running = Running::start(settings.clone());
+    web::serve_tokens(listener, running.manager.tokens());
+    running.wait_for("got a certificate");
+    // Its usual window has come before another is said.
+    wait_until("the window", || {
+        let state = std::fs::read_to_string(settings.folder.join("names/a.example/state.json"));
+        state.ok().filter(|text| text.contains("start_s"))
+    });
+    let pem = stored(&settings.folder, "a.example");
+    let begin = pem.find("-----BEGIN CERTIFICATE").expect("a certificate");
+    let mark = "-----END CERTIFICATE-----\n";
+    let end = pem.find(mark).expect("a certificate") + mark.len();
+    let window =
+        r#"{"suggestedWindow":{"start":"2020-01-02T04:00:00Z","end":"2020-01-03T04:00:00Z"}}"#;
+    let question = serde_json::json!({ "Certificate": &pem[begin..end], "ARIResponse": window });
+    set_window(&pebble, &question.to_string());
+    clock.advance(7 * HOUR_S);
+    running.wait_for_some("got a certificate", 2);
+    assert_ne!(stored(&settings.folder, "a.example"), pem);
+    let state = running.state("a.example");
+    assert!(
+        matches!(state.next, Next::Order(at_s) if at_s > state.now_s + 50 * DAY_S),
+        "{state}"
+    );
+}
+
+/// Its management speaks TLS, too.
+fn set_window(pebble: &Pebble, question: &str) {
+    let url = format!("https://{}/set-renewal-info/", pebble.management);
+    let status = std::process::Command::new("curl")
+        .args(["-sSfk", "-d", question, &url])
+        .status();
+    assert!(status.expect("curl").success());
+}
+
+/// Down from the day of the renewal, for a week. It comes back without a memory: accounts and orders are gone.
+#[test]
+fn an_authority_that_is_down_for_days() {
+    let Some(mut pebble) = Pebble::start("an_authority_that_is_down", Options::default()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let settings = pebble.settings(&folder, &[&["a.example"]]);
+    let listener = pebble.http.take().expect("a port");
+    let clock = settings.clock.clone();
+    let running = Running::start(settings.clone());
+    web::serve_tokens(listener, running.manager.tokens());
+    running.wait_for("got a certificate");
+    let first = stored(&settings.folder, "a.example");
+    pebble.down();
+    clock.advance(62 * DAY_S);
+    let mut failures = 1;
+    running.wait_for_some("cannot be reached", failures);
+    for _ in 0..14 {
+        clock.advance(12 * HOUR_S);
+        failures += 1;
+        running.wait_for_some("cannot be reached", failures);
+        assert!(running.store.current().covers("a.example"));
+    }
+    let state = running.state("a.example");
+    let error = state.last_error.as_ref().expect("an error");
+    assert!(error.text.contains(&pebble.url()), "{state}");
+    assert!(error.text.contains("refused"), "{state}");
+    assert!(matches!(state.next, Next::Order(at_s) if at_s <= state.now_s + 2 * HOUR_S));
+
+    pebble.up();
+    clock.advance(2 * HOUR_S);
+    running.wait_for("accountDoesNotExist");
+    clock.advance(2 * HOUR_S);
+    running.wait_for_some("got a certificate", 2);
+    assert_ne!(stored(&settings.folder, "a.example"), first);
+    assert_eq!(running.state("a.example").last_error, None);
+}
+
+#[test]
+fn the_next_authority_helps_out() {
+    let Some(mut pebble) = Pebble::start("the_next_authority_helps_out", Options::default()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let mut settings = pebble.settings(&folder, &[&["a.example"]]);
+    let mut down = pebble.authority();
+    down.directory = "https://127.0.0.1:1/dir".into();
+    settings.authorities.insert(0, down);
+    let listener = pebble.http.take().expect("a port");
+    let running = Running::start(settings);
+    web::serve_tokens(listener, running.manager.tokens());
+    running.wait_for("got a certificate");
+    assert_eq!(running.state("a.example").authority, Some(pebble.url()));
+}
+
+#[test]
+fn nonces_that_are_refused() {
+    let options = Options {
+        bad_nonces: 40,
+        ..Options::default()
+    };
+    let Some(mut pebble) = Pebble::start("nonces_that_are_refused", options) else {
+        return;
+    };
+    let folder = Folder::new();
+    let settings = pebble.settings(&folder, &[&["a.example"]]);
+    let listener = pebble.http.take().expect("a port");
+    let clock = settings.clock.clone();
+    let running = Running::start(settings);
+    web::serve_tokens(listener, running.manager.tokens());
+    // An order has about ten messages; each is tried three times. What fails is ordered again.
+    wait_until("a certificate", || {
+        if running
+            .lines()
+            .iter()
+            .any(|line| line.contains("got a certificate"))
+        {
+            return Some(());
+        }
+        if running.lines().iter().any(|line| line.contains("badNonce")) {
+            clock.advance(2 * HOUR_S);
+        }
+        None
+    });
+}
