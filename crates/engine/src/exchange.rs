@@ -135,13 +135,10 @@ impl<D: Driver, V: Service> Worker<D, V> {
 
     /// Takes what `input` holds until it ends or something has to be waited for. Returns how much was used.
     fn consume(&mut self, id: usize, input: &[u8]) -> usize {
-        let mut used = 0;
-        if self.begins_h2(id, input) {
-            self.begin_h2(id);
-        }
-        if self.connections.get(id).is_some_and(|it| it.two.is_some()) {
+        if self.speaks_h2(id, input) {
             return self.consume_frames(id, input);
         }
+        let mut used = 0;
         while let Some(connection) = self.connections.get_mut(id) {
             let rest = &input[used..];
             // The end of a body is told after its last bytes.

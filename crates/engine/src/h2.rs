@@ -82,11 +82,24 @@ impl<S, V: Service> Connection<S, V> {
 }
 
 impl<D: Driver, V: Service> Worker<D, V> {
-    /// Whether these are the first bytes of a connection on which HTTP/2 is spoken.
-    pub(crate) fn begins_h2(&self, id: usize, input: &[u8]) -> bool {
-        let connection = &self.connections[id];
-        let start = b"PRI * HTTP/2.0\r\n";
-        connection.requests == 0 && connection.two.is_none() && input.starts_with(start)
+    /// Whether the connection speaks HTTP/2: it did before, or `input` is its first and begins so.
+    #[inline]
+    pub(crate) fn speaks_h2(&mut self, id: usize, input: &[u8]) -> bool {
+        let Some(connection) = self.connections.get(id) else {
+            return false;
+        };
+        if connection.two.is_some() {
+            return true;
+        }
+        // The first comparison is all that a connection with HTTP/1 costs from its second request on.
+        if connection.requests != 0 || !input.starts_with(b"PRI * HTTP/2.0\r\n") {
+            return false;
+        }
+        self.begin_h2(id);
+        // It may be closed by now.
+        self.connections
+            .get(id)
+            .is_some_and(|connection| connection.two.is_some())
     }
 
     /// A connection speaks HTTP/2 from now on.

@@ -98,8 +98,9 @@ impl<S> Transport<S> {
         driver.register(&self.socket, token)
     }
 
-    /// Receives what the client has said; `plain` is memory for it where there is a layer.
-    #[inline]
+    /// Receives what the client has said; `plain` is memory for it where there is a layer. Always inlined, since what is
+    /// received would be copied on its way out of here.
+    #[inline(always)]
     pub fn receive<D>(
         &mut self,
         driver: &mut D,
@@ -141,7 +142,7 @@ impl<S> Transport<S> {
     }
 
     /// Sends a start of `buffer`, see [`Driver::send`]. Nothing of the layer may wait to be sent.
-    #[inline]
+    #[inline(always)]
     pub fn send(
         &mut self,
         driver: &mut impl Driver<Socket = S>,
