@@ -15,7 +15,7 @@ mod settings;
 mod why;
 
 use choose::Candidate;
-use circuit::{Begun, Change, Circuit};
+use circuit::{Begun, Change, Circuit, Found};
 use member::Member;
 
 pub use choose::By;
@@ -225,11 +225,11 @@ impl<P> Group<P> {
         };
         member.requests -= 1;
         member.tunnels -= u32::from(picked.is_tunnel);
-        let well = member.counts.count(outcome);
+        let found = member.counts.count(outcome);
         let circuit = &settings.circuit;
         let change = member
             .circuit
-            .end(picked.begun, well, may_open, circuit, now_ms);
+            .end(picked.begun, found, may_open, circuit, now_ms);
         match change {
             Change::None => {}
             Change::Opened => member.counts.ejected += 1,
@@ -437,7 +437,7 @@ impl<P> Group<P> {
 
 impl Counts {
     /// Counts an outcome; gives what it says of the member, if anything.
-    fn count(&mut self, outcome: Outcome) -> Option<bool> {
+    fn count(&mut self, outcome: Outcome) -> Option<Found> {
         let count = match outcome {
             Outcome::Answered => &mut self.answered,
             Outcome::ConnectFailed => &mut self.connect_failed,
@@ -449,9 +449,10 @@ impl Counts {
         };
         *count += 1;
         match outcome {
-            Outcome::Answered => Some(true),
+            Outcome::Answered => Some(Found::Well),
             Outcome::Cancelled => None,
-            _ => Some(false),
+            Outcome::ConnectFailed | Outcome::Lost => Some(Found::Absent),
+            Outcome::TimedOut | Outcome::Malformed | Outcome::ServerError => Some(Found::Failing),
         }
     }
 }

@@ -52,6 +52,17 @@ pub enum Passage {
     Tried,
 }
 
+/// What a request found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is well.
+    Well,
+    /// It answers, but not as it should, or late.
+    Failing,
+    /// It was not there: no connection, or one that was lost.
+    Absent,
+}
+
 /// What a report changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -76,6 +87,8 @@ struct Window {
 struct Tally {
     good: u64,
     bad: u64,
+    /// How often it was absent since it answered last, well or not.
+    absent_in_a_row: u64,
 }
 
 impl Circuit {
@@ -114,12 +127,12 @@ impl Circuit {
         }
     }
 
-    /// A request ended; `well` is `None` if it says nothing of the member. `may_open` = another
+    /// A request ended; `found` is `None` if it says nothing of the member. `may_open` = another
     /// member is left.
     pub fn end(
         &mut self,
         begun: Begun,
-        well: Option<bool>,
+        found: Option<Found>,
         may_open: bool,
         settings: &settings::Circuit,
         now_ms: u64,
@@ -127,22 +140,22 @@ impl Circuit {
         if begun.epoch != self.epoch {
             return Change::None;
         }
-        match (&mut self.state, well) {
-            (State::Closed(window), Some(well)) => {
-                window.add(well, settings.window_ms, now_ms);
-                if !well && may_open && window.is_bad(settings, now_ms) {
+        match (&mut self.state, found) {
+            (State::Closed(window), Some(found)) => {
+                window.add(found, settings.window_ms, now_ms);
+                if found != Found::Well && may_open && window.is_bad(settings, now_ms) {
                     self.open(settings, now_ms);
                     return Change::Opened;
                 }
             }
-            (State::HalfOpen { trials }, well) if begun.is_trial => {
+            (State::HalfOpen { trials }, found) if begun.is_trial => {
                 *trials = trials.saturating_sub(1);
-                match well {
-                    Some(true) => {
+                match found {
+                    Some(Found::Well) => {
                         self.close(now_ms);
                         return Change::Closed;
                     }
-                    Some(false) => {
+                    Some(Found::Failing | Found::Absent) => {
                         self.open(settings, now_ms);
                         return Change::Opened;
                     }
@@ -192,7 +205,7 @@ impl Window {
         }
     }
 
-    fn add(&mut self, well: bool, window_ms: u64, now_ms: u64) {
+    fn add(&mut self, found: Found, window_ms: u64, now_ms: u64) {
         let window_ms = window_ms.max(1);
         let passed = now_ms.saturating_sub(self.start_ms) / window_ms;
         if passed > 0 {
@@ -200,14 +213,23 @@ impl Window {
             self.before = if passed == 1 { last } else { Tally::default() };
             self.start_ms += passed * window_ms;
         }
-        match well {
-            true => self.now.good += 1,
-            false => self.now.bad += 1,
+        match found {
+            Found::Well => self.now.good += 1,
+            Found::Failing | Found::Absent => self.now.bad += 1,
+        }
+        match found {
+            Found::Absent => self.now.absent_in_a_row += 1,
+            Found::Well | Found::Failing => self.now.absent_in_a_row = 0,
         }
     }
 
     fn is_bad(&self, settings: &settings::Circuit, now_ms: u64) -> bool {
         let window_ms = settings.window_ms.max(1);
+        // What it answered before it went away says nothing of it now.
+        let is_away = self.now.absent_in_a_row >= u64::from(settings.absences_max.max(1));
+        if settings.absences_max > 0 && is_away {
+            return true;
+        }
         let into_ms = now_ms.saturating_sub(self.start_ms).min(window_ms);
         let reaches = |count: u64| count.saturating_mul(window_ms - into_ms) / window_ms;
         let bad = self.now.bad + reaches(self.before.bad);

@@ -51,6 +51,8 @@ pub struct Circuit {
     pub failures_min: u32,
     /// And only if they are this share of all requests, in percent.
     pub failure_percent: u32,
+    /// So many in a row for which the member was not there take it out whatever it answered before; 0: none does.
+    pub absences_max: u32,
     /// For how long the first time, ms. It doubles each time.
     pub open_ms: u64,
     /// For how long at most, ms.
@@ -72,6 +74,7 @@ impl Default for Settings {
                 window_ms: 10_000,
                 failures_min: 5,
                 failure_percent: 50,
+                absences_max: 5,
                 open_ms: 5_000,
                 open_ms_max: 300_000,
                 trials_max: 1,

@@ -247,6 +247,32 @@ fn failures_that_are_few_or_far_apart_take_nobody_out() {
 }
 
 #[test]
+fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
+    let of = settings(Policy::RoundRobin);
+    for (outcome, is_out) in [
+        (Outcome::ConnectFailed, true),
+        (Outcome::Lost, true),
+        (Outcome::ServerError, false),
+        (Outcome::TimedOut, false),
+    ] {
+        let (mut group, ids) = group(of, &THREE);
+        let (a, others) = (ids[0], [ids[1], ids[2]]);
+        let mut report = |outcome| {
+            let picked = group.pick(None, &others, 1000, 0).expect("a member");
+            group.report(picked, outcome, 1000);
+            standing(&group, a, 1000)
+        };
+        (0..1000).for_each(|_| _ = report(Outcome::Answered));
+        (0..4).for_each(|_| _ = report(outcome));
+        // It is there.
+        assert_eq!(report(Outcome::Answered), Standing::Up);
+        (0..4).for_each(|_| _ = report(outcome));
+        let out = Standing::Ejected { until_ms: 6000 };
+        assert_eq!(report(outcome) == out, is_out, "{outcome:?}");
+    }
+}
+
+#[test]
 fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
     let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
     for now_ms in 0..100 {
