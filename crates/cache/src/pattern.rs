@@ -50,10 +50,10 @@ impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PatternError::Scheme => {
-                "a purge takes `all`, host:NAME or a URL that begins with http://, perhaps with * at its end"
+                "a purge takes `all`, host:NAME, tag:NAME, group:NAME or a URL that begins with http://, perhaps with * at its end"
             }
             PatternError::Host => {
-                "there is no valid host; write http://host[:port]/path or host:NAME"
+                "there is no valid host; write http://host[:port]/path, host:NAME, tag:NAME or group:NAME"
             }
             PatternError::StarInHost => {
                 "* may only end a path; write http://host/* for a whole host, or all"

@@ -140,6 +140,10 @@ mod tests {
         let said = "/x".parse::<Meant>().expect_err("no host");
         assert!(said.starts_with("/x: a purge takes"), "{said}");
         assert!("https://a/".parse::<Meant>().is_err());
+        for almost in ["tags:news", "/x"] {
+            let said = almost.parse::<Meant>().expect_err(almost);
+            assert!(said.contains("tag:NAME"), "{said}");
+        }
     }
 
     #[test]
