@@ -7,12 +7,18 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
 /// The variable that has the mark.
 pub const VARIABLE: &str = "LOWROAD_APPLICATION_ID";
 /// How often is looked for more: whoever is not killed yet may start others.
 const ROUNDS_MAX: usize = 16;
+/// How long is waited for the end of one that was killed.
+const END_TIMEOUT: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// A mark that no other application has.
 pub struct Mark(String);
@@ -56,7 +62,7 @@ impl Mark {
         pids.filter(|pid| self.kill(*pid)).count()
     }
 
-    /// Kills a process if it has the mark.
+    /// Kills a process if it has the mark, and waits until it has ended: until then it would be found again.
     fn kill(&self, pid: Pid) -> bool {
         if !self.is_of(pid) {
             return false;
@@ -65,7 +71,12 @@ impl Mark {
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else {
             return false;
         };
-        self.is_of(pid) && pidfd_send_signal(held, Signal::KILL).is_ok()
+        let is_told = self.is_of(pid) && pidfd_send_signal(&held, Signal::KILL).is_ok();
+        if is_told {
+            // What the kernel holds longer, for a disk that does not answer, ends later.
+            let _ = poll(&mut [PollFd::new(&held, PollFlags::IN)], Some(&END_TIMEOUT));
+        }
+        is_told
     }
 
     /// Whether a process has the mark; one that has ended has no environment.
